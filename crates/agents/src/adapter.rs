@@ -1,0 +1,383 @@
+//! What every kind of agent has in common: a brief comes in, a launch goes out.
+//!
+//! Knows the kinds by name and nothing about any of them.
+
+use std::collections::BTreeMap;
+
+use mainstem_core::config;
+use mainstem_core::id::{Oid, RunId};
+use mainstem_core::plan::{Epic, Task};
+
+use crate::command::Command;
+use crate::lines::Parser;
+use crate::script::Script;
+
+/// Everything an adapter may know about the attempt it launches.
+#[derive(Debug, Clone, Copy)]
+pub struct Brief<'a> {
+    /// The task to work on.
+    pub task: &'a Task,
+    /// The task's epic, if it has one.
+    pub epic: Option<&'a Epic>,
+    /// The run this attempt belongs to.
+    pub run: &'a RunId,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The commit the workspace starts from.
+    pub base: &'a Oid,
+    /// The branch checked out in the workspace.
+    pub branch: &'a str,
+    /// The workspace, absolute; the agent's working directory.
+    pub workspace: &'a str,
+    /// First of the leased ports.
+    pub port: u16,
+    /// Folder for temporary files of this attempt.
+    pub tmp: &'a str,
+    /// Where the engine has written the prompt.
+    pub prompt_file: &'a str,
+    /// The model chosen for this attempt, if one was.
+    pub model: Option<&'a str>,
+    /// The agent's name under `[agents.*]`.
+    pub agent_name: &'a str,
+    /// The agent's settings.
+    pub agent: &'a config::Agent,
+    /// Where the steps of a `script` agent are to be written.
+    pub script_file: &'a str,
+    /// Our own binary, for agents that are built in.
+    pub own_exe: &'a str,
+}
+
+/// How to start one attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Launch {
+    /// Program and arguments; never empty.
+    pub argv: Vec<String>,
+    /// Variables to add on top of the allow-list.
+    pub env: BTreeMap<String, String>,
+    /// Write the prompt to standard input.
+    pub stdin_prompt: bool,
+    /// Answers to questions may be written to standard input later.
+    pub converse: bool,
+    /// Files the engine writes before the start: path and content.
+    pub files: Vec<(String, String)>,
+}
+
+/// Why an attempt cannot be launched. None of these goes away by trying again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// A `command` agent without a command.
+    #[error(
+        "agent `{agent}` has no command to run; set `command = [\"program\", \"argument\"]` under [agents.{agent}]"
+    )]
+    EmptyCommand {
+        /// Name under `[agents.*]`.
+        agent: String,
+    },
+    /// A `run` line with nothing in it.
+    #[error("task `{task}` has an empty `run`; give it a shell command or remove the key")]
+    EmptyRun {
+        /// The task.
+        task: String,
+    },
+    /// A `script` agent without steps.
+    #[error(
+        "task `{task}` has no `script` steps for agent `{agent}`; add steps or choose another agent"
+    )]
+    NoSteps {
+        /// The task.
+        task: String,
+        /// Name under `[agents.*]`.
+        agent: String,
+    },
+    /// A NUL byte, which no operating system takes in an argument or a variable.
+    #[error("{place} of task `{task}` with agent `{agent}` contains a NUL byte; remove it")]
+    Nul {
+        /// What holds the byte.
+        place: String,
+        /// The task.
+        task: String,
+        /// Name under `[agents.*]`.
+        agent: String,
+    },
+    /// A variable name that cannot be one.
+    #[error(
+        "`{name}` under [agents.{agent}] env is not a variable name; use letters, digits and `_`"
+    )]
+    VariableName {
+        /// The name as configured.
+        name: String,
+        /// Name under `[agents.*]`.
+        agent: String,
+    },
+    /// Steps that do not fit into JSON.
+    #[error("the script of task `{task}` cannot be written as JSON: {cause}")]
+    Script {
+        /// The task.
+        task: String,
+        /// What the encoder said.
+        cause: String,
+    },
+}
+
+/// One kind of agent.
+pub trait Adapter: Sync {
+    /// The value of `kind` under `[agents.*]`.
+    fn kind(&self) -> &'static str;
+    /// How to start an attempt.
+    fn launch(&self, brief: &Brief<'_>) -> Result<Launch, LaunchError>;
+    /// A fresh parser for the attempt's standard output.
+    fn parser(&self) -> Box<dyn Parser>;
+}
+
+static ADAPTERS: [&dyn Adapter; 2] = [&Command, &Script];
+
+/// Kinds the design names that this version does not drive.
+const LATER: [&str; 5] = ["claude", "codex", "gemini", "opencode", "acp"];
+
+/// A `kind` that no adapter answers to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.sentence())]
+pub struct UnknownKind {
+    /// The kind as configured.
+    pub kind: String,
+    /// The kinds there are.
+    pub known: Vec<&'static str>,
+}
+
+impl UnknownKind {
+    fn sentence(&self) -> String {
+        let Self { kind, known } = self;
+        if LATER.contains(&kind.as_str()) {
+            return format!(
+                "agents of kind `{kind}` are not available in this version; use kind = \"command\" with the CLI's own headless command"
+            );
+        }
+        format!("there are no agents of kind `{kind}`; known kinds: {}", known.join(", "))
+    }
+}
+
+/// The adapter of a kind.
+pub fn adapter(kind: &str) -> Result<&'static dyn Adapter, UnknownKind> {
+    ADAPTERS.iter().copied().find(|adapter| adapter.kind() == kind).ok_or_else(|| UnknownKind {
+        kind: kind.to_owned(),
+        known: ADAPTERS.iter().map(|adapter| adapter.kind()).collect(),
+    })
+}
+
+/// The variables every agent process gets (contract, section 5), over those its settings add.
+pub(crate) fn variables(brief: &Brief<'_>) -> BTreeMap<String, String> {
+    let mut env = brief.agent.env.clone();
+    let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
+    set("MAINSTEM_RUN", brief.run.to_string());
+    set("MAINSTEM_TASK", brief.task.id.to_string());
+    set("MAINSTEM_ATTEMPT", brief.attempt.to_string());
+    set("MAINSTEM_BASE", brief.base.to_string());
+    set("MAINSTEM_PORT", brief.port.to_string());
+    set("MAINSTEM_TMP", brief.tmp.to_owned());
+    set("MAINSTEM_PROMPT", brief.prompt_file.to_owned());
+    if let Some(model) = brief.model {
+        set("MAINSTEM_MODEL", model.to_owned());
+    }
+    if let Some(role) = &brief.task.role {
+        set("MAINSTEM_ROLE", role.clone());
+    }
+    env
+}
+
+/// Refuses what no process could be started with, so that it is said here and in words.
+pub(crate) fn startable(launch: Launch, brief: &Brief<'_>) -> Result<Launch, LaunchError> {
+    let agent = || brief.agent_name.to_owned();
+    let nul =
+        |place: String| LaunchError::Nul { place, task: brief.task.id.to_string(), agent: agent() };
+    if launch.argv.iter().any(|word| word.contains('\0')) {
+        return Err(nul("the command".to_owned()));
+    }
+    for (name, value) in &launch.env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(LaunchError::VariableName { name: name.clone(), agent: agent() });
+        }
+        if value.contains('\0') {
+            return Err(nul(format!("the variable {name}")));
+        }
+    }
+    Ok(launch)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use mainstem_core::id::TaskId;
+    use mainstem_core::plan::ScriptStep;
+
+    use super::*;
+
+    /// Owns what a brief borrows.
+    pub(crate) struct Case {
+        pub(crate) task: Task,
+        pub(crate) agent: config::Agent,
+        pub(crate) model: Option<String>,
+        run: RunId,
+        base: Oid,
+    }
+
+    impl Case {
+        pub(crate) fn new() -> Self {
+            Self {
+                task: task("T-1"),
+                agent: config::Agent {
+                    kind: "command".into(),
+                    command: vec!["./agent.sh".into(), "--fast".into()],
+                    provider: None,
+                    model: None,
+                    secrets: Vec::new(),
+                    env: BTreeMap::new(),
+                },
+                model: None,
+                run: RunId::new("r1"),
+                base: Oid::new("abc123"),
+            }
+        }
+
+        pub(crate) fn launch(&self, kind: &str) -> Result<Launch, LaunchError> {
+            adapter(kind).unwrap().launch(&Brief {
+                task: &self.task,
+                epic: None,
+                run: &self.run,
+                attempt: 2,
+                base: &self.base,
+                branch: "mainstem/T-1",
+                workspace: "/w/T-1",
+                port: 4100,
+                tmp: "/t/T-1",
+                prompt_file: "/s/prompt.md",
+                model: self.model.as_deref(),
+                agent_name: "mine",
+                agent: &self.agent,
+                script_file: "/s/script.json",
+                own_exe: "/bin/mainstem",
+            })
+        }
+    }
+
+    pub(crate) fn task(id: &str) -> Task {
+        Task {
+            id: TaskId::new(id),
+            epic: None,
+            phase: None,
+            title: "Schema".into(),
+            description: String::new(),
+            acceptance: Vec::new(),
+            needs: Vec::new(),
+            after: Vec::new(),
+            writes: Vec::new(),
+            agent: None,
+            role: None,
+            model: None,
+            effort: Default::default(),
+            priority: 0,
+            verify: Vec::new(),
+            on_failure: Default::default(),
+            timeout_ms: None,
+            retries: None,
+            run: None,
+            script: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_command_agent_gets_its_argv_and_the_contract_variables() {
+        let launch = Case::new().launch("command").unwrap();
+        assert_eq!(launch.argv, ["./agent.sh", "--fast"]);
+        let env: Vec<String> = launch.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(
+            env,
+            [
+                "MAINSTEM_ATTEMPT=2",
+                "MAINSTEM_BASE=abc123",
+                "MAINSTEM_PORT=4100",
+                "MAINSTEM_PROMPT=/s/prompt.md",
+                "MAINSTEM_RUN=r1",
+                "MAINSTEM_TASK=T-1",
+                "MAINSTEM_TMP=/t/T-1",
+            ]
+        );
+        assert!(launch.stdin_prompt && launch.converse && launch.files.is_empty());
+    }
+
+    #[test]
+    fn model_role_and_configured_variables_are_added_but_cannot_forge_ours() {
+        let mut case = Case::new();
+        case.model = Some("big".into());
+        case.task.role = Some("coder".into());
+        case.agent.env.insert("MODE".into(), "x".into());
+        case.agent.env.insert("MAINSTEM_TASK".into(), "other".into());
+        let env = case.launch("command").unwrap().env;
+        assert_eq!(env["MAINSTEM_MODEL"], "big");
+        assert_eq!(env["MAINSTEM_ROLE"], "coder");
+        assert_eq!(env["MODE"], "x");
+        assert_eq!(env["MAINSTEM_TASK"], "T-1");
+    }
+
+    #[test]
+    fn a_run_line_wins_over_the_configured_command() {
+        let mut case = Case::new();
+        case.task.run = Some("make -C 'x y' && echo $HOME".into());
+        let argv = case.launch("command").unwrap().argv;
+        assert_eq!(argv, ["/bin/sh", "-c", "make -C 'x y' && echo $HOME"]);
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_said_in_words() {
+        let mut case = Case::new();
+        case.agent.command.clear();
+        let text = case.launch("command").unwrap_err().to_string();
+        assert!(text.contains("agent `mine` has no command"), "{text}");
+        case.agent.command = vec![" ".into()];
+        assert!(matches!(case.launch("command"), Err(LaunchError::EmptyCommand { .. })));
+        case.task.run = Some(" \n".into());
+        assert!(matches!(case.launch("command"), Err(LaunchError::EmptyRun { .. })));
+        case.task.run = Some("a\0b".into());
+        assert!(matches!(case.launch("command"), Err(LaunchError::Nul { .. })));
+        case.task.run = Some("true".into());
+        case.agent.env.insert("A=B".into(), String::new());
+        assert!(matches!(case.launch("command"), Err(LaunchError::VariableName { .. })));
+        assert!(matches!(case.launch("script"), Err(LaunchError::NoSteps { .. })));
+    }
+
+    #[test]
+    fn a_script_agent_is_our_own_binary_with_its_steps_in_a_file() {
+        let mut case = Case::new();
+        case.task.script = vec![
+            ScriptStep::Write { path: "a.txt".into(), text: "hello".into() },
+            ScriptStep::Commit { message: "a".into() },
+        ];
+        let launch = case.launch("script").unwrap();
+        assert_eq!(launch.argv, ["/bin/mainstem", "__script", "/s/script.json"]);
+        assert_eq!(
+            launch.files,
+            [(
+                "/s/script.json".to_owned(),
+                r#"[{"step":"write","path":"a.txt","text":"hello"},{"step":"commit","message":"a"}]"#
+                    .to_owned()
+            )]
+        );
+        assert_eq!(launch.env["MAINSTEM_ATTEMPT"], "2");
+    }
+
+    #[test]
+    fn unknown_kinds_name_the_known_ones_and_later_kinds_name_a_way_out() {
+        let text = |kind: &str| adapter(kind).err().unwrap().to_string();
+        assert_eq!(
+            text("claude"),
+            "agents of kind `claude` are not available in this version; use kind = \"command\" with the CLI's own headless command"
+        );
+        assert_eq!(
+            text("commnad"),
+            "there are no agents of kind `commnad`; known kinds: command, script"
+        );
+        for kind in ["command", "script"] {
+            assert_eq!(adapter(kind).unwrap().kind(), kind);
+        }
+    }
+}

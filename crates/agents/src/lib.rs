@@ -1,0 +1,18 @@
+//! Turns an attempt into one agent's argv and environment, and its bytes into events.
+//!
+//! Pure: argv out, bytes in. Spawns nothing, opens no file, reads no environment, and knows neither
+//! the graph nor the run around the attempt. An adapter is two things: a launch and a line parser.
+
+pub mod adapter;
+pub mod command;
+pub mod script;
+pub mod lines;
+pub mod environment;
+pub mod prompt;
+pub mod redact;
+
+pub use adapter::{Adapter, Brief, Launch, LaunchError, UnknownKind, adapter};
+pub use environment::{Environment, allowed_env};
+pub use lines::{AgentEvent, Parser, answer_line};
+pub use prompt::{PromptInput, RetryContext};
+pub use redact::Redactor;

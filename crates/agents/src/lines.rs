@@ -1,0 +1,411 @@
+//! The JSON lines a `command` agent may print, and the line that answers it.
+//!
+//! A line is ours only if it is one JSON object with a text under the key `mainstem`. Everything
+//! else is log: prose about limits or questions means nothing here, however it is worded.
+
+use serde_json::{Map, Value};
+
+/// Longer lines are log. No message of ours comes near; reading one would cost memory for nothing.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Texts from an agent end up in the journal, so each is cut here.
+pub const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// More options than a person would read.
+pub const OPTIONS_MAX: usize = 32;
+/// The longest wait an agent can ask for: a weekly quota. More is taken as this.
+pub const WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+/// A token count above this is a broken counter, not usage of one attempt.
+pub const TOKENS_MAX: u64 = 1_000_000_000_000;
+/// A cost above this is a broken counter, not the price of one attempt.
+pub const COST_USD_MAX: f64 = 1_000_000.0;
+
+/// Something an agent said that means more than log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AgentEvent {
+    /// Tokens and money spent since the last such line.
+    Usage {
+        /// Tokens read.
+        input_tokens: u64,
+        /// Tokens written.
+        output_tokens: u64,
+        /// Money, if the agent knows.
+        cost_usd: Option<f64>,
+    },
+    /// The provider refuses more work for now.
+    RateLimited {
+        /// When to try again, if it was said.
+        retry_after_ms: Option<u64>,
+        /// What the provider said; may be empty.
+        message: String,
+    },
+    /// A question; the agent waits for the answer on its standard input.
+    Ask {
+        /// The question.
+        question: String,
+        /// Offered answers.
+        options: Vec<String>,
+        /// The answer to take when nobody answers in time.
+        default: Option<String>,
+        /// How long the agent is willing to wait.
+        deadline_ms: Option<u64>,
+    },
+    /// The task needs no change.
+    NothingToDo {
+        /// Why.
+        reason: String,
+    },
+    /// The task cannot be done as it stands.
+    Blocked {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Reads an agent's standard output, one line at a time.
+pub trait Parser: Send {
+    /// The events in one line, with or without its end. Any length, any bytes.
+    fn line(&mut self, line: &[u8]) -> Vec<AgentEvent>;
+}
+
+/// The line that answers a question, with its newline: to be written to the agent's standard input
+/// as it is.
+///
+/// It reads `{"mainstem":"answer","question":"Q1","text":"…"}`. It comes after the prompt on the
+/// same stream, so an agent skips lines until one has `answer` under the key `mainstem`.
+pub fn answer_line(question_id: &str, text: &str) -> String {
+    let (question, text) = (Value::from(question_id), Value::from(text));
+    format!("{{\"mainstem\":\"answer\",\"question\":{question},\"text\":{text}}}\n")
+}
+
+/// Parser of the `command` protocol. Every line stands alone, so there is nothing to remember.
+pub(crate) struct JsonLines;
+
+impl Parser for JsonLines {
+    fn line(&mut self, line: &[u8]) -> Vec<AgentEvent> {
+        event(line).into_iter().collect()
+    }
+}
+
+fn event(line: &[u8]) -> Option<AgentEvent> {
+    if line.len() > LINE_BYTES_MAX || line.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
+    let fields = object(line)?;
+    match fields.get("mainstem")?.as_str()? {
+        "usage" => usage(&fields),
+        "rate_limited" => Some(AgentEvent::RateLimited {
+            retry_after_ms: seconds(&fields, "retry_after"),
+            message: text(&fields, "message").unwrap_or_default(),
+        }),
+        "ask" => ask(&fields),
+        "nothing_to_do" => Some(AgentEvent::NothingToDo { reason: reason(&fields) }),
+        "blocked" => Some(AgentEvent::Blocked { reason: reason(&fields) }),
+        _ => None,
+    }
+}
+
+fn object(line: &[u8]) -> Option<Map<String, Value>> {
+    let line = String::from_utf8_lossy(line);
+    let value = match serde_json::from_str(&line) {
+        Ok(value) => value,
+        Err(_) => serde_json::from_str(&with_finite_numbers(&line)).ok()?,
+    };
+    match value {
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+/// Replaces numbers that JSON has no room for. Common encoders print `NaN` and `Infinity`, and a
+/// rate limit must not be missed because its time was nonsense.
+fn with_finite_numbers(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let token = match first {
+            '"' => string_len(rest),
+            _ if in_bare_word(first) => rest.find(|c| !in_bare_word(c)).unwrap_or(rest.len()),
+            other => other.len_utf8(),
+        };
+        let (word, tail) = rest.split_at(token);
+        out.push_str(finite(word));
+        rest = tail;
+    }
+    out
+}
+
+fn in_bare_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.')
+}
+
+fn finite(word: &str) -> &str {
+    match word {
+        "NaN" => "null",
+        "Infinity" => "1e300",
+        "-Infinity" => "-1e300",
+        _ if !word.starts_with(|c: char| c == '-' || c.is_ascii_digit()) => word,
+        _ => match word.parse::<f64>() {
+            Ok(number) if number == f64::INFINITY => "1e300",
+            Ok(number) if number == f64::NEG_INFINITY => "-1e300",
+            _ => word,
+        },
+    }
+}
+
+/// Length of the JSON string that `text` starts with, quotes included; all of it if it never ends.
+fn string_len(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn usage(fields: &Map<String, Value>) -> Option<AgentEvent> {
+    let input = tokens(fields, "input_tokens");
+    let output = tokens(fields, "output_tokens");
+    let cost_usd = fields
+        .get("cost_usd")
+        .and_then(Value::as_f64)
+        .filter(|cost| (0.0..=COST_USD_MAX).contains(cost));
+    if input.is_none() && output.is_none() && cost_usd.is_none() {
+        return None;
+    }
+    Some(AgentEvent::Usage {
+        input_tokens: input.unwrap_or(0),
+        output_tokens: output.unwrap_or(0),
+        cost_usd,
+    })
+}
+
+fn tokens(fields: &Map<String, Value>, key: &str) -> Option<u64> {
+    let value = fields.get(key)?;
+    let whole = value.as_u64().or_else(|| {
+        let number = value.as_f64()?;
+        let fits = number.fract() == 0.0 && (0.0..=TOKENS_MAX as f64).contains(&number);
+        fits.then_some(number as u64)
+    })?;
+    (whole <= TOKENS_MAX).then_some(whole)
+}
+
+/// A time in seconds as milliseconds, from none at all to [`WAIT_MS_MAX`].
+fn seconds(fields: &Map<String, Value>, key: &str) -> Option<u64> {
+    let seconds = fields.get(key)?.as_f64().filter(|seconds| !seconds.is_nan())?;
+    Some((seconds * 1000.0).ceil().clamp(0.0, WAIT_MS_MAX as f64) as u64)
+}
+
+fn ask(fields: &Map<String, Value>) -> Option<AgentEvent> {
+    let question = text(fields, "question").filter(|question| !question.trim().is_empty())?;
+    let offered = fields.get("options").and_then(Value::as_array);
+    let options = offered
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .take(OPTIONS_MAX)
+        .map(|option| cut(option, TEXT_BYTES_MAX).to_owned())
+        .collect();
+    Some(AgentEvent::Ask {
+        question,
+        options,
+        default: text(fields, "default"),
+        deadline_ms: seconds(fields, "deadline"),
+    })
+}
+
+fn reason(fields: &Map<String, Value>) -> String {
+    text(fields, "reason").unwrap_or_default()
+}
+
+fn text(fields: &Map<String, Value>, key: &str) -> Option<String> {
+    Some(cut(fields.get(key)?.as_str()?, TEXT_BYTES_MAX).to_owned())
+}
+
+/// The longest beginning of at most `bytes_max` bytes that ends between characters.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes_max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> Option<AgentEvent> {
+        let mut events = JsonLines.line(line.as_bytes());
+        assert!(events.len() <= 1);
+        events.pop()
+    }
+
+    fn wait(line: &str) -> Option<u64> {
+        match one(line) {
+            Some(AgentEvent::RateLimited { retry_after_ms, .. }) => retry_after_ms,
+            other => panic!("not a rate limit: {line} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_contract_is_understood() {
+        assert_eq!(
+            one(r#"{"mainstem":"usage","input_tokens":1,"output_tokens":2,"cost_usd":0.01}"#),
+            Some(AgentEvent::Usage { input_tokens: 1, output_tokens: 2, cost_usd: Some(0.01) })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"rate_limited","retry_after":30}"#),
+            Some(AgentEvent::RateLimited { retry_after_ms: Some(30_000), message: String::new() })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"ask","question":"Which?","options":["a","b"]}"#),
+            Some(AgentEvent::Ask {
+                question: "Which?".into(),
+                options: vec!["a".into(), "b".into()],
+                default: None,
+                deadline_ms: None,
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"nothing_to_do","reason":"there already"}"#),
+            Some(AgentEvent::NothingToDo { reason: "there already".into() })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"blocked","reason":"no schema"}"#),
+            Some(AgentEvent::Blocked { reason: "no schema".into() })
+        );
+    }
+
+    #[test]
+    fn order_unknown_fields_spaces_and_line_ends_do_not_matter() {
+        assert_eq!(
+            one("\t {\"x\":[1,{}], \"reason\" : \"r\", \"mainstem\" : \"blocked\"} \r\n"),
+            Some(AgentEvent::Blocked { reason: "r".into() })
+        );
+        assert_eq!(
+            one(
+                r#"{"deadline":1.5,"default":"a","question":"Q","mainstem":"ask","options":[1,"a",null]}"#
+            ),
+            Some(AgentEvent::Ask {
+                question: "Q".into(),
+                options: vec!["a".into()],
+                default: Some("a".into()),
+                deadline_ms: Some(1500),
+            })
+        );
+    }
+
+    #[test]
+    fn everything_else_is_log() {
+        for line in [
+            "",
+            "   ",
+            "Error: rate limit exceeded, retry after 30 seconds (429)",
+            "the agent printed {\"mainstem\":\"rate_limited\"} in a sentence",
+            r#"[{"mainstem":"rate_limited"}]"#,
+            r#""{\"mainstem\":\"rate_limited\"}""#,
+            r#"{"mainstem":"rate_limited""#,
+            r#"{"mainstem":"rate_limited"} trailing"#,
+            r#"{"mainstem":7}"#,
+            r#"{"mainstem":["ask"]}"#,
+            r#"{"mainstem":"RATE_LIMITED"}"#,
+            r#"{"mainstem":"something_new","x":1}"#,
+            r#"{"type":"rate_limited","retry_after":30}"#,
+            r#"{"inner":{"mainstem":"blocked"}}"#,
+            r#"{"mainstem":"ask"}"#,
+            r#"{"mainstem":"ask","question":" "}"#,
+            r#"{"mainstem":"usage"}"#,
+            r#"{"mainstem":"usage","input_tokens":-1,"output_tokens":"2","cost_usd":NaN}"#,
+        ] {
+            assert_eq!(one(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn waits_are_clamped_and_nonsense_waits_are_unknown() {
+        let with = |number: &str| {
+            wait(&format!(r#"{{"mainstem":"rate_limited","retry_after":{number}}}"#))
+        };
+        assert_eq!(with("0"), Some(0));
+        assert_eq!(with("0.25"), Some(250));
+        assert_eq!(with("-5"), Some(0));
+        assert_eq!(with("-Infinity"), Some(0));
+        for huge in ["604801", "1e300", "1e999", "Infinity", "99999999999999999999999999"] {
+            assert_eq!(with(huge), Some(WAIT_MS_MAX), "{huge}");
+        }
+        for unknown in ["null", "NaN", "\"30\"", "[30]", "true"] {
+            assert_eq!(with(unknown), None, "{unknown}");
+        }
+        assert_eq!(
+            wait(r#"{"mainstem":"rate_limited","message":"NaN \" Infinity","x":NaN}"#),
+            None
+        );
+    }
+
+    #[test]
+    fn a_broken_number_costs_only_its_own_field() {
+        assert_eq!(
+            one(r#"{"mainstem":"usage","input_tokens":10.0,"output_tokens":1e30,"cost_usd":-1}"#),
+            Some(AgentEvent::Usage { input_tokens: 10, output_tokens: 0, cost_usd: None })
+        );
+    }
+
+    #[test]
+    fn texts_and_lines_are_bounded() {
+        let long = "é".repeat(TEXT_BYTES_MAX);
+        let Some(AgentEvent::Blocked { reason }) =
+            one(&format!(r#"{{"mainstem":"blocked","reason":"{long}"}}"#))
+        else {
+            panic!("a long reason is still a reason")
+        };
+        assert!(reason.len() <= TEXT_BYTES_MAX && reason.len() > TEXT_BYTES_MAX - 4);
+        let endless = "x".repeat(LINE_BYTES_MAX);
+        assert_eq!(one(&format!(r#"{{"mainstem":"blocked","reason":"{endless}"}}"#)), None);
+        assert_eq!(one(&"{\"a\":".repeat(50_000)), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced_not_fatal() {
+        let events = JsonLines.line(b"{\"mainstem\":\"blocked\",\"reason\":\"caf\xe9\"}");
+        assert_eq!(events, [AgentEvent::Blocked { reason: "caf\u{fffd}".into() }]);
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let seeds: [&[u8]; 3] = [
+            br#"{"mainstem":"usage","input_tokens":1,"output_tokens":2,"cost_usd":0.01}"#,
+            br#"{"mainstem":"rate_limited","retry_after":-1e999,"message":"\u00e9\"x"}"#,
+            "{\"mainstem\":\"ask\",\"question\":\"ä?\",\"options\":[NaN,\"b\"]}".as_bytes(),
+        ];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for round in 0..20_000 {
+            let mut line = seeds[round % seeds.len()].to_vec();
+            for _ in 0..next() % 6 {
+                let at = next() as usize % line.len();
+                match next() % 3 {
+                    0 => line[at] = next() as u8,
+                    1 => line.truncate(at.max(1)),
+                    _ => line.insert(at, b"\"\\{}[]-+.eE09NI\0\xff"[next() as usize % 17]),
+                }
+            }
+            JsonLines.line(&line);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_one_line_whatever_it_says() {
+        assert_eq!(
+            answer_line("Q1", "yes"),
+            "{\"mainstem\":\"answer\",\"question\":\"Q1\",\"text\":\"yes\"}\n"
+        );
+        let hostile = answer_line("Q\"1", "two\nlines \"quoted\" \u{1b}[31m");
+        assert_eq!(hostile.matches('\n').count(), 1);
+        let value: Value = serde_json::from_str(&hostile).expect("an answer is JSON");
+        assert_eq!(value["text"], "two\nlines \"quoted\" \u{1b}[31m");
+    }
+}

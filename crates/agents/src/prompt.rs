@@ -1,0 +1,416 @@
+//! The prompt of one attempt, as Markdown.
+//!
+//! Knows the task and what the engine tells about its surroundings; chooses nothing. Every part is
+//! bounded, because a prompt that does not fit is refused by the agent as a whole.
+
+use std::fmt::Write as _;
+
+use mainstem_core::id::TaskId;
+use mainstem_core::plan::Task;
+
+use crate::lines::cut;
+
+/// The whole prompt. Models take more, but an agent's context is not for us to fill.
+pub const PROMPT_BYTES_MAX: usize = 256 * 1024;
+/// The description, by far the part that matters most.
+const DESCRIPTION_BYTES_MAX: usize = 96 * 1024;
+/// Each list of short things: acceptance, what landed, verification, files, answers.
+const LIST_BYTES_MAX: usize = 16 * 1024;
+/// The end of a gate's output, where the failure usually is.
+const GATE_OUTPUT_BYTES_MAX: usize = 8 * 1024;
+/// Another task's text, given to understand a conflict.
+const OTHER_TASK_BYTES_MAX: usize = 8 * 1024;
+/// Other tasks shown with a conflict.
+const OTHER_TASKS_MAX: usize = 4;
+/// One line for people, such as a title.
+const LINE_BYTES_MAX: usize = 512;
+
+/// What goes into a prompt.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptInput<'a> {
+    /// The task.
+    pub task: &'a Task,
+    /// Title of its epic, if it has one.
+    pub epic_title: Option<&'a str>,
+    /// Tasks whose work is already in the base, with their titles.
+    pub landed_before: &'a [(TaskId, String)],
+    /// Commands that must pass on the merged tree before it lands.
+    pub gates: &'a [String],
+    /// What happened before, if this is not the first attempt.
+    pub retry: Option<&'a RetryContext>,
+    /// Questions of earlier attempts and their answers.
+    pub answers: &'a [(String, String)],
+}
+
+/// Why there is another attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RetryContext {
+    /// The attempt that is about to start.
+    pub attempt: u32,
+    /// Outcome class of the one before.
+    pub class: String,
+    /// The same in words.
+    pub reason: String,
+    /// The end of the failed gate's output.
+    pub gate_output: Option<String>,
+    /// Files that did not merge.
+    pub conflict_files: Vec<String>,
+    /// Tasks whose landing is on the other side of the conflict, with their texts.
+    pub other_tasks: Vec<(TaskId, String)>,
+}
+
+/// Builds the prompt. Never longer than [`PROMPT_BYTES_MAX`].
+pub fn build(input: &PromptInput<'_>) -> String {
+    let mut out = String::new();
+    heading(&mut out, input);
+    if !input.task.acceptance.is_empty() {
+        section(&mut out, "Acceptance");
+        out.push_str("The task is done when all of this holds:\n\n");
+        list(&mut out, input.task.acceptance.iter().map(String::as_str));
+    }
+    if let Some(retry) = input.retry {
+        retried(&mut out, retry);
+    }
+    if !input.answers.is_empty() {
+        answered(&mut out, input.answers);
+    }
+    if !input.landed_before.is_empty() {
+        section(&mut out, "What is already there");
+        out.push_str("The work of these tasks is in your starting commit; build on it:\n\n");
+        let landed = input.landed_before.iter();
+        list(&mut out, landed.map(|(id, title)| format!("{id}: {}", one_line(title))));
+    }
+    guidelines(&mut out, input.task);
+    verification(&mut out, input);
+    if out.len() > PROMPT_BYTES_MAX {
+        out.truncate(cut(&out, PROMPT_BYTES_MAX).len());
+    }
+    out
+}
+
+fn heading(out: &mut String, input: &PromptInput<'_>) {
+    let task = input.task;
+    let title = if task.title.trim().is_empty() { "Untitled task" } else { task.title.as_str() };
+    let _ = writeln!(out, "# {}: {}", task.id, one_line(title));
+    if let Some(epic) = input.epic_title.filter(|title| !title.trim().is_empty()) {
+        let _ = writeln!(out, "\nPart of: {}", one_line(epic));
+    }
+    if let Some(role) = task.role.as_deref().filter(|role| !role.trim().is_empty()) {
+        let _ = writeln!(out, "\nYour role: {}", one_line(role));
+    }
+    let description = task.description.trim();
+    if !description.is_empty() {
+        let _ = writeln!(out, "\n{}", cut(description, DESCRIPTION_BYTES_MAX));
+    }
+}
+
+fn guidelines(out: &mut String, task: &Task) {
+    section(out, "How to work");
+    out.push_str(
+        "- You are in an isolated workspace: a checkout of your own, on a branch of its own. \
+           Others work at the same time in theirs.\n\
+         - Commit often, with messages that say what and why. Your commits are the result.\n\
+         - Run the tests that belong to your change before you end.\n\
+         - Do not touch files outside this workspace.\n\
+         - Do not stash, switch branches, rewrite the starting commit or push.\n\
+         - Leave the tree clean: commit what belongs to the task, delete what does not.\n\
+         - Do this task only. Ending without commits counts as failed unless you say that there is \
+           nothing to do.\n",
+    );
+    if !task.writes.is_empty() {
+        out.push_str(
+            "\nThe plan expects changes in these files; others may be at work elsewhere:\n\n",
+        );
+        list(out, task.writes.iter().map(|glob| code(glob)));
+    }
+}
+
+fn verification(out: &mut String, input: &PromptInput<'_>) {
+    if input.task.verify.is_empty() && input.gates.is_empty() {
+        return;
+    }
+    section(out, "Verification");
+    if !input.task.verify.is_empty() {
+        out.push_str("These commands are run in this workspace when you end, and must pass:\n\n");
+        list(out, input.task.verify.iter().map(|command| code(command)));
+    }
+    if !input.gates.is_empty() {
+        if !input.task.verify.is_empty() {
+            out.push('\n');
+        }
+        out.push_str("Before your work lands, these must pass on the merged tree:\n\n");
+        list(out, input.gates.iter().map(|command| code(command)));
+    }
+}
+
+fn retried(out: &mut String, retry: &RetryContext) {
+    section(out, &format!("Attempt {}", retry.attempt));
+    let class = retry.class.replace('_', " ");
+    let _ = writeln!(out, "The attempt before this one did not land ({}).", one_line(&class));
+    if !retry.reason.trim().is_empty() {
+        let _ = writeln!(out, "\n{}", quote(retry.reason.trim(), LIST_BYTES_MAX));
+    }
+    if let Some(output) = retry.gate_output.as_deref().filter(|text| !text.trim().is_empty()) {
+        out.push_str("\nThe end of the failed check's output:\n\n");
+        fenced(out, tail(output.trim_end(), GATE_OUTPUT_BYTES_MAX));
+    }
+    if !retry.conflict_files.is_empty() {
+        out.push_str("\nThese files did not merge with what has landed since:\n\n");
+        list(out, retry.conflict_files.iter().map(|file| code(file)));
+        out.push_str(
+            "\nYou start from the new state. Do the task again so that both changes hold.\n",
+        );
+    }
+    for (id, text) in retry.other_tasks.iter().take(OTHER_TASKS_MAX) {
+        let _ = writeln!(out, "\nThe other side is task {id}, which was asked to do this:\n");
+        let _ = writeln!(out, "{}", quote(text.trim(), OTHER_TASK_BYTES_MAX));
+    }
+    let more = retry.other_tasks.len().saturating_sub(OTHER_TASKS_MAX);
+    if more > 0 {
+        let _ = writeln!(out, "\n({more} further tasks are involved.)");
+    }
+}
+
+fn answered(out: &mut String, answers: &[(String, String)]) {
+    section(out, "Questions already answered");
+    let pairs = answers.iter();
+    let line = |text: &str| cut(text.trim(), 2 * 1024).replace('\n', "\n  ");
+    list(
+        out,
+        pairs.map(|(question, answer)| format!("{}\n  Answer: {}", line(question), line(answer))),
+    );
+}
+
+fn section(out: &mut String, title: &str) {
+    let _ = writeln!(out, "\n## {title}\n");
+}
+
+/// A list that stops, and says so, where its share of the prompt ends.
+fn list<T: AsRef<str>>(out: &mut String, items: impl ExactSizeIterator<Item = T>) {
+    let total = items.len();
+    let end = out.len() + LIST_BYTES_MAX;
+    for (at, item) in items.enumerate() {
+        let item = cut(item.as_ref().trim(), LIST_BYTES_MAX / 2);
+        if out.len() + item.len() > end {
+            let _ = writeln!(out, "- … and {} more", total - at);
+            return;
+        }
+        let _ = writeln!(out, "- {item}");
+    }
+}
+
+/// A code block whose fence is longer than any run of backticks inside it.
+fn fenced(out: &mut String, text: &str) {
+    let fence = "`".repeat(longest_ticks(text).max(2) + 1);
+    let _ = writeln!(out, "{fence}text\n{text}\n{fence}");
+}
+
+fn code(text: &str) -> String {
+    let ticks = "`".repeat(longest_ticks(text) + 1);
+    let pad = if ticks.len() > 1 { " " } else { "" };
+    format!("{ticks}{pad}{text}{pad}{ticks}")
+}
+
+fn longest_ticks(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+/// Cut after quoting: a text of empty lines triples.
+fn quote(text: &str, bytes_max: usize) -> String {
+    let lines: Vec<_> = cut(text, bytes_max).lines().map(|line| format!("> {line}")).collect();
+    let quoted = lines.join("\n");
+    cut(&quoted, bytes_max).to_owned()
+}
+
+fn one_line(text: &str) -> String {
+    let words = cut(text, 4 * LINE_BYTES_MAX).split_whitespace().collect::<Vec<_>>().join(" ");
+    cut(&words, LINE_BYTES_MAX).to_owned()
+}
+
+fn tail(text: &str, bytes_max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::tests::task;
+
+    fn plain(task: &Task) -> PromptInput<'_> {
+        PromptInput {
+            task,
+            epic_title: None,
+            landed_before: &[],
+            gates: &[],
+            retry: None,
+            answers: &[],
+        }
+    }
+
+    #[test]
+    fn a_first_attempt_reads_like_this() {
+        let mut task = task("T-1");
+        task.title = "Schema and\n migrations".into();
+        task.description = "Write the schema.\n\nKeep it small.\n".into();
+        task.acceptance = vec!["cargo test -p store passes".into()];
+        task.writes = vec!["crates/store/**".into()];
+        task.verify = vec!["cargo test -p store".into()];
+        let landed = [(TaskId::new("T-0"), "Skeleton".to_owned())];
+        let gates = ["cargo test".to_owned()];
+        let text = build(&PromptInput {
+            epic_title: Some("Storage"),
+            landed_before: &landed,
+            gates: &gates,
+            ..plain(&task)
+        });
+        let expected = "\
+# T-1: Schema and migrations
+
+Part of: Storage
+
+Write the schema.
+
+Keep it small.
+
+## Acceptance
+
+The task is done when all of this holds:
+
+- cargo test -p store passes
+
+## What is already there
+
+The work of these tasks is in your starting commit; build on it:
+
+- T-0: Skeleton
+
+## How to work
+
+- You are in an isolated workspace: a checkout of your own, on a branch of its own. Others work at the same time in theirs.
+- Commit often, with messages that say what and why. Your commits are the result.
+- Run the tests that belong to your change before you end.
+- Do not touch files outside this workspace.
+- Do not stash, switch branches, rewrite the starting commit or push.
+- Leave the tree clean: commit what belongs to the task, delete what does not.
+- Do this task only. Ending without commits counts as failed unless you say that there is nothing to do.
+
+The plan expects changes in these files; others may be at work elsewhere:
+
+- `crates/store/**`
+
+## Verification
+
+These commands are run in this workspace when you end, and must pass:
+
+- `cargo test -p store`
+
+Before your work lands, these must pass on the merged tree:
+
+- `cargo test`
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_retry_says_what_went_wrong_and_what_was_answered() {
+        let task = task("T-2");
+        let retry = RetryContext {
+            attempt: 2,
+            class: "agent_failed".into(),
+            reason: "gate `cargo test` failed\nexit 101".into(),
+            gate_output: Some("line\n```\nassertion failed\n".into()),
+            conflict_files: vec!["src/`odd`.rs".into()],
+            other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
+        };
+        let answers = [("Which port?".to_owned(), "8080".to_owned())];
+        let text = build(&PromptInput { retry: Some(&retry), answers: &answers, ..plain(&task) });
+        let expected = "\
+# T-2: Schema
+
+## Attempt 2
+
+The attempt before this one did not land (agent failed).
+
+> gate `cargo test` failed
+> exit 101
+
+The end of the failed check's output:
+
+````text
+line
+```
+assertion failed
+````
+
+These files did not merge with what has landed since:
+
+- `` src/`odd`.rs ``
+
+You start from the new state. Do the task again so that both changes hold.
+
+The other side is task T-9, which was asked to do this:
+
+> Rename it all.
+
+## Questions already answered
+
+- Which port?
+  Answer: 8080
+
+## How to work
+";
+        assert_eq!(text[..expected.len()], *expected, "{text}");
+    }
+
+    #[test]
+    fn an_empty_task_still_has_a_prompt() {
+        let mut task = task("T-3");
+        task.title.clear();
+        let text = build(&plain(&task));
+        assert!(text.starts_with("# T-3: Untitled task\n\n## How to work\n"), "{text}");
+    }
+
+    #[test]
+    fn the_end_of_a_long_gate_output_is_what_stays() {
+        let task = task("T-4");
+        let output = format!("{}é THE END", "é".repeat(20_000));
+        let retry = RetryContext { gate_output: Some(output), ..RetryContext::default() };
+        let text = build(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        assert!(text.contains("é THE END\n```"), "the tail is missing");
+        assert!(text.len() < 16 * 1024, "{}", text.len());
+    }
+
+    #[test]
+    fn however_much_comes_in_the_prompt_is_bounded_and_the_rules_are_in_it() {
+        let huge = "ü `x` \n\n\n\n\n".repeat(20_000);
+        let many = vec![huge.clone(); 50];
+        let mut task = task("T-5");
+        task.title = huge.clone();
+        task.description = huge.clone();
+        task.role = Some(huge.clone());
+        task.acceptance = many.clone();
+        task.verify = many.clone();
+        task.writes = many.clone();
+        let landed: Vec<_> = many.iter().map(|text| (TaskId::new("T-0"), text.clone())).collect();
+        let answers: Vec<_> = many.iter().map(|text| (text.clone(), text.clone())).collect();
+        let retry = RetryContext {
+            attempt: 3,
+            class: huge.clone(),
+            reason: huge.clone(),
+            gate_output: Some(huge.clone()),
+            conflict_files: many.clone(),
+            other_tasks: landed.clone(),
+        };
+        let text = build(&PromptInput {
+            task: &task,
+            epic_title: Some(&huge),
+            landed_before: &landed,
+            gates: &many,
+            retry: Some(&retry),
+            answers: &answers,
+        });
+        assert!(text.len() <= PROMPT_BYTES_MAX, "{}", text.len());
+        assert!(text.contains("## How to work") && text.contains("## Verification"));
+        assert!(text.contains("more\n"), "a shortened list says so");
+    }
+}

@@ -1,0 +1,168 @@
+//! What the engine's control socket speaks: one request per line of JSON, one response per line back.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What a face asks of a running engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case")]
+pub enum Request {
+    /// Start no more agents; those at work go on.
+    Pause,
+    /// Take back a pause.
+    Resume,
+    /// Cancel one task, or the whole run.
+    Cancel {
+        /// The task; absent means the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<String>,
+    },
+    /// Give a task another attempt.
+    Retry {
+        /// The task.
+        task: String,
+    },
+    /// Count a task as done without doing it.
+    Skip {
+        /// The task.
+        task: String,
+    },
+    /// Change how many agents work at once.
+    Jobs {
+        /// The new number.
+        n: u32,
+    },
+    /// Answer a question.
+    Answer {
+        /// The question.
+        question: String,
+        /// The answer.
+        text: String,
+    },
+    /// Ask whether anybody is there.
+    Ping,
+    /// Come to rest and end.
+    Stop {
+        /// Whether agents are ended at once instead of being asked to end.
+        #[serde(default)]
+        now: bool,
+    },
+}
+
+/// What the engine says back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Response {
+    /// Whether it was done.
+    pub ok: bool,
+    /// One sentence for people.
+    pub message: String,
+    /// Why not, for programs; absent when it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ControlError>,
+    /// More, depending on the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Value>,
+}
+
+/// Why a request was not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControlError {
+    /// The line was not a request this engine knows.
+    BadRequest,
+    /// There is no such task.
+    UnknownTask,
+    /// There is no such question.
+    UnknownQuestion,
+    /// The task, question or run is not in a state that allows it.
+    NotNow,
+    /// The engine is ending.
+    Stopping,
+    /// The engine failed while doing it.
+    Failed,
+}
+
+impl Response {
+    /// It was done.
+    #[must_use]
+    pub fn done(message: impl Into<String>) -> Self {
+        Self { ok: true, message: message.into(), error: None, data: None }
+    }
+
+    /// It was not done.
+    #[must_use]
+    pub fn refused(error: ControlError, message: impl Into<String>) -> Self {
+        Self { ok: false, message: message.into(), error: Some(error), data: None }
+    }
+
+    /// The same, with data.
+    #[must_use]
+    pub fn with_data(self, data: Value) -> Self {
+        Self { data: Some(data), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(request: &Request, line: &str) {
+        assert_eq!(serde_json::to_string(request).unwrap(), line);
+        assert_eq!(&serde_json::from_str::<Request>(line).unwrap(), request);
+    }
+
+    #[test]
+    fn requests_have_these_shapes() {
+        let task = || "T-1".to_owned();
+        check(&Request::Pause, r#"{"cmd":"pause"}"#);
+        check(&Request::Resume, r#"{"cmd":"resume"}"#);
+        check(&Request::Cancel { task: None }, r#"{"cmd":"cancel"}"#);
+        check(&Request::Cancel { task: Some(task()) }, r#"{"cmd":"cancel","task":"T-1"}"#);
+        check(&Request::Retry { task: task() }, r#"{"cmd":"retry","task":"T-1"}"#);
+        check(&Request::Skip { task: task() }, r#"{"cmd":"skip","task":"T-1"}"#);
+        check(&Request::Jobs { n: 4 }, r#"{"cmd":"jobs","n":4}"#);
+        check(
+            &Request::Answer { question: "Q-1".into(), text: "yes".into() },
+            r#"{"cmd":"answer","question":"Q-1","text":"yes"}"#,
+        );
+        check(&Request::Ping, r#"{"cmd":"ping"}"#);
+        check(&Request::Stop { now: true }, r#"{"cmd":"stop","now":true}"#);
+    }
+
+    #[test]
+    fn what_may_be_left_out_has_its_gentle_meaning() {
+        let read = |line| serde_json::from_str::<Request>(line).unwrap();
+        assert_eq!(read(r#"{"cmd":"stop"}"#), Request::Stop { now: false });
+        assert_eq!(read(r#"{"cmd":"cancel","task":null}"#), Request::Cancel { task: None });
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for bad in
+            ["", "{}", r#"{"cmd":"dance"}"#, r#"{"cmd":"retry"}"#, r#"{"cmd":"jobs","n":-1}"#]
+        {
+            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn responses_have_these_shapes() {
+        let check = |response: Response, line: &str| {
+            assert_eq!(serde_json::to_string(&response).unwrap(), line);
+            assert_eq!(serde_json::from_str::<Response>(line).unwrap(), response);
+        };
+        check(Response::done("paused"), r#"{"ok":true,"message":"paused"}"#);
+        check(
+            Response::refused(ControlError::UnknownTask, "there is no task T-9"),
+            r#"{"ok":false,"message":"there is no task T-9","error":"unknown_task"}"#,
+        );
+        check(
+            Response::done("pong").with_data(json!({"pid": 7})),
+            r#"{"ok":true,"message":"pong","data":{"pid":7}}"#,
+        );
+    }
+}

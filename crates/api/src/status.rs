@@ -1,0 +1,397 @@
+//! What `status --json` prints: where a run stands, whole, at one place of the journal.
+//!
+//! Missing knowledge is `null`, never left out and never invented.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time;
+
+/// The name of this shape.
+pub const SCHEMA: &str = "mainstem.status/1";
+
+/// A run, whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The run; null when nothing has run here yet.
+    pub run: Option<String>,
+    /// What the engine is doing.
+    pub state: RunState,
+    /// How many agents may work at once.
+    pub jobs: u32,
+    /// Every task, in the plan's order.
+    pub tasks: Vec<TaskStatus>,
+    /// What is on its way to the target branch, first car first.
+    pub train: Vec<Car>,
+    /// What waits for an answer, oldest first.
+    pub questions: Vec<Question>,
+    /// Which providers are being waited for.
+    pub limits: Vec<Limit>,
+    /// Sums over all tasks.
+    pub totals: Totals,
+}
+
+/// What the engine of a run is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// An engine is at work.
+    Running,
+    /// An engine is there and starts nothing new.
+    Paused,
+    /// No engine, and none is missing.
+    Resting,
+    /// The engine went away without coming to rest; `mainstem run` goes on.
+    Crashed,
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Something it needs has not landed.
+    Waiting,
+    /// It may start as soon as there is room.
+    Ready,
+    /// Its workspace is being made.
+    Preparing,
+    /// Its agent is at work.
+    Working,
+    /// Its agent waits for an answer.
+    Asking,
+    /// Its gates run.
+    Verifying,
+    /// It is on the train.
+    Boarding,
+    /// Its work is on the target branch.
+    Landed,
+    /// Its work does not fit with what landed before it.
+    Conflicted,
+    /// Its attempts are used up.
+    Failed,
+    /// Something it needs will not land.
+    Blocked,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It counts as done without having been done.
+    Skipped,
+}
+
+impl Phase {
+    /// Every phase, in the order a task meets them.
+    pub const ALL: [Self; 13] = [
+        Self::Waiting,
+        Self::Ready,
+        Self::Preparing,
+        Self::Working,
+        Self::Asking,
+        Self::Verifying,
+        Self::Boarding,
+        Self::Landed,
+        Self::Conflicted,
+        Self::Failed,
+        Self::Blocked,
+        Self::Cancelled,
+        Self::Skipped,
+    ];
+
+    /// The word used everywhere.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Ready => "ready",
+            Self::Preparing => "preparing",
+            Self::Working => "working",
+            Self::Asking => "asking",
+            Self::Verifying => "verifying",
+            Self::Boarding => "boarding",
+            Self::Landed => "landed",
+            Self::Conflicted => "conflicted",
+            Self::Failed => "failed",
+            Self::Blocked => "blocked",
+            Self::Cancelled => "cancelled",
+            Self::Skipped => "skipped",
+        }
+    }
+
+    /// The phase a word names.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.word() == word)
+    }
+}
+
+/// One task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// Its id in the plan.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// The epic it belongs to.
+    pub epic: Option<String>,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Its newest attempt, from 1; 0 before the first.
+    pub attempt: u32,
+    /// Who works on it, a name under `[agents.*]`.
+    pub agent: Option<String>,
+    /// With which model.
+    pub model: Option<String>,
+    /// The branch its work is on.
+    pub branch: Option<String>,
+    /// Where its workspace is, while there is one.
+    pub workspace: Option<String>,
+    /// The agent's process, while there is one.
+    pub pid: Option<u32>,
+    /// When the newest attempt started.
+    #[serde(with = "time::wire_option")]
+    pub started_at: Option<i64>,
+    /// When the newest attempt ended.
+    #[serde(with = "time::wire_option")]
+    pub ended_at: Option<i64>,
+    /// The tasks it waits for.
+    pub waiting_for: Vec<String>,
+    /// What its attempts have cost together; null if no agent said.
+    pub cost_usd: Option<f64>,
+    /// The commit it landed as.
+    pub commit: Option<String>,
+    /// Why it is where it is, if that needs saying.
+    pub reason: Option<String>,
+    /// What happens next, or what a person can do.
+    pub next_action: Option<String>,
+}
+
+/// A task's work on its way to the target branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Car {
+    /// The task.
+    pub task: String,
+    /// The attempt whose work it is.
+    pub attempt: u32,
+    /// How far it is.
+    pub state: CarState,
+    /// Its place, the front being 1; null once it has left the train.
+    pub place: Option<u32>,
+    /// The commit that boarded.
+    pub tip: Option<String>,
+    /// The commit it is to land on.
+    pub onto: Option<String>,
+    /// The merged commit under test.
+    pub candidate: Option<String>,
+    /// Why it was evicted, or what it waits for.
+    pub reason: Option<String>,
+}
+
+/// How far a car is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarState {
+    /// It waits for a lane.
+    Queued,
+    /// Its merged tree is being verified.
+    Verifying,
+    /// Its merged tree passed; it waits for those before it.
+    Verified,
+    /// It is on the target branch.
+    Landed,
+    /// It left the train without landing.
+    Evicted,
+}
+
+/// A question that waits for an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its id, for `mainstem answer`.
+    pub id: String,
+    /// The task that asks; null if the run itself does.
+    pub task: Option<String>,
+    /// The attempt that asks.
+    pub attempt: Option<u32>,
+    /// What it asks.
+    pub question: String,
+    /// The answers it offers; empty means any text.
+    pub options: Vec<String>,
+    /// When it was asked.
+    #[serde(with = "time::wire")]
+    pub asked_at: i64,
+    /// The answer it takes when the deadline passes.
+    pub default: Option<String>,
+    /// Until when it waits.
+    #[serde(with = "time::wire_option")]
+    pub deadline: Option<i64>,
+}
+
+/// A provider that must be waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// The provider.
+    pub provider: String,
+    /// Until when; null if nobody knows.
+    #[serde(with = "time::wire_option")]
+    pub until: Option<i64>,
+    /// What it said.
+    pub reason: String,
+    /// The tasks that wait for it.
+    pub waiting: Vec<String>,
+}
+
+/// Sums over a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// How many tasks there are.
+    pub tasks: u64,
+    /// How many are in each phase; every phase is there.
+    pub by_phase: BTreeMap<Phase, u64>,
+    /// How many have landed.
+    pub landed: u64,
+    /// What everything has cost together; null if no agent said.
+    pub cost_usd: Option<f64>,
+    /// Tokens read by models.
+    pub input_tokens: u64,
+    /// Tokens written by models.
+    pub output_tokens: u64,
+    /// Time from the run's start until now or its rest.
+    pub elapsed_ms: u64,
+    /// Time agents have worked, summed: divided by `elapsed_ms` it is the speed-up.
+    pub agent_ms: u64,
+    /// How many questions wait.
+    pub questions: u64,
+}
+
+impl Default for Totals {
+    /// Nothing at all, with every phase at 0.
+    fn default() -> Self {
+        Self {
+            tasks: 0,
+            by_phase: Phase::ALL.into_iter().map(|phase| (phase, 0)).collect(),
+            landed: 0,
+            cost_usd: None,
+            input_tokens: 0,
+            output_tokens: 0,
+            elapsed_ms: 0,
+            agent_ms: 0,
+            questions: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn status() -> Status {
+        let mut totals =
+            Totals { tasks: 1, cost_usd: Some(0.25), input_tokens: 10, ..Totals::default() };
+        totals.by_phase.insert(Phase::Working, 1);
+        Status {
+            schema: SCHEMA.into(),
+            run: Some("r-1".into()),
+            state: RunState::Running,
+            jobs: 3,
+            tasks: vec![TaskStatus {
+                id: "T-001".into(),
+                title: "Schema".into(),
+                epic: Some("E-001".into()),
+                phase: Phase::Working,
+                attempt: 1,
+                agent: Some("claude".into()),
+                model: None,
+                branch: Some("mainstem/T-001".into()),
+                workspace: Some("/w/T-001".into()),
+                pid: Some(42),
+                started_at: Some(250),
+                ended_at: None,
+                waiting_for: vec![],
+                cost_usd: Some(0.25),
+                commit: None,
+                reason: None,
+                next_action: None,
+            }],
+            train: vec![Car {
+                task: "T-000".into(),
+                attempt: 2,
+                state: CarState::Verifying,
+                place: Some(1),
+                tip: Some("aaa".into()),
+                onto: Some("bbb".into()),
+                candidate: None,
+                reason: None,
+            }],
+            questions: vec![Question {
+                id: "Q-1".into(),
+                task: Some("T-001".into()),
+                attempt: Some(1),
+                question: "Which?".into(),
+                options: vec!["a".into(), "b".into()],
+                asked_at: 1000,
+                default: Some("a".into()),
+                deadline: Some(2000),
+            }],
+            limits: vec![Limit {
+                provider: "anthropic".into(),
+                until: None,
+                reason: "429".into(),
+                waiting: vec!["T-002".into()],
+            }],
+            totals,
+        }
+    }
+
+    #[test]
+    fn a_status_has_this_shape() {
+        let expected = concat!(
+            r#"{"schema":"mainstem.status/1","run":"r-1","state":"running","jobs":3,"#,
+            r#""tasks":[{"id":"T-001","title":"Schema","epic":"E-001","phase":"working","attempt":1,"#,
+            r#""agent":"claude","model":null,"branch":"mainstem/T-001","workspace":"/w/T-001","pid":42,"#,
+            r#""started_at":"1970-01-01T00:00:00.250Z","ended_at":null,"waiting_for":[],"cost_usd":0.25,"#,
+            r#""commit":null,"reason":null,"next_action":null}],"#,
+            r#""train":[{"task":"T-000","attempt":2,"state":"verifying","place":1,"tip":"aaa","onto":"bbb","#,
+            r#""candidate":null,"reason":null}],"#,
+            r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
+            r#""asked_at":"1970-01-01T00:00:01.000Z","default":"a","deadline":"1970-01-01T00:00:02.000Z"}],"#,
+            r#""limits":[{"provider":"anthropic","until":null,"reason":"429","waiting":["T-002"]}],"#,
+            r#""totals":{"tasks":1,"by_phase":{"waiting":0,"ready":0,"preparing":0,"working":1,"asking":0,"#,
+            r#""verifying":0,"boarding":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,
+            r#""skipped":0},"landed":0,"cost_usd":0.25,"input_tokens":10,"output_tokens":0,"elapsed_ms":0,"#,
+            r#""agent_ms":0,"questions":0}}"#,
+        );
+        assert_eq!(serde_json::to_string(&status()).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<Status>(expected).unwrap(), status());
+    }
+
+    #[test]
+    fn the_states_are_the_promised_words() {
+        let words = |states: &[RunState]| serde_json::to_string(states).unwrap();
+        assert_eq!(
+            words(&[RunState::Running, RunState::Paused, RunState::Resting, RunState::Crashed]),
+            r#"["running","paused","resting","crashed"]"#
+        );
+    }
+
+    #[test]
+    fn the_phases_are_the_promised_words_on_the_wire_and_off_it() {
+        let promised = "waiting ready preparing working asking verifying boarding landed conflicted \
+                        failed blocked cancelled skipped";
+        assert_eq!(Phase::ALL.map(Phase::word).join(" "), promised);
+        for phase in Phase::ALL {
+            assert_eq!(serde_json::to_string(&phase).unwrap(), format!("\"{}\"", phase.word()));
+            assert_eq!(Phase::from_word(phase.word()), Some(phase));
+        }
+        assert_eq!(Phase::from_word("done"), None);
+    }
+
+    #[test]
+    fn a_reader_of_today_understands_a_status_that_has_gained_fields() {
+        let mut value = serde_json::to_value(status()).unwrap();
+        value["new"] = 1.into();
+        value["tasks"][0]["new"] = 1.into();
+        assert_eq!(serde_json::from_value::<Status>(value).unwrap(), status());
+    }
+}

@@ -1,0 +1,411 @@
+//! What was typed. The doc comments are the help texts.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Many agents, one green main.
+///
+/// Mainstem runs a graph of tasks with many coding agents at once, each in its own git worktree,
+/// and lands their verified work on one branch. Kill it at any instant and nothing is lost.
+#[derive(Debug, Parser)]
+#[command(name = "mainstem", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 everything asked for landed · 1 could not run · 2 came to rest \
+    with tasks not landed · 3 cancelled or interrupted (resumable) · 64 wrong usage.\n\
+    Start here: mainstem demo"
+)]
+pub(crate) struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Work as if started in DIR.
+    #[arg(short = 'C', value_name = "DIR", global = true)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Print data as JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say less.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say more; twice for everything.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// No colours (also with NO_COLOR set).
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    /// Set a configuration key for this call, for example run.jobs=4.
+    #[arg(long = "config", value_name = "K=V", global = true)]
+    pub(crate) config: Vec<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// A tour in a throw-away repository: parallel agents, a conflict, a rate limit, a kill -9.
+    Demo(DemoArgs),
+    /// Look at this repository and write mainstem.toml.
+    Init(InitArgs),
+    /// Check and show plans.
+    Plan(PlanArgs),
+    /// Run a plan until nothing is left to do; a second run resumes.
+    Run(RunArgs),
+    /// Where every task stands.
+    Status(LookArgs),
+    /// Everything about one task.
+    Show(TaskArgs),
+    /// What a task's agent printed.
+    Logs(LogsArgs),
+    /// What a task changed.
+    Diff(DiffArgs),
+    /// The run's task graph as a picture.
+    Graph(GraphArgs),
+    /// Everything that happened, in order.
+    History(HistoryArgs),
+    /// Start no new agent; running ones go on.
+    Pause,
+    /// Let agents start again.
+    Resume,
+    /// Call off one task, or the whole run.
+    Cancel(CancelArgs),
+    /// Try a task again that failed, conflicted, or was cancelled.
+    Retry(RetryArgs),
+    /// Count a task as done without doing it.
+    Skip(TasksArgs),
+    /// Change how many agents work at once.
+    Jobs(JobsArgs),
+    /// Questions that wait for an answer.
+    Questions(LookArgs),
+    /// Answer a question.
+    Answer(AnswerArgs),
+    /// The merge train: queued, verified, landed, evicted, and why.
+    Train(LookArgs),
+    /// Bring a snapshot of a task's work back as a branch.
+    Restore(RestoreArgs),
+    /// Take back the last landing.
+    Undo(UndoArgs),
+    /// Remove workspaces and branches that nobody needs; never work that is not safe elsewhere.
+    Clean(CleanArgs),
+    /// Check this machine, repository and configuration.
+    Doctor,
+    /// Every setting with its value and where it came from.
+    Config(ConfigArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Print the manual page.
+    Man(ManArgs),
+    /// Supervise one job (used by the engine).
+    #[command(name = "__supervise", hide = true)]
+    Supervise {
+        /// The job's folder.
+        dir: PathBuf,
+        /// Whatever the supervisor passes to itself.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<String>,
+    },
+    /// Walk the steps of a script agent (used by the engine).
+    #[command(name = "__script", hide = true)]
+    Script {
+        /// The steps.
+        file: PathBuf,
+    },
+    /// Sleep (used by the script agent).
+    #[command(name = "__sleep", hide = true)]
+    Sleep {
+        /// How long.
+        ms: u64,
+    },
+    /// Write the reference pages (used by the build).
+    #[command(name = "__reference", hide = true)]
+    Reference {
+        /// Where to.
+        dir: PathBuf,
+    },
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Keep the repository and say where it is.
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// `init`
+#[derive(Debug, Args)]
+pub(crate) struct InitArgs {
+    /// Print what would be written, and write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Replace an existing mainstem.toml.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `plan`
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// What to do with plans.
+    #[command(subcommand)]
+    pub(crate) command: PlanCommand,
+}
+
+/// What to do with plans.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Check a plan whole: every error in one report, with place and cure.
+    Check {
+        /// The plan (.toml, .yaml or .json).
+        file: PathBuf,
+    },
+    /// Show a plan.
+    Show {
+        /// The plan (.toml, .yaml or .json).
+        file: PathBuf,
+        /// How.
+        #[arg(long, value_enum, default_value_t = PlanFormat::Tree)]
+        format: PlanFormat,
+    },
+}
+
+/// How to show a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanFormat {
+    /// Epics, tasks and their edges, with a picture of the graph.
+    Tree,
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// The plan as JSON, with levels and critical path.
+    Json,
+    /// Which tasks could run together.
+    Batches,
+    /// Only the picture of the graph.
+    Graph,
+}
+
+/// `run`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunArgs {
+    /// The plan; without one the present run goes on.
+    pub(crate) plan: Option<PathBuf>,
+    /// Agents at once.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+    /// Only tasks of this epic, and what they need.
+    #[arg(long, value_name = "E")]
+    pub(crate) epic: Vec<String>,
+    /// Only this task, and what it needs.
+    #[arg(long, value_name = "T")]
+    pub(crate) task: Vec<String>,
+    /// Say what would start, and start nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Go on in the background.
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Start another run even if one exists.
+    #[arg(long)]
+    pub(crate) new: bool,
+}
+
+/// Commands that look at a run.
+#[derive(Debug, Args)]
+pub(crate) struct LookArgs {
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// Commands about one task.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// The task.
+    pub(crate) task: String,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// Commands about several tasks.
+#[derive(Debug, Args)]
+pub(crate) struct TasksArgs {
+    /// The tasks.
+    #[arg(required = true, value_name = "T")]
+    pub(crate) tasks: Vec<String>,
+}
+
+/// `retry`
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The tasks.
+    #[arg(required_unless_present = "all", value_name = "T")]
+    pub(crate) tasks: Vec<String>,
+    /// Every task that failed, conflicted, is blocked by its agent, or was cancelled.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// `logs`
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The task.
+    pub(crate) task: String,
+    /// Go on as the agent prints.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// An earlier attempt.
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// The output of gates instead of the agent's.
+    #[arg(long)]
+    pub(crate) gates: bool,
+    /// Bytes as they came, escape sequences included.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// `diff`
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The task.
+    pub(crate) task: String,
+    /// Only the files and their counts.
+    #[arg(long)]
+    pub(crate) stat: bool,
+    /// An earlier attempt's newest snapshot.
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+}
+
+/// `graph`
+#[derive(Debug, Args)]
+pub(crate) struct GraphArgs {
+    /// How.
+    #[arg(long, value_enum, default_value_t = GraphFormat::Picture)]
+    pub(crate) format: GraphFormat,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// How to show a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GraphFormat {
+    /// Boxes and lines.
+    Picture,
+    /// A Mermaid flowchart.
+    Mermaid,
+    /// Nodes and edges.
+    Json,
+}
+
+/// `history`
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// Only this task.
+    pub(crate) task: Option<String>,
+    /// Only after this place.
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) after: u64,
+    /// Go on as things happen.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only this run; otherwise all runs of the repository.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// `cancel`
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    /// The tasks; without one the whole run.
+    #[arg(value_name = "T")]
+    pub(crate) tasks: Vec<String>,
+}
+
+/// `jobs`
+#[derive(Debug, Args)]
+pub(crate) struct JobsArgs {
+    /// Agents at once.
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) n: u32,
+}
+
+/// `answer`
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    /// The question.
+    pub(crate) question: String,
+    /// The answer, or the number of an option.
+    #[arg(required = true)]
+    pub(crate) text: Vec<String>,
+}
+
+/// `restore`
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The task.
+    pub(crate) task: String,
+    /// The attempt whose newest snapshot to bring back.
+    #[arg(long, value_name = "N")]
+    pub(crate) attempt: Option<u32>,
+    /// Exactly this snapshot of that attempt.
+    #[arg(long, value_name = "N", requires = "attempt")]
+    pub(crate) number: Option<u32>,
+    /// List the snapshots, bring back nothing.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The branch to make.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+}
+
+/// `undo`
+#[derive(Debug, Args)]
+pub(crate) struct UndoArgs {
+    /// Say what would be taken back, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `clean`
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// List what would go, and remove nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `config`
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Only keys that start with this.
+    pub(crate) key: Option<String>,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// Write a page per command into DIR instead of printing one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

@@ -1,0 +1,15 @@
+//! One file per command, or per family of commands that share everything.
+
+pub(crate) mod care;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod history;
+pub(crate) mod init;
+pub(crate) mod logs;
+pub(crate) mod plan;
+pub(crate) mod reference;
+pub(crate) mod run;
+pub(crate) mod settings;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod steer;

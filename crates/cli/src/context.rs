@@ -1,0 +1,208 @@
+//! Where a command works: the folder, the repository, the settings. Reads files and environment
+//! once, hands them on as values.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::config::Settings;
+use mainstem_core::config::layers::{Layer, Origin, Resolved, resolve};
+use mainstem_core::plan::Plan;
+use mainstem_core::plan::check::{Known, load_plan};
+use mainstem_core::plan::doc::Format;
+use mainstem_engine::look::Look;
+use mainstem_engine::paths::Layout;
+use mainstem_engine::session::Session;
+use mainstem_host::git::Repo;
+
+use crate::args::Global;
+use crate::failure::{Failure, Place};
+
+/// The file of a project's settings.
+pub(crate) const CONFIG_FILE: &str = "mainstem.toml";
+/// Plans larger than this are refused before they are read.
+const PLAN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The surroundings of a command.
+pub(crate) struct Context {
+    /// Options of every command.
+    pub(crate) global: Global,
+    /// Where to work.
+    pub(crate) dir: PathBuf,
+    /// Colours on standard output.
+    pub(crate) color_out: bool,
+    /// Colours on standard error.
+    pub(crate) color_err: bool,
+}
+
+impl Context {
+    /// From the options.
+    pub(crate) fn new(global: Global) -> Result<Self, Failure> {
+        let here = std::env::current_dir()
+            .map_err(|error| Failure::io("the current folder cannot be read", &error))?;
+        let dir = match &global.dir {
+            Some(dir) => here.join(dir),
+            None => here,
+        };
+        if !dir.is_dir() {
+            return Err(Failure::new(format!("{} is not a folder", dir.display())));
+        }
+        let plain = global.no_color
+            || std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+            || std::env::var_os("TERM").is_some_and(|v| v == "dumb");
+        let color_out = !plain && std::io::stdout().is_terminal();
+        let color_err = !plain && std::io::stderr().is_terminal();
+        Ok(Self { global, dir, color_out, color_err })
+    }
+
+    /// The repository.
+    pub(crate) fn repo(&self) -> Result<Repo, Failure> {
+        Ok(Repo::discover(&self.dir)?)
+    }
+
+    /// A path as typed, seen from where the command works.
+    pub(crate) fn path(&self, typed: &Path) -> PathBuf {
+        self.dir.join(typed)
+    }
+
+    /// The project's settings file, found by walking up, not leaving the repository.
+    pub(crate) fn config_file(&self, stop_at: Option<&Path>) -> Option<PathBuf> {
+        let stop_at = stop_at.and_then(|stop| stop.canonicalize().ok());
+        for dir in self.dir.ancestors() {
+            let file = dir.join(CONFIG_FILE);
+            if file.is_file() {
+                return Some(file);
+            }
+            if stop_at.is_some() && dir.canonicalize().ok() == stop_at {
+                break;
+            }
+        }
+        None
+    }
+
+    /// All settings with their origins.
+    pub(crate) fn resolved(&self, repo: Option<&Repo>) -> Result<Resolved, Failure> {
+        let mut layers = Vec::new();
+        let mut sources: Vec<(String, String)> = Vec::new();
+        let mut read = |path: &Path, layer: fn(String, String) -> Layer| {
+            let name = path.display().to_string();
+            match std::fs::read_to_string(path) {
+                Ok(text) => {
+                    sources.push((name.clone(), text.clone()));
+                    layers.push(layer(name, text));
+                    Ok(())
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(Failure::io(format!("{name} cannot be read"), &error)),
+            }
+        };
+        if let Some(path) = user_config() {
+            read(&path, |name, text| Layer::user(name, text))?;
+        }
+        if let Some(path) = self.config_file(repo.and_then(Repo::toplevel)) {
+            read(&path, |name, text| Layer::project(name, text))?;
+        }
+        layers.extend(Layer::environment(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        })));
+        for pair in &self.global.config {
+            let layer = Layer::flag_pair(pair).ok_or_else(|| {
+                Failure::usage(format!("--config {pair}: expected KEY=VALUE"))
+                    .hint("for example --config run.jobs=4; mainstem config lists all keys")
+            })?;
+            layers.push(layer);
+        }
+        resolve(&layers).map_err(|errors| {
+            let count = errors.len();
+            let noun = if count == 1 { "error" } else { "errors" };
+            let mut failure = Failure::new(format!("the configuration has {count} {noun}"))
+                .hint("mainstem config lists all keys");
+            for (origin, diagnostic) in errors {
+                let file = origin.to_string();
+                let is_file = matches!(origin, Origin::User(_) | Origin::Project(_));
+                let source = sources.iter().find(|(name, _)| is_file && *name == file);
+                let source = source.map(|(_, text)| text.clone()).unwrap_or_default();
+                failure.places.push(Place { file, source, diagnostics: vec![diagnostic] });
+            }
+            failure
+        })
+    }
+
+    /// The settings.
+    pub(crate) fn settings(&self, repo: Option<&Repo>) -> Result<Settings, Failure> {
+        Ok(self.resolved(repo)?.settings)
+    }
+
+    /// Repository, settings and places.
+    pub(crate) fn place(&self) -> Result<(Repo, Settings, Layout), Failure> {
+        let repo = self.repo()?;
+        let settings = self.settings(Some(&repo))?;
+        let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+        Ok((repo, settings, layout))
+    }
+
+    /// A look at the run.
+    pub(crate) fn look(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
+        let (repo, settings, layout) = self.place()?;
+        let look = Look::at(&layout, &settings, run)?;
+        Ok((repo, layout, look))
+    }
+
+    /// A look at a run that must exist.
+    pub(crate) fn look_at_run(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
+        let found = self.look(run)?;
+        if found.2.run.is_none() {
+            return Err(Failure::new("there is no run in this repository yet")
+                .hint("mainstem run PLAN starts one; mainstem demo shows how"));
+        }
+        Ok(found)
+    }
+
+    /// Takes the repository over.
+    pub(crate) fn session(&self) -> Result<Session, Failure> {
+        let repo = self.repo()?;
+        let settings = self.settings(Some(&repo))?;
+        Ok(Session::open(repo, settings, own_exe()?, environment())?)
+    }
+
+    /// Reads and checks a plan.
+    pub(crate) fn plan(&self, typed: &Path, settings: &Settings) -> Result<Plan, Failure> {
+        let path = self.path(typed);
+        let name = typed.display().to_string();
+        let format = Format::from_path(&name).ok_or_else(|| {
+            Failure::new(format!("{name} is not a plan"))
+                .hint("a plan's name ends in .toml, .yaml, .yml or .json")
+        })?;
+        let unreadable =
+            |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
+        let size = std::fs::metadata(&path).map_err(unreadable)?.len();
+        if size > PLAN_BYTES_MAX {
+            return Err(Failure::new(format!("{name} is larger than 64 MiB"))
+                .hint("split the plan, or generate shorter descriptions"));
+        }
+        let bytes = std::fs::read(&path).map_err(unreadable)?;
+        let known =
+            Known { agents: &settings.agents, default_agent: settings.run.agent.as_deref() };
+        let plan = load_plan(&bytes, format, &known).map_err(|diagnostics| {
+            Failure::text(name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
+        })?;
+        Ok(plan)
+    }
+}
+
+/// Our own binary.
+pub(crate) fn own_exe() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| Failure::io("our own program cannot be found", &error))
+}
+
+/// The environment we were started with, as far as it is text.
+pub(crate) fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+fn user_config() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(home.join("mainstem").join("config.toml"))
+}

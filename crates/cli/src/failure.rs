@@ -1,0 +1,227 @@
+//! Errors as people and scripts see them: what, where, the command that helps, an exit code.
+
+use std::fmt::Write as _;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin as SnippetOrigin, Renderer, Snippet};
+use mainstem_api::exit_code;
+use mainstem_core::diag::Diagnostic;
+use mainstem_core::machine::Refusal;
+use mainstem_engine::care::UndoError;
+use mainstem_engine::look::LookError;
+use mainstem_engine::session::SessionError;
+use mainstem_host::git::GitError;
+
+/// Something went wrong, ready to be shown.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code.
+    pub(crate) code: u8,
+    /// What, in one sentence.
+    pub(crate) message: String,
+    /// Why, from near to far.
+    pub(crate) causes: Vec<String>,
+    /// What helps.
+    pub(crate) hints: Vec<String>,
+    /// Places in a text that a person wrote.
+    pub(crate) places: Vec<Place>,
+}
+
+/// Everything wrong with one text.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The file.
+    pub(crate) file: String,
+    /// Its content.
+    pub(crate) source: String,
+    /// What is wrong.
+    pub(crate) diagnostics: Vec<Diagnostic>,
+}
+
+/// What every command returns.
+pub(crate) type Outcome = Result<u8, Failure>;
+
+impl Failure {
+    /// A plain error.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            code: exit_code::ERROR,
+            message: message.into(),
+            causes: Vec::new(),
+            hints: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Wrong usage.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { code: exit_code::USAGE, ..Self::new(message) }
+    }
+
+    /// The same with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+
+    /// A text with something wrong in it.
+    pub(crate) fn text(
+        file: impl Into<String>,
+        source: String,
+        diagnostics: Vec<Diagnostic>,
+    ) -> Self {
+        let file = file.into();
+        let count = diagnostics.len();
+        let errors = if count == 1 { "1 error" } else { &format!("{count} errors") };
+        let mut failure = Self::new(format!("{file}: {errors}"));
+        failure.places.push(Place { file, source, diagnostics });
+        failure
+    }
+
+    /// Something the system refused.
+    pub(crate) fn io(what: impl Into<String>, error: &std::io::Error) -> Self {
+        let mut failure = Self::new(what);
+        failure.causes.push(error.to_string());
+        failure
+    }
+
+    /// For a terminal.
+    pub(crate) fn render(&self, color: bool) -> String {
+        let mut out = String::new();
+        for place in &self.places {
+            out.push_str(&place.render(color));
+        }
+        let (red, off) = if color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let _ = writeln!(out, "{red}error{off}: {}", self.message);
+        for cause in &self.causes {
+            let _ = writeln!(out, "  cause: {cause}");
+        }
+        for hint in &self.hints {
+            let _ = writeln!(out, "  help: {hint}");
+        }
+        out
+    }
+
+    /// For a script.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let places: Vec<serde_json::Value> = self
+            .places
+            .iter()
+            .flat_map(|place| place.diagnostics.iter().map(|d| (&place.file, d)))
+            .map(|(file, d)| {
+                serde_json::json!({
+                    "file": file, "line": d.line, "column": d.column,
+                    "code": d.code, "message": d.message, "help": d.help,
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "error": self.message, "exit_code": self.code, "causes": self.causes,
+            "help": self.hints, "diagnostics": places,
+        })
+    }
+}
+
+/// Diagnostics drawn one below the other before the rest is only listed.
+const DRAWN_MAX: usize = 50;
+
+impl Place {
+    fn render(&self, color: bool) -> String {
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        let mut out = String::new();
+        for d in self.diagnostics.iter().take(DRAWN_MAX) {
+            let title = Level::ERROR.primary_title(d.message.as_str()).id(d.code);
+            let span = clamp(&self.source, &d.span);
+            let mut group = if span.is_empty() || self.source.is_empty() {
+                Group::with_title(title)
+                    .element(SnippetOrigin::path(self.file.as_str()).line(d.line))
+            } else {
+                let snippet = Snippet::source(self.source.as_str())
+                    .path(self.file.as_str())
+                    .annotation(AnnotationKind::Primary.span(span));
+                Group::with_title(title).element(snippet)
+            };
+            if let Some(help) = &d.help {
+                group = group.element(Level::HELP.message(help.as_str()));
+            }
+            out.push_str(&renderer.render(&[group]));
+            out.push('\n');
+        }
+        if self.diagnostics.len() > DRAWN_MAX {
+            let rest = self.diagnostics.len() - DRAWN_MAX;
+            let _ = writeln!(out, "… and {rest} more in {}; --json lists them all", self.file);
+        }
+        out
+    }
+}
+
+/// A span that can be drawn: inside the text, on character boundaries, on one line.
+fn clamp(source: &str, span: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    let mut start = span.start.min(source.len());
+    while !source.is_char_boundary(start) {
+        start -= 1;
+    }
+    let mut end = span.end.clamp(start, source.len());
+    while !source.is_char_boundary(end) {
+        end -= 1;
+    }
+    let line_end = source[start..].find('\n').map_or(source.len(), |at| start + at);
+    start..end.min(line_end).max(start)
+}
+
+impl From<GitError> for Failure {
+    fn from(error: GitError) -> Self {
+        let hint = match &error {
+            GitError::NotARepo { .. } => Some("git init, or mainstem -C DIR with a repository"),
+            _ => None,
+        };
+        let failure = Self::new(error.to_string());
+        match hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let failure = Self::new(refusal.message);
+        match refusal.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Refused(refusal) => refusal.into(),
+            SessionError::Git(error) => error.into(),
+            SessionError::Owned { .. } => Self::new(error.to_string())
+                .hint("mainstem status and mainstem history -f show what it does")
+                .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
+            SessionError::NoRun => Self::new(error.to_string())
+                .hint("mainstem run PLAN starts one; mainstem demo shows how"),
+            SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
+                "keep them in the plan, or call them off first: mainstem cancel T, mainstem run",
+            ),
+            other => Self::new(other.to_string()),
+        }
+    }
+}
+
+impl From<LookError> for Failure {
+    fn from(error: LookError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
+impl From<UndoError> for Failure {
+    fn from(error: UndoError) -> Self {
+        match error {
+            UndoError::Session(error) => error.into(),
+            UndoError::Git(error) => error.into(),
+            other => Self::new(other.to_string()),
+        }
+    }
+}

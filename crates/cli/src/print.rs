@@ -1,0 +1,223 @@
+//! Words, colours and columns, the same in every command.
+
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+use mainstem_core::phase::Phase;
+use unicode_width::UnicodeWidthStr;
+
+use crate::failure::Failure;
+
+/// Writes data to standard output. A reader that has gone away (`| head`) ends the command quietly.
+pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(Failure { code: 0, ..Failure::new(String::new()) })
+        }
+        Err(error) => Err(Failure::io("standard output cannot be written", &error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// One JSON document on standard output.
+pub(crate) fn out_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(format!("BUG: cannot be written as JSON: {error}")))?;
+    text.push('\n');
+    out(&text)
+}
+
+/// Writes a message to standard error; who does not listen misses it.
+pub(crate) fn err(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "{text}");
+}
+
+/// Text in a style, if colours are wanted.
+pub(crate) fn paint(text: &str, style: Style, color: bool) -> String {
+    if color {
+        format!("{}{text}{}", style.render(), style.render_reset())
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The sign of a phase.
+pub(crate) fn sign(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Waiting => "·",
+        Phase::Ready => "○",
+        Phase::Preparing => "◌",
+        Phase::Working => "●",
+        Phase::Asking => "?",
+        Phase::Verifying => "◆",
+        Phase::Boarding => "▸",
+        Phase::Landed => "✓",
+        Phase::Conflicted => "⚡",
+        Phase::Failed => "✗",
+        Phase::Blocked => "–",
+        Phase::Cancelled => "⊘",
+        Phase::Skipped => "»",
+    }
+}
+
+/// The style of a phase.
+pub(crate) fn style(phase: Phase) -> Style {
+    let color = match phase {
+        Phase::Waiting | Phase::Skipped | Phase::Cancelled => return Style::new().dimmed(),
+        Phase::Ready => return Style::new(),
+        Phase::Preparing | Phase::Working => AnsiColor::Cyan,
+        Phase::Asking => AnsiColor::Yellow,
+        Phase::Verifying | Phase::Boarding => AnsiColor::Blue,
+        Phase::Landed => AnsiColor::Green,
+        Phase::Conflicted | Phase::Failed => AnsiColor::Red,
+        Phase::Blocked => AnsiColor::Magenta,
+    };
+    Style::new().fg_color(Some(color.into()))
+}
+
+/// Agent text made harmless for a terminal: no escape sequences, no control characters.
+pub(crate) fn harmless(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => skip_escape(&mut chars),
+            '\t' | '\n' => clean.push(c),
+            c if c.is_control() || is_invisible(c) => {
+                clean.extend(c.escape_unicode());
+            }
+            c => clean.push(c),
+        }
+    }
+    clean
+}
+
+/// Direction marks and zero-width characters, which make text look like other text.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            for c in chars.by_ref() {
+                if ('\x40'..='\x7e').contains(&c) {
+                    break;
+                }
+            }
+        }
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            chars.next();
+            let mut last = ' ';
+            for c in chars.by_ref() {
+                if c == '\x07' || (last == '\x1b' && c == '\\') {
+                    break;
+                }
+                last = c;
+            }
+        }
+        Some(_) => {
+            chars.next();
+        }
+        None => {}
+    }
+}
+
+/// Cuts a text to a width, with an ellipsis.
+pub(crate) fn clip(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut cut = String::new();
+    for c in text.chars() {
+        if cut.width() + 1 + c.len_utf8().min(2) > width {
+            break;
+        }
+        cut.push(c);
+    }
+    cut.push('…');
+    cut
+}
+
+/// Pads a text to a width.
+pub(crate) fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// A duration for people: `4.2s`, `3m 05s`, `2h 10m`.
+pub(crate) fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..=59 => format!("{}.{}s", seconds, ms % 1000 / 100),
+        60..=3599 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+/// How wide the terminal is; 100 where there is none.
+pub(crate) fn width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
+}
+
+/// Rows in columns as wide as their widest cell; the last one takes what is left.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|c| {
+            rows.iter().filter_map(|row| row.get(c)).map(|cell| visible(cell)).max().unwrap_or(0)
+        })
+        .collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, cell) in row.iter().enumerate() {
+            line.push_str(cell);
+            if c + 1 < row.len() {
+                line.push_str(&" ".repeat(widths[c].saturating_sub(visible(cell)) + 2));
+            }
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// A cell's width without its colours.
+fn visible(cell: &str) -> usize {
+    anstream::adapter::strip_str(cell).to_string().width()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_and_control_characters_never_reach_the_terminal() {
+        let hostile = "a\x1b[31mb\x1b]0;title\x07c\x1bPq\x1b\\d\re\u{202e}f\u{9b}2Jg";
+        let clean = harmless(hostile);
+        assert!(!clean.contains('\x1b') && !clean.contains('\r') && !clean.contains('\u{202e}'));
+        assert!(!clean.contains('\u{9b}'), "{clean:?}");
+        assert!(clean.starts_with("abcd"), "{clean:?}");
+    }
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(duration(4_250), "4.2s");
+        assert_eq!(duration(185_000), "3m 05s");
+        assert_eq!(duration(7_800_000), "2h 10m");
+    }
+
+    #[test]
+    fn columns_line_up_whatever_the_colours() {
+        let style = style(Phase::Landed);
+        let rows = vec![
+            vec![paint("ab", style, true), "x".to_owned()],
+            vec!["abcd".to_owned(), "y".to_owned()],
+        ];
+        let text = anstream::adapter::strip_str(&table(&rows)).to_string();
+        assert_eq!(text, "ab    x\nabcd  y\n");
+    }
+}

@@ -1,0 +1,328 @@
+//! The line stream: one line per thing that happened, a footer that moves on a terminal, and the
+//! same summary at the end of every way out.
+
+use std::io::{IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use mainstem_api::{fact_line, time};
+use mainstem_core::fact::{Fact, GateScope, Verdict};
+use mainstem_core::id::Time;
+use mainstem_core::machine::Machine;
+use mainstem_core::phase::Phase;
+use mainstem_engine::face::{Face, Shown};
+
+use crate::print;
+
+/// How often the footer is redrawn.
+const FOOTER_EVERY_MS: i64 = 200;
+
+/// Shows a run as lines.
+pub(crate) struct Stream {
+    json: bool,
+    quiet: bool,
+    verbose: bool,
+    color: bool,
+    footer: bool,
+    drawn: bool,
+    drawn_at: i64,
+    began: i64,
+    deaf: bool,
+}
+
+impl Stream {
+    /// For this output.
+    pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: bool) -> Self {
+        let footer = !json && !quiet && std::io::stderr().is_terminal();
+        let began = mainstem_host::clock::now_ms();
+        Self { json, quiet, verbose, color, footer, drawn: false, drawn_at: 0, began, deaf: false }
+    }
+
+    fn line(&mut self, at: Time, sign: &str, style: Style, task: &str, words: &str) {
+        self.wipe();
+        let clock = time::to_rfc3339(at.0);
+        let clock = clock.get(11..19).unwrap_or_default();
+        let sign = print::paint(sign, style, self.color);
+        let task = print::pad(task, 10);
+        print::err(&format!("{clock}  {sign} {task} {}", print::harmless(words)));
+    }
+
+    /// Takes the footer away before a line is printed.
+    pub(crate) fn wipe(&mut self) {
+        if self.drawn {
+            let mut stderr = std::io::stderr().lock();
+            let _ = write!(stderr, "\r\x1b[2K");
+            self.drawn = false;
+        }
+    }
+}
+
+impl Face for Stream {
+    fn fact(&mut self, shown: &Shown<'_>, machine: &Machine) {
+        if self.json {
+            let line = fact_line(shown.seq, shown.at.0, shown.run.as_str(), shown.body);
+            if let (false, Ok(line)) = (self.deaf, line) {
+                // A reader that has gone must not end the run.
+                self.deaf = print::out(&format!("{line}\n")).is_err();
+            }
+            return;
+        }
+        if self.quiet {
+            return;
+        }
+        if let Some((sign, style, words)) = words_of(shown.fact, machine, self.verbose) {
+            let task = shown.fact.task().map(ToString::to_string).unwrap_or_default();
+            self.line(shown.at, sign, style, &task, &words);
+        }
+    }
+
+    fn tick(&mut self, machine: &Machine) {
+        let now = mainstem_host::clock::now_ms();
+        if !self.footer || now - self.drawn_at < FOOTER_EVERY_MS {
+            return;
+        }
+        self.drawn_at = now;
+        let text = footer(machine, self.began, now);
+        let text = print::clip(&text, print::width().saturating_sub(1));
+        let mut stderr = std::io::stderr().lock();
+        let _ = write!(stderr, "\r\x1b[2K{}", print::paint(&text, Style::new().bold(), self.color));
+        let _ = stderr.flush();
+        self.drawn = true;
+    }
+}
+
+/// The footer: how far, who works, what waits, money, and when it may be over.
+fn footer(machine: &Machine, began: i64, now: i64) -> String {
+    let tasks = machine.tasks();
+    let count = |phase| tasks.count(phase);
+    let total = machine.plan().tasks.len();
+    let over = count(Phase::Landed) + count(Phase::Skipped);
+    let working = count(Phase::Preparing) + count(Phase::Working);
+    let mut parts = vec![
+        format!("[{over}/{total}]"),
+        format!("running {working}/{}", machine.jobs()),
+        format!("ready {}", count(Phase::Ready)),
+        format!("waiting {}", count(Phase::Waiting)),
+    ];
+    let checking = count(Phase::Verifying) + count(Phase::Boarding);
+    if checking > 0 {
+        parts.push(format!("train {checking}"));
+    }
+    if count(Phase::Asking) > 0 {
+        parts.push(format!("asking {}", count(Phase::Asking)));
+    }
+    let bad = count(Phase::Failed) + count(Phase::Conflicted) + count(Phase::Blocked);
+    if bad > 0 {
+        parts.push(format!("failed {bad}"));
+    }
+    if machine.spent_usd() > 0.0 {
+        parts.push(format!("${:.2}", machine.spent_usd()));
+    }
+    if machine.is_paused() {
+        parts.push("paused".to_owned());
+    }
+    for (provider, state) in machine.providers() {
+        if let Some(until) = state.until.filter(|at| at.0 > now) {
+            let wait = print::duration(u64::try_from(until.0 - now).unwrap_or(0));
+            parts.push(format!("{provider} waits {wait}"));
+        }
+    }
+    let elapsed = u64::try_from(now - began).unwrap_or(0);
+    parts.push(print::duration(elapsed));
+    if over > 0 && usize::try_from(over).is_ok_and(|over| over < total) {
+        let left = elapsed / u64::from(over) * (total as u64 - u64::from(over));
+        parts.push(format!("about {} left", print::duration(left)));
+    }
+    parts.join(" · ")
+}
+
+type Words = (&'static str, Style, String);
+
+/// A fact as one line; none if only the curious want it.
+pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
+    let phase =
+        |phase: Phase, words: String| Some((print::sign(phase), print::style(phase), words));
+    let plain = |sign: &'static str, words: String| Some((sign, Style::new(), words));
+    let short = |oid: &str| oid.get(..9).unwrap_or(oid).to_owned();
+    let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
+    match fact {
+        Fact::RunStarted { target, base } => {
+            plain("▶", format!("run started on {target} at {}", short(base.as_str())))
+        }
+        Fact::PlanAdopted { revision, plan, dropped, .. } => {
+            let dropped = match dropped.len() {
+                0 => String::new(),
+                n => format!(", {n} dropped"),
+            };
+            plain(
+                "▶",
+                format!("plan adopted, revision {revision}: {} tasks{dropped}", plan.tasks.len()),
+            )
+        }
+        Fact::EngineStarted { epoch, .. } if *epoch > 1 && verbose => {
+            plain("▶", format!("engine started ({epoch})"))
+        }
+        Fact::RunPaused {} => plain("⏸", "paused: no new agent starts".to_owned()),
+        Fact::RunResumed {} => plain("▶", "resumed".to_owned()),
+        Fact::RunCancelled {} => plain("⊘", "the run was cancelled".to_owned()),
+        Fact::RunDraining { abort, .. } => plain(
+            "⏸",
+            if *abort {
+                "it failed: running agents are stopped"
+            } else {
+                "it failed: no new agent starts"
+            }
+            .to_owned(),
+        ),
+        Fact::JobsChanged { jobs } => plain("▶", format!("{jobs} agents at once")),
+        Fact::AttemptIntended { attempt, agent, .. } if *attempt > 1 || verbose => {
+            phase(Phase::Preparing, format!("attempt {attempt} with {agent}"))
+        }
+        Fact::AgentStarted { attempt, pid, .. } => {
+            let agent = machine_agent(machine, fact);
+            let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
+            phase(Phase::Working, format!("working    {agent} (pid {pid}{again})"))
+        }
+        Fact::QuestionAsked { question, text, options, .. } => {
+            let options = match options.as_slice() {
+                [] => String::new(),
+                options => format!(" [{}]", options.join(" | ")),
+            };
+            phase(
+                Phase::Asking,
+                format!("asks       {text}{options}  → mainstem answer {question} TEXT"),
+            )
+        }
+        Fact::QuestionAnswered { question, text, by, .. } => {
+            phase(Phase::Working, format!("answered   {question} by {by}: {text}"))
+        }
+        Fact::ProviderLimited { provider, until, .. } => {
+            let until = time::to_rfc3339(until.0);
+            let until = until.get(11..19).unwrap_or_default().to_owned();
+            Some(("⏸", yellow, format!("limited    provider {provider} rests until {until}")))
+        }
+        Fact::EvidenceCollected { evidence, .. } if verbose || evidence.recovered => {
+            let recovered = if evidence.recovered { ", leftovers committed" } else { "" };
+            phase(
+                Phase::Verifying,
+                format!(
+                    "evidence   {} commits, {} files, +{} −{}{recovered}",
+                    evidence.commits, evidence.files, evidence.insertions, evidence.deletions
+                ),
+            )
+        }
+        Fact::GateRan { gate, verdict, scope, duration_ms, .. } => {
+            let place = match scope {
+                GateScope::Task => "",
+                GateScope::Train => " on the merged tree",
+            };
+            let took = print::duration(*duration_ms);
+            match verdict {
+                Verdict::Passed if verbose => {
+                    phase(Phase::Verifying, format!("gate ok    `{gate}`{place} ({took})"))
+                }
+                Verdict::Passed => None,
+                Verdict::Failed => {
+                    phase(Phase::Failed, format!("gate red   `{gate}`{place} ({took})"))
+                }
+                Verdict::Error => {
+                    phase(Phase::Failed, format!("gate error `{gate}`{place} gave no verdict"))
+                }
+            }
+        }
+        Fact::TaskBoarded { .. } if verbose => phase(Phase::Boarding, "boarding".to_owned()),
+        Fact::CarConflicted { files, .. } => {
+            phase(Phase::Conflicted, format!("conflict   in {}", files.join(", ")))
+        }
+        Fact::CarEvicted { reason, .. } => phase(Phase::Failed, format!("evicted    {reason}")),
+        Fact::LandingRefused { .. } => {
+            plain("↻", "the branch moved meanwhile: merged again".to_owned())
+        }
+        Fact::TaskLanded { commit, empty: false, .. } => {
+            phase(Phase::Landed, format!("landed     {}", short(commit.as_str())))
+        }
+        Fact::TaskLanded { empty: true, .. } => {
+            phase(Phase::Landed, "landed     there was nothing to do".to_owned())
+        }
+        Fact::CheckoutFollowed { moved: false, why, .. } => {
+            Some(("!", yellow, format!("your checkout was left alone: {why}")))
+        }
+        Fact::AttemptFailed { attempt, class, reason, .. } => {
+            Some(("↻", yellow, format!("attempt {attempt} {}: {reason}", class.word())))
+        }
+        Fact::TaskFailed { reason, .. } => phase(Phase::Failed, format!("failed     {reason}")),
+        Fact::TaskConflicted { files, .. } => phase(
+            Phase::Conflicted,
+            format!("conflicted in {}; a person decides", files.join(", ")),
+        ),
+        Fact::TaskBlocked { reason, .. } => phase(Phase::Blocked, format!("blocked    {reason}")),
+        Fact::TaskUnblocked { .. } => phase(Phase::Waiting, "unblocked".to_owned()),
+        Fact::TaskCancelled { reason, .. } => {
+            phase(Phase::Cancelled, format!("cancelled  {reason}"))
+        }
+        Fact::TaskSkipped { reason, .. } => phase(Phase::Skipped, format!("skipped    {reason}")),
+        Fact::TaskRetried { .. } => phase(Phase::Ready, "to be tried again".to_owned()),
+        Fact::LandingUndone { commit, .. } => {
+            Some(("↶", yellow, format!("undone     {}", short(commit.as_str()))))
+        }
+        Fact::Noticed { message, .. } => Some(("!", yellow, message.clone())),
+        Fact::StopRequested { reason, .. } => plain("⊘", format!("stopping   {reason}")),
+        Fact::SnapshotTaken { refname, .. } if verbose => {
+            plain("·", format!("snapshot   {refname}"))
+        }
+        Fact::WorkspaceReady { base, .. } if verbose => {
+            phase(Phase::Preparing, format!("workspace  at {}", short(base.as_str())))
+        }
+        _ => None,
+    }
+}
+
+fn machine_agent(machine: &Machine, fact: &Fact) -> String {
+    let current = fact
+        .task()
+        .and_then(|id| machine.graph().ix(id.as_str()))
+        .and_then(|t| machine.tasks().get(t).current.as_ref());
+    current.map(|attempt| attempt.agent.clone()).unwrap_or_default()
+}
+
+/// The same block at the end of every way out.
+pub(crate) fn summary(machine: &Machine, run: &str, began: i64, color: bool) -> String {
+    let tasks = machine.tasks();
+    let mut parts = Vec::new();
+    for phase in mainstem_core::phase::PHASES {
+        let count = tasks.count(phase);
+        if count > 0 {
+            parts.push(print::paint(
+                &format!("{count} {}", phase.word()),
+                print::style(phase),
+                color,
+            ));
+        }
+    }
+    let now = mainstem_host::clock::now_ms();
+    let elapsed = u64::try_from(now - began).unwrap_or(0);
+    let agents: u64 = tasks.all().map(|t| tasks.get(t).agent_ms).sum();
+    let mut out = format!("{}\n", "─".repeat(60));
+    out.push_str(&format!(
+        " {run}  {}   {} (agents {})\n",
+        parts.join(" · "),
+        print::duration(elapsed),
+        print::duration(agents)
+    ));
+    let troubled = tasks.all().filter(|t| {
+        !matches!(tasks.phase(*t), Phase::Landed | Phase::Skipped | Phase::Waiting | Phase::Ready)
+    });
+    for t in troubled.take(20) {
+        let view = machine.view(t);
+        let id = machine.plan().tasks[t.ix()].id.to_string();
+        let sign = print::paint(print::sign(view.phase), print::style(view.phase), color);
+        let reason = print::harmless(&view.reason).replace('\n', " ");
+        out.push_str(&format!("   {sign} {} {}\n", print::pad(&id, 10), print::clip(&reason, 100)));
+        if let Some(action) = view.next_action {
+            out.push_str(&format!("     {} → {action}\n", " ".repeat(8)));
+        }
+    }
+    if machine.spent_usd() > 0.0 {
+        out.push_str(&format!(" cost ${:.2}\n", machine.spent_usd()));
+    }
+    out
+}

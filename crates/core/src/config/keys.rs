@@ -1,0 +1,307 @@
+//! Every setting in one table: what it is called, what it takes, what it defaults to.
+//!
+//! Parsing, the messages about unknown keys, `mainstem config` and the reference page all read
+//! this table, so they cannot disagree.
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// A whole number within bounds.
+    Int {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A number from zero up.
+    Number,
+    /// Text of one line.
+    Text,
+    /// One of [`KeyDoc::choices`].
+    Choice,
+    /// A list of texts.
+    Texts,
+    /// A list of globs.
+    Globs,
+    /// A program with its arguments, or one text for `sh -c`.
+    Command,
+    /// A time span such as `45m`.
+    Duration,
+    /// Bytes such as `4G`.
+    Size,
+    /// A table of names and whole numbers.
+    Counts,
+    /// A table of names and texts.
+    Variables,
+}
+
+impl Kind {
+    /// The kind in words, for messages and the reference.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Bool => "true or false",
+            Self::Int { .. } => "a whole number",
+            Self::Number => "a number",
+            Self::Text => "text",
+            Self::Choice => "one of a few words",
+            Self::Texts => "a list of texts",
+            Self::Globs => "a list of globs",
+            Self::Command => "a list of texts, or one text for `sh -c`",
+            Self::Duration => "a duration such as \"45m\"",
+            Self::Size => "a size such as \"4G\"",
+            Self::Counts => "a table of whole numbers",
+            Self::Variables => "a table of texts",
+        }
+    }
+}
+
+/// One setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyDoc {
+    /// Dotted path such as `run.jobs`; `agents.*.kind` stands for every agent.
+    pub key: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// The default as TOML; empty if there is none.
+    pub default: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    /// The words of a [`Kind::Choice`].
+    pub choices: &'static [&'static str],
+}
+
+/// Kinds of agents that can be run.
+pub const DRIVEN_KINDS: [&str; 2] = ["command", "script"];
+
+/// Kinds of agents that the settings may name.
+pub const AGENT_KINDS: &[&str] =
+    &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
+
+/// Environment variables of ours that are no settings: what agents and planners are given.
+pub const NOT_SETTINGS: [&str; 11] = [
+    "MAINSTEM_RUN",
+    "MAINSTEM_TASK",
+    "MAINSTEM_ATTEMPT",
+    "MAINSTEM_BASE",
+    "MAINSTEM_PORT",
+    "MAINSTEM_TMP",
+    "MAINSTEM_PROMPT",
+    "MAINSTEM_STAGE",
+    "MAINSTEM_EPIC",
+    "MAINSTEM_OUTPUT",
+    "MAINSTEM_LOG",
+];
+
+const fn key(key: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> KeyDoc {
+    KeyDoc { key, kind, default, doc, choices: &[] }
+}
+
+const fn choice(
+    key: &'static str,
+    choices: &'static [&'static str],
+    default: &'static str,
+    doc: &'static str,
+) -> KeyDoc {
+    KeyDoc { key, kind: Kind::Choice, default, doc, choices }
+}
+
+const fn int(min: i64, max: i64) -> Kind {
+    Kind::Int { min, max }
+}
+
+/// Every setting, in the order of the reference.
+pub fn keys() -> &'static [KeyDoc] {
+    KEYS
+}
+
+/// The setting at a dotted path, with names of agents and of table entries as written.
+pub fn find(path: &str) -> Option<&'static KeyDoc> {
+    KEYS.iter().find(|doc| doc.key == path).or_else(|| {
+        let rest = path.strip_prefix("agents.")?;
+        let (_, last) = rest.rsplit_once('.')?;
+        KEYS.iter().find(|doc| doc.key.strip_prefix("agents.*.") == Some(last))
+    })
+}
+
+static KEYS: &[KeyDoc] = &[
+    key("run.agent", Kind::Text, "", "Agent of tasks that name none."),
+    key("run.jobs", int(1, 10_000), "3", "Agents at once."),
+    choice(
+        "run.on_failure",
+        &["continue", "drain", "abort"],
+        "\"continue\"",
+        "What one failed task means for the run: others go on, running ones finish, all stop.",
+    ),
+    key("run.retries", int(0, 1_000), "1", "Further attempts after a failed one."),
+    key("run.timeout", Kind::Duration, "\"1h\"", "Time for one attempt; 0s is no limit."),
+    key(
+        "run.idle_timeout",
+        Kind::Duration,
+        "\"0s\"",
+        "An attempt that prints nothing for this long is ended; 0s is never.",
+    ),
+    key("run.grace", Kind::Duration, "\"10s\"", "Between asking an agent to end and killing it."),
+    key("limits.per_provider", Kind::Counts, "{}", "Agents at once per provider."),
+    key("limits.per_agent", Kind::Counts, "{}", "Agents at once per agent name."),
+    key("limits.per_role", Kind::Counts, "{}", "Agents at once per role."),
+    key("limits.verify", int(0, 10_000), "0", "Task gates at once; 0 means as many as run.jobs."),
+    key("limits.memory_per_agent", Kind::Size, "\"0\"", "Memory per agent; 0 is no limit."),
+    key(
+        "limits.disk_floor",
+        Kind::Size,
+        "\"500M\"",
+        "No new attempt below this much free space where workspaces live.",
+    ),
+    key(
+        "limits.load_ceiling",
+        Kind::Number,
+        "0.0",
+        "No new attempt above this load average; 0 is no limit.",
+    ),
+    key("limits.output", Kind::Size, "\"64M\"", "Output kept per attempt."),
+    key("limits.file_size", Kind::Size, "\"10M\"", "Largest file that may land; 0 is no limit."),
+    key(
+        "limits.rate_limit_waits",
+        int(0, 10_000),
+        "5",
+        "Waits for a rate limit in a row before a task gives up.",
+    ),
+    key(
+        "limits.rate_limit_wait",
+        Kind::Duration,
+        "\"60s\"",
+        "Wait for a rate limit that names no time.",
+    ),
+    key(
+        "workspace.root",
+        Kind::Text,
+        "",
+        "Where workspaces live; without it a sibling of the repository.",
+    ),
+    choice(
+        "workspace.unit",
+        &["task", "epic", "phase", "none"],
+        "\"task\"",
+        "What shares one workspace.",
+    ),
+    choice(
+        "workspace.kind",
+        &["worktree", "clone"],
+        "\"worktree\"",
+        "How a workspace is made; a clone has a git dir of its own.",
+    ),
+    key("workspace.setup", Kind::Texts, "[]", "Commands run in a new workspace before the agent."),
+    key(
+        "workspace.include",
+        Kind::Globs,
+        "[]",
+        "Ignored files to bring along, besides .worktreeinclude.",
+    ),
+    choice(
+        "workspace.keep",
+        &["until-landed", "failed", "always"],
+        "\"until-landed\"",
+        "When a workspace goes.",
+    ),
+    choice(
+        "schedule.barrier",
+        &["none", "level", "epic", "phase"],
+        "\"none\"",
+        "Groups that must be through before the next group starts.",
+    ),
+    choice(
+        "schedule.satisfied_by",
+        &["landed", "verified", "done"],
+        "\"landed\"",
+        "When a needed task counts as there.",
+    ),
+    key(
+        "gates.verify",
+        Kind::Texts,
+        "[]",
+        "Commands that must pass on the merged tree before it lands.",
+    ),
+    key("gates.timeout", Kind::Duration, "\"20m\"", "Time for each gate; 0s is no limit."),
+    choice(
+        "land.mode",
+        &["local", "pr", "phase-pr", "none"],
+        "\"local\"",
+        "Where verified work lands.",
+    ),
+    key(
+        "land.branch",
+        Kind::Text,
+        "",
+        "The target branch; without it the repository's default branch.",
+    ),
+    choice(
+        "land.strategy",
+        &["merge", "squash", "rebase"],
+        "\"merge\"",
+        "How a task's work joins the target branch.",
+    ),
+    key("land.lanes", int(1, 1_000), "1", "Verifications of the merge train at once."),
+    choice(
+        "land.on_conflict",
+        &["rework", "agent", "manual", "fail"],
+        "\"rework\"",
+        "What a conflict leads to.",
+    ),
+    key("budget.usd", Kind::Number, "", "Money for the run; without it there is no limit."),
+    key(
+        "budget.hard",
+        Kind::Bool,
+        "true",
+        "Start no attempt when the budget is spent; otherwise only say so.",
+    ),
+    key(
+        "budget.per_attempt",
+        Kind::Number,
+        "0.0",
+        "Money reserved for an attempt before its cost is known.",
+    ),
+    KeyDoc {
+        key: "agents.*.kind",
+        kind: Kind::Choice,
+        default: "",
+        doc: "Which adapter drives the agent.",
+        choices: AGENT_KINDS,
+    },
+    key("agents.*.command", Kind::Command, "[]", "What a command agent runs."),
+    key("agents.*.provider", Kind::Text, "", "Whose quota it uses; without it its own."),
+    key("agents.*.model", Kind::Text, "", "Model for tasks that name none."),
+    key("agents.*.secrets", Kind::Texts, "[]", "Environment variables handed to it on purpose."),
+    key("agents.*.env", Kind::Variables, "{}", "Further environment."),
+    choice(
+        "sandbox.kind",
+        &["auto", "bwrap", "landlock", "off"],
+        "\"auto\"",
+        "The wall around agents; off must be said.",
+    ),
+    key("snapshots.every", Kind::Duration, "\"60s\"", "Time between snapshots; 0s is never."),
+    choice("store.kind", &["embedded"], "\"embedded\"", "Where tasks are kept."),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_unique_and_documented() {
+        for (i, doc) in KEYS.iter().enumerate() {
+            assert!(KEYS[..i].iter().all(|other| other.key != doc.key), "{}", doc.key);
+            assert!(doc.doc.ends_with('.') && !doc.doc.contains('\n'), "{}", doc.key);
+            assert_eq!(doc.kind == Kind::Choice, !doc.choices.is_empty(), "{}", doc.key);
+        }
+    }
+
+    #[test]
+    fn agents_share_their_keys() {
+        assert_eq!(find("agents.mine.kind").map(|doc| doc.key), Some("agents.*.kind"));
+        assert_eq!(find("agents.a.b.kind").map(|doc| doc.key), Some("agents.*.kind"));
+        assert_eq!(find("agents.kind"), None);
+        assert_eq!(find("run.job"), None);
+    }
+}

@@ -1,0 +1,325 @@
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+use crate::config::{Barrier, Keep, OnConflict, RunOnFailure, SandboxKind, Unit};
+use proptest::prelude::*;
+
+fn project(text: &str) -> Layer {
+    Layer::project("mainstem.toml", text)
+}
+
+fn env(name: &str, value: &str) -> Layer {
+    Layer::environment([(name.to_owned(), value.to_owned())]).remove(0)
+}
+
+fn settings(layers: &[Layer]) -> Settings {
+    resolve(layers).unwrap().settings
+}
+
+/// Exactly one fault, with this code and these words in its text.
+fn refused(layer: Layer, code: &str, words: &[&str]) {
+    let got = resolve(std::slice::from_ref(&layer)).unwrap_err();
+    let all: Vec<_> = got.iter().map(|(_, fault)| fault.to_string()).collect();
+    assert_eq!(got.len(), 1, "{layer:?}\n{all:#?}");
+    assert_eq!(got[0].1.code, code, "{all:#?}");
+    assert_eq!(got[0].0, layer.origin);
+    assert!(got[0].1.help.is_some(), "{all:#?}");
+    for word in words {
+        assert!(all[0].contains(word), "{word}: {all:#?}");
+    }
+}
+
+fn shown(layers: &[Layer], key: &str) -> Shown {
+    let resolved = resolve(layers).unwrap();
+    resolved.values.into_iter().find(|shown| shown.key == key).unwrap()
+}
+
+#[test]
+fn defaults_are_as_documented() {
+    let s = settings(&[]);
+    assert_eq!((s.run.jobs, s.run.retries, s.run.agent.as_deref()), (3, 1, None));
+    assert_eq!(s.run.on_failure, RunOnFailure::Continue);
+    assert_eq!((s.run.timeout_ms, s.run.idle_timeout_ms, s.run.grace_ms), (3_600_000, 0, 10_000));
+    assert_eq!((s.limits.disk_floor, s.limits.output_bytes), (500 << 20, 64 << 20));
+    assert_eq!((s.limits.file_bytes, s.limits.memory_per_agent), (10 << 20, 0));
+    assert_eq!((s.limits.rate_limit_waits, s.limits.rate_limit_wait_ms), (5, 60_000));
+    assert_eq!((s.workspace.unit, s.workspace.keep), (Unit::Task, Keep::UntilLanded));
+    assert_eq!(s.schedule.barrier, Barrier::None);
+    assert_eq!(s.gates.timeout_ms, 1_200_000);
+    assert_eq!((s.land.lanes, s.land.on_conflict), (1, OnConflict::Rework));
+    assert_eq!((s.budget.usd, s.budget.hard, s.budget.per_attempt_usd), (None, true, 0.0));
+    assert_eq!((s.sandbox, s.snapshot_every_ms), (SandboxKind::Auto, 60_000));
+    let agents: Vec<_> = s.agents.iter().map(|(n, a)| (n.as_str(), a.kind.as_str())).collect();
+    assert_eq!(agents, [("command", "command"), ("script", "script")]);
+    assert!(s.agents["command"].command.is_empty());
+}
+
+const CONTRACT: &str = r#"
+[run]
+agent = "claude"
+jobs = 4
+on_failure = "drain"
+[limits]
+per_provider = { anthropic = 3 }
+memory_per_agent = "4G"
+disk_floor = "2G"
+load_ceiling = 0.0
+[workspace]
+root = "../w"
+unit = "epic"
+kind = "clone"
+setup = ["npm ci"]
+include = [".env.local"]
+keep = "until-landed"
+[schedule]
+barrier = "level"
+satisfied_by = "verified"
+[gates]
+verify = ["cargo test"]
+timeout = "20m"
+[land]
+mode = "phase-pr"
+branch = "main"
+strategy = "squash"
+lanes = 2
+on_conflict = "manual"
+[budget]
+usd = 25
+hard = false
+[agents.claude]
+kind = "claude"
+model = "m"
+secrets = ["ANTHROPIC_API_KEY"]
+env = { A = "1", "B.C" = "2" }
+[agents.mine]
+kind = "command"
+command = ["./agent.sh", "-x"]
+[agents.shell]
+kind = "command"
+command = "./agent.sh | tee log"
+[sandbox]
+kind = "off"
+[store]
+kind = "embedded"
+"#;
+
+#[test]
+fn the_contract_example_is_understood() {
+    let s = settings(&[project(CONTRACT)]);
+    assert_eq!(s.run.agent.as_deref(), Some("claude"));
+    assert_eq!(s.run.on_failure, RunOnFailure::Drain);
+    assert_eq!(s.limits.per_provider["anthropic"], 3);
+    assert_eq!((s.limits.memory_per_agent, s.limits.disk_floor), (4 << 30, 2 << 30));
+    assert_eq!(s.workspace.setup, ["npm ci"]);
+    assert_eq!(s.land.branch.as_deref(), Some("main"));
+    assert_eq!((s.budget.usd, s.budget.hard), (Some(25.0), false));
+    assert_eq!(s.agents["mine"].command, ["./agent.sh", "-x"]);
+    assert_eq!(s.agents["shell"].command, ["sh", "-c", "./agent.sh | tee log"]);
+    assert_eq!(s.agents["claude"].secrets, ["ANTHROPIC_API_KEY"]);
+    assert_eq!(s.agents["claude"].env["A"], "1");
+    assert_eq!(s.agents["claude"].env["B.C"], "2");
+    assert_eq!(s.sandbox, SandboxKind::Off);
+}
+
+#[test]
+fn flag_beats_environment_beats_project_beats_user_beats_default() {
+    let user = Layer::user("/u.toml", "[run]\njobs = 11\nretries = 7\ngrace = '1s'\n");
+    let file = project("[run]\njobs = 12\nretries = 8\n");
+    let env = env("MAINSTEM_RUN_JOBS", "13");
+    let flag = Layer::flag_pair("run.jobs=14").unwrap();
+    // The order of the layers does not matter.
+    let all = [flag.clone(), user.clone(), env.clone(), file.clone()];
+    let s = settings(&all);
+    assert_eq!((s.run.jobs, s.run.retries, s.run.grace_ms), (14, 8, 1_000));
+    assert_eq!(settings(&[env.clone(), user.clone(), file.clone()]).run.jobs, 13);
+    let jobs = shown(&all, "run.jobs");
+    assert_eq!((jobs.value.as_str(), jobs.origin, jobs.line), ("14", Origin::Flag, None));
+    let retries = shown(&all, "run.retries");
+    assert_eq!((retries.origin, retries.line), (file.origin, Some(3)));
+    let grace = shown(&all, "run.grace");
+    assert_eq!((grace.value.as_str(), grace.origin, grace.line), ("\"1s\"", user.origin, Some(4)));
+    assert_eq!(shown(&all, "run.timeout").origin, Origin::Default);
+    let later = [Layer::flag("run.jobs", "5"), Layer::flag("run.jobs", "6")];
+    assert_eq!(settings(&later).run.jobs, 6);
+}
+
+#[test]
+fn tables_are_layered_entry_by_entry() {
+    let layers = [
+        Layer::user(
+            "u",
+            "[limits.per_provider]\na = 1\nb = 2\n[agents.x]\nkind = 'codex'\nmodel = 'old'\n",
+        ),
+        project("[limits]\nper_provider = { b = 3 }\n[agents.x]\nmodel = 'new'\n"),
+        env("MAINSTEM_LIMITS_PER_PROVIDER_C", "4"),
+        Layer::flag("limits.per_agent", "x=1, y=2"),
+        Layer::flag("agents.x.env.TOKEN", "t"),
+    ];
+    let s = settings(&layers);
+    let per: Vec<_> = s.limits.per_provider.iter().map(|(n, c)| (n.as_str(), *c)).collect();
+    assert_eq!(per, [("a", 1), ("b", 3), ("c", 4)]);
+    assert_eq!(s.limits.per_agent.len(), 2);
+    assert_eq!(s.agents["x"].model.as_deref(), Some("new"));
+    assert_eq!(s.agents["x"].kind, "codex");
+    assert_eq!(s.agents["x"].env["TOKEN"], "t");
+    assert_eq!(shown(&layers, "limits.per_provider.b").line, Some(2));
+    assert_eq!(shown(&layers, "limits.per_role").value, "{}");
+}
+
+#[test]
+fn texts_from_flags_and_variables_are_read_by_the_keys_kind() {
+    for (layer, key, value) in [
+        (
+            env("MAINSTEM_GATES_VERIFY", "cargo test, cargo clippy"),
+            "gates.verify",
+            r#"["cargo test", "cargo clippy"]"#,
+        ),
+        (env("MAINSTEM_GATES_VERIFY", r#"["a, b"]"#), "gates.verify", r#"["a, b"]"#),
+        (env("MAINSTEM_GATES_VERIFY", ""), "gates.verify", "[]"),
+        (env("MAINSTEM_BUDGET_USD", "2"), "budget.usd", "2.0"),
+        (env("MAINSTEM_BUDGET_HARD", "false"), "budget.hard", "false"),
+        (env("MAINSTEM_RUN_TIMEOUT", "90m"), "run.timeout", "\"1h30m\""),
+        (env("MAINSTEM_LIMITS_OUTPUT", "1024K"), "limits.output", "\"1M\""),
+        (env("MAINSTEM_RUN_AGENT", "\"mine\""), "run.agent", "\"mine\""),
+        (Layer::flag("limits.per_role", "{ coder = 2 }"), "limits.per_role.coder", "2"),
+        (
+            Layer::flag("agents.command.command", "a b"),
+            "agents.command.command",
+            r#"["sh", "-c", "a b"]"#,
+        ),
+        (Layer::flag("agents.command.command", "[\"a\"]"), "agents.command.command", r#"["a"]"#),
+        (env("MAINSTEM_AGENTS_COMMAND_MODEL", "m"), "agents.command.model", "\"m\""),
+    ] {
+        assert_eq!(shown(std::slice::from_ref(&layer), key).value, value, "{layer:?}");
+    }
+    let dashed = project("[agents.my-agent]\nkind = 'command'\n");
+    let s = settings(&[dashed, env("MAINSTEM_AGENTS_MY_AGENT_MODEL", "m")]);
+    assert_eq!(s.agents["my-agent"].model.as_deref(), Some("m"));
+}
+
+#[test]
+fn an_empty_text_takes_back_what_a_lower_layer_set() {
+    let s = settings(&[project("[run]\nagent = 'script'\n"), env("MAINSTEM_RUN_AGENT", "")]);
+    assert_eq!(s.run.agent, None);
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    refused(project("[run]\njbos = 1\n"), "config::unknown_key", &["2:1", "run.jbos", "`jobs`"]);
+    refused(project("[rnu]\njobs = 1\n"), "config::unknown_key", &["`run`"]);
+    refused(project("jobs = 1\n"), "config::unknown_key", &["jobs"]);
+    refused(project("[agents.x]\nkidn = 'codex'\n"), "config::unknown_key", &["`kind`"]);
+    refused(Layer::flag("run.jbos", "1"), "config::unknown_key", &["`run.jobs`"]);
+    refused(env("MAINSTEM_RUN_JOB", "1"), "config::unknown_key", &["MAINSTEM_RUN_JOBS"]);
+    refused(Layer::flag("", ""), "config::unknown_key", &[]);
+    assert!(Layer::flag_pair("run.jobs").is_none());
+}
+
+#[test]
+fn wrong_values_are_refused_with_a_cure() {
+    refused(project("[run]\njobs = 0\n"), "config::range", &["1 to 10000"]);
+    refused(project("[run]\njobs = 10001\n"), "config::range", &["1 to 10000"]);
+    refused(project("[run]\njobs = '3'\n"), "config::type", &["without quotes"]);
+    refused(project("[run]\ntimeout = 45\n"), "config::value", &["\"45m\""]);
+    refused(project("[run]\ntimeout = '45'\n"), "config::value", &["unit"]);
+    refused(project("[run]\non_failure = 'abrt'\n"), "config::choice", &["`abort`"]);
+    refused(project("[limits]\noutput = 'much'\n"), "config::value", &["500M"]);
+    refused(project("[limits]\noutput = -1\n"), "config::type", &["size"]);
+    refused(project("[limits]\nper_agent = 3\n"), "config::type", &["table"]);
+    refused(project("[limits]\nper_agent = { a = -1 }\n"), "config::range", &["per_agent.a"]);
+    refused(project("[budget]\nusd = -1.0\n"), "config::range", &["0 up"]);
+    refused(project("[budget]\nusd = nan\n"), "config::range", &["0 up"]);
+    refused(project("[gates]\nverify = 'x'\n"), "config::type", &["[\"x\"]"]);
+    refused(project("[gates]\nverify = ['']\n"), "config::value", &["entry"]);
+    refused(project("[gates]\nverify = [1]\n"), "config::type", &["quotes"]);
+    refused(project("[workspace]\ninclude = ['../x']\n"), "config::glob", &[".."]);
+    refused(project("[land]\nbranch = '--upload-pack=x'\n"), "config::value", &["branch"]);
+    refused(project("[land]\nbranch = 'a..b'\n"), "config::value", &["branch"]);
+    refused(project("[store]\nkind = 'beads'\n"), "config::choice", &["embedded"]);
+    refused(project("[agents.x]\nmodel = 'm'\n"), "config::agent", &["no kind", "1:1"]);
+    refused(project("[agents.x]\nkind = 'clade'\n"), "config::choice", &["`claude`"]);
+    refused(project("[agents.command]\nkind = 'script'\n"), "config::agent", &["built-in"]);
+    refused(
+        project("[agents.x]\nkind = 'codex'\nsecrets = ['A=b']\n"),
+        "config::value",
+        &["variable"],
+    );
+    refused(project("[agents.'a b']\nkind = 'codex'\n"), "config::agent", &["a b"]);
+    refused(project("agents = 3\n"), "config::type", &["section"]);
+    refused(project("[agents]\nx = 3\n"), "config::type", &["agents.x"]);
+    refused(project("[run]\njobs = 1\njobs = 2\n"), "syntax::duplicate_key", &["3:1"]);
+    refused(Layer::flag("run.jobs", "many"), "config::type", &["run.jobs"]);
+    refused(Layer::flag("gates.verify", "[1"), "config::value", &["TOML"]);
+    refused(env("MAINSTEM_LIMITS_PER_AGENT", "a"), "config::type", &["per_agent.a"]);
+}
+
+fn without_help(fault: &Diagnostic) -> (&'static str, usize) {
+    (fault.code, fault.line)
+}
+
+#[test]
+fn all_faults_of_all_layers_come_together() {
+    let got = resolve(&[
+        project("[run]\njobs = 0\nx = 1\n"),
+        env("MAINSTEM_NO_SUCH", "1"),
+        Layer::user("u", "x = "),
+    ])
+    .unwrap_err();
+    let got: Vec<_> =
+        got.iter().map(|(origin, fault)| (origin.rank(), without_help(fault))).collect();
+    assert_eq!(got.len(), 4, "{got:?}");
+    assert_eq!(got[0].0, 1);
+    assert_eq!(got[1], (2, ("config::range", 2)));
+    assert_eq!(got[2], (2, ("config::unknown_key", 3)));
+    assert_eq!(got[3].0, 3);
+}
+
+#[test]
+fn what_agents_are_given_is_no_setting() {
+    let ours = ["MAINSTEM_RUN", "MAINSTEM_TASK", "MAINSTEM_TMP", "PATH", "mainstem_run_jobs"];
+    let layers = Layer::environment(ours.map(|name| (name.to_owned(), "x".to_owned())));
+    assert_eq!(layers, []);
+}
+
+#[test]
+fn every_shown_value_reads_back_to_the_same_settings() {
+    let resolved = resolve(&[project(CONTRACT)]).unwrap();
+    let flags: Vec<_> = resolved
+        .values
+        .iter()
+        .filter(|shown| !shown.value.is_empty() && !shown.key.contains("B.C"))
+        .map(|shown| Layer::flag(&shown.key, &shown.value))
+        .chain([Layer::flag("agents.claude.env", "{ \"B.C\" = \"2\" }")])
+        .collect();
+    assert_eq!(settings(&flags), resolved.settings);
+}
+
+#[test]
+fn every_key_is_shown_once_and_in_order() {
+    let resolved = resolve(&[]).unwrap();
+    let sections: Vec<_> = resolved.values.iter().filter_map(|s| s.key.split('.').next()).collect();
+    let mut once = sections.clone();
+    once.dedup();
+    assert_eq!(once, known_sections());
+}
+
+#[test]
+fn kinds_named_like_agents_need_not_be_said() {
+    let s = settings(&[project("[agents.codex]\nmodel = 'm'\n")]);
+    assert_eq!(s.agents["codex"].kind, "codex");
+}
+
+proptest! {
+    #[test]
+    fn random_settings_never_panic(
+        text in "(\\[(run|agents\\.a|limits)\\]\n|(jobs|kind|per_agent|timeout) = (1|'x'|\\{a=1\\}|\\['\\w'\\])\n|[a=\\[\\]'\n]){0,8}",
+        key in "[a-z.*]{0,20}",
+        value in "[\\[\\]{}\"a1=,. ]{0,12}",
+    ) {
+        let _ = resolve(&[project(&text), Layer::flag(&key, &value)]);
+        for doc in keys() {
+            let path = doc.key.replace('*', "command");
+            let _ = resolve(&[Layer::flag(&path, &value), env(&env_name(&path), &value)]);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Settings as values: what each key means once flags, environment and files have been layered.
+//!
+//! Reads no file and no environment: texts and their origins come in, [`Settings`] go out.
+
+pub mod keys;
+pub mod layers;
+mod settings;
+mod values;
+
+use std::collections::BTreeMap;
+
+/// Everything that can be set, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// `[run]`
+    pub run: Run,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[workspace]`
+    pub workspace: Workspace,
+    /// `[schedule]`
+    pub schedule: Schedule,
+    /// `[gates]`
+    pub gates: Gates,
+    /// `[land]`
+    pub land: Land,
+    /// `[budget]`
+    pub budget: Budget,
+    /// `[agents.*]`, the built-in ones included.
+    pub agents: BTreeMap<String, Agent>,
+    /// `[sandbox] kind`
+    pub sandbox: SandboxKind,
+    /// `[snapshots] every`, in milliseconds; 0 is off.
+    pub snapshot_every_ms: u64,
+}
+
+/// `[run]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Agent of tasks that name none.
+    pub agent: Option<String>,
+    /// Agents at once.
+    pub jobs: u32,
+    /// What one failed task means for the run.
+    pub on_failure: RunOnFailure,
+    /// Further attempts after a failed one, for tasks that say nothing.
+    pub retries: u32,
+    /// Wall-clock limit of one attempt, for tasks that say nothing; 0 is none.
+    pub timeout_ms: u64,
+    /// An attempt that prints nothing for this long is ended; 0 is never.
+    pub idle_timeout_ms: u64,
+    /// Between asking an agent to end and killing its tree.
+    pub grace_ms: u64,
+}
+
+/// What one failed task means for the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunOnFailure {
+    /// Others go on.
+    Continue,
+    /// Running ones finish, none starts.
+    Drain,
+    /// Running ones are stopped.
+    Abort,
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Agents at once per provider.
+    pub per_provider: BTreeMap<String, u32>,
+    /// Agents at once per agent name.
+    pub per_agent: BTreeMap<String, u32>,
+    /// Agents at once per role.
+    pub per_role: BTreeMap<String, u32>,
+    /// Task gates at once; 0 means as many as `run.jobs`.
+    pub verify: u32,
+    /// Memory per agent in bytes; 0 is no limit.
+    pub memory_per_agent: u64,
+    /// No new attempt below this many free bytes where workspaces live.
+    pub disk_floor: u64,
+    /// No new attempt above this load average; 0 is no limit.
+    pub load_ceiling: f64,
+    /// Bytes of output kept per attempt.
+    pub output_bytes: u64,
+    /// Largest file that may land, in bytes; 0 is no limit.
+    pub file_bytes: u64,
+    /// Waits for a rate limit in a row before a task gives up.
+    pub rate_limit_waits: u32,
+    /// Wait for a rate limit that names no time, in milliseconds.
+    pub rate_limit_wait_ms: u64,
+}
+
+/// `[workspace]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workspace {
+    /// Where workspaces live; none means a sibling of the repository.
+    pub root: Option<String>,
+    /// What shares a workspace.
+    pub unit: Unit,
+    /// How a workspace is made.
+    pub kind: WorkspaceKind,
+    /// Commands run in a new workspace before the agent.
+    pub setup: Vec<String>,
+    /// Globs of ignored files to bring along, besides `.worktreeinclude`.
+    pub include: Vec<String>,
+    /// When a workspace goes.
+    pub keep: Keep,
+}
+
+/// What shares a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Each task has its own.
+    Task,
+    /// An epic's tasks, one after the other.
+    Epic,
+    /// A phase's tasks, one after the other.
+    Phase,
+    /// All tasks, one after the other.
+    None,
+}
+
+/// How a workspace is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkspaceKind {
+    /// A linked git worktree.
+    Worktree,
+    /// A clone with a git dir of its own.
+    Clone,
+}
+
+/// When a workspace goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// When its task landed, or ended otherwise with its work in a snapshot.
+    UntilLanded,
+    /// Only when its task landed; those of failed tasks stay until `clean`.
+    Failed,
+    /// Until `clean`.
+    Always,
+}
+
+/// `[schedule]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Groups that must be through before the next group starts.
+    pub barrier: Barrier,
+    /// When a needed task counts as there.
+    pub satisfied_by: SatisfiedBy,
+}
+
+/// Groups that must be through before the next group starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Barrier {
+    /// Dataflow.
+    None,
+    /// Levels of the graph: batches, waves.
+    Level,
+    /// Epics, in the order of their needs.
+    Epic,
+    /// Phases, in the order of first mention.
+    Phase,
+}
+
+/// When a needed task counts as there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SatisfiedBy {
+    /// On the target branch.
+    Landed,
+    /// Its own gates passed.
+    Verified,
+    /// Its agent ended with evidence.
+    Done,
+}
+
+/// `[gates]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gates {
+    /// Commands that must pass on the exact merged tree before it lands.
+    pub verify: Vec<String>,
+    /// Time for each command.
+    pub timeout_ms: u64,
+}
+
+/// `[land]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Land {
+    /// Where work lands.
+    pub mode: LandMode,
+    /// The target branch; none means the repository's default branch.
+    pub branch: Option<String>,
+    /// How a car joins the line.
+    pub strategy: Strategy,
+    /// Verifications at once.
+    pub lanes: u32,
+    /// What a conflict leads to.
+    pub on_conflict: OnConflict,
+}
+
+/// Where work lands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandMode {
+    /// On the local target branch.
+    Local,
+    /// Through a pull request per task.
+    Pr,
+    /// Through a pull request per phase.
+    PhasePr,
+    /// Nowhere: verified work stays on its branch.
+    None,
+}
+
+/// How a car joins the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// A merge commit.
+    Merge,
+    /// One commit with the whole change.
+    Squash,
+    /// The commits replayed on the line, then a merge commit.
+    Rebase,
+}
+
+/// What a conflict leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// The task's agent tries again on a fresh base with the conflict in its prompt.
+    Rework,
+    /// A resolver agent.
+    Agent,
+    /// Kept for a person.
+    Manual,
+    /// The task fails.
+    Fail,
+}
+
+/// `[budget]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Budget {
+    /// Money for the run.
+    pub usd: Option<f64>,
+    /// Stop starting attempts when it is spent; otherwise only say so.
+    pub hard: bool,
+    /// Reserved for an attempt before its real cost is known.
+    pub per_attempt_usd: f64,
+}
+
+/// `[agents.NAME]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agent {
+    /// Which adapter drives it.
+    pub kind: String,
+    /// For `command`: what to run.
+    pub command: Vec<String>,
+    /// Whose quota it uses; none means the agent's own name.
+    pub provider: Option<String>,
+    /// Model for tasks that name none.
+    pub model: Option<String>,
+    /// Names of environment variables handed to it on purpose.
+    pub secrets: Vec<String>,
+    /// Further environment, name to value.
+    pub env: BTreeMap<String, String>,
+}
+
+/// `[sandbox] kind`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxKind {
+    /// The best that works here.
+    Auto,
+    /// bubblewrap.
+    Bwrap,
+    /// Landlock and seccomp.
+    Landlock,
+    /// None, said on purpose.
+    Off,
+}

@@ -1,0 +1,243 @@
+//! From resolved values to [`Settings`], and the agents that are always there.
+
+use std::collections::BTreeMap;
+
+use super::keys::AGENT_KINDS;
+use super::layers::Origin;
+use super::values::{Entry, Setting, Values};
+use super::{
+    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
+    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+};
+use crate::diag::Diagnostic;
+use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
+
+/// Adds the built-in agents, and a kind to those named after one; others must say theirs.
+pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diagnostic)>) {
+    for name in [COMMAND_AGENT, SCRIPT_AGENT] {
+        if !values.agents.contains_key(name) {
+            values.mention_agent(name, &Origin::Default, None);
+        }
+    }
+    for (name, (origin, line)) in values.agents.clone() {
+        let path = format!("agents.{name}.kind");
+        let kind = values.get(&path).map(|entry| entry.setting.clone());
+        let built_in = [COMMAND_AGENT, SCRIPT_AGENT].contains(&name.as_str());
+        let differs = |kind: &Setting| *kind != Setting::Text(name.clone());
+        if built_in && kind.as_ref().is_some_and(differs) {
+            let message = format!("the built-in agent `{name}` keeps its kind");
+            let help = "choose another name for yours";
+            wrong.push((origin, fault(line, message, help.to_owned())));
+        } else if kind.is_none() && AGENT_KINDS.contains(&name.as_str()) {
+            let setting = Setting::Text(name.clone());
+            values.set(path, Entry { setting, origin: Origin::Default, line: None });
+        } else if kind.is_none() && wrong.is_empty() {
+            let message = format!("the agent `{name}` has no kind");
+            let help = format!("add `kind`, one of {}", AGENT_KINDS.join(", "));
+            wrong.push((origin, fault(line, message, help)));
+        }
+    }
+}
+
+fn fault(line: Option<usize>, message: String, help: String) -> Diagnostic {
+    let line = line.unwrap_or(1);
+    Diagnostic { code: "config::agent", message, span: 0..0, line, column: 1, help: Some(help) }
+}
+
+/// Builds the settings. Every key with a default has a value of its kind by now.
+pub(super) fn build(values: &Values) -> Settings {
+    let v = Reader { values };
+    Settings {
+        run: Run {
+            agent: v.text("run.agent"),
+            jobs: v.int("run.jobs"),
+            on_failure: match v.word("run.on_failure") {
+                "drain" => RunOnFailure::Drain,
+                "abort" => RunOnFailure::Abort,
+                _ => RunOnFailure::Continue,
+            },
+            retries: v.int("run.retries"),
+            timeout_ms: v.ms("run.timeout"),
+            idle_timeout_ms: v.ms("run.idle_timeout"),
+            grace_ms: v.ms("run.grace"),
+        },
+        limits: limits(&v),
+        workspace: workspace(&v),
+        schedule: Schedule {
+            barrier: match v.word("schedule.barrier") {
+                "level" => Barrier::Level,
+                "epic" => Barrier::Epic,
+                "phase" => Barrier::Phase,
+                _ => Barrier::None,
+            },
+            satisfied_by: match v.word("schedule.satisfied_by") {
+                "verified" => SatisfiedBy::Verified,
+                "done" => SatisfiedBy::Done,
+                _ => SatisfiedBy::Landed,
+            },
+        },
+        gates: Gates { verify: v.texts("gates.verify"), timeout_ms: v.ms("gates.timeout") },
+        land: land(&v),
+        budget: Budget {
+            usd: v.number("budget.usd"),
+            hard: v.flag("budget.hard"),
+            per_attempt_usd: v.number("budget.per_attempt").unwrap_or(0.0),
+        },
+        agents: values.agents.keys().map(|name| (name.clone(), agent(&v, name))).collect(),
+        sandbox: match v.word("sandbox.kind") {
+            "bwrap" => SandboxKind::Bwrap,
+            "landlock" => SandboxKind::Landlock,
+            "off" => SandboxKind::Off,
+            _ => SandboxKind::Auto,
+        },
+        snapshot_every_ms: v.ms("snapshots.every"),
+    }
+}
+
+fn limits(v: &Reader<'_>) -> Limits {
+    Limits {
+        per_provider: v.counts("limits.per_provider"),
+        per_agent: v.counts("limits.per_agent"),
+        per_role: v.counts("limits.per_role"),
+        verify: v.int("limits.verify"),
+        memory_per_agent: v.bytes("limits.memory_per_agent"),
+        disk_floor: v.bytes("limits.disk_floor"),
+        load_ceiling: v.number("limits.load_ceiling").unwrap_or(0.0),
+        output_bytes: v.bytes("limits.output"),
+        file_bytes: v.bytes("limits.file_size"),
+        rate_limit_waits: v.int("limits.rate_limit_waits"),
+        rate_limit_wait_ms: v.ms("limits.rate_limit_wait"),
+    }
+}
+
+fn workspace(v: &Reader<'_>) -> Workspace {
+    Workspace {
+        root: v.text("workspace.root"),
+        unit: match v.word("workspace.unit") {
+            "epic" => Unit::Epic,
+            "phase" => Unit::Phase,
+            "none" => Unit::None,
+            _ => Unit::Task,
+        },
+        kind: match v.word("workspace.kind") {
+            "clone" => WorkspaceKind::Clone,
+            _ => WorkspaceKind::Worktree,
+        },
+        setup: v.texts("workspace.setup"),
+        include: v.texts("workspace.include"),
+        keep: match v.word("workspace.keep") {
+            "failed" => Keep::Failed,
+            "always" => Keep::Always,
+            _ => Keep::UntilLanded,
+        },
+    }
+}
+
+fn land(v: &Reader<'_>) -> Land {
+    Land {
+        mode: match v.word("land.mode") {
+            "pr" => LandMode::Pr,
+            "phase-pr" => LandMode::PhasePr,
+            "none" => LandMode::None,
+            _ => LandMode::Local,
+        },
+        branch: v.text("land.branch"),
+        strategy: match v.word("land.strategy") {
+            "squash" => Strategy::Squash,
+            "rebase" => Strategy::Rebase,
+            _ => Strategy::Merge,
+        },
+        lanes: v.int("land.lanes"),
+        on_conflict: match v.word("land.on_conflict") {
+            "agent" => OnConflict::Agent,
+            "manual" => OnConflict::Manual,
+            "fail" => OnConflict::Fail,
+            _ => OnConflict::Rework,
+        },
+    }
+}
+
+fn agent(v: &Reader<'_>, name: &str) -> Agent {
+    let path = |key: &str| format!("agents.{name}.{key}");
+    let text = |setting: &Setting| match setting {
+        Setting::Text(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let env = path("env");
+    let env = v.values.table(&env).map(|(_, name, entry)| (name.to_owned(), text(&entry.setting)));
+    Agent {
+        kind: v.word(&path("kind")).to_owned(),
+        command: v.texts(&path("command")),
+        provider: v.text(&path("provider")),
+        model: v.text(&path("model")),
+        secrets: v.texts(&path("secrets")),
+        env: env.collect(),
+    }
+}
+
+/// Typed access by path; what is not set is empty or zero.
+struct Reader<'v> {
+    values: &'v Values,
+}
+
+impl Reader<'_> {
+    fn setting(&self, path: &str) -> Option<&Setting> {
+        self.values.get(path).map(|entry| &entry.setting)
+    }
+
+    fn word(&self, path: &str) -> &str {
+        match self.setting(path) {
+            Some(Setting::Text(word)) => word,
+            _ => "",
+        }
+    }
+
+    /// Empty text takes back what a lower layer set.
+    fn text(&self, path: &str) -> Option<String> {
+        Some(self.word(path)).filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+
+    fn texts(&self, path: &str) -> Vec<String> {
+        match self.setting(path) {
+            Some(Setting::Texts(texts)) => texts.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn flag(&self, path: &str) -> bool {
+        self.setting(path) == Some(&Setting::Bool(true))
+    }
+
+    fn int(&self, path: &str) -> u32 {
+        match self.setting(path) {
+            Some(Setting::Int(number)) => u32::try_from(*number).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    fn number(&self, path: &str) -> Option<f64> {
+        match self.setting(path) {
+            Some(Setting::Number(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn ms(&self, path: &str) -> u64 {
+        match self.setting(path) {
+            Some(Setting::Ms(ms)) => *ms,
+            _ => 0,
+        }
+    }
+
+    fn bytes(&self, path: &str) -> u64 {
+        match self.setting(path) {
+            Some(Setting::Bytes(bytes)) => *bytes,
+            _ => 0,
+        }
+    }
+
+    fn counts(&self, path: &str) -> BTreeMap<String, u32> {
+        let entries = self.values.table(path);
+        entries.map(|(path, name, _)| (name.to_owned(), self.int(path))).collect()
+    }
+}

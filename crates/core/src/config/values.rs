@@ -1,0 +1,388 @@
+//! Single values: from a tree or a text to what the key's kind asks for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use super::keys::{KeyDoc, Kind};
+use super::layers::{Mentions, Origin};
+use crate::diag::nearest;
+use crate::glob::check_glob;
+use crate::plan::doc::{self, Faults, Format, Node, Value, clip};
+use crate::plan::units::{parse_duration_ms, parse_size, render_duration_ms, render_size};
+
+/// A value that fits its key. Displayed as TOML.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Setting {
+    Bool(bool),
+    Int(i64),
+    Number(f64),
+    Text(String),
+    Texts(Vec<String>),
+    Ms(u64),
+    Bytes(u64),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quote = |text: &str| toml::Value::String(text.to_owned()).to_string();
+        match self {
+            Self::Bool(yes) => write!(f, "{yes}"),
+            Self::Int(number) => write!(f, "{number}"),
+            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Text(text) => f.write_str(&quote(text)),
+            Self::Texts(texts) => {
+                let texts: Vec<_> = texts.iter().map(|text| quote(text)).collect();
+                write!(f, "[{}]", texts.join(", "))
+            }
+            Self::Ms(ms) => f.write_str(&quote(&render_duration_ms(*ms))),
+            Self::Bytes(bytes) => f.write_str(&quote(&render_size(*bytes))),
+        }
+    }
+}
+
+/// A value and who set it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) setting: Setting,
+    pub(super) origin: Origin,
+    pub(super) line: Option<usize>,
+}
+
+/// Values by dotted path; entries of tables have paths of their own.
+#[derive(Debug, Default)]
+pub(super) struct Values {
+    map: BTreeMap<String, Entry>,
+    /// Every agent that some layer names.
+    pub(super) agents: Mentions,
+}
+
+impl Values {
+    pub(super) fn set(&mut self, path: String, entry: Entry) {
+        self.map.insert(path, entry);
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<&Entry> {
+        self.map.get(path)
+    }
+
+    /// The entries of a table: full path, name, value.
+    pub(super) fn table(&self, path: &str) -> impl Iterator<Item = (&str, &str, &Entry)> {
+        let prefix = format!("{path}.");
+        self.map
+            .range(prefix.clone()..)
+            .map_while(move |(key, entry)| Some((key.as_str(), key.strip_prefix(&prefix)?, entry)))
+    }
+
+    pub(super) fn mention_agent(&mut self, name: &str, origin: &Origin, line: Option<usize>) {
+        self.agents.insert(name.to_owned(), (origin.clone(), line));
+    }
+}
+
+/// Reads a key's value; a table gives one value per entry.
+pub(super) fn read(
+    doc: &KeyDoc,
+    path: &str,
+    node: Node<'_>,
+    faults: &mut Faults,
+) -> Vec<(String, Setting)> {
+    match (doc.kind, node.value) {
+        (Kind::Counts | Kind::Variables, Value::Table(entries)) => entries
+            .into_iter()
+            .filter_map(|(key, node)| {
+                let path = format!("{path}.{}", key.text);
+                if key.text.is_empty() || key.text.contains(['=', '\0']) {
+                    let message = format!("`{}` is no name", clip(&key.text));
+                    faults.add_help("config::value", key.span, message, "name it with a word");
+                    return None;
+                }
+                let kind = match doc.kind {
+                    Kind::Counts => Kind::Int { min: 0, max: 10_000 },
+                    _ => Kind::Text,
+                };
+                let setting = single(&KeyDoc { kind, ..*doc }, &path, node, faults)?;
+                Some((path, setting))
+            })
+            .collect(),
+        (_, value) => {
+            let node = Node { span: node.span, value };
+            single(doc, path, node, faults)
+                .map(|value| (path.to_owned(), value))
+                .into_iter()
+                .collect()
+        }
+    }
+}
+
+fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Option<Setting> {
+    let span = node.span.clone();
+    match (doc.kind, node.value) {
+        (Kind::Bool, Value::Bool(yes)) => Some(Setting::Bool(yes)),
+        (Kind::Int { min, max }, Value::Int(number)) => {
+            if (min..=max).contains(&number) {
+                return Some(Setting::Int(number));
+            }
+            let message = format!("`{path}` is {number}, outside {min} to {max}");
+            faults.add_help("config::range", span, message, format!("write {min} to {max}"));
+            None
+        }
+        (Kind::Number, Value::Int(number)) => amount(path, number as f64, span, faults),
+        (Kind::Number, Value::Float(number)) => amount(path, number, span, faults),
+        (Kind::Text, Value::Str(text)) => line(doc, path, &text, span, faults),
+        (Kind::Choice, Value::Str(text)) => choice(doc, path, &text, span, faults),
+        (Kind::Duration, Value::Str(text)) => {
+            report(path, &text, span, parse_duration_ms(&text).map(Setting::Ms), faults)
+        }
+        (Kind::Duration, Value::Int(number)) => {
+            let message = format!("`{path}` has no unit");
+            let help = format!("write \"{number}s\" for seconds or \"{number}m\" for minutes");
+            faults.add_help("config::value", span, message, help);
+            None
+        }
+        (Kind::Size, Value::Str(text)) => {
+            report(path, &text, span, parse_size(&text).map(Setting::Bytes), faults)
+        }
+        (Kind::Size, Value::Int(number)) if number >= 0 => {
+            Some(Setting::Bytes(u64::try_from(number).unwrap_or(0)))
+        }
+        (Kind::Command, Value::Str(text)) => {
+            let shell = ["sh", "-c", &text].map(str::to_owned).to_vec();
+            filled(path, shell, vec![span; 3], false, faults)
+        }
+        (Kind::Texts | Kind::Globs | Kind::Command, Value::List(items)) => {
+            list(doc, path, items, faults)
+        }
+        (kind, value) => {
+            let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
+            let help = match (kind, &value) {
+                (Kind::Texts | Kind::Globs, Value::Str(text)) => {
+                    format!("write [\"{}\"]", clip(text))
+                }
+                (Kind::Int { .. } | Kind::Number | Kind::Bool, Value::Str(_)) => {
+                    "write it without quotes".to_owned()
+                }
+                _ => format!("write {}", kind.describe()),
+            };
+            faults.add_help("config::type", span, message, help);
+            None
+        }
+    }
+}
+
+fn amount(path: &str, number: f64, span: Range<usize>, faults: &mut Faults) -> Option<Setting> {
+    if number.is_finite() && number >= 0.0 {
+        return Some(Setting::Number(number));
+    }
+    let message = format!("`{path}` is {number}, which is no amount");
+    faults.add_help("config::range", span, message, "write a number from 0 up");
+    None
+}
+
+fn line(
+    doc: &KeyDoc,
+    path: &str,
+    text: &str,
+    span: Range<usize>,
+    faults: &mut Faults,
+) -> Option<Setting> {
+    let bad = if text.chars().any(char::is_control) {
+        Some("holds control characters")
+    } else if doc.key == "land.branch" && !branch_name(text) {
+        // It is handed to git, which must not take it for an option or a range.
+        Some("is no name of a branch")
+    } else {
+        None
+    };
+    if let Some(bad) = bad {
+        faults.add_help("config::value", span, format!("`{path}` {bad}"), "change it");
+        return None;
+    }
+    Some(Setting::Text(text.to_owned()))
+}
+
+fn branch_name(name: &str) -> bool {
+    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    name.is_empty()
+        || !name.starts_with('-')
+            && !name.ends_with('.')
+            && !name.contains("..")
+            && !name.contains("@{")
+            && !name.contains([' ', '~', '^', ':', '?', '*', '[', '\\'])
+            && name != "@"
+            && name.split('/').all(part)
+}
+
+fn choice(
+    doc: &KeyDoc,
+    path: &str,
+    word: &str,
+    span: Range<usize>,
+    faults: &mut Faults,
+) -> Option<Setting> {
+    if doc.choices.contains(&word) {
+        return Some(Setting::Text(word.to_owned()));
+    }
+    let message = format!("`{path}` cannot be `{}`", clip(word));
+    let help = match nearest(word, doc.choices.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("known: {}", doc.choices.join(", ")),
+    };
+    faults.add_help("config::choice", span, message, help);
+    None
+}
+
+fn report(
+    path: &str,
+    text: &str,
+    span: Range<usize>,
+    found: Result<Setting, String>,
+    faults: &mut Faults,
+) -> Option<Setting> {
+    match found {
+        Ok(setting) => Some(setting),
+        Err(help) => {
+            let message = format!("`{path}` cannot be `{}`", clip(text));
+            faults.add_help("config::value", span, message, help);
+            None
+        }
+    }
+}
+
+fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> Option<Setting> {
+    let mut texts = Vec::with_capacity(items.len());
+    let mut spans = Vec::with_capacity(items.len());
+    for item in items {
+        match item.value {
+            Value::Str(text) => {
+                texts.push(text.into_owned());
+                spans.push(item.span);
+            }
+            other => {
+                let message = format!("`{path}` is a list of texts, not of {}", other.kind());
+                faults.add_help("config::type", item.span, message, "put each in quotes");
+                return None;
+            }
+        }
+    }
+    if doc.kind == Kind::Globs {
+        for (glob, span) in texts.iter().zip(&spans) {
+            if let Err(why) = check_glob(glob) {
+                let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the glob"));
+                let message = format!("`{path}`: `{}`: {what}", clip(glob));
+                faults.add_help("config::glob", span.clone(), message, help);
+                return None;
+            }
+        }
+    }
+    let names = doc.key == "agents.*.secrets";
+    filled(path, texts, spans, names, faults)
+}
+
+fn filled(
+    path: &str,
+    texts: Vec<String>,
+    spans: Vec<Range<usize>>,
+    names: bool,
+    faults: &mut Faults,
+) -> Option<Setting> {
+    for (text, span) in texts.iter().zip(spans) {
+        let bad = text.trim().is_empty() || text.contains('\0') || names && text.contains('=');
+        if bad {
+            let message = format!("`{path}` has an entry that cannot be: `{}`", clip(text));
+            let help = if names { "name a variable, without its value" } else { "remove it" };
+            faults.add_help("config::value", span, message, help);
+            return None;
+        }
+    }
+    Some(Setting::Texts(texts))
+}
+
+/// The tree of a value given as bare text by a flag or a variable, by the key's kind.
+pub(super) fn from_text<'s>(
+    doc: &KeyDoc,
+    entry: Option<&str>,
+    text: &'s str,
+    faults: &mut Faults,
+) -> Option<Node<'s>> {
+    let text = text.trim();
+    let span = 0..text.len();
+    let kind = match (entry, doc.kind) {
+        (Some(_), Kind::Counts) => Kind::Int { min: 0, max: 10_000 },
+        (Some(_), Kind::Variables) => Kind::Text,
+        (_, kind) => kind,
+    };
+    let quoted = text.len() >= 2 && text.starts_with('"') && text.ends_with('"');
+    let bare = |value| Some(Node { span: span.clone(), value });
+    match kind {
+        _ if quoted || text.starts_with(['[', '{']) && kind != Kind::Text => {
+            from_toml(text, span.clone(), faults)
+        }
+        Kind::Bool => bare(match text {
+            "true" | "1" => Value::Bool(true),
+            "false" | "0" => Value::Bool(false),
+            other => Value::Str(other.into()),
+        }),
+        Kind::Int { .. } => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Int)),
+        Kind::Number => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Float)),
+        Kind::Texts | Kind::Globs => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            let node = |item| Node { span: span.clone(), value: Value::Str(item) };
+            bare(Value::List(items.map(|item: &str| node(item.into())).collect()))
+        }
+        Kind::Counts | Kind::Variables => {
+            let mut entries = Vec::new();
+            for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                let (name, value) = (name.trim(), value.trim());
+                let node = from_text(doc, Some(name), value, faults)?;
+                entries.push((doc::Key { text: name.into(), span: span.clone() }, node));
+            }
+            bare(Value::Table(entries))
+        }
+        Kind::Text | Kind::Choice | Kind::Duration | Kind::Size | Kind::Command => {
+            bare(Value::Str(text.into()))
+        }
+    }
+}
+
+/// A value in TOML's own syntax.
+fn from_toml<'s>(text: &str, span: Range<usize>, faults: &mut Faults) -> Option<Node<'s>> {
+    let source = format!("v = {text}");
+    let found = match doc::parse_raw(&source, Format::Toml) {
+        Ok(Node { value: Value::Table(mut entries), .. }) if entries.len() == 1 => entries.pop(),
+        _ => None,
+    };
+    match found {
+        Some((_, node)) => Some(detach(node, &span)),
+        None => {
+            let message = format!("`{}` is no value", clip(text));
+            faults.add_help("config::value", span, message, "write it as in TOML");
+            None
+        }
+    }
+}
+
+/// The same tree, owned and with one span for all. No deeper than [`doc::DEPTH_MAX`].
+fn detach<'s>(node: Node<'_>, span: &Range<usize>) -> Node<'s> {
+    let value = match node.value {
+        Value::Null => Value::Null,
+        Value::Bool(yes) => Value::Bool(yes),
+        Value::Int(number) => Value::Int(number),
+        Value::Float(number) => Value::Float(number),
+        Value::Date(date) => Value::Date(date),
+        Value::Str(text) => Value::Str(text.into_owned().into()),
+        Value::List(items) => {
+            Value::List(items.into_iter().map(|item| detach(item, span)).collect())
+        }
+        Value::Table(entries) => Value::Table(
+            entries
+                .into_iter()
+                .map(|(key, node)| {
+                    let text = key.text.into_owned().into();
+                    (doc::Key { text, span: span.clone() }, detach(node, span))
+                })
+                .collect(),
+        ),
+    };
+    Node { span: span.clone(), value }
+}

@@ -1,0 +1,662 @@
+//! What happened: the only thing that is written down, and all that recovery has to go by.
+//!
+//! Knows nothing of why a fact was decided or how it is stored. Tasks are named by their ids, so a
+//! journal can be read without its plan. Adding a field needs a `serde(default)`; changing or
+//! removing one needs a new schema version of the journal.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Oid, TaskId, Time};
+use crate::plan::Plan;
+
+/// Something that happened. Serialised into the journal and printed by `history --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Fact {
+    // ---- the run -------------------------------------------------------------------------
+    /// A run began on a target branch.
+    RunStarted {
+        /// Where work will land.
+        target: String,
+        /// The branch's commit at that moment.
+        base: Oid,
+    },
+    /// A plan, or its next revision, became what the run works off.
+    PlanAdopted {
+        /// 1 for the first.
+        revision: u32,
+        /// Hash of the plan as adopted.
+        hash: String,
+        /// The plan itself.
+        plan: Box<Plan>,
+        /// Tasks of the last revision that this one no longer has.
+        #[serde(default)]
+        dropped: Vec<TaskId>,
+    },
+    /// An engine took the run over.
+    EngineStarted {
+        /// Grows with every take-over; writes of older ones are refused.
+        epoch: u64,
+        /// Its process.
+        pid: u32,
+        /// Its machine.
+        host: String,
+        /// Its version.
+        version: String,
+    },
+    /// That engine ended in good order.
+    EngineStopped {
+        /// Why.
+        why: StopReason,
+    },
+    /// No attempt starts until further notice.
+    RunPaused {},
+    /// Attempts may start again.
+    RunResumed {},
+    /// Nothing new starts because a task failed and the settings ask for that.
+    RunDraining {
+        /// The failed task.
+        task: TaskId,
+        /// Running attempts are stopped as well.
+        abort: bool,
+    },
+    /// A person called the whole run off.
+    RunCancelled {},
+    /// Agents at once, changed while running.
+    JobsChanged {
+        /// The new number.
+        jobs: u32,
+    },
+
+    // ---- an attempt ----------------------------------------------------------------------
+    /// An attempt is about to be made; nothing of it exists yet.
+    AttemptIntended {
+        /// Whose.
+        task: TaskId,
+        /// From 1.
+        attempt: u32,
+        /// Who will work.
+        agent: String,
+        /// Whose quota that uses.
+        provider: String,
+        /// Which model, if one was chosen.
+        #[serde(default)]
+        model: Option<String>,
+        /// The branch it works on.
+        branch: String,
+        /// Money set aside for it.
+        #[serde(default)]
+        reserved_usd: f64,
+    },
+    /// Its workspace stands, at the base commit.
+    WorkspaceReady {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// Where.
+        workspace: String,
+        /// The commit it starts from.
+        base: Oid,
+    },
+    /// The agent's process was seen alive.
+    AgentStarted {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The agent's process.
+        pid: u32,
+    },
+    /// The agent reported tokens and money.
+    UsageReported {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// Place in the output, so that a second reading counts nothing twice.
+        mark: u64,
+        /// Tokens read.
+        input_tokens: u64,
+        /// Tokens written.
+        output_tokens: u64,
+        /// Money, if the agent named it.
+        #[serde(default)]
+        cost_usd: Option<f64>,
+    },
+    /// A provider told an agent to wait.
+    ProviderLimited {
+        /// Whose quota.
+        provider: String,
+        /// Who was told.
+        task: TaskId,
+        /// In which attempt.
+        attempt: u32,
+        /// Place in the output.
+        mark: u64,
+        /// No attempt of this provider starts before.
+        until: Time,
+        /// What the agent said.
+        #[serde(default)]
+        message: String,
+    },
+    /// An agent asked and waits.
+    QuestionAsked {
+        /// Its name in the inbox.
+        question: String,
+        /// Who asks.
+        task: TaskId,
+        /// In which attempt.
+        attempt: u32,
+        /// Which question of that attempt, from 1.
+        number: u32,
+        /// Place in the output.
+        mark: u64,
+        /// The question.
+        text: String,
+        /// Offered answers.
+        #[serde(default)]
+        options: Vec<String>,
+        /// Taken when the deadline passes.
+        #[serde(default)]
+        default: Option<String>,
+        /// When that is.
+        #[serde(default)]
+        deadline: Option<Time>,
+    },
+    /// Somebody answered.
+    QuestionAnswered {
+        /// Its name in the inbox.
+        question: String,
+        /// Who asked.
+        task: TaskId,
+        /// In which attempt.
+        attempt: u32,
+        /// The answer.
+        text: String,
+        /// `person` or `deadline`.
+        by: String,
+    },
+    /// The answer may go to the agent: it has a slot again.
+    AgentResumed {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// Which question was answered.
+        question: String,
+    },
+    /// The attempt is to end, and what becomes of its task then.
+    StopRequested {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// What becomes of the task.
+        then: AfterStop,
+        /// In words.
+        reason: String,
+    },
+    /// The agent's whole process tree is gone.
+    AgentEnded {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// How it ended.
+        ending: Ending,
+        /// What it claimed in its output.
+        #[serde(default)]
+        claim: Claim,
+    },
+    /// Work was put on a hidden ref.
+    SnapshotTaken {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The ref.
+        refname: String,
+        /// The commit it points to.
+        commit: Oid,
+        /// Why it was taken.
+        why: String,
+    },
+    /// What the attempt left behind, looked at by us.
+    EvidenceCollected {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// What it left.
+        evidence: Evidence,
+    },
+    /// One gate gave its verdict.
+    GateRan {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// `task` in the workspace, `train` on the merged tree.
+        scope: GateScope,
+        /// The command or check.
+        gate: String,
+        /// What came out.
+        verdict: Verdict,
+        /// The tree it looked at.
+        tree: Oid,
+        /// How long it took.
+        duration_ms: u64,
+        /// Where its output is, relative to the state folder.
+        #[serde(default)]
+        log: Option<String>,
+        /// The end of its output, or why it could not run.
+        #[serde(default)]
+        detail: String,
+        /// The verdict was known for this very tree and command.
+        #[serde(default)]
+        cached: bool,
+    },
+    /// All gates of the attempt passed: it waits in the train.
+    TaskBoarded {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// What will be merged.
+        tip: Oid,
+    },
+    /// The attempt did not lead on; the task is free for another one.
+    AttemptFailed {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// What kind of end.
+        class: Class,
+        /// In words.
+        reason: String,
+        /// Not again before.
+        #[serde(default)]
+        retry_at: Option<Time>,
+    },
+
+    // ---- the train -----------------------------------------------------------------------
+    /// A merge of the car onto the head of the line exists, in no branch yet.
+    CarFormed {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The target branch's commit it was merged onto.
+        onto: Oid,
+        /// The merge.
+        commit: Oid,
+        /// Its tree.
+        tree: Oid,
+    },
+    /// It does not merge with what landed before.
+    CarConflicted {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The target branch's commit it was merged onto.
+        onto: Oid,
+        /// The files that clash.
+        files: Vec<String>,
+    },
+    /// It left the train without landing.
+    CarEvicted {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The target branch is about to move, from exactly here to exactly there.
+    LandingIntended {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The branch's commit now.
+        old: Oid,
+        /// The verified commit.
+        new: Oid,
+        /// Its tree.
+        tree: Oid,
+    },
+    /// Somebody else moved the branch first; the car is formed again.
+    LandingRefused {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// What was expected.
+        expected: Oid,
+        /// What was there.
+        #[serde(default)]
+        found: Option<Oid>,
+    },
+    /// The work is on the target branch.
+    TaskLanded {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// The commit on the target branch.
+        commit: Oid,
+        /// The branch's commit before.
+        old: Oid,
+        /// There was nothing to do, so nothing moved.
+        #[serde(default)]
+        empty: bool,
+    },
+    /// The user's checkout of the target branch, after a landing.
+    CheckoutFollowed {
+        /// The landed task.
+        task: TaskId,
+        /// It was brought along.
+        moved: bool,
+        /// Why not.
+        #[serde(default)]
+        why: String,
+    },
+    /// A landing was taken back.
+    LandingUndone {
+        /// Whose.
+        task: TaskId,
+        /// What had landed.
+        commit: Oid,
+        /// The target branch's commit before.
+        old: Oid,
+        /// The target branch's commit now.
+        new: Oid,
+    },
+
+    // ---- the task ------------------------------------------------------------------------
+    /// No further attempt will be made by itself.
+    TaskFailed {
+        /// Whose.
+        task: TaskId,
+        /// What kind of end the last attempt had.
+        class: Class,
+        /// In words.
+        reason: String,
+    },
+    /// Its work clashes with what landed; a person decides.
+    TaskConflicted {
+        /// Whose.
+        task: TaskId,
+        /// The files that clash.
+        files: Vec<String>,
+    },
+    /// It can never run as things stand, or its agent says that it cannot.
+    TaskBlocked {
+        /// Whose.
+        task: TaskId,
+        /// From this task to the one that blocks it; empty if the agent said so.
+        #[serde(default)]
+        chain: Vec<TaskId>,
+        /// In words.
+        reason: String,
+    },
+    /// What blocked it no longer does.
+    TaskUnblocked {
+        /// Whose.
+        task: TaskId,
+    },
+    /// A person called it off.
+    TaskCancelled {
+        /// Whose.
+        task: TaskId,
+        /// In words.
+        reason: String,
+    },
+    /// It counts as done without having been done.
+    TaskSkipped {
+        /// Whose.
+        task: TaskId,
+        /// In words.
+        reason: String,
+    },
+    /// A person wants it tried again.
+    TaskRetried {
+        /// Whose.
+        task: TaskId,
+    },
+    /// A workspace is gone; what was in it is landed or on a snapshot.
+    WorkspaceRemoved {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt used it last.
+        attempt: u32,
+        /// Where it was.
+        workspace: String,
+    },
+    /// Something people should know that changes nothing.
+    Noticed {
+        /// About which task, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        task: Option<TaskId>,
+        /// In words.
+        message: String,
+    },
+}
+
+impl Fact {
+    /// The task it is about.
+    pub fn task(&self) -> Option<&TaskId> {
+        use Fact as F;
+        match self {
+            F::RunStarted { .. }
+            | F::PlanAdopted { .. }
+            | F::EngineStarted { .. }
+            | F::EngineStopped { .. }
+            | F::RunPaused {}
+            | F::RunResumed {}
+            | F::RunCancelled {}
+            | F::JobsChanged { .. } => None,
+            F::Noticed { task, .. } => task.as_ref(),
+            F::RunDraining { task, .. }
+            | F::AttemptIntended { task, .. }
+            | F::WorkspaceReady { task, .. }
+            | F::AgentStarted { task, .. }
+            | F::UsageReported { task, .. }
+            | F::ProviderLimited { task, .. }
+            | F::QuestionAsked { task, .. }
+            | F::QuestionAnswered { task, .. }
+            | F::AgentResumed { task, .. }
+            | F::StopRequested { task, .. }
+            | F::AgentEnded { task, .. }
+            | F::SnapshotTaken { task, .. }
+            | F::EvidenceCollected { task, .. }
+            | F::GateRan { task, .. }
+            | F::TaskBoarded { task, .. }
+            | F::AttemptFailed { task, .. }
+            | F::CarFormed { task, .. }
+            | F::CarConflicted { task, .. }
+            | F::CarEvicted { task, .. }
+            | F::LandingIntended { task, .. }
+            | F::LandingRefused { task, .. }
+            | F::TaskLanded { task, .. }
+            | F::CheckoutFollowed { task, .. }
+            | F::LandingUndone { task, .. }
+            | F::TaskFailed { task, .. }
+            | F::TaskConflicted { task, .. }
+            | F::TaskBlocked { task, .. }
+            | F::TaskUnblocked { task }
+            | F::TaskCancelled { task, .. }
+            | F::TaskSkipped { task, .. }
+            | F::TaskRetried { task }
+            | F::WorkspaceRemoved { task, .. } => Some(task),
+        }
+    }
+}
+
+/// How an engine's life ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Nothing was left to do.
+    Rested,
+    /// A signal, or `stop` on the control socket.
+    Interrupted,
+}
+
+/// What becomes of a task whose attempt was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AfterStop {
+    /// It is free for another attempt.
+    Requeue,
+    /// It is called off.
+    Cancel,
+    /// It counts as done.
+    Skip,
+}
+
+/// How an agent's process ended, as its supervisor recorded it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum Ending {
+    /// By itself.
+    Exited {
+        /// Exit code.
+        code: i32,
+    },
+    /// By a signal that was not ours.
+    Signalled {
+        /// Which.
+        signal: i32,
+    },
+    /// It took too long.
+    TimedOut {
+        /// It had gone silent, rather than run out of time.
+        idle: bool,
+    },
+    /// We asked it to.
+    Stopped {},
+    /// It never ran.
+    NotStarted {
+        /// Why.
+        why: String,
+    },
+    /// Its supervisor is gone without a record: killed, or the machine went down.
+    Vanished {},
+}
+
+/// What an agent claimed in its output. A claim is not evidence, except that "nothing to do"
+/// excuses the lack of any.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(tag = "claim", rename_all = "snake_case")]
+pub enum Claim {
+    /// Nothing special.
+    #[default]
+    None,
+    /// There was nothing to do.
+    NothingToDo {
+        /// Why.
+        reason: String,
+    },
+    /// It cannot be done.
+    Blocked {
+        /// Why.
+        reason: String,
+    },
+    /// The provider said to wait.
+    RateLimited {},
+}
+
+/// What an attempt left behind, read from git by us.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Where it started.
+    pub base: Oid,
+    /// Where its branch stands.
+    pub tip: Oid,
+    /// Commits between.
+    pub commits: u32,
+    /// Files that differ.
+    pub files: u32,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// Hash of the whole difference.
+    pub diff_hash: String,
+    /// Uncommitted edits were committed for the agent.
+    #[serde(default)]
+    pub recovered: bool,
+    /// What hygiene found: conflict markers, oversized files.
+    #[serde(default)]
+    pub flaws: Vec<String>,
+}
+
+/// Where a gate ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateScope {
+    /// In the task's workspace.
+    Task,
+    /// On the exact merged tree.
+    Train,
+}
+
+/// What a gate says. Only `Passed` lets anything through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The check ran and is content.
+    Passed,
+    /// The check ran and is not.
+    Failed,
+    /// The check could not run or did not end: never a pass.
+    Error,
+}
+
+/// What kind of end an attempt had; each kind has its own budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// The agent failed, or left no evidence.
+    AgentFailed,
+    /// A gate said no.
+    GateFailed,
+    /// Hygiene found something that must not land.
+    InvalidOutput,
+    /// The provider said to wait. Costs no retry.
+    RateLimited,
+    /// Our side failed: no workspace, no process.
+    Transient,
+    /// Out of time.
+    TimedOut,
+    /// Gone without a word: killed, or the machine went down.
+    Killed,
+    /// We stopped it on a person's wish. Costs no retry.
+    Interrupted,
+    /// The merge clashed and the work is to be redone on a fresh base.
+    Conflicted,
+    /// The agent says that it cannot be done.
+    Blocked,
+}
+
+impl Class {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::AgentFailed => "agent_failed",
+            Self::GateFailed => "gate_failed",
+            Self::InvalidOutput => "invalid_output",
+            Self::RateLimited => "rate_limited",
+            Self::Transient => "transient",
+            Self::TimedOut => "timed_out",
+            Self::Killed => "killed",
+            Self::Interrupted => "interrupted",
+            Self::Conflicted => "conflicted",
+            Self::Blocked => "blocked",
+        }
+    }
+}

@@ -1,0 +1,553 @@
+//! Globs of declared files: are they well formed, and may two of them name the same file.
+//!
+//! Knows nothing of tasks or of the file system. The answer of [`may_overlap`] is conservative:
+//! only a `false` is a promise.
+
+use globset::GlobBuilder;
+
+/// Longer globs are refused; the comparison's cost is the product of two lengths.
+pub const GLOB_LEN_MAX: usize = 512;
+
+/// Deeper braces are refused: other readers of a glob may recurse into them.
+const BRACES_MAX: usize = 8;
+
+/// Checks a glob as `writes` and `include` take it. The error says what is wrong and the cure.
+pub fn check_glob(glob: &str) -> Result<(), String> {
+    if glob.trim().is_empty() {
+        return Err("the glob is empty; name files, such as `src/**`".to_owned());
+    }
+    if glob.len() > GLOB_LEN_MAX {
+        return Err(format!("the glob is longer than {GLOB_LEN_MAX} bytes; split it"));
+    }
+    if glob.chars().any(char::is_control) {
+        return Err("the glob holds a control character; remove it".to_owned());
+    }
+    if glob.starts_with('/') {
+        return Err("the glob is absolute; write it relative to the repository's root".to_owned());
+    }
+    if glob.split(['/', ',', '{', '}']).any(|part| part == "..") {
+        return Err("the glob leaves the repository with `..`; name files inside it".to_owned());
+    }
+    if glob == "." || glob.starts_with("./") || glob.contains("/./") {
+        return Err(
+            "the glob has a `.` as a folder, which matches nothing; leave it out".to_owned()
+        );
+    }
+    if glob.contains("//") {
+        return Err("the glob has `//`, which matches nothing; write one `/`".to_owned());
+    }
+    if brace_depth(glob) > BRACES_MAX {
+        return Err(format!("braces are nested more than {BRACES_MAX} deep; write several globs"));
+    }
+    if !glob.contains(['[', ']', '{', '}', '\\']) {
+        // Stars and question marks alone are always well formed.
+        return Ok(());
+    }
+    match GlobBuilder::new(glob).literal_separator(true).build() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{}; escape special characters with `\\`", error.kind())),
+    }
+}
+
+fn brace_depth(glob: &str) -> usize {
+    let mut depth = 0usize;
+    let mut deepest = 0;
+    for byte in glob.bytes() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+/// May some path match both globs? A glob that ends in a plain name also covers what lies under
+/// that name. `false` only if no path can match both; an unreadable glob may match anything.
+pub fn may_overlap(a: &str, b: &str) -> bool {
+    if plain_starts_differ(a, b) {
+        return false;
+    }
+    let (Some(a), Some(b)) = (Machine::of(a), Machine::of(b)) else { return true };
+    a.meets(&b)
+}
+
+/// The common case without building anything: `crates/a/**` and `crates/b/**`.
+fn plain_starts_differ(a: &str, b: &str) -> bool {
+    let plain = |byte: &u8| !matches!(byte, b'*' | b'?' | b'[' | b']' | b'{' | b'}' | b'\\');
+    let a = a.bytes().take_while(plain);
+    let b = b.bytes().take_while(plain);
+    a.zip(b).any(|(a, b)| a != b)
+}
+
+/// A set of bytes. Bytes and not characters, because that is how the matcher compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bytes([u64; 4]);
+
+impl Bytes {
+    const NONE: Self = Self([0; 4]);
+    const ALL: Self = Self([u64::MAX; 4]);
+
+    fn one(byte: u8) -> Self {
+        let mut set = Self::NONE;
+        set.add(byte);
+        set
+    }
+
+    fn add(&mut self, byte: u8) {
+        self.0[usize::from(byte / 64)] |= 1 << (byte % 64);
+    }
+
+    fn except(self, other: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
+    }
+
+    fn name() -> Self {
+        Self::ALL.except(Self::one(b'/'))
+    }
+
+    fn meets(self, other: Self) -> bool {
+        (0..4).any(|i| self.0[i] & other.0[i] != 0)
+    }
+}
+
+/// A nondeterministic machine that takes at least the paths its glob matches.
+#[derive(Debug, Default)]
+struct Machine {
+    states: Vec<State>,
+}
+
+#[derive(Debug, Default, Clone)]
+struct State {
+    /// Taken without a byte.
+    free: Vec<u32>,
+    /// Taken with one of these bytes.
+    step: Option<Step>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    bytes: Bytes,
+    to: u32,
+    kind: Kind,
+}
+
+/// Where a step comes from: `**` must not take every named file for a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Written as such.
+    Plain,
+    /// Part of a `**`.
+    Deep,
+    /// Into something that looks like a file, such as `lib.rs`, but might be a folder.
+    IntoFile,
+}
+
+impl Step {
+    fn meets(self, other: Self) -> bool {
+        let kinds = (self.kind, other.kind);
+        let apart = matches!(kinds, (Kind::Deep, Kind::IntoFile) | (Kind::IntoFile, Kind::Deep));
+        !apart && self.bytes.meets(other.bytes)
+    }
+}
+
+/// One open brace: where its alternatives begin, and the ends of those already read.
+struct Brace {
+    start: u32,
+    ends: Vec<u32>,
+}
+
+impl Machine {
+    /// The machine's last state is the accepting one.
+    fn of(glob: &str) -> Option<Self> {
+        if glob.len() > GLOB_LEN_MAX {
+            return None;
+        }
+        let folder = glob.ends_with('/');
+        let body = glob.trim_end_matches('/');
+        let mut machine = Self::default();
+        let start = machine.state();
+        let mut at = machine.read(body, start)?;
+        if folder || names_a_folder(body) {
+            let under = machine.state();
+            let end = machine.state();
+            let file = !folder && looks_like_a_file(body);
+            let kind = if file { Kind::IntoFile } else { Kind::Plain };
+            machine.take(at, Bytes::one(b'/'), under, kind);
+            machine.take(under, Bytes::ALL, under, Kind::Plain);
+            machine.free(at, end);
+            machine.free(under, end);
+            at = end;
+        }
+        debug_assert_eq!(at as usize, machine.states.len() - 1);
+        Some(machine)
+    }
+
+    fn state(&mut self) -> u32 {
+        self.states.push(State::default());
+        (self.states.len() - 1) as u32
+    }
+
+    fn free(&mut self, from: u32, to: u32) {
+        self.states[from as usize].free.push(to);
+    }
+
+    fn take(&mut self, from: u32, bytes: Bytes, to: u32, kind: Kind) {
+        self.states[from as usize].step = Some(Step { bytes, to, kind });
+    }
+
+    fn then(&mut self, from: u32, bytes: Bytes) -> u32 {
+        let to = self.state();
+        self.take(from, bytes, to, Kind::Plain);
+        to
+    }
+
+    /// Any number of these bytes.
+    fn repeat(&mut self, from: u32, bytes: Bytes) -> u32 {
+        let kind = if bytes == Bytes::ALL { Kind::Deep } else { Kind::Plain };
+        let again = self.state();
+        let to = self.state();
+        self.free(from, again);
+        self.take(again, bytes, again, kind);
+        self.free(again, to);
+        to
+    }
+
+    fn read(&mut self, glob: &str, start: u32) -> Option<u32> {
+        let mut at = start;
+        let mut braces: Vec<Brace> = Vec::new();
+        let mut chars = glob.chars().peekable();
+        let mut before: Option<char> = None;
+        // True at the start of the glob and of each alternative.
+        let mut fresh = true;
+        while let Some(c) = chars.next() {
+            let was_fresh = std::mem::replace(&mut fresh, false);
+            match c {
+                '?' => at = self.then(at, Bytes::name()),
+                '*' if chars.peek() == Some(&'*') => {
+                    chars.next();
+                    let inside = !braces.is_empty();
+                    at = self.double_star(at, was_fresh, before, inside, &mut chars)?;
+                    before = Some('*');
+                    continue;
+                }
+                '*' => at = self.repeat(at, Bytes::name()),
+                '[' => {
+                    let class = read_class(&mut chars)?;
+                    at = self.then(at, class);
+                }
+                '{' => {
+                    braces.push(Brace { start: at, ends: Vec::new() });
+                    at = self.branch(at);
+                    fresh = true;
+                }
+                ',' if !braces.is_empty() => {
+                    let brace = braces.last_mut()?;
+                    brace.ends.push(at);
+                    let start = brace.start;
+                    at = self.branch(start);
+                    fresh = true;
+                }
+                '}' => {
+                    let brace = braces.pop()?;
+                    let join = self.state();
+                    for end in brace.ends.into_iter().chain([at]) {
+                        self.free(end, join);
+                    }
+                    at = join;
+                }
+                '\\' => at = self.literal(at, chars.next()?),
+                c => at = self.literal(at, c),
+            }
+            before = Some(c);
+        }
+        if !braces.is_empty() {
+            return None;
+        }
+        let end = self.state();
+        self.free(at, end);
+        Some(end)
+    }
+
+    fn branch(&mut self, from: u32) -> u32 {
+        let to = self.state();
+        self.free(from, to);
+        to
+    }
+
+    fn literal(&mut self, mut at: u32, c: char) -> u32 {
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            at = self.then(at, Bytes::one(byte));
+        }
+        at
+    }
+
+    /// `**`: whole folders if it stands alone between slashes, otherwise the same as `*`.
+    fn double_star(
+        &mut self,
+        at: u32,
+        fresh: bool,
+        before: Option<char>,
+        inside: bool,
+        chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    ) -> Option<u32> {
+        if inside && !fresh && matches!(before, Some(',' | '{')) {
+            // An escaped comma before `**` inside braces: the matcher's reading is its own.
+            return None;
+        }
+        let alone_left = fresh || before == Some('/');
+        match chars.peek() {
+            Some('/') if alone_left => {
+                chars.next();
+                // `(.*/)?`
+                let deep = self.repeat(at, Bytes::ALL);
+                let slash = self.state();
+                self.take(deep, Bytes::one(b'/'), slash, Kind::Deep);
+                let to = self.state();
+                self.free(slash, to);
+                self.free(at, to);
+                Some(to)
+            }
+            None | Some(',' | '}') if alone_left => Some(self.repeat(at, Bytes::ALL)),
+            _ => Some(self.repeat(at, Bytes::name())),
+        }
+    }
+
+    /// Walks both machines at once over all pairs of states that some text can reach.
+    fn meets(&self, other: &Self) -> bool {
+        let width = other.states.len();
+        let last = (self.states.len() - 1, width - 1);
+        let mut seen = vec![false; self.states.len() * width];
+        let mut open = vec![(0usize, 0usize)];
+        seen[0] = true;
+        while let Some((i, j)) = open.pop() {
+            if (i, j) == last {
+                return true;
+            }
+            let (a, b) = (&self.states[i], &other.states[j]);
+            let mut go = |i: usize, j: usize| {
+                if !std::mem::replace(&mut seen[i * width + j], true) {
+                    open.push((i, j));
+                }
+            };
+            for next in &a.free {
+                go(*next as usize, j);
+            }
+            for next in &b.free {
+                go(i, *next as usize);
+            }
+            if let (Some(x), Some(y)) = (a.step, b.step)
+                && x.meets(y)
+            {
+                go(x.to as usize, y.to as usize);
+            }
+        }
+        false
+    }
+}
+
+/// Does the glob end in a plain name, which may be a folder's? Braces at the end may hold one.
+fn names_a_folder(glob: &str) -> bool {
+    let last = glob.rsplit('/').next().unwrap_or(glob);
+    glob.ends_with('}') || !last.contains(['*', '?', '[', ']'])
+}
+
+/// Does the last name have an ending with a letter in it?
+fn looks_like_a_file(glob: &str) -> bool {
+    let last = glob.rsplit('/').next().unwrap_or(glob);
+    let Some((stem, ending)) = last.rsplit_once('.') else { return false };
+    !stem.is_empty() && ending.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+/// The rest of a class after `[`.
+fn read_class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<Bytes> {
+    let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
+    let mut members = Vec::new();
+    loop {
+        match chars.next()? {
+            ']' if !members.is_empty() => break,
+            c => members.push(c),
+        }
+    }
+    if !members.iter().all(char::is_ascii) {
+        // The matcher compares bytes, so a class of wide characters matches parts of them.
+        return Some(Bytes::ALL);
+    }
+    let mut set = Bytes::NONE;
+    let mut i = 0;
+    while i < members.len() {
+        let low = members[i] as u8;
+        if i + 2 < members.len() && members[i + 1] == '-' {
+            (low..=members[i + 2] as u8).for_each(|byte| set.add(byte));
+            i += 3;
+        } else {
+            set.add(low);
+            i += 1;
+        }
+    }
+    Some(if negated { Bytes::ALL.except(set) } else { set })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn overlap_is_decided_by_the_paths_both_can_match() {
+        for (a, b, want) in [
+            ("a.txt", "a.txt", true),
+            ("a.txt", "b.txt", false),
+            ("src/**", "src/a/b.rs", true),
+            ("src/**", "docs/**", false),
+            ("**", "anything/at/all", true),
+            ("src", "src/a.rs", true),
+            ("src/", "src/a/b.rs", true),
+            ("src/", "srcs/a", false),
+            ("src", "src2", false),
+            ("src/a", "src/a/", true),
+            ("*.rs", "*.toml", false),
+            ("*.rs", "src/a.rs", false),
+            ("**/*.rs", "src/a.rs", true),
+            ("**/*.rs", "a.rs", true),
+            ("src/*.rs", "src/**/x.txt", false),
+            ("src/*", "src/a/b.rs", false),
+            ("src/?.rs", "src/ab.rs", false),
+            ("src/?.rs", "src/[a-c].rs", true),
+            ("[a-c]x", "[d-f]x", false),
+            ("[!a]", "a", false),
+            ("[!a]", "b", true),
+            ("{src,docs}/**", "docs/a.md", true),
+            ("{src,docs}/**", "tests/a.md", false),
+            ("{a,b}/{c,d}.rs", "{b,e}/{d,f}.rs", true),
+            ("{a,b}/{c,d}.rs", "{b,e}/{g,f}.rs", false),
+            ("{src,docs}", "docs/x", true),
+            ("a/**/b", "a/b", true),
+            ("a/**/b", "a/x/y/b", true),
+            ("a/**/b", "a/x/y/c", true),
+            ("a/**/b.rs", "a/x/y/c.rs", false),
+            ("src/lib.rs", "**/Cargo.toml", false),
+            ("src/lib.rs", "**/lib.rs", true),
+            ("src/lib.rs", "src/lib.rs/odd", true),
+            ("conf.d", "conf.d/**", true),
+            ("v1.2", "**/x.rs", true),
+            (".github", "**/x.yml", true),
+            ("a/**/b", "**/c/b", true),
+            ("a**b", "a/b", false),
+            ("a**b", "axb", true),
+            ("\\*", "a", false),
+            ("\\*", "*", true),
+            ("é*", "é/x", false),
+            ("é*", "éx", true),
+            ("crates/core/**", "crates/core/src/lib.rs", true),
+            ("crates/*/Cargo.toml", "crates/core/Cargo.toml", true),
+            ("crates/*/Cargo.toml", "crates/core/src/Cargo.toml", false),
+            ("[", "a", true),
+            ("{", "a", true),
+            ("b[", "a", false),
+        ] {
+            assert_eq!(may_overlap(a, b), want, "{a} {b}");
+            assert_eq!(may_overlap(b, a), want, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn bad_globs_are_refused_with_a_cure() {
+        for good in ["src/**", "a", "src/", "{a,b}/*.rs", "[a-z]?", "..a", "a..b", ".env.local"] {
+            assert_eq!(check_glob(good), Ok(()), "{good}");
+        }
+        let deep = format!("{}{}", "{".repeat(100), "}".repeat(100));
+        let hundred_thousand = "{".repeat(100_000);
+        for bad in [
+            "",
+            " ",
+            "/etc/*",
+            "../x",
+            "a/../b",
+            "{a,..}/b",
+            "a/..",
+            "./a",
+            "a/./b",
+            ".",
+            "a//b",
+            "[",
+            "a[z-a]",
+            "{a",
+            "a}",
+            "a\\",
+            "a\nb",
+            &deep,
+            &hundred_thousand,
+        ] {
+            assert!(check_glob(bad).is_err(), "{bad:.20}");
+        }
+        assert!(may_overlap(&hundred_thousand, "a"));
+    }
+
+    #[test]
+    fn the_longest_globs_are_compared_quickly() {
+        let a = "*a".repeat(GLOB_LEN_MAX / 2);
+        let b = "*b".repeat(GLOB_LEN_MAX / 2);
+        assert!(!may_overlap(&a, &b));
+    }
+
+    fn matches(glob: &str, path: &str) -> Option<bool> {
+        let glob = GlobBuilder::new(glob).literal_separator(true).build().ok()?;
+        Some(glob.compile_matcher().is_match(path))
+    }
+
+    /// A glob that matches the path, or nearly: parts of the path are replaced by wildcards.
+    fn generalise(path: &str, dice: &[u8]) -> String {
+        let mut glob = String::new();
+        let mut dice = dice.iter().cycle();
+        for c in path.chars() {
+            match (dice.next().unwrap() % 12, c) {
+                (0, '/') => glob.push_str("/**/"),
+                (_, '/') => glob.push('/'),
+                (0, _) => glob.push('*'),
+                (1, _) => glob.push('?'),
+                (2, c) => glob.push_str(&format!("[{c}x]")),
+                (3, c) => glob.push_str(&format!("{{{c},q/**,*}}")),
+                (4, _) => glob.push_str("[!z]"),
+                (5, _) => glob.push_str("**"),
+                (6, c) => glob.push_str(&format!("{{**/{c},{c}}}")),
+                (_, c) => glob.push(c),
+            }
+        }
+        glob
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn two_globs_that_match_one_path_overlap(
+            path in "[abé]{1,2}(/[ab]{1,2}){0,3}",
+            dice_a in proptest::collection::vec(any::<u8>(), 1..12),
+            dice_b in proptest::collection::vec(any::<u8>(), 1..12),
+        ) {
+            let (a, b) = (generalise(&path, &dice_a), generalise(&path, &dice_b));
+            if matches(&a, &path) == Some(true) && matches(&b, &path) == Some(true) {
+                prop_assert!(may_overlap(&a, &b), "{} {} {}", a, b, path);
+            }
+        }
+
+        #[test]
+        fn random_globs_agree_with_the_matcher(
+            a in "[ab/*?{},!\\[\\]\\\\-]{0,8}",
+            b in "[ab/*?{},!\\[\\]\\\\-]{0,8}",
+            path in "[ab]{1,2}(/[ab]{1,2}){0,2}",
+        ) {
+            let _ = check_glob(&a);
+            if matches(&a, &path) == Some(true) && matches(&b, &path) == Some(true) {
+                prop_assert!(may_overlap(&a, &b), "{} {} {}", a, b, path);
+            }
+            if matches(&a, &path) == Some(true) {
+                prop_assert!(may_overlap(&a, &path), "{} {}", a, path);
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Given facts, says what is true and what to do next. Pure: no I/O, no clock, no randomness.
+//!
+//! Modules stand in reading order: names, the plan, its graph, what happened, where each task
+//! stands, who may start, what lands next, and the machine that ties them together.
+
+pub mod id;
+pub mod diag;
+pub mod plan;
+pub mod glob;
+pub mod graph;
+pub mod config;
+pub mod fact;
+pub mod phase;
+pub mod limits;
+pub mod effect;
+pub mod policy;
+pub mod tasks;
+pub mod schedule;
+pub mod train;
+pub mod machine;
+pub mod view;

@@ -1,0 +1,36 @@
+//! Numbers that bound things, each with its reason. What people may want to change is in
+//! `config`; these are ours.
+
+/// Attempts lost without a word (killed supervisor, reboot) before a task gives up. A task that
+/// kills the machine three times should not get a fourth try by itself.
+pub const CRASHES_MAX: u32 = 2;
+
+/// Failures on our own side (no workspace, no process) before a task gives up.
+pub const TRANSIENTS_MAX: u32 = 3;
+
+/// First wait after such a failure; doubles each time up to [`TRANSIENT_WAIT_MS_MAX`].
+pub const TRANSIENT_WAIT_MS: u64 = 500;
+
+/// Longest such wait.
+pub const TRANSIENT_WAIT_MS_MAX: u64 = 60_000;
+
+/// Times the same task is redone because its merge clashed, before a person is asked.
+pub const CONFLICT_REWORKS_MAX: u32 = 2;
+
+/// Longest wait for a provider that we take from an agent's word. A typo of an agent must not
+/// park a run for a year.
+pub const PROVIDER_WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+
+/// Characters of a reason that are kept in a fact.
+pub const REASON_CHARS_MAX: usize = 2_000;
+
+/// Tasks named in a chain of blocked ones; the middle of a longer one is left out.
+pub const CHAIN_MAX: usize = 16;
+
+/// Cuts a text for a fact, at a character boundary.
+pub fn brief(text: &str) -> String {
+    match text.char_indices().nth(REASON_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,337 @@
+//! The fold: one fact moves the state. Live steps and recovery both come through here, so they
+//! cannot disagree. Decides nothing.
+
+use crate::fact::{Fact, Verdict};
+use crate::graph::Graph;
+use crate::id::{TaskId, TaskIx, Time};
+use crate::machine::{Machine, OpenQuestion};
+use crate::phase::IllegalFact;
+use crate::plan::Plan;
+use crate::policy::Spent;
+use crate::tasks::{AttemptState, Landing, Tasks};
+use crate::train::Stage;
+
+/// A journal that does not add up.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ApplyError {
+    /// A fact that cannot have happened there.
+    #[error("task {task}: {illegal}")]
+    Illegal {
+        /// Whose.
+        task: TaskId,
+        /// What.
+        illegal: IllegalFact,
+    },
+    /// A task that the plan does not have.
+    #[error("a fact is about task {0}, which the plan does not have")]
+    UnknownTask(TaskId),
+    /// A plan that cannot be worked off.
+    #[error("the adopted plan has no order: {0}")]
+    BadPlan(String),
+}
+
+impl Machine {
+    /// Moves the state by one fact that happened at `at`.
+    pub fn apply(&mut self, fact: &Fact, at: Time) -> Result<(), ApplyError> {
+        self.now = self.now.max(at);
+        match fact {
+            Fact::RunStarted { target, .. } => {
+                target.clone_into(&mut self.target);
+                self.started_at = Some(at);
+            }
+            Fact::PlanAdopted { revision, hash, plan, .. } => {
+                self.revision = *revision;
+                hash.clone_into(&mut self.plan_hash);
+                self.adopt(plan)?;
+            }
+            Fact::EngineStarted { epoch, .. } => {
+                self.alive = Some(*epoch);
+                self.draining = None;
+                self.cancelled = false;
+            }
+            Fact::EngineStopped { .. } => self.alive = None,
+            Fact::RunPaused {} => self.paused = true,
+            Fact::RunResumed {} => self.paused = false,
+            Fact::RunCancelled {} => self.cancelled = true,
+            Fact::JobsChanged { jobs } => self.jobs = Some(*jobs),
+            Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
+            Fact::Noticed { .. } => {}
+            other => {
+                let id = other.task().expect("BUG: the facts above are all without a task");
+                return self.apply_to_task(id, other, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, plan: &Plan) -> Result<(), ApplyError> {
+        let graph = Graph::new(plan).map_err(|error| ApplyError::BadPlan(error.to_string()))?;
+        let old_plan = std::mem::replace(&mut self.plan, plan.clone());
+        self.graph = graph;
+        let fresh = Tasks::new(&self.plan, &self.graph, &self.settings);
+        let old = std::mem::replace(&mut self.tasks, fresh);
+        let place = |graph: &Graph, t: TaskIx| graph.ix(old_plan.tasks[t.ix()].id.as_str());
+        for t in old.all() {
+            let Some(new) = place(&self.graph, t) else { continue };
+            let phase = old.phase(t);
+            self.tasks.restore(new, old.get(t).clone());
+            if !phase.is_idle() {
+                self.tasks.set(new, phase, &self.graph, old.get(t).since);
+            }
+            let chain = old.get(t).chain.iter().filter_map(|c| place(&self.graph, *c)).collect();
+            self.tasks.note(new).chain = chain;
+        }
+        let moved = |t: TaskIx| place(&self.graph, t);
+        self.train.renumber(moved);
+        self.questions.retain_mut(|q| match place(&self.graph, q.task) {
+            Some(t) => {
+                q.task = t;
+                true
+            }
+            None => false,
+        });
+        let count = self.plan.tasks.len();
+        if let Some(old_scope) = self.life.scope.take() {
+            let mut scope = vec![false; count];
+            for t in old.all().filter(|t| old_scope[t.ix()]) {
+                if let Some(new) = place(&self.graph, t) {
+                    scope[new.ix()] = true;
+                }
+            }
+            self.life.scope = Some(scope);
+        }
+        let asks = std::mem::take(&mut self.life.asks);
+        let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
+        self.life.asks = asks.collect();
+        self.life.given = super::want::Given::default();
+        Ok(())
+    }
+
+    fn apply_to_task(&mut self, id: &TaskId, fact: &Fact, at: Time) -> Result<(), ApplyError> {
+        let Some(t) = self.graph.ix(id.as_str()) else {
+            // A task that a later revision dropped still has its history.
+            return if self.revision > 1 {
+                Ok(())
+            } else {
+                Err(ApplyError::UnknownTask(id.clone()))
+            };
+        };
+        let next = self
+            .tasks
+            .phase(t)
+            .next(fact)
+            .map_err(|illegal| ApplyError::Illegal { task: id.clone(), illegal })?;
+        self.note(t, fact, at);
+        self.tasks.set(t, next, &self.graph, at);
+        Ok(())
+    }
+
+    /// Takes down what the fact says, before the phase moves.
+    fn note(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        self.note_attempt(t, fact, at);
+        self.note_train(t, fact, at);
+        let state = self.tasks.note(t);
+        match fact {
+            Fact::TaskFailed { reason, .. }
+            | Fact::TaskCancelled { reason, .. }
+            | Fact::TaskSkipped { reason, .. } => {
+                reason.clone_into(&mut state.reason);
+                state.chain.clear();
+            }
+            Fact::TaskConflicted { files, .. } => {
+                state.reason = format!("conflicts in {}", files.join(", "));
+            }
+            Fact::TaskBlocked { reason, chain, .. } => {
+                reason.clone_into(&mut state.reason);
+                state.chain = chain.iter().filter_map(|id| self.graph.ix(id.as_str())).collect();
+            }
+            Fact::TaskUnblocked { .. } => {
+                state.reason.clear();
+                state.chain.clear();
+            }
+            Fact::TaskRetried { .. } => {
+                state.reason.clear();
+                state.chain.clear();
+                state.spent = Spent::default();
+                state.not_before = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn note_attempt(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        if let Fact::AttemptIntended { .. } | Fact::WorkspaceRemoved { .. } = fact {
+            self.tasks.end_removal(t);
+        }
+        let state = self.tasks.note(t);
+        if let Fact::AttemptIntended {
+            attempt, agent, provider, model, branch, reserved_usd, ..
+        } = fact
+        {
+            state.attempts = *attempt;
+            state.reason.clear();
+            state.current = Some(AttemptState {
+                agent: agent.clone(),
+                provider: provider.clone(),
+                model: model.clone(),
+                branch: branch.clone(),
+                reserved_usd: *reserved_usd,
+                ..AttemptState::new(*attempt, at)
+            });
+            self.reserved_usd += reserved_usd;
+            return;
+        }
+        let Some(attempt) = state.current.as_mut() else { return };
+        match fact {
+            Fact::WorkspaceReady { workspace, base, .. } => {
+                attempt.workspace = Some(workspace.clone());
+                attempt.base = Some(base.clone());
+            }
+            Fact::AgentStarted { pid, .. } => {
+                attempt.pid = Some(*pid);
+                attempt.started_at = Some(at);
+                state.started_at.get_or_insert(at);
+            }
+            Fact::UsageReported { mark, input_tokens, output_tokens, cost_usd, .. } => {
+                attempt.mark = attempt.mark.max(*mark);
+                state.input_tokens += input_tokens;
+                state.output_tokens += output_tokens;
+                state.cost_usd += cost_usd.unwrap_or(0.0);
+                self.spent_usd += cost_usd.unwrap_or(0.0);
+            }
+            Fact::ProviderLimited { provider, mark, until, message, .. } => {
+                attempt.mark = attempt.mark.max(*mark);
+                attempt.limited = true;
+                let known = self.providers.entry(provider.clone()).or_default();
+                if known.until.is_none_or(|old| old <= at) {
+                    known.incidents += 1;
+                }
+                known.until = Some(known.until.map_or(*until, |old| old.max(*until)));
+                message.clone_into(&mut known.message);
+            }
+            Fact::QuestionAsked {
+                question,
+                number,
+                mark,
+                text,
+                options,
+                default,
+                deadline,
+                ..
+            } => {
+                attempt.ask_mark = attempt.ask_mark.max(*mark);
+                attempt.asked = *number;
+                attempt.question = Some((question.clone(), *number));
+                attempt.answer = None;
+                let n = attempt.n;
+                self.asked += 1;
+                self.questions.push(OpenQuestion {
+                    name: question.clone(),
+                    task: t,
+                    attempt: n,
+                    number: *number,
+                    text: text.clone(),
+                    options: options.clone(),
+                    default: default.clone(),
+                    deadline: *deadline,
+                    at,
+                });
+            }
+            Fact::QuestionAnswered { question, text, .. } => {
+                attempt.answer = Some(text.clone());
+                self.questions.retain(|q| q.name != *question);
+            }
+            Fact::AgentResumed { .. } => {
+                if let (Some((question, number)), Some(text)) = (&attempt.question, &attempt.answer)
+                {
+                    attempt.answers.push((*number, question.clone(), text.clone()));
+                }
+            }
+            Fact::StopRequested { then, reason, .. } => {
+                attempt.stop = Some((*then, reason.clone()));
+            }
+            Fact::AgentEnded { ending, claim, .. } => {
+                attempt.ending = Some((ending.clone(), claim.clone()));
+                attempt.ended_at = Some(at);
+                attempt.pid = None;
+                let began = attempt.started_at.unwrap_or(at);
+                state.agent_ms += at.since_ms(began);
+                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                self.questions.retain(|q| q.task != t);
+            }
+            Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
+            Fact::SnapshotTaken { refname, commit, .. } => {
+                attempt.snapshot_at = Some(at);
+                state.snapshot = Some((refname.clone(), commit.clone()));
+            }
+            Fact::GateRan { verdict, detail, .. } if *verdict != Verdict::Passed => {
+                detail.clone_into(&mut attempt.gate_output);
+            }
+            Fact::CarConflicted { files, .. } => files.clone_into(&mut attempt.clash),
+            Fact::AttemptFailed { attempt: n, class, reason, retry_at, .. } => {
+                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                state.spent.count(*class);
+                state.not_before = *retry_at;
+                reason.clone_into(&mut state.reason);
+                state.last = Some(crate::effect::LastFailure {
+                    attempt: *n,
+                    class: *class,
+                    reason: reason.clone(),
+                    gate_output: std::mem::take(&mut attempt.gate_output),
+                    files: std::mem::take(&mut attempt.clash),
+                });
+                attempt.stop = None;
+                attempt.pid = None;
+            }
+            Fact::WorkspaceRemoved { .. } => {
+                attempt.removed = true;
+                attempt.workspace = None;
+            }
+            _ => {}
+        }
+    }
+
+    fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        match fact {
+            Fact::TaskBoarded { attempt, tip, .. } => {
+                let priority = self.plan.tasks[t.ix()].priority;
+                self.train.board(t, *attempt, tip.clone(), priority);
+            }
+            Fact::CarFormed { onto, commit, tree, .. } => {
+                let (onto, commit, tree) = (onto.clone(), commit.clone(), tree.clone());
+                self.train.set(t, Stage::Formed { onto, commit, tree });
+            }
+            Fact::LandingIntended { old, new, tree, .. } => {
+                let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
+                self.train.set(t, Stage::Landing { old, new, tree });
+            }
+            Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),
+            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
+            Fact::TaskLanded { commit, old, empty, .. } => {
+                self.train.leave(t);
+                let provider = self.tasks.claims(t).provider.clone();
+                if let Some(known) = self.providers.get_mut(&provider)
+                    && known.until.is_some_and(|until| until <= at)
+                {
+                    known.until = None;
+                }
+                self.landings += 1;
+                let state = self.tasks.note(t);
+                state.reason.clear();
+                state.landed = Some(Landing {
+                    commit: commit.clone(),
+                    old: old.clone(),
+                    empty: *empty,
+                    order: self.landings,
+                    at,
+                });
+            }
+            Fact::LandingUndone { .. } => {
+                let state = self.tasks.note(t);
+                state.landed = None;
+                "its landing was undone".clone_into(&mut state.reason);
+            }
+            _ => {}
+        }
+    }
+}

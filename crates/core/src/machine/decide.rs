@@ -1,0 +1,770 @@
+//! What an input means: the decisions. Every change goes through [`Machine::emit`], so it is a
+//! fact first.
+
+use crate::config::{OnConflict, RunOnFailure};
+use crate::fact::{AfterStop, Class, Ending, Fact, GateScope, Verdict};
+use crate::id::{Oid, TaskId, TaskIx};
+use crate::limits;
+use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal, Said};
+use crate::phase::Phase;
+use crate::plan::OnFailure;
+use crate::policy::{self, Judgement};
+use crate::train::Stage;
+
+impl Machine {
+    pub(super) fn id(&self, t: TaskIx) -> TaskId {
+        self.plan.tasks[t.ix()].id.clone()
+    }
+
+    /// Is this about the attempt that is under way, in a phase where it can be?
+    fn is_current(&self, t: TaskIx, attempt: u32, phases: &[Phase]) -> bool {
+        phases.contains(&self.tasks.phase(t))
+            && self.tasks.get(t).current.as_ref().is_some_and(|a| a.n == attempt)
+    }
+
+    /// Is the workspace of this attempt still being made? Once it stands its agent may live, so a
+    /// second, later word on the making must not count.
+    fn lacks_workspace(&self, t: TaskIx, attempt: u32) -> bool {
+        let lacks = |a: &crate::tasks::AttemptState| a.workspace.is_none();
+        self.is_current(t, attempt, &[Phase::Preparing])
+            && self.tasks.get(t).current.as_ref().is_some_and(lacks)
+    }
+
+    pub(super) fn take(&mut self, input: Input) -> Option<Result<String, Refusal>> {
+        use Phase as P;
+        match input {
+            Input::Command(command) => return Some(self.command(command)),
+            Input::StartRun { target, base } => self.emit(Fact::RunStarted { target, base }),
+            Input::AdoptPlan { plan, hash } => self.adopt_plan(plan, hash),
+            Input::Begin { epoch, pid, host, version, scope } => {
+                self.emit(Fact::EngineStarted { epoch, pid, host, version });
+                if self.paused {
+                    self.emit(Fact::RunResumed {});
+                }
+                self.life = super::Life { begun: true, ..super::Life::default() };
+                self.life.scope = scope.map(|wanted| self.scope_of(&wanted));
+                self.suspect_all();
+            }
+            Input::WorkspaceReady { task, attempt, workspace, base } => {
+                if self.lacks_workspace(task, attempt) {
+                    let id = self.id(task);
+                    self.emit(Fact::WorkspaceReady { task: id, attempt, workspace, base });
+                }
+            }
+            Input::WorkspaceFailed { task, attempt, reason } => {
+                if self.lacks_workspace(task, attempt) {
+                    self.fail_attempt(task, Class::Transient, reason);
+                }
+            }
+            Input::AgentStarted { task, attempt, pid } => {
+                if self.is_current(task, attempt, &[P::Preparing]) {
+                    let id = self.id(task);
+                    self.emit(Fact::AgentStarted { task: id, attempt, pid });
+                }
+            }
+            Input::AgentSaid { task, attempt, mark, said } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    self.agent_said(task, attempt, mark, said);
+                }
+            }
+            Input::AgentEnded { task, attempt, ending, claim } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    let id = self.id(task);
+                    self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
+                }
+            }
+            Input::Collected { task, attempt, evidence } => {
+                let fresh = |a: &crate::tasks::AttemptState| a.evidence.is_none();
+                if self.is_current(task, attempt, &[P::Verifying])
+                    && self.tasks.get(task).current.as_ref().is_some_and(fresh)
+                {
+                    self.collected(task, attempt, evidence);
+                }
+            }
+            Input::Snapshotted { task, attempt, refname, commit, why } => {
+                let task = self.id(task);
+                self.emit(Fact::SnapshotTaken { task, attempt, refname, commit, why });
+            }
+            Input::GatesRan { task, attempt, tree, gates } => {
+                let looked = |a: &crate::tasks::AttemptState| a.evidence.is_some();
+                if self.is_current(task, attempt, &[P::Verifying])
+                    && self.tasks.get(task).current.as_ref().is_some_and(looked)
+                {
+                    self.gates_ran(task, attempt, &tree, gates);
+                }
+            }
+            other => self.take_of_train(other),
+        }
+        None
+    }
+
+    fn take_of_train(&mut self, input: Input) {
+        use Phase as P;
+        match input {
+            Input::CarFormed { task, attempt, onto, commit, tree } => {
+                if self.is_stage(task, attempt, |s| matches!(s, Stage::Queued)) {
+                    self.life.train_errors = 0;
+                    let id = self.id(task);
+                    self.emit(Fact::CarFormed { task: id, attempt, onto, commit, tree });
+                }
+            }
+            Input::CarConflicted { task, attempt, onto, files } => {
+                if self.is_stage(task, attempt, |s| matches!(s, Stage::Queued)) {
+                    self.life.train_errors = 0;
+                    self.car_conflicted(task, attempt, onto, files);
+                }
+            }
+            Input::CarVerified { task, attempt, commit, gates } => {
+                let this = |s: &Stage| matches!(s, Stage::Formed { commit: c, .. } if *c == commit);
+                if self.is_stage(task, attempt, this) {
+                    self.car_verified(task, attempt, gates);
+                }
+            }
+            Input::Landed { task, attempt, commit, old } => {
+                // Whatever we thought of the car: what is on the branch is on the branch.
+                if self.train.car(task).is_some_and(|car| car.attempt == attempt) {
+                    self.life.train_errors = 0;
+                    let id = self.id(task);
+                    self.emit(Fact::TaskLanded { task: id, attempt, commit, old, empty: false });
+                }
+            }
+            Input::LandingRefused { task, attempt, new, found } => {
+                let this = |s: &Stage| matches!(s, Stage::Landing { new: n, .. } if *n == new);
+                if self.is_stage(task, attempt, this) {
+                    self.landing_refused(task, attempt, found);
+                }
+            }
+            Input::TrainFailed { task, attempt, reason } => {
+                self.train_failed(task, attempt, reason)
+            }
+            Input::CheckoutFollowed { task, moved, why } => {
+                if matches!(self.tasks.phase(task), P::Boarding | P::Landed) {
+                    let task = self.id(task);
+                    self.emit(Fact::CheckoutFollowed { task, moved, why });
+                }
+            }
+            Input::WorkspaceRemoved { task, attempt, workspace } => {
+                self.workspace_removed(task, attempt, workspace);
+            }
+            Input::Interrupt { now } => self.interrupt(now),
+            Input::Room(room) => self.life.no_room = room.err(),
+            Input::Notice { task, message } => {
+                let task = task.map(|t| self.id(t));
+                self.emit(Fact::Noticed { task, message: limits::brief(&message) });
+            }
+            _ => {}
+        }
+    }
+
+    fn workspace_removed(&mut self, t: TaskIx, attempt: u32, workspace: Result<String, String>) {
+        let last = self.tasks.get(t).current.as_ref().is_some_and(|a| a.n == attempt);
+        if !last || self.tasks.phase(t).is_active() {
+            return;
+        }
+        let task = self.id(t);
+        match workspace {
+            Ok(workspace) => self.emit(Fact::WorkspaceRemoved { task, attempt, workspace }),
+            Err(why) => {
+                self.tasks.end_removal(t);
+                let message = format!("its workspace could not be removed: {why}");
+                self.emit(Fact::Noticed { task: Some(task), message: limits::brief(&message) });
+            }
+        }
+    }
+
+    /// Somebody else moved the branch first. A wish to stop that came too late for the landing is
+    /// in time now.
+    fn landing_refused(&mut self, t: TaskIx, attempt: u32, found: Option<Oid>) {
+        let Some(Stage::Landing { old, .. }) = self.train.car(t).map(|car| car.stage.clone())
+        else {
+            return;
+        };
+        let task = self.id(t);
+        self.emit(Fact::LandingRefused { task: task.clone(), attempt, expected: old, found });
+        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.clone());
+        if let Some((_, reason)) = stop {
+            self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
+            self.fail_attempt(t, Class::Interrupted, reason);
+        }
+    }
+
+    fn adopt_plan(&mut self, plan: Box<crate::plan::Plan>, hash: String) {
+        if self.revision > 0 && self.plan_hash == hash {
+            return;
+        }
+        let kept: std::collections::BTreeSet<&str> =
+            plan.tasks.iter().map(|task| task.id.as_str()).collect();
+        let dropped =
+            self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
+        let dropped = dropped.cloned().collect();
+        self.emit(Fact::PlanAdopted { revision: self.revision + 1, hash, plan, dropped });
+        // Edges may have gone with it: who was blocked may be free.
+        self.suspect_all();
+    }
+
+    /// The wanted tasks and everything that must be over before they can start.
+    fn scope_of(&self, wanted: &[TaskIx]) -> Vec<bool> {
+        let mut scope = vec![false; self.plan.tasks.len()];
+        let mut open = wanted.to_vec();
+        while let Some(t) = open.pop() {
+            if !std::mem::replace(&mut scope[t.ix()], true) {
+                open.extend(self.graph.needs(t).chain(self.graph.after(t)));
+            }
+        }
+        scope
+    }
+
+    fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {
+        let task = self.id(t);
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let seen = match said {
+            Said::Asked { .. } => current.ask_mark,
+            Said::Usage { .. } | Said::RateLimited { .. } => current.mark,
+        };
+        if mark <= seen {
+            return;
+        }
+        match said {
+            Said::Usage { input_tokens, output_tokens, cost_usd } => {
+                let cost_usd = cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
+                self.emit(Fact::UsageReported {
+                    task,
+                    attempt,
+                    mark,
+                    input_tokens,
+                    output_tokens,
+                    cost_usd,
+                });
+            }
+            Said::RateLimited { retry_after_ms, message } => {
+                let wait = retry_after_ms.unwrap_or(self.settings.limits.rate_limit_wait_ms);
+                let until = self.now.plus_ms(wait.min(limits::PROVIDER_WAIT_MS_MAX));
+                let provider = current.provider.clone();
+                let message = limits::brief(&message);
+                self.emit(Fact::ProviderLimited { provider, task, attempt, mark, until, message });
+            }
+            Said::Asked { text, options, default, deadline_ms } => {
+                // An agent that asks again without waiting gets its first answer first.
+                if self.tasks.phase(t) != Phase::Working {
+                    let said = Said::Asked { text, options, default, deadline_ms };
+                    self.life.asks.entry(t).or_default().push_back((attempt, mark, said));
+                    return;
+                }
+                let number = current.asked + 1;
+                let question = format!("Q{}", self.asked + 1);
+                let deadline = deadline_ms.map(|ms| self.now.plus_ms(ms));
+                let text = limits::brief(&text);
+                self.emit(Fact::QuestionAsked {
+                    question,
+                    task,
+                    attempt,
+                    number,
+                    mark,
+                    text,
+                    options,
+                    default,
+                    deadline,
+                });
+            }
+        }
+    }
+
+    fn collected(
+        &mut self,
+        t: TaskIx,
+        attempt: u32,
+        evidence: Result<crate::fact::Evidence, String>,
+    ) {
+        let evidence = match evidence {
+            Ok(evidence) => evidence,
+            Err(reason) => {
+                let reason = format!("what the agent left could not be read: {reason}");
+                return self.fail_attempt(t, Class::Transient, reason);
+            }
+        };
+        let task = self.id(t);
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let (ending, claim) =
+            current.ending.clone().unwrap_or((Ending::Vanished {}, Default::default()));
+        let stopped = current.stop.is_some();
+        let judgement = policy::judge(&ending, &claim, &evidence);
+        self.emit(Fact::EvidenceCollected { task, attempt, evidence });
+        if stopped {
+            return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
+        }
+        match judgement {
+            Judgement::Worked | Judgement::NothingToDo => {
+                if self.plan.tasks[t.ix()].verify.is_empty() {
+                    self.passed(t, attempt);
+                }
+            }
+            Judgement::Bad { class, reason } => self.fail_attempt(t, class, reason),
+        }
+    }
+
+    fn record_gates(
+        &mut self,
+        t: TaskIx,
+        attempt: u32,
+        scope: GateScope,
+        tree: &Oid,
+        gates: &[GateResult],
+    ) {
+        for gate in gates {
+            let fact = Fact::GateRan {
+                task: self.id(t),
+                attempt,
+                scope,
+                gate: gate.gate.clone(),
+                verdict: gate.verdict,
+                tree: tree.clone(),
+                duration_ms: gate.duration_ms,
+                log: gate.log.clone(),
+                detail: gate.detail.clone(),
+                cached: gate.cached,
+            };
+            self.emit(fact);
+        }
+    }
+
+    fn gates_ran(&mut self, t: TaskIx, attempt: u32, tree: &Oid, gates: Vec<GateResult>) {
+        let stop = self.tasks.get(t).current.as_ref().is_some_and(|a| a.stop.is_some());
+        if stop {
+            return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
+        }
+        // Gates that were ended because we leave gave no verdict: the next life runs them.
+        if self.life.interrupting.is_some() {
+            return;
+        }
+        self.record_gates(t, attempt, GateScope::Task, tree, &gates);
+        match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
+            // Fewer verdicts than gates is not a pass.
+            None if gates.len() >= self.plan.tasks[t.ix()].verify.len() => self.passed(t, attempt),
+            None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
+            Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
+        }
+    }
+
+    /// The attempt's own gates are content.
+    fn passed(&mut self, t: TaskIx, attempt: u32) {
+        let task = self.id(t);
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
+        let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
+        if base == tip || evidence.files == 0 {
+            let old = base.clone();
+            self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });
+        } else {
+            self.emit(Fact::TaskBoarded { task, attempt, tip });
+        }
+    }
+
+    fn is_stage(&self, t: TaskIx, attempt: u32, stage: impl Fn(&Stage) -> bool) -> bool {
+        self.train
+            .head()
+            .is_some_and(|car| car.task == t && car.attempt == attempt && stage(&car.stage))
+    }
+
+    fn car_conflicted(&mut self, t: TaskIx, attempt: u32, onto: Oid, files: Vec<String>) {
+        let task = self.id(t);
+        let reason = format!("conflicts in {}", files.join(", "));
+        self.emit(Fact::CarConflicted { task, attempt, onto, files });
+        match self.settings.land.on_conflict {
+            OnConflict::Rework | OnConflict::Agent => {
+                self.fail_attempt(t, Class::Conflicted, reason);
+            }
+            OnConflict::Manual | OnConflict::Fail => {
+                self.end_attempt(t, Class::Conflicted, reason);
+            }
+        }
+    }
+
+    fn car_verified(&mut self, t: TaskIx, attempt: u32, gates: Vec<GateResult>) {
+        let Some(Stage::Formed { onto, commit, tree, .. }) =
+            self.train.car(t).map(|car| car.stage.clone())
+        else {
+            return;
+        };
+        if self.tasks.get(t).current.as_ref().is_some_and(|a| a.stop.is_some()) {
+            return;
+        }
+        self.record_gates(t, attempt, GateScope::Train, &tree, &gates);
+        let wanted = self.settings.gates.verify.len();
+        let refused = gates.iter().find(|gate| gate.verdict != Verdict::Passed);
+        let task = self.id(t);
+        match refused {
+            None if gates.len() >= wanted => {
+                self.emit(Fact::LandingIntended { task, attempt, old: onto, new: commit, tree });
+            }
+            refused => {
+                let reason = refused
+                    .map_or_else(|| "a gate of the train gave no verdict".to_owned(), refusal_of);
+                self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
+                self.fail_attempt(t, Class::GateFailed, reason);
+            }
+        }
+    }
+
+    /// Git or the disk failed under the train. A car that cannot be formed or verified leaves; one
+    /// whose landing is intended stays, because only the branch itself can say what became of it.
+    fn train_failed(&mut self, t: TaskIx, attempt: u32, reason: String) {
+        if !self.is_stage(t, attempt, |_| true) {
+            return;
+        }
+        self.life.train_errors += 1;
+        let wait = limits::TRANSIENT_WAIT_MS << self.life.train_errors.min(7);
+        self.life.train_retry_at = Some(self.now.plus_ms(wait.min(limits::TRANSIENT_WAIT_MS_MAX)));
+        self.life.given.forget_train();
+        let task = self.id(t);
+        let landing = self.is_stage(t, attempt, |s| matches!(s, Stage::Landing { .. }));
+        if landing || self.life.train_errors <= limits::TRANSIENTS_MAX {
+            let message = limits::brief(&format!("the train could not go on: {reason}"));
+            self.emit(Fact::Noticed { task: Some(task), message });
+        } else {
+            self.life.train_errors = 0;
+            let reason = limits::brief(&reason);
+            self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
+            self.fail_attempt(t, Class::Transient, reason);
+        }
+    }
+
+    /// The attempt did not lead on: another one, or the end of the task.
+    pub(super) fn fail_attempt(&mut self, t: TaskIx, class: Class, reason: String) {
+        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.clone());
+        if let Some((then, why)) = stop {
+            self.attempt_failed(t, Class::Interrupted, why.clone(), None);
+            return self.after_stop(t, then, why);
+        }
+        let mut spent = self.tasks.get(t).spent.clone();
+        spent.count(class);
+        let task = &self.plan.tasks[t.ix()];
+        match policy::retry_after_ms(class, &spent, task, &self.settings) {
+            Some(0) => self.attempt_failed(t, class, reason, None),
+            Some(wait) => {
+                let at = self.now.plus_ms(wait);
+                self.attempt_failed(t, class, reason, Some(at));
+            }
+            None => self.end_attempt(t, class, reason),
+        }
+    }
+
+    /// The attempt did not lead on, and neither will another.
+    fn end_attempt(&mut self, t: TaskIx, class: Class, reason: String) {
+        let files = self.tasks.get(t).current.as_ref().map(|a| a.clash.clone()).unwrap_or_default();
+        self.attempt_failed(t, class, reason.clone(), None);
+        let task = self.id(t);
+        let fails = self.settings.land.on_conflict == OnConflict::Fail;
+        if self.plan.tasks[t.ix()].on_failure == OnFailure::Skip {
+            self.emit(Fact::TaskSkipped { task, reason: format!("it failed: {reason}") });
+            return;
+        }
+        self.emit(match class {
+            Class::Conflicted if !fails => Fact::TaskConflicted { task: task.clone(), files },
+            Class::Blocked => Fact::TaskBlocked { task: task.clone(), chain: Vec::new(), reason },
+            _ => Fact::TaskFailed { task: task.clone(), class, reason },
+        });
+        match self.settings.run.on_failure {
+            RunOnFailure::Continue => {}
+            _ if self.draining.is_some() => {}
+            RunOnFailure::Drain => self.emit(Fact::RunDraining { task, abort: false }),
+            RunOnFailure::Abort => {
+                self.emit(Fact::RunDraining { task: task.clone(), abort: true });
+                self.stop_agents(AfterStop::Requeue, &format!("{task} failed"));
+            }
+        }
+    }
+
+    fn attempt_failed(
+        &mut self,
+        t: TaskIx,
+        class: Class,
+        reason: String,
+        retry_at: Option<crate::id::Time>,
+    ) {
+        let attempt = self.tasks.get(t).attempts;
+        let (task, reason) = (self.id(t), limits::brief(&reason));
+        self.emit(Fact::AttemptFailed { task, attempt, class, reason, retry_at });
+    }
+
+    fn after_stop(&mut self, t: TaskIx, then: AfterStop, reason: String) {
+        let task = self.id(t);
+        match then {
+            AfterStop::Requeue => {}
+            AfterStop::Cancel => self.emit(Fact::TaskCancelled { task, reason }),
+            AfterStop::Skip => self.emit(Fact::TaskSkipped { task, reason }),
+        }
+    }
+
+    /// Asks an active attempt to end; what becomes of the task then is written down with it.
+    pub(super) fn request_stop(&mut self, t: TaskIx, then: AfterStop, reason: &str) {
+        let phase = self.tasks.phase(t);
+        let Some(current) = self.tasks.get(t).current.as_ref() else { return };
+        let attempt = current.n;
+        // To be free for another attempt is the weakest wish: it never undoes a person's.
+        let stronger = |(had, _): &(AfterStop, String)| *had == then || then == AfterStop::Requeue;
+        if !phase.is_active() || current.stop.as_ref().is_some_and(stronger) {
+            return;
+        }
+        let (task, reason) = (self.id(t), reason.to_owned());
+        self.emit(Fact::StopRequested {
+            task: task.clone(),
+            attempt,
+            then,
+            reason: reason.clone(),
+        });
+        // A landing that is intended is finished; the wish counts if the branch refuses it.
+        if phase == Phase::Boarding && !self.is_landing(t) {
+            self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
+            self.fail_attempt(t, Class::Interrupted, reason);
+        }
+    }
+
+    /// Is the target branch about to move for this task?
+    pub(super) fn is_landing(&self, t: TaskIx) -> bool {
+        self.train.car(t).is_some_and(|car| matches!(car.stage, Stage::Landing { .. }))
+    }
+
+    /// Asks every attempt with a living agent to end.
+    pub(super) fn stop_agents(&mut self, then: AfterStop, reason: &str) {
+        let active: Vec<TaskIx> = self.tasks.active().collect();
+        for t in active {
+            if matches!(self.tasks.phase(t), Phase::Preparing | Phase::Working | Phase::Asking) {
+                self.request_stop(t, then, reason);
+            }
+        }
+    }
+
+    fn interrupt(&mut self, now: bool) {
+        if !self.life.begun {
+            return;
+        }
+        let wanted = if now { Interrupting::Now } else { Interrupting::Gently };
+        if self.life.interrupting != Some(Interrupting::Now) {
+            self.life.interrupting = Some(wanted);
+        }
+        self.stop_agents(AfterStop::Requeue, "the run was interrupted");
+    }
+
+    fn suspect_all(&mut self) {
+        let all: Vec<TaskIx> = self.tasks.all().collect();
+        self.mend_blocking(all);
+    }
+
+    /// Brings everything that follows from the last facts to its place: who is blocked, who goes
+    /// on, who starts.
+    pub(super) fn settle(&mut self) {
+        if self.life.begun {
+            self.pass_deadlines();
+            self.end_waiting_stops();
+            self.ask_next();
+            self.skip_empty_train_gates();
+        }
+        // After all that can end a task, so that nobody is left waiting for one that is over.
+        loop {
+            let mut suspects = self.tasks.take_suspects();
+            suspects.sort_unstable();
+            suspects.dedup();
+            if suspects.is_empty() {
+                break;
+            }
+            self.mend_blocking(suspects);
+        }
+        if !self.life.begun || self.life.interrupting.is_some() {
+            return;
+        }
+        // The delay of a task that waited for others may have run out long ago.
+        self.tasks.release(self.now);
+        self.resume_answered();
+        self.ask_next();
+        if !self.paused && !self.cancelled && self.draining.is_none() && self.life.no_room.is_none()
+        {
+            for t in self.with_board(|board| board.starts()) {
+                self.intend(t);
+            }
+        }
+    }
+
+    fn mend_blocking(&mut self, suspects: Vec<TaskIx>) {
+        for t in suspects {
+            let phase = self.tasks.phase(t);
+            let chained = phase == Phase::Blocked && !self.tasks.get(t).chain.is_empty();
+            match self.tasks.is_blocked(t) {
+                true if phase.is_idle() => {
+                    let fact = self.blocked_by(t, &self.chain_of(t));
+                    self.emit(fact);
+                }
+                // Still blocked, but maybe by another task than before.
+                true if chained => {
+                    let chain = self.chain_of(t);
+                    if chain != self.tasks.get(t).chain {
+                        let fact = self.blocked_by(t, &chain);
+                        self.emit(fact);
+                        self.tasks.suspect_dependents(t, &self.graph);
+                    }
+                }
+                false if chained => {
+                    let task = self.id(t);
+                    self.emit(Fact::TaskUnblocked { task });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn blocked_by(&self, t: TaskIx, chain: &[TaskIx]) -> Fact {
+        let names: Vec<TaskId> = chain.iter().map(|c| self.id(*c)).collect();
+        let root = chain.last().map_or(t, |root| *root);
+        let mut words: Vec<&str> = names.iter().map(TaskId::as_str).collect();
+        if words.len() == limits::CHAIN_MAX {
+            words.insert(limits::CHAIN_MAX / 2, "…");
+        }
+        let phase = self.tasks.phase(root).word();
+        let reason = format!("{}: {} is {phase}", words.join(" → "), self.id(root));
+        Fact::TaskBlocked { task: self.id(t), chain: names, reason }
+    }
+
+    /// From a blocked task along what it needs to the task that started it; the way it had, as
+    /// long as that holds. The middle of a very long chain is left out: it would cost its length
+    /// once more for every further task.
+    fn chain_of(&self, t: TaskIx) -> Vec<TaskIx> {
+        let mut chain = vec![t];
+        let had = self.tasks.get(t).chain.get(1).copied();
+        let blocks = |p: &TaskIx| self.tasks.is_blocking(*p);
+        let next = self
+            .graph
+            .needs(t)
+            .find(|p| Some(*p) == had && blocks(p))
+            .or_else(|| self.graph.needs(t).find(blocks));
+        let Some(next) = next else { return chain };
+        match self.tasks.get(next).chain.as_slice() {
+            [] => chain.push(next),
+            rest => chain.extend(rest),
+        }
+        if chain.len() > limits::CHAIN_MAX {
+            chain.remove(limits::CHAIN_MAX / 2);
+        }
+        chain
+    }
+
+    fn pass_deadlines(&mut self) {
+        let due: Vec<_> = self
+            .questions
+            .iter()
+            .filter(|q| q.deadline.is_some_and(|at| at <= self.now))
+            .filter_map(|q| Some((q.name.clone(), q.task, q.attempt, q.default.clone()?)))
+            .collect();
+        for (question, t, attempt, text) in due {
+            let (task, by) = (self.id(t), "deadline".to_owned());
+            self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+        }
+    }
+
+    /// An attempt that was asked to end while it waits for its gates ends at once; one whose gates
+    /// run ends when they are stopped.
+    fn end_waiting_stops(&mut self) {
+        let waiting: Vec<TaskIx> = self
+            .tasks
+            .active()
+            .filter(|t| self.tasks.phase(*t) == Phase::Verifying)
+            .filter(|t| {
+                self.tasks.get(*t).current.as_ref().is_some_and(|a| {
+                    a.stop.is_some()
+                        && a.evidence.is_some()
+                        && !self.life.given.gates_given(*t, a.n)
+                })
+            })
+            .collect();
+        for t in waiting {
+            self.fail_attempt(t, Class::Interrupted, "stopped before its gates ran".to_owned());
+        }
+    }
+
+    /// Questions that an agent asked while another one of its own was open.
+    fn ask_next(&mut self) {
+        let ready: Vec<TaskIx> = self
+            .life
+            .asks
+            .keys()
+            .copied()
+            .filter(|t| self.tasks.phase(*t) == Phase::Working || !self.tasks.phase(*t).is_active())
+            .collect();
+        for t in ready {
+            let Some(mut queue) = self.life.asks.remove(&t) else { continue };
+            // What was said before, or by an earlier attempt, must not hold up the next one.
+            while self.tasks.phase(t) != Phase::Asking
+                && let Some((attempt, mark, said)) = queue.pop_front()
+            {
+                if self.is_current(t, attempt, &[Phase::Working]) {
+                    self.agent_said(t, attempt, mark, said);
+                }
+            }
+            if !queue.is_empty() {
+                self.life.asks.insert(t, queue);
+            }
+        }
+    }
+
+    /// Without gates a merge that exists may land.
+    fn skip_empty_train_gates(&mut self) {
+        if !self.settings.gates.verify.is_empty() {
+            return;
+        }
+        let Some(car) = self.train.head() else { return };
+        let (t, attempt) = (car.task, car.attempt);
+        if matches!(car.stage, Stage::Formed { .. }) {
+            self.car_verified(t, attempt, Vec::new());
+        }
+    }
+
+    fn resume_answered(&mut self) {
+        let answered: Vec<TaskIx> = self
+            .tasks
+            .active()
+            .filter(|t| self.tasks.phase(*t) == Phase::Asking)
+            .filter(|t| {
+                let current = self.tasks.get(*t).current.as_ref();
+                current.is_some_and(|a| a.answer.is_some() && a.stop.is_none())
+            })
+            .collect();
+        for t in answered {
+            if self.tasks.slots() >= self.jobs() {
+                return;
+            }
+            // Others may have taken its provider's, agent's or role's slots meanwhile.
+            if self.with_board(|board| board.named_slots_full(t)) {
+                continue;
+            }
+            let current = self.tasks.get(t).current.as_ref().expect("BUG: filtered above");
+            let (question, _) = current.question.clone().expect("BUG: an answer has a question");
+            let (task, attempt) = (self.id(t), current.n);
+            self.emit(Fact::AgentResumed { task, attempt, question });
+        }
+    }
+
+    fn intend(&mut self, t: TaskIx) {
+        let claims = self.tasks.claims(t).clone();
+        let task = self.id(t);
+        let branch = format!("mainstem/{task}");
+        let reserved_usd = if self.settings.budget.usd.is_some() {
+            self.settings.budget.per_attempt_usd
+        } else {
+            0.0
+        };
+        self.emit(Fact::AttemptIntended {
+            task,
+            attempt: self.tasks.get(t).attempts + 1,
+            agent: claims.agent,
+            provider: claims.provider,
+            model: claims.model,
+            branch,
+            reserved_usd,
+        });
+    }
+}
+
+fn refusal_of(gate: &GateResult) -> String {
+    match gate.verdict {
+        Verdict::Error => format!("gate `{}` could not give a verdict: {}", gate.gate, gate.detail),
+        Verdict::Failed | Verdict::Passed => format!("gate `{}` failed", gate.gate),
+    }
+}

@@ -1,0 +1,640 @@
+//! The decider: inputs in, facts and effects out. Synchronous and pure, so a whole run can be
+//! replayed in a unit test.
+//!
+//! Recovery has no code of its own. Effects are a function of state ([`want`]): live, an effect is
+//! given out when a task first wants it; after a crash the journal is folded ([`apply`]) and
+//! everything wanted is given out again, which is safe because every effect may be performed twice.
+
+mod apply;
+mod decide;
+mod command;
+mod want;
+
+use std::collections::{BTreeMap, VecDeque};
+
+pub use apply::ApplyError;
+pub use command::{Command, Refusal};
+
+use crate::config::{Barrier, Settings};
+use crate::effect::Effect;
+use crate::fact::{Claim, Ending, Evidence, Fact, Verdict};
+use crate::graph::Graph;
+use crate::id::{Oid, TaskId, TaskIx, Time};
+use crate::phase::Phase;
+use crate::plan::Plan;
+use crate::schedule::{Board, Held};
+use crate::tasks::Tasks;
+use crate::train::{Stage, Train};
+
+/// Something that reached the machine from outside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A new run on this branch.
+    StartRun {
+        /// Where work will land.
+        target: String,
+        /// The branch's commit now.
+        base: Oid,
+    },
+    /// A plan, or its next revision.
+    AdoptPlan {
+        /// The checked plan.
+        plan: Box<Plan>,
+        /// Its hash.
+        hash: String,
+    },
+    /// An engine is up and holds the lock.
+    Begin {
+        /// Its number.
+        epoch: u64,
+        /// Its process.
+        pid: u32,
+        /// Its machine.
+        host: String,
+        /// Its version.
+        version: String,
+        /// Only these tasks and what they need; all if none.
+        scope: Option<Vec<TaskIx>>,
+    },
+    /// A workspace stands.
+    WorkspaceReady {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Where.
+        workspace: String,
+        /// At which commit.
+        base: Oid,
+    },
+    /// A workspace could not be made.
+    WorkspaceFailed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The agent is alive.
+    AgentStarted {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Its process.
+        pid: u32,
+    },
+    /// The agent said something of meaning.
+    AgentSaid {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Place in its output; grows, and the same word always has the same mark.
+        mark: u64,
+        /// What.
+        said: Said,
+    },
+    /// The agent's whole tree is gone.
+    AgentEnded {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        ending: Ending,
+        /// What it claimed.
+        claim: Claim,
+    },
+    /// What it left.
+    Collected {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The evidence, or why it could not be read.
+        evidence: Result<Evidence, String>,
+    },
+    /// Work is on a hidden ref.
+    Snapshotted {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The ref.
+        refname: String,
+        /// The commit.
+        commit: Oid,
+        /// Why it was taken.
+        why: String,
+    },
+    /// The task's gates gave their verdicts, in order, up to the first that did not pass.
+    GatesRan {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The tree they looked at.
+        tree: Oid,
+        /// The verdicts.
+        gates: Vec<GateResult>,
+    },
+    /// The car was merged.
+    CarFormed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Onto what.
+        onto: Oid,
+        /// The merge.
+        commit: Oid,
+        /// Its tree.
+        tree: Oid,
+    },
+    /// The car clashes with the line.
+    CarConflicted {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// With what.
+        onto: Oid,
+        /// Where.
+        files: Vec<String>,
+    },
+    /// The train's gates gave their verdicts on this commit.
+    CarVerified {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The merge.
+        commit: Oid,
+        /// The verdicts.
+        gates: Vec<GateResult>,
+    },
+    /// The target branch moved, or was found to hold this attempt's work already.
+    Landed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// To.
+        commit: Oid,
+        /// From.
+        old: Oid,
+    },
+    /// The target branch was somewhere else.
+    LandingRefused {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The commit that was to land.
+        new: Oid,
+        /// Where the branch was.
+        found: Option<Oid>,
+    },
+    /// A step of the train could not be made.
+    TrainFailed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The user's checkout was brought along, or not.
+    CheckoutFollowed {
+        /// After whose landing.
+        task: TaskIx,
+        /// It was.
+        moved: bool,
+        /// Why not.
+        why: String,
+    },
+    /// A workspace is gone, or could not be removed.
+    WorkspaceRemoved {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Where it was, or why it stays.
+        workspace: Result<String, String>,
+    },
+    /// A person wants something.
+    Command(Command),
+    /// Stop: first in good order, then at once.
+    Interrupt {
+        /// At once.
+        now: bool,
+    },
+    /// The machine has room for more agents, or not, and why.
+    Room(Result<(), String>),
+    /// Something to tell people.
+    Notice {
+        /// About which task.
+        task: Option<TaskIx>,
+        /// What.
+        message: String,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// A word of an agent that has a meaning for us.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// Tokens and money.
+    Usage {
+        /// Tokens read.
+        input_tokens: u64,
+        /// Tokens written.
+        output_tokens: u64,
+        /// Money.
+        cost_usd: Option<f64>,
+    },
+    /// The provider says to wait.
+    RateLimited {
+        /// How long, if it said so.
+        retry_after_ms: Option<u64>,
+        /// In its words.
+        message: String,
+    },
+    /// A question.
+    Asked {
+        /// The question.
+        text: String,
+        /// Offered answers.
+        options: Vec<String>,
+        /// Taken when time runs out.
+        default: Option<String>,
+        /// When that is.
+        deadline_ms: Option<u64>,
+    },
+}
+
+/// One gate's verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateResult {
+    /// The command or check.
+    pub gate: String,
+    /// What came out.
+    pub verdict: Verdict,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// Where its output is.
+    pub log: Option<String>,
+    /// The end of its output.
+    pub detail: String,
+    /// The verdict was known.
+    pub cached: bool,
+}
+
+/// What one input led to.
+#[derive(Debug, Clone, Default)]
+pub struct Step {
+    /// To be made durable before anything else.
+    pub facts: Vec<Fact>,
+    /// To be done then.
+    pub effects: Vec<Effect>,
+    /// For whoever sent a command.
+    pub reply: Option<Result<String, Refusal>>,
+}
+
+/// A provider as far as we know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProviderState {
+    /// Leave it alone until then.
+    pub until: Option<Time>,
+    /// In its words.
+    pub message: String,
+    /// Incidents so far.
+    pub incidents: u32,
+}
+
+/// An open question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenQuestion {
+    /// Its name.
+    pub name: String,
+    /// Who asks.
+    pub task: TaskIx,
+    /// In which attempt.
+    pub attempt: u32,
+    /// Which question of that attempt.
+    pub number: u32,
+    /// The question.
+    pub text: String,
+    /// Offered answers.
+    pub options: Vec<String>,
+    /// Taken when time runs out.
+    pub default: Option<String>,
+    /// When that is.
+    pub deadline: Option<Time>,
+    /// When it was asked.
+    pub at: Time,
+}
+
+/// The run.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    settings: Settings,
+    now: Time,
+    facts: Vec<Fact>,
+    target: String,
+    revision: u32,
+    plan_hash: String,
+    plan: Plan,
+    graph: Graph,
+    tasks: Tasks,
+    train: Train,
+    providers: BTreeMap<String, ProviderState>,
+    questions: Vec<OpenQuestion>,
+    asked: u32,
+    landings: u64,
+    jobs: Option<u32>,
+    paused: bool,
+    cancelled: bool,
+    draining: Option<TaskId>,
+    alive: Option<u64>,
+    started_at: Option<Time>,
+    spent_usd: f64,
+    reserved_usd: f64,
+    life: Life,
+}
+
+/// What belongs to one life of the engine and is not journaled.
+#[derive(Debug, Clone, Default)]
+struct Life {
+    begun: bool,
+    interrupting: Option<Interrupting>,
+    scope: Option<Vec<bool>>,
+    no_room: Option<String>,
+    given: want::Given,
+    asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
+    train_errors: u32,
+    train_retry_at: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Interrupting {
+    Gently,
+    Now,
+}
+
+/// Why the machine has nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Everything asked for landed.
+    Done,
+    /// Something asked for did not.
+    NotLanded,
+    /// It was cancelled or interrupted.
+    Interrupted,
+}
+
+impl Machine {
+    /// A machine that knows nothing yet. Settings are part of the input, not of the record.
+    pub fn new(settings: Settings) -> Self {
+        let plan = Plan::default();
+        let graph = Graph::new(&plan).expect("BUG: an empty plan has no cycle");
+        let tasks = Tasks::new(&plan, &graph, &settings);
+        Self {
+            settings,
+            now: Time(0),
+            facts: Vec::new(),
+            target: String::new(),
+            revision: 0,
+            plan_hash: String::new(),
+            plan,
+            graph,
+            tasks,
+            train: Train::default(),
+            providers: BTreeMap::new(),
+            questions: Vec::new(),
+            asked: 0,
+            landings: 0,
+            jobs: None,
+            paused: false,
+            cancelled: false,
+            draining: None,
+            alive: None,
+            started_at: None,
+            spent_usd: 0.0,
+            reserved_usd: 0.0,
+            life: Life::default(),
+        }
+    }
+
+    /// Takes one input: decides, moves, and says what is to be done.
+    pub fn step(&mut self, input: Input, now: Time) -> Step {
+        self.now = self.now.max(now);
+        self.tasks.release(self.now);
+        let reply = self.take(input);
+        self.settle();
+        let effects = self.wants();
+        Step { facts: std::mem::take(&mut self.facts), effects, reply }
+    }
+
+    /// A fact that this step decided: moves the state and is written down.
+    fn emit(&mut self, fact: Fact) {
+        if let Err(error) = self.apply(&fact, self.now) {
+            panic!("BUG: decided something impossible: {error}");
+        }
+        self.facts.push(fact);
+    }
+
+    /// Agents at once.
+    pub fn jobs(&self) -> u32 {
+        self.jobs.unwrap_or(self.settings.run.jobs)
+    }
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+    /// The plan being worked off.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+    /// Its hash.
+    pub fn plan_hash(&self) -> &str {
+        &self.plan_hash
+    }
+    /// Its revision; 0 before the first.
+    pub fn revision(&self) -> u32 {
+        self.revision
+    }
+    /// Its graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+    /// Where all tasks stand.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+    /// The line.
+    pub fn train(&self) -> &Train {
+        &self.train
+    }
+    /// Where work lands.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+    /// Providers that said something.
+    pub fn providers(&self) -> &BTreeMap<String, ProviderState> {
+        &self.providers
+    }
+    /// The inbox.
+    pub fn questions(&self) -> &[OpenQuestion] {
+        &self.questions
+    }
+    /// No attempt starts until further notice.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+    /// A person called the run off.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+    /// An engine took over and has not said goodbye.
+    pub fn engine_alive(&self) -> bool {
+        self.alive.is_some()
+    }
+    /// When the run began.
+    pub fn started_at(&self) -> Option<Time> {
+        self.started_at
+    }
+    /// Money spent.
+    pub fn spent_usd(&self) -> f64 {
+        self.spent_usd
+    }
+    /// Why no agent starts although one could: the machine has no room.
+    pub fn no_room(&self) -> Option<&str> {
+        self.life.no_room.as_deref()
+    }
+
+    /// Is this task asked for in this life?
+    pub fn in_scope(&self, t: TaskIx) -> bool {
+        self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
+    }
+
+    /// When to step with [`Input::Tick`] if nothing else happens.
+    pub fn wake_at(&self) -> Option<Time> {
+        let providers = self.providers.values().filter_map(|p| p.until);
+        let deadlines =
+            self.questions.iter().filter(|q| q.default.is_some()).filter_map(|q| q.deadline);
+        let every = self.settings.snapshot_every_ms;
+        let snapshots = self.tasks.active().filter_map(|t| {
+            let attempt = self.tasks.get(t).current.as_ref()?;
+            let last = attempt.snapshot_at.or(attempt.started_at)?;
+            (every > 0 && self.tasks.phase(t) == Phase::Working).then(|| last.plus_ms(every))
+        });
+        providers
+            .chain(deadlines)
+            .chain(snapshots)
+            .chain(self.tasks.next_delayed())
+            .chain(self.life.train_retry_at)
+            .filter(|at| *at > self.now)
+            .min()
+    }
+
+    /// Nothing is under way and nothing will start by itself.
+    pub fn rest(&self) -> Option<Rest> {
+        if !self.life.begun {
+            return None;
+        }
+        if self.life.interrupting.is_some() {
+            return self.may_leave().then_some(Rest::Interrupted);
+        }
+        let busy = self.tasks.active().next().is_some() || self.tasks.any_removal();
+        if busy || self.waits_for_time() {
+            return None;
+        }
+        if self.cancelled {
+            return Some(Rest::Interrupted);
+        }
+        let done = self
+            .tasks
+            .all()
+            .filter(|t| self.in_scope(*t))
+            .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
+        Some(if done { Rest::Done } else { Rest::NotLanded })
+    }
+
+    /// An interrupted engine may go: no agent is alive, nothing is half read, no branch is about
+    /// to move. Gates and queued cars are taken up by the next life.
+    fn may_leave(&self) -> bool {
+        let landing =
+            self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }));
+        !landing
+            && self.tasks.active().all(|t| match self.tasks.phase(t) {
+                Phase::Boarding => true,
+                Phase::Verifying => {
+                    self.tasks.get(t).current.as_ref().is_some_and(|a| a.evidence.is_some())
+                }
+                Phase::Preparing | Phase::Working | Phase::Asking => false,
+                other => panic!("BUG: {} is not an active phase", other.word()),
+            })
+    }
+
+    /// Something will start by itself: when a delay ends, a provider or a person lets it.
+    fn waits_for_time(&self) -> bool {
+        if self.draining.is_some() || self.cancelled {
+            return false;
+        }
+        if self.tasks.count(Phase::Ready) == 0 {
+            return false;
+        }
+        self.with_board(|board| {
+            self.tasks.all().any(|t| {
+                self.tasks.phase(t) == Phase::Ready
+                    && self.in_scope(t)
+                    && (self.tasks.get(t).not_before.is_some()
+                        || self.paused
+                        || self.life.no_room.is_some()
+                        || matches!(board.why_held(t), Some(Held::ProviderRests(_))))
+            })
+        })
+    }
+
+    /// What the scheduler looks at now.
+    pub fn why_held(&self, t: TaskIx) -> Option<Held> {
+        self.with_board(|board| board.why_held(t))
+    }
+
+    fn provider_rests(&self, provider: &str) -> bool {
+        self.providers.get(provider).and_then(|p| p.until).is_some_and(|until| until > self.now)
+    }
+
+    fn with_board<R>(&self, look: impl FnOnce(&Board<'_>) -> R) -> R {
+        let rests = |provider: &str| self.provider_rests(provider);
+        let scope = |t: TaskIx| self.in_scope(t);
+        let budget = &self.settings.budget;
+        let money_left =
+            budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
+        let barred = self.settings.schedule.barrier != Barrier::None;
+        let group_now = match &self.life.scope {
+            // What nobody asked for holds nobody up.
+            Some(scope) if barred => {
+                let open = |t: &TaskIx| scope[t.ix()] && !self.tasks.phase(*t).is_over();
+                self.tasks.all().filter(open).map(|t| self.tasks.claims(t).group).min()
+            }
+            _ => Some(self.tasks.group_now()),
+        };
+        let board = Board {
+            group_now: group_now.unwrap_or(u32::MAX),
+            plan: &self.plan,
+            tasks: &self.tasks,
+            settings: &self.settings,
+            jobs: self.jobs(),
+            provider_rests: &rests,
+            in_scope: &scope,
+            money_left,
+            reserve: budget.per_attempt_usd,
+        };
+        look(&board)
+    }
+}

@@ -1,0 +1,300 @@
+//! Which effects the state calls for. Given out once per life; a new life asks for all of them
+//! again, which is what recovery is.
+
+use crate::config::{Keep, Unit};
+use crate::effect::Effect;
+use crate::fact::AfterStop;
+use crate::id::{Oid, TaskIx};
+use crate::machine::{Interrupting, Machine};
+use crate::phase::Phase;
+use crate::train::Stage;
+
+/// What was given out in this life, so that nothing is given out twice.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Given {
+    tasks: Vec<Option<Want>>,
+    stops: Vec<Option<(u32, bool, Phase, bool)>>,
+    answers: Vec<Option<(u32, u32)>>,
+    train: Option<(TaskIx, u32, TrainWant)>,
+    gating: std::collections::BTreeSet<TaskIx>,
+}
+
+/// What one task wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    Workspace(u32),
+    Agent(u32),
+    Evidence(u32),
+    Gates(u32),
+    Removal(u32),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum TrainWant {
+    Form,
+    Verify(Oid),
+    Land(Oid),
+}
+
+impl Given {
+    pub(super) fn gates_given(&self, t: TaskIx, attempt: u32) -> bool {
+        self.tasks.get(t.ix()).copied().flatten() == Some(Want::Gates(attempt))
+    }
+    pub(super) fn forget_train(&mut self) {
+        self.train = None;
+    }
+}
+
+impl Machine {
+    pub(super) fn wants(&mut self) -> Vec<Effect> {
+        if !self.life.begun {
+            return Vec::new();
+        }
+        let count = self.plan.tasks.len();
+        let first = self.life.given.tasks.len() != count;
+        if first {
+            self.life.given.tasks = vec![None; count];
+            self.life.given.stops = vec![None; count];
+            self.life.given.answers = vec![None; count];
+        }
+        let mut effects = Vec::new();
+        // Before anybody asks for one of the gates' slots, those that are free again are freed.
+        let tasks = &self.tasks;
+        self.life.given.gating.retain(|t| tasks.phase(*t) == Phase::Verifying);
+        let touched = self.touched(first);
+        for t in touched {
+            self.want_of_task(t, &mut effects);
+        }
+        self.want_of_train(&mut effects);
+        effects
+    }
+
+    /// Tasks that may want something: the active ones, and those that this step moved.
+    fn touched(&self, all: bool) -> Vec<TaskIx> {
+        if all {
+            return self.tasks.all().collect();
+        }
+        let mut touched: Vec<TaskIx> = self.tasks.active().collect();
+        let named = self.facts.iter().filter_map(|fact| self.graph.ix(fact.task()?.as_str()));
+        touched.extend(named);
+        if self.settings.workspace.unit != Unit::Task {
+            // The last task of a shared workspace frees it for all of them.
+            touched.extend(self.tasks.all().filter(|t| self.tasks.phase(*t).is_over()));
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    fn want_of_task(&mut self, t: TaskIx, effects: &mut Vec<Effect>) {
+        let phase = self.tasks.phase(t);
+        let Some(current) = self.tasks.get(t).current.as_ref() else { return };
+        let n = current.n;
+        let want = self.want(t, phase);
+        if want.is_none() {
+            // What was wanted is done; the same may be wanted anew in a later phase.
+            self.life.given.tasks[t.ix()] = None;
+        }
+        if let Some(want) = want
+            && self.life.given.tasks[t.ix()] != Some(want)
+        {
+            self.life.given.tasks[t.ix()] = Some(want);
+            let effect = self.effect_of(t, want);
+            effects.push(effect);
+            if let Want::Removal(_) = want {
+                self.tasks.begin_removal(t);
+            }
+        }
+        self.want_answer(t, phase, effects);
+        self.want_stop(t, phase, n, effects);
+        self.want_snapshot(t, phase, effects);
+    }
+
+    fn want(&mut self, t: TaskIx, phase: Phase) -> Option<Want> {
+        let current = self.tasks.get(t).current.as_ref()?;
+        let n = current.n;
+        match phase {
+            Phase::Preparing if current.workspace.is_none() => Some(Want::Workspace(n)),
+            // Whether its agent was started before a crash is not known here: stopping it tells.
+            Phase::Preparing
+                if current.stop.is_some()
+                    && self.life.given.tasks[t.ix()] != Some(Want::Agent(n)) =>
+            {
+                None
+            }
+            Phase::Preparing | Phase::Working | Phase::Asking => Some(Want::Agent(n)),
+            Phase::Verifying if current.evidence.is_none() => Some(Want::Evidence(n)),
+            Phase::Verifying => self.may_gate(t).then_some(Want::Gates(n)),
+            Phase::Boarding | Phase::Waiting | Phase::Ready => None,
+            Phase::Landed
+            | Phase::Conflicted
+            | Phase::Failed
+            | Phase::Blocked
+            | Phase::Cancelled
+            | Phase::Skipped => {
+                let keep = match self.settings.workspace.keep {
+                    Keep::UntilLanded => false,
+                    Keep::Failed => phase != Phase::Landed,
+                    Keep::Always => true,
+                };
+                let wanted = self.tasks.unit_wanted(self.tasks.claims(t).unit);
+                (!keep && !wanted && !current.removed).then_some(Want::Removal(n))
+            }
+        }
+    }
+
+    /// Gates have slots of their own, so that agents' slots do not idle behind them.
+    fn may_gate(&mut self, t: TaskIx) -> bool {
+        if self.life.interrupting.is_some() {
+            return false;
+        }
+        if self.life.given.gating.contains(&t) {
+            return true;
+        }
+        let limit = match self.settings.limits.verify {
+            0 => self.jobs(),
+            some => some,
+        };
+        let free = self.life.given.gating.len() < limit as usize;
+        if free {
+            self.life.given.gating.insert(t);
+        }
+        free
+    }
+
+    fn effect_of(&self, t: TaskIx, want: Want) -> Effect {
+        let state = self.tasks.get(t);
+        let current = state.current.as_ref().expect("BUG: only attempts want anything");
+        let task = t;
+        match want {
+            Want::Workspace(attempt) => {
+                let must_contain = self
+                    .graph
+                    .needs(t)
+                    .filter_map(|p| self.tasks.get(p).landed.as_ref())
+                    .filter(|landing| !landing.empty)
+                    .map(|landing| landing.commit.clone())
+                    .collect();
+                Effect::PrepareWorkspace { task, attempt, must_contain }
+            }
+            Want::Agent(attempt) => Effect::RunAgent { task, attempt },
+            Want::Evidence(attempt) => {
+                Effect::CollectEvidence { task, attempt, base: current.base.clone() }
+            }
+            Want::Gates(attempt) => {
+                let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
+                Effect::RunGates { task, attempt, tip: evidence.tip.clone() }
+            }
+            Want::Removal(attempt) => Effect::RemoveWorkspace {
+                task,
+                attempt,
+                keep_branch: state.phase() == Phase::Conflicted,
+                landed: state.phase() == Phase::Landed,
+            },
+        }
+    }
+
+    fn want_answer(&mut self, t: TaskIx, phase: Phase, effects: &mut Vec<Effect>) {
+        let Some(current) = self.tasks.get(t).current.as_ref() else { return };
+        if !matches!(phase, Phase::Working | Phase::Asking) {
+            return;
+        }
+        let attempt = current.n;
+        // All of them in a new life: an agent that asked again at once may wait for the first.
+        let given = match self.life.given.answers[t.ix()] {
+            Some((n, number)) if n == attempt => number,
+            _ => 0,
+        };
+        for (number, question, text) in current.answers.iter().filter(|a| a.0 > given) {
+            self.life.given.answers[t.ix()] = Some((attempt, *number));
+            effects.push(Effect::DeliverAnswer {
+                task: t,
+                attempt,
+                number: *number,
+                question: question.clone(),
+                text: text.clone(),
+            });
+        }
+    }
+
+    fn want_stop(&mut self, t: TaskIx, phase: Phase, n: u32, effects: &mut Vec<Effect>) {
+        let Some(current) = self.tasks.get(t).current.as_ref() else { return };
+        let Some((then, _)) = current.stop else { return };
+        let now = self.life.interrupting == Some(Interrupting::Now);
+        let key = Some((n, now, phase, current.workspace.is_some()));
+        if self.life.given.stops[t.ix()] == key {
+            return;
+        }
+        let stop = match phase {
+            Phase::Working | Phase::Asking => Effect::StopAgent { task: t, attempt: n, now },
+            Phase::Preparing if current.workspace.is_some() => {
+                Effect::StopAgent { task: t, attempt: n, now }
+            }
+            Phase::Preparing => Effect::StopJobs { task: t, attempt: n },
+            Phase::Verifying if then != AfterStop::Requeue && current.evidence.is_some() => {
+                Effect::StopJobs { task: t, attempt: n }
+            }
+            _ => return,
+        };
+        self.life.given.stops[t.ix()] = key;
+        effects.push(stop);
+    }
+
+    fn want_snapshot(&mut self, t: TaskIx, phase: Phase, effects: &mut Vec<Effect>) {
+        let every = self.settings.snapshot_every_ms;
+        let now = self.now;
+        if every == 0 || phase != Phase::Working {
+            return;
+        }
+        let Some(current) = self.tasks.note(t).current.as_mut() else { return };
+        let Some(last) = current.snapshot_at.or(current.started_at) else { return };
+        if now >= last.plus_ms(every) {
+            current.snapshot_at = Some(now);
+            let attempt = current.n;
+            effects.push(Effect::TakeSnapshot { task: t, attempt });
+        }
+    }
+
+    fn want_of_train(&mut self, effects: &mut Vec<Effect>) {
+        if self.life.train_retry_at.is_some_and(|at| at > self.now) {
+            return;
+        }
+        self.life.train_retry_at = None;
+        let Some(car) = self.train.head() else {
+            self.life.given.train = None;
+            return;
+        };
+        let (task, attempt, tip) = (car.task, car.attempt, car.tip.clone());
+        let want = match &car.stage {
+            Stage::Queued => TrainWant::Form,
+            Stage::Formed { commit, .. } => TrainWant::Verify(commit.clone()),
+            Stage::Landing { new, .. } => TrainWant::Land(new.clone()),
+        };
+        // A landing that is intended is finished even when we are asked to stop.
+        if self.life.interrupting.is_some() && !matches!(want, TrainWant::Land(_)) {
+            return;
+        }
+        let key = Some((task, attempt, want));
+        if self.life.given.train == key {
+            return;
+        }
+        self.life.given.train = key;
+        let state = self.tasks.get(task);
+        let current = state.current.as_ref().expect("BUG: a car has an attempt");
+        effects.push(match car.stage.clone() {
+            Stage::Queued => Effect::FormCar {
+                task,
+                attempt,
+                tip,
+                base: current
+                    .base
+                    .clone()
+                    .or_else(|| current.evidence.as_ref().map(|e| e.base.clone()))
+                    .expect("BUG: a car has evidence"),
+                date: current.ended_at.unwrap_or(current.intended_at),
+            },
+            Stage::Formed { commit, tree, .. } => Effect::VerifyCar { task, attempt, commit, tree },
+            Stage::Landing { old, new, tree } => Effect::Land { task, attempt, old, new, tree },
+        });
+    }
+}

@@ -1,0 +1,454 @@
+//! Everything that is wrong with a plan as a whole, in one report.
+//!
+//! Knows ids, edges, globs and the names of agents; nothing of files or of running the plan.
+//! Every loop is linear in the plan's size, or counted.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use super::doc::{self, Faults, clip};
+use super::read::{EpicPlace, Format, Places, Span, TaskPlace, read_lenient};
+use super::{Plan, Task};
+use crate::config::{self, keys::DRIVEN_KINDS};
+use crate::diag::{Diagnostic, Lines, nearest};
+use crate::glob::check_glob;
+use crate::graph::{Adjacency, EDGES_MAX, epic_edges, plain_edges};
+use crate::id::check_id;
+
+/// More tasks than any machine could work off; also keeps indices and memory small.
+pub const TASKS_MAX: usize = 1_000_000;
+
+/// Circles in one knot are searched this many times over; each time at least one is found.
+const CYCLE_ROUNDS: usize = 20;
+
+/// A circle longer than this is shown by its start and end.
+const CYCLE_SHOWN: usize = 12;
+
+/// Comparisons spent on guessing what a wrong name was meant to be.
+const GUESSES: usize = 500_000;
+
+/// What the settings know and a plan may name.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Agents by name, the built-in ones included.
+    pub agents: &'a BTreeMap<String, config::Agent>,
+    /// `[run] agent`.
+    pub default_agent: Option<&'a str>,
+}
+
+/// Reads and checks a plan: either it is fit to run, or here is everything that is wrong with it.
+pub fn load_plan(
+    source: &[u8],
+    format: Format,
+    known: &Known<'_>,
+) -> Result<Plan, Vec<Diagnostic>> {
+    let text = doc::text(source)?;
+    let (plan, places, mut faults) = read_lenient(text, format);
+    faults.append(find_faults(&plan, &places, text, known));
+    if faults.is_empty() { Ok(plan) } else { Err(faults.finish(text)) }
+}
+
+/// Checks a plan that was read without faults. An empty answer means that it is fit to run.
+///
+/// For a plan that came from elsewhere than a text, use [`Places::nowhere`].
+pub fn check_plan(
+    plan: &Plan,
+    places: &Places,
+    source: &str,
+    known: &Known<'_>,
+) -> Vec<Diagnostic> {
+    find_faults(plan, places, source, known).finish(source)
+}
+
+fn find_faults(plan: &Plan, places: &Places, source: &str, known: &Known<'_>) -> Faults {
+    let mut check = Check {
+        plan,
+        places,
+        known,
+        source,
+        lines: OnceCell::new(),
+        tasks: HashMap::with_capacity(plan.tasks.len()),
+        epics: HashMap::with_capacity(plan.epics.len()),
+        links: Vec::new(),
+        guesses: GUESSES,
+        faults: Faults::default(),
+    };
+    if plan.tasks.len() > TASKS_MAX {
+        let message = format!("the plan has more than {TASKS_MAX} tasks");
+        check.faults.add_help("plan::size", 0..0, message, "split it into several plans");
+        return check.faults;
+    }
+    if plan.tasks.is_empty() && !places.incomplete {
+        let help = "add at least one `[[task]]` with an id";
+        check.faults.add_help("plan::empty", 0..0, "the plan has no tasks", help);
+    }
+    check.ids();
+    check.edges();
+    check.globs();
+    check.agents();
+    check.size();
+    check.cycles();
+    check.faults
+}
+
+struct Check<'a> {
+    plan: &'a Plan,
+    places: &'a Places,
+    known: &'a Known<'a>,
+    source: &'a str,
+    lines: OnceCell<Lines<'a>>,
+    /// First task of each id.
+    tasks: HashMap<&'a str, u32>,
+    epics: HashMap<&'a str, u32>,
+    /// Edges that tasks write themselves, as far as both ends are there.
+    links: Vec<(u32, u32)>,
+    guesses: usize,
+    faults: Faults,
+}
+
+impl<'a> Check<'a> {
+    fn line(&self, span: Span) -> usize {
+        let lines = self.lines.get_or_init(|| Lines::new(self.source));
+        lines.place(Range::from(span).start).0
+    }
+
+    fn ids(&mut self) {
+        let (plan, places) = (self.plan, self.places);
+        let tasks = plan.tasks.iter().map(|task| task.id.as_str());
+        let spans = places.tasks.iter().map(|place| place.id);
+        self.tasks = self.unique("task", tasks.zip(spans));
+        let epics = plan.epics.iter().map(|epic| epic.id.as_str());
+        let spans = places.epics.iter().map(|place| place.id);
+        self.epics = self.unique("epic", epics.zip(spans));
+    }
+
+    /// Checks ids one by one and against each other; answers the first place of each.
+    fn unique(
+        &mut self,
+        what: &str,
+        ids: impl Iterator<Item = (&'a str, Span)>,
+    ) -> HashMap<&'a str, u32> {
+        let mut sorted: Vec<(&'a str, u32, Span)> =
+            ids.zip(0..).map(|((id, span), i)| (id, i, span)).collect();
+        for (id, _, span) in &sorted {
+            if let Err(error) = check_id(id) {
+                let message = format!("`{}` cannot be an id: {error}", clip(id));
+                let help = "ids become branches and folders; they are never cleaned up for you";
+                self.faults.add_help("plan::bad_id", (*span).into(), message, help);
+            }
+        }
+        let first = sorted.iter().rev().map(|(id, i, _)| (*id, *i)).collect();
+        // Stable, so the first of each group is the first in the plan.
+        sorted.sort_by(|(a, ..), (b, ..)| {
+            let lower = |id: &'a str| id.bytes().map(|byte| byte.to_ascii_lowercase());
+            lower(a).cmp(lower(b))
+        });
+        for group in sorted.chunk_by(|(a, ..), (b, ..)| a.eq_ignore_ascii_case(b)) {
+            let (other, _, place) = group[0];
+            for (id, _, span) in &group[1..] {
+                self.same_id(what, id, *span, other, place);
+            }
+        }
+        first
+    }
+
+    fn same_id(&mut self, what: &str, id: &str, span: Span, other: &str, place: Span) {
+        let line = self.line(place);
+        let (a, b) = (clip(id), clip(other));
+        let (message, help) = if id == other {
+            (
+                format!("the {what} id `{a}` is used twice"),
+                format!("it is first used on line {line}; rename one of them"),
+            )
+        } else {
+            (
+                format!("the {what} ids `{a}` and `{b}` differ only in case"),
+                format!("some file systems take them for one; `{b}` is on line {line}"),
+            )
+        };
+        self.faults.add_help("plan::duplicate_id", span.into(), message, help);
+    }
+
+    fn edges(&mut self) {
+        let (plan, places) = (self.plan, self.places);
+        self.links.reserve_exact(usize::try_from(plain_edges(plan)).unwrap_or(0));
+        for ((task, place), i) in plan.tasks.iter().zip(&places.tasks).zip(0..) {
+            for (name, span) in task.needs.iter().zip(&place.needs) {
+                self.link("needs", i, name.as_str(), *span);
+            }
+            for (name, span) in task.after.iter().zip(&place.after) {
+                self.link("after", i, name.as_str(), *span);
+            }
+            if let (Some(epic), Some(span)) = (&task.epic, place.epic)
+                && !self.epics.contains_key(epic.as_str())
+                && !places.incomplete
+            {
+                self.dangling("epic", "epic", epic.as_str(), span);
+            }
+        }
+        for (epic, place) in plan.epics.iter().zip(&places.epics) {
+            for (name, span) in epic.needs.iter().zip(&place.needs) {
+                if name == &epic.id {
+                    self.itself("needs", name.as_str(), *span);
+                } else if !self.epics.contains_key(name.as_str()) && !places.incomplete {
+                    self.dangling("needs", "epic", name.as_str(), *span);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, key: &str, from: u32, name: &str, span: Span) {
+        if name == self.plan.tasks[from as usize].id.as_str() {
+            self.itself(key, name, span);
+        } else if let Some(to) = self.tasks.get(name) {
+            self.links.push((from, *to));
+        } else if !self.places.incomplete {
+            self.dangling(key, "task", name, span);
+        }
+    }
+
+    fn itself(&mut self, key: &str, name: &str, span: Span) {
+        let message = format!("`{}` names itself in `{key}`", clip(name));
+        self.faults.add_help("plan::self_dependency", span.into(), message, "remove it");
+    }
+
+    fn dangling(&mut self, key: &str, what: &str, name: &str, span: Span) {
+        let message = format!("`{key}` names the {what} `{}`, which is not there", clip(name));
+        let known = if what == "task" { &self.tasks } else { &self.epics };
+        let other = if what == "task" { &self.epics } else { &self.tasks };
+        let guess = if known.len() <= self.guesses {
+            self.guesses -= known.len();
+            nearest(name, in_order(known))
+        } else {
+            None
+        };
+        let help = if other.contains_key(name) {
+            let kind = if what == "task" { "an epic" } else { "a task" };
+            format!("`{}` is {kind}; name {what}s here", clip(name))
+        } else {
+            match guess {
+                Some(near) => format!("did you mean `{}`?", clip(near)),
+                None => format!("add the {what} or remove the name"),
+            }
+        };
+        self.faults.add_help("plan::dangling", span.into(), message, help);
+    }
+
+    fn globs(&mut self) {
+        let (plan, places) = (self.plan, self.places);
+        for (task, place) in plan.tasks.iter().zip(&places.tasks) {
+            for (glob, span) in task.writes.iter().zip(&place.writes) {
+                if let Err(why) = check_glob(glob) {
+                    let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the glob"));
+                    let message = format!("`{}`: {what}", clip(glob));
+                    self.faults.add_help("plan::glob", (*span).into(), message, help);
+                }
+            }
+        }
+    }
+
+    fn agents(&mut self) {
+        let (plan, places) = (self.plan, self.places);
+        let mut default_reported = false;
+        for (task, place) in plan.tasks.iter().zip(&places.tasks) {
+            let Some(name) = task.agent.as_deref().or(self.known.default_agent) else {
+                // An agent that could not be read has been reported already.
+                if place.agent.is_none() && place.work.is_none() {
+                    self.no_agent(task, place);
+                }
+                continue;
+            };
+            if task.agent.is_none() && place.agent.is_some() {
+                continue;
+            }
+            let span = place.agent.unwrap_or(place.id);
+            match self.known.agents.get(name) {
+                Some(agent) => self.agent_fits(task, place, name, agent),
+                None if task.agent.is_some() => self.unknown_agent(name, span),
+                None if !default_reported => {
+                    default_reported = true;
+                    let message = format!("the default agent `{}` is not defined", clip(name));
+                    let help = format!("{}, or change `[run] agent`", self.define(name));
+                    self.faults.add_help("plan::agent", span.into(), message, help);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn define(&self, name: &str) -> String {
+        match nearest(name, self.known.agents.keys().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("define `[agents.{}]` in the settings", clip(name)),
+        }
+    }
+
+    fn unknown_agent(&mut self, name: &str, span: Span) {
+        let message = format!("there is no agent `{}`", clip(name));
+        let help = self.define(name);
+        self.faults.add_help("plan::agent", span.into(), message, help);
+    }
+
+    fn no_agent(&mut self, task: &Task, place: &TaskPlace) {
+        let message = format!("the task `{}` has no agent", clip(task.id.as_str()));
+        let help = "give it `agent` or `run`, or set `[run] agent` for all tasks";
+        self.faults.add_help("plan::agent", place.id.into(), message, help);
+    }
+
+    fn agent_fits(&mut self, task: &Task, place: &TaskPlace, name: &str, agent: &config::Agent) {
+        let kind = agent.kind.as_str();
+        let span = place.agent.or(place.work).unwrap_or(place.id);
+        let (message, help) = if !DRIVEN_KINDS.contains(&kind) {
+            (
+                format!("agent `{}` is of the kind `{kind}`, which cannot be run yet", clip(name)),
+                format!("use an agent of the kind {}", DRIVEN_KINDS.join(" or ")),
+            )
+        } else if task.run.is_some() && kind != "command" {
+            (
+                format!("`run` needs an agent of the kind `command`, not `{kind}`"),
+                "remove `agent` or `run`".to_owned(),
+            )
+        } else if !task.script.is_empty() && kind != "script" {
+            (
+                format!("`script` needs an agent of the kind `script`, not `{kind}`"),
+                "remove `agent` or `script`".to_owned(),
+            )
+        } else if kind == "script" && task.script.is_empty() && place.work.is_none() {
+            (
+                format!("the task `{}` gives its agent no script", clip(task.id.as_str())),
+                "add `script` steps or name another agent".to_owned(),
+            )
+        } else if kind == "command"
+            && agent.command.is_empty()
+            && task.run.is_none()
+            && place.work.is_none()
+        {
+            (
+                format!("agent `{}` has no command, and the task no `run`", clip(name)),
+                format!("add `run` to the task or `command` to `[agents.{}]`", clip(name)),
+            )
+        } else {
+            return;
+        };
+        self.faults.add_help("plan::agent", span.into(), message, help);
+    }
+
+    fn size(&mut self) {
+        let edges = epic_edges(self.plan).saturating_add(plain_edges(self.plan));
+        if edges > EDGES_MAX {
+            let message = format!("the plan has {edges} edges; at most {EDGES_MAX} are possible");
+            let help = "let fewer epics need each other: an epic multiplies its tasks with those \
+                        of the epics it needs";
+            self.faults.add_help("plan::edges", 0..0, message, help);
+        }
+    }
+
+    fn cycles(&mut self) {
+        let epic_edges = self.epic_cycles();
+        let tasks = self.plan.tasks.len() as u32;
+        // An epic is a joint that needs its tasks, so that epics do not multiply edges here.
+        let mut edges = std::mem::take(&mut self.links);
+        for (task, from) in self.plan.tasks.iter().zip(0..) {
+            let epic = task.epic.as_ref().and_then(|epic| self.epics.get(epic.as_str()));
+            if let Some(epic) = epic {
+                edges.extend(epic_edges.of(*epic).iter().map(|to| (from, tasks + to)));
+                edges.push((tasks + epic, from));
+            }
+        }
+        let nodes = self.plan.tasks.len() + self.plan.epics.len();
+        for cycle in Adjacency::new(nodes, &edges).cycles(CYCLE_ROUNDS) {
+            self.task_cycle(cycle, tasks);
+        }
+    }
+
+    /// Reports circles among epics; answers the needs of epics without those in a circle.
+    fn epic_cycles(&mut self) -> Adjacency {
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        for (i, epic) in self.plan.epics.iter().enumerate() {
+            let needs = epic.needs.iter().filter_map(|name| self.epics.get(name.as_str()));
+            edges.extend(needs.filter(|to| **to != i as u32).map(|to| (i as u32, *to)));
+        }
+        let nodes = self.plan.epics.len();
+        let all = Adjacency::new(nodes, &edges);
+        let cycles = all.cycles(CYCLE_ROUNDS);
+        if cycles.is_empty() {
+            return all;
+        }
+        for cycle in &cycles {
+            let names: Vec<_> =
+                cycle.iter().map(|i| self.plan.epics[*i as usize].id.as_str()).collect();
+            let place: &EpicPlace = &self.places.epics[cycle[0] as usize];
+            let message = format!("epics need each other in a circle: {}", path(&names));
+            let help = "remove one of these needs";
+            self.faults.add_help("plan::cycle", place.id.into(), message, help);
+        }
+        // What hangs on a circle of epics would only be reported again, task by task.
+        Adjacency::new(nodes, &[])
+    }
+
+    fn task_cycle(&mut self, mut cycle: Vec<u32>, tasks: u32) {
+        // A joint's predecessor and successor are tasks, so every circle has a task to begin with.
+        let lowest = (0..cycle.len()).filter(|i| cycle[*i] < tasks).min_by_key(|i| cycle[*i]);
+        cycle.rotate_left(lowest.unwrap_or(0));
+        let names: Vec<_> = cycle
+            .iter()
+            .filter(|node| **node < tasks)
+            .map(|node| self.plan.tasks[*node as usize].id.as_str())
+            .collect();
+        let mut through: Vec<_> = cycle
+            .iter()
+            .filter(|node| **node >= tasks)
+            .map(|node| format!("`{}`", clip(self.plan.epics[(node - tasks) as usize].id.as_str())))
+            .collect();
+        through.sort();
+        through.dedup();
+        let span = self.cycle_place(&cycle, tasks);
+        let message = format!("tasks wait for each other in a circle: {}", path(&names));
+        let help = if through.is_empty() {
+            "remove one of these edges from `needs` or `after`".to_owned()
+        } else {
+            let epics = through.into_iter().take(CYCLE_SHOWN).collect::<Vec<_>>().join(", ");
+            format!("remove one of these edges; some come from needing the epic {epics}")
+        };
+        self.faults.add_help("plan::cycle", span, message, help);
+    }
+
+    /// The first task's edge into the circle, or its id if the edge comes from its epic.
+    fn cycle_place(&self, cycle: &[u32], tasks: u32) -> Range<usize> {
+        let task = &self.plan.tasks[cycle[0] as usize];
+        let place = &self.places.tasks[cycle[0] as usize];
+        let next = cycle.get(1).filter(|next| **next < tasks);
+        let Some(next) = next.map(|next| &self.plan.tasks[*next as usize].id) else {
+            return place.id.into();
+        };
+        let needs = task.needs.iter().zip(&place.needs);
+        let after = task.after.iter().zip(&place.after);
+        let edge = needs.chain(after).find(|(name, _)| *name == next);
+        edge.map_or(place.id, |(_, span)| *span).into()
+    }
+}
+
+/// `T-1 → T-2 → T-1`
+fn path(names: &[&str]) -> String {
+    let mut shown: Vec<String> = if names.len() <= CYCLE_SHOWN {
+        names.iter().map(|name| clip(name)).collect()
+    } else {
+        let (head, tail) = (CYCLE_SHOWN / 2, names.len() - CYCLE_SHOWN / 2);
+        let head = names[..head].iter().map(|name| clip(name));
+        let gap = format!("… {} more …", tail - CYCLE_SHOWN / 2);
+        head.chain([gap]).chain(names[tail..].iter().map(|name| clip(name))).collect()
+    };
+    shown.extend(names.first().map(|name| clip(name)));
+    shown.join(" → ")
+}
+
+/// The names in the order of the plan, so that guesses do not depend on hashing.
+fn in_order<'a>(names: &HashMap<&'a str, u32>) -> Vec<&'a str> {
+    let mut names: Vec<_> = names.iter().map(|(name, at)| (*at, *name)).collect();
+    names.sort_unstable();
+    names.into_iter().map(|(_, name)| name).collect()
+}
+
+#[cfg(test)]
+mod tests;

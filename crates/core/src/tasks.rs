@@ -1,0 +1,684 @@
+//! Where all tasks stand: one map, one setter. Counters, the ready queue, occupied slots and the
+//! readiness of dependents change only in [`Tasks::set`], so they cannot drift from the phases.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::{Barrier, Settings, Unit};
+use crate::effect::LastFailure;
+use crate::fact::{AfterStop, Claim, Ending, Evidence};
+use crate::graph::Graph;
+use crate::id::{Oid, TaskIx, Time};
+use crate::phase::{PHASES, Phase};
+use crate::plan::{Effort, OnFailure, Plan};
+use crate::policy::Spent;
+
+/// All that is known of one task.
+#[derive(Debug, Clone)]
+pub struct TaskState {
+    phase: Phase,
+    /// Attempts intended so far.
+    pub attempts: u32,
+    /// The attempt under way, or the last one while its workspace stands.
+    pub current: Option<AttemptState>,
+    /// Not to be started before.
+    pub not_before: Option<Time>,
+    /// Budgets used.
+    pub spent: Spent,
+    /// Money over all attempts.
+    pub cost_usd: f64,
+    /// Tokens read over all attempts.
+    pub input_tokens: u64,
+    /// Tokens written over all attempts.
+    pub output_tokens: u64,
+    /// Milliseconds agents worked, over all ended attempts.
+    pub agent_ms: u64,
+    /// The landing, once there is one.
+    pub landed: Option<Landing>,
+    /// Why it stands where it stands.
+    pub reason: String,
+    /// From this task to the one that blocks it.
+    pub chain: Vec<TaskIx>,
+    /// Why the attempt before did not lead on.
+    pub last: Option<LastFailure>,
+    /// Newest snapshot.
+    pub snapshot: Option<(String, Oid)>,
+    /// When it got into its phase.
+    pub since: Time,
+    /// When its first attempt started.
+    pub started_at: Option<Time>,
+}
+
+/// A landing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Landing {
+    /// The commit on the target branch.
+    pub commit: Oid,
+    /// The branch's commit before.
+    pub old: Oid,
+    /// Nothing moved, because nothing was to do.
+    pub empty: bool,
+    /// Landings are numbered in order.
+    pub order: u64,
+    /// When.
+    pub at: Time,
+}
+
+/// All that is known of one attempt.
+#[derive(Debug, Clone)]
+pub struct AttemptState {
+    /// From 1.
+    pub n: u32,
+    /// Who works.
+    pub agent: String,
+    /// Whose quota that uses.
+    pub provider: String,
+    /// Which model.
+    pub model: Option<String>,
+    /// The branch it works on.
+    pub branch: String,
+    /// Where; none until the workspace stands.
+    pub workspace: Option<String>,
+    /// The commit it starts from.
+    pub base: Option<Oid>,
+    /// The agent's process.
+    pub pid: Option<u32>,
+    /// When the agent was seen alive.
+    pub started_at: Option<Time>,
+    /// When the attempt was intended.
+    pub intended_at: Time,
+    /// When the agent was gone.
+    pub ended_at: Option<Time>,
+    /// Output up to here has been taken note of.
+    pub mark: u64,
+    /// Questions up to here have been taken note of.
+    pub ask_mark: u64,
+    /// Questions asked so far.
+    pub asked: u32,
+    /// The open or just answered question: name and number.
+    pub question: Option<(String, u32)>,
+    /// Its answer.
+    pub answer: Option<String>,
+    /// All answers that may go to the agent: number, question and text.
+    pub answers: Vec<(u32, String, String)>,
+    /// How the agent ended, and what it claimed.
+    pub ending: Option<(Ending, Claim)>,
+    /// What it left.
+    pub evidence: Option<Evidence>,
+    /// The wish that it ends.
+    pub stop: Option<(AfterStop, String)>,
+    /// Money set aside.
+    pub reserved_usd: f64,
+    /// The provider told it to wait.
+    pub limited: bool,
+    /// The end of the output of the gate that said no.
+    pub gate_output: String,
+    /// Files that clashed.
+    pub clash: Vec<String>,
+    /// Its workspace is gone for good.
+    pub removed: bool,
+    /// Its workspace is being removed in this life of the engine.
+    pub removing: bool,
+    /// When its work was last put on a hidden ref.
+    pub snapshot_at: Option<Time>,
+}
+
+impl AttemptState {
+    /// An attempt that was just intended.
+    pub fn new(n: u32, intended_at: Time) -> Self {
+        Self {
+            n,
+            agent: String::new(),
+            provider: String::new(),
+            model: None,
+            branch: String::new(),
+            workspace: None,
+            base: None,
+            pid: None,
+            started_at: None,
+            intended_at,
+            ended_at: None,
+            mark: 0,
+            ask_mark: 0,
+            asked: 0,
+            question: None,
+            answer: None,
+            answers: Vec::new(),
+            ending: None,
+            evidence: None,
+            stop: None,
+            reserved_usd: 0.0,
+            limited: false,
+            gate_output: String::new(),
+            clash: Vec::new(),
+            removed: false,
+            removing: false,
+            snapshot_at: None,
+        }
+    }
+}
+
+impl TaskState {
+    fn new() -> Self {
+        Self {
+            phase: Phase::Waiting,
+            attempts: 0,
+            current: None,
+            not_before: None,
+            spent: Spent::default(),
+            cost_usd: 0.0,
+            input_tokens: 0,
+            output_tokens: 0,
+            agent_ms: 0,
+            landed: None,
+            reason: String::new(),
+            chain: Vec::new(),
+            last: None,
+            snapshot: None,
+            since: Time(0),
+            started_at: None,
+        }
+    }
+
+    /// Where it stands.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+}
+
+/// What a task competes for; fixed by plan and settings.
+#[derive(Debug, Clone)]
+pub struct Claims {
+    /// Who would work on it.
+    pub agent: String,
+    /// Whose quota that uses.
+    pub provider: String,
+    /// Which model, if one is set.
+    pub model: Option<String>,
+    /// Role.
+    pub role: Option<String>,
+    /// What shares its workspace: tasks with the same number never run at once.
+    pub unit: u32,
+    /// Its group for the barrier.
+    pub group: u32,
+}
+
+/// How others see a task's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Not decided yet.
+    Open,
+    /// Those that need it may run.
+    Satisfied,
+    /// Those that need it cannot run.
+    Blocking,
+}
+
+type ReadyKey = (Reverse<i64>, Reverse<u64>, TaskIx);
+
+/// All tasks of a plan.
+#[derive(Debug, Clone)]
+pub struct Tasks {
+    states: Vec<TaskState>,
+    claims: Vec<Claims>,
+    on_failure: Vec<OnFailure>,
+    rank: Vec<(i64, u64)>,
+    unmet: Vec<u32>,
+    blockers: Vec<u32>,
+    in_phase: [u32; PHASES.len()],
+    slots: u32,
+    slots_by: BTreeMap<(Slot, String), u32>,
+    units: BTreeMap<u32, u32>,
+    open_in_group: BTreeMap<u32, u32>,
+    open_in_unit: Vec<u32>,
+    active: BTreeSet<TaskIx>,
+    ready: BTreeMap<String, BTreeSet<ReadyKey>>,
+    delayed: BTreeSet<(Time, TaskIx)>,
+    suspects: Vec<TaskIx>,
+    removals: BTreeMap<u32, u32>,
+}
+
+/// Kinds of named slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slot {
+    /// Per provider.
+    Provider,
+    /// Per agent.
+    Agent,
+    /// Per role.
+    Role,
+}
+
+impl Tasks {
+    /// All tasks of a plan, none begun.
+    pub fn new(plan: &Plan, graph: &Graph, settings: &Settings) -> Self {
+        let weight = |t: TaskIx| match plan.tasks[t.ix()].effort {
+            Effort::Small => 1,
+            Effort::Medium => 3,
+            Effort::Large => 8,
+        };
+        let tails = graph.tails(weight);
+        let count = plan.tasks.len();
+        let mut tasks = Self {
+            states: vec![TaskState::new(); count],
+            claims: claims(plan, graph, settings),
+            on_failure: plan.tasks.iter().map(|t| t.on_failure).collect(),
+            rank: plan.tasks.iter().zip(&tails).map(|(t, tail)| (t.priority, *tail)).collect(),
+            unmet: vec![0; count],
+            blockers: vec![0; count],
+            in_phase: [0; PHASES.len()],
+            slots: 0,
+            slots_by: BTreeMap::new(),
+            units: BTreeMap::new(),
+            open_in_group: BTreeMap::new(),
+            open_in_unit: vec![0; count + 1],
+            active: BTreeSet::new(),
+            ready: BTreeMap::new(),
+            delayed: BTreeSet::new(),
+            suspects: Vec::new(),
+            removals: BTreeMap::new(),
+        };
+        for t in tasks.all() {
+            let edges = graph.needs(t).count() + graph.after(t).count();
+            tasks.unmet[t.ix()] = u32::try_from(edges).unwrap_or(u32::MAX);
+            *tasks.open_in_group.entry(tasks.claims[t.ix()].group).or_default() += 1;
+            tasks.open_in_unit[tasks.claims[t.ix()].unit as usize] += 1;
+            tasks.enter(t, Phase::Waiting);
+        }
+        for t in tasks.all() {
+            tasks.settle_readiness(t);
+        }
+        tasks
+    }
+
+    /// Every task, in plan order.
+    pub fn all(&self) -> impl Iterator<Item = TaskIx> + use<> {
+        (0..u32::try_from(self.states.len()).expect("BUG: plans are capped far below u32"))
+            .map(TaskIx)
+    }
+    /// What is known of a task.
+    pub fn get(&self, t: TaskIx) -> &TaskState {
+        &self.states[t.ix()]
+    }
+    /// The same, to note something; the phase moves only by [`Self::set`].
+    pub fn note(&mut self, t: TaskIx) -> &mut TaskState {
+        &mut self.states[t.ix()]
+    }
+    /// Takes over what an earlier revision of the plan knew of a task; its phase is set apart.
+    pub fn restore(&mut self, t: TaskIx, known: TaskState) {
+        let phase = self.states[t.ix()].phase;
+        if phase == Phase::Ready {
+            self.leave(t, phase);
+        }
+        self.states[t.ix()] = TaskState { phase, ..known };
+        if let Some(current) = &mut self.states[t.ix()].current
+            && std::mem::take(&mut current.removing)
+        {
+            self.begin_removal(t);
+        }
+        if phase == Phase::Ready {
+            self.enter(t, phase);
+        }
+    }
+    /// Where a task stands.
+    pub fn phase(&self, t: TaskIx) -> Phase {
+        self.states[t.ix()].phase
+    }
+    /// What a task competes for.
+    pub fn claims(&self, t: TaskIx) -> &Claims {
+        &self.claims[t.ix()]
+    }
+    /// How many stand in a phase.
+    pub fn count(&self, phase: Phase) -> u32 {
+        self.in_phase[phase as usize]
+    }
+    /// Agents' slots in use.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+    /// Named slots in use.
+    pub fn slots_of(&self, slot: Slot, name: &str) -> u32 {
+        self.slots_by.get(&(slot, name.to_owned())).copied().unwrap_or(0)
+    }
+    /// Is this workspace in use?
+    pub fn unit_taken(&self, unit: u32) -> bool {
+        self.units.get(&unit).is_some_and(|holders| *holders > 0)
+    }
+    /// Will any task still want this workspace?
+    pub fn unit_wanted(&self, unit: u32) -> bool {
+        self.open_in_unit[unit as usize] > 0
+    }
+    /// The workspace of a task is being removed in this life of the engine.
+    pub fn begin_removal(&mut self, t: TaskIx) {
+        if let Some(current) = &mut self.states[t.ix()].current
+            && !std::mem::replace(&mut current.removing, true)
+        {
+            *self.removals.entry(self.claims[t.ix()].unit).or_default() += 1;
+        }
+    }
+    /// It is gone, or stays.
+    pub fn end_removal(&mut self, t: TaskIx) {
+        if let Some(current) = &mut self.states[t.ix()].current
+            && std::mem::take(&mut current.removing)
+            && let Some(count) = self.removals.get_mut(&self.claims[t.ix()].unit)
+        {
+            *count -= 1;
+        }
+    }
+    /// Is this workspace being removed, for any of the tasks that share it?
+    pub fn unit_going(&self, unit: u32) -> bool {
+        self.removals.get(&unit).is_some_and(|count| *count > 0)
+    }
+    /// Is any workspace being removed?
+    pub fn any_removal(&self) -> bool {
+        self.removals.values().any(|count| *count > 0)
+    }
+    /// The first group with tasks that are not over: later groups wait at a barrier.
+    pub fn group_now(&self) -> u32 {
+        self.open_in_group.keys().next().copied().unwrap_or(u32::MAX)
+    }
+    /// Tasks with an attempt under way.
+    pub fn active(&self) -> impl Iterator<Item = TaskIx> + '_ {
+        self.active.iter().copied()
+    }
+    /// Ready tasks of each agent, best first; delayed ones are not among them.
+    pub fn ready_by_agent(
+        &self,
+    ) -> impl Iterator<Item = (&str, impl Iterator<Item = TaskIx> + '_)> {
+        self.ready.iter().map(|(agent, keys)| (agent.as_str(), keys.iter().map(|key| key.2)))
+    }
+    /// Rank of a task among ready ones: smaller goes first.
+    pub fn rank(&self, t: TaskIx) -> impl Ord + use<> {
+        let (priority, tail) = self.rank[t.ix()];
+        (Reverse(priority), Reverse(tail), t)
+    }
+    /// When the next delayed task may start.
+    pub fn next_delayed(&self) -> Option<Time> {
+        self.delayed.first().map(|(at, _)| *at)
+    }
+    /// Lets delayed tasks in whose time has come.
+    pub fn release(&mut self, now: Time) {
+        while let Some((at, t)) = self.delayed.first().copied() {
+            if at > now {
+                break;
+            }
+            self.delayed.pop_first();
+            self.states[t.ix()].not_before = None;
+            if self.phase(t) == Phase::Ready {
+                self.queue(t);
+            }
+        }
+    }
+    /// Tasks whose blocking may have changed since the last call.
+    pub fn take_suspects(&mut self) -> Vec<TaskIx> {
+        std::mem::take(&mut self.suspects)
+    }
+    /// What blocks this task is another one now: those that need it tell so too.
+    pub fn suspect_dependents(&mut self, t: TaskIx, graph: &Graph) {
+        self.suspects.extend(graph.dependents(t));
+    }
+    /// Does something it needs stand in the way for good?
+    pub fn is_blocked(&self, t: TaskIx) -> bool {
+        self.blockers[t.ix()] > 0
+    }
+    /// Does this task stand in the way of those that need it?
+    pub fn is_blocking(&self, t: TaskIx) -> bool {
+        self.standing(t, self.phase(t)) == Standing::Blocking
+    }
+    /// Do those that need it still wait for it?
+    pub fn is_open(&self, t: TaskIx) -> bool {
+        self.standing(t, self.phase(t)) == Standing::Open
+    }
+
+    fn standing(&self, t: TaskIx, phase: Phase) -> Standing {
+        match phase {
+            Phase::Landed | Phase::Skipped => Standing::Satisfied,
+            Phase::Conflicted | Phase::Failed | Phase::Blocked | Phase::Cancelled => {
+                match self.on_failure[t.ix()] {
+                    OnFailure::Block => Standing::Blocking,
+                    OnFailure::Continue | OnFailure::Skip => Standing::Satisfied,
+                }
+            }
+            Phase::Waiting
+            | Phase::Ready
+            | Phase::Preparing
+            | Phase::Working
+            | Phase::Asking
+            | Phase::Verifying
+            | Phase::Boarding => Standing::Open,
+        }
+    }
+
+    /// Moves a task. The one place where phases change.
+    pub fn set(&mut self, t: TaskIx, to: Phase, graph: &Graph, now: Time) {
+        let from = self.phase(t);
+        if from == to {
+            return;
+        }
+        self.leave(t, from);
+        self.enter(t, to);
+        self.states[t.ix()].since = now;
+        self.settle_group(t, from.is_over(), to.is_over());
+        let (before, after) = (self.standing(t, from), self.standing(t, to));
+        if before != after {
+            for d in graph.dependents(t) {
+                if before == Standing::Satisfied {
+                    self.unmet[d.ix()] += 1;
+                }
+                if after == Standing::Satisfied {
+                    self.unmet[d.ix()] -= 1;
+                }
+                if before == Standing::Blocking {
+                    self.blockers[d.ix()] -= 1;
+                    self.suspects.push(d);
+                }
+                if after == Standing::Blocking {
+                    self.blockers[d.ix()] += 1;
+                    self.suspects.push(d);
+                }
+                self.settle_readiness(d);
+            }
+        } else if before == Standing::Blocking {
+            // It still blocks, but no longer for the reason that its dependents tell.
+            self.suspect_dependents(t, graph);
+        }
+        if to.is_idle() && self.blockers[t.ix()] > 0 {
+            self.suspects.push(t);
+        }
+        if from.is_over() != to.is_over() {
+            for d in graph.soft_dependents(t) {
+                if to.is_over() {
+                    self.unmet[d.ix()] -= 1;
+                } else {
+                    self.unmet[d.ix()] += 1;
+                }
+                self.settle_readiness(d);
+            }
+        }
+        self.settle_readiness(t);
+    }
+
+    /// Keeps `Waiting` and `Ready` true to the edges.
+    fn settle_readiness(&mut self, t: TaskIx) {
+        let phase = self.phase(t);
+        let wanted = if self.unmet[t.ix()] == 0 { Phase::Ready } else { Phase::Waiting };
+        if phase.is_idle() && phase != wanted {
+            self.leave(t, phase);
+            self.enter(t, wanted);
+        }
+    }
+
+    fn queue(&mut self, t: TaskIx) {
+        let (priority, tail) = self.rank[t.ix()];
+        let key = (Reverse(priority), Reverse(tail), t);
+        let agent = &self.claims[t.ix()].agent;
+        match self.ready.get_mut(agent) {
+            Some(keys) => {
+                keys.insert(key);
+            }
+            None => {
+                self.ready.insert(agent.clone(), BTreeSet::from([key]));
+            }
+        }
+    }
+
+    fn enter(&mut self, t: TaskIx, phase: Phase) {
+        self.states[t.ix()].phase = phase;
+        self.in_phase[phase as usize] += 1;
+        if phase == Phase::Ready {
+            match self.states[t.ix()].not_before {
+                Some(at) => {
+                    self.delayed.insert((at, t));
+                }
+                None => self.queue(t),
+            }
+        }
+        if phase.is_active() {
+            self.active.insert(t);
+        }
+        if phase.holds_slot() {
+            self.slots += 1;
+            for key in self.named_slots(t) {
+                *self.slots_by.entry(key).or_default() += 1;
+            }
+        }
+        if holds_unit(phase) {
+            *self.units.entry(self.claims[t.ix()].unit).or_default() += 1;
+        }
+    }
+
+    fn leave(&mut self, t: TaskIx, phase: Phase) {
+        self.in_phase[phase as usize] -= 1;
+        if phase == Phase::Ready {
+            let (priority, tail) = self.rank[t.ix()];
+            if let Some(keys) = self.ready.get_mut(&self.claims[t.ix()].agent) {
+                keys.remove(&(Reverse(priority), Reverse(tail), t));
+            }
+            if let Some(at) = self.states[t.ix()].not_before {
+                self.delayed.remove(&(at, t));
+            }
+        }
+        if phase.is_active() {
+            self.active.remove(&t);
+        }
+        if phase.holds_slot() {
+            self.slots -= 1;
+            for key in self.named_slots(t) {
+                if let Some(used) = self.slots_by.get_mut(&key) {
+                    *used -= 1;
+                }
+            }
+        }
+        if holds_unit(phase) {
+            if let Some(holders) = self.units.get_mut(&self.claims[t.ix()].unit) {
+                *holders -= 1;
+            }
+        }
+    }
+
+    fn settle_group(&mut self, t: TaskIx, was_over: bool, is_over: bool) {
+        let Claims { group, unit, .. } = self.claims[t.ix()];
+        if is_over && !was_over {
+            self.open_in_unit[unit as usize] -= 1;
+            if let Some(open) = self.open_in_group.get_mut(&group) {
+                *open -= 1;
+                if *open == 0 {
+                    self.open_in_group.remove(&group);
+                }
+            }
+        } else if was_over && !is_over {
+            self.open_in_unit[unit as usize] += 1;
+            *self.open_in_group.entry(group).or_default() += 1;
+        }
+    }
+
+    fn named_slots(&self, t: TaskIx) -> Vec<(Slot, String)> {
+        let claims = &self.claims[t.ix()];
+        let mut slots =
+            vec![(Slot::Provider, claims.provider.clone()), (Slot::Agent, claims.agent.clone())];
+        slots.extend(claims.role.clone().map(|role| (Slot::Role, role)));
+        slots
+    }
+}
+
+/// A workspace is in use from its making until its work is in the train's hands.
+fn holds_unit(phase: Phase) -> bool {
+    matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking | Phase::Verifying)
+}
+
+fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
+    let mut names: BTreeMap<String, u32> = BTreeMap::new();
+    let mut number = |name: String| {
+        let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        *names.entry(name).or_insert(next)
+    };
+    let groups = groups(plan, graph, settings.schedule.barrier);
+    plan.tasks
+        .iter()
+        .zip(groups)
+        .map(|(task, group)| {
+            let agent = match (&task.agent, &task.run, task.script.is_empty()) {
+                (Some(agent), _, _) => agent.clone(),
+                (None, Some(_), _) => "command".to_owned(),
+                (None, None, false) => "script".to_owned(),
+                (None, None, true) => settings.run.agent.clone().unwrap_or_default(),
+            };
+            let entry = settings.agents.get(&agent);
+            let unit = match settings.workspace.unit {
+                Unit::Task => format!("task {}", task.id),
+                Unit::Epic => match &task.epic {
+                    Some(epic) => format!("epic {epic}"),
+                    None => format!("task {}", task.id),
+                },
+                Unit::Phase => match &task.phase {
+                    Some(phase) => format!("phase {phase}"),
+                    None => format!("task {}", task.id),
+                },
+                Unit::None => "all".to_owned(),
+            };
+            Claims {
+                provider: entry.and_then(|e| e.provider.clone()).unwrap_or_else(|| agent.clone()),
+                model: task.model.clone().or_else(|| entry.and_then(|e| e.model.clone())),
+                agent,
+                role: task.role.clone(),
+                unit: number(unit),
+                group,
+            }
+        })
+        .collect()
+}
+
+/// The barrier's group of each task. Groups never run against an edge: a task that something of an
+/// earlier group needs is drawn forward by giving its dependents at least its own group.
+fn groups(plan: &Plan, graph: &Graph, barrier: Barrier) -> Vec<u32> {
+    let mut order: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut groups: Vec<u32> = plan
+        .tasks
+        .iter()
+        .map(|task| {
+            let name = match barrier {
+                Barrier::None | Barrier::Level => return 0,
+                Barrier::Epic => task.epic.as_ref().map(|epic| epic.as_str()),
+                Barrier::Phase => task.phase.as_deref(),
+            };
+            let next = u32::try_from(order.len()).unwrap_or(u32::MAX) + 1;
+            name.map_or(0, |name| *order.entry(name).or_insert(next))
+        })
+        .collect();
+    match barrier {
+        Barrier::None => {}
+        Barrier::Level => {
+            for (ix, group) in groups.iter_mut().enumerate() {
+                *group = graph.level(TaskIx(u32::try_from(ix).unwrap_or(u32::MAX)));
+            }
+        }
+        Barrier::Epic | Barrier::Phase => {
+            for t in graph.topo() {
+                let before = graph.needs(*t).chain(graph.after(*t));
+                let least = before.map(|p| groups[p.ix()]).max().unwrap_or(0);
+                groups[t.ix()] = groups[t.ix()].max(least);
+            }
+        }
+    }
+    groups
+}

@@ -1,0 +1,165 @@
+//! The run as people see it: derived from the machine, never read back by it.
+
+use crate::id::{Oid, TaskIx, Time};
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::schedule::Held;
+use crate::train::Stage;
+
+/// One task as people see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskView {
+    /// Its place.
+    pub ix: TaskIx,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Attempts so far.
+    pub attempt: u32,
+    /// Who works, or would.
+    pub agent: String,
+    /// Which model.
+    pub model: Option<String>,
+    /// Its branch, while there is one.
+    pub branch: Option<String>,
+    /// Its workspace, while there is one.
+    pub workspace: Option<String>,
+    /// The agent's process.
+    pub pid: Option<u32>,
+    /// When its current attempt started.
+    pub started_at: Option<Time>,
+    /// When it was over.
+    pub ended_at: Option<Time>,
+    /// What it waits for, in words and ids.
+    pub waiting_for: Vec<String>,
+    /// The commit on the target branch.
+    pub commit: Option<Oid>,
+    /// Why it stands where it stands.
+    pub reason: String,
+    /// The command that helps.
+    pub next_action: Option<String>,
+}
+
+impl Machine {
+    /// One task as people see it.
+    pub fn view(&self, t: TaskIx) -> TaskView {
+        let state = self.tasks().get(t);
+        let current = state.current.as_ref();
+        let phase = state.phase();
+        let live = current.filter(|a| !a.removed && (phase.is_active() || a.workspace.is_some()));
+        let claims = self.tasks().claims(t);
+        TaskView {
+            ix: t,
+            phase,
+            attempt: state.attempts,
+            agent: current.map_or_else(|| claims.agent.clone(), |a| a.agent.clone()),
+            model: current.map_or_else(|| claims.model.clone(), |a| a.model.clone()),
+            branch: live.map(|a| a.branch.clone()),
+            workspace: live.and_then(|a| a.workspace.clone()),
+            pid: live.filter(|_| phase.is_active()).and_then(|a| a.pid),
+            started_at: current.and_then(|a| a.started_at),
+            ended_at: phase.is_over().then_some(state.since),
+            waiting_for: self.waiting_for(t),
+            commit: state.landed.as_ref().map(|landing| landing.commit.clone()),
+            reason: state.reason.clone(),
+            next_action: self.next_action(t),
+        }
+    }
+
+    fn waiting_for(&self, t: TaskIx) -> Vec<String> {
+        let id = |p: TaskIx| self.plan().tasks[p.ix()].id.to_string();
+        let state = self.tasks().get(t);
+        match state.phase() {
+            Phase::Waiting => {
+                let hard = self.graph().needs(t).filter(|p| self.tasks().is_open(*p));
+                let soft = self.graph().after(t).filter(|p| !self.tasks().phase(*p).is_over());
+                let mut names: Vec<String> = hard.chain(soft).map(id).collect();
+                names.dedup();
+                names
+            }
+            Phase::Ready => {
+                let mut held = Vec::new();
+                if self.is_paused() {
+                    held.push("resume".to_owned());
+                }
+                if state.not_before.is_some() {
+                    held.push("its next try".to_owned());
+                }
+                if let Some(why) = self.no_room() {
+                    held.push(why.to_owned());
+                }
+                held.extend(self.why_held(t).map(|held| self.held_in_words(&held)));
+                held
+            }
+            Phase::Asking => {
+                let open = self.questions().iter().filter(|q| q.task == t);
+                open.map(|q| q.name.clone()).collect()
+            }
+            Phase::Boarding => {
+                let ahead = self.train().cars().iter().take_while(|car| car.task != t);
+                ahead.map(|car| id(car.task)).collect()
+            }
+            Phase::Blocked => state.chain.last().map(|root| id(*root)).into_iter().collect(),
+            Phase::Preparing
+            | Phase::Working
+            | Phase::Verifying
+            | Phase::Landed
+            | Phase::Conflicted
+            | Phase::Failed
+            | Phase::Cancelled
+            | Phase::Skipped => Vec::new(),
+        }
+    }
+
+    fn held_in_words(&self, held: &Held) -> String {
+        match held {
+            Held::Slots => "a free slot".to_owned(),
+            Held::Provider(name) => format!("a free slot of provider {name}"),
+            Held::Agent(name) => format!("a free slot of agent {name}"),
+            Held::Role(name) => format!("a free slot of role {name}"),
+            Held::ProviderRests(name) => format!("provider {name}"),
+            Held::Writes(other) => {
+                format!("files of {}", self.plan().tasks[other.ix()].id)
+            }
+            Held::Workspace => "its workspace".to_owned(),
+            Held::Barrier => "the barrier".to_owned(),
+            Held::Budget => "budget".to_owned(),
+        }
+    }
+
+    fn next_action(&self, t: TaskIx) -> Option<String> {
+        let task = &self.plan().tasks[t.ix()].id;
+        let state = self.tasks().get(t);
+        match state.phase() {
+            Phase::Failed => Some(format!("mainstem logs {task}, then mainstem retry {task}")),
+            Phase::Conflicted => Some(format!("mainstem diff {task}, then mainstem retry {task}")),
+            Phase::Cancelled | Phase::Skipped => Some(format!("mainstem retry {task}")),
+            Phase::Blocked => match state.chain.last() {
+                Some(root) => {
+                    let root = &self.plan().tasks[root.ix()].id;
+                    Some(format!("mainstem retry {root}, or mainstem skip {root}"))
+                }
+                None => Some(format!("mainstem retry {task}")),
+            },
+            Phase::Asking => {
+                let open = self.questions().iter().find(|q| q.task == t)?;
+                Some(format!("mainstem answer {} TEXT", open.name))
+            }
+            Phase::Ready if self.is_paused() => Some("mainstem resume".to_owned()),
+            Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
+            Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Boarding | Phase::Landed => {
+                None
+            }
+        }
+    }
+}
+
+impl Stage {
+    /// The word in JSON and on screens.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Formed { .. } => "verifying",
+            Self::Landing { .. } => "landing",
+        }
+    }
+}

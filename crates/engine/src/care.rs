@@ -1,0 +1,343 @@
+//! Looking after what a run left: restoring snapshots, undoing a landing, cleaning up. None of it
+//! ever removes work that is neither landed nor on a snapshot.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mainstem_core::fact::{Fact, Verdict};
+use mainstem_core::id::{Oid, RunId, TaskIx, Time};
+use mainstem_core::machine::Machine;
+use mainstem_core::phase::Phase;
+use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo};
+use mainstem_host::{clock, crash, files};
+
+use crate::paths::Layout;
+use crate::perform::{Errand, gates};
+use crate::session::{Session, SessionError};
+use crate::world::World;
+
+/// A snapshot of a task's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The ref.
+    pub refname: String,
+    /// Of which attempt.
+    pub attempt: u32,
+    /// Which one of that attempt.
+    pub number: u32,
+    /// The commit.
+    pub commit: Oid,
+}
+
+/// All snapshots of a task, oldest first.
+pub fn snapshots(repo: &Repo, task: &str) -> Result<Vec<Kept>, GitError> {
+    let prefix = format!("refs/mainstem/snapshots/{task}/");
+    let mut kept: Vec<Kept> = repo
+        .list_refs(&prefix)?
+        .into_iter()
+        .filter_map(|(refname, commit)| {
+            let (attempt, number) = refname.strip_prefix(&prefix)?.split_once('/')?;
+            let (attempt, number) = (attempt.parse().ok()?, number.parse().ok()?);
+            Some(Kept { refname, attempt, number, commit })
+        })
+        .collect();
+    kept.sort_by_key(|kept| (kept.attempt, kept.number));
+    Ok(kept)
+}
+
+/// Why a landing cannot be taken back.
+#[derive(Debug, thiserror::Error)]
+pub enum UndoError {
+    /// The session failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// Nothing has landed.
+    #[error("nothing has landed in this run")]
+    NothingLanded,
+    /// The landing is not on the branch any more.
+    #[error("{commit} is not on {branch} any more")]
+    Gone {
+        /// What had landed.
+        commit: Oid,
+        /// Where.
+        branch: String,
+    },
+    /// Later work builds on it.
+    #[error("taking {task} back conflicts with what came after it, in {}", files.join(", "))]
+    Conflict {
+        /// Whose landing.
+        task: String,
+        /// Where.
+        files: Vec<String>,
+    },
+    /// Without it the gates fail.
+    #[error("without {task} gate `{gate}` does not pass; its output is in {log}")]
+    Red {
+        /// Whose landing.
+        task: String,
+        /// Which gate.
+        gate: String,
+        /// Where its output is.
+        log: String,
+    },
+    /// A check could not be made.
+    #[error("the revert could not be verified: {0}")]
+    Unverified(String),
+    /// Somebody else moved the branch meanwhile.
+    #[error("{0} was moved by somebody else meanwhile; nothing was changed")]
+    Moved(String),
+}
+
+/// What an undo did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undone {
+    /// Whose landing.
+    pub task: String,
+    /// What had landed.
+    pub commit: Oid,
+    /// Where the branch stands now.
+    pub now: Oid,
+    /// A revert was made; otherwise the branch went back.
+    pub reverted: bool,
+    /// Why the user's checkout was left alone.
+    pub checkout: Option<String>,
+}
+
+/// Takes back the last landing: the branch goes back if nothing came after, else a revert that
+/// passed the gates is put on top.
+pub fn undo(
+    mut session: Session,
+    exe: PathBuf,
+    env: Vec<(String, String)>,
+) -> Result<Undone, UndoError> {
+    let (run, mut machine) = session.newest()?.ok_or(SessionError::NoRun)?;
+    let (t, commit, old) = last_landing(&machine).ok_or(UndoError::NothingLanded)?;
+    let task = machine.plan().tasks[t.ix()].id.to_string();
+    let repo = session.repo().clone();
+    let target = machine.target().to_owned();
+    let refname = format!("refs/heads/{target}");
+    let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
+    let head = repo.read_ref(&refname)?.ok_or_else(gone)?;
+    if !repo.is_ancestor(&commit, &head)? {
+        return Err(gone());
+    }
+    let (new, reverted) = if head == commit {
+        (old, false)
+    } else {
+        let world = world_of(&session, &run, &machine, exe, env);
+        (revert(world, &machine, t, &commit, &head)?, true)
+    };
+    crash::point("undo.before");
+    match repo.update_ref(&refname, &new, Some(&head), &format!("mainstem: undo {task}"))? {
+        Cas::Moved => {}
+        Cas::Refused { .. } => return Err(UndoError::Moved(target)),
+    }
+    crash::point("undo.moved");
+    let checkout = match repo.follow_checkout(&target, &head, &new)? {
+        Follow::NotCheckedOut | Follow::Moved => None,
+        Follow::Left { why } => Some(why),
+    };
+    let fact = Fact::LandingUndone {
+        task: task.as_str().into(),
+        commit: commit.clone(),
+        old: head,
+        new: new.clone(),
+    };
+    session.write(&run, &mut machine, &fact)?;
+    Ok(Undone { task, commit, now: new, reverted, checkout })
+}
+
+fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
+    machine
+        .tasks()
+        .all()
+        .filter(|t| machine.tasks().phase(*t) == Phase::Landed)
+        .filter_map(|t| Some((t, machine.tasks().get(t).landed.as_ref()?)))
+        .filter(|(_, landing)| !landing.empty)
+        .max_by_key(|(_, landing)| landing.order)
+        .map(|(t, landing)| (t, landing.commit.clone(), landing.old.clone()))
+}
+
+fn world_of(
+    session: &Session,
+    run: &RunId,
+    machine: &Machine,
+    exe: PathBuf,
+    env: Vec<(String, String)>,
+) -> World {
+    World {
+        repo: session.repo().clone(),
+        layout: session.layout().clone(),
+        settings: machine.settings().clone(),
+        run: run.clone(),
+        target: machine.target().to_owned(),
+        exe,
+        env,
+    }
+}
+
+fn revert(
+    world: World,
+    machine: &Machine,
+    t: TaskIx,
+    commit: &Oid,
+    head: &Oid,
+) -> Result<Oid, UndoError> {
+    let task = machine.plan().tasks[t.ix()].clone();
+    let id = task.id.to_string();
+    let repo = world.repo.clone();
+    let tree = match repo.revert_in_memory(commit, head)? {
+        Merge::Clean { tree } => tree,
+        Merge::Conflict { files, .. } => return Err(UndoError::Conflict { task: id, files }),
+    };
+    let run = &world.run;
+    let message = format!(
+        "Undo {id}\n\nThis takes back {commit}.\n\nMainstem-Undo: {id}\nMainstem-Run: {run}\n"
+    );
+    let who = repo.identity()?;
+    let new =
+        repo.commit_tree(&tree, std::slice::from_ref(head), &message, &who, &who, clock::now_ms())?;
+    if world.settings.gates.verify.is_empty() {
+        return Ok(new);
+    }
+    let (results, _) = std::sync::mpsc::channel();
+    let errand = Errand {
+        unit: id.clone(),
+        attempt: machine.tasks().get(t).attempts,
+        branch: format!("mainstem/{id}"),
+        task,
+        ix: t,
+        cancel: Arc::default(),
+        world: Arc::new(world),
+        results,
+    };
+    let verdicts = gates::verify_commit(&errand, &new, &tree).map_err(UndoError::Unverified)?;
+    let layout = &errand.world.layout;
+    let removed = repo.remove_worktree(&layout.lane(), &layout.trash());
+    match verdicts.into_iter().find(|gate| gate.verdict != Verdict::Passed) {
+        Some(gate) => {
+            Err(UndoError::Red { task: id, gate: gate.gate, log: gate.log.unwrap_or_default() })
+        }
+        None => Ok(removed.map(|()| new)?),
+    }
+}
+
+/// Something that `clean` may remove, or must leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Litter {
+    /// What it is.
+    pub what: String,
+    /// Where it is: a path or a ref.
+    pub place: String,
+    /// Why it stays; none if it goes.
+    pub stays: Option<String>,
+}
+
+/// Removes what no run needs any more: workspaces whose task is over (after a snapshot), branches
+/// of ours, the train's workspace, the trash. With `dry`, only lists it.
+pub fn clean(session: &Session, dry: bool) -> Result<Vec<Litter>, SessionError> {
+    let repo = session.repo();
+    let layout = session.layout();
+    let machine = session.newest()?.map(|(_, machine)| machine);
+    let mut litter = Vec::new();
+    for worktree in repo.worktrees()? {
+        let Ok(rest) = worktree.path.strip_prefix(canonical(layout)) else { continue };
+        let name = rest.to_string_lossy().into_owned();
+        let place = worktree.path.display().to_string();
+        let stays = machine.as_ref().and_then(|m| needed(m, &name));
+        if stays.is_none() && !dry {
+            if name != ".train" {
+                let prefix = format!("refs/mainstem/snapshots/{name}/0");
+                repo.snapshot(&worktree.path, &prefix, "before clean")?;
+            }
+            repo.remove_worktree(&worktree.path, &layout.trash())?;
+        }
+        litter.push(Litter { what: "workspace".to_owned(), place, stays });
+    }
+    for (refname, commit) in repo.list_refs("refs/heads/mainstem/")? {
+        let name = refname.trim_start_matches("refs/heads/mainstem/").to_owned();
+        let mut stays = machine.as_ref().and_then(|m| needed(m, &name));
+        let conflicted = machine
+            .as_ref()
+            .is_some_and(|m| m.find(&name).is_ok_and(|t| m.tasks().phase(t) == Phase::Conflicted));
+        if stays.is_none() && conflicted {
+            stays = Some(format!("{name} is conflicted; its work is kept here for you"));
+        }
+        if stays.is_none() && !dry {
+            keep(repo, &name, &commit)?;
+            let _ = repo.delete_ref(&refname, Some(&commit))?;
+        }
+        litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
+    }
+    if layout.trash().exists() {
+        let place = layout.trash().display().to_string();
+        if !dry {
+            let what = "the trash cannot be emptied".to_owned();
+            files::empty_trash(&layout.trash())
+                .map_err(|source| SessionError::Io { what, source })?;
+            // Not empty if something in it is to be kept; then it stays, and so does the root.
+            let _ = std::fs::remove_dir(layout.trash());
+        }
+        litter.push(Litter { what: "trash".to_owned(), place, stays: None });
+    }
+    if !dry {
+        let _ = std::fs::remove_dir(layout.root());
+    }
+    Ok(litter)
+}
+
+fn canonical(layout: &Layout) -> PathBuf {
+    layout.root().canonicalize().unwrap_or_else(|_| layout.root().to_path_buf())
+}
+
+/// Why a workspace or branch of this name is still needed.
+fn needed(machine: &Machine, name: &str) -> Option<String> {
+    if name == ".train" {
+        return (!machine.train().cars().is_empty()).then(|| "the train is not empty".to_owned());
+    }
+    let waiting = machine.tasks().all().find(|t| {
+        let state = machine.tasks().get(*t);
+        !state.phase().is_over()
+            && state.current.is_some()
+            && (crate::perform::unit_name(machine, *t) == name
+                || machine.plan().tasks[t.ix()].id.as_str() == name)
+    })?;
+    let id = &machine.plan().tasks[waiting.ix()].id;
+    Some(format!("{id} is {}", machine.tasks().phase(waiting).word()))
+}
+
+/// Puts a branch's commit on a snapshot ref unless one holds it already.
+fn keep(repo: &Repo, task: &str, commit: &Oid) -> Result<(), SessionError> {
+    let known = snapshots(repo, task)?;
+    for kept in &known {
+        if repo.is_ancestor(commit, &kept.commit)? {
+            return Ok(());
+        }
+    }
+    let number = known.iter().filter(|k| k.attempt == 0).map(|k| k.number).max().unwrap_or(0) + 1;
+    let refname = format!("refs/mainstem/snapshots/{task}/0/{number}");
+    let _ = repo.update_ref(&refname, commit, None, "mainstem: kept by clean")?;
+    Ok(())
+}
+
+impl Session {
+    /// Writes one fact down, outside a life of the engine.
+    pub fn write(
+        &mut self,
+        run: &RunId,
+        machine: &mut Machine,
+        fact: &Fact,
+    ) -> Result<(), SessionError> {
+        let now = Time(clock::now_ms());
+        machine.apply(fact, now).map_err(|source| {
+            SessionError::Ledger(crate::ledger::LedgerError::Order {
+                seq: 0,
+                source: Box::new(source),
+            })
+        })?;
+        self.append(&[crate::ledger::encode(run, fact, now)])
+    }
+}

@@ -1,0 +1,135 @@
+//! The control socket: how commands reach a running engine. One JSON line in, one out.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+use mainstem_api::control::{ControlError, Request, Response};
+use mainstem_core::machine::Command;
+
+use crate::event::Event;
+
+/// Longest request; far above any answer a person types.
+const REQUEST_BYTES_MAX: u64 = 1024 * 1024;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A listening engine. The socket goes when this is dropped.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens; only the caller's user may connect.
+    pub fn listen(path: &Path, events: Sender<Event>) -> std::io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+            std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700))?;
+        }
+        // Whoever holds the engine's lock may take over a dead engine's socket.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { continue };
+                let events = events.clone();
+                let serve = move || serve(&stream, &events);
+                if let Err(error) = std::thread::Builder::new().spawn(serve) {
+                    drop(error);
+                }
+            }
+        })?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn serve(stream: &UnixStream, events: &Sender<Event>) {
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let mut line = String::new();
+    let read = BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line);
+    let response = match read {
+        Err(error) => Response::refused(ControlError::BadRequest, error.to_string()),
+        Ok(_) => match serde_json::from_str::<Request>(&line) {
+            Err(error) => Response::refused(ControlError::BadRequest, error.to_string()),
+            Ok(request) => obey(request, events),
+        },
+    };
+    let mut answer = serde_json::to_string(&response).unwrap_or_default();
+    answer.push('\n');
+    // Whoever asked may have gone.
+    let _ = (&mut &*stream).write_all(answer.as_bytes());
+}
+
+fn obey(request: Request, events: &Sender<Event>) -> Response {
+    let command = match request {
+        Request::Ping => {
+            return Response::done("here")
+                .with_data(serde_json::json!({"pid": std::process::id()}));
+        }
+        Request::Stop { now } => {
+            let event = if now { Event::StopNow } else { Event::Interrupt };
+            return match events.send(event) {
+                Ok(()) => Response::done("stopping"),
+                Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+            };
+        }
+        other => command_of(other),
+    };
+    let Some(command) = command else {
+        return Response::refused(ControlError::BadRequest, "not a command");
+    };
+    let (answer, answered) = mpsc::channel();
+    if events.send(Event::Command(command, answer)).is_err() {
+        return Response::refused(ControlError::Stopping, "the engine is ending");
+    }
+    match answered.recv_timeout(PATIENCE) {
+        Ok(Ok(message)) => Response::done(message),
+        Ok(Err(refusal)) => {
+            let hint = refusal.hint.map(|hint| serde_json::json!({ "hint": hint }));
+            Response { data: hint, ..Response::refused(ControlError::NotNow, refusal.message) }
+        }
+        Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+    }
+}
+
+/// A request as the machine knows it.
+pub fn command_of(request: Request) -> Option<Command> {
+    Some(match request {
+        Request::Pause => Command::Pause,
+        Request::Resume => Command::Resume,
+        Request::Cancel { task } => Command::Cancel(task),
+        Request::Retry { task } => Command::Retry(task),
+        Request::Skip { task } => Command::Skip(task),
+        Request::Jobs { n } => Command::Jobs(n),
+        Request::Answer { question, text } => Command::Answer { question, text },
+        Request::Ping | Request::Stop { .. } => return None,
+    })
+}
+
+/// Sends one request to a listening engine.
+pub fn ask(path: &Path, request: &Request) -> std::io::Result<Response> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    (&stream).write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer)?;
+    serde_json::from_str(&answer)
+        .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+}

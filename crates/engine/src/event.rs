@@ -1,0 +1,37 @@
+//! What the one loop waits for: a closed list.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+
+use mainstem_core::id::TaskIx;
+use mainstem_core::machine::{Command, Input, Refusal};
+use mainstem_host::process::WatchEvent;
+
+/// What one command led to, for whoever sent it.
+pub type Reply = Result<String, Refusal>;
+
+/// Something for the loop.
+#[derive(Debug)]
+pub enum Event {
+    /// A result of an effect, ready for the machine.
+    Input(Input),
+    /// An attempt's job stands: follow its output.
+    Follow {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The job.
+        dir: PathBuf,
+    },
+    /// An effect has been performed; the next one of the same key may go.
+    Performed(crate::queue::Ticket),
+    /// The watcher saw something.
+    Watch(WatchEvent),
+    /// A person wants something.
+    Command(Command, Sender<Reply>),
+    /// Stop: once gently, twice at once.
+    Interrupt,
+    /// Stop at once.
+    StopNow,
+}

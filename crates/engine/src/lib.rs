@@ -1,0 +1,17 @@
+//! Journals facts, performs effects and feeds results back until the machine rests.
+//!
+//! The imperative shell: threads, channels, the lock, the control socket. Decides nothing that
+//! `mainstem_core` could decide, prints nothing, parses no arguments.
+
+pub mod paths;
+pub mod ledger;
+pub mod world;
+pub mod event;
+pub mod queue;
+pub mod perform;
+pub mod face;
+pub mod driver;
+pub mod control;
+pub mod session;
+pub mod look;
+pub mod care;

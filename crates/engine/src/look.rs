@@ -1,0 +1,228 @@
+//! Looking at a run without owning it: folded from the journal, in any process, at any time.
+
+use mainstem_api::status as wire;
+use mainstem_core::config::Settings;
+use mainstem_core::id::{RunId, TaskIx};
+use mainstem_core::machine::Machine;
+use mainstem_core::phase::{PHASES, Phase};
+use mainstem_core::train::Stage;
+use mainstem_host::clock;
+use mainstem_host::lock::{self, LockError, Probe};
+use mainstem_store::{Reader, SqliteReader};
+
+use crate::ledger::{self, LedgerError};
+use crate::paths::Layout;
+
+/// Why a run cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum LookError {
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The lock cannot be tried.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// There is no such run.
+    #[error("there is no run {0} in this repository")]
+    NoSuchRun(String),
+}
+
+/// A run as it stood at one place of the journal.
+pub struct Look {
+    /// The run; none if there is none yet.
+    pub run: Option<RunId>,
+    /// The folded machine.
+    pub machine: Machine,
+    /// Place of the last fact.
+    pub seq: u64,
+    /// What the engine is doing.
+    pub state: wire::RunState,
+    /// The journal, if there is one.
+    pub reader: Option<SqliteReader>,
+}
+
+impl Look {
+    /// Looks at the newest run, or at the named one.
+    pub fn at(layout: &Layout, settings: &Settings, run: Option<&str>) -> Result<Self, LookError> {
+        let nothing = |reader| Self {
+            run: None,
+            machine: Machine::new(settings.clone()),
+            seq: 0,
+            state: wire::RunState::Resting,
+            reader,
+        };
+        let Some(reader) = ledger::open_reader(&layout.journal())? else {
+            return match run {
+                Some(run) => Err(LookError::NoSuchRun(run.to_owned())),
+                None => Ok(nothing(None)),
+            };
+        };
+        let newest = ledger::newest_run(&reader)?;
+        let chosen = match run {
+            None => newest.clone(),
+            Some(name) => {
+                let known = reader.runs().map_err(LedgerError::from)?;
+                let found = known.into_iter().find(|row| row.run == name);
+                let found = found.ok_or_else(|| LookError::NoSuchRun(name.to_owned()))?;
+                Some(RunId::new(found.run))
+            }
+        };
+        let Some(run) = chosen else { return Ok(nothing(Some(reader))) };
+        let (machine, seq) = ledger::fold(&reader, &run, settings)?;
+        let owned = newest.as_ref() == Some(&run)
+            && matches!(lock::probe(&layout.lock())?, Probe::Busy { .. });
+        let state = match (machine.engine_alive(), owned) {
+            (true, true) if machine.is_paused() => wire::RunState::Paused,
+            (true, true) => wire::RunState::Running,
+            (true, false) => wire::RunState::Crashed,
+            (false, _) if machine.is_paused() => wire::RunState::Paused,
+            (false, _) => wire::RunState::Resting,
+        };
+        Ok(Self { run: Some(run), machine, seq, state, reader: Some(reader) })
+    }
+
+    /// The whole as other programs get it.
+    pub fn status(&self) -> wire::Status {
+        let machine = &self.machine;
+        let now = clock::now_ms();
+        let tasks: Vec<wire::TaskStatus> =
+            machine.tasks().all().map(|t| task_status(machine, t)).collect();
+        wire::Status {
+            schema: wire::SCHEMA.to_owned(),
+            run: self.run.as_ref().map(ToString::to_string),
+            state: self.state,
+            jobs: machine.jobs(),
+            train: train(machine),
+            questions: questions(machine),
+            limits: limits(machine, now),
+            totals: totals(self, &tasks, now),
+            tasks,
+        }
+    }
+}
+
+fn id_of(machine: &Machine, t: TaskIx) -> String {
+    machine.plan().tasks[t.ix()].id.to_string()
+}
+
+fn some(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A phase as other programs know it.
+pub fn wire_phase(phase: Phase) -> wire::Phase {
+    wire::Phase::from_word(phase.word()).expect("BUG: both lists are the contract's")
+}
+
+/// One task as other programs get it.
+pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
+    let task = &machine.plan().tasks[t.ix()];
+    let view = machine.view(t);
+    let state = machine.tasks().get(t);
+    let told = state.cost_usd > 0.0 || state.input_tokens > 0 || state.output_tokens > 0;
+    wire::TaskStatus {
+        id: task.id.to_string(),
+        title: task.title.clone(),
+        epic: task.epic.as_ref().map(ToString::to_string),
+        phase: wire_phase(view.phase),
+        attempt: view.attempt,
+        agent: some(view.agent),
+        model: view.model,
+        branch: view.branch,
+        workspace: view.workspace,
+        pid: view.pid.filter(|pid| *pid > 0),
+        started_at: view.started_at.map(|at| at.0),
+        ended_at: view.ended_at.map(|at| at.0),
+        waiting_for: view.waiting_for,
+        cost_usd: told.then_some(state.cost_usd),
+        commit: view.commit.map(|commit| commit.to_string()),
+        reason: some(view.reason),
+        next_action: view.next_action,
+    }
+}
+
+fn train(machine: &Machine) -> Vec<wire::Car> {
+    let cars = machine.train().cars().iter().zip(1..);
+    cars.map(|(car, place)| {
+        let (state, onto, candidate) = match &car.stage {
+            Stage::Queued => (wire::CarState::Queued, None, None),
+            Stage::Formed { onto, commit, .. } => {
+                (wire::CarState::Verifying, Some(onto), Some(commit))
+            }
+            Stage::Landing { old, new, .. } => (wire::CarState::Verified, Some(old), Some(new)),
+        };
+        wire::Car {
+            task: id_of(machine, car.task),
+            attempt: car.attempt,
+            state,
+            place: Some(place),
+            tip: Some(car.tip.to_string()),
+            onto: onto.map(ToString::to_string),
+            candidate: candidate.map(ToString::to_string),
+            reason: None,
+        }
+    })
+    .collect()
+}
+
+fn questions(machine: &Machine) -> Vec<wire::Question> {
+    let open = machine.questions().iter();
+    open.map(|q| wire::Question {
+        id: q.name.clone(),
+        task: Some(id_of(machine, q.task)),
+        attempt: Some(q.attempt),
+        question: q.text.clone(),
+        options: q.options.clone(),
+        asked_at: q.at.0,
+        default: q.default.clone(),
+        deadline: q.deadline.map(|at| at.0),
+    })
+    .collect()
+}
+
+fn limits(machine: &Machine, now: i64) -> Vec<wire::Limit> {
+    let known = machine.providers().iter();
+    known
+        .filter_map(|(name, state)| Some((name, state, state.until.filter(|at| at.0 > now)?)))
+        .map(|(name, state, until)| {
+            let waits = |t: &TaskIx| {
+                machine.tasks().phase(*t) == Phase::Ready
+                    && machine.tasks().claims(*t).provider == *name
+            };
+            let waiting = machine.tasks().all().filter(waits).map(|t| id_of(machine, t)).collect();
+            wire::Limit {
+                provider: name.clone(),
+                until: Some(until.0),
+                reason: state.message.clone(),
+                waiting,
+            }
+        })
+        .collect()
+}
+
+fn totals(look: &Look, tasks: &[wire::TaskStatus], now: i64) -> wire::Totals {
+    let machine = &look.machine;
+    let mut totals = wire::Totals { tasks: tasks.len() as u64, ..wire::Totals::default() };
+    for phase in PHASES {
+        totals.by_phase.insert(wire_phase(phase), u64::from(machine.tasks().count(phase)));
+    }
+    totals.landed = u64::from(machine.tasks().count(Phase::Landed));
+    totals.questions = machine.questions().len() as u64;
+    let mut end = machine.started_at().map_or(now, |at| at.0);
+    for t in machine.tasks().all() {
+        let state = machine.tasks().get(t);
+        totals.input_tokens += state.input_tokens;
+        totals.output_tokens += state.output_tokens;
+        totals.agent_ms += state.agent_ms;
+        end = end.max(state.since.0);
+    }
+    let told = tasks.iter().any(|task| task.cost_usd.is_some());
+    totals.cost_usd = told.then_some(machine.spent_usd());
+    if machine.engine_alive() {
+        end = now;
+    }
+    if let Some(began) = machine.started_at() {
+        totals.elapsed_ms = u64::try_from(end - began.0).unwrap_or(0);
+    }
+    totals
+}

@@ -1,0 +1,182 @@
+//! Starting, finding again, answering and stopping an attempt's agent.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use mainstem_agents::{Brief, adapter, allowed_env, answer_line};
+use mainstem_core::config;
+use mainstem_core::fact::{Claim, Ending};
+use mainstem_core::id::Oid;
+use mainstem_core::machine::Input;
+use mainstem_core::plan::Epic;
+use mainstem_host::process::{self, JobState, Start, Stop};
+use mainstem_host::{crash, files};
+
+use super::Errand;
+use crate::event::Event;
+
+/// First port that is leased; below are the well-known ones, above the system's own.
+const PORT_FIRST: u16 = 20_000;
+/// Ports per attempt.
+const PORTS: u16 = 10;
+/// Blocks of ports to choose from.
+const PORT_BLOCKS: u16 = 1_000;
+
+/// What an agent is started with.
+#[derive(Debug)]
+pub struct Assignment {
+    /// The agent's name.
+    pub name: String,
+    /// Its settings.
+    pub agent: config::Agent,
+    /// The model chosen.
+    pub model: Option<String>,
+    /// The task's epic.
+    pub epic: Option<Epic>,
+    /// Where the attempt starts.
+    pub base: Oid,
+    /// The prompt.
+    pub prompt: String,
+}
+
+/// Starts the agent, or finds it running or ended, and has its output followed.
+pub fn run(errand: &Errand, assignment: &Assignment) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let world = &errand.world;
+    let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
+    let started = match process::state(&dir) {
+        Ok(JobState::Absent) => start(errand, assignment, &dir),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("its job folder cannot be read: {error}")),
+    };
+    if let Err(why) = started {
+        let ending = Ending::NotStarted { why };
+        return errand.tell(Input::AgentEnded { task, attempt, ending, claim: Claim::None });
+    }
+    crash::point("agent.started");
+    let pid = match process::state(&dir) {
+        Ok(JobState::Alive(pids)) => pids.agent_pid.unwrap_or(0),
+        _ => 0,
+    };
+    errand.tell(Input::AgentStarted { task, attempt, pid });
+    let _ = errand.results.send(Event::Follow { task, attempt, dir });
+}
+
+fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), String> {
+    let world = &errand.world;
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    let tmp = place.join("tmp");
+    let prompt_file = place.join("prompt.md");
+    let write = |path: &Path, text: &str| {
+        files::write_atomic(path, text.as_bytes())
+            .map_err(|error| format!("{} could not be written: {error}", path.display()))
+    };
+    std::fs::create_dir_all(&tmp)
+        .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
+    write(&prompt_file, &assignment.prompt)?;
+    let adapter = adapter(&assignment.agent.kind).map_err(|error| error.to_string())?;
+    let workspace = errand.workspace();
+    let launch = adapter
+        .launch(&Brief {
+            task: &errand.task,
+            epic: assignment.epic.as_ref(),
+            run: &world.run,
+            attempt: errand.attempt,
+            base: &assignment.base,
+            branch: &errand.branch,
+            workspace: &workspace.to_string_lossy(),
+            port: lease_port(errand),
+            tmp: &tmp.to_string_lossy(),
+            prompt_file: &prompt_file.to_string_lossy(),
+            model: assignment.model.as_deref(),
+            agent_name: &assignment.name,
+            agent: &assignment.agent,
+            script_file: &place.join("script.json").to_string_lossy(),
+            own_exe: &world.exe.to_string_lossy(),
+        })
+        .map_err(|error| error.to_string())?;
+    for (path, text) in &launch.files {
+        write(Path::new(path), text)?;
+    }
+    let environment =
+        allowed_env(world.env.iter().cloned(), &assignment.agent.secrets, &launch.env);
+    for name in &environment.missing {
+        let message = format!("agent {} wants ${name}, which is not set", assignment.name);
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+    }
+    let env: BTreeMap<String, String> = environment.vars;
+    let mut spec = world.agent_spec(launch.argv, workspace, env);
+    spec.stdin = launch.stdin_prompt.then_some(prompt_file);
+    spec.converse = launch.converse;
+    let limit = errand.task.timeout_ms.unwrap_or(world.settings.run.timeout_ms);
+    spec.wall_ms = (limit > 0).then_some(limit);
+    crash::point("agent.before_start");
+    match process::start(dir, &spec, &world.supervisor()) {
+        Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The first port of a block whose first port is free; the same task tends to get the same block.
+fn lease_port(errand: &Errand) -> u16 {
+    let salt = errand.world.layout.state().as_os_str().len();
+    let wish = (errand.ix.ix() + salt * 37) % usize::from(PORT_BLOCKS);
+    let wish = u16::try_from(wish).unwrap_or(0);
+    for step in 0..PORT_BLOCKS {
+        let port = PORT_FIRST + (wish + step) % PORT_BLOCKS * PORTS;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    PORT_FIRST + wish * PORTS
+}
+
+/// Ends the agent. One that was never started ends here and now.
+pub fn stop(errand: &Errand, now: bool) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let world = &errand.world;
+    let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
+    let how = if now { Stop::Kill } else { Stop::Term };
+    let ended = |ending| Input::AgentEnded { task, attempt, ending, claim: Claim::None };
+    match process::state(&dir) {
+        Ok(JobState::Absent) => errand.tell(ended(Ending::Stopped {})),
+        Ok(JobState::Ended(_) | JobState::Vanished) => {
+            // Whoever follows the job reports this end.
+            let _ = errand.results.send(Event::Follow { task, attempt, dir });
+        }
+        Ok(JobState::Starting | JobState::Alive(_)) => {
+            if let Err(error) = process::stop(&dir, how) {
+                tell_trouble(errand, "stopped", &error);
+            }
+            let _ = errand.results.send(Event::Follow { task, attempt, dir });
+        }
+        Err(error) => tell_trouble(errand, "stopped", &error),
+    }
+}
+
+/// Hands an answer over; written twice it is read once.
+pub fn answer(errand: &Errand, number: u32, question: &str, text: &str) {
+    let world = &errand.world;
+    let dir = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
+    if let Err(error) = process::answer(&dir, number, answer_line(question, text).trim_end()) {
+        tell_trouble(errand, "answered", &error);
+    }
+    crash::point("answer.delivered");
+}
+
+/// The supervisor is gone: ends what is left of the tree, then says so.
+pub fn bury(errand: &Errand, claim: Claim) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let world = &errand.world;
+    let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
+    if let Err(error) = process::kill_leftovers(&dir) {
+        tell_trouble(errand, "cleaned up after", &error);
+    }
+    errand.tell(Input::AgentEnded { task, attempt, ending: Ending::Vanished {}, claim });
+}
+
+fn tell_trouble(errand: &Errand, what: &str, error: &io::Error) {
+    let message = format!("the agent could not be {what}: {error}");
+    errand.tell(Input::Notice { task: Some(errand.ix), message });
+}

@@ -1,0 +1,122 @@
+//! What an attempt left, read from git: leftovers committed, a snapshot taken, the difference
+//! measured. Judges nothing.
+
+use std::path::Path;
+
+use mainstem_core::fact::Evidence;
+use mainstem_core::id::Oid;
+use mainstem_core::machine::Input;
+use mainstem_host::crash;
+use mainstem_host::git::GitError;
+
+use super::Errand;
+
+/// Collects and tells.
+pub fn collect(errand: &Errand, base: Option<&Oid>) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let evidence = match base {
+        Some(base) => gather(errand, base).map_err(|error| error.to_string()),
+        // The workspace never stood, so there is nothing to look at.
+        None => Ok(nothing(&Oid::new(""))),
+    };
+    errand.tell(Input::Collected { task, attempt, evidence });
+}
+
+/// Takes a snapshot of work in progress and tells.
+pub fn snapshot(errand: &Errand, why: &str) {
+    match errand.world.repo.snapshot(&errand.workspace(), &errand.snapshots(), why) {
+        Ok(Some(kept)) => {
+            crash::point("snapshot.taken");
+            errand.tell(Input::Snapshotted {
+                task: errand.ix,
+                attempt: errand.attempt,
+                refname: kept.refname,
+                commit: kept.commit,
+                why: why.to_owned(),
+            });
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let message = format!("no snapshot could be taken: {error}");
+            errand.tell(Input::Notice { task: Some(errand.ix), message });
+        }
+    }
+}
+
+fn nothing(base: &Oid) -> Evidence {
+    Evidence {
+        base: base.clone(),
+        tip: base.clone(),
+        commits: 0,
+        files: 0,
+        insertions: 0,
+        deletions: 0,
+        diff_hash: String::new(),
+        recovered: false,
+        flaws: Vec::new(),
+    }
+}
+
+fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
+    let world = &errand.world;
+    let repo = &world.repo;
+    let path = errand.workspace();
+    snapshot(errand, "the attempt ended");
+    let (tip, recovered) = if path.join(".git").exists() {
+        tip_of_workspace(errand, &path)?
+    } else {
+        // The agent removed its own workspace; what it had committed is on the branch.
+        (repo.read_ref(&format!("refs/heads/{}", errand.branch))?, false)
+    };
+    crash::point("evidence.committed");
+    let Some(tip) = tip.filter(|tip| tip != base) else { return Ok(nothing(base)) };
+    let changes = repo.changes(base, &tip)?;
+    let limit = world.settings.limits.file_bytes;
+    let mut flaws: Vec<String> =
+        repo.hygiene(base, &tip, limit)?.iter().map(ToString::to_string).collect();
+    if !repo.is_ancestor(base, &tip)? {
+        flaws.insert(0, "the branch no longer contains the commit it started from".to_owned());
+    }
+    flaws.extend(secrets_in(errand, base, &tip)?);
+    Ok(Evidence {
+        base: base.clone(),
+        commits: repo.commits_between(base, &tip)?,
+        files: u32::try_from(changes.files.len()).unwrap_or(u32::MAX),
+        insertions: changes.insertions,
+        deletions: changes.deletions,
+        diff_hash: repo.diff_hash(base, &tip)?,
+        tip,
+        recovered,
+        flaws,
+    })
+}
+
+fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<(Option<Oid>, bool), GitError> {
+    let repo = &errand.world.repo;
+    let message =
+        format!("{}: work left uncommitted by attempt {}", errand.task.id, errand.attempt);
+    let now = mainstem_host::clock::now_ms();
+    let left = repo.commit_leftovers(path, &errand.branch, &message, &repo.identity()?, now)?;
+    let recovered = left.is_some();
+    match left {
+        Some(tip) => Ok((Some(tip), recovered)),
+        None => Ok((repo.worktree_tip(path)?, recovered)),
+    }
+}
+
+/// Named secrets whose values are in the difference. The values themselves are never repeated.
+fn secrets_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitError> {
+    let secrets = errand.world.secrets();
+    if secrets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let diff = errand.world.repo.diff(base, tip, false)?;
+    let holds = |value: &str| {
+        value.len() >= 6 && diff.windows(value.len()).any(|part| part == value.as_bytes())
+    };
+    Ok(secrets
+        .iter()
+        .filter(|(_, value)| holds(value))
+        .map(|(name, _)| format!("the work contains the value of ${name}"))
+        .collect())
+}

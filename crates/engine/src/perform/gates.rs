@@ -1,0 +1,153 @@
+//! Running gates as jobs: in a task's workspace, and in the train's on the exact merged tree.
+//! A gate that cannot run is an error, never a pass.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use mainstem_core::fact::Verdict;
+use mainstem_core::id::Oid;
+use mainstem_core::machine::{GateResult, Input};
+use mainstem_host::crash;
+use mainstem_host::process::{self, Ending, Exit, JobState};
+
+use super::{Errand, workspace};
+
+/// Bytes of a failed gate's output that are kept in the record and in the next prompt.
+const DETAIL_BYTES: usize = 4_000;
+
+/// Runs the task's gates on its workspace and tells the verdicts.
+pub fn of_task(errand: &Errand, tip: &Oid) {
+    let world = &errand.world;
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let tree = match world.repo.tree_of(tip) {
+        Ok(tree) => tree,
+        Err(error) => {
+            let gates = vec![unable("the commit to verify", error.to_string())];
+            return errand.tell(Input::GatesRan { task, attempt, tree: tip.clone(), gates });
+        }
+    };
+    let cwd = errand.workspace();
+    let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
+    let gates = run(errand, &errand.task.verify, &cwd, dir);
+    errand.tell(Input::GatesRan { task, attempt, tree, gates });
+}
+
+/// Checks the merge out in the train's workspace, runs the train's gates there and tells.
+pub fn of_train(errand: &Errand, commit: &Oid, tree: &Oid) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    match verify_commit(errand, commit, tree) {
+        Ok(_) if errand.cancel.load(Ordering::Relaxed) => {}
+        Ok(gates) => {
+            errand.tell(Input::CarVerified { task, attempt, commit: commit.clone(), gates });
+        }
+        Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
+    }
+}
+
+/// Verdicts of the train's gates on exactly this commit.
+pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<GateResult>, String> {
+    let world = &errand.world;
+    let lane = world.layout.lane();
+    let commands = &world.settings.gates.verify;
+    let words = |error: mainstem_host::git::GitError| error.to_string();
+    std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
+    world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
+    crash::point("train.checked_out");
+    let place = world.layout.train_job(&world.run, &errand.task.id, commit.as_str(), 0);
+    workspace::set_up(errand, &lane, &place.with_extension("setup"))
+        .map_err(|error| error.to_string())?;
+    let dir = |n| world.layout.train_job(&world.run, &errand.task.id, commit.as_str(), n);
+    let gates = run(errand, commands, &lane, dir);
+    let head = world.repo.worktree_tip(&lane).map_err(words)?;
+    let verified = head.as_ref().map(|head| world.repo.tree_of(head)).transpose().map_err(words)?;
+    if verified.as_ref() != Some(tree) {
+        return Err("a gate moved the checkout it was to verify".to_owned());
+    }
+    Ok(gates)
+}
+
+fn unable(gate: &str, detail: String) -> GateResult {
+    GateResult {
+        gate: gate.to_owned(),
+        verdict: Verdict::Error,
+        duration_ms: 0,
+        log: None,
+        detail,
+        cached: false,
+    }
+}
+
+fn run(
+    errand: &Errand,
+    commands: &[String],
+    cwd: &Path,
+    dir: impl Fn(usize) -> PathBuf,
+) -> Vec<GateResult> {
+    let mut results = Vec::new();
+    for (n, command) in commands.iter().enumerate() {
+        let result = run_one(errand, command, cwd, &dir(n));
+        let passed = result.verdict == Verdict::Passed;
+        results.push(result);
+        if !passed || errand.cancel.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    results
+}
+
+fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult {
+    let world = &errand.world;
+    let mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
+    let env = world.command_env(&mark);
+    let spec = world.shell(command, cwd.to_path_buf(), env, world.settings.gates.timeout_ms);
+    // A gate that was stopped on the way gave no verdict: it runs again.
+    if let Ok(JobState::Ended(Exit { ending: Ending::Stopped, .. })) = process::state(dir)
+        && let Err(error) = process::set_aside(dir)
+    {
+        return unable(command, error.to_string());
+    }
+    let exit = match process::run_to_end(dir, &spec, &world.supervisor(), &errand.cancel) {
+        Ok(exit) => exit,
+        Err(error) => return unable(command, error.to_string()),
+    };
+    crash::point("gate.ran");
+    let tail = tail_of(dir);
+    let (verdict, detail) = match exit.ending {
+        Ending::Exited { code: 0 } => (Verdict::Passed, String::new()),
+        Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),
+        Ending::Signalled { signal } => (Verdict::Failed, format!("signal {signal}\n{tail}")),
+        Ending::TimedOut { .. } => (Verdict::Error, format!("it ran out of time\n{tail}")),
+        Ending::Stopped => (Verdict::Error, "it was stopped".to_owned()),
+        Ending::NotStarted { why, .. } => (Verdict::Error, why),
+    };
+    GateResult {
+        gate: command.to_owned(),
+        verdict,
+        duration_ms: u64::try_from(exit.ended_at_ms - exit.started_at_ms).unwrap_or(0),
+        log: Some(world.layout.relative(dir)),
+        detail,
+        cached: false,
+    }
+}
+
+/// The end of a job's output, as text.
+pub fn tail_of(dir: &Path) -> String {
+    let mut from = 0;
+    let mut tail: Vec<u8> = Vec::new();
+    while let Ok(output) = process::read_output(dir, from, 1024 * 1024) {
+        if output.lines.is_empty() {
+            break;
+        }
+        for line in &output.lines {
+            tail.extend(&line.text);
+            tail.push(b'\n');
+        }
+        if tail.len() > 2 * DETAIL_BYTES {
+            tail.drain(..tail.len() - DETAIL_BYTES);
+        }
+        from = output.next;
+    }
+    let cut = tail.len().saturating_sub(DETAIL_BYTES);
+    String::from_utf8_lossy(&tail[cut..]).trim_end().to_owned()
+}

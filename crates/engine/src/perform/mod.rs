@@ -1,0 +1,83 @@
+//! Performing effects: one file per subject. Each function may be called twice with the same
+//! effect, because after a crash all outstanding ones come again.
+
+pub mod agent;
+pub mod evidence;
+pub mod gates;
+pub mod landing;
+pub mod workspace;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+
+use mainstem_core::id::TaskIx;
+use mainstem_core::machine::{Input, Machine};
+use mainstem_core::plan::Task;
+
+use crate::event::Event;
+use crate::world::World;
+
+/// Which attempt an effect is for, and whom to tell.
+#[derive(Debug, Clone)]
+pub struct Errand {
+    /// The surroundings.
+    pub world: Arc<World>,
+    /// Whose.
+    pub ix: TaskIx,
+    /// The task itself.
+    pub task: Task,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The attempt's branch.
+    pub branch: String,
+    /// The name of its workspace's folder.
+    pub unit: String,
+    /// Set when setup commands or gates are to end.
+    pub cancel: Arc<AtomicBool>,
+    /// Where results go.
+    pub results: Sender<Event>,
+}
+
+impl Errand {
+    /// Tells the loop a result. It may be gone already: then nobody needs it.
+    pub fn tell(&self, input: Input) {
+        let _ = self.results.send(Event::Input(input));
+    }
+
+    /// The workspace's folder.
+    pub fn workspace(&self) -> std::path::PathBuf {
+        self.world.layout.workspace(&self.unit)
+    }
+
+    /// Where this attempt's snapshots are.
+    pub fn snapshots(&self) -> String {
+        format!("refs/mainstem/snapshots/{}/{}", self.task.id, self.attempt)
+    }
+}
+
+/// The name of a task's workspace folder: its own id, or that of what it shares it with.
+pub fn unit_name(machine: &Machine, t: TaskIx) -> String {
+    use mainstem_core::config::Unit;
+    let task = &machine.plan().tasks[t.ix()];
+    match machine.settings().workspace.unit {
+        Unit::Task => task.id.to_string(),
+        Unit::Epic => match &task.epic {
+            Some(epic) => format!("epic-{epic}"),
+            None => task.id.to_string(),
+        },
+        Unit::Phase => match &task.phase {
+            Some(phase) => format!("phase-{}", safe_name(phase)),
+            None => task.id.to_string(),
+        },
+        Unit::None => "shared".to_owned(),
+    }
+}
+
+/// A phase is free text; a folder is not.
+fn safe_name(text: &str) -> String {
+    let clean: String =
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
+    let sum = text.bytes().fold(0u32, |sum, b| sum.wrapping_mul(31).wrapping_add(u32::from(b)));
+    format!("{clean}-{sum:08x}")
+}

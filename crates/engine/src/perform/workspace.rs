@@ -1,0 +1,204 @@
+//! Making and removing workspaces. Nothing is removed that is not on a ref first.
+
+use std::path::Path;
+
+use mainstem_core::id::Oid;
+use mainstem_core::machine::Input;
+use mainstem_host::git::{Cas, GitError};
+use mainstem_host::process::{self, Ending};
+use mainstem_host::{crash, files};
+
+use super::Errand;
+
+/// Time for one setup command.
+const SETUP_MS: u64 = 30 * 60 * 1000;
+
+/// Why a workspace does not stand.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The disk said no.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The target branch is gone.
+    #[error("the target branch {0} does not exist any more")]
+    NoTarget(String),
+    /// The target branch lost what this task builds on.
+    #[error("the target branch no longer contains {0}, which this task needs; was it moved back?")]
+    NeedLost(Oid),
+    /// A setup command failed.
+    #[error("setup command `{command}` {how}; its output is in {log}")]
+    Setup {
+        /// The command.
+        command: String,
+        /// How it ended.
+        how: String,
+        /// Where its output is.
+        log: String,
+    },
+}
+
+impl WorkspaceError {
+    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// Makes the workspace of an attempt and tells the result.
+pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    errand.tell(match make(errand, must_contain) {
+        Ok(base) => Input::WorkspaceReady {
+            task,
+            attempt,
+            workspace: errand.workspace().to_string_lossy().into_owned(),
+            base,
+        },
+        Err(error) => Input::WorkspaceFailed { task, attempt, reason: error.to_string() },
+    });
+}
+
+fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
+    let world = &errand.world;
+    let repo = &world.repo;
+    let target = world.target_ref();
+    let base =
+        repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()))?;
+    for need in must_contain {
+        if !repo.is_ancestor(need, &base)? {
+            return Err(WorkspaceError::NeedLost(need.clone()));
+        }
+    }
+    let path = errand.workspace();
+    let trash = world.layout.trash();
+    std::fs::create_dir_all(world.layout.root())
+        .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
+    save_what_is_there(errand, &path)?;
+    crash::point("workspace.saved");
+    let prepared = repo.prepare_worktree(&path, &errand.branch, &base, &trash)?;
+    crash::point("workspace.made");
+    for note in prepared.notes {
+        errand.tell(Input::Notice { task: Some(errand.ix), message: note });
+    }
+    bring_along(errand, &path)?;
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    set_up(errand, &path, &place)?;
+    Ok(base)
+}
+
+/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled.
+fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
+    if !path.join(".git").exists() {
+        return Ok(());
+    }
+    let repo = &errand.world.repo;
+    let before = errand.attempt.saturating_sub(1).max(1);
+    let prefix = format!("refs/mainstem/snapshots/{}/{before}", errand.task.id);
+    repo.snapshot(path, &prefix, "before the workspace is used again")?;
+    Ok(())
+}
+
+/// Copies the ignored files that the user wants in every workspace.
+fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let Some(home) = world.repo.toplevel() else { return Ok(()) };
+    let mut patterns = world.settings.workspace.include.clone();
+    match std::fs::read_to_string(home.join(".worktreeinclude")) {
+        Ok(text) => patterns.extend(text.lines().map(str::to_owned)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(WorkspaceError::io(".worktreeinclude could not be read")(error)),
+    }
+    if patterns.is_empty() {
+        return Ok(());
+    }
+    for file in world.repo.ignored_to_copy(home, &patterns)? {
+        let to = path.join(&file);
+        let what = format!("{} could not be copied into the workspace", file.display());
+        if let Some(parent) = to.parent() {
+            std::fs::create_dir_all(parent).map_err(WorkspaceError::io(what.clone()))?;
+        }
+        std::fs::copy(home.join(&file), &to).map_err(WorkspaceError::io(what))?;
+    }
+    Ok(())
+}
+
+/// Runs the setup commands, each as a job that a restarted engine finds again.
+pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    for (n, command) in world.settings.workspace.setup.iter().enumerate() {
+        let dir = place.join(format!("setup-{n}"));
+        let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
+        let spec = world.shell(command, cwd.to_path_buf(), env, SETUP_MS);
+        let failed = |how: String| WorkspaceError::Setup {
+            command: command.clone(),
+            how,
+            log: dir.display().to_string(),
+        };
+        let exit = process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
+            .map_err(|error| failed(format!("could not be run: {error}")))?;
+        match exit.ending {
+            Ending::Exited { code: 0 } => {}
+            Ending::Exited { code } => return Err(failed(format!("ended with exit code {code}"))),
+            other => return Err(failed(format!("did not end well ({other:?})"))),
+        }
+    }
+    Ok(())
+}
+
+/// Removes the workspace of a task that is over, after a last snapshot, and its branch.
+pub fn remove(errand: &Errand, keep_branch: bool) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let path = errand.workspace();
+    let result = take_away(errand, &path, keep_branch)
+        .map(|()| path.to_string_lossy().into_owned())
+        .map_err(|error| error.to_string());
+    errand.tell(Input::WorkspaceRemoved { task, attempt, workspace: result });
+}
+
+fn take_away(errand: &Errand, path: &Path, keep_branch: bool) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let repo = &world.repo;
+    if path.join(".git").exists() {
+        let kept = repo.snapshot(path, &errand.snapshots(), "before the workspace is removed")?;
+        crash::point("removal.saved");
+        drop(kept);
+    }
+    repo.remove_worktree(path, &world.layout.trash())?;
+    crash::point("removal.moved");
+    let branch = format!("refs/heads/{}", errand.branch);
+    if !keep_branch {
+        forget_ref(errand, &branch)?;
+    }
+    forget_ref(errand, &format!("refs/mainstem/train/{}", errand.task.id))?;
+    let tmp = world.layout.attempt(&world.run, &errand.task.id, errand.attempt).join("tmp");
+    if let Err(error) = files::remove_all(&tmp)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(WorkspaceError::io("the attempt's temporary folder could not be removed")(
+            error,
+        ));
+    }
+    crash::point("removal.done");
+    Ok(())
+}
+
+fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
+    let repo = &errand.world.repo;
+    let Some(tip) = repo.read_ref(name)? else { return Ok(()) };
+    match repo.delete_ref(name, Some(&tip))? {
+        Cas::Moved => {}
+        Cas::Refused { .. } => {
+            let message = format!("{name} was moved by somebody else and stays");
+            errand.tell(Input::Notice { task: Some(errand.ix), message });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Which effects run now. Effects of one task go one after the other, in order; the train has its
+//! own line; short ones share a few threads' worth of room. Knows nothing of what they do.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstem_core::id::TaskIx;
+
+/// Effects that touch git or the disk at once. More would only fight for two cores and one disk.
+const SHORT_MAX: usize = 4;
+
+/// Whose turn it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// One task's effects.
+    Task(TaskIx),
+    /// The train's.
+    Train,
+    /// A snapshot of running work, apart from what the task itself waits for.
+    Snapshot(TaskIx),
+}
+
+/// How long an effect may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// Git calls, files.
+    Short,
+    /// Commands of the user: setup, gates.
+    Long,
+}
+
+/// Handed back when the effect has been performed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    key: Key,
+    weight: Weight,
+}
+
+/// The waiting effects.
+pub struct Queue<J> {
+    waiting: BTreeMap<Key, VecDeque<(Weight, J)>>,
+    busy: BTreeMap<Key, ()>,
+    line: VecDeque<Key>,
+    short: usize,
+}
+
+impl<J> Queue<J> {
+    /// Nothing waits.
+    pub fn new() -> Self {
+        Self { waiting: BTreeMap::new(), busy: BTreeMap::new(), line: VecDeque::new(), short: 0 }
+    }
+
+    /// One more effect.
+    pub fn push(&mut self, key: Key, weight: Weight, job: J) {
+        self.waiting.entry(key).or_default().push_back((weight, job));
+        if !self.line.contains(&key) && !self.busy.contains_key(&key) {
+            self.line.push_back(key);
+        }
+    }
+
+    /// An effect was performed.
+    pub fn done(&mut self, ticket: Ticket) {
+        self.busy.remove(&ticket.key);
+        if ticket.weight == Weight::Short {
+            self.short -= 1;
+        }
+        if self.waiting.contains_key(&ticket.key) {
+            self.line.push_back(ticket.key);
+        }
+    }
+
+    /// The next effect that may run now.
+    pub fn next(&mut self) -> Option<(Ticket, J)> {
+        let at = self.line.iter().position(|key| {
+            self.waiting
+                .get(key)
+                .and_then(VecDeque::front)
+                .is_some_and(|(weight, _)| *weight == Weight::Long || self.short < SHORT_MAX)
+        })?;
+        let key = self.line.remove(at)?;
+        let queue = self.waiting.get_mut(&key)?;
+        let (weight, job) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&key);
+        }
+        if weight == Weight::Short {
+            self.short += 1;
+        }
+        self.busy.insert(key, ());
+        Some((Ticket { key, weight }, job))
+    }
+
+    /// Effects under way.
+    pub fn running(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Forgets all that wait; those under way go on.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        self.line.clear();
+    }
+}
+
+impl<J> Default for Queue<J> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effects_of_one_task_wait_for_each_other_and_others_pass() {
+        let mut queue = Queue::new();
+        let (a, b) = (Key::Task(TaskIx(0)), Key::Task(TaskIx(1)));
+        queue.push(a, Weight::Short, "a1");
+        queue.push(a, Weight::Short, "a2");
+        queue.push(b, Weight::Short, "b1");
+        let (first, job) = queue.next().expect("something waits");
+        assert_eq!(job, "a1");
+        assert_eq!(queue.next().map(|(_, job)| job), Some("b1"));
+        assert!(queue.next().is_none(), "a2 waits for a1");
+        queue.done(first);
+        assert_eq!(queue.next().map(|(_, job)| job), Some("a2"));
+    }
+
+    #[test]
+    fn long_effects_do_not_use_up_the_room_of_short_ones() {
+        let mut queue = Queue::new();
+        for n in 0..10 {
+            queue.push(Key::Task(TaskIx(n)), Weight::Long, n);
+        }
+        for n in 10..20 {
+            queue.push(Key::Task(TaskIx(n)), Weight::Short, n);
+        }
+        let running: Vec<u32> = std::iter::from_fn(|| queue.next().map(|(_, job)| job)).collect();
+        assert_eq!(running.len(), 10 + SHORT_MAX);
+    }
+}

@@ -1,0 +1,435 @@
+//! Taking a repository over: the lock, the journal, the run; then a life of the engine, or one
+//! command to a resting run.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use mainstem_core::config::Settings;
+use mainstem_core::id::{RunId, TaskIx, Time};
+use mainstem_core::machine::{Command, Input, Machine, Refusal};
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::Plan;
+use mainstem_host::git::{GitError, Repo};
+use mainstem_host::lock::{Acquired, LockError, OwnerLock};
+use mainstem_host::{clock, crash, files};
+use mainstem_store::{Journal, SqliteJournal, StoreError};
+use sha2::{Digest, Sha256};
+
+use crate::control::Control;
+use crate::driver::{Driver, DriverError, Outcome, Start};
+use crate::event::Event;
+use crate::face::Face;
+use crate::ledger::{self, LedgerError};
+use crate::paths::Layout;
+use crate::world::World;
+
+/// Why a repository could not be taken over or worked on.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// Somebody else owns it.
+    #[error("another engine works on this repository (process {pid} on {host}, since {since})")]
+    Owned {
+        /// Its process.
+        pid: String,
+        /// Its machine.
+        host: String,
+        /// Since when.
+        since: String,
+    },
+    /// The lock could not be tried.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The engine broke off.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The state folder cannot be used.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// There is nothing to run.
+    #[error("there is no run in this repository yet")]
+    NoRun,
+    /// Tasks that have begun are missing from the new plan.
+    #[error("the new plan drops tasks that have begun: {}", .0.join(", "))]
+    DropsStarted(Vec<String>),
+    /// A task or epic to run that the plan does not have.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// What to run.
+#[derive(Debug, Clone, Default)]
+pub struct RunRequest {
+    /// A plan; the adopted one if none.
+    pub plan: Option<Plan>,
+    /// Start another run even if one exists.
+    pub new: bool,
+    /// Only these tasks and what they need.
+    pub tasks: Vec<String>,
+    /// Only tasks of these epics and what they need.
+    pub epics: Vec<String>,
+    /// Agents at once, if said on the command line.
+    pub jobs: Option<u32>,
+}
+
+/// A repository that is ours until this is dropped.
+#[derive(Debug)]
+pub struct Session {
+    repo: Repo,
+    layout: Layout,
+    settings: Settings,
+    journal: SqliteJournal,
+    epoch: u64,
+    exe: PathBuf,
+    env: Vec<(String, String)>,
+    _lock: OwnerLock,
+}
+
+/// A way to reach a running engine from signals and other threads.
+#[derive(Debug, Clone)]
+pub struct Handle(Sender<Event>);
+
+impl Handle {
+    /// Stop: once gently, twice at once, three times without waiting.
+    pub fn interrupt(&self) {
+        // An engine that has ended needs no interrupting.
+        let _ = self.0.send(Event::Interrupt);
+    }
+}
+
+/// The line between an engine and its handles, made before the engine.
+#[derive(Debug)]
+pub struct Line(Sender<Event>, Receiver<Event>);
+
+impl Line {
+    /// A new one.
+    pub fn new() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self(sender, receiver)
+    }
+    /// A way to reach the engine.
+    pub fn handle(&self) -> Handle {
+        Handle(self.0.clone())
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A plan's hash, over the plan as adopted: comments and order of keys do not count.
+pub fn plan_hash(plan: &Plan) -> String {
+    let text = serde_json::to_string(plan).expect("BUG: a plan is plain data");
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Session {
+    /// Takes the repository over, or says who owns it.
+    pub fn open(
+        repo: Repo,
+        settings: Settings,
+        exe: PathBuf,
+        env: Vec<(String, String)>,
+    ) -> Result<Self, SessionError> {
+        let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+        let io = |what: &str| {
+            let what = what.to_owned();
+            move |source| SessionError::Io { what, source }
+        };
+        std::fs::create_dir_all(layout.state()).map_err(io("the state folder cannot be made"))?;
+        let body = serde_json::json!({
+            "pid": std::process::id(),
+            "host": host_name(),
+            "started_at_ms": clock::now_ms(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "socket": layout.socket(),
+        });
+        let lock = match OwnerLock::acquire(&layout.lock(), &body)? {
+            Acquired::Held(lock) => lock,
+            Acquired::Busy { holder } => return Err(owned(&holder)),
+        };
+        let mut journal = SqliteJournal::open(layout.journal())?;
+        let epoch = journal.take_over()?;
+        crash::point("session.taken");
+        Ok(Self { repo, layout, settings, journal, epoch, exe, env, _lock: lock })
+    }
+
+    /// Where things are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+    /// The repository.
+    pub fn repo(&self) -> &Repo {
+        &self.repo
+    }
+
+    /// The newest run, folded.
+    pub fn newest(&self) -> Result<Option<(RunId, Machine)>, SessionError> {
+        let reader = self.journal.reader()?;
+        let Some(run) = ledger::newest_run(&reader)? else { return Ok(None) };
+        let (machine, _) = ledger::fold(&reader, &run, &self.settings)?;
+        Ok(Some((run, machine)))
+    }
+
+    /// Writes down what a step outside a life decided.
+    pub fn record(
+        &mut self,
+        run: &RunId,
+        machine: &mut Machine,
+        input: Input,
+    ) -> Result<Option<Result<String, Refusal>>, SessionError> {
+        let now = Time(clock::now_ms());
+        let step = machine.step(input, now);
+        let records: Vec<_> =
+            step.facts.iter().map(|fact| ledger::encode(run, fact, now)).collect();
+        if !records.is_empty() {
+            crash::point("record.before");
+            self.journal.append(self.epoch, &records)?;
+            crash::point("record.after");
+        }
+        Ok(step.reply)
+    }
+
+    pub(crate) fn append(
+        &mut self,
+        records: &[mainstem_store::NewRecord],
+    ) -> Result<(), SessionError> {
+        self.journal.append(self.epoch, records)?;
+        Ok(())
+    }
+
+    /// Finds or starts the run and brings its plan up to date.
+    fn adopt(&mut self, request: &RunRequest) -> Result<(RunId, Machine), SessionError> {
+        let existing = if request.new { None } else { self.newest()? };
+        let (run, mut machine) = match (existing, &request.plan) {
+            (Some(found), _) => found,
+            (None, None) => return Err(SessionError::NoRun),
+            (None, Some(_)) => {
+                let target = match &self.settings.land.branch {
+                    Some(branch) => branch.clone(),
+                    None => self.repo.default_branch()?,
+                };
+                let base = self.repo.ensure_first_commit(&target)?;
+                let run = new_run_id();
+                let mut machine = Machine::new(self.settings.clone());
+                self.record(&run, &mut machine, Input::StartRun { target, base })?;
+                (run, machine)
+            }
+        };
+        if let Some(plan) = &request.plan {
+            let hash = plan_hash(plan);
+            if hash != machine.plan_hash() {
+                check_dropped(&machine, plan)?;
+                let plan = Box::new(plan.clone());
+                self.record(&run, &mut machine, Input::AdoptPlan { plan, hash })?;
+            }
+        } else if machine.revision() == 0 {
+            return Err(SessionError::NoRun);
+        }
+        Ok((run, machine))
+    }
+
+    /// Runs to rest.
+    pub fn run(
+        mut self,
+        request: &RunRequest,
+        line: Line,
+        face: &mut dyn Face,
+        ready: &mut dyn FnMut(&RunId, &Machine),
+    ) -> Result<(Outcome, Machine, RunId), SessionError> {
+        let (run, mut machine) = self.adopt(request)?;
+        let scope = scope_of(&machine, request)?;
+        if let Some(jobs) = request.jobs
+            && jobs != machine.jobs()
+        {
+            let _ = self.record(&run, &mut machine, Input::Command(Command::Jobs(jobs)))?;
+        }
+        self.sweep()?;
+        let Line(sender, receiver) = line;
+        let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
+            SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
+        })?;
+        let seq = self.journal.last_seq()?;
+        let world = World {
+            repo: self.repo.clone(),
+            layout: self.layout.clone(),
+            settings: self.settings.clone(),
+            run: run.clone(),
+            target: machine.target().to_owned(),
+            exe: self.exe.clone(),
+            env: self.env.clone(),
+        };
+        ready(&run, &machine);
+        let begin = Input::Begin {
+            epoch: self.epoch,
+            pid: std::process::id(),
+            host: host_name(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scope,
+        };
+        let start =
+            Start { world, machine, journal: Box::new(self.journal), epoch: self.epoch, seq };
+        let mut driver = Driver::new(start, (sender, receiver), face)?;
+        let outcome = driver.run(begin)?;
+        let machine = driver.machine.clone();
+        drop(driver);
+        drop(control);
+        tidy_up(&self.repo, &self.layout, &machine);
+        Ok((outcome, machine, run))
+    }
+
+    /// One command to a run that no engine works on. Agents that are still alive are stopped if the
+    /// command wants that; everything else waits for the next `run`.
+    pub fn command(
+        &mut self,
+        run: &RunId,
+        machine: &mut Machine,
+        command: Command,
+    ) -> Result<Result<String, Refusal>, SessionError> {
+        let reply = self.record(run, machine, Input::Command(command))?;
+        self.stop_unwanted(run, machine)?;
+        Ok(reply.unwrap_or_else(|| Ok(String::new())))
+    }
+
+    fn stop_unwanted(&self, run: &RunId, machine: &Machine) -> Result<(), SessionError> {
+        for t in machine.tasks().active() {
+            let Some(current) = machine.tasks().get(t).current.as_ref() else { continue };
+            let lives = matches!(
+                machine.tasks().phase(t),
+                Phase::Preparing | Phase::Working | Phase::Asking
+            );
+            if current.stop.is_none() || !lives {
+                continue;
+            }
+            let id = &machine.plan().tasks[t.ix()].id;
+            let dir = self.layout.agent_job(run, id, current.n);
+            mainstem_host::process::stop(&dir, mainstem_host::process::Stop::Term).map_err(
+                |source| SessionError::Io { what: format!("{id} could not be stopped"), source },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What a killed git or engine left lying around, swept while the lock is ours.
+    fn sweep(&self) -> Result<(), SessionError> {
+        self.repo.sweep_locks(None)?;
+        let tmp = self.layout.state().join("tmp");
+        if let Err(error) = files::remove_all(&tmp)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            let what = "old temporary files cannot be removed".to_owned();
+            return Err(SessionError::Io { what, source: error });
+        }
+        crash::point("session.swept");
+        Ok(())
+    }
+}
+
+/// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.
+fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
+    if machine.train().cars().is_empty() && layout.lane().exists() {
+        // What cannot be removed now is named by `mainstem clean`.
+        let _ = repo.remove_worktree(&layout.lane(), &layout.trash());
+    }
+    let _ = files::empty_trash(&layout.trash());
+    let _ = std::fs::remove_dir(layout.trash());
+    let _ = std::fs::remove_dir(layout.root());
+}
+
+/// A task whose attempt is under way cannot simply vanish from the plan.
+fn check_dropped(machine: &Machine, plan: &Plan) -> Result<(), SessionError> {
+    let kept: std::collections::BTreeSet<&str> =
+        plan.tasks.iter().map(|task| task.id.as_str()).collect();
+    let dropped: Vec<String> = machine
+        .tasks()
+        .active()
+        .map(|t| machine.plan().tasks[t.ix()].id.to_string())
+        .filter(|id| !kept.contains(id.as_str()))
+        .collect();
+    if dropped.is_empty() { Ok(()) } else { Err(SessionError::DropsStarted(dropped)) }
+}
+
+/// The tasks that a request asks for; all if none.
+pub fn scope_of(
+    machine: &Machine,
+    request: &RunRequest,
+) -> Result<Option<Vec<TaskIx>>, SessionError> {
+    if request.tasks.is_empty() && request.epics.is_empty() {
+        return Ok(None);
+    }
+    let mut scope = Vec::new();
+    for id in &request.tasks {
+        scope.push(machine.find(id).map_err(SessionError::Refused)?);
+    }
+    for epic in &request.epics {
+        let before = scope.len();
+        let below = format!("{epic}.");
+        let tasks = machine.plan().tasks.iter().zip(machine.tasks().all());
+        scope.extend(tasks.filter_map(|(task, t)| {
+            let own = task.epic.as_ref()?.as_str();
+            (own == epic || own.starts_with(&below)).then_some(t)
+        }));
+        if scope.len() == before {
+            let known: Vec<&str> = machine.plan().epics.iter().map(|e| e.id.as_str()).collect();
+            let hint = match known.as_slice() {
+                [] => "the plan has no epics".to_owned(),
+                known => format!("the plan has {}", known.join(", ")),
+            };
+            let message = format!("there is no task in an epic {epic}");
+            return Err(SessionError::Refused(Refusal { message, hint: Some(hint) }));
+        }
+    }
+    Ok(Some(scope))
+}
+
+fn owned(holder: &serde_json::Value) -> SessionError {
+    let text = |key: &str| match holder.get(key) {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Number(number)) => number.to_string(),
+        _ => "unknown".to_owned(),
+    };
+    let since = holder
+        .get("started_at_ms")
+        .and_then(serde_json::Value::as_i64)
+        .map_or_else(|| "unknown".to_owned(), mainstem_api::time::to_rfc3339);
+    SessionError::Owned { pid: text("pid"), host: text("host"), since }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A short name, different for every run: the time and the process, folded.
+fn new_run_id() -> RunId {
+    let mut n = (clock::now_ms().unsigned_abs() << 10) ^ u64::from(std::process::id() & 0x3ff);
+    let digits = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut text = Vec::new();
+    while n > 0 {
+        text.push(digits[(n & 31) as usize]);
+        n >>= 5;
+    }
+    text.reverse();
+    RunId::new(format!("r-{}", String::from_utf8_lossy(&text)))
+}
+
+/// Where a repository's state is, without taking it over.
+pub fn layout_of(dir: &Path, settings: &Settings) -> Result<(Repo, Layout), GitError> {
+    let repo = Repo::discover(dir)?;
+    let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+    Ok((repo, layout))
+}

@@ -1,0 +1,113 @@
+//! What every effect may look at: the repository, the places, the settings. Never changes during an
+//! engine's life, so it is shared without locks.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use mainstem_agents::allowed_env;
+use mainstem_core::config::Settings;
+use mainstem_core::id::{RunId, TaskId};
+use mainstem_host::git::Repo;
+use mainstem_host::process::JobSpec;
+
+use crate::paths::Layout;
+
+/// Longest line of output kept in one piece.
+const LINE_BYTES: usize = 1024 * 1024;
+
+/// The surroundings of one engine.
+#[derive(Debug)]
+pub struct World {
+    /// The repository.
+    pub repo: Repo,
+    /// Where things are.
+    pub layout: Layout,
+    /// The settings in force.
+    pub settings: Settings,
+    /// The run.
+    pub run: RunId,
+    /// The target branch.
+    pub target: String,
+    /// Our own binary.
+    pub exe: PathBuf,
+    /// The environment that we were started with.
+    pub env: Vec<(String, String)>,
+}
+
+impl World {
+    /// The target branch as a ref.
+    pub fn target_ref(&self) -> String {
+        format!("refs/heads/{}", self.target)
+    }
+
+    /// How a supervisor is started.
+    pub fn supervisor(&self) -> Vec<OsString> {
+        vec![self.exe.clone().into_os_string(), "__supervise".into()]
+    }
+
+    /// The environment for a command of ours: reduced, with what it is told on top.
+    pub fn command_env(&self, extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        allowed_env(self.env.iter().cloned(), &[], extra).vars
+    }
+
+    /// Variables that tell a command which attempt it runs for.
+    pub fn mark(&self, task: &TaskId, attempt: u32) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            ("MAINSTEM_RUN".to_owned(), self.run.to_string()),
+            ("MAINSTEM_TASK".to_owned(), task.to_string()),
+            ("MAINSTEM_ATTEMPT".to_owned(), attempt.to_string()),
+        ])
+    }
+
+    /// A shell command in a folder, with a time limit.
+    pub fn shell(
+        &self,
+        command: &str,
+        cwd: PathBuf,
+        env: BTreeMap<String, String>,
+        wall_ms: u64,
+    ) -> JobSpec {
+        JobSpec {
+            argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()],
+            cwd,
+            env,
+            stdin: None,
+            converse: false,
+            wall_ms: (wall_ms > 0).then_some(wall_ms),
+            idle_ms: None,
+            grace_ms: self.settings.run.grace_ms,
+            output_bytes: self.settings.limits.output_bytes,
+            line_bytes: LINE_BYTES,
+        }
+    }
+
+    /// An agent in its workspace.
+    pub fn agent_spec(
+        &self,
+        argv: Vec<String>,
+        cwd: PathBuf,
+        env: BTreeMap<String, String>,
+    ) -> JobSpec {
+        let run = &self.settings.run;
+        JobSpec {
+            argv,
+            cwd,
+            env,
+            stdin: None,
+            converse: false,
+            wall_ms: None,
+            idle_ms: (run.idle_timeout_ms > 0).then_some(run.idle_timeout_ms),
+            grace_ms: run.grace_ms,
+            output_bytes: self.settings.limits.output_bytes,
+            line_bytes: LINE_BYTES,
+        }
+    }
+
+    /// Values that must not land or be shown: secrets that the settings name.
+    pub fn secrets(&self) -> Vec<(String, String)> {
+        let named: std::collections::BTreeSet<&String> =
+            self.settings.agents.values().flat_map(|agent| &agent.secrets).collect();
+        self.env.iter().filter(|(name, _)| named.contains(name)).cloned().collect()
+    }
+}

@@ -1,0 +1,40 @@
+//! Numbered crash points: after every durable write and every effect on the outside, a test can have
+//! this process die as if by `kill -9`. Does nothing unless asked to by the environment.
+//!
+//! `MAINSTEM_CRASH_AT=n` dies at the n-th point passed; `MAINSTEM_CRASH_LOG=file` notes each point's
+//! name as it is passed, so that a dry run can count them.
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Wish {
+    at: Option<u64>,
+    log: Option<std::path::PathBuf>,
+}
+
+static WISH: OnceLock<Wish> = OnceLock::new();
+static PASSED: AtomicU64 = AtomicU64::new(0);
+
+/// A place where dying must be harmless.
+pub fn point(name: &str) {
+    let wish = WISH.get_or_init(|| Wish {
+        at: std::env::var("MAINSTEM_CRASH_AT").ok().and_then(|n| n.parse().ok()),
+        log: std::env::var_os("MAINSTEM_CRASH_LOG").map(Into::into),
+    });
+    if wish.at.is_none() && wish.log.is_none() {
+        return;
+    }
+    let number = PASSED.fetch_add(1, Ordering::SeqCst) + 1;
+    if let Some(log) = &wish.log
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(log)
+    {
+        // A test that cannot note a point will miss it in its count and fail there.
+        let _ = writeln!(file, "{number} {name}");
+    }
+    if wish.at == Some(number) {
+        let me = rustix::process::getpid();
+        let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
+        std::process::abort();
+    }
+}

@@ -1,0 +1,220 @@
+//! Small file primitives: write all or nothing, move aside, ask for room.
+//!
+//! Knows no git, no tasks and no policy: which folder is the trash and when it is emptied is the
+//! caller's business.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// Entries of a trash folder that [`empty_trash`] may delete start with this.
+const GONE: &str = "gone-";
+/// Entries that are somebody's and wait for a person start with this.
+const KEPT: &str = "kept-";
+
+/// What may happen to a thing moved aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Ours and no longer needed: [`empty_trash`] deletes it.
+    Gone,
+    /// Not ours: stays until a person looks at it.
+    Kept,
+}
+
+/// What emptying a trash folder did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Emptied {
+    /// Entries deleted.
+    pub deleted: u32,
+    /// Entries that resisted, with the reason; the next call tries again.
+    pub left: Vec<(PathBuf, String)>,
+}
+
+/// Names this life of the process. The pid alone would not do: in a container it is always the same.
+pub(crate) fn life() -> &'static str {
+    static LIFE: LazyLock<String> = LazyLock::new(|| {
+        let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        format!("{}.{:x}", std::process::id(), age.map_or(0, |age| age.as_nanos()))
+    });
+    &LIFE
+}
+
+/// A name no other call uses, in this life of the process or another.
+pub(crate) fn unique() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", life(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Writes a file so that after a crash it holds either the old or the new bytes, never a mixture.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a path of a file"));
+    };
+    let mut tmp_name = std::ffi::OsString::from(".");
+    tmp_name.push(name);
+    tmp_name.push(format!(".{}.tmp", unique()));
+    let tmp = dir.join(tmp_name);
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&tmp)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&tmp, path)
+    })();
+    if let Err(error) = written {
+        // Best effort: the error worth telling is the first one.
+        let _ = fs::remove_file(&tmp);
+        return Err(error);
+    }
+    sync_dir(dir)
+}
+
+/// Makes renames and new names inside a folder survive power loss.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Renames `path` into `trash` under a fresh name and says where it is now; `None` if there was
+/// nothing. Both must be on one filesystem: copying could be cut half way, a rename cannot.
+pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option<PathBuf>> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    fs::create_dir_all(trash)?;
+    let name = path.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy());
+    let start = match fate {
+        Fate::Gone => GONE,
+        Fate::Kept => KEPT,
+    };
+    // File names are limited to 255 bytes, and ours needs room for the unique part.
+    let short: String = name.chars().take(48).collect();
+    let target = trash.join(format!("{start}{}-{short}", unique()));
+    match fs::rename(path, &target) {
+        Ok(()) => Ok(Some(target)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes what [`move_to_trash`] put aside as [`Fate::Gone`]; everything else stays.
+pub fn empty_trash(trash: &Path) -> io::Result<Emptied> {
+    let mut emptied = Emptied::default();
+    let entries = match fs::read_dir(trash) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(emptied),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with(GONE) {
+            continue;
+        }
+        match remove_all(&entry.path()) {
+            Ok(()) => emptied.deleted += 1,
+            Err(error) => emptied.left.push((entry.path(), error.to_string())),
+        }
+    }
+    Ok(emptied)
+}
+
+/// Deletes a file or a whole folder, also one with read-only folders inside (package caches make
+/// those). Nothing there is fine. Symlinks are removed, never followed.
+pub fn remove_all(path: &Path) -> io::Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !meta.is_dir() {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_dirs_writable(path)?;
+            fs::remove_dir_all(path)
+        }
+        other => other,
+    }
+}
+
+/// Bytes an unprivileged process may still write on the filesystem of `path`.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(path)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn make_dirs_writable(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_dirs_writable(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn parent_of(path: &Path) -> Option<&Path> {
+    let parent = path.parent()?;
+    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_atomic_write_replaces_the_whole_file_and_leaves_no_traces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a file");
+        write_atomic(&path, b"a long first text").unwrap();
+        write_atomic(&path, b"short").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"short");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_atomic_write_keeps_the_old_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("folder");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("inside"), "x").unwrap();
+        assert!(write_atomic(&path, b"bytes").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert!(path.join("inside").exists());
+    }
+
+    #[test]
+    fn the_trash_deletes_what_is_gone_and_keeps_what_is_not_ours() {
+        let dir = tempfile::tempdir().unwrap();
+        let trash = dir.path().join("trash");
+        let ours = dir.path().join("ours");
+        fs::create_dir_all(ours.join("deep/er")).unwrap();
+        fs::write(ours.join("deep/er/file"), "x").unwrap();
+        fs::set_permissions(ours.join("deep"), fs::Permissions::from_mode(0o555)).unwrap();
+        let theirs = dir.path().join("theirs");
+        fs::write(&theirs, "precious").unwrap();
+
+        move_to_trash(&ours, &trash, Fate::Gone).unwrap().unwrap();
+        let kept = move_to_trash(&theirs, &trash, Fate::Kept).unwrap().unwrap();
+        assert_eq!(move_to_trash(&theirs, &trash, Fate::Kept).unwrap(), None);
+
+        let emptied = empty_trash(&trash).unwrap();
+        assert_eq!(emptied, Emptied { deleted: 1, left: vec![] });
+        assert_eq!(fs::read_to_string(kept).unwrap(), "precious");
+        assert_eq!(fs::read_dir(&trash).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn free_bytes_of_a_missing_path_is_an_error_not_zero() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(dir.path()).unwrap() > 0);
+        assert!(free_bytes(&dir.path().join("nowhere")).is_err());
+    }
+}

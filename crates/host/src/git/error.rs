@@ -1,0 +1,121 @@
+//! What can go wrong when git is asked, told apart as far as a caller can act on it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why git, or a file git owns, did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// No `git` on the PATH.
+    #[error("git was not found on the PATH; install git {MIN_MAJOR}.{MIN_MINOR} or newer")]
+    GitMissing,
+    /// The git found lacks merging without a working tree.
+    #[error("git {MIN_MAJOR}.{MIN_MINOR} or newer is needed, found {found}; please update git")]
+    GitTooOld {
+        /// The version as git prints it.
+        found: String,
+    },
+    /// The folder is in no repository.
+    #[error("{} is not inside a git repository; run `git init` there first", dir.display())]
+    NotARepo {
+        /// The folder asked about.
+        dir: PathBuf,
+    },
+    /// The operating system would not start or feed the process. Says nothing about the repository.
+    #[error("could not run `{what}`: {source}")]
+    Spawn {
+        /// The command in short.
+        what: String,
+        /// The cause.
+        source: io::Error,
+    },
+    /// git ran and refused or broke.
+    #[error("`{what}` failed ({}): {stderr}", code.map_or_else(|| "killed".to_owned(), |c| format!("exit code {c}")))]
+    Failed {
+        /// The command in short.
+        what: String,
+        /// The exit code; `None` if a signal ended it.
+        code: Option<i32>,
+        /// What git said.
+        stderr: String,
+    },
+    /// git did not end in time and was killed with its whole process group.
+    #[error("`{what}` did not end within {} s and was stopped", after.as_secs())]
+    TimedOut {
+        /// The command in short.
+        what: String,
+        /// The time it had.
+        after: Duration,
+    },
+    /// More output than is kept in memory.
+    #[error("`{what}` wrote more than {limit} bytes")]
+    TooMuchOutput {
+        /// The command in short.
+        what: String,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// git said something that cannot be understood.
+    #[error("`{what}` answered with something unexpected: {text}")]
+    BadOutput {
+        /// The command in short.
+        what: String,
+        /// The beginning of the answer.
+        text: String,
+    },
+    /// A branch is checked out in a worktree that is not the one asked for.
+    #[error("branch `{branch}` is checked out at {}; switch that checkout to another branch first", path.display())]
+    BranchBusy {
+        /// The branch.
+        branch: String,
+        /// Who has it.
+        path: PathBuf,
+    },
+    /// The path must not be touched by us.
+    #[error("{} cannot be used as a workspace: {why}", path.display())]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The branch does not exist though the repository has commits.
+    #[error(
+        "there is no branch `{branch}`; create it with `git branch {branch}`, or name another one"
+    )]
+    NoBranch {
+        /// The branch.
+        branch: String,
+    },
+    /// A file or folder resisted.
+    #[error("could not {what} {}: {source}", path.display())]
+    Files {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// The oldest git that can merge without a working tree.
+pub(super) const MIN_MAJOR: u32 = 2;
+/// See [`MIN_MAJOR`].
+pub(super) const MIN_MINOR: u32 = 38;
+
+/// Shorthand of this module.
+pub(super) type Result<T> = std::result::Result<T, GitError>;
+
+/// Adds what was tried, and where, to a file error.
+pub(super) trait OnPath<T> {
+    /// See [`OnPath`].
+    fn on(self, what: &'static str, path: &std::path::Path) -> Result<T>;
+}
+
+impl<T> OnPath<T> for io::Result<T> {
+    fn on(self, what: &'static str, path: &std::path::Path) -> Result<T> {
+        self.map_err(|source| GitError::Files { what, path: path.to_path_buf(), source })
+    }
+}

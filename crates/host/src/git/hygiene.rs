@@ -1,0 +1,230 @@
+//! Looks for things in a change that no merge should bring in, whatever the change is about.
+
+use std::collections::{HashMap, HashSet};
+
+use mainstem_core::id::Oid;
+
+use super::error::Result;
+use super::{Repo, lossy, parts, path_from};
+
+/// One thing wrong with a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Flaw {
+    /// Added lines contain a whole set of conflict markers.
+    ConflictMarkers {
+        /// The file.
+        path: String,
+    },
+    /// A file is larger than allowed.
+    TooLarge {
+        /// The file.
+        path: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// Two paths differ only in case: such a tree cannot be checked out everywhere.
+    CaseClash {
+        /// The new path.
+        path: String,
+        /// The other one.
+        other: String,
+    },
+    /// A path component that git would take for a repository.
+    GitComponent {
+        /// The path.
+        path: String,
+    },
+    /// A pointer to a repository nobody can fetch: it is not in `.gitmodules`.
+    LooseGitlink {
+        /// The path.
+        path: String,
+    },
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::ConflictMarkers { path } => write!(f, "{path}: conflict markers were left in"),
+            Self::TooLarge { path, bytes, max } => {
+                write!(f, "{path}: {bytes} bytes, at most {max} are allowed")
+            }
+            Self::CaseClash { path, other } => {
+                write!(f, "{path}: differs from {other} only in upper and lower case")
+            }
+            Self::GitComponent { path } => write!(f, "{path}: a path must not contain `.git`"),
+            Self::LooseGitlink { path } => write!(
+                f,
+                "{path}: a repository was added as a pointer without its files; \
+                 remove the `.git` inside it, or make it a submodule"
+            ),
+        }
+    }
+}
+
+struct Entry {
+    mode: String,
+    id: String,
+    is_new: bool,
+    name: Vec<u8>,
+}
+
+impl Repo {
+    /// The flaws of the change from `base` to `tip`; `file_bytes_max` 0 means no limit.
+    pub fn hygiene(&self, base: &Oid, tip: &Oid, file_bytes_max: u64) -> Result<Vec<Flaw>> {
+        let entries = self.changed_entries(base, tip)?;
+        let mut flaws = Vec::new();
+        for entry in &entries {
+            if entry.name.split(|&b| b == b'/').any(is_git_component) {
+                flaws.push(Flaw::GitComponent { path: lossy(&entry.name) });
+            }
+        }
+        if file_bytes_max > 0 {
+            self.find_large(&entries, file_bytes_max, &mut flaws)?;
+        }
+        self.find_case_clashes(tip, &entries, &mut flaws)?;
+        self.find_loose_gitlinks(tip, &entries, &mut flaws)?;
+        self.find_markers(base, tip, &mut flaws)?;
+        Ok(flaws)
+    }
+
+    /// What is added or changed; deletions cannot do harm of this kind.
+    fn changed_entries(&self, base: &Oid, tip: &Oid) -> Result<Vec<Entry>> {
+        let args = ["-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--diff-filter=d"];
+        let answer = self.diff_tree(base, tip, &args).run()?;
+        let mut fields = parts(&answer.stdout);
+        let mut entries = Vec::new();
+        while let Some(meta) = fields.next() {
+            let name = fields.next().ok_or_else(|| answer.bad())?.to_vec();
+            let meta = lossy(meta);
+            let words: Vec<&str> = meta.split(' ').collect();
+            let [_, mode, _, id, status] = words.as_slice() else { return Err(answer.bad()) };
+            let is_new = status.starts_with('A');
+            entries.push(Entry { mode: (*mode).to_owned(), id: (*id).to_owned(), is_new, name });
+        }
+        Ok(entries)
+    }
+
+    fn find_large(&self, entries: &[Entry], max: u64, flaws: &mut Vec<Flaw>) -> Result<()> {
+        let blobs: Vec<&Entry> =
+            entries.iter().filter(|entry| entry.mode.starts_with("10")).collect();
+        if blobs.is_empty() {
+            return Ok(());
+        }
+        let input: String = blobs.iter().map(|entry| format!("{}\n", entry.id)).collect();
+        let answer =
+            self.git().args(["cat-file", "--batch-check=%(objectsize)"]).input(input).run()?;
+        let text = answer.line()?.to_owned();
+        let mut sizes = text.lines();
+        for entry in blobs {
+            let size = sizes.next().and_then(|size| size.parse().ok());
+            let bytes: u64 = size.ok_or_else(|| answer.bad())?;
+            if bytes > max {
+                flaws.push(Flaw::TooLarge { path: lossy(&entry.name), bytes, max });
+            }
+        }
+        Ok(())
+    }
+
+    fn find_case_clashes(&self, tip: &Oid, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+        if !entries.iter().any(|entry| entry.is_new) {
+            return Ok(());
+        }
+        let answer = self.git().args(["ls-tree", "-r", "-z", "--name-only", tip.as_str()]).run()?;
+        let mut by_fold: HashMap<String, Vec<String>> = HashMap::new();
+        for name in parts(&answer.stdout).map(lossy) {
+            by_fold.entry(name.to_lowercase()).or_default().push(name);
+        }
+        for entry in entries.iter().filter(|entry| entry.is_new) {
+            let path = lossy(&entry.name);
+            let fold = path.to_lowercase();
+            let ends = fold.match_indices('/').map(|(at, _)| at).chain([fold.len()]);
+            // The whole path against files; each of its folders against files, too.
+            let other = ends.filter_map(|end| by_fold.get(&fold[..end])).flatten();
+            if let Some(other) = other.into_iter().find(|other| **other != path) {
+                flaws.push(Flaw::CaseClash { path, other: other.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn find_loose_gitlinks(
+        &self,
+        tip: &Oid,
+        entries: &[Entry],
+        flaws: &mut Vec<Flaw>,
+    ) -> Result<()> {
+        let links: Vec<&Entry> =
+            entries.iter().filter(|entry| entry.is_new && entry.mode == "160000").collect();
+        if links.is_empty() {
+            return Ok(());
+        }
+        // Exit code 1: the file is there and names no path. No file at all: every link is loose.
+        let modules = format!("{tip}:.gitmodules");
+        let mut named = HashSet::new();
+        if self.look_up(&modules, self.git())?.is_some() {
+            let answer = self
+                .git()
+                .args([
+                    "config",
+                    "-z",
+                    "--blob",
+                    &modules,
+                    "--get-regexp",
+                    r"^submodule\..*\.path$",
+                ])
+                .accept(&[1])
+                .run()?;
+            for entry in parts(&answer.stdout) {
+                let value = entry.splitn(2, |&b| b == b'\n').nth(1).unwrap_or_default();
+                named.insert(value.to_vec());
+            }
+        }
+        for link in links.into_iter().filter(|link| !named.contains(&link.name)) {
+            flaws.push(Flaw::LooseGitlink { path: lossy(&link.name) });
+        }
+        Ok(())
+    }
+
+    fn find_markers(&self, base: &Oid, tip: &Oid, flaws: &mut Vec<Flaw>) -> Result<()> {
+        let args =
+            ["-r", "-z", "--no-renames", "--name-only", "--diff-filter=d", "-G^<<<<<<<( |$)"];
+        let suspects = self.diff_tree(base, tip, &args).run()?;
+        for name in parts(&suspects.stdout) {
+            let mut spec = std::ffi::OsString::from(":(literal,top)");
+            spec.push(path_from(name));
+            let args = ["-r", "-p", "-U0", "--no-renames", "--no-color"];
+            let patch = self.diff_tree(base, tip, &args).arg("--").arg(spec).run()?;
+            if adds_markers(&patch.stdout) {
+                flaws.push(Flaw::ConflictMarkers { path: lossy(name) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether added lines hold the three markers in their order. One alone may be a heading or a quote.
+fn adds_markers(patch: &[u8]) -> bool {
+    let starts = |line: &[u8], mark: &[u8]| {
+        line.strip_prefix(mark).is_some_and(|rest| rest.is_empty() || rest[0] == b' ')
+    };
+    let mut stage = 0;
+    for line in patch.split(|&b| b == b'\n') {
+        let Some(line) = line.strip_prefix(b"+") else { continue };
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        stage = match stage {
+            0 if starts(line, b"<<<<<<<") => 1,
+            1 if line == b"=======" => 2,
+            2 if starts(line, b">>>>>>>") => return true,
+            stage => stage,
+        };
+    }
+    false
+}
+
+/// Also as case-insensitive file systems and Windows' short names would read it.
+fn is_git_component(name: &[u8]) -> bool {
+    let name = lossy(name).trim_end_matches(['.', ' ']).to_ascii_lowercase();
+    name == ".git" || name == "git~1"
+}

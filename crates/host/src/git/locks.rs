@@ -1,0 +1,257 @@
+//! Lock files that killed git processes left behind.
+//!
+//! A lock may only be taken away if its holder is dead. For our own git processes that is proven:
+//! each holds a shared lock on `mainstem/git.live` while it lives, also when we were killed, and
+//! leaves a note naming the shared ref it is about to lock.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::error::{GitError, OnPath, Result};
+use super::{Repo, bytes_of, path_from};
+
+/// How long git processes of an earlier life of ours may take to end.
+const STRAYS_END: Duration = Duration::from_secs(60);
+/// A living git gives up a ref lock within this time: it is our own lock timeout, and more than
+/// any ref transaction takes.
+const LOCK_AGE_MIN: Duration = Duration::from_secs(5);
+/// A ref lock of anybody this old has no living holder.
+const LOCK_AGE_DEAD: Duration = Duration::from_secs(600);
+const POLL: Duration = Duration::from_millis(50);
+
+/// What a sweep found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Lock files without a living holder, removed.
+    pub removed: Vec<PathBuf>,
+    /// Lock files that may belong to somebody else's running git; left alone.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// Says, while it exists, which shared lock a git process of ours may hold.
+pub(super) struct Mark(Option<PathBuf>);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // A note left behind only makes the next sweep look once more.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Repo {
+    /// Removes stale lock files. The caller holds the instance lock, so no other engine works here.
+    ///
+    /// With a worktree: those of its admin folder; whoever worked there must be dead. Without: those
+    /// of our refs, and of shared files as far as our own killed git left them; with them go half-made
+    /// worktrees, which would make every later look at the worktrees fail.
+    pub fn sweep_locks(&self, worktree: Option<&Path>) -> Result<Swept> {
+        let mut swept = Swept::default();
+        if let Some(worktree) = worktree {
+            for admin in self.admin_dirs(worktree)? {
+                remove_locks_in(&admin, &mut swept.removed)?;
+            }
+            return Ok(swept);
+        }
+        self.wait_for_strays()?;
+        for ours in ["refs/mainstem", "refs/heads/mainstem"] {
+            for lock in locks_below(&self.common_dir().join(ours))? {
+                remove(&lock, &mut swept.removed)?;
+            }
+        }
+        let marked = self.take_marks()?;
+        for lock in locks_below(&self.common_dir().join("refs"))? {
+            self.sweep_shared(lock, &marked, true, &mut swept)?;
+        }
+        for (name, is_ref) in [
+            ("packed-refs.lock", true),
+            ("HEAD.lock", false),
+            ("index.lock", false),
+            ("config.lock", false),
+        ] {
+            let lock = self.common_dir().join(name);
+            if fs::symlink_metadata(&lock).is_ok() {
+                self.sweep_shared(lock, &marked, is_ref, &mut swept)?;
+            }
+        }
+        self.sweep_half_made()?;
+        self.sweep_tmp()?;
+        Ok(swept)
+    }
+
+    /// Notes that a git process of ours is about to lock a ref others use too.
+    pub(super) fn mark_lock(&self, name: &str, packed: bool) -> Result<Mark> {
+        let ours = name.starts_with("refs/mainstem/") || name.starts_with("refs/heads/mainstem/");
+        if ours && !packed {
+            return Ok(Mark(None));
+        }
+        let path = self.tmp("lock");
+        let mut text = bytes_of(&self.common_dir().join(format!("{name}.lock"))).to_vec();
+        if packed {
+            text.push(0);
+            text.extend_from_slice(bytes_of(&self.common_dir().join("packed-refs.lock")));
+        }
+        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        fs::write(&path, text).on("write", &path)?;
+        Ok(Mark(Some(path)))
+    }
+
+    fn wait_for_strays(&self) -> Result<()> {
+        let path = self.live_file();
+        let dir = self.common_dir().join("mainstem");
+        fs::create_dir_all(&dir).on("create", &dir)?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = file.on("open", &path)?;
+        let deadline = Instant::now() + STRAYS_END;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    std::thread::sleep(POLL);
+                }
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    let what = "git of an earlier run".to_owned();
+                    return Err(GitError::TimedOut { what, after: STRAYS_END });
+                }
+                Err(errno) => return Err(errno.into()).on("lock", &path),
+            }
+        }
+    }
+
+    /// The locks our killed processes may have left, with the moment they said so.
+    fn take_marks(&self) -> Result<Vec<(PathBuf, SystemTime)>> {
+        let mut marks = Vec::new();
+        for entry in entries(&self.tmp_dir())? {
+            if !name_of(&entry).starts_with("lock-") || is_of_this_life(&entry) {
+                continue;
+            }
+            let Ok(meta) = fs::metadata(&entry) else { continue };
+            let since = meta.modified().on("read the time of", &entry)?;
+            let text = fs::read(&entry).on("read", &entry)?;
+            marks.extend(text.split(|&b| b == 0).map(|lock| (path_from(lock), since)));
+        }
+        Ok(marks)
+    }
+
+    fn sweep_shared(
+        &self,
+        lock: PathBuf,
+        marked: &[(PathBuf, SystemTime)],
+        is_ref: bool,
+        swept: &mut Swept,
+    ) -> Result<()> {
+        let Some(made) = made_at(&lock)? else { return Ok(()) };
+        let age = SystemTime::now().duration_since(made).unwrap_or_default();
+        // The clock of the file system is coarser than ours.
+        let slack = Duration::from_secs(1);
+        let ours = marked.iter().any(|(path, since)| *path == lock && made + slack >= *since);
+        if is_ref && age >= LOCK_AGE_DEAD {
+            return remove(&lock, &mut swept.removed);
+        }
+        if !ours {
+            swept.foreign.push(lock);
+            return Ok(());
+        }
+        let deadline = Instant::now() + LOCK_AGE_MIN.saturating_sub(age);
+        while Instant::now() < deadline && made_at(&lock)? == Some(made) {
+            std::thread::sleep(POLL);
+        }
+        match made_at(&lock)? {
+            Some(now) if now == made => remove(&lock, &mut swept.removed),
+            Some(_) => {
+                swept.foreign.push(lock);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sweep_tmp(&self) -> Result<()> {
+        for entry in entries(&self.tmp_dir())? {
+            if !is_of_this_life(&entry) {
+                crate::files::remove_all(&entry).on("remove", &entry)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the lock files directly inside a git dir and below its `refs`.
+pub(super) fn remove_locks_in(git_dir: &Path, removed: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in entries(git_dir)? {
+        if is_lock(&entry) {
+            remove(&entry, removed)?;
+        }
+    }
+    for lock in locks_below(&git_dir.join("refs"))? {
+        remove(&lock, removed)?;
+    }
+    Ok(())
+}
+
+/// What a folder holds; a folder that is not there holds nothing.
+pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
+    let found = match fs::read_dir(dir) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).on("list", dir),
+    };
+    let mut paths = Vec::new();
+    for entry in found {
+        paths.push(entry.on("list", dir)?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn locks_below(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut locks = Vec::new();
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for entry in entries(&dir)? {
+            let is_dir = fs::symlink_metadata(&entry).is_ok_and(|meta| meta.is_dir());
+            if is_dir {
+                open.push(entry);
+            } else if is_lock(&entry) {
+                locks.push(entry);
+            }
+        }
+    }
+    Ok(locks)
+}
+
+fn is_lock(path: &Path) -> bool {
+    path.extension() == Some(OsStr::new("lock"))
+}
+
+fn made_at(path: &Path) -> Result<Option<SystemTime>> {
+    match fs::symlink_metadata(path).and_then(|meta| meta.modified()) {
+        Ok(time) => Ok(Some(time)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).on("read the time of", path),
+    }
+}
+
+fn remove(path: &Path, removed: &mut Vec<PathBuf>) -> Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => removed.push(path.to_path_buf()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).on("remove", path),
+    }
+    Ok(())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Names are `<kind>-<life>-<n>`.
+fn is_of_this_life(path: &Path) -> bool {
+    name_of(path).split('-').nth(1) == Some(crate::files::life())
+}

@@ -1,0 +1,254 @@
+//! Merges, replays and reverts in the object database: no working tree, no index, no hooks.
+
+use mainstem_core::id::Oid;
+
+use super::error::{GitError, Result};
+use super::run::{Answer, TIMEOUT_CHECKOUT};
+use super::{Identity, Repo, lossy, oid};
+
+/// How a merge ended. A git that broke is an error, never a conflict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Merge {
+    /// It fits together.
+    Clean {
+        /// The merged files.
+        tree: Oid,
+    },
+    /// Both sides changed the same thing.
+    Conflict {
+        /// Where.
+        files: Vec<String>,
+        /// What git says about it.
+        text: String,
+    },
+}
+
+/// How putting commits on another base ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Replay {
+    /// All fit.
+    Clean {
+        /// The last of the new commits; the new base itself if nothing was left to do.
+        tip: Oid,
+    },
+    /// One of them does not fit.
+    Conflict {
+        /// Where.
+        files: Vec<String>,
+        /// What git says about it.
+        text: String,
+    },
+}
+
+/// A commit taken apart.
+#[derive(Debug, Clone)]
+pub(super) struct Details {
+    pub(super) parents: Vec<Oid>,
+    pub(super) author: Identity,
+    author_date: String,
+    committer_date: String,
+    message: String,
+}
+
+impl Repo {
+    /// Merges `tip` into `onto` and says what the files would be. Attributes come from `onto`, so a
+    /// branch cannot choose how it is merged.
+    pub fn merge(&self, onto: &Oid, tip: &Oid) -> Result<Merge> {
+        self.merge_tree(None, onto, tip)
+    }
+
+    /// What `head` would be without what `commit` brought, seen from its first parent.
+    pub fn revert_in_memory(&self, commit: &Oid, head: &Oid) -> Result<Merge> {
+        let details = self.commit_details(commit)?;
+        let Some(parent) = details.parents.first() else {
+            return Err(GitError::BadOutput {
+                what: "git revert".to_owned(),
+                text: format!("{commit} is the first commit; there is nothing before it"),
+            });
+        };
+        self.merge_tree(Some(commit), head, parent)
+    }
+
+    /// Makes a commit object. Same arguments, same id.
+    pub fn commit_tree(
+        &self,
+        tree: &Oid,
+        parents: &[Oid],
+        message: &str,
+        author: &Identity,
+        committer: &Identity,
+        date_ms: i64,
+    ) -> Result<Oid> {
+        let date = format!("@{} +0000", date_ms.div_euclid(1000));
+        self.write_commit(tree, parents, message, (author, &date), (committer, &date))
+    }
+
+    /// Puts the commits `base..tip` onto `onto`, keeping authors and messages; ones that bring
+    /// nothing new are left out. If there are merges among them, they become one commit.
+    pub fn replay(&self, base: &Oid, tip: &Oid, onto: &Oid) -> Result<Replay> {
+        let answer = self
+            .git()
+            .args(["rev-list", "--reverse", "--topo-order", "--parents"])
+            .args([&format!("{base}..{tip}"), "--"])
+            .run()?;
+        let text = answer.line()?.to_owned();
+        let mut chain = Vec::new();
+        for line in text.lines() {
+            let ids: Vec<&str> = line.split(' ').collect();
+            let [commit, parent] = ids.as_slice() else { return self.squash(tip, onto) };
+            chain.push((oid(commit, &answer)?, oid(parent, &answer)?));
+        }
+        let mut head = onto.clone();
+        let mut head_tree = self.tree_of(onto)?;
+        for (commit, parent) in chain {
+            match self.merge_tree(Some(&parent), &head, &commit)? {
+                Merge::Clean { tree } if tree == head_tree => {}
+                Merge::Clean { tree } => {
+                    head = self.copy_commit(&commit, &tree, &head)?;
+                    head_tree = tree;
+                }
+                Merge::Conflict { files, text } => return Ok(Replay::Conflict { files, text }),
+            }
+        }
+        Ok(Replay::Clean { tip: head })
+    }
+
+    fn squash(&self, tip: &Oid, onto: &Oid) -> Result<Replay> {
+        match self.merge(onto, tip)? {
+            Merge::Clean { tree } if tree == self.tree_of(onto)? => {
+                Ok(Replay::Clean { tip: onto.clone() })
+            }
+            Merge::Clean { tree } => Ok(Replay::Clean { tip: self.copy_commit(tip, &tree, onto)? }),
+            Merge::Conflict { files, text } => Ok(Replay::Conflict { files, text }),
+        }
+    }
+
+    fn copy_commit(&self, commit: &Oid, tree: &Oid, parent: &Oid) -> Result<Oid> {
+        let from = self.commit_details(commit)?;
+        // The committer's date is taken over too: replaying again gives the same commit.
+        self.write_commit(
+            tree,
+            std::slice::from_ref(parent),
+            &from.message,
+            (&from.author, &from.author_date),
+            (&Identity::ours(), &from.committer_date),
+        )
+    }
+
+    fn write_commit(
+        &self,
+        tree: &Oid,
+        parents: &[Oid],
+        message: &str,
+        author: (&Identity, &str),
+        committer: (&Identity, &str),
+    ) -> Result<Oid> {
+        let mut git = self.git().args(["commit-tree", tree.as_str()]);
+        for parent in parents {
+            git = git.args(["-p", parent.as_str()]);
+        }
+        let answer = git
+            .args(["-F", "-"])
+            .env("GIT_AUTHOR_NAME", or_unknown(&author.0.name))
+            .env("GIT_AUTHOR_EMAIL", &author.0.email)
+            .env("GIT_AUTHOR_DATE", author.1)
+            .env("GIT_COMMITTER_NAME", or_unknown(&committer.0.name))
+            .env("GIT_COMMITTER_EMAIL", &committer.0.email)
+            .env("GIT_COMMITTER_DATE", committer.1)
+            .input(message)
+            .run()?;
+        oid(answer.line()?, &answer)
+    }
+
+    /// Takes a commit apart.
+    pub(super) fn commit_details(&self, commit: &Oid) -> Result<Details> {
+        let format = "--format=tformat:%P%x00%an%x00%ae%x00%ad%x00%cd%x00%B";
+        let answer = self
+            .git()
+            .args(["log", "-1", "--no-show-signature", "--date=raw", "-z", format])
+            .args([commit.as_str(), "--"])
+            .run()?;
+        let fields: Vec<&[u8]> = answer.stdout.split(|&b| b == 0).collect();
+        let [parents, name, email, author_date, committer_date, message, ..] = fields.as_slice()
+        else {
+            return Err(answer.bad());
+        };
+        let parents = lossy(parents);
+        let parents =
+            parents.split_whitespace().map(|id| oid(id, &answer)).collect::<Result<_>>()?;
+        Ok(Details {
+            parents,
+            author: Identity { name: lossy(name), email: lossy(email) },
+            author_date: format!("@{}", lossy(author_date)),
+            committer_date: format!("@{}", lossy(committer_date)),
+            message: lossy(message),
+        })
+    }
+
+    fn merge_tree(&self, base: Option<&Oid>, ours: &Oid, theirs: &Oid) -> Result<Merge> {
+        match base {
+            Some(base) if !self.at_least(2, 40) => self.merge_tree_by_hand(base, ours, theirs),
+            base => self.merge_tree_with(base, ours, ours, theirs),
+        }
+    }
+
+    fn merge_tree_with(
+        &self,
+        base: Option<&Oid>,
+        attributes: &Oid,
+        ours: &Oid,
+        theirs: &Oid,
+    ) -> Result<Merge> {
+        let mut git = self.git().args(["merge-tree", "--write-tree", "-z", "--name-only"]);
+        if let Some(base) = base {
+            git = git.arg(format!("--merge-base={base}"));
+        }
+        let answer = git
+            .args([ours.as_str(), theirs.as_str()])
+            // As an environment variable, because a git too old to know it then ignores it.
+            .env("GIT_ATTR_SOURCE", attributes.as_str())
+            .set("core.attributesFile=/dev/null")
+            .timeout(TIMEOUT_CHECKOUT)
+            .accept(&[1])
+            .run()?;
+        read_merge(&answer)
+    }
+
+    /// Gives git a history in which `base` is the merge base, for a git that cannot be told.
+    pub(super) fn merge_tree_by_hand(&self, base: &Oid, ours: &Oid, theirs: &Oid) -> Result<Merge> {
+        let who = Identity::ours();
+        let root = self.commit_tree(&self.tree_of(base)?, &[], "base", &who, &who, 0)?;
+        let parents = [root];
+        let left = self.commit_tree(&self.tree_of(ours)?, &parents, "ours", &who, &who, 0)?;
+        let right = self.commit_tree(&self.tree_of(theirs)?, &parents, "theirs", &who, &who, 0)?;
+        self.merge_tree_with(None, ours, &left, &right)
+    }
+}
+
+/// `<tree> NUL (<file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
+fn read_merge(answer: &Answer) -> Result<Merge> {
+    // Exit code 1 is also how it ends when it is given something that is no commit.
+    if answer.code == 1 && answer.stdout.is_empty() {
+        return Err(answer.failed());
+    }
+    let mut fields = answer.stdout.split(|&b| b == 0);
+    let tree = oid(&lossy(fields.next().unwrap_or_default()), answer)?;
+    if answer.code == 0 {
+        return Ok(Merge::Clean { tree });
+    }
+    let files: Vec<String> = fields.by_ref().take_while(|f| !f.is_empty()).map(lossy).collect();
+    let mut text = String::new();
+    while let Some(count) = fields.next().filter(|count| !count.is_empty()) {
+        let count: usize = lossy(count).parse().map_err(|_| answer.bad())?;
+        // After the paths comes the kind, then the sentence.
+        let message = fields.nth(count + 1).ok_or_else(|| answer.bad())?;
+        text.push_str(&lossy(message));
+    }
+    Ok(Merge::Conflict { files, text })
+}
+
+fn or_unknown(name: &str) -> &str {
+    if name.trim().is_empty() { "unknown" } else { name }
+}

@@ -1,0 +1,188 @@
+//! Reads and moves refs, and asks about commits. Knows no branch by name.
+
+use mainstem_core::id::Oid;
+
+use super::error::{GitError, Result};
+use super::{Identity, Repo, lossy, oid};
+
+/// How a compare-and-swap of a ref ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Cas {
+    /// The ref has the new value, and we put it there.
+    Moved,
+    /// Nothing was changed: re-reading shows another value than the expected one.
+    Refused {
+        /// What the ref holds instead.
+        found: Option<Oid>,
+    },
+}
+
+impl Repo {
+    /// The commit a revision names; `None` if git says there is none.
+    pub fn resolve(&self, rev: &str) -> Result<Option<Oid>> {
+        self.look_up(&format!("{rev}^{{commit}}"), self.git())
+    }
+
+    /// The value of a ref by its full name; `None` if it is not among the refs git lists.
+    pub fn read_ref(&self, name: &str) -> Result<Option<Oid>> {
+        let refs = self.list_refs(name)?;
+        Ok(refs.into_iter().find(|(found, _)| found == name).map(|(_, oid)| oid))
+    }
+
+    /// All refs below a prefix (a whole path component), sorted by name.
+    pub fn list_refs(&self, prefix: &str) -> Result<Vec<(String, Oid)>> {
+        let prefix = prefix.trim_end_matches('/');
+        let answer =
+            self.git().args(["for-each-ref", "--format=%(objectname) %(refname)", prefix]).run()?;
+        // A damaged ref is left out of the list with a warning; that is no proof of absence.
+        if answer.stderr.contains("broken ref") {
+            return Err(answer.failed());
+        }
+        let mut refs = Vec::new();
+        for line in lossy(&answer.stdout).lines() {
+            let (id, name) = line.split_once(' ').ok_or_else(|| answer.bad())?;
+            refs.push((name.to_owned(), oid(id, &answer)?));
+        }
+        Ok(refs)
+    }
+
+    /// The tree of a commit.
+    pub fn tree_of(&self, commit: &Oid) -> Result<Oid> {
+        let rev = format!("{commit}^{{tree}}");
+        self.look_up(&rev, self.git())?.ok_or_else(|| missing(commit))
+    }
+
+    /// Whether `a` is `b` or an ancestor of it.
+    pub fn is_ancestor(&self, a: &Oid, b: &Oid) -> Result<bool> {
+        let args = ["merge-base", "--is-ancestor", a.as_str(), b.as_str()];
+        Ok(self.git().args(args).accept(&[1]).run()?.code == 0)
+    }
+
+    /// Whether the object is in this repository, without asking any other for it.
+    pub fn has_object(&self, id: &Oid) -> Result<bool> {
+        let git = self.git().env("GIT_NO_LAZY_FETCH", "1");
+        Ok(self.look_up(id.as_str(), git)?.is_some())
+    }
+
+    /// The tip of a branch; in a repository without any commit, makes an empty first one there.
+    pub fn ensure_first_commit(&self, branch: &str) -> Result<Oid> {
+        let name = format!("refs/heads/{branch}");
+        if let Some(tip) = self.read_ref(&name)? {
+            return Ok(tip);
+        }
+        if !self.list_refs("refs/heads")?.is_empty() || self.resolve("HEAD")?.is_some() {
+            return Err(GitError::NoBranch { branch: branch.to_owned() });
+        }
+        let answer = self.git().args(["mktree"]).input(Vec::new()).run()?;
+        let tree = oid(answer.line()?, &answer)?;
+        let who = self.identity()?;
+        let first = self.commit_tree(&tree, &[], "Start the repository\n", &who, &who, now_ms())?;
+        match self.update_ref(&name, &first, None, "mainstem: first commit")? {
+            Cas::Moved => Ok(first),
+            Cas::Refused { found: Some(tip) } => Ok(tip),
+            Cas::Refused { found: None } => Err(GitError::NoBranch { branch: branch.to_owned() }),
+        }
+    }
+
+    /// Moves a ref from `old` (`None`: it must not exist) to `new`, or leaves it alone.
+    pub fn update_ref(
+        &self,
+        name: &str,
+        new: &Oid,
+        old: Option<&Oid>,
+        reason: &str,
+    ) -> Result<Cas> {
+        let none = "0".repeat(new.as_str().len());
+        let expected = old.map_or(none.as_str(), Oid::as_str);
+        let _mark = self.mark_lock(name, false)?;
+        let answer = self
+            .git()
+            .args(["update-ref", "--no-deref", "-m", reason, "--end-of-options", name])
+            .args([new.as_str(), expected])
+            .run();
+        self.judge(answer.map(drop), name, old)
+    }
+
+    /// Deletes a ref (`old`: only if it has that value). A ref that is not there counts as deleted.
+    pub fn delete_ref(&self, name: &str, old: Option<&Oid>) -> Result<Cas> {
+        let found = self.read_ref(name)?;
+        let Some(found) = found else { return Ok(Cas::Moved) };
+        if old.is_some_and(|old| *old != found) {
+            return Ok(Cas::Refused { found: Some(found) });
+        }
+        let _mark = self.mark_lock(name, true)?;
+        let answer = self
+            .git()
+            .args(["update-ref", "--no-deref", "-d", "--end-of-options", name, found.as_str()])
+            .run();
+        match self.judge(answer.map(drop), name, Some(&found))? {
+            Cas::Refused { found: None } => Ok(Cas::Moved),
+            other => Ok(other),
+        }
+    }
+
+    /// Gives a commit a branch: `name`, or `name-2`, `name-3` … if that is somebody else's.
+    pub fn restore_branch(&self, name: &str, commit: &Oid) -> Result<String> {
+        /// Nobody restores one task a thousand times; a loop needs an end.
+        const TRIES_MAX: u32 = 1000;
+        for n in 1..=TRIES_MAX {
+            let candidate = if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
+            let full = format!("refs/heads/{candidate}");
+            match self.update_ref(&full, commit, None, "mainstem: restore") {
+                Ok(Cas::Moved) => return Ok(candidate),
+                Ok(Cas::Refused { found }) if found.as_ref() == Some(commit) => {
+                    return Ok(candidate);
+                }
+                Ok(Cas::Refused { .. }) => {}
+                // A branch `a/b` forbids a branch `a`.
+                Err(GitError::Failed { stderr, .. }) if stderr.contains("cannot create") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(GitError::NoBranch { branch: name.to_owned() })
+    }
+
+    fn judge(&self, answer: Result<()>, name: &str, old: Option<&Oid>) -> Result<Cas> {
+        let Err(error) = answer else { return Ok(Cas::Moved) };
+        if !matches!(error, GitError::Failed { code: Some(_), .. }) {
+            return Err(error);
+        }
+        let found = self.read_ref(name)?;
+        if found.as_ref() == old { Err(error) } else { Ok(Cas::Refused { found }) }
+    }
+
+    /// What git finds under a name; `None` only if git itself says that it is missing.
+    pub(super) fn look_up(&self, name: &str, git: super::run::Git) -> Result<Option<Oid>> {
+        if name.contains(['\n', '\0']) {
+            return Ok(None);
+        }
+        let answer = git.args(["cat-file", "--batch-check"]).input(format!("{name}\n")).run()?;
+        let line = answer.line()?;
+        if line.strip_suffix(" missing") == Some(name) {
+            return Ok(None);
+        }
+        let first = line.split(' ').next().unwrap_or("");
+        oid(first, &answer).map(Some)
+    }
+
+    /// Who wrote a commit.
+    pub fn author_of(&self, commit: &Oid) -> Result<Identity> {
+        Ok(self.commit_details(commit)?.author)
+    }
+}
+
+pub(super) fn missing(commit: &Oid) -> GitError {
+    GitError::BadOutput {
+        what: "git cat-file".to_owned(),
+        text: format!("{commit} is not a commit of this repository"),
+    }
+}
+
+pub(super) fn now_ms() -> i64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()
+        .and_then(|age| i64::try_from(age.as_millis()).ok())
+        .unwrap_or(0)
+}

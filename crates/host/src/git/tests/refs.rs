@@ -1,0 +1,195 @@
+use std::fs;
+use std::sync::Barrier;
+use std::time::{Duration, SystemTime};
+
+use super::super::{Cas, GitError};
+use super::{Scene, git};
+
+#[test]
+fn names_resolve_to_commits_and_absence_is_an_answer() {
+    let scene = Scene::new();
+    let tip = scene.tip("main");
+    assert_eq!(scene.repo.resolve("HEAD").unwrap(), Some(tip.clone()));
+    assert_eq!(scene.repo.resolve("no such branch").unwrap(), None);
+    assert_eq!(scene.repo.resolve("-x").unwrap(), None);
+    assert_eq!(scene.repo.resolve("a\nb").unwrap(), None);
+    assert_eq!(scene.repo.read_ref("refs/heads/main").unwrap(), Some(tip.clone()));
+    assert_eq!(scene.repo.read_ref("refs/heads/mai").unwrap(), None);
+    assert_eq!(scene.repo.read_ref("refs/heads").unwrap(), None);
+    assert!(scene.repo.has_object(&tip).unwrap());
+    assert!(!scene.repo.has_object(&"1".repeat(40).as_str().into()).unwrap());
+    assert!(scene.repo.tree_of(&"1".repeat(40).as_str().into()).is_err());
+}
+
+#[test]
+fn a_damaged_ref_is_an_error_and_not_absent() {
+    let scene = Scene::new();
+    let path = scene.repo.common_dir().join("refs/heads/broken");
+    fs::write(path, "").unwrap();
+    assert!(scene.repo.read_ref("refs/heads/broken").is_err());
+    assert!(scene.repo.list_refs("refs/heads").is_err());
+}
+
+#[test]
+fn a_broken_repository_is_an_error_and_not_absent() {
+    let scene = Scene::new();
+    fs::remove_file(scene.repo.common_dir().join("HEAD")).unwrap();
+    assert!(scene.repo.resolve("main").is_err());
+    assert!(scene.repo.read_ref("refs/heads/main").is_err());
+    assert!(scene.repo.worktrees().is_err());
+}
+
+#[test]
+fn ancestors_are_told_from_strangers_and_from_errors() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    scene.write("a.txt", "x");
+    let second = scene.commit("second");
+    assert!(scene.repo.is_ancestor(&first, &second).unwrap());
+    assert!(!scene.repo.is_ancestor(&second, &first).unwrap());
+    assert!(scene.repo.is_ancestor(&"1".repeat(40).as_str().into(), &first).is_err());
+    assert_eq!(scene.repo.commits_between(&first, &second).unwrap(), 1);
+}
+
+#[test]
+fn a_ref_moves_only_from_the_expected_value() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let third = scene.change(&first, &[("a.txt", Some("3"))]);
+    let name = "refs/heads/target";
+    let set = |new, old| scene.repo.update_ref(name, new, old, "test").unwrap();
+    assert_eq!(set(&first, None), Cas::Moved);
+    assert_eq!(set(&second, None), Cas::Refused { found: Some(first.clone()) });
+    assert_eq!(set(&second, Some(&first)), Cas::Moved);
+    assert_eq!(set(&third, Some(&first)), Cas::Refused { found: Some(second.clone()) });
+    let refused = scene.repo.delete_ref(name, Some(&first)).unwrap();
+    assert_eq!(refused, Cas::Refused { found: Some(second.clone()) });
+    assert_eq!(scene.repo.delete_ref(name, Some(&second)).unwrap(), Cas::Moved);
+    assert_eq!(scene.repo.delete_ref(name, Some(&second)).unwrap(), Cas::Moved);
+    assert_eq!(set(&third, Some(&first)), Cas::Refused { found: None });
+    let strange = scene.repo.update_ref(name, &"1".repeat(40).as_str().into(), None, "test");
+    assert!(matches!(strange, Err(GitError::Failed { .. })), "{strange:?}");
+}
+
+#[test]
+fn of_sixteen_writers_exactly_one_wins() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let repo = &scene.repo;
+    let tree = repo.tree_of(&first).unwrap();
+    let commits: Vec<_> = (0..16)
+        .map(|n| {
+            let who = super::who();
+            repo.commit_tree(&tree, std::slice::from_ref(&first), &format!("n {n}"), &who, &who, n)
+                .unwrap()
+        })
+        .collect();
+    let barrier = Barrier::new(commits.len());
+    let outcomes: Vec<Cas> = std::thread::scope(|scope| {
+        let writers: Vec<_> = commits
+            .iter()
+            .map(|new| {
+                let (barrier, first) = (&barrier, &first);
+                scope.spawn(move || {
+                    barrier.wait();
+                    repo.update_ref("refs/heads/main", new, Some(first), "race").unwrap()
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|cas| **cas == Cas::Moved).count(), 1);
+    let winner = outcomes.iter().position(|cas| *cas == Cas::Moved).unwrap();
+    assert_eq!(scene.tip("main"), commits[winner]);
+    let left = fs::read_dir(repo.common_dir().join("mainstem/tmp")).unwrap().count();
+    assert_eq!(left, 0, "notes about locks were left behind");
+}
+
+#[test]
+fn a_restored_branch_never_overwrites_another() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    assert_eq!(scene.repo.restore_branch("rescue", &first).unwrap(), "rescue");
+    assert_eq!(scene.repo.restore_branch("rescue", &first).unwrap(), "rescue");
+    assert_eq!(scene.repo.restore_branch("rescue", &second).unwrap(), "rescue-2");
+    git(&scene.top(), &["branch", "deep/er"]);
+    assert_eq!(scene.repo.restore_branch("deep", &second).unwrap(), "deep-2");
+    assert!(scene.repo.restore_branch("bad..name", &second).is_err());
+}
+
+#[test]
+fn stale_locks_of_ours_are_swept_and_those_of_others_only_reported() {
+    let scene = Scene::new();
+    let common = scene.repo.common_dir().to_path_buf();
+    let ours = common.join("refs/mainstem/snapshots/t/1.lock");
+    let branch = common.join("refs/heads/mainstem/t.lock");
+    let theirs = common.join("refs/heads/main.lock");
+    let index = common.join("index.lock");
+    let dead = common.join("refs/heads/dead.lock");
+    for lock in [&ours, &branch, &theirs, &index, &dead] {
+        fs::create_dir_all(lock.parent().unwrap()).unwrap();
+        fs::write(lock, "").unwrap();
+    }
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    for lock in [&dead, &index] {
+        fs::File::options().write(true).open(lock).unwrap().set_modified(long_ago).unwrap();
+    }
+    let swept = scene.repo.sweep_locks(None).unwrap();
+    assert_eq!(swept.removed, [ours, branch, dead]);
+    assert_eq!(swept.foreign, [theirs.clone(), index.clone()]);
+    assert!(theirs.exists() && index.exists());
+}
+
+#[test]
+fn a_lock_our_killed_git_announced_is_swept_though_it_is_shared() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let common = scene.repo.common_dir().to_path_buf();
+    let lock = common.join("refs/heads/main.lock");
+    // What an earlier life leaves behind that was killed between lock and rename.
+    fs::write(common.join("mainstem/tmp/lock-1.abc-0"), lock.as_os_str().as_encoded_bytes())
+        .unwrap();
+    fs::write(&lock, "").unwrap();
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let stuck = scene.repo.update_ref("refs/heads/main", &second, Some(&first), "land");
+    assert!(matches!(stuck, Err(GitError::Failed { .. })), "{stuck:?}");
+    let swept = scene.repo.sweep_locks(None).unwrap();
+    assert_eq!(swept.removed, [lock]);
+    let moved = scene.repo.update_ref("refs/heads/main", &second, Some(&first), "land").unwrap();
+    assert_eq!(moved, Cas::Moved);
+    assert_eq!(fs::read_dir(common.join("mainstem/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_sweep_waits_for_git_processes_of_an_earlier_life() {
+    let scene = Scene::new();
+    let gate = scene.at("gate");
+    let repo = scene.repo.clone();
+    let alias = format!("alias.wait=!while [ ! -e '{}' ]; do sleep 0.05; done", gate.display());
+    std::thread::scope(|scope| {
+        let stray = scope.spawn(|| repo.git().set(alias).arg("wait").run().map(drop));
+        let live =
+            std::fs::File::options().append(true).create(true).open(repo.live_file()).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        // The stray holds the file as soon as an exclusive lock is refused.
+        loop {
+            let free =
+                rustix::fs::flock(&live, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+            if free.is_err() {
+                break;
+            }
+            rustix::fs::flock(&live, rustix::fs::FlockOperation::Unlock).unwrap();
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        let sweep = scope.spawn(|| {
+            scene.repo.sweep_locks(None).unwrap();
+            gate.exists()
+        });
+        fs::write(&gate, "").unwrap();
+        assert!(sweep.join().unwrap(), "the sweep did not wait");
+        stray.join().unwrap().unwrap();
+    });
+}

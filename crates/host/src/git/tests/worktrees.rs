@@ -1,0 +1,450 @@
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+
+use mainstem_core::id::Oid;
+
+use super::super::GitError;
+use super::{Scene, commit, git, plain, write};
+use crate::files;
+
+const BRANCH: &str = "mainstem/t-1";
+
+fn prepare(scene: &Scene, path: &Path, base: &Oid) {
+    let prepared = scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash()).unwrap();
+    assert!(prepared.notes.is_empty(), "{:?}", prepared.notes);
+    assert_ready(scene, path, base);
+}
+
+/// Asked of plain git, inside the folder, as an agent will.
+fn assert_ready(scene: &Scene, path: &Path, base: &Oid) {
+    assert_eq!(git(path, &["rev-parse", "HEAD"]).trim(), base.as_str());
+    assert_eq!(git(path, &["symbolic-ref", "--short", "HEAD"]).trim(), BRANCH);
+    assert_eq!(git(path, &["status", "--porcelain"]), "");
+    assert!(scene.repo.worktree_is_intact(path, BRANCH).unwrap());
+    let ours: Vec<_> =
+        scene.repo.worktrees().unwrap().into_iter().filter(|w| w.path == path).collect();
+    assert_eq!(ours.len(), 1);
+    assert!(!ours[0].locked && !ours[0].prunable);
+    assert_eq!(ours[0].branch.as_deref(), Some(BRANCH));
+    assert_eq!(ours[0].head.as_ref(), Some(base));
+}
+
+fn admin_of(scene: &Scene, path: &Path) -> std::path::PathBuf {
+    scene.repo.admin_dirs(path).unwrap().remove(0)
+}
+
+fn kept(scene: &Scene) -> Vec<std::path::PathBuf> {
+    files::empty_trash(&scene.trash()).unwrap();
+    fs::read_dir(scene.trash())
+        .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
+        .unwrap_or_default()
+}
+
+#[test]
+fn preparing_twice_gives_the_same_clean_workspace() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work spaces/t ö\n1");
+    prepare(&scene, &path, &base);
+    prepare(&scene, &path, &base);
+    assert!(kept(&scene).is_empty());
+    assert_eq!(fs::read_dir(scene.repo.common_dir().join("worktrees")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_used_workspace_is_recycled_and_keeps_its_warm_caches() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    prepare(&scene, &path, &base);
+    write(&path, "a.txt", "agent\n");
+    commit(&path, "agent work");
+    write(&path, "a.txt", "again\n");
+    write(&path, "junk/new.txt", "n\n");
+    write(&path, "target/cache", "warm");
+    fs::remove_file(path.join("dir/b.txt")).unwrap();
+    git(&path, &["checkout", "-q", "-b", "elsewhere"]);
+    git(&path, &["init", "-q", "nested"]);
+    write(&path, "nested/file", "x");
+    git(&scene.top(), &["worktree", "lock", path.to_str().unwrap()]);
+    fs::write(admin_of(&scene, &path).join("index.lock"), "").unwrap();
+
+    let next = scene.change(&base, &[("a.txt", Some("next\n")), ("c.txt", Some("c\n"))]);
+    prepare(&scene, &path, &next);
+    assert_eq!(fs::read_to_string(path.join("target/cache")).unwrap(), "warm");
+    assert_eq!(fs::read_to_string(path.join("a.txt")).unwrap(), "next\n");
+    assert!(!path.join("nested").exists() && !path.join("junk").exists());
+}
+
+#[test]
+fn an_unfinished_rebase_or_merge_does_not_survive_recycling() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let other = scene.change(&base, &[("a.txt", Some("other\n"))]);
+    let path = scene.at("work");
+    prepare(&scene, &path, &base);
+    write(&path, "a.txt", "mine\n");
+    commit(&path, "mine");
+    assert!(!plain(&path, &["rebase", other.as_str()]).status.success());
+    prepare(&scene, &path, &base);
+    assert!(!admin_of(&scene, &path).join("rebase-merge").exists());
+    write(&path, "a.txt", "mine\n");
+    commit(&path, "mine");
+    assert!(!plain(&path, &["merge", other.as_str()]).status.success());
+    prepare(&scene, &path, &other);
+}
+
+#[test]
+fn edits_hidden_by_index_flags_are_reset_too() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    prepare(&scene, &path, &base);
+    git(&path, &["update-index", "--assume-unchanged", "a.txt"]);
+    git(&path, &["update-index", "--skip-worktree", "dir/b.txt"]);
+    write(&path, "a.txt", "hidden\n");
+    write(&path, "dir/b.txt", "hidden\n");
+    prepare(&scene, &path, &base);
+    assert_eq!(fs::read_to_string(path.join("a.txt")).unwrap(), "one\ntwo\nthree\n");
+    assert_eq!(fs::read_to_string(path.join("dir/b.txt")).unwrap(), "b\n");
+}
+
+#[test]
+fn whatever_a_killed_git_left_is_made_whole_again() {
+    type Damage = fn(&Path, &Path);
+    let damages: &[(&str, Damage)] = &[
+        ("locked while initializing", |_, admin| {
+            fs::write(admin.join("locked"), "initializing\n").unwrap();
+        }),
+        ("initializing, no HEAD yet", |_, admin| {
+            fs::write(admin.join("locked"), "initializing\n").unwrap();
+            fs::remove_file(admin.join("HEAD")).unwrap();
+            fs::remove_file(admin.join("index")).unwrap();
+        }),
+        ("initializing, nothing readable yet", |path, admin| {
+            fs::write(admin.join("locked"), "initializing\n").unwrap();
+            fs::remove_file(admin.join("HEAD")).unwrap();
+            fs::remove_file(admin.join("commondir")).unwrap();
+            fs::write(path.join(".git"), "").unwrap();
+        }),
+        ("folder gone", |path, _| fs::remove_dir_all(path).unwrap()),
+        ("folder gone and locked", |path, admin| {
+            fs::write(admin.join("locked"), "initializing").unwrap();
+            fs::remove_dir_all(path).unwrap();
+        }),
+        ("folder empty", |path, _| {
+            fs::remove_dir_all(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+        ("admin folder gone", |_, admin| fs::remove_dir_all(admin).unwrap()),
+        (".git file gone", |path, _| fs::remove_file(path.join(".git")).unwrap()),
+        (".git file empty", |path, _| fs::write(path.join(".git"), "").unwrap()),
+        ("index damaged", |_, admin| fs::write(admin.join("index"), "nonsense").unwrap()),
+        ("HEAD damaged", |_, admin| fs::write(admin.join("HEAD"), "").unwrap()),
+        ("commondir damaged", |_, admin| fs::write(admin.join("commondir"), "/nowhere").unwrap()),
+        ("locks left", |_, admin| {
+            fs::write(admin.join("HEAD.lock"), "").unwrap();
+            fs::write(admin.join("index.lock"), "").unwrap();
+        }),
+    ];
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let theirs = scene.at("theirs");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", "theirs", theirs.to_str().unwrap()]);
+    fs::remove_dir_all(&theirs).unwrap();
+    for (name, damage) in damages {
+        let path = scene.at("work");
+        prepare(&scene, &path, &base);
+        damage(&path, &admin_of(&scene, &path));
+        scene
+            .repo
+            .prepare_worktree(&path, BRANCH, &base, &scene.trash())
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_ready(&scene, &path, &base);
+    }
+    assert_eq!(kept(&scene), [] as [std::path::PathBuf; 0]);
+    // Somebody else's worktree with a missing folder (an unplugged disk?) is not ours to prune.
+    assert!(scene.repo.common_dir().join("worktrees/theirs").is_dir());
+}
+
+#[test]
+fn a_foreign_folder_is_moved_aside_and_never_deleted() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    write(&path, "precious.txt", "mine");
+    prepare(&scene, &path, &base);
+    let aside = kept(&scene);
+    assert_eq!(aside.len(), 1);
+    assert_eq!(fs::read_to_string(aside[0].join("precious.txt")).unwrap(), "mine");
+
+    // A clone of something else, and a plain file.
+    for n in 2..=3 {
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        if n == 2 {
+            git(scene.dir.path(), &["clone", "-q", "re po ü", path.to_str().unwrap()]);
+        } else {
+            fs::write(&path, "a file").unwrap();
+        }
+        prepare(&scene, &path, &base);
+        assert_eq!(kept(&scene).len(), n);
+    }
+}
+
+#[test]
+fn a_branch_in_use_elsewhere_is_refused_before_anything_is_touched() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let theirs = scene.at("theirs");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", BRANCH, theirs.to_str().unwrap()]);
+    let path = scene.at("work");
+    write(&path, "f", "stays");
+    let error = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash()).unwrap_err();
+    assert!(matches!(&error, GitError::BranchBusy { path, .. } if *path == theirs), "{error}");
+    assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "stays");
+    let error = scene.repo.prepare_worktree(&path, "main", &base, &scene.trash()).unwrap_err();
+    assert!(matches!(error, GitError::BranchBusy { .. }), "{error}");
+}
+
+#[test]
+fn the_repository_itself_can_never_be_a_workspace() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    for path in [scene.top(), scene.at(""), scene.top().join(".git/x"), "relative".into()] {
+        let made = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash());
+        assert!(matches!(made, Err(GitError::NotOurs { .. })), "{path:?}: {made:?}");
+        let removed = scene.repo.remove_worktree(&path, &scene.trash());
+        assert!(matches!(removed, Err(GitError::NotOurs { .. })), "{path:?}: {removed:?}");
+    }
+    assert!(scene.top().join("a.txt").exists());
+}
+
+#[test]
+fn removing_works_with_either_half_missing_and_twice() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let theirs = scene.at("theirs");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", "theirs", theirs.to_str().unwrap()]);
+    for half in ["none", "folder", "admin", "both"] {
+        let path = scene.at("work");
+        prepare(&scene, &path, &base);
+        let admin = admin_of(&scene, &path);
+        if matches!(half, "folder" | "both") {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        if matches!(half, "admin" | "both") {
+            fs::remove_dir_all(&admin).unwrap();
+        }
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        assert!(!path.exists() && !admin.exists(), "{half}");
+        assert_eq!(scene.repo.worktrees().unwrap().len(), 2, "{half}");
+    }
+    assert!(kept(&scene).is_empty());
+    assert!(theirs.join("a.txt").exists());
+}
+
+#[test]
+fn a_lane_is_reset_to_a_commit_and_keeps_ignored_files() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let next = scene.change(&base, &[("dir/b.txt", None), ("c.txt", Some("c\n"))]);
+    let path = scene.at("lane 0");
+    scene.repo.checkout_detached(&path, &base, &scene.trash()).unwrap();
+    write(&path, "target/warm", "w");
+    write(&path, "left over", "x");
+    write(&path, "a.txt", "edited by a gate");
+    scene.repo.checkout_detached(&path, &next, &scene.trash()).unwrap();
+    assert_eq!(git(&path, &["rev-parse", "HEAD"]).trim(), next.as_str());
+    assert_eq!(git(&path, &["status", "--porcelain"]), "");
+    assert!(path.join("target/warm").exists() && !path.join("left over").exists());
+    assert!(!plain(&path, &["symbolic-ref", "-q", "HEAD"]).status.success());
+}
+
+#[test]
+fn planted_hooks_and_monitors_never_run() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let next = scene.change(&base, &[("a.txt", Some("next\n"))]);
+    let trace = scene.plant_hooks();
+    let path = scene.at("work");
+    prepare_quietly(&scene, &path, &base);
+    write(&path, "new", "n");
+    scene.repo.worktree_dirty(&path).unwrap();
+    scene.repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap();
+    scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    prepare_quietly(&scene, &path, &next);
+    let _ = scene.repo.update_ref("refs/heads/main", &next, Some(&base), "land").unwrap();
+    let _ = scene.repo.follow_checkout("main", &base, &next).unwrap();
+    scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+    assert!(!trace.exists(), "{}", fs::read_to_string(trace).unwrap());
+    // The trap itself works: the user's own git springs it.
+    plain(&scene.top(), &["status"]);
+    assert!(trace.exists());
+}
+
+fn prepare_quietly(scene: &Scene, path: &Path, base: &Oid) {
+    scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash()).unwrap();
+}
+
+#[test]
+fn submodules_the_user_has_are_filled_without_a_network() {
+    let scene = Scene::new();
+    let library = scene.at("library");
+    fs::create_dir(&library).unwrap();
+    git(&library, &["init", "-q", "-b", "main"]);
+    write(&library, "lib.txt", "library\n");
+    commit(&library, "lib");
+    git(&scene.top(), &["submodule", "--quiet", "add", library.to_str().unwrap(), "vendor/my lib"]);
+    let base = scene.commit("with a submodule");
+    // Only the copy inside the user's repository is left.
+    fs::remove_dir_all(&library).unwrap();
+    let before = fs::read(scene.repo.common_dir().join("config")).unwrap();
+    let path = scene.at("work");
+    prepare(&scene, &path, &base);
+    let file = path.join("vendor/my lib/lib.txt");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "library\n");
+    fs::write(&file, "edited\n").unwrap();
+    prepare(&scene, &path, &base);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "library\n");
+    assert_eq!(fs::read(scene.repo.common_dir().join("config")).unwrap(), before);
+    scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+}
+
+#[test]
+fn parallel_workspaces_do_not_disturb_each_other() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    std::thread::scope(|scope| {
+        for n in 0..8 {
+            let (scene, base) = (&scene, &base);
+            scope.spawn(move || {
+                let path = scene.at(&format!("pool/{n}/same name"));
+                let branch = format!("mainstem/t-{n}");
+                scene.repo.prepare_worktree(&path, &branch, base, &scene.trash()).unwrap();
+                assert!(scene.repo.worktree_is_intact(&path, &branch).unwrap());
+            });
+        }
+    });
+    assert_eq!(scene.repo.worktrees().unwrap().len(), 9);
+}
+
+#[test]
+fn ignored_files_are_copied_only_if_asked_for_and_really_ignored() {
+    let scene = Scene::new();
+    scene.write("secret.ignored", "s");
+    scene.write("dir/deep.ignored", "s");
+    scene.write("plain.txt", "untracked, not ignored");
+    scene.write("target/big", "ignored, not asked for");
+    let patterns = ["*.ignored".to_owned(), "plain.txt".to_owned(), "a.txt".to_owned()];
+    let mut found = scene.repo.ignored_to_copy(scene.repo.dir(), &patterns).unwrap();
+    found.sort();
+    assert_eq!(found, [Path::new("dir/deep.ignored"), Path::new("secret.ignored")]);
+    assert!(scene.repo.ignored_to_copy(scene.repo.dir(), &[]).unwrap().is_empty());
+}
+
+#[test]
+fn a_git_killed_at_any_moment_of_making_a_worktree_is_no_obstacle() {
+    let scene = Scene::new();
+    for n in 0..300 {
+        scene.write(&format!("many/{n}.txt"), &format!("{n}\n"));
+    }
+    let base = scene.commit("many files");
+    let path = scene.at("work");
+    for n in 0..12 {
+        let mut killed = std::process::Command::new("git")
+            .current_dir(scene.top())
+            .args(["worktree", "add", "-q", "-B", BRANCH])
+            .arg(&path)
+            .stderr(std::process::Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        // Not a protocol: the moment shall differ from round to round, and any is right.
+        std::thread::sleep(std::time::Duration::from_micros(700 * n));
+        // With its checkout, which is a process of its own: nothing of it may go on.
+        let group = rustix::process::Pid::from_child(&killed);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        killed.wait().unwrap();
+        scene.repo.sweep_locks(None).unwrap();
+        prepare(&scene, &path, &base);
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+    }
+    prepare(&scene, &path, &base);
+    let kept = kept(&scene);
+    let inside: Vec<_> =
+        kept.iter().map(|dir| fs::read_dir(dir).unwrap().flatten().collect::<Vec<_>>()).collect();
+    assert!(kept.is_empty(), "{inside:?}");
+    git(&scene.top(), &["fsck", "--strict"]);
+}
+
+#[test]
+fn what_a_killed_git_left_elsewhere_does_not_stop_everybody_for_ever() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let dead = scene.repo.common_dir().join("worktrees/somebody");
+    fs::create_dir_all(&dead).unwrap();
+    fs::write(dead.join("locked"), "initializing").unwrap();
+    fs::write(dead.join("gitdir"), "/somewhere/else/.git\n").unwrap();
+    fs::write(dead.join("commondir"), "").unwrap();
+    assert!(!plain(&scene.top(), &["worktree", "list"]).status.success(), "git copes by now");
+    prepare(&scene, &scene.at("work"), &base);
+    assert!(!dead.exists());
+    git(&scene.top(), &["worktree", "list"]);
+}
+
+#[test]
+fn a_sparse_checkout_is_handed_on() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    git(&scene.top(), &["sparse-checkout", "set", "--cone", "nothing"]);
+    assert!(!scene.top().join("dir").exists());
+    let path = scene.at("work");
+    prepare(&scene, &path, &base);
+    assert!(path.join("a.txt").exists() && !path.join("dir").exists());
+    write(&path, "a.txt", "x\n");
+    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    assert!(scene.names(&made).contains(&"dir/b.txt".to_owned()));
+    prepare(&scene, &path, &base);
+}
+
+#[test]
+fn a_repository_with_another_ref_store_works_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = plain(dir.path(), &["init", "-q", "-b", "main", "--ref-format=reftable", "r"]);
+    if !made.status.success() {
+        return; // A git before 2.45 has no other one.
+    }
+    let repo = super::super::Repo::discover(&dir.path().join("r")).unwrap();
+    let base = repo.ensure_first_commit("main").unwrap();
+    let path = fs::canonicalize(dir.path()).unwrap().join("work");
+    for _ in 0..2 {
+        repo.prepare_worktree(&path, BRANCH, &base, &dir.path().join("trash")).unwrap();
+        write(&path, "f", "x");
+        assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
+        assert!(repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_submodule_can_be_the_repository() {
+    let scene = Scene::new();
+    let outer = scene.at("outer");
+    fs::create_dir(&outer).unwrap();
+    git(&outer, &["init", "-q", "-b", "main"]);
+    git(&outer, &["submodule", "--quiet", "add", scene.top().to_str().unwrap(), "inner"]);
+    let inner = outer.join("inner");
+    let repo = super::super::Repo::discover(&inner).unwrap();
+    assert_eq!(repo.toplevel(), Some(inner.as_path()));
+    let base = repo.resolve("main").unwrap().unwrap();
+    let path = scene.at("work");
+    repo.prepare_worktree(&path, BRANCH, &base, &scene.trash()).unwrap();
+    assert_eq!(super::super::Repo::discover(&path).unwrap().toplevel(), Some(inner.as_path()));
+    write(&path, "a.txt", "landed\n");
+    let tip = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    let _ = repo.update_ref("refs/heads/main", &tip, Some(&base), "land").unwrap();
+    assert_eq!(repo.follow_checkout("main", &base, &tip).unwrap(), super::super::Follow::Moved);
+    assert_eq!(fs::read_to_string(inner.join("a.txt")).unwrap(), "landed\n");
+    assert_eq!(git(&inner, &["status", "--porcelain"]), "");
+}

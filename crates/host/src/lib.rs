@@ -1,0 +1,8 @@
+//! Performs one primitive on this machine (git, processes, files) and reports honestly what happened.
+
+pub mod clock;
+pub mod crash;
+pub mod files;
+pub mod git;
+pub mod lock;
+pub mod process;

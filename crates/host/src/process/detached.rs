@@ -1,0 +1,37 @@
+//! Starting a program that goes on without us, and waiting a moment. Knows no jobs.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Starts a program in a process group of its own, its output in `log`, exactly this environment.
+pub fn spawn_detached(
+    argv: &[String],
+    cwd: &Path,
+    env: &[(String, String)],
+    log: &Path,
+) -> io::Result<Child> {
+    let out = OpenOptions::new().create(true).write(true).truncate(true).open(log)?;
+    let err = out.try_clone()?;
+    let [program, args @ ..] = argv else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program was named"));
+    };
+    Command::new(program)
+        .args(args)
+        .current_dir(cwd)
+        .env_clear()
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(err)
+        .process_group(0)
+        .spawn()
+}
+
+/// Waits a moment between two looks at something that sends no event.
+pub fn pause_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}

@@ -1,0 +1,326 @@
+//! The caller's side of a job: start or attach, ask for its state, stop it, answer it, wait for it.
+//! Everything goes through the job's folder. Knows nothing of how the supervisor works inside.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use super::record::{self, Durable};
+use super::{
+    ANSWERS, EXIT, Exit, JobSpec, JobState, LOCK, PIDS, Pids, SPEC, STARTING, STOP, SpawnError,
+    Start, Stop, tree,
+};
+use crate::lock;
+
+const START_PATIENCE: Duration = Duration::from_secs(30);
+const LEFTOVER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Starts the job in `dir`, or finds that it runs or has ended: calling it twice runs it once.
+///
+/// Returns when the supervisor is registered and needs the caller no more. `supervisor` is the program
+/// and the arguments before the folder.
+pub fn start(dir: &Path, spec: &JobSpec, supervisor: &[OsString]) -> Result<Start, SpawnError> {
+    fs::create_dir_all(dir).map_err(SpawnError::io("create", dir))?;
+    let dir = dir.canonicalize().map_err(SpawnError::io("find", dir))?;
+    let deadline = Instant::now() + START_PATIENCE;
+    let no_answer = || SpawnError::NoAnswer { dir: dir.clone(), seconds: START_PATIENCE.as_secs() };
+    let gate = dir.join(STARTING);
+    let gate_lock = lock::take(&gate, deadline)
+        .map_err(SpawnError::io("lock", &gate))?
+        .ok_or_else(no_answer)?;
+    match recorded_state(&dir).map_err(SpawnError::io("read the state in", &dir))? {
+        JobState::Absent => {}
+        JobState::Starting | JobState::Alive(_) => return Ok(Start::AlreadyAlive),
+        JobState::Ended(exit) => return Ok(Start::AlreadyEnded(exit)),
+        JobState::Vanished => return Err(SpawnError::Vanished { dir }),
+    }
+    record::write(&dir, SPEC, spec, Durable::No)
+        .map_err(SpawnError::io("write", &dir.join(SPEC)))?;
+    launch(&dir, supervisor, gate_lock, deadline)?;
+    Ok(Start::Started)
+}
+
+/// Starts the supervisor and waits for its word. It inherits the gate's lock as its standard input, so
+/// that nobody else starts this job in between even if we die now.
+fn launch(
+    dir: &Path,
+    supervisor: &[OsString],
+    gate: File,
+    deadline: Instant,
+) -> Result<(), SpawnError> {
+    let (program, args) = supervisor.split_first().ok_or_else(|| SpawnError::Refused {
+        dir: dir.to_owned(),
+        why: "no supervisor program is given".to_owned(),
+    })?;
+    let name = program.to_string_lossy().into_owned();
+    let failed = |source| SpawnError::Supervisor { program: name.clone(), source };
+    let journal = dir.join("supervisor.log");
+    let stderr = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&journal)
+        .map_err(SpawnError::io("open", &journal))?;
+    let mut child = Command::new(program)
+        .args(args)
+        .arg(dir)
+        .process_group(0)
+        .stdin(Stdio::from(gate))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(stderr))
+        .spawn()
+        .map_err(failed)?;
+    let word = child.stdout.take().map_or(Ok(None), |mut pipe| first_line(&mut pipe, deadline));
+    if matches!(word, Ok(None)) {
+        let _ = child.kill();
+    }
+    // The process we started ends as soon as it has started the one that stays.
+    child.wait().map_err(failed)?;
+    let refused = |why: String| SpawnError::Refused { dir: dir.to_owned(), why };
+    match word.map_err(failed)?.as_deref() {
+        Some("ok") => Ok(()),
+        Some("") => Err(refused(format!("it ended without a word; see {}", journal.display()))),
+        Some(other) => Err(refused(other.strip_prefix("refused ").unwrap_or(other).to_owned())),
+        None => {
+            Err(SpawnError::NoAnswer { dir: dir.to_owned(), seconds: START_PATIENCE.as_secs() })
+        }
+    }
+}
+
+/// The first line, `""` if the pipe ended before one came, `None` if the deadline did.
+fn first_line(
+    pipe: &mut std::process::ChildStdout,
+    deadline: Instant,
+) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let mut bytes = [0; 512];
+        let n = pipe.read(&mut bytes)?;
+        line.extend_from_slice(&bytes[..n]);
+        if let Some(end) = line.iter().position(|&b| b == b'\n') {
+            line.truncate(end);
+            return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+        }
+        if n == 0 {
+            return Ok(Some(String::new()));
+        }
+    }
+}
+
+/// What is true of the job in `dir` now.
+pub fn state(dir: &Path) -> io::Result<JobState> {
+    // Looked at first: a supervisor lets the gate go only once it holds the lock and has its record.
+    let starting = lock::held(&dir.join(STARTING))?.is_some();
+    match recorded_state(dir)? {
+        JobState::Absent if starting => Ok(JobState::Starting),
+        other => Ok(other),
+    }
+}
+
+/// The state as the lock and the records tell it.
+fn recorded_state(dir: &Path) -> io::Result<JobState> {
+    if let Some(exit) = record::read::<Exit>(dir, EXIT)? {
+        return Ok(JobState::Ended(exit));
+    }
+    if lock::held(&dir.join(LOCK))?.is_some() {
+        return Ok(record::read::<Pids>(dir, PIDS)?.map_or(JobState::Starting, JobState::Alive));
+    }
+    // The end is recorded before the lock is let go: look again now that it is free.
+    if let Some(exit) = record::read::<Exit>(dir, EXIT)? {
+        return Ok(JobState::Ended(exit));
+    }
+    // The supervisor writes who it is before it starts anything: without that, nothing ever ran.
+    let ran = dir.join(PIDS).try_exists()?;
+    Ok(if ran { JobState::Vanished } else { JobState::Absent })
+}
+
+/// Asks the job to end. Returns at once; a job that has ended or never ran needs nothing, and of one whose
+/// supervisor is gone everything left is killed here.
+pub fn stop(dir: &Path, how: Stop) -> io::Result<()> {
+    match state(dir)? {
+        JobState::Absent | JobState::Ended(_) => Ok(()),
+        JobState::Vanished => kill_leftovers(dir).map(drop),
+        JobState::Starting | JobState::Alive(_) => {
+            let killing = fs::read(dir.join(STOP)).is_ok_and(|text| text.starts_with(b"kill"));
+            if !killing {
+                let text: &[u8] = if how == Stop::Kill { b"kill\n" } else { b"term\n" };
+                record::write_bytes(dir, STOP, text, Durable::No)?;
+            }
+            wake(dir)
+        }
+    }
+}
+
+/// Answers the n-th question of the job (counted from 1) with one line.
+pub fn answer(dir: &Path, n: u32, line: &str) -> io::Result<()> {
+    if line.trim_end().contains('\n') {
+        let why = "an answer is one line; it holds a newline";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let answers = dir.join(ANSWERS);
+    fs::create_dir_all(&answers)?;
+    record::write_bytes(&answers, &format!("{n}.json"), line.as_bytes(), Durable::Yes)?;
+    wake(dir)
+}
+
+/// Makes a living supervisor look at its folder now; it looks by itself a little later anyway.
+fn wake(dir: &Path) -> io::Result<()> {
+    if let JobState::Alive(pids) = recorded_state(dir)?
+        && pids.boot_id == tree::boot_id()
+        && tree::is_same(pids.pid, pids.start_time)
+    {
+        tree::signal(pids.pid, Signal::USR1);
+    }
+    Ok(())
+}
+
+/// Kills what is left of a job whose supervisor is gone; says how many processes that were.
+///
+/// Found are the recorded processes if they are still the same, their group, everything below, and
+/// everything with the job's mark in its environment. A process that dropped the mark, left the group
+/// and lost its parents is not found.
+pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
+    if lock::held(&dir.join(LOCK))?.is_some() {
+        let why = format!("the job in {} has a living supervisor: stop it instead", dir.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    let dir = match dir.canonicalize() {
+        Ok(dir) => dir,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(e) => return Err(e),
+    };
+    // A torn record is no reason to let marked processes live.
+    let pids = record::read::<Pids>(&dir, PIDS).ok().flatten();
+    let deadline = Instant::now() + LEFTOVER_PATIENCE;
+    let mut killed = std::collections::HashSet::new();
+    let mut empty_looks = 0;
+    loop {
+        let left = tree::remains(&dir, pids.as_ref())?;
+        // A process between fork and exec shows neither mark: one empty look is not enough.
+        empty_looks = if left.is_empty() { empty_looks + 1 } else { 0 };
+        if empty_looks == 2 {
+            return Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX));
+        }
+        for &pid in &left {
+            tree::signal(pid, Signal::KILL);
+        }
+        if Instant::now() >= deadline {
+            let why = format!("processes {left:?} of {} do not die", dir.display());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        killed.extend(left);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Moves the files of an ended or vanished job into `dir/old.<n>`, so that it can start afresh.
+pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
+    if let Some(_held) = lock::held(&dir.join(LOCK))? {
+        let why = format!("the job in {} is alive", dir.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    }
+    let mut n = 1;
+    let old = loop {
+        let old = dir.join(format!("old.{n}"));
+        match fs::create_dir(&old) {
+            Ok(()) => break old,
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => n += 1,
+            Err(e) => return Err(e),
+        }
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let text = name.to_string_lossy();
+        // The locks stay: others may be waiting on them. The record of who ran goes last: while it is
+        // here the job counts as vanished, so a half-done move is done again.
+        let stays = text == STARTING || text == LOCK || text == PIDS || text.starts_with("old.");
+        if !stays {
+            names.push(name);
+        }
+    }
+    names.push(PIDS.into());
+    for name in names {
+        match fs::rename(dir.join(&name), old.join(&name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+    }
+    Ok(old)
+}
+
+/// Starts or finds the job and waits for its end. Setting `cancel` stops it and waits on. A job that
+/// vanishes is cleared away and started once more.
+pub fn run_to_end(
+    dir: &Path,
+    spec: &JobSpec,
+    supervisor: &[OsString],
+    cancel: &AtomicBool,
+) -> Result<Exit, SpawnError> {
+    let mut again = true;
+    loop {
+        match start(dir, spec, supervisor) {
+            Ok(Start::AlreadyEnded(exit)) => return Ok(exit),
+            Ok(_) => {
+                if let Some(exit) = wait_for_end(dir, cancel)? {
+                    return Ok(exit);
+                }
+            }
+            Err(SpawnError::Vanished { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        kill_leftovers(dir).map_err(SpawnError::io("end what is left of", dir))?;
+        if !again || cancel.load(Ordering::Relaxed) {
+            return Err(SpawnError::Vanished { dir: dir.to_owned() });
+        }
+        again = false;
+        set_aside(dir).map_err(SpawnError::io("set aside the files in", dir))?;
+    }
+}
+
+/// `None` if the job vanished.
+fn wait_for_end(dir: &Path, cancel: &AtomicBool) -> Result<Option<Exit>, SpawnError> {
+    let failed = || SpawnError::io("read the state in", dir);
+    let mut pause = Duration::from_millis(2);
+    let mut probe_at = Instant::now();
+    let mut stopped = false;
+    loop {
+        if let Some(exit) = record::read::<Exit>(dir, EXIT).map_err(failed())? {
+            return Ok(Some(exit));
+        }
+        if Instant::now() >= probe_at {
+            match state(dir).map_err(failed())? {
+                JobState::Ended(exit) => return Ok(Some(exit)),
+                JobState::Vanished | JobState::Absent => return Ok(None),
+                JobState::Starting | JobState::Alive(_) => {}
+            }
+            probe_at = Instant::now() + Duration::from_millis(500);
+        }
+        if !stopped && cancel.load(Ordering::Relaxed) {
+            stop(dir, Stop::Term).map_err(SpawnError::io("stop the job in", dir))?;
+            stopped = true;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 3 / 2).min(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,224 @@
+//! Supervised jobs: one command each, run under a small process that outlives its starter.
+//!
+//! Everything known about a job is in its folder: `spec.json` (what to run), `lock` (held by the
+//! supervisor for its whole life: the proof of life), `pid.json` (who runs), `output` and
+//! `output.<offset>` (the bounded log), `exit.json` (how it ended; written only once its whole process
+//! tree is dead), `stop` (a request), `answers/<n>.json` (answers to the n-th ask).
+//! A job runs at most once per folder. Knows nothing of agents, gates, tasks or what the output means,
+//! except that a line asking a question makes the job wait for an answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+mod answers;
+mod detached;
+mod job;
+mod log;
+mod record;
+mod supervise;
+mod tree;
+mod watch;
+
+pub use answers::is_ask;
+pub use detached::{pause_ms, spawn_detached};
+pub use job::{answer, kill_leftovers, run_to_end, set_aside, start, state, stop};
+pub use log::{Output, OutputLine, Stream, read_output};
+pub use supervise::supervise;
+pub use watch::{Watch, WatchEvent};
+
+/// The variable that marks every process of a job; its value is the job's folder.
+pub const JOB_MARK: &str = "MAINSTEM_JOB";
+
+const SPEC: &str = "spec.json";
+const LOCK: &str = "lock";
+const STARTING: &str = "starting";
+const PIDS: &str = "pid.json";
+const EXIT: &str = "exit.json";
+const STOP: &str = "stop";
+const ANSWERS: &str = "answers";
+
+/// What to run and within which limits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Where it runs.
+    pub cwd: PathBuf,
+    /// The whole environment; nothing else is inherited (only [`JOB_MARK`] is added).
+    pub env: BTreeMap<String, String>,
+    /// A file fed to standard input; nothing if absent.
+    pub stdin: Option<PathBuf>,
+    /// Whether lines on stdout may ask, the answers coming back on stdin.
+    pub converse: bool,
+    /// Longest life; the time spent waiting for an answer does not count.
+    pub wall_ms: Option<u64>,
+    /// Longest silence; the time spent waiting for an answer does not count.
+    pub idle_ms: Option<u64>,
+    /// From the request to end to the kill.
+    pub grace_ms: u64,
+    /// How much log is kept: an eighth as head, the rest as tail.
+    pub output_bytes: u64,
+    /// Longest line kept in one piece.
+    pub line_bytes: usize,
+}
+
+/// How a job's command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It ended by itself.
+    Exited {
+        /// Its exit code.
+        code: i32,
+    },
+    /// A signal that was not ours ended it.
+    Signalled {
+        /// The signal's number.
+        signal: i32,
+    },
+    /// It was ended because it took too long.
+    TimedOut {
+        /// True if it was silent for too long, false if it lived for too long.
+        idle: bool,
+    },
+    /// It was ended because somebody asked for it.
+    Stopped,
+    /// It never ran.
+    NotStarted {
+        /// What was missing or wrong.
+        why: String,
+        /// Whether the program (or its interpreter) does not exist.
+        not_found: bool,
+    },
+}
+
+/// The end of a job: no process of it is left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// How the command ended.
+    pub ending: Ending,
+    /// When the supervisor began.
+    pub started_at_ms: i64,
+    /// When the last process was gone.
+    pub ended_at_ms: i64,
+    /// How many processes outlived the command and were ended.
+    pub leftovers_killed: u32,
+    /// Length of the log, kept or not: the offset after its last record.
+    pub output_bytes: u64,
+    /// How much of the log was not kept, for the cap or for a full disk.
+    pub output_dropped: u64,
+}
+
+/// Who runs a job, precise enough to survive the reuse of process ids.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pids {
+    /// The supervisor.
+    pub pid: u32,
+    /// Its start time, in the kernel's ticks since boot.
+    pub start_time: u64,
+    /// The boot during which it ran.
+    pub boot_id: String,
+    /// The command, once started.
+    pub agent_pid: Option<u32>,
+    /// The command's start time.
+    pub agent_start_time: Option<u64>,
+    /// When the supervisor began.
+    pub started_at_ms: i64,
+}
+
+/// What is true of a job now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobState {
+    /// Nothing ever ran in this folder; [`start`] may.
+    Absent,
+    /// A supervisor is on its way.
+    Starting,
+    /// A supervisor holds the lock.
+    Alive(Pids),
+    /// The whole tree is dead and the ending is known.
+    Ended(Exit),
+    /// It ran, its supervisor is gone, and nobody saw the end (killed, or the machine rebooted).
+    Vanished,
+}
+
+/// The answer to [`start`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// This call started the job.
+    Started,
+    /// It was running already.
+    AlreadyAlive,
+    /// It had ended already.
+    AlreadyEnded(Exit),
+}
+
+/// How to stop a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Ask it to end, kill it after its grace.
+    Term,
+    /// Kill it now.
+    Kill,
+}
+
+/// A job could not be started or followed.
+#[derive(Debug, Error)]
+pub enum SpawnError {
+    /// A file of the job could not be read or written.
+    #[error("cannot {what} {path}: {source}; check the folder's permissions and free space")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The supervisor's program did not start.
+    #[error(
+        "cannot start the supervisor {program}: {source}; check that this program still exists and that processes can be started"
+    )]
+    Supervisor {
+        /// The program tried.
+        program: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The supervisor started and declined.
+    #[error("the supervisor of {dir} refused: {why}")]
+    Refused {
+        /// The job's folder.
+        dir: PathBuf,
+        /// Its reason.
+        why: String,
+    },
+    /// The supervisor, or another starter, did not answer in time.
+    #[error(
+        "the supervisor of {dir} did not report within {seconds} s; see supervisor.log there, and try again when the machine is less busy"
+    )]
+    NoAnswer {
+        /// The job's folder.
+        dir: PathBuf,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The job ran before and nobody saw its end.
+    #[error(
+        "the job in {dir} ran before and its supervisor vanished; end what is left of it and set its files aside before starting again"
+    )]
+    Vanished {
+        /// The job's folder.
+        dir: PathBuf,
+    },
+}
+
+impl SpawnError {
+    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { what, path, source }
+    }
+}

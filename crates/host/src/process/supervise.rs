@@ -1,0 +1,336 @@
+//! The supervisor: a small process per job that runs the command, keeps its log within bounds, enforces
+//! the time-outs, ends the whole process tree and writes down how it ended. It needs nobody: if its
+//! starter dies it goes on. Knows nothing of what the command is for.
+
+use std::env;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+
+use super::answers::{Conversation, Plug};
+use super::log::Writer;
+use super::record::{self, Durable};
+use super::{EXIT, Ending, Exit, JOB_MARK, JobSpec, LOCK, PIDS, Pids, SPEC, STOP, Stop, tree};
+use crate::{clock, lock};
+
+mod watchful;
+
+use watchful::Running;
+
+/// Set for the process that stays; the one without it only gets the other one started.
+const DETACHED: &str = "MAINSTEM_SUPERVISE_DETACHED";
+/// A probe of the lock lasts microseconds; another supervisor of this job for its whole life.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a full disk may delay the record of the end.
+const RECORD_PATIENCE: Duration = Duration::from_secs(600);
+
+/// The main function of the hidden subcommand that supervises the job in `dir`; gives the exit code.
+///
+/// The program must have been started by [`super::start`], with the folder as its last argument.
+pub fn supervise(dir: &Path) -> i32 {
+    if env::var_os(DETACHED).is_none() {
+        return detach();
+    }
+    match Supervisor::register(dir) {
+        Ok(Some(supervisor)) => {
+            supervisor.run();
+            0
+        }
+        // The job has run or runs already: nothing to do.
+        Ok(None) => {
+            report("ok");
+            0
+        }
+        Err(why) => {
+            report(&format!("refused {why}"));
+            1
+        }
+    }
+}
+
+/// Starts this program again and ends, so that the starter is never the parent of something long-lived.
+fn detach() -> i32 {
+    let spawned = own_program().and_then(|program| {
+        let mut args = env::args_os();
+        let mut command = Command::new(program);
+        if let Some(name) = args.next() {
+            command.arg0(name);
+        }
+        command.args(args).env(DETACHED, "1").spawn()
+    });
+    match spawned {
+        Ok(_) => 0,
+        Err(e) => {
+            report(&format!("refused the supervisor cannot start itself again: {e}"));
+            1
+        }
+    }
+}
+
+fn own_program() -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    // An upgrade may have replaced the file; the running one is still reachable.
+    let running = Path::new("/proc/self/exe");
+    Ok(if !program.exists() && running.exists() { running.to_owned() } else { program })
+}
+
+/// Tells the starter, if it still listens, how far we got.
+fn report(text: &str) {
+    let line = format!("{}\n", text.replace('\n', " "));
+    let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+/// What wakes the supervisor.
+struct Signals {
+    /// Readable after any signal.
+    wake: UnixStream,
+    /// Somebody sent SIGTERM to the supervisor itself.
+    term: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn register() -> io::Result<Self> {
+        let (wake, sender) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
+        for signal in [SIGCHLD, SIGUSR1, SIGTERM] {
+            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
+        }
+        let term = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGTERM, Arc::clone(&term))?;
+        // Handled rather than ignored: the command must not inherit it.
+        for signal in [SIGHUP, SIGINT] {
+            signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+        }
+        Ok(Self { wake, term })
+    }
+
+    fn term_requested(&self) -> bool {
+        self.term.load(Ordering::Relaxed)
+    }
+}
+
+struct Supervisor {
+    dir: PathBuf,
+    spec: JobSpec,
+    pids: Pids,
+    signals: Signals,
+    /// Held until the end of this process.
+    _lock: File,
+}
+
+/// The command's ends of its pipes, as we hold them.
+struct Spawned {
+    pid: u32,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    conversation: Option<Conversation>,
+    plug: Option<Plug>,
+}
+
+impl Supervisor {
+    /// Becomes the one supervisor of the job; `None` if the job has one or had one.
+    fn register(dir: &Path) -> Result<Option<Self>, String> {
+        let dir = dir.canonicalize().map_err(|e| format!("{}: {e}", dir.display()))?;
+        let io = |what: &'static str| move |e: io::Error| format!("cannot {what}: {e}");
+        // Fails only for the leader of a group, which a freshly started process is not.
+        let _ = rustix::process::setsid();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this process has one thread, and must not keep its starter's folder busy"
+        )]
+        env::set_current_dir(&dir).map_err(io("enter the job's folder"))?;
+        #[cfg(target_os = "linux")]
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+            .map_err(|e| format!("cannot become the reaper of orphans: {e}"))?;
+        let Some(lock) = lock::take(&dir.join(LOCK), Instant::now() + LOCK_PATIENCE)
+            .map_err(io("lock the job"))?
+        else {
+            return Ok(None);
+        };
+        if dir.join(EXIT).exists() || dir.join(PIDS).exists() {
+            return Ok(None);
+        }
+        let spec = record::read::<JobSpec>(&dir, SPEC)
+            .map_err(io("read the job"))?
+            .ok_or("spec.json does not exist")?;
+        let signals = Signals::register().map_err(io("handle signals"))?;
+        let pid = std::process::id();
+        let pids = Pids {
+            pid,
+            start_time: tree::start_time(pid),
+            boot_id: tree::boot_id(),
+            agent_pid: None,
+            agent_start_time: None,
+            started_at_ms: clock::now_ms(),
+        };
+        record::write(&dir, PIDS, &pids, Durable::No).map_err(io("write pid.json"))?;
+        Ok(Some(Self { dir, spec, pids, signals, _lock: lock }))
+    }
+
+    fn run(mut self) {
+        let mut log = match Writer::create(&self.dir, self.spec.output_bytes, self.spec.line_bytes)
+        {
+            Ok(log) => log,
+            Err(e) => {
+                let ending = not_started(format!("cannot create the log: {e}"), false);
+                return self.end(ending, 0, (0, 0));
+            }
+        };
+        if requested(&self.dir).is_some() {
+            return self.end(Ending::Stopped, 0, (0, 0));
+        }
+        match self.spawn() {
+            Err(ending) => self.end(ending, 0, log.totals()),
+            Ok(spawned) => {
+                self.pids.agent_pid = Some(spawned.pid);
+                self.pids.agent_start_time = Some(tree::start_time(spawned.pid));
+                // Without it the tree is still found by its mark.
+                let _ = record::write(&self.dir, PIDS, &self.pids, Durable::No);
+                self.hand_over();
+                let (ending, leftovers) = Running::new(&self, spawned, &mut log).until_dead();
+                log.sync();
+                self.end(ending, leftovers, log.totals());
+            }
+        }
+    }
+
+    /// Tells the starter that the job runs, and lets go of everything shared with it.
+    fn hand_over(&self) {
+        report("ok");
+        let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
+        // Standard input carried the starter's lock: closing it lets the next starter look.
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+    }
+
+    fn spawn(&self) -> Result<Spawned, Ending> {
+        let spec = &self.spec;
+        let Some((program, args)) = spec.argv.split_first() else {
+            return Err(not_started("no command is given".into(), false));
+        };
+        if !spec.cwd.is_dir() {
+            let why = format!("the working directory {} does not exist", spec.cwd.display());
+            return Err(not_started(why, false));
+        }
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .env_clear()
+            .envs(&spec.env)
+            .env(JOB_MARK, &self.dir)
+            .current_dir(&spec.cwd)
+            .process_group(0)
+            .stderr(Stdio::piped());
+        let no_pipe =
+            |e: rustix::io::Errno| not_started(format!("no pipe for its output: {e}"), false);
+        let (stdout, writer) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
+        let plug = if spec.converse { Plug::new(&writer) } else { None };
+        command.stdout(Stdio::from(writer));
+        let conversation = self.stdin(&mut command).map_err(|e| {
+            let file = spec.stdin.as_deref().unwrap_or(&self.dir);
+            not_started(format!("cannot feed {} to standard input: {e}", file.display()), false)
+        })?;
+        let mut child = spawn_patiently(&mut command).map_err(|e| self.explain(program, &e))?;
+        let stderr = child.stderr.take().expect("BUG: stderr was asked to be a pipe").into();
+        Ok(Spawned { pid: child.id(), stdout, stderr, conversation, plug })
+    }
+
+    fn stdin(&self, command: &mut Command) -> io::Result<Option<Conversation>> {
+        if self.spec.converse {
+            let (conversation, theirs) =
+                Conversation::create(&self.dir, self.spec.stdin.as_deref())?;
+            command.stdin(Stdio::from(theirs));
+            return Ok(Some(conversation));
+        }
+        command.stdin(match &self.spec.stdin {
+            Some(path) => Stdio::from(File::open(path)?),
+            None => Stdio::null(),
+        });
+        Ok(None)
+    }
+
+    fn explain(&self, program: &str, e: &io::Error) -> Ending {
+        let not_found = e.kind() == io::ErrorKind::NotFound;
+        let why = if not_found && program.contains('/') {
+            format!("{program} does not exist (or the interpreter named in its first line)")
+        } else if not_found {
+            let path = self.spec.env.get("PATH").map_or("(not set)", String::as_str);
+            format!("{program} was not found in PATH {path}")
+        } else {
+            format!("{program} could not be started: {e}")
+        };
+        not_started(why, not_found)
+    }
+
+    /// Records the end. A full disk is waited for: without the record the job counts as vanished.
+    fn end(
+        &self,
+        ending: Ending,
+        leftovers_killed: u32,
+        (output_bytes, output_dropped): (u64, u64),
+    ) {
+        let exit = Exit {
+            ending,
+            started_at_ms: self.pids.started_at_ms,
+            ended_at_ms: clock::now_ms(),
+            leftovers_killed,
+            output_bytes,
+            output_dropped,
+        };
+        let give_up = Instant::now() + RECORD_PATIENCE;
+        let mut pause = Duration::from_millis(50);
+        while record::write(&self.dir, EXIT, &exit, Durable::Yes).is_err()
+            && Instant::now() < give_up
+            && self.dir.exists()
+        {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+        report("ok");
+    }
+}
+
+fn not_started(why: String, not_found: bool) -> Ending {
+    Ending::NotStarted { why, not_found }
+}
+
+/// What is asked for in the `stop` file. A job whose folder is gone can never be asked, nor heard of.
+fn requested(dir: &Path) -> Option<Stop> {
+    let Ok(text) = std::fs::read_to_string(dir.join(STOP)) else {
+        return matches!(dir.try_exists(), Ok(false)).then_some(Stop::Term);
+    };
+    Some(if text.trim() == "kill" { Stop::Kill } else { Stop::Term })
+}
+
+/// Starts the command, trying again while the machine is only short of processes or memory.
+fn spawn_patiently(command: &mut Command) -> io::Result<std::process::Child> {
+    let mut tries = 0;
+    loop {
+        match command.spawn() {
+            Err(e)
+                if tries < 20
+                    && matches!(
+                        e.kind(),
+                        io::ErrorKind::WouldBlock
+                            | io::ErrorKind::OutOfMemory
+                            | io::ErrorKind::ExecutableFileBusy
+                    ) =>
+            {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            other => return other,
+        }
+    }
+}

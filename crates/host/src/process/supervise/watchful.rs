@@ -1,0 +1,402 @@
+//! The loop around a running command: reads its output, feeds its input, watches the clocks and requests,
+//! and ends when the command and everything it started are dead. Knows nothing of files other than the log.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, WaitOptions, WaitStatus, wait};
+
+use super::{Spawned, Supervisor, requested};
+use crate::process::answers::{Conversation, Plug, is_ask};
+use crate::process::log::{Lines, Writer};
+use crate::process::tree::{self, Sent};
+use crate::process::{Ending, Stop};
+
+/// What a command left behind gets this long to end by itself.
+const STRAGGLERS: Duration = Duration::from_millis(200);
+/// Requests come with a signal; this is for one that got lost.
+const TICK: Duration = Duration::from_secs(2);
+/// While killing, the tree is walked again this often.
+const ROUND: Duration = Duration::from_millis(5);
+/// Processes of another user that we may not signal are given up after this long.
+const DENIED_PATIENCE: Duration = Duration::from_secs(30);
+const CHUNK: usize = 64 * 1024;
+/// Chunks read from one stream before the other one, the clocks and the requests get their turn.
+const TURN: usize = 16;
+
+#[derive(Clone, Copy)]
+enum Phase {
+    Running,
+    /// Everything was asked to end and is killed at this time.
+    Ending {
+        kill_at: Instant,
+    },
+    /// Everything found is killed; since when.
+    Killing {
+        since: Instant,
+    },
+}
+
+/// Time that does not pass while a question waits for its answer.
+struct Allowance {
+    left: Option<Duration>,
+    from: Instant,
+}
+
+impl Allowance {
+    fn new(ms: Option<u64>, now: Instant) -> Self {
+        Self { left: ms.map(Duration::from_millis), from: now }
+    }
+
+    /// When it is used up, if it ever is.
+    fn deadline(&self) -> Option<Instant> {
+        self.left.and_then(|left| self.from.checked_add(left))
+    }
+
+    /// Moves the deadline by the time that does not count.
+    fn forgive(&mut self, time: Duration) {
+        self.from += time;
+    }
+}
+
+struct Source {
+    fd: Option<OwnedFd>,
+    lines: Lines,
+}
+
+pub(super) struct Running<'a> {
+    supervisor: &'a Supervisor,
+    log: &'a mut Writer,
+    pid: u32,
+    stdout: Source,
+    stderr: Source,
+    conversation: Option<Conversation>,
+    plug: Option<Plug>,
+    started: Instant,
+    wall: Allowance,
+    idle: Allowance,
+    phase: Phase,
+    /// Why we end it, if we do.
+    cause: Option<Ending>,
+    status: Option<WaitStatus>,
+    leftovers: HashSet<u32>,
+    all_dead: bool,
+    chunk: Vec<u8>,
+    asked_at: Option<Instant>,
+    look_for_requests_at: Instant,
+}
+
+impl<'a> Running<'a> {
+    pub(super) fn new(supervisor: &'a Supervisor, spawned: Spawned, log: &'a mut Writer) -> Self {
+        let now = Instant::now();
+        let source = |fd: OwnedFd, tag| {
+            // Should this fail, a read may block until the command prints, exits or is killed by hand.
+            let _ = rustix::io::ioctl_fionbio(&fd, true);
+            Source { fd: Some(fd), lines: Lines::new(tag) }
+        };
+        Self {
+            supervisor,
+            log,
+            pid: spawned.pid,
+            stdout: source(spawned.stdout, b'o'),
+            stderr: source(spawned.stderr, b'e'),
+            conversation: spawned.conversation,
+            plug: spawned.plug,
+            started: now,
+            wall: Allowance::new(supervisor.spec.wall_ms, now),
+            idle: Allowance::new(supervisor.spec.idle_ms, now),
+            phase: Phase::Running,
+            cause: None,
+            status: None,
+            leftovers: HashSet::new(),
+            all_dead: false,
+            chunk: vec![0; CHUNK],
+            asked_at: None,
+            look_for_requests_at: now,
+        }
+    }
+
+    /// Runs until the whole tree is dead; gives the ending and how many processes outlived the command.
+    pub(super) fn until_dead(mut self) -> (Ending, u32) {
+        loop {
+            self.wait_for_something();
+            self.read_streams();
+            self.converse();
+            self.log.flush();
+            self.reap();
+            if self.all_dead && self.status.is_some() {
+                break;
+            }
+            self.heed_requests();
+            self.heed_clocks();
+            self.end_tree();
+        }
+        // Nothing writes any more: what is in the pipes is all there is.
+        while self.read_streams() {}
+        let ms = self.elapsed_ms();
+        self.stdout.lines.finish(ms, self.log);
+        self.stderr.lines.finish(ms, self.log);
+        let ending = self.cause.take().unwrap_or_else(|| natural(self.status));
+        (ending, u32::try_from(self.leftovers.len()).unwrap_or(u32::MAX))
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn wait_for_something(&mut self) {
+        let deadline = self.next_deadline();
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let mut fds = vec![PollFd::new(&self.supervisor.signals.wake, PollFlags::IN)];
+        for source in [&self.stdout, &self.stderr] {
+            fds.extend(source.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        }
+        let writer = self.conversation.as_ref().and_then(Conversation::wants_to_write);
+        fds.extend(writer.map(|fd| PollFd::new(fd, PollFlags::OUT)));
+        let woken = poll(&mut fds, Some(&timeout)).is_ok()
+            && fds.first().is_some_and(|fd| !fd.revents().is_empty());
+        if woken {
+            let mut bytes = [0; 256];
+            while matches!(rustix::io::read(&self.supervisor.signals.wake, &mut bytes), Ok(n) if n > 0)
+            {
+            }
+            self.look_for_requests_at = Instant::now();
+        }
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let now = Instant::now();
+        let phase = match self.phase {
+            Phase::Running if self.asked_at.is_some() => None,
+            Phase::Running => {
+                [self.wall.deadline(), self.idle.deadline()].into_iter().flatten().min()
+            }
+            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Killing { .. } => Some(now + ROUND),
+        };
+        let look = self.conversation.as_ref().map(Conversation::next_look);
+        [phase, look].into_iter().flatten().fold(now + TICK, Instant::min)
+    }
+
+    /// Reads a turn of both streams; true if there may be more.
+    fn read_streams(&mut self) -> bool {
+        let ms = self.elapsed_ms();
+        let mut asks = 0;
+        let mut any = false;
+        for (source, may_ask) in
+            [(&mut self.stdout, self.conversation.is_some()), (&mut self.stderr, false)]
+        {
+            let mut seen = |line: &[u8]| asks += u32::from(may_ask && is_ask(line));
+            let got = source.read(&mut self.chunk, ms, self.log, &mut seen);
+            any |= got;
+        }
+        if any {
+            self.idle.from = Instant::now();
+        }
+        if let Some(conversation) = &mut self.conversation {
+            for _ in 0..asks {
+                conversation.ask();
+            }
+        }
+        any
+    }
+
+    fn converse(&mut self) {
+        let Some(mut conversation) = self.conversation.take() else { return };
+        conversation.step();
+        if matches!(self.phase, Phase::Running)
+            && self.status.is_none()
+            && let Some(waiting) = conversation.look()
+        {
+            self.drain_for(&mut conversation);
+            if !conversation.pending()
+                && let Some(stdout) = &self.stdout.fd
+            {
+                conversation.serve(&waiting, self.plug.as_ref(), stdout);
+            }
+        }
+        let now = Instant::now();
+        if let Some(since) = self.asked_at {
+            self.wall.forgive(now - since);
+            self.idle.forgive(now - since);
+        }
+        self.asked_at = conversation.pending().then_some(now);
+        self.conversation = Some(conversation);
+    }
+
+    /// Reads what a waiting program has printed.
+    fn drain_for(&mut self, conversation: &mut Conversation) {
+        let ms = self.elapsed_ms();
+        let mut asks = 0;
+        let mut seen = |line: &[u8]| asks += u32::from(is_ask(line));
+        // A turn is more than a pipe holds, so what a waiting program printed is within it.
+        if self.stdout.read(&mut self.chunk, ms, self.log, &mut seen) {
+            self.idle.from = Instant::now();
+        }
+        for _ in 0..asks {
+            conversation.ask();
+        }
+    }
+
+    fn reap(&mut self) {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if u32::try_from(pid.as_raw_nonzero().get()) == Ok(self.pid) {
+                        self.status = Some(status);
+                    }
+                }
+                Ok(None) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                // No child, hence no descendant: orphans become our children.
+                Err(_) => {
+                    self.all_dead = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn heed_requests(&mut self) {
+        let now = Instant::now();
+        if now < self.look_for_requests_at {
+            return;
+        }
+        self.look_for_requests_at = now + TICK;
+        let request = requested(&self.supervisor.dir)
+            .or_else(|| self.supervisor.signals.term_requested().then_some(Stop::Term));
+        match (request, self.phase) {
+            (Some(Stop::Term), Phase::Running) => self.ask_to_end(Ending::Stopped),
+            (Some(Stop::Kill), Phase::Running | Phase::Ending { .. }) => {
+                if self.status.is_none() {
+                    self.cause.get_or_insert(Ending::Stopped);
+                }
+                self.phase = Phase::Killing { since: now };
+            }
+            _ => {}
+        }
+    }
+
+    fn heed_clocks(&mut self) {
+        if !matches!(self.phase, Phase::Running) || self.asked_at.is_some() || self.status.is_some()
+        {
+            return;
+        }
+        let now = Instant::now();
+        let over = |allowance: &Allowance| allowance.deadline().is_some_and(|at| now >= at);
+        if over(&self.wall) {
+            self.ask_to_end(Ending::TimedOut { idle: false });
+        } else if over(&self.idle) {
+            self.ask_to_end(Ending::TimedOut { idle: true });
+        }
+    }
+
+    fn ask_to_end(&mut self, cause: Ending) {
+        self.cause = Some(cause);
+        let grace = Duration::from_millis(self.supervisor.spec.grace_ms);
+        let now = Instant::now();
+        self.phase = Phase::Ending { kill_at: now.checked_add(grace).unwrap_or(now) };
+        // A stopped process gets the request when it goes on. The group gets it first, as from a terminal.
+        for signal in [Signal::TERM, Signal::CONT] {
+            tree::signal_group(self.pid, signal);
+        }
+        for pid in self.tree() {
+            if !in_group(pid, self.pid) {
+                tree::signal(pid, Signal::TERM);
+                tree::signal(pid, Signal::CONT);
+            }
+        }
+    }
+
+    /// What is left after the command is ended; what resists is killed.
+    fn end_tree(&mut self) {
+        let now = Instant::now();
+        if self.status.is_some() && matches!(self.phase, Phase::Running) {
+            let tree = self.tree();
+            for &pid in &tree {
+                tree::signal(pid, Signal::TERM);
+                tree::signal(pid, Signal::CONT);
+            }
+            self.leftovers.extend(tree);
+            self.phase = Phase::Ending { kill_at: now + STRAGGLERS };
+        }
+        if matches!(self.phase, Phase::Ending { kill_at } if now >= kill_at) {
+            self.phase = Phase::Killing { since: now };
+        }
+        if let Phase::Killing { since } = self.phase {
+            self.kill_round(since);
+        }
+    }
+
+    fn kill_round(&mut self, since: Instant) {
+        let tree = self.tree();
+        if self.status.is_none() {
+            tree::signal_group(self.pid, Signal::KILL);
+        }
+        let mut denied = !tree.is_empty();
+        for pid in tree {
+            denied &= tree::signal(pid, Signal::KILL) == Sent::Denied;
+            if pid != self.pid {
+                self.leftovers.insert(pid);
+            }
+        }
+        if denied && since.elapsed() > DENIED_PATIENCE {
+            self.all_dead = true;
+        }
+    }
+
+    /// The processes of the job that are not dead yet.
+    fn tree(&self) -> Vec<u32> {
+        let mut all = tree::descendants(std::process::id());
+        all.retain(|&pid| matches!(tree::process(pid), Ok(Some(p)) if !p.zombie));
+        all
+    }
+}
+
+fn in_group(pid: u32, group: u32) -> bool {
+    matches!(tree::process(pid), Ok(Some(p)) if p.group == group)
+}
+
+fn natural(status: Option<WaitStatus>) -> Ending {
+    let signal = status.and_then(|s| s.terminating_signal());
+    match (status.and_then(|s| s.exit_status()), signal) {
+        (Some(code), _) => Ending::Exited { code },
+        (None, Some(signal)) => Ending::Signalled { signal },
+        // A status that is neither cannot come from a dead process.
+        (None, None) => Ending::Stopped,
+    }
+}
+
+impl Source {
+    /// Reads a turn; true if anything came.
+    fn read(
+        &mut self,
+        chunk: &mut [u8],
+        ms: u64,
+        log: &mut Writer,
+        seen: &mut impl FnMut(&[u8]),
+    ) -> bool {
+        let mut any = false;
+        for _ in 0..TURN {
+            let Some(fd) = &self.fd else { return any };
+            match rustix::io::read(fd, &mut *chunk) {
+                Ok(0) => self.fd = None,
+                Ok(n) => {
+                    any = true;
+                    self.lines.feed(&chunk[..n], ms, log, seen);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(e) if io::Error::from(e).kind() == io::ErrorKind::WouldBlock => return any,
+                Err(_) => self.fd = None,
+            }
+        }
+        any
+    }
+}

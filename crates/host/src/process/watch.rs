@@ -1,0 +1,401 @@
+//! Follows the output and the end of many jobs with one thread.
+//!
+//! On Linux the job folders are watched with one inotify instance; where there is none, or no room for
+//! another watch, they are looked at every 50 ms. Once a second every job is looked at anyway, to find
+//! the ones whose supervisor vanished. Keeps no file open and nothing of what it delivered. Knows
+//! nothing of who listens; a slow listener slows this thread and nobody else.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::log::{OutputLine, Reader};
+use super::{Exit, JobState, job};
+
+/// Read from one job before the next one gets its turn.
+const TURN_BYTES: usize = 256 * 1024;
+/// Changes within this time are read together.
+const COALESCE: Duration = Duration::from_millis(10);
+const FAST_SCAN: Duration = Duration::from_millis(50);
+const SLOW_SCAN: Duration = Duration::from_secs(1);
+/// After so many failures to read the log of an ended job its end is delivered without the rest.
+const READ_TRIES: u32 = 3;
+
+/// Something that happened to a watched job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchEvent {
+    /// New records, in order.
+    Lines {
+        /// Which job.
+        key: u64,
+        /// The records.
+        lines: Vec<OutputLine>,
+    },
+    /// Records that were dropped before they were read.
+    Gap {
+        /// Which job.
+        key: u64,
+        /// How many bytes of log.
+        bytes: u64,
+    },
+    /// The job ended and all its lines were delivered; it is watched no more.
+    Ended {
+        /// Which job.
+        key: u64,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// The job's supervisor is gone without a word; all lines were delivered, it is watched no more.
+    Vanished {
+        /// Which job.
+        key: u64,
+    },
+}
+
+enum Order {
+    Watch { key: u64, dir: PathBuf, from: u64 },
+    Unwatch(u64),
+    End,
+}
+
+/// The thread that watches. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Watch {
+    orders: Sender<Order>,
+    wake: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts the thread; `sink` is called on it with every event.
+    pub fn start(sink: impl Fn(WatchEvent) + Send + 'static) -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        woken.set_nonblocking(true)?;
+        let (orders, inbox) = mpsc::channel();
+        let watcher = Watcher {
+            inbox,
+            woken,
+            changes: Changes::open(),
+            jobs: HashMap::new(),
+            queue: VecDeque::new(),
+            sink: Box::new(sink),
+        };
+        let thread =
+            std::thread::Builder::new().name("watch".into()).spawn(move || watcher.run())?;
+        Ok(Self { orders, wake, thread: Some(thread) })
+    }
+
+    /// Watches the job in `dir` from the offset on; replaces what was watched under this key.
+    pub fn watch(&self, key: u64, dir: PathBuf, from_offset: u64) {
+        self.order(Order::Watch { key, dir, from: from_offset });
+    }
+
+    /// Watches the job no more. Events already on their way may still arrive.
+    pub fn unwatch(&self, key: u64) {
+        self.order(Order::Unwatch(key));
+    }
+
+    fn order(&self, order: Order) {
+        // The thread ends only with this value; a full wake pipe wakes it just as well.
+        let _ = self.orders.send(order);
+        let _ = (&self.wake).write(&[1]);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.order(Order::End);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the sink was reported by that thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+enum End {
+    Exit(Exit),
+    Vanished,
+}
+
+struct Job {
+    reader: Reader,
+    dir: PathBuf,
+    /// Its inotify watch, if it has one.
+    descriptor: Option<i32>,
+    queued: bool,
+    look_for_end: bool,
+    end: Option<End>,
+    failures: u32,
+}
+
+struct Watcher {
+    inbox: Receiver<Order>,
+    woken: UnixStream,
+    changes: Changes,
+    jobs: HashMap<u64, Job>,
+    queue: VecDeque<u64>,
+    sink: Box<dyn Fn(WatchEvent) + Send>,
+}
+
+impl Watcher {
+    fn run(mut self) {
+        let mut slow_at = Instant::now() + SLOW_SCAN;
+        let mut fast_at = Instant::now() + FAST_SCAN;
+        loop {
+            if !self.take_orders() {
+                return;
+            }
+            self.take_changes();
+            let now = Instant::now();
+            if now >= slow_at {
+                self.scan(true);
+                slow_at = now + SLOW_SCAN;
+            }
+            if now >= fast_at {
+                self.scan(false);
+                fast_at = now + FAST_SCAN;
+            }
+            let worked = !self.queue.is_empty();
+            for _ in 0..self.queue.len() {
+                self.turn();
+            }
+            if !self.queue.is_empty() {
+                continue;
+            }
+            if worked {
+                std::thread::sleep(COALESCE);
+            }
+            let polled = self.jobs.values().any(|job| job.descriptor.is_none());
+            self.wait(if polled { fast_at.min(slow_at) } else { slow_at });
+        }
+    }
+
+    fn wait(&mut self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        self.changes.add_to(&mut fds);
+        // An interrupted wait is a short one.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    /// False when the thread is to end.
+    fn take_orders(&mut self) -> bool {
+        let mut bytes = [0; 256];
+        while matches!((&self.woken).read(&mut bytes), Ok(n) if n > 0) {}
+        while let Ok(order) = self.inbox.try_recv() {
+            match order {
+                Order::End => return false,
+                Order::Unwatch(key) => self.forget(key),
+                Order::Watch { key, dir, from } => {
+                    self.forget(key);
+                    let job = Job {
+                        reader: Reader::new(dir.clone(), from),
+                        descriptor: self.changes.add(&dir, key),
+                        dir,
+                        queued: false,
+                        look_for_end: false,
+                        end: None,
+                        failures: 0,
+                    };
+                    self.jobs.insert(key, job);
+                    self.mark(key, true);
+                }
+            }
+        }
+        true
+    }
+
+    fn forget(&mut self, key: u64) {
+        if let Some(Job { descriptor: Some(descriptor), .. }) = self.jobs.remove(&key) {
+            self.changes.remove(descriptor, key);
+        }
+    }
+
+    fn mark(&mut self, key: u64, look_for_end: bool) {
+        let Some(job) = self.jobs.get_mut(&key) else { return };
+        job.look_for_end |= look_for_end;
+        if !std::mem::replace(&mut job.queued, true) {
+            self.queue.push_back(key);
+        }
+    }
+
+    fn take_changes(&mut self) {
+        let mut changed = Vec::new();
+        if self.changes.take(&mut changed) {
+            for (key, look_for_end) in changed {
+                self.mark(key, look_for_end);
+            }
+        } else {
+            self.scan(true);
+        }
+    }
+
+    /// Looks at all jobs, or at those that no notification tells about.
+    fn scan(&mut self, all: bool) {
+        let keys: Vec<u64> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| all || job.descriptor.is_none())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            if all
+                && let Some(job) = self.jobs.get_mut(&key)
+                && job.descriptor.is_none()
+            {
+                job.descriptor = self.changes.add(&job.dir, key);
+            }
+            self.mark(key, true);
+        }
+    }
+
+    /// Reads one piece of the next job in the queue.
+    fn turn(&mut self) {
+        let Some(key) = self.queue.pop_front() else { return };
+        let Some(job) = self.jobs.get_mut(&key) else { return };
+        job.queued = false;
+        if job.end.is_none() && std::mem::take(&mut job.look_for_end) {
+            // The end is looked for before the log is read, so that nothing printed before it is missed.
+            job.end = match job::state(&job.dir) {
+                Ok(JobState::Ended(exit)) => Some(End::Exit(exit)),
+                Ok(JobState::Vanished) => Some(End::Vanished),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => Some(End::Vanished),
+                _ => None,
+            };
+        }
+        let mut more = false;
+        match job.reader.read(TURN_BYTES, job.end.is_some()) {
+            Ok(batch) => {
+                job.failures = 0;
+                more = batch.more;
+                if batch.dropped > 0 {
+                    (self.sink)(WatchEvent::Gap { key, bytes: batch.dropped });
+                }
+                if !batch.lines.is_empty() {
+                    (self.sink)(WatchEvent::Lines { key, lines: batch.lines });
+                }
+            }
+            // The next scan tries again.
+            Err(_) => job.failures += 1,
+        }
+        let give_up = job.failures == 0 || job.failures >= READ_TRIES;
+        if more {
+            self.mark(key, false);
+        } else if give_up && let Some(end) = job.end.take() {
+            self.forget(key);
+            (self.sink)(match end {
+                End::Exit(exit) => WatchEvent::Ended { key, exit },
+                End::Vanished => WatchEvent::Vanished { key },
+            });
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+use linux::Changes;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    //! Folder changes by inotify.
+
+    use std::mem::MaybeUninit;
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::inotify::{
+        CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
+    };
+
+    use super::{HashMap, Path, PollFd, PollFlags};
+    use crate::process::EXIT;
+
+    pub(super) struct Changes {
+        inotify: Option<OwnedFd>,
+        keys: HashMap<i32, Vec<u64>>,
+    }
+
+    impl Changes {
+        pub(super) fn open() -> Self {
+            // Instances are limited per user; without one we look at the folders instead.
+            let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
+            Self { inotify, keys: HashMap::new() }
+        }
+
+        pub(super) fn add_to<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+            fds.extend(self.inotify.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        }
+
+        pub(super) fn add(&mut self, dir: &Path, key: u64) -> Option<i32> {
+            let flags = WatchFlags::MODIFY | WatchFlags::MOVED_TO | WatchFlags::CREATE;
+            let descriptor =
+                add_watch(self.inotify.as_ref()?, dir, flags | WatchFlags::ONLYDIR).ok()?;
+            self.keys.entry(descriptor).or_default().push(key);
+            Some(descriptor)
+        }
+
+        pub(super) fn remove(&mut self, descriptor: i32, key: u64) {
+            let Some(keys) = self.keys.get_mut(&descriptor) else { return };
+            keys.retain(|k| *k != key);
+            if keys.is_empty() {
+                self.keys.remove(&descriptor);
+                if let Some(inotify) = &self.inotify {
+                    // Fails if the folder is gone, and the watch with it.
+                    let _ = remove_watch(inotify, descriptor);
+                }
+            }
+        }
+
+        /// Adds the jobs whose folder changed, and whether they may have ended; false if changes were lost.
+        pub(super) fn take(&mut self, changed: &mut Vec<(u64, bool)>) -> bool {
+            let Some(inotify) = &self.inotify else { return true };
+            let mut buffer = [const { MaybeUninit::uninit() }; 16 * 1024];
+            let mut events = Reader::new(inotify, &mut buffer);
+            let mut complete = true;
+            while let Ok(event) = events.next() {
+                if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                    complete = false;
+                }
+                let ended =
+                    event.file_name().is_some_and(|name| name.to_bytes() == EXIT.as_bytes());
+                for &key in self.keys.get(&event.wd()).into_iter().flatten() {
+                    if changed.last() != Some(&(key, ended)) {
+                        changed.push((key, ended));
+                    }
+                }
+            }
+            complete
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+struct Changes;
+
+#[cfg(not(target_os = "linux"))]
+impl Changes {
+    fn open() -> Self {
+        Self
+    }
+
+    fn add_to<'a>(&'a self, _fds: &mut Vec<PollFd<'a>>) {}
+
+    fn add(&mut self, _dir: &Path, _key: u64) -> Option<i32> {
+        None
+    }
+
+    fn remove(&mut self, _descriptor: i32, _key: u64) {}
+
+    fn take(&mut self, _changed: &mut Vec<(u64, bool)>) -> bool {
+        true
+    }
+}

@@ -1,0 +1,331 @@
+//! The promises of a journal as checks: every implementation runs the same ones.
+//!
+//! Meant for tests, hence it panics on a broken promise. It lives in the library so that other crates' journals can be
+//! checked with it, too.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{Journal, NewRecord, Reader, Record, RunRow, StopReading, StoreError};
+
+/// One journal under test, and the ways to reach it.
+pub trait TestJournal {
+    /// Opens the journal for writing once more, as another process would.
+    fn writer(&self) -> Box<dyn Journal>;
+
+    /// Opens the journal for reading once more, as another process would.
+    fn reader(&self) -> Box<dyn Reader>;
+
+    /// From now on, an append that carries a fact of type `kind` fails when it comes to that fact.
+    fn refuse_kind(&self, kind: &str);
+}
+
+/// Runs every check, each on a journal of its own from `make`, which must be empty.
+///
+/// # Panics
+/// When a promise is broken.
+pub fn run_all(make: &dyn Fn() -> Box<dyn TestJournal>) {
+    let checks: [fn(&dyn TestJournal); 13] = [
+        an_empty_journal_has_nothing,
+        places_count_from_one_without_a_gap_across_runs,
+        every_field_comes_back_as_it_went_in,
+        a_batch_is_kept_whole_or_not_at_all,
+        a_writer_is_refused_once_another_took_over,
+        an_epoch_that_was_never_given_is_refused,
+        an_open_reader_sees_what_is_appended_later,
+        reopening_keeps_everything,
+        a_body_of_twenty_megabytes_is_kept,
+        ten_thousand_facts_are_read_in_pages,
+        runs_and_tasks_are_read_on_their_own,
+        for_each_stops_when_told,
+        a_reader_beside_a_writer_sees_whole_batches_in_order,
+    ];
+    for check in checks {
+        check(&*make());
+    }
+}
+
+/// A fact for tests.
+#[must_use]
+pub fn fact(run: &str, kind: &str, task: Option<&str>, body: &str) -> NewRecord {
+    NewRecord {
+        at_ms: 1_700_000_000_000,
+        run: run.to_owned(),
+        kind: kind.to_owned(),
+        task: task.map(str::to_owned),
+        body: body.to_owned(),
+    }
+}
+
+/// Takes over and returns the writer with its epoch.
+fn take_over(journal: &dyn TestJournal) -> (Box<dyn Journal>, u64) {
+    let mut writer = journal.writer();
+    let epoch = ok(writer.take_over());
+    (writer, epoch)
+}
+
+fn ok<T>(result: Result<T, StoreError>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("the journal failed: {error}"),
+    }
+}
+
+fn all(reader: &dyn Reader) -> Vec<Record> {
+    ok(reader.read_after(0, usize::MAX))
+}
+
+fn bodies(records: &[Record]) -> Vec<&str> {
+    records.iter().map(|record| record.body.as_str()).collect()
+}
+
+fn an_empty_journal_has_nothing(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let reader = journal.reader();
+    assert_eq!(ok(writer.last_seq()), 0);
+    assert_eq!(ok(reader.last_seq()), 0);
+    assert_eq!(all(&*reader), []);
+    assert_eq!(ok(reader.runs()), []);
+    assert_eq!(ok(reader.read_run("r", 0, 9)), []);
+    assert_eq!(ok(writer.append(epoch, &[])), 0, "an empty batch changes nothing");
+    assert_eq!(ok(reader.for_each(0, &mut |_| panic!("there is nothing to hand over"))), 0);
+}
+
+fn places_count_from_one_without_a_gap_across_runs(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    assert_eq!(ok(writer.append(epoch, &[fact("a", "k", None, "1")])), 1);
+    let batch = [fact("b", "k", None, "2"), fact("a", "k", None, "3"), fact("b", "k", None, "4")];
+    assert_eq!(ok(writer.append(epoch, &batch)), 4);
+    assert_eq!(ok(writer.append(epoch, &[])), 4);
+    assert_eq!(ok(writer.last_seq()), 4);
+    let records = all(&*journal.reader());
+    assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(bodies(&records), ["1", "2", "3", "4"]);
+}
+
+fn every_field_comes_back_as_it_went_in(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let facts = [
+        NewRecord {
+            at_ms: -1,
+            run: "läuft-🚆".into(),
+            kind: "task_landed".into(),
+            task: Some("T-\u{202e}1".into()),
+            body:
+                "{\"type\":\"task_landed\",\"text\":\"Grüße, 你好, \u{0}, e\u{301}, \u{10ffff}\"}"
+                    .into(),
+        },
+        NewRecord {
+            at_ms: i64::MAX,
+            run: String::new(),
+            kind: String::new(),
+            task: None,
+            body: String::new(),
+        },
+        NewRecord {
+            at_ms: i64::MIN,
+            run: "'; DROP".into(),
+            kind: "%".into(),
+            task: Some(String::new()),
+            body: "\n".into(),
+        },
+    ];
+    ok(writer.append(epoch, &facts));
+    let expected: Vec<_> = facts.into_iter().zip(1..).map(|(fact, seq)| fact.at(seq)).collect();
+    assert_eq!(all(&*journal.reader()), expected);
+    let reader = journal.reader();
+    assert_eq!(ok(reader.read_task("läuft-🚆", "T-\u{202e}1", 0, 9)), expected[..1]);
+    assert_eq!(ok(reader.read_task("'; DROP", "", 0, 9)), expected[2..]);
+}
+
+fn a_batch_is_kept_whole_or_not_at_all(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    ok(writer.append(epoch, &[fact("r", "good", None, "1")]));
+    journal.refuse_kind("bad");
+    let batch =
+        [fact("r", "good", None, "x"), fact("r", "bad", None, "y"), fact("r", "good", None, "z")];
+    assert!(writer.append(epoch, &batch).is_err(), "the refused fact must be reported");
+    assert_eq!(bodies(&all(&*journal.reader())), ["1"]);
+    let (mut writer, epoch) = take_over(journal);
+    assert_eq!(
+        ok(writer.append(epoch, &[fact("r", "good", None, "2")])),
+        2,
+        "a failed batch leaves no gap"
+    );
+    assert_eq!(bodies(&all(&*journal.reader())), ["1", "2"]);
+}
+
+fn a_writer_is_refused_once_another_took_over(journal: &dyn TestJournal) {
+    let (mut old, old_epoch) = take_over(journal);
+    ok(old.append(old_epoch, &[fact("r", "k", None, "old")]));
+    let (mut new, new_epoch) = take_over(journal);
+    assert!(new_epoch > old_epoch);
+    let fenced = Err(StoreError::Fenced { ours: old_epoch, current: new_epoch });
+    assert_eq!(old.append(old_epoch, &[fact("r", "k", None, "late")]), fenced);
+    assert_eq!(old.append(old_epoch, &[]), fenced, "even an empty batch tells");
+    assert_eq!(ok(new.append(new_epoch, &[fact("r", "k", None, "new")])), 2);
+    assert_eq!(old.append(old_epoch, &[fact("r", "k", None, "later")]), fenced);
+    assert_eq!(bodies(&all(&*journal.reader())), ["old", "new"]);
+    assert_eq!(ok(old.take_over()), new_epoch + 1, "whoever takes over last is the writer");
+    assert_eq!(ok(old.append(new_epoch + 1, &[fact("r", "k", None, "again")])), 3);
+}
+
+fn an_epoch_that_was_never_given_is_refused(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    for wrong in [0, epoch + 1, u64::MAX] {
+        assert_eq!(
+            writer.append(wrong, &[fact("r", "k", None, "x")]),
+            Err(StoreError::Fenced { ours: wrong, current: epoch })
+        );
+    }
+    assert_eq!(ok(writer.last_seq()), 0);
+}
+
+fn an_open_reader_sees_what_is_appended_later(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let reader = journal.reader();
+    for seq in 1..=20 {
+        ok(writer.append(epoch, &[fact("r", "k", None, &seq.to_string())]));
+        assert_eq!(ok(reader.last_seq()), seq);
+        assert_eq!(ok(reader.read_after(seq - 1, 9))[0].body, seq.to_string());
+    }
+}
+
+fn reopening_keeps_everything(journal: &dyn TestJournal) {
+    let mut epochs = Vec::new();
+    for round in 1..=5_u64 {
+        let (mut writer, epoch) = take_over(journal);
+        epochs.push(epoch);
+        assert_eq!(ok(writer.last_seq()), round - 1);
+        assert_eq!(ok(writer.append(epoch, &[fact("r", "k", None, &round.to_string())])), round);
+    }
+    assert!(epochs.is_sorted_by(|a, b| a < b), "epochs only grow: {epochs:?}");
+    assert_eq!(bodies(&all(&*journal.reader())), ["1", "2", "3", "4", "5"]);
+}
+
+fn a_body_of_twenty_megabytes_is_kept(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let big = "0123456789abcdef".repeat(20 * 1024 * 1024 / 16);
+    let batch = [fact("r", "k", None, "a"), fact("r", "k", None, &big), fact("r", "k", None, "b")];
+    ok(writer.append(epoch, &batch));
+    let mut seen = Vec::new();
+    let last = ok(journal.reader().for_each(0, &mut |record| {
+        seen.push(record.body);
+        Ok(())
+    }));
+    assert_eq!(last, 3);
+    assert!(seen == ["a", &big, "b"], "a large body came back different");
+}
+
+fn ten_thousand_facts_are_read_in_pages(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    for batch in 0..100 {
+        let facts: Vec<_> =
+            (1..=100).map(|n| fact("r", "k", None, &(batch * 100 + n).to_string())).collect();
+        ok(writer.append(epoch, &facts));
+    }
+    let reader = journal.reader();
+    let mut seen = 0;
+    for size in [1, 7, 999, 1000].into_iter().cycle() {
+        let page = ok(reader.read_after(seen, size));
+        assert_eq!(page.len(), size.min(10_000 - usize::try_from(seen).unwrap_or(usize::MAX)));
+        for record in &page {
+            seen += 1;
+            assert_eq!((record.seq, &record.body), (seen, &seen.to_string()));
+        }
+        if page.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, 10_000);
+    assert_eq!(ok(reader.read_after(5, 0)), []);
+    assert_eq!(ok(reader.read_after(10_000, 5)), []);
+    assert_eq!(ok(reader.read_after(u64::MAX, 5)), []);
+    let mut count = 0;
+    assert_eq!(
+        ok(reader.for_each(2_500, &mut |record| {
+            count += 1;
+            assert_eq!(record.seq, 2_500 + count);
+            Ok(())
+        })),
+        10_000
+    );
+    assert_eq!(count, 7_500);
+}
+
+fn runs_and_tasks_are_read_on_their_own(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let mut facts = vec![
+        fact("z", "k", None, "1"),
+        fact("a", "k", Some("T-1"), "2"),
+        fact("z", "k", Some("T-1"), "3"),
+        fact("a", "k", Some("T-2"), "4"),
+        fact("a", "k", Some("T-1"), "5"),
+        fact("z", "k", Some("T-10"), "6"),
+        fact("a", "k", Some("T-1"), "7"),
+    ];
+    facts[1].at_ms = 42;
+    ok(writer.append(epoch, &facts));
+    let reader = journal.reader();
+    assert_eq!(bodies(&ok(reader.read_run("a", 0, 99))), ["2", "4", "5", "7"]);
+    assert_eq!(bodies(&ok(reader.read_run("a", 2, 2))), ["4", "5"]);
+    assert_eq!(bodies(&ok(reader.read_run("z", 3, 99))), ["6"]);
+    assert_eq!(ok(reader.read_run("none", 0, 99)), []);
+    assert_eq!(bodies(&ok(reader.read_task("a", "T-1", 0, 99))), ["2", "5", "7"]);
+    assert_eq!(bodies(&ok(reader.read_task("a", "T-1", 2, 1))), ["5"]);
+    assert_eq!(bodies(&ok(reader.read_task("z", "T-1", 0, 99))), ["3"]);
+    assert_eq!(ok(reader.read_task("z", "T-2", 0, 99)), []);
+    let row = |run: &str, first_seq, last_seq, first_at_ms| RunRow {
+        run: run.into(),
+        first_seq,
+        last_seq,
+        first_at_ms,
+    };
+    assert_eq!(ok(reader.runs()), [row("z", 1, 6, 1_700_000_000_000), row("a", 2, 7, 42)]);
+}
+
+fn for_each_stops_when_told(journal: &dyn TestJournal) {
+    let (mut writer, epoch) = take_over(journal);
+    let facts: Vec<_> = (1..=9).map(|n| fact("r", "k", None, &n.to_string())).collect();
+    ok(writer.append(epoch, &facts));
+    let mut seen = Vec::new();
+    let last = ok(journal.reader().for_each(2, &mut |record| {
+        seen.push(record.seq);
+        if record.seq == 5 { Err(StopReading) } else { Ok(()) }
+    }));
+    assert_eq!((last, seen), (5, vec![3, 4, 5]));
+    assert_eq!(ok(journal.reader().for_each(9, &mut |_| Ok(()))), 9);
+}
+
+/// Each batch of three is one promise: a reader that sees one of them without the others has seen too early.
+fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn TestJournal) {
+    const BATCHES: u64 = 300;
+    let (mut writer, epoch) = take_over(journal);
+    let reader = journal.reader();
+    let failed = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(move || {
+            let mut seen = 0;
+            let mut looks = 0_u64;
+            while seen < BATCHES * 3 && !failed.load(Ordering::Relaxed) {
+                let page = ok(reader.read_after(seen, usize::MAX));
+                assert_eq!(page.len() % 3, 0, "half a batch was seen");
+                for record in page {
+                    seen += 1;
+                    assert_eq!((record.seq, record.body), (seen, seen.to_string()));
+                }
+                looks += 1;
+            }
+            looks
+        });
+        for batch in 0..BATCHES {
+            let facts: Vec<_> =
+                (1..=3).map(|n| fact("r", "k", None, &(batch * 3 + n).to_string())).collect();
+            if let Err(error) = writer.append(epoch, &facts) {
+                // Otherwise the reader would wait for ever for what will not come.
+                failed.store(true, Ordering::Relaxed);
+                panic!("the journal failed beside a reader: {error}");
+            }
+        }
+        assert!(watching.join().is_ok_and(|looks| looks > 0), "the reader failed");
+    });
+}
