@@ -1,1 +1,360 @@
-//! (being written)
+//! A plan's graph for people and programs: a picture, a list, Mermaid, JSON.
+//!
+//! Pure: a plan, its graph and perhaps the tasks' phases go in, text comes out.
+
+mod canvas;
+mod layout;
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use mainstem_core::graph::Graph;
+use mainstem_core::id::TaskIx;
+use mainstem_core::phase::{PHASES, Phase};
+use mainstem_core::plan::{Effort, Plan};
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use crate::print;
+use canvas::Face;
+use layout::Edge;
+
+/// Larger graphs are listed: nobody follows lines through more boxes.
+const DRAWN_MAX: usize = 80;
+/// A picture with more rows of boxes than this scrolls away before it is understood.
+const ROWS_MAX: usize = 40;
+/// Titles are cut to one of these widths, the first with which the picture fits; 0 is no title.
+const TITLES: [usize; 5] = [30, 22, 16, 11, 0];
+/// Titles that would make more rows than ids alone need are not worth it beyond this many.
+const EXTRA_ROWS: usize = 1;
+
+/// A plan and its graph, with where its tasks stand if it is being run.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    /// The plan.
+    pub(crate) plan: &'a Plan,
+    /// Its graph.
+    pub(crate) graph: &'a Graph,
+    /// Phases by task, if there are any.
+    pub(crate) phases: Option<&'a [Phase]>,
+}
+
+/// Why a task waits for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its own `needs`.
+    Needs,
+    /// Order only.
+    After,
+    /// Its epic needs the other's.
+    Epic,
+}
+
+impl Why {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Needs => "needs",
+            Self::After => "after",
+            Self::Epic => "epic",
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// A plan nobody runs.
+    pub(crate) fn plain(plan: &'a Plan, graph: &'a Graph) -> Self {
+        Self { plan, graph, phases: None }
+    }
+
+    fn id(&self, task: TaskIx) -> &'a str {
+        self.plan.tasks[task.ix()].id.as_str()
+    }
+
+    fn phase(&self, task: TaskIx) -> Option<Phase> {
+        self.phases.and_then(|phases| phases.get(task.ix()).copied())
+    }
+
+    /// Every edge, from what comes first to what waits for it.
+    pub(crate) fn edges(&self) -> Vec<(TaskIx, TaskIx, Why)> {
+        let mut edges = Vec::new();
+        for task in self.graph.tasks() {
+            let own: HashSet<&str> =
+                self.plan.tasks[task.ix()].needs.iter().map(|id| id.as_str()).collect();
+            for needed in self.graph.needs(task) {
+                let why = if own.contains(self.id(needed)) { Why::Needs } else { Why::Epic };
+                edges.push((needed, task, why));
+            }
+            edges.extend(self.graph.after(task).map(|before| (before, task, Why::After)));
+        }
+        edges
+    }
+
+    /// The longest way through, by effort.
+    pub(crate) fn critical_path(&self) -> Vec<TaskIx> {
+        self.graph.critical_path(|task| match self.plan.tasks[task.ix()].effort {
+            Effort::Small => 1,
+            Effort::Medium => 3,
+            Effort::Large => 8,
+        })
+    }
+
+    /// The critical path as ids.
+    pub(crate) fn critical_ids(&self) -> Vec<&'a str> {
+        self.critical_path().into_iter().map(|task| self.id(task)).collect()
+    }
+}
+
+/// The graph as boxes and lines, or as a list that says why it is none.
+pub(crate) fn picture(subject: Subject<'_>, width: usize, color: bool) -> String {
+    let tasks = subject.graph.len();
+    if tasks > DRAWN_MAX {
+        let why = format!("{tasks} tasks are too many for a picture");
+        return list(subject, &why, width, color);
+    }
+    let edges: Vec<Edge> = subject
+        .edges()
+        .into_iter()
+        .map(|(from, to, why)| Edge { from: from.ix(), to: to.ix(), soft: why == Why::After })
+        .collect();
+    let order: Vec<usize> =
+        subject.graph.levels().into_iter().flatten().map(TaskIx::ix).collect();
+    let (edges, implied) = layout::reduce(tasks, &order, &edges);
+    let Some((layout, faces)) = fit(subject, &order, &edges, width) else {
+        return list(subject, &format!("the graph does not fit into {width} columns"), width, color);
+    };
+    let mut out = canvas::draw(&layout, &faces, color);
+    out.push_str(&legend(subject, &edges, implied));
+    out
+}
+
+/// The layout with the longest titles that cost no height.
+fn fit(
+    subject: Subject<'_>,
+    order: &[usize],
+    edges: &[Edge],
+    width: usize,
+) -> Option<(layout::Layout, Vec<Face>)> {
+    let attempt = |title: usize| {
+        let faces = faces(subject, title);
+        let widths: Vec<usize> = faces.iter().map(Face::width).collect();
+        let layout = layout::lay_out(order, &widths, edges, width)?;
+        (layout.rows.len() <= ROWS_MAX).then_some((layout, faces))
+    };
+    let bare = attempt(0)?;
+    let rows = bare.0.rows.len() + EXTRA_ROWS;
+    let titled = TITLES.iter().filter(|title| **title > 0).find_map(|title| {
+        attempt(*title).filter(|(layout, _)| layout.rows.len() <= rows)
+    });
+    Some(titled.unwrap_or(bare))
+}
+
+fn faces(subject: Subject<'_>, title: usize) -> Vec<Face> {
+    let critical: HashSet<TaskIx> = subject.critical_path().into_iter().collect();
+    let face = |task: TaskIx| {
+        let phase = subject.phase(task);
+        let sign = phase.map(|phase| format!("{} ", print::sign(phase))).unwrap_or_default();
+        let mut label = format!("{sign}{}", subject.id(task));
+        let words = print::harmless(&subject.plan.tasks[task.ix()].title);
+        if title > 0 && !words.is_empty() {
+            let _ = write!(label, " {}", print::clip(&words, title));
+        }
+        let style = phase.map(print::style).unwrap_or_default();
+        Face { label, style, heavy: critical.len() > 1 && critical.contains(&task) }
+    };
+    subject.graph.tasks().map(face).collect()
+}
+
+fn legend(subject: Subject<'_>, edges: &[Edge], implied: usize) -> String {
+    let mut notes = Vec::new();
+    if subject.critical_path().len() > 1 {
+        notes.push("heavy: the critical path".to_owned());
+    }
+    if edges.iter().any(|edge| edge.soft) {
+        notes.push("dotted: order only".to_owned());
+    }
+    if implied > 0 {
+        let noun = if implied == 1 { "edge that follows" } else { "edges that follow" };
+        notes.push(format!("{implied} {noun} from others left out"));
+    }
+    if notes.is_empty() { String::new() } else { format!("{}\n", notes.join(" · ")) }
+}
+
+/// Levels, one line each, and under them who waits for whom.
+fn list(subject: Subject<'_>, why: &str, width: usize, color: bool) -> String {
+    let mut out = batches(subject, width, color);
+    let edges = subject.edges();
+    if !edges.is_empty() {
+        out.push('\n');
+    }
+    for task in subject.graph.tasks() {
+        let of = |wanted: fn(Why) -> bool, word: &str| {
+            let ids: Vec<&str> = edges_to(&edges, task)
+                .iter()
+                .filter(|(_, _, why)| wanted(*why))
+                .map(|(from, _, _)| subject.id(*from))
+                .collect();
+            let shown = ids.iter().take(8).copied().collect::<Vec<_>>().join(" ");
+            let rest = ids.len().saturating_sub(8);
+            let rest = if rest > 0 { format!(" … {rest} more") } else { String::new() };
+            (!ids.is_empty()).then(|| format!("{word} {shown}{rest}"))
+        };
+        let parts: Vec<String> =
+            [of(|why| why != Why::After, "needs"), of(|why| why == Why::After, "after")]
+                .into_iter()
+                .flatten()
+                .collect();
+        if !parts.is_empty() {
+            let _ = writeln!(out, "{} {}", subject.id(task), parts.join("; "));
+        }
+    }
+    let _ = writeln!(out, "\n{why}: this is the list; --format mermaid draws it elsewhere");
+    out
+}
+
+/// The edges that end at a task; edges are sorted by where they end.
+fn edges_to(edges: &[(TaskIx, TaskIx, Why)], task: TaskIx) -> &[(TaskIx, TaskIx, Why)] {
+    let start = edges.partition_point(|(_, to, _)| *to < task);
+    let end = edges.partition_point(|(_, to, _)| *to <= task);
+    &edges[start..end]
+}
+
+/// The levels: what could run together if there were agents enough.
+pub(crate) fn batches(subject: Subject<'_>, width: usize, color: bool) -> String {
+    let levels = subject.graph.levels();
+    let digits = levels.len().to_string().len();
+    let mut out = String::new();
+    for (level, tasks) in levels.iter().enumerate() {
+        let mut used = digits + 2;
+        let _ = write!(out, "{:>digits$}:", level + 1);
+        for task in tasks {
+            let phase = subject.phase(*task);
+            let sign = phase.map(|phase| format!("{} ", print::sign(phase))).unwrap_or_default();
+            let word = format!("{sign}{}", subject.id(*task));
+            if used + word.width() + 1 > width.max(40) {
+                let _ = write!(out, "\n{}", " ".repeat(digits + 1));
+                used = digits + 2;
+            }
+            used += word.width() + 1;
+            let style = phase.map(print::style).unwrap_or_default();
+            out.push(' ');
+            out.push_str(&if style == Style::new() { word } else { print::paint(&word, style, color) });
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// A Mermaid flowchart.
+pub(crate) fn mermaid(subject: Subject<'_>) -> String {
+    let mut out = String::from("flowchart TD\n");
+    let node = |task: TaskIx| {
+        let title = &subject.plan.tasks[task.ix()].title;
+        let gap = if title.is_empty() { "" } else { " " };
+        let class = subject.phase(task).map(|phase| format!(":::{}", phase.word()));
+        let label = format!("{}{gap}{}", subject.id(task), escape(title));
+        format!("t{}[\"{label}\"]{}", task.0, class.unwrap_or_default())
+    };
+    let of_epic = |epic: Option<&str>| {
+        let tasks = subject.graph.tasks();
+        tasks.filter(move |t| {
+            subject.plan.tasks[t.ix()].epic.as_ref().map(|id| id.as_str()) == epic
+        })
+    };
+    for (i, epic) in subject.plan.epics.iter().enumerate() {
+        let mut tasks = of_epic(Some(epic.id.as_str())).peekable();
+        if tasks.peek().is_none() {
+            continue;
+        }
+        let gap = if epic.title.is_empty() { "" } else { " " };
+        let _ = writeln!(out, "  subgraph e{i}[\"{}{gap}{}\"]", epic.id, escape(&epic.title));
+        tasks.for_each(|task| {
+            let _ = writeln!(out, "    {}", node(task));
+        });
+        out.push_str("  end\n");
+    }
+    of_epic(None).for_each(|task| {
+        let _ = writeln!(out, "  {}", node(task));
+    });
+    for (from, to, why) in subject.edges() {
+        let arrow = if why == Why::After { "-.->" } else { "-->" };
+        let _ = writeln!(out, "  t{} {arrow} t{}", from.0, to.0);
+    }
+    if subject.phases.is_some() {
+        for phase in PHASES {
+            let _ = writeln!(out, "  classDef {} {}", phase.word(), fill(phase));
+        }
+    }
+    out
+}
+
+/// Text that cannot end a Mermaid label nor be taken for markup.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '#' | '&' | '<' | '>' | '[' | ']' | '{' | '}' | '(' | ')' | '|' | '`' | '\\' | ';' => {
+                let _ = write!(out, "#{};", u32::from(c));
+            }
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn fill(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Waiting => "fill:#f0f0f0,stroke:#999,color:#333",
+        Phase::Ready => "fill:#ffffff,stroke:#333,color:#111",
+        Phase::Preparing | Phase::Working => "fill:#d6f0f7,stroke:#0c7d9d,color:#111",
+        Phase::Asking => "fill:#fff3c4,stroke:#b38600,color:#111",
+        Phase::Verifying | Phase::Boarding => "fill:#dbe4ff,stroke:#3b5bdb,color:#111",
+        Phase::Landed => "fill:#d3f9d8,stroke:#2b8a3e,color:#111",
+        Phase::Conflicted | Phase::Failed => "fill:#ffe3e3,stroke:#c92a2a,color:#111",
+        Phase::Blocked => "fill:#f3d9fa,stroke:#862e9c,color:#111",
+        Phase::Cancelled | Phase::Skipped => "fill:#f8f9fa,stroke:#adb5bd,color:#666",
+    }
+}
+
+/// Nodes, edges, levels and the critical path.
+pub(crate) fn as_json(subject: Subject<'_>) -> Value {
+    let nodes: Vec<Value> = subject
+        .graph
+        .tasks()
+        .map(|task| {
+            let about = &subject.plan.tasks[task.ix()];
+            let mut node = json!({
+                "id": about.id, "title": about.title, "epic": about.epic,
+                "level": subject.graph.level(task) + 1,
+            });
+            if let Some(phase) = subject.phase(task) {
+                node["phase"] = json!(phase.word());
+            }
+            node
+        })
+        .collect();
+    json!({
+        "nodes": nodes,
+        "edges": edges_json(subject),
+        "levels": levels_json(subject),
+        "critical_path": subject.critical_ids(),
+    })
+}
+
+/// Edges for programs: `from` comes first, `to` waits for it.
+pub(crate) fn edges_json(subject: Subject<'_>) -> Vec<Value> {
+    let edge = |(from, to, why): (TaskIx, TaskIx, Why)| {
+        json!({ "from": subject.id(from), "to": subject.id(to), "kind": why.word() })
+    };
+    subject.edges().into_iter().map(edge).collect()
+}
+
+/// Levels for programs.
+pub(crate) fn levels_json(subject: Subject<'_>) -> Vec<Vec<&str>> {
+    let ids = |level: Vec<TaskIx>| level.into_iter().map(|task| subject.id(task)).collect();
+    subject.graph.levels().into_iter().map(ids).collect()
+}
+
+#[cfg(test)]
+mod tests;

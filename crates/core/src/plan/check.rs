@@ -4,7 +4,7 @@
 //! Every loop is linear in the plan's size, or counted.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::doc::{self, Faults, clip};
@@ -13,7 +13,7 @@ use super::{Plan, Task};
 use crate::config::{self, keys::DRIVEN_KINDS};
 use crate::diag::{Diagnostic, Lines, nearest};
 use crate::glob::check_glob;
-use crate::graph::{Adjacency, EDGES_MAX, epic_edges, plain_edges};
+use crate::graph::{Adjacency, EDGES_MAX, Lookup, epic_edges, plain_edges};
 use crate::id::check_id;
 
 /// More tasks than any machine could work off; also keeps indices and memory small.
@@ -68,8 +68,8 @@ fn find_faults(plan: &Plan, places: &Places, source: &str, known: &Known<'_>) ->
         known,
         source,
         lines: OnceCell::new(),
-        tasks: HashMap::with_capacity(plan.tasks.len()),
-        epics: HashMap::with_capacity(plan.epics.len()),
+        tasks: Lookup::with_capacity(plan.tasks.len()),
+        epics: Lookup::with_capacity(plan.epics.len()),
         links: Vec::new(),
         guesses: GUESSES,
         faults: Faults::default(),
@@ -99,8 +99,8 @@ struct Check<'a> {
     source: &'a str,
     lines: OnceCell<Lines<'a>>,
     /// First task of each id.
-    tasks: HashMap<&'a str, u32>,
-    epics: HashMap<&'a str, u32>,
+    tasks: Lookup<&'a str, u32>,
+    epics: Lookup<&'a str, u32>,
     /// Edges that tasks write themselves, as far as both ends are there.
     links: Vec<(u32, u32)>,
     guesses: usize,
@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
         &mut self,
         what: &str,
         ids: impl Iterator<Item = (&'a str, Span)>,
-    ) -> HashMap<&'a str, u32> {
+    ) -> Lookup<&'a str, u32> {
         let mut sorted: Vec<(&'a str, u32, Span)> =
             ids.zip(0..).map(|((id, span), i)| (id, i, span)).collect();
         for (id, _, span) in &sorted {
@@ -219,7 +219,10 @@ impl<'a> Check<'a> {
         let other = if what == "task" { &self.epics } else { &self.tasks };
         let guess = if known.len() <= self.guesses {
             self.guesses -= known.len();
-            nearest(name, in_order(known))
+            match what {
+                "task" => nearest(name, self.plan.tasks.iter().map(|task| task.id.as_str())),
+                _ => nearest(name, self.plan.epics.iter().map(|epic| epic.id.as_str())),
+            }
         } else {
             None
         };
@@ -441,13 +444,6 @@ fn path(names: &[&str]) -> String {
     };
     shown.extend(names.first().map(|name| clip(name)));
     shown.join(" → ")
-}
-
-/// The names in the order of the plan, so that guesses do not depend on hashing.
-fn in_order<'a>(names: &HashMap<&'a str, u32>) -> Vec<&'a str> {
-    let mut names: Vec<_> = names.iter().map(|(name, at)| (*at, *name)).collect();
-    names.sort_unstable();
-    names.into_iter().map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod json;
 mod yaml;
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -397,7 +397,7 @@ impl<'s> Builder<'s> {
     }
 
     fn report_duplicates(&mut self, entries: &[(Key<'s>, Node<'s>)]) {
-        let mut seen = HashSet::with_capacity(entries.len());
+        let mut seen = BTreeSet::new();
         for (key, _) in entries {
             if !seen.insert(&*key.text) {
                 let message = format!("duplicate key `{}`", clip(&key.text));

@@ -88,7 +88,7 @@ pub fn land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) {
             errand.tell(Input::Landed { task, attempt, commit, old });
         }
         Ok(Outcome::Refused { found }) => {
-            errand.tell(Input::LandingRefused { task, attempt, found });
+            errand.tell(Input::LandingRefused { task, attempt, new: new.clone(), found });
         }
         Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
     }

@@ -4,6 +4,7 @@
 //! the target, what a snapshot is for and when to retry is decided elsewhere. Absence is always
 //! proven by what git prints, never concluded from a failing command.
 
+mod birth;
 mod changes;
 mod error;
 mod follow;
@@ -91,9 +92,6 @@ impl Repo {
         let here = path_of(dir, "--absolute-git-dir")?;
         let here = fs::canonicalize(&here).on("find", &here)?;
         let toplevel = main_toplevel(dir, &common_dir, &here)?;
-        let state = common_dir.join("mainstem");
-        // A read-only repository can still be looked at; writing will say what is wrong.
-        let _ = fs::create_dir_all(state.join("tmp"));
         Ok(Self { inner: Arc::new(Inner { common_dir, toplevel, here, version }) })
     }
 
@@ -164,8 +162,11 @@ impl Repo {
         self.common_dir().join("mainstem/git.live")
     }
 
-    /// A fresh name for a short-lived file on the repository's filesystem.
+    /// A fresh name for a short-lived file on the repository's filesystem. The folder is made here
+    /// and not earlier: looking at a repository leaves no trace in it.
     fn tmp(&self, kind: &str) -> PathBuf {
+        // Whoever writes the file will say what is wrong with the folder.
+        let _ = fs::create_dir_all(self.tmp_dir());
         self.tmp_dir().join(format!("{kind}-{}", crate::files::unique()))
     }
 

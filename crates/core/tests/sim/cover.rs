@@ -1,0 +1,251 @@
+//! Names and samples of facts, and which moves of which phases have been walked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_core::fact::{
+    AfterStop, Claim, Class, Ending, Evidence, Fact, GateScope, StopReason, Verdict,
+};
+use mainstem_core::id::{Oid, TaskId, Time};
+use mainstem_core::phase::{PHASES, Phase};
+use mainstem_core::plan::Plan;
+
+/// A fact's name; landings with and without work are two, because phases tell them apart.
+pub fn kind(fact: &Fact) -> &'static str {
+    use Fact as F;
+    match fact {
+        F::RunStarted { .. } => "run_started",
+        F::PlanAdopted { .. } => "plan_adopted",
+        F::EngineStarted { .. } => "engine_started",
+        F::EngineStopped { .. } => "engine_stopped",
+        F::RunPaused {} => "run_paused",
+        F::RunResumed {} => "run_resumed",
+        F::RunDraining { .. } => "run_draining",
+        F::RunCancelled {} => "run_cancelled",
+        F::JobsChanged { .. } => "jobs_changed",
+        F::AttemptIntended { .. } => "attempt_intended",
+        F::WorkspaceReady { .. } => "workspace_ready",
+        F::AgentStarted { .. } => "agent_started",
+        F::UsageReported { .. } => "usage_reported",
+        F::ProviderLimited { .. } => "provider_limited",
+        F::QuestionAsked { .. } => "question_asked",
+        F::QuestionAnswered { .. } => "question_answered",
+        F::AgentResumed { .. } => "agent_resumed",
+        F::StopRequested { .. } => "stop_requested",
+        F::AgentEnded { .. } => "agent_ended",
+        F::SnapshotTaken { .. } => "snapshot_taken",
+        F::EvidenceCollected { .. } => "evidence_collected",
+        F::GateRan { .. } => "gate_ran",
+        F::TaskBoarded { .. } => "task_boarded",
+        F::AttemptFailed { .. } => "attempt_failed",
+        F::CarFormed { .. } => "car_formed",
+        F::CarConflicted { .. } => "car_conflicted",
+        F::CarEvicted { .. } => "car_evicted",
+        F::LandingIntended { .. } => "landing_intended",
+        F::LandingRefused { .. } => "landing_refused",
+        F::TaskLanded { empty: true, .. } => "task_landed (empty)",
+        F::TaskLanded { .. } => "task_landed",
+        F::CheckoutFollowed { .. } => "checkout_followed",
+        F::LandingUndone { .. } => "landing_undone",
+        F::TaskFailed { .. } => "task_failed",
+        F::TaskConflicted { .. } => "task_conflicted",
+        F::TaskBlocked { .. } => "task_blocked",
+        F::TaskUnblocked { .. } => "task_unblocked",
+        F::TaskCancelled { .. } => "task_cancelled",
+        F::TaskSkipped { .. } => "task_skipped",
+        F::TaskRetried { .. } => "task_retried",
+        F::WorkspaceRemoved { .. } => "workspace_removed",
+        F::Noticed { .. } => "noticed",
+    }
+}
+
+/// What an attempt with some work left.
+pub fn evidence() -> Evidence {
+    Evidence {
+        base: "c0".into(),
+        tip: "c1".into(),
+        commits: 1,
+        files: 1,
+        insertions: 1,
+        deletions: 0,
+        diff_hash: String::new(),
+        recovered: false,
+        flaws: Vec::new(),
+    }
+}
+
+/// One fact of every name, about task `T`.
+pub fn samples() -> Vec<Fact> {
+    let mut all = run_samples();
+    all.extend(attempt_samples());
+    all.extend(end_samples());
+    all
+}
+
+fn run_samples() -> Vec<Fact> {
+    let task = TaskId::new("T");
+    vec![
+        Fact::RunStarted { target: "main".to_owned(), base: "c0".into() },
+        Fact::PlanAdopted {
+            revision: 1,
+            hash: String::new(),
+            plan: Box::new(Plan::default()),
+            dropped: Vec::new(),
+        },
+        Fact::EngineStarted { epoch: 1, pid: 1, host: String::new(), version: String::new() },
+        Fact::EngineStopped { why: StopReason::Rested },
+        Fact::RunPaused {},
+        Fact::RunResumed {},
+        Fact::RunDraining { task, abort: false },
+        Fact::RunCancelled {},
+        Fact::JobsChanged { jobs: 1 },
+    ]
+}
+
+fn attempt_samples() -> Vec<Fact> {
+    let (task, attempt) = (TaskId::new("T"), 1);
+    let none = String::new;
+    let oid = || Oid::new("c1");
+    let t = || task.clone();
+    vec![
+        Fact::AttemptIntended {
+            task: t(),
+            attempt,
+            agent: none(),
+            provider: none(),
+            model: None,
+            branch: none(),
+            reserved_usd: 0.0,
+        },
+        Fact::WorkspaceReady { task: t(), attempt, workspace: none(), base: oid() },
+        Fact::AgentStarted { task: t(), attempt, pid: 1 },
+        Fact::UsageReported {
+            task: t(),
+            attempt,
+            mark: 1,
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_usd: None,
+        },
+        Fact::ProviderLimited {
+            provider: none(),
+            task: t(),
+            attempt,
+            mark: 1,
+            until: Time(0),
+            message: none(),
+        },
+        Fact::QuestionAsked {
+            question: none(),
+            task: t(),
+            attempt,
+            number: 1,
+            mark: 1,
+            text: none(),
+            options: Vec::new(),
+            default: None,
+            deadline: None,
+        },
+        Fact::QuestionAnswered { question: none(), task: t(), attempt, text: none(), by: none() },
+        Fact::AgentResumed { task: t(), attempt, question: none() },
+        Fact::StopRequested { task: t(), attempt, then: AfterStop::Cancel, reason: none() },
+        Fact::AgentEnded {
+            task: t(),
+            attempt,
+            ending: Ending::Exited { code: 0 },
+            claim: Claim::None,
+        },
+        Fact::SnapshotTaken { task: t(), attempt, refname: none(), commit: oid(), why: none() },
+        Fact::EvidenceCollected { task: t(), attempt, evidence: evidence() },
+        Fact::GateRan {
+            task: t(),
+            attempt,
+            scope: GateScope::Task,
+            gate: none(),
+            verdict: Verdict::Passed,
+            tree: oid(),
+            duration_ms: 0,
+            log: None,
+            detail: none(),
+            cached: false,
+        },
+        Fact::TaskBoarded { task: t(), attempt, tip: oid() },
+        Fact::AttemptFailed {
+            task: t(),
+            attempt,
+            class: Class::AgentFailed,
+            reason: none(),
+            retry_at: None,
+        },
+    ]
+}
+
+fn end_samples() -> Vec<Fact> {
+    let (task, attempt) = (TaskId::new("T"), 1);
+    let none = String::new;
+    let oid = || Oid::new("c1");
+    let t = || task.clone();
+    vec![
+        Fact::CarFormed { task: t(), attempt, onto: oid(), commit: oid(), tree: oid() },
+        Fact::CarConflicted { task: t(), attempt, onto: oid(), files: Vec::new() },
+        Fact::CarEvicted { task: t(), attempt, reason: none() },
+        Fact::LandingIntended { task: t(), attempt, old: oid(), new: oid(), tree: oid() },
+        Fact::LandingRefused { task: t(), attempt, expected: oid(), found: None },
+        Fact::TaskLanded { task: t(), attempt, commit: oid(), old: oid(), empty: false },
+        Fact::TaskLanded { task: t(), attempt, commit: oid(), old: oid(), empty: true },
+        Fact::CheckoutFollowed { task: t(), moved: true, why: none() },
+        Fact::LandingUndone { task: t(), commit: oid(), old: oid(), new: oid() },
+        Fact::TaskFailed { task: t(), class: Class::AgentFailed, reason: none() },
+        Fact::TaskConflicted { task: t(), files: Vec::new() },
+        Fact::TaskBlocked { task: t(), chain: Vec::new(), reason: none() },
+        Fact::TaskUnblocked { task: t() },
+        Fact::TaskCancelled { task: t(), reason: none() },
+        Fact::TaskSkipped { task: t(), reason: none() },
+        Fact::TaskRetried { task: t() },
+        Fact::WorkspaceRemoved { task: t(), attempt, workspace: none() },
+        Fact::Noticed { task: Some(t()), message: none() },
+    ]
+}
+
+/// A move: from where, by what, to where.
+pub type Move = (Phase, &'static str, Phase);
+
+/// All moves that [`Phase::next`] allows.
+pub fn legal() -> BTreeSet<Move> {
+    let mut moves = BTreeSet::new();
+    for phase in PHASES {
+        for fact in samples() {
+            if let Ok(next) = phase.next(&fact) {
+                moves.insert((phase, kind(&fact), next));
+            }
+        }
+    }
+    moves
+}
+
+/// Moves that were walked, and how often.
+#[derive(Debug, Default)]
+pub struct Coverage(BTreeMap<Move, u64>);
+
+impl Coverage {
+    /// This move was walked.
+    pub fn walked(&mut self, from: Phase, fact: &Fact, to: Phase) {
+        *self.0.entry((from, kind(fact), to)).or_default() += 1;
+    }
+    /// Legal moves that never were, in words.
+    pub fn missing(&self) -> Vec<String> {
+        legal()
+            .into_iter()
+            .filter(|step| !self.0.contains_key(step))
+            .map(|(from, by, to)| format!("{} --{by}--> {}", from.word(), to.word()))
+            .collect()
+    }
+    /// The rarest moves, for tuning.
+    pub fn rarest(&self, count: usize) -> Vec<String> {
+        let mut all: Vec<_> = self.0.iter().map(|(step, n)| (n, step)).collect();
+        all.sort();
+        let line = |(n, (from, by, to)): &(&u64, &Move)| {
+            format!("{n}: {} --{by}--> {}", from.word(), to.word())
+        };
+        all.iter().take(count).map(line).collect()
+    }
+}

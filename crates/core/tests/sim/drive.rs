@@ -1,0 +1,856 @@
+//! The engine's loop with chance instead of threads: inputs arrive late, twice or in another order,
+//! effects fail or are performed twice, people interfere, and the engine dies at any moment.
+//!
+//! The one rule that is kept: an effect is performed only after its step's facts were appended.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use mainstem_core::config::Settings;
+use mainstem_core::effect::Effect;
+use mainstem_core::fact::{Ending, Evidence, Fact, GateScope, StopReason, Verdict};
+use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
+use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
+use mainstem_core::phase::Phase;
+
+use crate::check;
+use crate::cover::Coverage;
+use crate::rng::Rng;
+use crate::setup;
+use crate::world::{Agent, Key, Watch, World};
+
+/// What keeps its order: words of one agent, effects of one task, or nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Attempt(Key),
+    Task(TaskIx),
+    Train,
+    Single(u64),
+}
+
+/// One simulated run.
+pub struct Sim<'c> {
+    pub rng: Rng,
+    pub settings: Settings,
+    pub live: Machine,
+    /// The journal, folded: what a recovering engine knows.
+    pub shadow: Machine,
+    pub journal: Vec<(u64, Time, Fact)>,
+    pub now: Time,
+    pub world: World,
+    pub epoch: u64,
+    pub steps: u64,
+    pub slots_before: u32,
+    pub clash: Vec<Vec<bool>>,
+    pub usage: BTreeMap<(TaskId, u32, u64), f64>,
+    pub draining: bool,
+    pub interrupting: bool,
+    pub main_moved: bool,
+    scope: Option<Vec<TaskIx>>,
+    passed: Vec<(Oid, String)>,
+    must_contain: BTreeMap<Key, Vec<Oid>>,
+    todo: BTreeMap<Lane, VecDeque<Effect>>,
+    inbox: BTreeMap<Lane, VecDeque<Input>>,
+    recent: VecDeque<Input>,
+    singles: u64,
+    fair: bool,
+    /// How many of a thousand merges clash.
+    clashing: u64,
+    coverage: &'c mut Coverage,
+}
+
+/// Runs one seed to its end and says how many steps that took.
+pub fn run(seed: u64, coverage: &mut Coverage) -> u64 {
+    let mut sim = Sim::new(seed, coverage);
+    sim.start();
+    let chaos = 20 + sim.rng.below(60 + 12 * sim.live.plan().tasks.len());
+    for _ in 0..chaos {
+        if sim.live.rest().is_some() {
+            sim.rests();
+        } else {
+            sim.chaos();
+        }
+    }
+    sim.fair = true;
+    sim.comes_to_rest();
+    sim.last_words();
+    sim.steps
+}
+
+impl<'c> Sim<'c> {
+    fn new(seed: u64, coverage: &'c mut Coverage) -> Self {
+        let mut rng = Rng::new(seed);
+        let settings = setup::random_settings(&mut rng);
+        let machine = Machine::new(settings.clone());
+        let clashing = *rng.pick(&[30, 30, 100, 700]);
+        Self {
+            rng,
+            live: machine.clone(),
+            shadow: machine,
+            settings,
+            journal: Vec::new(),
+            now: Time(1_000),
+            world: World::new(),
+            epoch: 0,
+            steps: 0,
+            slots_before: 0,
+            clash: Vec::new(),
+            usage: BTreeMap::new(),
+            draining: false,
+            interrupting: false,
+            main_moved: false,
+            scope: None,
+            passed: Vec::new(),
+            must_contain: BTreeMap::new(),
+            todo: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            recent: VecDeque::new(),
+            singles: 0,
+            fair: false,
+            clashing,
+            coverage,
+        }
+    }
+
+    fn start(&mut self) {
+        let (target, base) = ("main".to_owned(), self.world.git.main.clone());
+        let step = self.live.step(Input::StartRun { target, base }, self.now);
+        self.append(&step.facts);
+        let plan = Box::new(setup::random_plan(&mut self.rng));
+        let step = self.live.step(Input::AdoptPlan { plan, hash: "first".to_owned() }, self.now);
+        self.append(&step.facts);
+        self.begin();
+    }
+
+    /// What a new engine says first.
+    pub fn begin_input(&self, epoch: u64) -> Input {
+        let (host, version) = (String::new(), String::new());
+        Input::Begin { epoch, pid: 1, host, version, scope: self.scope.clone() }
+    }
+
+    fn begin(&mut self) {
+        self.epoch += 1;
+        self.interrupting = false;
+        let count = self.live.plan().tasks.len();
+        self.scope = None;
+        if !self.fair && count > 0 && self.rng.in_thousand(100) {
+            let t = TaskIx(u32::try_from(self.rng.below(count)).unwrap());
+            self.scope = Some(vec![t]);
+        }
+        let begin = self.begin_input(self.epoch);
+        let effects = self.step(begin);
+        if let Some(effects) = effects
+            && self.rng.in_thousand(300)
+        {
+            check::i10_recovery_is_idempotent(self, &effects);
+        }
+    }
+
+    /// The engine dies. The world goes on without it; then another one folds the journal.
+    fn crash(&mut self) {
+        self.todo.clear();
+        self.inbox.clear();
+        self.recent.clear();
+        self.world.engine_dies();
+        for key in self.world.living() {
+            for _ in 0..self.rng.below(3) {
+                self.world.agents.get_mut(&key).unwrap().live();
+            }
+            if !self.fair && self.rng.in_thousand(100) {
+                self.world.agents.get_mut(&key).unwrap().vanish();
+            }
+        }
+        self.live = self.shadow.clone();
+        if !self.fair && self.rng.in_thousand(120) {
+            self.revise();
+        }
+        self.begin();
+    }
+
+    /// A person changed the plan before the next engine started.
+    fn revise(&mut self) {
+        let tasks = self.live.tasks();
+        let plan = self.live.plan();
+        let unstarted = |t: &TaskIx| tasks.get(*t).attempts == 0;
+        let free: Vec<TaskId> =
+            tasks.all().filter(unstarted).map(|t| plan.tasks[t.ix()].id.clone()).collect();
+        let fresh = self.epoch;
+        let plan = setup::revised(&mut self.rng, plan, &free, fresh);
+        let landed: Vec<TaskId> = landed_ids(&self.live);
+        let hash = format!("revision {fresh}");
+        let step = self.live.step(Input::AdoptPlan { plan: Box::new(plan), hash }, self.now);
+        self.append(&step.facts);
+        assert_eq!(landed, landed_ids(&self.live), "landed tasks stay landed");
+    }
+
+    /// Appends to the journal, folds, and looks at each fact on its own.
+    fn append(&mut self, facts: &[Fact]) {
+        for fact in facts {
+            if let Some(id) = fact.task()
+                && let Some(t) = self.shadow.graph().ix(id.as_str())
+            {
+                self.look_at(t, fact);
+            }
+            let applied = self.shadow.apply(fact, self.now);
+            assert!(applied.is_ok(), "I12: {applied:?}");
+            match fact {
+                Fact::RunDraining { .. } => self.draining = true,
+                Fact::EngineStarted { .. } => self.draining = false,
+                Fact::PlanAdopted { plan, .. } => self.clash = check::clashes(plan),
+                _ => {}
+            }
+            let seq = self.journal.len() as u64;
+            self.journal.push((seq, self.now, fact.clone()));
+        }
+    }
+
+    fn look_at(&mut self, t: TaskIx, fact: &Fact) {
+        let from = self.shadow.tasks().phase(t);
+        match from.next(fact) {
+            Ok(to) => self.coverage.walked(from, fact, to),
+            Err(illegal) => panic!("I12: {illegal}"),
+        }
+        match fact {
+            Fact::AttemptIntended { .. } => check::i2_inputs_are_there(&self.shadow, t),
+            Fact::WorkspaceReady { task, attempt, base, .. } => {
+                let must = self.must_contain.get(&(task.clone(), *attempt));
+                let must = must.expect("I2: a workspace that nobody asked for");
+                let all = must.iter().all(|commit| self.world.git.contains(base, commit));
+                assert!(all, "I2: the base of {task}/{attempt} lacks a landing");
+            }
+            Fact::UsageReported { task, attempt, mark, cost_usd, .. } => {
+                let key = (task.clone(), *attempt, *mark);
+                let twice = self.usage.insert(key, cost_usd.unwrap_or(0.0));
+                assert_eq!(twice, None, "I9: counted twice: {fact:?}");
+            }
+            Fact::GateRan {
+                scope: GateScope::Train, verdict: Verdict::Passed, tree, gate, ..
+            } => {
+                self.passed.push((tree.clone(), gate.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    /// One step of the engine; none if it died in it.
+    fn step(&mut self, input: Input) -> Option<Vec<Effect>> {
+        self.steps += 1;
+        self.slots_before = self.live.tasks().slots();
+        let asks = matches!(input, Input::Command(_));
+        let step = self.live.step(input, self.now);
+        assert_eq!(asks, step.reply.is_some(), "every command is answered");
+        if !self.fair && self.rng.in_thousand(8) {
+            self.crash();
+            return None;
+        }
+        self.append(&step.facts);
+        check::after_step(self);
+        self.main_moved = false;
+        for effect in &step.effects {
+            if let Effect::PrepareWorkspace { task, attempt, must_contain } = effect {
+                let key = (self.id(*task), *attempt);
+                self.must_contain.insert(key, must_contain.clone());
+            }
+        }
+        if !self.fair && self.rng.in_thousand(8) {
+            self.crash();
+            return None;
+        }
+        for effect in &step.effects {
+            let lane = match effect {
+                Effect::PrepareWorkspace { task, .. }
+                | Effect::RunAgent { task, .. }
+                | Effect::StopAgent { task, .. }
+                | Effect::DeliverAnswer { task, .. }
+                | Effect::CollectEvidence { task, .. }
+                | Effect::TakeSnapshot { task, .. }
+                | Effect::RunGates { task, .. }
+                | Effect::StopJobs { task, .. }
+                | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
+                Effect::FormCar { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
+                    Lane::Train
+                }
+            };
+            self.todo.entry(lane).or_default().push_back(effect.clone());
+        }
+        Some(step.effects)
+    }
+
+    fn id(&self, t: TaskIx) -> TaskId {
+        self.live.graph().id(t).clone()
+    }
+
+    fn reply(&mut self, input: Input) {
+        self.singles += 1;
+        self.inbox.entry(Lane::Single(self.singles)).or_default().push_back(input);
+    }
+
+    /// Something goes wrong so often of a thousand times, while the world is not fair.
+    fn wrong(&mut self, cases: u64) -> bool {
+        !self.fair && self.rng.in_thousand(cases)
+    }
+
+    fn perform_next(&mut self) {
+        let lanes: Vec<Lane> = self.todo.keys().cloned().collect();
+        let lane = self.rng.pick(&lanes).clone();
+        let queue = self.todo.get_mut(&lane).unwrap();
+        let effect = queue.pop_front().unwrap();
+        if queue.is_empty() {
+            self.todo.remove(&lane);
+        }
+        if self.wrong(40) {
+            self.perform(effect.clone());
+        }
+        self.perform(effect);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::PrepareWorkspace { task, attempt, .. } => self.prepare(task, attempt),
+            Effect::RunAgent { task, attempt } => self.run_agent(task, attempt),
+            Effect::StopAgent { task, attempt, now } => self.stop_agent(task, attempt, now),
+            Effect::DeliverAnswer { task, attempt, number, .. } => {
+                let key = (self.id(task), attempt);
+                if let Some(agent) = self.world.agents.get_mut(&key) {
+                    agent.answers.insert(number);
+                }
+            }
+            Effect::CollectEvidence { task, attempt, base } => self.collect(task, attempt, base),
+            Effect::TakeSnapshot { task, attempt } => self.snapshot(task, attempt),
+            Effect::RunGates { task, attempt, .. } => {
+                self.world.gating.insert((self.id(task), attempt));
+            }
+            Effect::StopJobs { task, attempt } => {
+                if self.world.gating.remove(&(self.id(task), attempt)) {
+                    let gates = vec![verdict("unit", Verdict::Error)];
+                    self.reply(Input::GatesRan { task, attempt, tree: "w".into(), gates });
+                }
+            }
+            Effect::RemoveWorkspace { task, attempt, .. } => {
+                let unit = self.live.tasks().claims(task).unit;
+                let taken = self.live.tasks().unit_taken(unit);
+                assert!(!taken, "a workspace is removed while it is used: {}", self.id(task));
+                let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
+                self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
+            }
+            Effect::FormCar { task, attempt, .. } => self.form(task, attempt),
+            Effect::VerifyCar { task, attempt, commit, tree } => {
+                self.verify(task, attempt, commit, &tree);
+            }
+            Effect::Land { task, attempt, old, new, tree } => {
+                self.land(task, attempt, &old, new, &tree);
+            }
+        }
+    }
+
+    fn prepare(&mut self, task: TaskIx, attempt: u32) {
+        if self.wrong(80) {
+            let reason = "disk full".to_owned();
+            return self.reply(Input::WorkspaceFailed { task, attempt, reason });
+        }
+        let key = (self.id(task), attempt);
+        let main = self.world.git.main.clone();
+        let base = self.world.bases.entry(key).or_insert(main).clone();
+        let workspace = "w".to_owned();
+        self.reply(Input::WorkspaceReady { task, attempt, workspace, base });
+    }
+
+    fn watch(&mut self, key: Key) {
+        let start_after = if self.rng.in_thousand(850) { 0 } else { self.rng.below(3) };
+        self.world.watches.entry(key).or_insert(Watch {
+            words: 0,
+            started: false,
+            start_after,
+            ended: false,
+        });
+    }
+
+    fn run_agent(&mut self, task: TaskIx, attempt: u32) {
+        let key = (self.id(task), attempt);
+        if !self.world.agents.contains_key(&key) {
+            let agent = Agent::random(&mut self.rng, self.fair);
+            self.world.agents.insert(key.clone(), agent);
+        }
+        self.watch(key);
+    }
+
+    fn stop_agent(&mut self, task: TaskIx, attempt: u32, now: bool) {
+        let key = (self.id(task), attempt);
+        let agent = self.world.agents.entry(key.clone()).or_insert_with(Agent::never);
+        agent.stopping = true;
+        if now {
+            agent.live();
+        }
+        self.watch(key);
+    }
+
+    /// Passes on what a watched agent has said since, in order.
+    fn listen(&mut self) {
+        let keys: Vec<Key> = self.world.watches.keys().cloned().collect();
+        for key in keys {
+            let Some(task) = self.live.graph().ix(key.0.as_str()) else { continue };
+            let attempt = key.1;
+            let (Some(watch), Some(agent)) =
+                (self.world.watches.get_mut(&key), self.world.agents.get(&key))
+            else {
+                continue;
+            };
+            let mut said = Vec::new();
+            if !watch.started
+                && agent.alive()
+                && (watch.words >= watch.start_after || agent.waits())
+            {
+                watch.started = true;
+                said.push(Input::AgentStarted { task, attempt, pid: 7 });
+            }
+            for word in &agent.log[watch.words..] {
+                watch.words += 1;
+                let mark = watch.words as u64;
+                said.push(Input::AgentSaid { task, attempt, mark, said: word.clone() });
+            }
+            if let Some((ending, claim)) = agent.ended.clone()
+                && !watch.ended
+            {
+                watch.ended = true;
+                said.push(Input::AgentEnded { task, attempt, ending, claim });
+            }
+            if !said.is_empty() {
+                self.inbox.entry(Lane::Attempt(key)).or_default().extend(said);
+            }
+        }
+    }
+
+    fn collect(&mut self, task: TaskIx, attempt: u32, base: Option<Oid>) {
+        let key = (self.id(task), attempt);
+        let evidence = match base {
+            _ if self.wrong(40) => Err("git failed".to_owned()),
+            None => Err("there is no workspace".to_owned()),
+            Some(base) => {
+                let worked = self.world.agents.get(&key).is_some_and(|agent| agent.worked);
+                let tip =
+                    if worked { Oid::new(format!("w-{}-{attempt}", key.0)) } else { base.clone() };
+                let flaws = if self.wrong(30) { vec!["marker".to_owned()] } else { Vec::new() };
+                let files = u32::from(worked);
+                Ok(Evidence {
+                    base,
+                    tip,
+                    commits: files,
+                    files,
+                    insertions: 0,
+                    deletions: 0,
+                    diff_hash: String::new(),
+                    recovered: false,
+                    flaws,
+                })
+            }
+        };
+        if self.rng.in_thousand(200) {
+            self.snapshot(task, attempt);
+        }
+        self.reply(Input::Collected { task, attempt, evidence });
+    }
+
+    fn snapshot(&mut self, task: TaskIx, attempt: u32) {
+        let (refname, commit, why) = ("r".to_owned(), Oid::new("s"), "timer".to_owned());
+        self.reply(Input::Snapshotted { task, attempt, refname, commit, why });
+    }
+
+    fn finish_gates(&mut self) {
+        let keys: Vec<Key> = self.world.gating.iter().cloned().collect();
+        let key = self.rng.pick(&keys).clone();
+        self.world.gating.remove(&key);
+        let Some(task) = self.live.graph().ix(key.0.as_str()) else { return };
+        let verdicts = match self.rng.below(100) {
+            0..80 => vec![verdict("unit", Verdict::Passed)],
+            80..92 => vec![verdict("unit", Verdict::Failed)],
+            92..98 => vec![verdict("unit", Verdict::Error)],
+            _ => Vec::new(),
+        };
+        self.reply(Input::GatesRan { task, attempt: key.1, tree: "w".into(), gates: verdicts });
+    }
+
+    fn train_fails(&mut self, task: TaskIx, attempt: u32) {
+        self.reply(Input::TrainFailed { task, attempt, reason: "git failed".to_owned() });
+    }
+
+    fn form(&mut self, task: TaskIx, attempt: u32) {
+        let key = (self.id(task), attempt);
+        if let Some((commit, old)) = self.world.git.landed(&key) {
+            return self.reply(Input::Landed { task, attempt, commit, old });
+        }
+        if self.wrong(60) {
+            return self.train_fails(task, attempt);
+        }
+        let onto = self.world.git.main.clone();
+        if self.rng.in_thousand(self.clashing) {
+            let files = vec!["src/a.rs".to_owned()];
+            return self.reply(Input::CarConflicted { task, attempt, onto, files });
+        }
+        let commit = self.world.git.merge(&key, &onto);
+        let tree = self.world.git.tree(&commit);
+        self.reply(Input::CarFormed { task, attempt, onto, commit, tree });
+    }
+
+    fn verify(&mut self, task: TaskIx, attempt: u32, commit: Oid, tree: &Oid) {
+        assert_eq!(self.world.git.tree(&commit), *tree, "the tree is that of the commit");
+        if self.wrong(40) {
+            return self.train_fails(task, attempt);
+        }
+        let mut gates = Vec::new();
+        for gate in self.settings.gates.verify.clone() {
+            let red = self.rng.in_thousand(60);
+            gates.push(verdict(&gate, if red { Verdict::Failed } else { Verdict::Passed }));
+            if red {
+                break;
+            }
+        }
+        if self.wrong(20) {
+            gates.pop();
+        }
+        self.reply(Input::CarVerified { task, attempt, commit, gates });
+    }
+
+    fn land(&mut self, task: TaskIx, attempt: u32, old: &Oid, new: Oid, tree: &Oid) {
+        if self.wrong(40) {
+            return self.train_fails(task, attempt);
+        }
+        if !self.world.git.contains(&self.world.git.main, &new) {
+            if !self.world.git.swap(old, &new) {
+                let found = Some(self.world.git.main.clone());
+                return self.reply(Input::LandingRefused { task, attempt, new, found });
+            }
+            self.main_moved = true;
+            i8_only_verified_trees_land(&self.passed, &self.settings, tree);
+            assert_eq!(self.world.git.tree(&new), *tree, "I8: another tree landed");
+        }
+        if self.wrong(40) {
+            // It happened, and nobody was told.
+            return self.train_fails(task, attempt);
+        }
+        if self.rng.in_thousand(300) {
+            self.reply(Input::CheckoutFollowed { task, moved: true, why: String::new() });
+        }
+        self.reply(Input::Landed { task, attempt, commit: new, old: old.clone() });
+    }
+
+    fn deliver_next(&mut self) {
+        let lanes: Vec<Lane> = self.inbox.keys().cloned().collect();
+        let lane = self.rng.pick(&lanes).clone();
+        let queue = self.inbox.get_mut(&lane).unwrap();
+        let input = queue.pop_front().unwrap();
+        if queue.is_empty() {
+            self.inbox.remove(&lane);
+        }
+        if self.recent.len() == 24 {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(input.clone());
+        self.step(input);
+    }
+
+    fn agent_lives(&mut self) {
+        let living = self.busy_agents();
+        let key = self.rng.pick(&living).clone();
+        let gone = self.wrong(15);
+        let agent = self.world.agents.get_mut(&key).unwrap();
+        if gone { agent.vanish() } else { agent.live() }
+    }
+
+    fn busy_agents(&self) -> Vec<Key> {
+        let busy = |agent: &Agent| agent.alive() && (agent.stopping || !agent.waits());
+        self.world.agents.iter().filter(|(_, a)| busy(a)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// One thing that goes on by itself; none if nothing does.
+    fn goes_on(&mut self) -> bool {
+        self.listen();
+        let mut choices: Vec<fn(&mut Self)> = Vec::new();
+        if !self.inbox.is_empty() {
+            choices.extend([Self::deliver_next as fn(&mut Self); 4]);
+        }
+        if !self.todo.is_empty() {
+            choices.extend([Self::perform_next as fn(&mut Self); 4]);
+        }
+        if !self.busy_agents().is_empty() {
+            choices.extend([Self::agent_lives as fn(&mut Self); 3]);
+        }
+        if !self.world.gating.is_empty() {
+            choices.push(Self::finish_gates);
+        }
+        if choices.is_empty() {
+            return false;
+        }
+        let choice = *self.rng.pick(&choices);
+        choice(self);
+        true
+    }
+
+    fn chaos(&mut self) {
+        self.now = self.now.plus_ms(self.rng.next() % 300);
+        match self.rng.below(1000) {
+            0..8 => self.crash(),
+            8..80 => self.person(),
+            80..85 => self.world.git.stranger_moves(),
+            85..110 => self.again(),
+            110..130 => {
+                self.step(Input::Tick);
+            }
+            130..138 => {
+                let room = if self.rng.in_thousand(400) { Err("disk".to_owned()) } else { Ok(()) };
+                self.step(Input::Room(room));
+            }
+            138..142 => {
+                let now = self.rng.in_thousand(300);
+                self.interrupting = true;
+                self.step(Input::Interrupt { now });
+            }
+            142..165 => self.gossip(),
+            _ => {
+                if !self.goes_on() {
+                    self.pass_time();
+                }
+            }
+        }
+    }
+
+    /// Something is told of any task at any time.
+    fn gossip(&mut self) {
+        let tasks = self.live.tasks();
+        let mut of: Vec<TaskIx> = tasks.all().collect();
+        if self.rng.in_thousand(300) {
+            of.retain(|t| tasks.phase(*t) == Phase::Conflicted);
+        }
+        if of.is_empty() {
+            return;
+        }
+        let task = *self.rng.pick(&of);
+        let attempts = self.live.tasks().get(task).attempts;
+        if self.rng.in_thousand(500) {
+            self.snapshot(task, attempts);
+        } else {
+            self.reply(Input::Notice { task: Some(task), message: "hm".to_owned() });
+        }
+    }
+
+    /// An input comes a second time, maybe long after.
+    fn again(&mut self) {
+        if self.recent.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.recent.len());
+        let input = self.recent[at].clone();
+        self.step(input);
+    }
+
+    fn wish(&mut self) -> Command {
+        let tasks = self.live.tasks();
+        let mut of: Vec<TaskIx> = tasks.all().collect();
+        if self.rng.in_thousand(250) {
+            of.retain(|t| tasks.phase(*t) == Phase::Conflicted);
+        }
+        let any = (!of.is_empty()).then(|| *self.rng.pick(&of));
+        let id = match any {
+            Some(t) => self.id(t).to_string(),
+            None => "nobody".to_owned(),
+        };
+        let text = self.rng.pick(&["a", "2", "something else"]).to_string();
+        let open = self.live.questions().len();
+        match self.rng.below(100) {
+            0..6 => Command::Pause,
+            6..20 => Command::Resume,
+            20..34 => Command::Cancel(Some(id)),
+            34..35 => Command::Cancel(None),
+            35..52 => Command::Retry(id),
+            52..64 => Command::Skip(id),
+            64..70 => Command::Jobs(u32::try_from(self.rng.below(7)).unwrap()),
+            _ if open == 0 => Command::Answer { question: "Q9999".to_owned(), text },
+            _ => {
+                let at = self.rng.below(open);
+                Command::Answer { question: self.live.questions()[at].name.clone(), text }
+            }
+        }
+    }
+
+    fn person(&mut self) {
+        if self.rng.in_thousand(400) {
+            return self.change_of_mind();
+        }
+        let wish = self.wish();
+        self.step(Input::Command(wish));
+    }
+
+    /// A person wants something done after all that a running or just ended task needs.
+    fn change_of_mind(&mut self) {
+        let (tasks, graph) = (self.live.tasks(), self.live.graph());
+        let going = |t: TaskIx| tasks.get(t).current.as_ref().is_some_and(|a| a.removing);
+        let passed = |p: &TaskIx| tasks.phase(*p).is_over() && tasks.phase(*p) != Phase::Landed;
+        let pairs: Vec<(TaskIx, TaskIx)> = tasks
+            .all()
+            .filter(|t| tasks.phase(*t).is_active() || going(*t))
+            .flat_map(|t| graph.needs(t).chain(graph.after(t)).filter(passed).map(move |p| (t, p)))
+            .collect();
+        let boarding = |pair: &(TaskIx, TaskIx)| tasks.phase(pair.0) == Phase::Boarding;
+        let mut pairs = pairs;
+        let leaving = |pair: &(TaskIx, TaskIx)| going(pair.0);
+        // What can only follow on one of these is the rarest of all.
+        if pairs.iter().any(leaving) {
+            pairs.retain(leaving);
+        } else if pairs.iter().any(boarding) {
+            pairs.retain(boarding);
+        }
+        if pairs.is_empty() {
+            return;
+        }
+        let (t, p) = *self.rng.pick(&pairs);
+        let (t, p) = (self.id(t).to_string(), self.id(p).to_string());
+        if self.step(Input::Command(Command::Retry(p))).is_some() {
+            self.step(Input::Command(Command::Retry(t)));
+        }
+    }
+
+    /// Nothing goes on by itself: what the machine waits for comes, or it hangs.
+    fn pass_time(&mut self) {
+        if let Some(at) = self.live.wake_at() {
+            self.now = at;
+            self.step(Input::Tick);
+        } else if self.live.is_paused() {
+            self.step(Input::Command(Command::Resume));
+        } else if self.live.no_room().is_some() {
+            self.step(Input::Room(Ok(())));
+        } else if let Some(open) = self.live.questions().first() {
+            let (question, text) = (open.name.clone(), "a".to_owned());
+            self.step(Input::Command(Command::Answer { question, text }));
+        } else {
+            panic!("I11: nothing goes on, and yet it does not rest:\n{}", self.picture());
+        }
+    }
+
+    /// The machine has nothing to do: the engine goes, people look, another one comes.
+    fn rests(&mut self) {
+        check::at_rest(self);
+        let why = if self.interrupting { StopReason::Interrupted } else { StopReason::Rested };
+        self.append(&[Fact::EngineStopped { why }]);
+        self.live = self.shadow.clone();
+        for _ in 0..self.rng.below(3) {
+            self.undo();
+        }
+        for _ in 0..self.rng.below(4) {
+            let wish = self.wish();
+            let step = self.live.step(Input::Command(wish), self.now);
+            self.append(&step.facts);
+            assert!(step.effects.is_empty(), "no effect without an engine");
+        }
+        self.crash();
+    }
+
+    fn undo(&mut self) {
+        let tasks = self.shadow.tasks();
+        let moved = |t: &TaskIx| tasks.get(*t).landed.as_ref().is_some_and(|l| !l.empty);
+        let landed: Vec<TaskIx> = tasks.all().filter(moved).collect();
+        if landed.is_empty() {
+            return;
+        }
+        let t = *self.rng.pick(&landed);
+        let commit = self.shadow.tasks().get(t).landed.as_ref().unwrap().commit.clone();
+        let task = self.shadow.graph().id(t).clone();
+        let (old, new) = self.world.git.revert(&task);
+        self.append(&[Fact::LandingUndone { task, commit, old, new }]);
+        self.live = self.shadow.clone();
+    }
+
+    /// I11: in a fair world the machine comes to rest, in a bounded number of steps.
+    fn comes_to_rest(&mut self) {
+        let bound = 2_000 + 400 * self.live.plan().tasks.len();
+        let mut lives = 0;
+        for _ in 0..bound {
+            match self.live.rest() {
+                None => {
+                    self.now = self.now.plus_ms(self.rng.next() % 50);
+                    if !self.goes_on() {
+                        self.pass_time();
+                    }
+                }
+                // Once more, as a person would type `run` again.
+                Some(_)
+                    if lives == 0 || self.live.rest() == Some(Rest::Interrupted) && lives < 3 =>
+                {
+                    check::at_rest(self);
+                    lives += 1;
+                    self.crash();
+                }
+                Some(_) => return,
+            }
+        }
+        panic!("I11: no rest after {bound} steps:\n{}", self.picture());
+    }
+
+    fn last_words(&mut self) {
+        check::at_rest(self);
+        check::i9_no_money_is_forgotten(self);
+        let tasks = self.live.tasks();
+        let held = self.draining || self.settings.budget.hard || self.live.is_cancelled();
+        for t in tasks.all() {
+            let phase = tasks.phase(t);
+            assert!(!phase.is_active(), "I11: {} at rest", phase.word());
+            assert!(held || phase.is_over(), "I11: {} is {} at rest", self.id(t), phase.word());
+        }
+        let mut fold = Machine::new(self.settings.clone());
+        for (_, at, fact) in &self.journal {
+            fold.apply(fact, *at).unwrap();
+        }
+        check::i5_replay_is_the_live_state(&self.live, &fold);
+    }
+
+    fn picture(&self) -> String {
+        let tasks = self.live.tasks();
+        let line = |t: TaskIx| {
+            let state = tasks.get(t);
+            let held = (state.phase() == Phase::Ready).then(|| self.live.why_held(t));
+            format!("{} {} {held:?} {:?}\n", self.id(t), state.phase().word(), state.current)
+        };
+        let all: String = tasks.all().map(line).collect();
+        let last: Vec<_> = self.journal.iter().rev().take(12).collect();
+        format!("{all}todo {:?}\ntrain {:?}\nnewest first {last:#?}", self.todo, self.live.train())
+    }
+}
+
+fn landed_ids(machine: &Machine) -> Vec<TaskId> {
+    let tasks = machine.tasks();
+    let landed = tasks.all().filter(|t| tasks.phase(*t) == Phase::Landed);
+    let mut ids: Vec<TaskId> = landed.map(|t| machine.graph().id(t).clone()).collect();
+    ids.sort();
+    ids
+}
+
+fn i8_only_verified_trees_land(passed: &[(Oid, String)], settings: &Settings, tree: &Oid) {
+    for gate in &settings.gates.verify {
+        let ran = passed.iter().any(|(t, g)| t == tree && g == gate);
+        assert!(ran, "I8: {tree} landed, but `{gate}` never passed on it");
+    }
+}
+
+/// One gate's verdict.
+pub fn verdict(gate: &str, verdict: Verdict) -> GateResult {
+    GateResult {
+        gate: gate.to_owned(),
+        verdict,
+        duration_ms: 1,
+        log: None,
+        detail: String::new(),
+        cached: false,
+    }
+}
+
+/// Used by tables: an agent that ended well.
+pub fn exited_well() -> Ending {
+    Ending::Exited { code: 0 }
+}
+
+/// Used by tables: a question.
+pub fn question(default: Option<&str>, deadline_ms: Option<u64>) -> Said {
+    Said::Asked {
+        text: "which?".to_owned(),
+        options: vec!["a".to_owned(), "b".to_owned()],
+        default: default.map(str::to_owned),
+        deadline_ms,
+    }
+}

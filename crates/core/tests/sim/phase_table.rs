@@ -1,0 +1,81 @@
+//! Every phase against every fact, written out by hand: what `Phase::next` must say.
+
+use std::collections::BTreeMap;
+
+use mainstem_core::phase::{PHASES, Phase};
+
+use crate::cover::{kind, samples};
+
+use Phase::{
+    Asking, Blocked, Boarding, Cancelled, Conflicted, Failed, Landed, Preparing, Ready, Skipped,
+    Verifying, Waiting, Working,
+};
+
+/// Facts that move a task, or are told of it where it stands. Whatever is not here is refused.
+fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
+    let mut table = BTreeMap::new();
+    let mut add = |fact: &'static str, moves: &[(Phase, Phase)]| {
+        for (from, to) in moves {
+            assert_eq!(table.insert((*from, fact), *to), None, "{fact} from {from:?} twice");
+        }
+    };
+    let stay = |phases: &[Phase]| phases.iter().map(|p| (*p, *p)).collect::<Vec<_>>();
+    let to = |phases: &[Phase], next: Phase| phases.iter().map(|p| (*p, next)).collect::<Vec<_>>();
+    let idle = [Waiting, Ready];
+    add("attempt_intended", &[(Ready, Preparing)]);
+    add("workspace_ready", &stay(&[Preparing]));
+    add("agent_started", &[(Preparing, Working)]);
+    add("usage_reported", &stay(&[Preparing, Working, Asking]));
+    add("provider_limited", &stay(&[Preparing, Working, Asking]));
+    add("question_asked", &[(Working, Asking)]);
+    add("question_answered", &stay(&[Asking]));
+    add("agent_resumed", &[(Asking, Working)]);
+    add("stop_requested", &stay(&[Preparing, Working, Asking, Verifying, Boarding]));
+    add("agent_ended", &to(&[Preparing, Working, Asking], Verifying));
+    add("evidence_collected", &stay(&[Verifying]));
+    add("gate_ran", &stay(&[Verifying, Boarding]));
+    add("task_boarded", &[(Verifying, Boarding)]);
+    add("attempt_failed", &to(&[Preparing, Verifying], Waiting));
+    add("car_formed", &stay(&[Boarding]));
+    add("car_conflicted", &[(Boarding, Verifying)]);
+    add("car_evicted", &[(Boarding, Verifying)]);
+    add("landing_intended", &stay(&[Boarding]));
+    add("landing_refused", &stay(&[Boarding]));
+    add("task_landed", &[(Boarding, Landed)]);
+    add("task_landed (empty)", &[(Verifying, Landed)]);
+    add("checkout_followed", &stay(&[Boarding, Landed]));
+    add("landing_undone", &[(Landed, Cancelled)]);
+    add("task_failed", &to(&idle, Failed));
+    add("task_conflicted", &to(&idle, Conflicted));
+    add("task_blocked", &to(&[Waiting, Ready, Blocked], Blocked));
+    add("task_unblocked", &[(Blocked, Waiting)]);
+    add("task_cancelled", &to(&[Waiting, Ready, Failed, Conflicted, Blocked], Cancelled));
+    add("task_skipped", &to(&[Waiting, Ready, Failed, Conflicted, Blocked, Cancelled], Skipped));
+    add("task_retried", &to(&[Failed, Conflicted, Blocked, Cancelled, Skipped], Waiting));
+    let quiet = [Waiting, Ready, Landed, Conflicted, Failed, Blocked, Cancelled, Skipped];
+    add("workspace_removed", &stay(&quiet));
+    add("run_draining", &stay(&[Failed, Conflicted, Blocked]));
+    add("snapshot_taken", &stay(&PHASES));
+    add("noticed", &stay(&PHASES));
+    table
+}
+
+#[test]
+fn every_fact_leads_from_every_phase_where_the_table_says_or_nowhere() {
+    let table = expected();
+    for phase in PHASES {
+        for fact in samples() {
+            let wanted = table.get(&(phase, kind(&fact))).copied();
+            let next = phase.next(&fact);
+            assert_eq!(next.ok(), wanted, "{} and {}", phase.word(), kind(&fact));
+        }
+    }
+}
+
+#[test]
+fn a_refused_fact_names_the_phase_and_the_fact() {
+    let fact = &samples()[0];
+    let refusal = Landed.next(fact).unwrap_err();
+    assert_eq!((refusal.phase, refusal.fact.as_ref()), (Landed, fact));
+    assert!(refusal.to_string().contains("landed"), "{refusal}");
+}

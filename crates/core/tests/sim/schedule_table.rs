@@ -1,0 +1,225 @@
+//! Who starts, in which order, and what holds others back.
+
+use mainstem_core::config::{Barrier, Settings, Unit};
+use mainstem_core::id::{EpicId, Time};
+use mainstem_core::machine::{Command, Input, Said};
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::{Effort, Epic, Task};
+use mainstem_core::schedule::Held;
+
+use crate::lab::Lab;
+use crate::setup::{plan, settings, task};
+
+fn jobs(count: u32) -> Settings {
+    let mut s = settings();
+    s.run.jobs = count;
+    s
+}
+
+#[test]
+fn priority_goes_first_then_the_longest_path_then_plan_order() {
+    let tasks = vec![
+        task("plain", &[]),
+        task("also", &[]),
+        task("root", &[]),
+        Task { effort: Effort::Large, ..task("tail", &["root"]) },
+        Task { priority: 1, ..task("urgent", &[]) },
+        Task { effort: Effort::Large, ..task("large", &[]) },
+    ];
+    let mut s = jobs(1);
+    s.run.retries = 0;
+    let mut lab = Lab::new(&s, plan(tasks));
+    for _ in 0..5 {
+        let now = lab.all(Phase::Preparing)[0].to_owned();
+        lab.fail_for_good(&now);
+    }
+    assert_eq!(lab.started(), ["urgent", "root", "large", "plain", "also"]);
+}
+
+#[test]
+fn overlapping_writers_take_turns_and_are_not_overtaken() {
+    let writer = |id: &str, glob: &str, priority| Task {
+        writes: vec![glob.to_owned()],
+        priority,
+        ..task(id, &[])
+    };
+    let tasks = vec![
+        writer("all", "src/**", 3),
+        writer("one", "src/a.rs", 2),
+        writer("wide", "**", 1),
+        writer("docs", "docs/x", 0),
+    ];
+    let mut lab = Lab::new(&jobs(4), plan(tasks));
+    assert_eq!(lab.started(), ["all"], "docs must not overtake wide, which waits for its turn");
+    assert_eq!(lab.machine.why_held(lab.ix("one")), Some(Held::Writes(lab.ix("all"))));
+    lab.board("all");
+    assert_eq!(lab.started(), ["all"], "until its work has landed");
+    lab.land("all");
+    assert_eq!(lab.started(), ["all", "one"]);
+    lab.board("one");
+    lab.land("one");
+    lab.board("wide");
+    lab.land("wide");
+    assert_eq!(lab.started(), ["all", "one", "wide", "docs"]);
+}
+
+#[test]
+fn named_limits_hold_only_those_they_name() {
+    let by = |id: &str, agent: &str| Task { agent: Some(agent.to_owned()), ..task(id, &[]) };
+    let mut s = jobs(6);
+    s.limits.per_provider.insert("shared".to_owned(), 2);
+    s.limits.per_agent.insert("bob".to_owned(), 1);
+    s.limits.per_role.insert("coder".to_owned(), 1);
+    let coder = |id: &str| Task { role: Some("coder".to_owned()), ..by(id, "ann") };
+    let tasks = vec![
+        by("b1", "bob"),
+        by("b2", "bob"),
+        by("c1", "cid"),
+        by("c2", "cid"),
+        coder("r1"),
+        coder("r2"),
+        by("a", "ann"),
+    ];
+    let lab = Lab::new(&s, plan(tasks));
+    assert_eq!(lab.started(), ["b1", "c1", "r1", "a"]);
+    let held = |id: &str| lab.machine.why_held(lab.ix(id));
+    assert_eq!(held("b2"), Some(Held::Agent("bob".to_owned())));
+    assert_eq!(held("c2"), Some(Held::Provider("shared".to_owned())));
+    assert_eq!(held("r2"), Some(Held::Role("coder".to_owned())));
+}
+
+#[test]
+fn levels_are_a_barrier_only_when_asked_for() {
+    let tasks = || vec![task("a", &[]), task("slow", &[]), task("b", &["a"])];
+    for (barrier, wanted) in [(Barrier::None, Phase::Preparing), (Barrier::Level, Phase::Ready)] {
+        let mut s = settings();
+        s.schedule.barrier = barrier;
+        let mut lab = Lab::new(&s, plan(tasks()));
+        lab.board("a");
+        lab.land("a");
+        assert_eq!(lab.phase("b"), wanted, "{barrier:?}");
+        lab.board("slow");
+        lab.land("slow");
+        assert_eq!(lab.phase("b"), Phase::Preparing, "{barrier:?}");
+    }
+}
+
+#[test]
+fn epics_and_phases_are_barriers_in_order_of_first_mention() {
+    let epic = |id: &str| Epic { id: EpicId::new(id), title: String::new(), needs: Vec::new() };
+    let of = |id: &str, group: &str| Task {
+        epic: Some(EpicId::new(group)),
+        phase: Some(group.to_owned()),
+        ..task(id, &[])
+    };
+    for barrier in [Barrier::Epic, Barrier::Phase] {
+        let mut s = settings();
+        s.schedule.barrier = barrier;
+        let mut two = plan(vec![of("z1", "z"), of("a1", "a"), of("z2", "z")]);
+        two.epics = vec![epic("z"), epic("a")];
+        let mut lab = Lab::new(&s, two);
+        assert_eq!(lab.started(), ["z1", "z2"], "{barrier:?}");
+        assert_eq!(lab.machine.why_held(lab.ix("a1")), Some(Held::Barrier));
+        lab.fail_for_good("z1");
+        lab.board("z2");
+        lab.land("z2");
+        assert_eq!(lab.phase("a1"), Phase::Preparing, "{barrier:?}: over is over");
+    }
+}
+
+#[test]
+fn a_barrier_does_not_wait_for_what_nobody_asked_for() {
+    let mut s = settings();
+    s.schedule.barrier = Barrier::Level;
+    let tasks = vec![task("other", &[]), task("a", &[]), task("b", &["a"])];
+    let mut lab = Lab::resting(&s, plan(tasks));
+    lab.begin(Some(&["b"]));
+    assert_eq!(lab.started(), ["a"]);
+    lab.board("a");
+    lab.land("a");
+    assert_eq!(lab.started(), ["a", "b"]);
+}
+
+#[test]
+fn what_must_be_over_first_is_in_scope_too() {
+    let mut soft = task("b", &[]);
+    soft.after = vec!["a".into()];
+    let mut lab = Lab::resting(&settings(), plan(vec![task("a", &[]), soft, task("c", &[])]));
+    lab.begin(Some(&["b"]));
+    assert_eq!(lab.started(), ["a"]);
+    lab.fail_for_good("a");
+    assert_eq!(lab.phase("b"), Phase::Preparing, "a soft edge orders and does not block");
+    assert_eq!(lab.phase("c"), Phase::Ready);
+}
+
+#[test]
+fn a_hard_budget_reserves_and_a_soft_one_does_not_stop() {
+    for (hard, wanted) in [(true, 2), (false, 4)] {
+        let mut s = jobs(4);
+        s.budget.usd = Some(2.5);
+        s.budget.hard = hard;
+        s.budget.per_attempt_usd = 1.0;
+        let tasks = vec![task("a", &[]), task("b", &[]), task("c", &[]), task("d", &[])];
+        let mut lab = Lab::new(&s, plan(tasks));
+        assert_eq!(lab.started().len(), wanted, "hard: {hard}");
+        if !hard {
+            continue;
+        }
+        assert_eq!(lab.machine.why_held(lab.ix("c")), Some(Held::Budget));
+        let cost_usd = Some(0.25);
+        lab.say("a", 1, Said::Usage { input_tokens: 1, output_tokens: 1, cost_usd });
+        lab.say("a", 1, Said::Usage { input_tokens: 1, output_tokens: 1, cost_usd });
+        assert!((lab.machine.spent_usd() - 0.25).abs() < 1e-9, "a mark counts once");
+        lab.board("a");
+        assert_eq!(lab.started().len(), 3, "what was set aside and not spent is free again");
+    }
+}
+
+#[test]
+fn one_workspace_serves_one_task_at_a_time_and_goes_with_the_last() {
+    let mut s = settings();
+    s.workspace.unit = Unit::None;
+    let mut lab = Lab::new(&s, plan(vec![task("a", &[]), task("b", &[])]));
+    assert_eq!(lab.started(), ["a"]);
+    assert_eq!(lab.machine.why_held(lab.ix("b")), Some(Held::Workspace));
+    lab.board("a");
+    lab.land("a");
+    assert_eq!(lab.started(), ["a", "b"]);
+    assert!(!lab.machine.tasks().any_removal(), "b is in it");
+    lab.fail_for_good("b");
+    assert!(lab.machine.tasks().any_removal());
+    lab.command(Command::Retry("b".to_owned())).unwrap();
+    assert_eq!(lab.phase("b"), Phase::Ready, "not while its workspace is being removed");
+    lab.removed("b");
+    assert_eq!(lab.phase("b"), Phase::Ready, "it is also being removed for a");
+    lab.removed("a");
+    assert_eq!(lab.phase("b"), Phase::Preparing);
+}
+
+#[test]
+fn a_provider_that_says_wait_is_left_alone_by_all_its_agents() {
+    let by = |id: &str, agent: &str| Task { agent: Some(agent.to_owned()), ..task(id, &[]) };
+    let tasks = vec![by("b", "bob"), by("c", "cid"), by("a", "ann")];
+    let mut lab = Lab::new(&jobs(1), plan(tasks));
+    lab.work("b");
+    let message = String::new();
+    lab.say("b", 1, Said::RateLimited { retry_after_ms: Some(5_000), message });
+    lab.fail_for_good_or_ready("b");
+    assert_eq!(lab.started(), ["b", "a"], "cid shares bob's provider");
+    lab.fail_for_good("a");
+    assert_eq!(lab.all(Phase::Preparing), [""; 0]);
+    assert_eq!(lab.machine.rest(), None, "it waits for the provider");
+    assert_eq!(lab.machine.wake_at(), Some(Time(6_000)));
+    lab.now = Time(6_000);
+    lab.put(Input::Tick);
+    assert_eq!(lab.started().last(), Some(&"b"));
+}
+
+impl Lab {
+    /// Ends the attempt under way; its provider may keep the next one from starting.
+    fn fail_for_good_or_ready(&mut self, id: &str) {
+        self.end(id, mainstem_core::fact::Ending::Exited { code: 1 });
+        self.collect(id);
+        assert_eq!(self.phase(id), Phase::Ready);
+    }
+}

@@ -1,0 +1,220 @@
+//! Settings and plans, by default and at random.
+
+use std::collections::BTreeMap;
+
+use mainstem_core::config::{
+    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
+    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+};
+use mainstem_core::graph::Graph;
+use mainstem_core::id::{EpicId, TaskId};
+use mainstem_core::plan::{Effort, Epic, OnFailure, Plan, Task};
+
+use crate::rng::Rng;
+
+/// Settings that hold nothing back but one job more than the machine has cores.
+pub fn settings() -> Settings {
+    Settings {
+        run: Run {
+            agent: Some("ann".to_owned()),
+            jobs: 3,
+            on_failure: RunOnFailure::Continue,
+            retries: 1,
+            timeout_ms: 0,
+            idle_timeout_ms: 0,
+            grace_ms: 0,
+        },
+        limits: Limits {
+            per_provider: BTreeMap::new(),
+            per_agent: BTreeMap::new(),
+            per_role: BTreeMap::new(),
+            verify: 0,
+            memory_per_agent: 0,
+            disk_floor: 0,
+            load_ceiling: 0.0,
+            output_bytes: 0,
+            file_bytes: 0,
+            rate_limit_waits: 3,
+            rate_limit_wait_ms: 1_000,
+        },
+        workspace: Workspace {
+            root: None,
+            unit: Unit::Task,
+            kind: WorkspaceKind::Worktree,
+            setup: Vec::new(),
+            include: Vec::new(),
+            keep: Keep::UntilLanded,
+        },
+        schedule: Schedule { barrier: Barrier::None, satisfied_by: SatisfiedBy::Landed },
+        gates: Gates { verify: vec!["test".to_owned()], timeout_ms: 0 },
+        land: Land {
+            mode: LandMode::Local,
+            branch: None,
+            strategy: Strategy::Merge,
+            lanes: 1,
+            on_conflict: OnConflict::Rework,
+        },
+        budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0 },
+        agents: ["ann", "bob", "cid"]
+            .into_iter()
+            .map(|name| (name.to_owned(), agent(name)))
+            .collect(),
+        sandbox: SandboxKind::Off,
+        snapshot_every_ms: 0,
+    }
+}
+
+/// `bob` and `cid` share a provider.
+fn agent(name: &str) -> Agent {
+    Agent {
+        kind: "command".to_owned(),
+        command: Vec::new(),
+        provider: (name != "ann").then(|| "shared".to_owned()),
+        model: None,
+        secrets: Vec::new(),
+        env: BTreeMap::new(),
+    }
+}
+
+/// A task that says nothing but its id and what it needs.
+pub fn task(id: &str, needs: &[&str]) -> Task {
+    let needs = needs.iter().map(|id| TaskId::new(*id)).collect();
+    Task { id: TaskId::new(id), needs, ..Task::empty() }
+}
+
+/// A plan of these tasks.
+pub fn plan(tasks: Vec<Task>) -> Plan {
+    Plan { title: String::new(), epics: Vec::new(), tasks }
+}
+
+/// Settings as people might have them.
+pub fn random_settings(rng: &mut Rng) -> Settings {
+    let mut s = settings();
+    s.run.jobs = 1 + u32::try_from(rng.below(6)).unwrap_or(0);
+    s.run.retries = u32::try_from(rng.below(3)).unwrap_or(0);
+    use RunOnFailure as F;
+    s.run.on_failure = *rng.pick(&[F::Continue, F::Continue, F::Continue, F::Drain, F::Abort]);
+    if rng.in_thousand(300) {
+        s.limits
+            .per_provider
+            .insert("shared".to_owned(), 1 + u32::try_from(rng.below(2)).unwrap_or(0));
+    }
+    if rng.in_thousand(300) {
+        s.limits.per_agent.insert("ann".to_owned(), 1 + u32::try_from(rng.below(2)).unwrap_or(0));
+    }
+    if rng.in_thousand(300) {
+        s.limits.per_role.insert("coder".to_owned(), 1);
+    }
+    s.limits.verify = u32::try_from(rng.below(3)).unwrap_or(0);
+    s.workspace.unit = *rng.pick(&[Unit::Task, Unit::Task, Unit::Epic, Unit::Phase, Unit::None]);
+    s.workspace.keep =
+        *rng.pick(&[Keep::UntilLanded, Keep::UntilLanded, Keep::Failed, Keep::Always]);
+    use Barrier as B;
+    s.schedule.barrier = *rng.pick(&[B::None, B::None, B::None, B::Level, B::Epic, B::Phase]);
+    let gates = rng.below(3);
+    s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
+    use OnConflict as C;
+    s.land.on_conflict = *rng.pick(&[C::Rework, C::Agent, C::Manual, C::Manual, C::Fail]);
+    if rng.in_thousand(150) {
+        s.budget.usd = Some(1.0 + f64::from(u32::try_from(rng.below(40)).unwrap_or(0)));
+        s.budget.hard = rng.in_thousand(700);
+        s.budget.per_attempt_usd = *rng.pick(&[0.0, 0.5, 1.0]);
+    }
+    if rng.in_thousand(300) {
+        s.snapshot_every_ms = 1_000;
+    }
+    s
+}
+
+/// A task as people might write it; needs only earlier ones, so there is no cycle.
+pub fn random_task(rng: &mut Rng, id: String, earlier: &[TaskId]) -> Task {
+    let mut task = Task { id: TaskId::new(id), ..Task::empty() };
+    for edge in 0..rng.below(4) {
+        if earlier.is_empty() || rng.in_thousand(300) {
+            break;
+        }
+        // Mostly near ones: chains are where blocking goes wrong.
+        let reach = if rng.in_thousand(700) { earlier.len().min(4) } else { earlier.len() };
+        let id = earlier[earlier.len() - 1 - rng.below(reach)].clone();
+        if task.needs.contains(&id) || task.after.contains(&id) {
+            continue;
+        }
+        if edge == 2 || rng.in_thousand(150) { task.after.push(id) } else { task.needs.push(id) }
+    }
+    task.priority = *rng.pick(&[0, 0, 0, 1, 5, -1]);
+    task.effort = *rng.pick(&[Effort::Small, Effort::Medium, Effort::Large]);
+    use OnFailure as F;
+    task.on_failure = *rng.pick(&[F::Block, F::Block, F::Block, F::Continue, F::Skip]);
+    task.agent = rng.pick(&[None, Some("ann"), Some("bob"), Some("cid")]).map(str::to_owned);
+    task.role = rng.pick(&[None, None, Some("coder"), Some("writer")]).map(str::to_owned);
+    task.phase = rng.pick(&[None, Some("one"), Some("two")]).map(str::to_owned);
+    task.retries = *rng.pick(&[None, None, Some(0), Some(2)]);
+    if rng.in_thousand(350) {
+        task.writes =
+            vec![(*rng.pick(&["src/**", "src/a.rs", "docs/*", "b/**", "c.txt"])).to_owned()];
+    }
+    if rng.in_thousand(400) {
+        task.verify = vec!["unit".to_owned()];
+    }
+    task
+}
+
+/// A plan as people might write it.
+pub fn random_plan(rng: &mut Rng) -> Plan {
+    let count = match rng.below(10) {
+        0..6 => 1 + rng.below(6),
+        6..9 => 4 + rng.below(10),
+        _ => 10 + rng.below(31),
+    };
+    let mut plan = Plan::default();
+    let mut ids = Vec::new();
+    for n in 0..count {
+        let task = random_task(rng, format!("T{n}"), &ids);
+        ids.push(task.id.clone());
+        plan.tasks.push(task);
+    }
+    if rng.in_thousand(350) {
+        let epic = |id: &str, needs: &[&str]| Epic {
+            id: EpicId::new(id),
+            title: String::new(),
+            needs: needs.iter().map(|id| EpicId::new(*id)).collect(),
+        };
+        plan.epics =
+            vec![epic("E1", &[]), epic("E2", if rng.in_thousand(500) { &["E1"] } else { &[] })];
+        for (n, task) in plan.tasks.iter_mut().enumerate() {
+            let name = if n * 2 < count { "E1" } else { "E2" };
+            task.epic = rng.in_thousand(700).then(|| EpicId::new(name));
+        }
+    }
+    if Graph::new(&plan).is_err() {
+        plan.epics.iter_mut().for_each(|epic| epic.needs.clear());
+    }
+    plan
+}
+
+/// The same plan some days later: texts and priorities changed, tasks added, `free` ones dropped.
+pub fn revised(rng: &mut Rng, old: &Plan, free: &[TaskId], fresh: u64) -> Plan {
+    let mut plan = old.clone();
+    plan.title = format!("revision {fresh}");
+    let dropped: Vec<TaskId> = free.iter().filter(|_| rng.in_thousand(300)).cloned().collect();
+    plan.tasks.retain(|task| !dropped.contains(&task.id));
+    for task in &mut plan.tasks {
+        task.needs.retain(|id| !dropped.contains(id));
+        task.after.retain(|id| !dropped.contains(id));
+        if rng.in_thousand(200) {
+            task.priority = *rng.pick(&[0, 3]);
+            task.description = format!("new text {fresh}");
+        }
+        if rng.in_thousand(100) {
+            task.needs.pop();
+        }
+    }
+    let ids: Vec<TaskId> = plan.tasks.iter().map(|task| task.id.clone()).collect();
+    if rng.in_thousand(600) || ids.is_empty() {
+        let at = rng.below(ids.len() + 1);
+        let task = random_task(rng, format!("N{fresh}"), &ids[..at]);
+        // Not always at the end: tasks change their places.
+        plan.tasks.insert(at, task);
+    }
+    if Graph::new(&plan).is_err() { old.clone() } else { plan }
+}

@@ -1,0 +1,290 @@
+//! The world outside the machine: one branch, workspaces, and agents that outlive engines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_core::fact::{Claim, Ending};
+use mainstem_core::id::{Oid, TaskId};
+use mainstem_core::machine::Said;
+
+use crate::rng::Rng;
+
+/// An attempt, by its task's id.
+pub type Key = (TaskId, u32);
+
+/// A commit on or off the branch.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    parent: Option<Oid>,
+    /// Whose work it is.
+    pub trailer: Option<Key>,
+    /// Whose work it takes back.
+    reverts: Option<TaskId>,
+    /// Its tree.
+    pub tree: Oid,
+}
+
+/// A repository with one branch.
+#[derive(Debug, Clone)]
+pub struct Git {
+    commits: BTreeMap<Oid, Commit>,
+    /// Where the branch stands.
+    pub main: Oid,
+    strangers: u32,
+}
+
+impl Git {
+    /// A branch with one commit.
+    pub fn new() -> Self {
+        let root =
+            Commit { parent: None, trailer: None, reverts: None, tree: Oid::new("tree of c0") };
+        Self { commits: BTreeMap::from([("c0".into(), root)]), main: "c0".into(), strangers: 0 }
+    }
+    fn add(
+        &mut self,
+        name: String,
+        parent: &Oid,
+        trailer: Option<Key>,
+        reverts: Option<TaskId>,
+    ) -> Oid {
+        let tree = Oid::new(format!("tree of {name}"));
+        let oid = Oid::new(name);
+        let commit = Commit { parent: Some(parent.clone()), trailer, reverts, tree };
+        self.commits.insert(oid.clone(), commit);
+        oid
+    }
+    /// A merge of an attempt's work onto a commit; the same again gives the same.
+    pub fn merge(&mut self, key: &Key, onto: &Oid) -> Oid {
+        let short = self.commits.len();
+        let known = self
+            .commits
+            .iter()
+            .find(|(_, c)| c.trailer.as_ref() == Some(key) && c.parent.as_ref() == Some(onto));
+        if let Some((oid, _)) = known {
+            return oid.clone();
+        }
+        self.add(format!("m{short}-{}-{}", key.0, key.1), onto, Some(key.clone()), None)
+    }
+    /// The tree of a commit.
+    pub fn tree(&self, commit: &Oid) -> Oid {
+        self.commits[commit].tree.clone()
+    }
+    /// Somebody else pushes.
+    pub fn stranger_moves(&mut self) {
+        self.strangers += 1;
+        let main = self.main.clone();
+        self.main = self.add(format!("x{}", self.strangers), &main, None, None);
+    }
+    /// Compare-and-swap.
+    pub fn swap(&mut self, old: &Oid, new: &Oid) -> bool {
+        let free = self.main == *old;
+        if free {
+            self.main = new.clone();
+        }
+        free
+    }
+    /// Takes a landing back with a commit on top.
+    pub fn revert(&mut self, task: &TaskId) -> (Oid, Oid) {
+        self.strangers += 1;
+        let old = self.main.clone();
+        self.main = self.add(format!("r{}", self.strangers), &old, None, Some(task.clone()));
+        (old, self.main.clone())
+    }
+    fn line(&self, from: &Oid) -> Vec<(Oid, &Commit)> {
+        let mut line = Vec::new();
+        let mut at = Some(from.clone());
+        while let Some(oid) = at {
+            let commit = &self.commits[&oid];
+            at = commit.parent.clone();
+            line.push((oid, commit));
+        }
+        line
+    }
+    /// Is `commit` in the history of `from`?
+    pub fn contains(&self, from: &Oid, commit: &Oid) -> bool {
+        self.line(from).iter().any(|(oid, _)| oid == commit)
+    }
+    /// Is this attempt's work on the branch?
+    pub fn landed(&self, key: &Key) -> Option<(Oid, Oid)> {
+        let line = self.line(&self.main);
+        let (oid, commit) = line.iter().find(|(_, c)| c.trailer.as_ref() == Some(key))?;
+        Some((oid.clone(), commit.parent.clone()?))
+    }
+    /// How often each task's work is on the branch, less how often it was taken back.
+    pub fn landings(&self) -> BTreeMap<TaskId, i32> {
+        let mut count = BTreeMap::new();
+        for (_, commit) in self.line(&self.main) {
+            if let Some((task, _)) = &commit.trailer {
+                *count.entry(task.clone()).or_default() += 1;
+            }
+            if let Some(task) = &commit.reverts {
+                *count.entry(task.clone()).or_default() -= 1;
+            }
+        }
+        count
+    }
+}
+
+/// An agent's process.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// How it ended, once it has.
+    pub ended: Option<(Ending, Claim)>,
+    /// What it has said so far; a mark is the place in here, from 1.
+    pub log: Vec<Said>,
+    /// What it will still say.
+    script: Vec<Said>,
+    /// How it will end.
+    fate: (Ending, Claim),
+    /// Questions asked.
+    asked: u32,
+    /// Waits until all its questions are answered.
+    patient: bool,
+    /// Answers that reached it.
+    pub answers: BTreeSet<u32>,
+    /// Left something.
+    pub worked: bool,
+    /// It was asked to end.
+    pub stopping: bool,
+}
+
+impl Agent {
+    /// One that never ran.
+    pub fn never() -> Self {
+        let fate = (Ending::NotStarted { why: "stopped before".to_owned() }, Claim::None);
+        Self {
+            ended: Some(fate.clone()),
+            log: Vec::new(),
+            script: Vec::new(),
+            fate,
+            asked: 0,
+            patient: true,
+            answers: BTreeSet::new(),
+            worked: false,
+            stopping: false,
+        }
+    }
+    /// One with a random life before it. A fair one is well-behaved.
+    pub fn random(rng: &mut Rng, fair: bool) -> Self {
+        let words = if fair { 1 } else { rng.below(5) };
+        let script = (0..words).map(|_| word(rng, fair)).collect();
+        let luck = if fair { rng.below(60) } else { rng.below(100) };
+        let fate = match luck {
+            0..55 => (Ending::Exited { code: 0 }, Claim::None),
+            55..62 => (Ending::Exited { code: 0 }, Claim::NothingToDo { reason: String::new() }),
+            62..67 => (Ending::Exited { code: 0 }, Claim::Blocked { reason: "no".to_owned() }),
+            67..72 => (Ending::Exited { code: 1 }, Claim::RateLimited {}),
+            72..80 => (Ending::Exited { code: 1 }, Claim::None),
+            80..84 => (Ending::Signalled { signal: 9 }, Claim::None),
+            84..88 => (Ending::TimedOut { idle: rng.in_thousand(500) }, Claim::None),
+            88..94 => (Ending::Vanished {}, Claim::None),
+            _ => (Ending::NotStarted { why: "no such program".to_owned() }, Claim::None),
+        };
+        let idle = matches!(fate.1, Claim::NothingToDo { .. });
+        let patient = rng.in_thousand(600);
+        let worked = !idle && (fair || rng.in_thousand(900));
+        Self { ended: None, script, fate, patient, worked, ..Self::never() }
+    }
+    /// Is its process there?
+    pub fn alive(&self) -> bool {
+        self.ended.is_none()
+    }
+    /// It waits for an answer before it does anything else.
+    pub fn waits(&self) -> bool {
+        let open = (1..=self.asked).any(|n| !self.answers.contains(&n));
+        self.alive() && open && (self.patient || self.script.is_empty())
+    }
+    /// One more moment of its life.
+    pub fn live(&mut self) {
+        if !self.alive() {
+            return;
+        }
+        if self.stopping {
+            self.ended = Some((Ending::Stopped {}, Claim::None));
+        } else if self.waits() {
+        } else if let Some(said) = self.script.pop() {
+            self.asked += u32::from(matches!(said, Said::Asked { .. }));
+            self.log.push(said);
+        } else {
+            self.ended = Some(self.fate.clone());
+        }
+    }
+    /// Power cut.
+    pub fn vanish(&mut self) {
+        if self.alive() {
+            self.ended = Some((Ending::Vanished {}, Claim::None));
+        }
+    }
+}
+
+fn word(rng: &mut Rng, fair: bool) -> Said {
+    match rng.below(if fair { 4 } else { 10 }) {
+        0..5 => Said::Usage {
+            input_tokens: 1 + rng.next() % 100,
+            output_tokens: rng.next() % 10,
+            // Exact in binary, so that sums can be compared.
+            cost_usd: rng
+                .in_thousand(800)
+                .then(|| f64::from(u32::try_from(rng.below(8)).unwrap_or(0)) * 0.25),
+        },
+        5 | 6 => Said::RateLimited {
+            retry_after_ms: rng.in_thousand(500).then(|| rng.next() % 5_000),
+            message: "slow down".to_owned(),
+        },
+        _ => Said::Asked {
+            text: "which?".to_owned(),
+            options: vec!["a".to_owned(), "b".to_owned()],
+            default: rng.in_thousand(300).then(|| "a".to_owned()),
+            deadline_ms: rng.in_thousand(500).then(|| rng.next() % 3_000),
+        },
+    }
+}
+
+/// What one engine reads of one agent.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// Words passed on.
+    pub words: usize,
+    /// It was said to be alive.
+    pub started: bool,
+    /// That is said only after so many words.
+    pub start_after: usize,
+    /// It was said to be gone.
+    pub ended: bool,
+}
+
+/// Everything outside the machine.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// The repository.
+    pub git: Git,
+    /// All agents that ever were.
+    pub agents: BTreeMap<Key, Agent>,
+    /// Those that this engine reads.
+    pub watches: BTreeMap<Key, Watch>,
+    /// Gates that this engine runs.
+    pub gating: BTreeSet<Key>,
+    /// The commit that a workspace was made from.
+    pub bases: BTreeMap<Key, Oid>,
+}
+
+impl World {
+    /// Nothing has happened.
+    pub fn new() -> Self {
+        Self {
+            git: Git::new(),
+            agents: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            gating: BTreeSet::new(),
+            bases: BTreeMap::new(),
+        }
+    }
+    /// The engine is gone; the rest goes on.
+    pub fn engine_dies(&mut self) {
+        self.watches.clear();
+        self.gating.clear();
+    }
+    /// Attempts whose agent lives.
+    pub fn living(&self) -> Vec<Key> {
+        self.agents.iter().filter(|(_, a)| a.alive()).map(|(key, _)| key.clone()).collect()
+    }
+}
