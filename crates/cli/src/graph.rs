@@ -255,25 +255,25 @@ pub(crate) fn mermaid(subject: Subject<'_>) -> String {
         let label = format!("{}{gap}{}", subject.id(task), escape(title));
         format!("t{}[\"{label}\"]{}", task.0, class.unwrap_or_default())
     };
-    let of_epic = |epic: Option<&str>| {
-        let tasks = subject.graph.tasks();
-        tasks.filter(move |t| {
+    let of_epic = |epic: Option<&str>| -> Vec<TaskIx> {
+        let own = |t: &TaskIx| {
             subject.plan.tasks[t.ix()].epic.as_ref().map(|id| id.as_str()) == epic
-        })
+        };
+        subject.graph.tasks().filter(own).collect()
     };
     for (i, epic) in subject.plan.epics.iter().enumerate() {
-        let mut tasks = of_epic(Some(epic.id.as_str())).peekable();
-        if tasks.peek().is_none() {
+        let tasks = of_epic(Some(epic.id.as_str()));
+        if tasks.is_empty() {
             continue;
         }
         let gap = if epic.title.is_empty() { "" } else { " " };
         let _ = writeln!(out, "  subgraph e{i}[\"{}{gap}{}\"]", epic.id, escape(&epic.title));
-        tasks.for_each(|task| {
+        for task in tasks {
             let _ = writeln!(out, "    {}", node(task));
-        });
+        }
         out.push_str("  end\n");
     }
-    of_epic(None).for_each(|task| {
+    of_epic(None).into_iter().for_each(|task| {
         let _ = writeln!(out, "  {}", node(task));
     });
     for (from, to, why) in subject.edges() {

@@ -6,9 +6,11 @@
 pub mod repo;
 pub mod wait;
 pub mod scene;
+pub mod look;
 pub mod oracle;
 pub mod plans;
 pub mod program;
+pub mod shell;
 
 pub use oracle::{Landing, assert_history_gapless, max_concurrent};
 pub use plans::{Body, Model, PlanShape, Rng, random_plan};

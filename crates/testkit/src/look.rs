@@ -17,9 +17,7 @@ impl Scene {
     /// Runs a command and panics with its whole story unless it ends with this exit code.
     #[track_caller]
     pub fn expect(&self, code: i32, args: &[&str]) -> Output {
-        let output = self.mainstem(args);
-        output.assert_code(code, &format!("mainstem {args:?}"));
-        output
+        self.mainstem(args).expect_code(code)
     }
 
     /// `status --json`.

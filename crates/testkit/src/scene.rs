@@ -79,6 +79,12 @@ impl Scene {
     /// Starts a command and returns at once.
     #[track_caller]
     pub fn spawn(&self, args: &[&str]) -> Running {
+        self.spawn_with(args, &[])
+    }
+
+    /// The same with further variables for this one process.
+    #[track_caller]
+    pub fn spawn_with(&self, args: &[&str], env: &[(&str, &str)]) -> Running {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let folder = self.repo.root().join("output");
         fs::create_dir_all(&folder).expect("a folder in a temporary folder");
@@ -90,7 +96,7 @@ impl Scene {
         let (stdout, stdout_file) = file("stdout");
         let (stderr, stderr_file) = file("stderr");
         let mut command = self.repo.command(&self.binary);
-        command.args(args).envs(&self.env).stdout(stdout_file).stderr(stderr_file);
+        command.args(args).envs(&self.env).envs(env.iter().copied()).stdout(stdout_file).stderr(stderr_file);
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.binary.display()));

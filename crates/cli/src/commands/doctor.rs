@@ -1,6 +1,505 @@
-//! (being written)
+//! `doctor`: checks the machine, the repository and the settings, and says what helps.
+//!
+//! Only looks: it removes no lock, cleans no workspace and starts no agent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anstyle::{AnsiColor, Style};
+use mainstem_api::exit_code;
+use mainstem_core::config::keys::DRIVEN_KINDS;
+use mainstem_core::config::layers::resolve;
+use mainstem_core::config::{LandMode, OnConflict, SandboxKind, SatisfiedBy, Settings, Unit, WorkspaceKind};
+use mainstem_core::plan::units::render_size;
+use mainstem_engine::look::Look;
+use mainstem_engine::paths::Layout;
+use mainstem_host::files::free_bytes;
+use mainstem_host::git::{GitError, Repo};
+use mainstem_host::lock::{self, Probe};
+use mainstem_store::{SqliteReader, StoreError};
+use serde_json::{Value, json};
+
+use super::init::{on_path, runnable};
 use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-pub(crate) fn doctor(_: &Context) -> Outcome {
-    Err(Failure::new("not yet"))
+use crate::failure::Outcome;
+use crate::print;
+
+/// A lock file younger than this may belong to a git that is at work right now.
+const LOCK_YOUNG: Duration = Duration::from_secs(5);
+/// Entries looked at when searching for lock files.
+const REFS_MAX: usize = 100_000;
+/// Left-over things named in one line.
+const NAMED_MAX: usize = 5;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Doubtful,
+    Bad,
+}
+
+struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    text: String,
+    help: Option<String>,
+}
+
+#[derive(Default)]
+struct Report {
+    checks: Vec<Check>,
+}
+
+impl Report {
+    fn add(&mut self, name: &'static str, verdict: Verdict, text: String, help: Option<String>) {
+        self.checks.push(Check { name, verdict, text, help });
+    }
+
+    fn good(&mut self, name: &'static str, text: impl Into<String>) {
+        self.add(name, Verdict::Good, text.into(), None);
+    }
+
+    fn doubt(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
+        self.add(name, Verdict::Doubtful, text.into(), Some(help.into()));
+    }
+
+    fn bad(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
+        self.add(name, Verdict::Bad, text.into(), Some(help.into()));
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.checks.iter().filter(|check| check.verdict == verdict).count()
+    }
+}
+
+/// Looks at everything a run depends on.
+pub(crate) fn doctor(context: &Context) -> Outcome {
+    let mut report = Report::default();
+    let repo = repository(context, &mut report);
+    let settings = settings(context, repo.as_ref(), &mut report);
+    if let Some(repo) = &repo {
+        let layout = Layout::new(repo, settings.workspace.root.as_deref());
+        branch(repo, &settings, &mut report);
+        unfinished(repo, &mut report);
+        disk(&layout, &settings, &mut report);
+        state_folder(repo, &layout, &mut report);
+        journal(&layout, &mut report);
+        engine(&layout, &mut report);
+        leftovers(repo, &layout, &settings, &mut report);
+        git_locks(repo, &mut report);
+    }
+    agents(repo.as_ref(), &settings, &mut report);
+    conflicts(&settings, &mut report);
+    let open = settings.sandbox == SandboxKind::Off;
+    let wall = "sandbox: not in this version; agents run with your rights";
+    if open {
+        report.good("sandbox", wall);
+    } else {
+        report.doubt("sandbox", wall, "use a container or a user of their own for agents you do not trust");
+    }
+    finish(context, &report)
+}
+
+fn finish(context: &Context, report: &Report) -> Outcome {
+    let bad = report.count(Verdict::Bad);
+    if context.global.json {
+        let checks: Vec<Value> = report
+            .checks
+            .iter()
+            .map(|check| {
+                let status = match check.verdict {
+                    Verdict::Good => "ok",
+                    Verdict::Doubtful => "warning",
+                    Verdict::Bad => "error",
+                };
+                json!({ "name": check.name, "status": status, "message": check.text, "help": check.help })
+            })
+            .collect();
+        print::out_json(&json!({ "ok": bad == 0, "checks": checks }))?;
+    } else {
+        let mut out = String::new();
+        for check in &report.checks {
+            let (sign, color) = match check.verdict {
+                Verdict::Good => ("✓", AnsiColor::Green),
+                Verdict::Doubtful => ("!", AnsiColor::Yellow),
+                Verdict::Bad => ("✗", AnsiColor::Red),
+            };
+            let style = Style::new().fg_color(Some(color.into()));
+            let sign = print::paint(sign, style, context.color_out);
+            out.push_str(&format!("{sign} {}\n", print::harmless(&check.text)));
+            if let Some(help) = &check.help {
+                out.push_str(&format!("    help: {}\n", print::harmless(help)));
+            }
+        }
+        let doubts = report.count(Verdict::Doubtful);
+        let noun = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        out.push_str(&format!("{}, {}\n", noun(bad, "error"), noun(doubts, "warning")));
+        print::out(&out)?;
+    }
+    Ok(if bad == 0 { exit_code::OK } else { exit_code::ERROR })
+}
+
+fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
+    match context.repo() {
+        Ok(repo) => {
+            report.good("git", "git is 2.38 or newer, with merges that need no checkout");
+            match repo.list_refs("refs/heads/") {
+                Ok(refs) => {
+                    let n = refs.len();
+                    let noun = if n == 1 { "branch" } else { "branches" };
+                    report.good("repository", format!("repository {} with {n} {noun}", repo.dir().display()));
+                }
+                Err(error) => {
+                    report.bad("repository", format!("refs cannot be read: {error}"), "git fsck");
+                }
+            }
+            Some(repo)
+        }
+        Err(failure) => {
+            let name = match Repo::discover(&context.dir) {
+                Err(GitError::GitMissing | GitError::GitTooOld { .. }) => "git",
+                _ => "repository",
+            };
+            let help = failure.hints.first().cloned();
+            report.bad(name, failure.message, help.unwrap_or_else(|| "git status".to_owned()));
+            None
+        }
+    }
+}
+
+fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Settings {
+    match context.settings(repo) {
+        Ok(settings) => {
+            match context.config_file(repo.and_then(Repo::toplevel)) {
+                Some(file) => report.good("settings", format!("settings {}", file.display())),
+                None => report.doubt(
+                    "settings",
+                    "no mainstem.toml: defaults are used",
+                    "mainstem init writes one",
+                ),
+            }
+            settings
+        }
+        Err(failure) => {
+            let mut text = failure.message;
+            for place in &failure.places {
+                for fault in &place.diagnostics {
+                    text.push_str(&format!("\n    {}:{fault}", place.file));
+                }
+            }
+            report.bad("settings", text, "mend the settings; all other checks use the defaults");
+            resolve(&[]).expect("BUG: the defaults resolve").settings
+        }
+    }
+}
+
+fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
+    let target = match &settings.land.branch {
+        Some(branch) => branch.clone(),
+        None => match repo.default_branch() {
+            Ok(branch) => branch,
+            Err(error) => return report.bad("branch", error.to_string(), "git status"),
+        },
+    };
+    let refs = match repo.list_refs("refs/heads/") {
+        Ok(refs) => refs,
+        // Reported with the repository already.
+        Err(_) => return,
+    };
+    let full = format!("refs/heads/{target}");
+    if refs.iter().any(|(name, _)| *name == full) {
+        report.good("branch", format!("work lands on {target}"));
+    } else if refs.is_empty() {
+        let text = format!("there is no commit yet; the first run makes an empty one on {target}");
+        report.doubt("branch", text, "git commit what is there first, if agents should see it");
+    } else {
+        let help = format!("git branch {target}, or set land.branch");
+        report.bad("branch", format!("there is no branch {target} to land on"), help);
+    }
+}
+
+/// Commands of git that a person began and did not end.
+fn unfinished(repo: &Repo, report: &mut Report) {
+    let states = [
+        ("MERGE_HEAD", "a merge", "git merge --continue or git merge --abort"),
+        ("rebase-merge", "a rebase", "git rebase --continue or git rebase --abort"),
+        ("rebase-apply", "a rebase", "git rebase --continue or git rebase --abort"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick", "git cherry-pick --continue or --abort"),
+        ("REVERT_HEAD", "a revert", "git revert --continue or git revert --abort"),
+        ("BISECT_START", "a bisect", "git bisect reset"),
+    ];
+    for (file, what, help) in states {
+        if repo.common_dir().join(file).exists() {
+            let text = format!("{what} is unfinished in your checkout; it will not follow landings");
+            report.doubt("checkout", text, help);
+        }
+    }
+}
+
+/// The nearest folder that exists.
+fn existing(path: &Path) -> &Path {
+    path.ancestors().find(|path| path.is_dir()).unwrap_or(path)
+}
+
+fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
+    let place = existing(layout.root());
+    match free_bytes(place) {
+        Ok(free) => {
+            let floor = settings.limits.disk_floor;
+            let rounded = render_size(free >> 20 << 20);
+            let text = format!("{rounded} free for workspaces in {}", layout.root().display());
+            if free < floor {
+                let help = format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
+                report.bad("disk", text, help);
+            } else {
+                report.good("disk", text);
+            }
+        }
+        Err(error) => {
+            let text = format!("free space of {} is unknown: {error}", place.display());
+            report.bad("disk", text, "set workspace.root to a folder you can use");
+        }
+    }
+}
+
+fn state_folder(repo: &Repo, layout: &Layout, report: &mut Report) {
+    let place = existing(layout.state());
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    if let Err(error) = rustix::fs::access(place, access) {
+        let text = format!("{} cannot be written: {error}", place.display());
+        return report.bad("state", text, "give yourself the right to write there");
+    }
+    match network(repo.common_dir()) {
+        Some(kind) => report.bad(
+            "state",
+            format!("{} is on a network file system ({kind})", layout.state().display()),
+            "locks and the journal need a local disk: clone the repository to one",
+        ),
+        None => report.good("state", format!("state in {}", layout.state().display())),
+    }
+}
+
+/// The name of a file system whose locks cannot be trusted.
+fn network(path: &Path) -> Option<&'static str> {
+    #[cfg(target_os = "linux")]
+    {
+        const KINDS: [(u32, &str); 9] = [
+            (0x6969, "NFS"),
+            (0x517B, "SMB"),
+            (0xFF53_4D42, "CIFS"),
+            (0xFE53_4D42, "SMB2"),
+            (0x0102_1997, "9P"),
+            (0x5346_414F, "AFS"),
+            (0x00C3_6400, "Ceph"),
+            (0x0BD0_0BD0, "Lustre"),
+            (0x7461_636F, "OCFS2"),
+        ];
+        let found = rustix::fs::statfs(path).ok()?.f_type as u32;
+        KINDS.into_iter().find(|(magic, _)| *magic == found).map(|(_, name)| name)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        None
+    }
+}
+
+fn journal(layout: &Layout, report: &mut Report) {
+    let help = "mainstem history reads what can be read; restore a backup of journal.db";
+    let reader = match SqliteReader::open(layout.journal()) {
+        Ok(reader) => reader,
+        Err(StoreError::Absent { .. }) => {
+            return report.good("journal", "no journal yet: nothing has run here");
+        }
+        Err(error) => return report.bad("journal", error.to_string(), help),
+    };
+    match reader.integrity_check() {
+        Ok(faults) if faults.is_empty() => report.good("journal", "the journal is sound"),
+        Ok(faults) => {
+            let shown = faults.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
+            report.bad("journal", format!("the journal is damaged: {shown}"), help);
+        }
+        Err(error) => report.bad("journal", error.to_string(), help),
+    }
+}
+
+fn engine(layout: &Layout, report: &mut Report) {
+    match lock::probe(&layout.lock()) {
+        Ok(Probe::Free) => report.good("engine", "no engine is running here"),
+        Ok(Probe::Busy { holder }) => {
+            let pid = holder["pid"].as_u64().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+            report.good("engine", format!("an engine is running (pid {pid})"));
+        }
+        Err(error) => {
+            report.bad("engine", error.to_string(), "check the rights and the file system of .git/mainstem");
+        }
+    }
+}
+
+/// Workspaces and branches of ours that the present run does not know.
+fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Report) {
+    let machine = match Look::at(layout, settings, None) {
+        Ok(look) => look.machine,
+        Err(error) => {
+            let help = "the journal above says more";
+            return report.bad("run", format!("the run cannot be read: {error}"), help);
+        }
+    };
+    let plan = machine.plan();
+    let known = |name: &str| {
+        let unit = ["epic-", "phase-"].iter().any(|start| name.starts_with(start));
+        let own = name.starts_with('.') || name == "shared" || unit;
+        own || plan.tasks.iter().any(|task| task.id.as_str() == name)
+    };
+    let root = layout.root().canonicalize().unwrap_or_else(|_| layout.root().to_path_buf());
+    let mut stray = Vec::new();
+    match repo.worktrees() {
+        Ok(worktrees) => {
+            for worktree in worktrees {
+                let Ok(rest) = worktree.path.strip_prefix(&root) else { continue };
+                if !known(&rest.to_string_lossy()) {
+                    stray.push(worktree.path.display().to_string());
+                }
+            }
+        }
+        Err(error) => {
+            report.bad("leftovers", format!("worktrees cannot be listed: {error}"), "git worktree list");
+        }
+    }
+    // Unreadable refs are reported with the repository already.
+    for (name, _) in repo.list_refs("refs/heads/mainstem/").unwrap_or_default() {
+        if !known(name.trim_start_matches("refs/heads/mainstem/")) {
+            stray.push(name.trim_start_matches("refs/heads/").to_owned());
+        }
+    }
+    if stray.is_empty() {
+        return report.good("leftovers", "no workspace or branch is left over");
+    }
+    let text = format!("left over from other runs: {}", named(&stray));
+    report.doubt("leftovers", text, "mainstem clean --dry-run lists what would go");
+}
+
+fn named(items: &[String]) -> String {
+    let shown = items.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match items.len().saturating_sub(NAMED_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Lock files of git that nobody seems to hold.
+fn git_locks(repo: &Repo, report: &mut Report) {
+    let mut found = Vec::new();
+    let mut todo = vec![(repo.common_dir().to_path_buf(), false)];
+    let mut seen = 0;
+    while let Some((dir, deep)) = todo.pop() {
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            seen += 1;
+            let name = entry.file_name();
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let goes_in = deep || name == "refs" || name == "worktrees";
+            if is_dir && goes_in && seen < REFS_MAX {
+                todo.push((entry.path(), true));
+            }
+            let old = entry
+                .metadata()
+                .and_then(|meta| meta.modified())
+                .is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > LOCK_YOUNG));
+            if !is_dir && old && name.as_encoded_bytes().ends_with(b".lock") {
+                found.push(entry.path());
+            }
+        }
+    }
+    if found.is_empty() {
+        return report.good("git locks", "no stale git lock");
+    }
+    found.sort();
+    let shown: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
+    let help = "if no git is running here, remove them; mainstem run removes those of its own";
+    report.doubt("git locks", format!("git lock files: {}", named(&shown)), help);
+}
+
+fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
+    let default = settings.run.agent.as_deref();
+    for (name, agent) in &settings.agents {
+        let wanted = default == Some(name.as_str());
+        let mut say = |ok: bool, text: String, help: String| match (ok, wanted) {
+            (true, _) => report.good("agent", text),
+            (false, true) => report.bad("agent", text, help),
+            (false, false) => report.doubt("agent", text, help),
+        };
+        let builtin = DRIVEN_KINDS.contains(&name.as_str()) && agent.command.is_empty();
+        if !DRIVEN_KINDS.contains(&agent.kind.as_str()) {
+            let text = format!("agent {name}: the kind {} has no adapter in this version", agent.kind);
+            say(false, text, "give it kind = \"command\" and a command".to_owned());
+        } else if let Some(program) = agent.command.first() {
+            match find(repo, program) {
+                Some(path) => say(true, format!("agent {name}: {}", path.display()), String::new()),
+                None => say(
+                    false,
+                    format!("agent {name}: {program} was not found"),
+                    format!("install it, or change agents.{name}.command"),
+                ),
+            }
+        } else if !builtin && agent.kind == "command" {
+            let text = format!("agent {name} has no command");
+            say(false, text, format!("set agents.{name}.command, or `run` in its tasks"));
+        }
+        for secret in &agent.secrets {
+            let set = std::env::var_os(secret).is_some_and(|value| !value.is_empty());
+            let text = format!("agent {name}: {secret} is {}", if set { "set" } else { "not set" });
+            say(set, text, format!("export {secret} before mainstem run"));
+        }
+    }
+}
+
+/// A program by name, or by a path seen from the repository.
+fn find(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
+    if !program.contains('/') {
+        return on_path(program);
+    }
+    let path = match repo.and_then(Repo::toplevel) {
+        Some(root) => root.join(program),
+        None => PathBuf::from(program),
+    };
+    runnable(&path).then_some(path)
+}
+
+/// Settings that contradict each other, or that this version does not have.
+fn conflicts(settings: &Settings, report: &mut Report) {
+    let before = report.checks.len();
+    let unbuilt = [
+        (settings.land.mode != LandMode::Local, "land.mode", "local"),
+        (settings.workspace.kind != WorkspaceKind::Worktree, "workspace.kind", "worktree"),
+        (settings.schedule.satisfied_by != SatisfiedBy::Landed, "schedule.satisfied_by", "landed"),
+        (settings.land.on_conflict == OnConflict::Agent, "land.on_conflict", "rework"),
+        (
+            matches!(settings.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock),
+            "sandbox.kind",
+            "off",
+        ),
+    ];
+    for (_, key, value) in unbuilt.into_iter().filter(|(wrong, _, _)| *wrong) {
+        let text = format!("this version cannot do what {key} asks for; runs are refused");
+        report.bad("settings", text, format!("set {key} = \"{value}\""));
+    }
+    if let Some(agent) = &settings.run.agent
+        && !settings.agents.contains_key(agent)
+    {
+        let text = format!("run.agent names {agent}, which is not defined");
+        report.bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
+    }
+    if settings.gates.verify.is_empty() {
+        let text = "gates.verify is empty: whatever merges will land";
+        report.doubt("gates", text, "mainstem init --dry-run looks for a test command");
+    }
+    if settings.workspace.unit == Unit::None && settings.run.jobs > 1 {
+        let text = "workspace.unit = \"none\": all tasks share one workspace, so one agent works at a time";
+        report.doubt("settings", text, "set workspace.unit = \"task\" to work in parallel");
+    }
+    if report.checks.len() == before {
+        report.good("settings", "the settings do not contradict each other");
+    }
 }

@@ -1,6 +1,249 @@
-//! (being written)
+//! `history`: every fact of the repository, in order, as lines for people or programs.
+//! Also the way other commands read facts; decides nothing about what they mean.
+
+use std::collections::BTreeMap;
+
+use anstyle::Style;
+use mainstem_api::{exit_code, fact_line, time};
+use mainstem_core::config::Settings;
+use mainstem_core::fact::{Ending, Fact, StopReason};
+use mainstem_core::id::Time;
+use mainstem_core::machine::Machine;
+use mainstem_engine::ledger::{self, LedgerError};
+use mainstem_engine::look::{Look, LookError};
+use mainstem_engine::paths::Layout;
+use mainstem_host::lock::{self, Probe};
+use mainstem_host::process::pause_ms;
+use mainstem_store::{Reader, Record, SqliteReader};
+
+use crate::args::HistoryArgs;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-pub(crate) fn history(_: &Context, _: &crate::args::HistoryArgs) -> Outcome {
-    Err(Failure::new("not yet"))
+use crate::{print, stream};
+
+/// Facts read at once.
+const BATCH: usize = 4_096;
+/// How often a followed journal is looked at.
+const FOLLOW_EVERY_MS: u64 = 200;
+
+/// A journal that cannot be read, as a failure of the command.
+pub(crate) fn unreadable(error: impl Into<LedgerError>) -> Failure {
+    LookError::from(error.into()).into()
+}
+
+/// The facts of the looked-at run, or of one task of it, in order.
+pub(crate) fn facts(look: &Look, task: Option<&str>) -> Result<Vec<(Record, Fact)>, Failure> {
+    let (Some(reader), Some(run)) = (&look.reader, &look.run) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let mut after = 0;
+    loop {
+        let records = match task {
+            Some(task) => reader.read_task(run.as_str(), task, after, BATCH),
+            None => reader.read_run(run.as_str(), after, BATCH),
+        }
+        .map_err(unreadable)?;
+        let Some(last) = records.last() else { return Ok(found) };
+        after = last.seq;
+        for record in records {
+            let fact = ledger::decode(&record).map_err(unreadable)?;
+            found.push((record, fact));
+        }
+    }
+}
+
+/// Prints what happened.
+pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
+    let (_, settings, layout) = context.place()?;
+    let Some(reader) = ledger::open_reader(&layout.journal()).map_err(unreadable)? else {
+        return match &args.run {
+            Some(run) => Err(LookError::NoSuchRun(run.clone()).into()),
+            None => {
+                print::err("nothing has happened here yet; mainstem run PLAN starts a run");
+                Ok(exit_code::OK)
+            }
+        };
+    };
+    check_filters(&layout, &settings, &reader, args)?;
+    let mut teller = Teller::new(context, args, settings);
+    // People get words that depend on what was before, so the fold begins at the beginning.
+    let mut at = if context.global.json { args.after } else { 0 };
+    loop {
+        // Looked at before reading: what an engine wrote before it went is then surely seen.
+        let engine = engine_is_there(&layout)?;
+        loop {
+            let records = match &args.run {
+                Some(run) => reader.read_run(run, at, BATCH),
+                None => reader.read_after(at, BATCH),
+            }
+            .map_err(unreadable)?;
+            let Some(last) = records.last() else { break };
+            at = last.seq;
+            let mut text = String::new();
+            for record in &records {
+                teller.tell(record, &mut text)?;
+            }
+            if !text.is_empty() {
+                print::out(&text)?;
+            }
+        }
+        if !args.follow {
+            return Ok(exit_code::OK);
+        }
+        if !engine {
+            if !context.global.quiet && !context.global.json {
+                print::err("no engine is at work; that was all");
+            }
+            return Ok(exit_code::OK);
+        }
+        pause_ms(FOLLOW_EVERY_MS);
+    }
+}
+
+/// Whether somebody holds the engine's lock now.
+pub(crate) fn engine_is_there(layout: &Layout) -> Result<bool, Failure> {
+    match lock::probe(&layout.lock()) {
+        Ok(probe) => Ok(matches!(probe, Probe::Busy { .. })),
+        Err(error) => Err(LookError::from(error).into()),
+    }
+}
+
+/// A run or task that never was is an error, not an empty history.
+fn check_filters(
+    layout: &Layout,
+    settings: &Settings,
+    reader: &SqliteReader,
+    args: &HistoryArgs,
+) -> Result<(), Failure> {
+    let runs = reader.runs().map_err(unreadable)?;
+    if let Some(run) = &args.run
+        && !runs.iter().any(|row| row.run == *run)
+    {
+        let failure = Failure::from(LookError::NoSuchRun(run.clone()));
+        let known: Vec<&str> = runs.iter().rev().take(5).map(|row| row.run.as_str()).collect();
+        return Err(match known.as_slice() {
+            [] => failure,
+            known => failure.hint(format!("there is: {}", known.join(", "))),
+        });
+    }
+    let Some(task) = &args.task else { return Ok(()) };
+    for row in runs.iter().filter(|row| args.run.as_ref().is_none_or(|run| *run == row.run)) {
+        if !reader.read_task(&row.run, task, 0, 1).map_err(unreadable)?.is_empty() {
+            return Ok(());
+        }
+    }
+    let look = Look::at(layout, settings, args.run.as_deref())?;
+    look.machine.find(task)?;
+    Ok(())
+}
+
+/// Turns records into lines, folding each run on the way.
+struct Teller<'a> {
+    json: bool,
+    color: bool,
+    after: u64,
+    task: Option<&'a str>,
+    settings: Settings,
+    machines: BTreeMap<String, Machine>,
+    run: String,
+}
+
+impl<'a> Teller<'a> {
+    fn new(context: &Context, args: &'a HistoryArgs, settings: Settings) -> Self {
+        Self {
+            json: context.global.json,
+            color: context.color_out,
+            after: args.after,
+            task: args.task.as_deref(),
+            settings,
+            machines: BTreeMap::new(),
+            run: String::new(),
+        }
+    }
+
+    fn tell(&mut self, record: &Record, out: &mut String) -> Result<(), Failure> {
+        let wanted =
+            record.seq > self.after && self.task.is_none_or(|t| record.task.as_deref() == Some(t));
+        if self.json {
+            if wanted {
+                let line = fact_line(record.seq, record.at_ms, &record.run, &record.body)
+                    .map_err(|error| Failure::new(error.to_string()))?;
+                out.push_str(&line);
+                out.push('\n');
+            }
+            return Ok(());
+        }
+        let machine = self
+            .machines
+            .entry(record.run.clone())
+            .or_insert_with(|| Machine::new(self.settings.clone()));
+        // What a newer version wrote is still told, by its name.
+        let fact = ledger::decode(record).ok();
+        if let Some(fact) = &fact {
+            // A fact that does not fit spoils the words at most; `status` is where it is an error.
+            let _ = machine.apply(fact, Time(record.at_ms));
+        }
+        if !wanted {
+            return Ok(());
+        }
+        if record.run != self.run {
+            self.run.clone_from(&record.run);
+            let head = format!("── {} ", record.run);
+            out.push_str(&print::paint(&head, Style::new().bold(), self.color));
+            out.push('\n');
+        }
+        let (sign, style, words) = fact
+            .as_ref()
+            .and_then(|fact| stream::words_of(fact, machine, true))
+            .unwrap_or_else(|| ("·", Style::new().dimmed(), plain_words(record, fact.as_ref())));
+        let clock = time::to_rfc3339(record.at_ms);
+        let clock = clock.get(..19).unwrap_or(&clock).replace('T', " ");
+        let sign = print::paint(sign, style, self.color);
+        let task = print::pad(record.task.as_deref().unwrap_or_default(), 10);
+        let words = print::harmless(&words).replace('\n', " ");
+        out.push_str(&format!("{:>6}  {clock}  {sign} {task} {words}\n", record.seq));
+        Ok(())
+    }
+}
+
+/// Words for facts that the run's own stream passes over.
+fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
+    let short = |oid: &str| oid.get(..9).unwrap_or(oid).to_owned();
+    match fact {
+        Some(Fact::EngineStarted { epoch, pid, host, .. }) => {
+            format!("engine started ({epoch}, pid {pid} on {host})")
+        }
+        Some(Fact::EngineStopped { why: StopReason::Rested }) => "engine came to rest".to_owned(),
+        Some(Fact::EngineStopped { why: StopReason::Interrupted }) => {
+            "engine was interrupted".to_owned()
+        }
+        Some(Fact::AttemptIntended { attempt, agent, .. }) => format!("attempt {attempt} with {agent}"),
+        Some(Fact::AgentEnded { attempt, ending, .. }) => {
+            format!("agent of attempt {attempt} ended: {}", ending_words(ending))
+        }
+        Some(Fact::UsageReported { input_tokens, output_tokens, cost_usd, .. }) => {
+            let cost = cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
+            format!("usage      {input_tokens} tokens in, {output_tokens} out{cost}")
+        }
+        Some(Fact::CarFormed { onto, commit, .. }) => {
+            format!("merged     {} onto {}", short(commit.as_str()), short(onto.as_str()))
+        }
+        Some(Fact::LandingIntended { old, new, .. }) => {
+            format!("landing    {} → {}", short(old.as_str()), short(new.as_str()))
+        }
+        Some(Fact::WorkspaceRemoved { workspace, .. }) => format!("workspace removed: {workspace}"),
+        _ => record.kind.replace('_', " "),
+    }
+}
+
+/// How an agent ended, in words.
+pub(crate) fn ending_words(ending: &Ending) -> String {
+    match ending {
+        Ending::Exited { code } => format!("exit code {code}"),
+        Ending::Signalled { signal } => format!("signal {signal}"),
+        Ending::TimedOut { idle: true } => "it was silent for too long".to_owned(),
+        Ending::TimedOut { idle: false } => "it ran out of time".to_owned(),
+        Ending::Stopped {} => "it was stopped".to_owned(),
+        Ending::NotStarted { why } => format!("it could not be started: {why}"),
+        Ending::Vanished {} => "it vanished (killed, or the machine went down)".to_owned(),
+    }
 }

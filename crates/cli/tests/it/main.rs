@@ -1,1 +1,4 @@
 //! The one integration binary: each file is one subject.
+
+mod crash;
+mod seeds;

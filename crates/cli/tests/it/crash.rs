@@ -1,0 +1,265 @@
+//! Dying at every instant: after each death a plain `run` finishes the work, once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mainstem_testkit::oracle::processes_of;
+use mainstem_testkit::shell::{log_of, meet, shell_plan};
+use mainstem_testkit::{Output, Repo, Rng, Scene, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
+/// Exit code of a process that SIGKILL ended.
+const KILLED: i32 = 137;
+/// Rounds at once. Most of a round is waiting for processes to start and end.
+const THREADS: usize = 3;
+/// Lives after the deaths until a run must have come to its end.
+const LIVES_MAX: usize = 3;
+
+const TASKS: [&str; 3] = ["T-1", "T-2", "T-3"];
+
+/// One task leaves its edit uncommitted, one commits, one needs both and has gates of its own.
+fn small(count: &Path) -> String {
+    let count = count.display();
+    let commit = "git add -A && git -c user.name=a -c user.email=a@example.invalid commit -qm b";
+    shell_plan(&[
+        ("T-1", &format!("echo T-1 >> {count}; echo a > a.txt"), ""),
+        ("T-2", &format!("echo T-2 >> {count}; echo b > b.txt; {commit}"), ""),
+        (
+            "T-3",
+            &format!("echo T-3 >> {count}; cat a.txt b.txt > c.txt"),
+            "needs = [\"T-1\", \"T-2\"]\nverify = [\"test -s c.txt\"]",
+        ),
+    ])
+}
+
+const GATES: &str = "[gates]\nverify = [\"test ! -e broken\"]\n[run]\nretries = 0\n";
+
+fn scene_of(repo: Repo) -> (Scene, PathBuf) {
+    let scene = Scene::in_repo(repo, BIN);
+    let count = scene.outside("count");
+    let plan = small(&count);
+    (scene.config(GATES).plan(&plan), count)
+}
+
+/// Starts the run with a wish to die at a point; none if it should just run.
+fn live(scene: &Scene, die_at: Option<usize>) -> Output {
+    let at = die_at.map(|at| at.to_string());
+    let wish: Vec<(&str, &str)> = at.iter().map(|at| ("MAINSTEM_CRASH_AT", at.as_str())).collect();
+    scene.spawn_with(&["run", "plan.toml", "-j", "2"], &wish).wait()
+}
+
+/// The points that a life without a death passes.
+fn points() -> Vec<String> {
+    let (scene, _) = scene_of(Repo::new());
+    let log = scene.outside("points");
+    let path = log.display().to_string();
+    let wish = [("MAINSTEM_CRASH_LOG", path.as_str())];
+    scene.spawn_with(&["run", "plan.toml", "-j", "2"], &wish).wait().expect_code(0);
+    log_of(&log).lines().map(str::to_owned).collect()
+}
+
+/// Dies at the given points, one per life, then lives on to the end and checks everything.
+fn round(deaths: &[usize]) {
+    let (scene, count) = scene_of(Repo::new());
+    for at in deaths {
+        let output = live(&scene, Some(*at));
+        // A life that is shorter than the wish has nothing left to die of.
+        assert!([KILLED, 0].contains(&output.code), "{deaths:?}: {output:?}");
+    }
+    finish(&scene, &format!("{deaths:?}"));
+    let counted = tally(&log_of(&count));
+    let expected = TASKS.map(|task| (task.to_owned(), 1)).into();
+    assert_eq!(counted, expected, "{deaths:?}: how often each agent ran");
+}
+
+fn finish(scene: &Scene, story: &str) {
+    let mut last = None;
+    for _ in 0..LIVES_MAX {
+        let output = live(scene, None);
+        let done = output.code == 0;
+        last = Some(output);
+        if done {
+            break;
+        }
+    }
+    let last = last.expect("there was a life");
+    assert_eq!(last.code, 0, "{story}: {}\n{:#?}", last.stderr, scene.facts());
+    scene.assert_each_lands_once(&TASKS);
+    let main = |path| scene.repo().show("main", path);
+    assert_eq!(main("a.txt").as_deref(), Some("a\n"), "{story}");
+    assert_eq!(main("b.txt").as_deref(), Some("b\n"), "{story}");
+    assert_eq!(main("c.txt").as_deref(), Some("a\nb\n"), "{story}");
+    assert!(scene.repo().git(&["status", "--porcelain"]).is_empty(), "{story}: the checkout");
+    scene.facts();
+    scene.assert_nothing_left();
+}
+
+fn tally(log: &str) -> BTreeMap<String, usize> {
+    let mut times = BTreeMap::new();
+    for line in log.lines() {
+        *times.entry(line.to_owned()).or_default() += 1;
+    }
+    times
+}
+
+/// Plays rounds on a few threads; the first one that fails says so, with its story.
+fn rounds(stories: &[Vec<usize>]) {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(deaths) = stories.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let played = std::panic::catch_unwind(|| round(deaths));
+                    if played.is_err() {
+                        failed.lock().expect("no thread dies with it").push(format!("{deaths:?}"));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("no thread died with it");
+    assert!(failed.is_empty(), "deaths that were not survived: {}", failed.join(" "));
+}
+
+fn slow() -> bool {
+    std::env::var_os("RUN_SLOW").is_some_and(|value| value == "1")
+}
+
+#[test]
+fn a_death_at_every_point_loses_and_doubles_nothing() {
+    let points = points();
+    assert!(points.len() > 30, "a run passes many points: {points:#?}");
+    let stories: Vec<Vec<usize>> = (1..=points.len()).map(|at| vec![at]).collect();
+    rounds(&stories);
+}
+
+#[test]
+fn two_deaths_in_a_row_lose_and_double_nothing() {
+    let count = points().len();
+    let step = if slow() { 1 } else { count / 4 + 1 };
+    // Off the grid of the other axis, so that a sample meets different pairs of points.
+    let firsts = (1..=count).step_by(step);
+    let stories: Vec<Vec<usize>> = firsts
+        .flat_map(|first| (1..=count).skip(first % step).step_by(step).map(move |j| vec![first, j]))
+        .collect();
+    rounds(&stories);
+}
+
+#[test]
+fn kill_9_at_random_moments_loses_and_doubles_nothing() {
+    for seed in 1..=5 {
+        let mut rng = Rng::new(seed);
+        let (scene, count) = scene_of(Repo::new());
+        for _ in 0..4 {
+            let running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
+            // The moment is what is random here; nothing waits for it.
+            std::thread::sleep(Duration::from_millis(rng.below(900)));
+            running.kill9();
+        }
+        finish(&scene, &format!("seed {seed}"));
+        let counted = tally(&log_of(&count));
+        assert!(counted.values().all(|times| *times == 1), "seed {seed}: {counted:?}");
+    }
+}
+
+#[test]
+fn agents_outlive_a_killed_engine_and_are_found_again() {
+    let scene = Scene::new(BIN);
+    let (count, go) = (scene.outside("count"), scene.outside("go"));
+    let work = format!(
+        "echo $MAINSTEM_TASK >> {}; until [ -e {} ]; do sleep 0.02; done; echo x > $MAINSTEM_TASK.txt",
+        count.display(),
+        go.display()
+    );
+    let scene = scene.plan(&shell_plan(&[("T-1", &work, ""), ("T-2", &work, "")]));
+    let running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
+    for id in ["T-1", "T-2"] {
+        scene.wait_for_phase(id, "working");
+    }
+    let before = [pid_of(&scene, "T-1"), pid_of(&scene, "T-2")];
+    running.kill9();
+    assert_eq!(scene.status()["state"], "crashed");
+    let running = scene.spawn(&["run"]);
+    wait_until(Duration::from_secs(60), "an engine works again", || {
+        scene.status()["state"] == "running"
+    });
+    assert_eq!([pid_of(&scene, "T-1"), pid_of(&scene, "T-2")], before);
+    scene.assert_phases(&[("T-1", "working"), ("T-2", "working")]);
+    fs::write(&go, "").expect("a file in a temporary folder");
+    running.wait().expect_code(0);
+    assert_eq!(log_of(&count).lines().count(), 2, "nobody was started again");
+    assert_eq!(scene.task("T-1")["attempt"], 1);
+    scene.assert_each_lands_once(&["T-1", "T-2"]);
+    scene.assert_nothing_left();
+}
+
+fn pid_of(scene: &Scene, task: &str) -> i64 {
+    let task = scene.task(task);
+    task["pid"].as_i64().unwrap_or_else(|| panic!("no pid: {task:#}"))
+}
+
+#[test]
+fn a_killed_supervisor_costs_an_attempt_and_leaves_no_process() {
+    let scene = Scene::new(BIN);
+    let (log, go) = (scene.outside("log"), scene.outside("go"));
+    let work = format!(
+        "{}; echo $MAINSTEM_ATTEMPT > x.txt; until [ -e {} ]; do sleep 0.02; done",
+        meet(&log, 1),
+        go.display()
+    );
+    let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T-1", "working");
+    wait_until(Duration::from_secs(60), "the agent works", || !log_of(&log).is_empty());
+    let agent = pid_of(&scene, "T-1");
+    let ours = processes_of(scene.repo().root(), scene.binary());
+    let is_supervisor = |command: &str| command.contains("__supervise");
+    let supervisors: Vec<_> = ours.iter().filter(|p| is_supervisor(&p.command)).collect();
+    assert!(!supervisors.is_empty(), "{ours:?}");
+    for process in supervisors {
+        let pid = Pid::from_raw(process.pid).expect("a process id is positive");
+        // The second one of a pair may have gone with the first.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    wait_until(Duration::from_secs(60), "the attempt is made again", || {
+        log_of(&log).lines().count() == 2
+    });
+    wait_until(Duration::from_secs(60), "the first agent is gone", || {
+        let status = fs::read_to_string(format!("/proc/{agent}/status")).unwrap_or_default();
+        status.is_empty() || status.contains("State:\tZ")
+    });
+    fs::write(&go, "").expect("a file in a temporary folder");
+    running.wait().expect_code(0);
+    assert_eq!(scene.repo().show("main", "x.txt").as_deref(), Some("2\n"));
+    scene.assert_each_lands_once(&["T-1"]);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_second_engine_names_the_first_and_changes_nothing() {
+    let scene = Scene::new(BIN);
+    let go = scene.outside("go");
+    let work = format!("until [ -e {} ]; do sleep 0.02; done; echo x > x.txt", go.display());
+    let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));
+    let first = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T-1", "working");
+    let before = scene.facts().len();
+    let refs = scene.repo().git(&["for-each-ref"]);
+    for args in [&["run"][..], &["run", "plan.toml"], &["run", "--new", "plan.toml"]] {
+        let output = scene.expect(1, args);
+        let pid = first.pid().to_string();
+        assert!(output.stderr.contains(&pid), "{pid} in {}", output.stderr);
+    }
+    assert_eq!(scene.facts().len(), before);
+    assert_eq!(scene.repo().git(&["for-each-ref"]), refs);
+    fs::write(&go, "").expect("a file in a temporary folder");
+    first.wait().expect_code(0);
+    scene.assert_each_lands_once(&["T-1"]);
+    scene.assert_nothing_left();
+}
