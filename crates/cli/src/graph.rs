@@ -24,8 +24,8 @@ use layout::Edge;
 const DRAWN_MAX: usize = 80;
 /// A picture with more rows of boxes than this scrolls away before it is understood.
 const ROWS_MAX: usize = 40;
-/// Titles are cut to one of these widths, the first with which the picture fits; 0 is no title.
-const TITLES: [usize; 5] = [30, 22, 16, 11, 0];
+/// Titles are cut to one of these widths, the first with which the picture fits; else there is none.
+const TITLES: [usize; 5] = [30, 22, 16, 11, 8];
 /// Titles that would make more rows than ids alone need are not worth it beyond this many.
 const EXTRA_ROWS: usize = 1;
 
@@ -117,11 +117,15 @@ pub(crate) fn picture(subject: Subject<'_>, width: usize, color: bool) -> String
         .into_iter()
         .map(|(from, to, why)| Edge { from: from.ix(), to: to.ix(), soft: why == Why::After })
         .collect();
-    let order: Vec<usize> =
-        subject.graph.levels().into_iter().flatten().map(TaskIx::ix).collect();
+    let order: Vec<usize> = subject.graph.levels().into_iter().flatten().map(TaskIx::ix).collect();
     let (edges, implied) = layout::reduce(tasks, &order, &edges);
     let Some((layout, faces)) = fit(subject, &order, &edges, width) else {
-        return list(subject, &format!("the graph does not fit into {width} columns"), width, color);
+        return list(
+            subject,
+            &format!("the graph does not fit into {width} columns"),
+            width,
+            color,
+        );
     };
     let mut out = canvas::draw(&layout, &faces, color);
     out.push_str(&legend(subject, &edges, implied));
@@ -143,9 +147,9 @@ fn fit(
     };
     let bare = attempt(0)?;
     let rows = bare.0.rows.len() + EXTRA_ROWS;
-    let titled = TITLES.iter().filter(|title| **title > 0).find_map(|title| {
-        attempt(*title).filter(|(layout, _)| layout.rows.len() <= rows)
-    });
+    let titled = TITLES
+        .iter()
+        .find_map(|title| attempt(*title).filter(|(layout, _)| layout.rows.len() <= rows));
     Some(titled.unwrap_or(bare))
 }
 
@@ -238,7 +242,11 @@ pub(crate) fn batches(subject: Subject<'_>, width: usize, color: bool) -> String
             used += word.width() + 1;
             let style = phase.map(print::style).unwrap_or_default();
             out.push(' ');
-            out.push_str(&if style == Style::new() { word } else { print::paint(&word, style, color) });
+            out.push_str(&if style == Style::new() {
+                word
+            } else {
+                print::paint(&word, style, color)
+            });
         }
         out.push('\n');
     }
@@ -256,9 +264,8 @@ pub(crate) fn mermaid(subject: Subject<'_>) -> String {
         format!("t{}[\"{label}\"]{}", task.0, class.unwrap_or_default())
     };
     let of_epic = |epic: Option<&str>| -> Vec<TaskIx> {
-        let own = |t: &TaskIx| {
-            subject.plan.tasks[t.ix()].epic.as_ref().map(|id| id.as_str()) == epic
-        };
+        let own =
+            |t: &TaskIx| subject.plan.tasks[t.ix()].epic.as_ref().map(|id| id.as_str()) == epic;
         subject.graph.tasks().filter(own).collect()
     };
     for (i, epic) in subject.plan.epics.iter().enumerate() {
@@ -293,7 +300,8 @@ fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '"' | '#' | '&' | '<' | '>' | '[' | ']' | '{' | '}' | '(' | ')' | '|' | '`' | '\\' | ';' => {
+            '"' | '#' | '&' | '<' | '>' | '[' | ']' | '{' | '}' | '(' | ')' | '|' | '`' | '\\'
+            | ';' => {
                 let _ = write!(out, "#{};", u32::from(c));
             }
             c if c.is_control() => out.push(' '),
@@ -344,9 +352,7 @@ pub(crate) fn as_json(subject: Subject<'_>) -> Value {
 
 /// Edges for programs: `from` comes first, `to` waits for it.
 pub(crate) fn edges_json(subject: Subject<'_>) -> Vec<Value> {
-    let edge = |(from, to, why): (TaskIx, TaskIx, Why)| {
-        json!({ "from": subject.id(from), "to": subject.id(to), "kind": why.word() })
-    };
+    let edge = |(from, to, why): (TaskIx, TaskIx, Why)| json!({ "from": subject.id(from), "to": subject.id(to), "kind": why.word() });
     subject.edges().into_iter().map(edge).collect()
 }
 

@@ -157,6 +157,11 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
+/// A number with its noun: `1 commit`, `2 commits`.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
 /// How wide the terminal is; 100 where there is none.
 pub(crate) fn width() -> usize {
     terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use anstyle::{AnsiColor, Style};
 use mainstem_api::{fact_line, time};
 use mainstem_core::fact::{Fact, GateScope, Verdict};
-use mainstem_core::id::Time;
+use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_engine::face::{Face, Shown};
@@ -137,26 +137,43 @@ fn footer(machine: &Machine, began: i64, now: i64) -> String {
 
 type Words = (&'static str, Style, String);
 
+fn in_phase(phase: Phase, words: String) -> Option<Words> {
+    Some((print::sign(phase), print::style(phase), words))
+}
+
+fn plain(sign: &'static str, words: String) -> Option<Words> {
+    Some((sign, Style::new(), words))
+}
+
+fn warning(sign: &'static str, words: String) -> Option<Words> {
+    Some((sign, Style::new().fg_color(Some(AnsiColor::Yellow.into())), words))
+}
+
+fn short(oid: &Oid) -> &str {
+    oid.as_str().get(..9).unwrap_or(oid.as_str())
+}
+
 /// A fact as one line; none if only the curious want it.
 pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
-    let phase =
-        |phase: Phase, words: String| Some((print::sign(phase), print::style(phase), words));
-    let plain = |sign: &'static str, words: String| Some((sign, Style::new(), words));
-    let short = |oid: &str| oid.get(..9).unwrap_or(oid).to_owned();
-    let yellow = Style::new().fg_color(Some(AnsiColor::Yellow.into()));
+    of_run(fact, verbose)
+        .or_else(|| of_attempt(fact, machine, verbose))
+        .or_else(|| of_gates(fact, verbose))
+        .or_else(|| of_train(fact, verbose))
+        .or_else(|| of_task(fact))
+}
+
+fn of_run(fact: &Fact, verbose: bool) -> Option<Words> {
     match fact {
         Fact::RunStarted { target, base } => {
-            plain("▶", format!("run started on {target} at {}", short(base.as_str())))
+            plain("▶", format!("run started on {target} at {}", short(base)))
         }
         Fact::PlanAdopted { revision, plan, dropped, .. } => {
             let dropped = match dropped.len() {
                 0 => String::new(),
                 n => format!(", {n} dropped"),
             };
-            plain(
-                "▶",
-                format!("plan adopted, revision {revision}: {} tasks{dropped}", plan.tasks.len()),
-            )
+            let tasks = print::count(plan.tasks.len() as u64, "task");
+            plain("▶", format!("plan adopted, revision {revision}: {tasks}{dropped}"))
         }
         Fact::EngineStarted { epoch, .. } if *epoch > 1 && verbose => {
             plain("▶", format!("engine started ({epoch})"))
@@ -164,51 +181,65 @@ pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<
         Fact::RunPaused {} => plain("⏸", "paused: no new agent starts".to_owned()),
         Fact::RunResumed {} => plain("▶", "resumed".to_owned()),
         Fact::RunCancelled {} => plain("⊘", "the run was cancelled".to_owned()),
-        Fact::RunDraining { abort, .. } => plain(
-            "⏸",
-            if *abort {
-                "it failed: running agents are stopped"
-            } else {
-                "it failed: no new agent starts"
-            }
-            .to_owned(),
-        ),
+        Fact::RunDraining { abort: true, .. } => {
+            plain("⏸", "it failed: running agents are stopped".to_owned())
+        }
+        Fact::RunDraining { abort: false, .. } => {
+            plain("⏸", "it failed: no new agent starts".to_owned())
+        }
         Fact::JobsChanged { jobs } => plain("▶", format!("{jobs} agents at once")),
+        Fact::Noticed { message, .. } => warning("!", message.clone()),
+        _ => None,
+    }
+}
+
+fn of_attempt(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
+    match fact {
         Fact::AttemptIntended { attempt, agent, .. } if *attempt > 1 || verbose => {
-            phase(Phase::Preparing, format!("attempt {attempt} with {agent}"))
+            in_phase(Phase::Preparing, format!("attempt {attempt} with {agent}"))
+        }
+        Fact::WorkspaceReady { base, .. } if verbose => {
+            in_phase(Phase::Preparing, format!("workspace  at {}", short(base)))
         }
         Fact::AgentStarted { attempt, pid, .. } => {
             let agent = machine_agent(machine, fact);
             let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
-            phase(Phase::Working, format!("working    {agent} (pid {pid}{again})"))
+            in_phase(Phase::Working, format!("working    {agent} (pid {pid}{again})"))
         }
         Fact::QuestionAsked { question, text, options, .. } => {
             let options = match options.as_slice() {
                 [] => String::new(),
                 options => format!(" [{}]", options.join(" | ")),
             };
-            phase(
-                Phase::Asking,
-                format!("asks       {text}{options}  → mainstem answer {question} TEXT"),
-            )
+            let answer = format!("mainstem answer {question} TEXT");
+            in_phase(Phase::Asking, format!("asks       {text}{options}  → {answer}"))
         }
         Fact::QuestionAnswered { question, text, by, .. } => {
-            phase(Phase::Working, format!("answered   {question} by {by}: {text}"))
+            in_phase(Phase::Working, format!("answered   {question} by {by}: {text}"))
         }
         Fact::ProviderLimited { provider, until, .. } => {
             let until = time::to_rfc3339(until.0);
-            let until = until.get(11..19).unwrap_or_default().to_owned();
-            Some(("⏸", yellow, format!("limited    provider {provider} rests until {until}")))
+            let until = until.get(11..19).unwrap_or_default();
+            warning("⏸", format!("limited    provider {provider} rests until {until}"))
         }
+        Fact::SnapshotTaken { refname, .. } if verbose => plain("·", format!("snapshot   {refname}")),
+        Fact::StopRequested { reason, .. } => plain("⊘", format!("stopping   {reason}")),
+        Fact::AttemptFailed { attempt, class, reason, .. } => {
+            warning("↻", format!("attempt {attempt} {}: {reason}", class.word()))
+        }
+        _ => None,
+    }
+}
+
+fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
+    match fact {
         Fact::EvidenceCollected { evidence, .. } if verbose || evidence.recovered => {
             let recovered = if evidence.recovered { ", leftovers committed" } else { "" };
-            phase(
-                Phase::Verifying,
-                format!(
-                    "evidence   {} commits, {} files, +{} −{}{recovered}",
-                    evidence.commits, evidence.files, evidence.insertions, evidence.deletions
-                ),
-            )
+            let commits = print::count(u64::from(evidence.commits), "commit");
+            let files = print::count(u64::from(evidence.files), "file");
+            let (plus, minus) = (evidence.insertions, evidence.deletions);
+            let words = format!("evidence   {commits}, {files}, +{plus} −{minus}{recovered}");
+            in_phase(Phase::Verifying, words)
         }
         Fact::GateRan { gate, verdict, scope, duration_ms, .. } => {
             let place = match scope {
@@ -218,60 +249,59 @@ pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<
             let took = print::duration(*duration_ms);
             match verdict {
                 Verdict::Passed if verbose => {
-                    phase(Phase::Verifying, format!("gate ok    `{gate}`{place} ({took})"))
+                    in_phase(Phase::Verifying, format!("gate ok    `{gate}`{place} ({took})"))
                 }
                 Verdict::Passed => None,
                 Verdict::Failed => {
-                    phase(Phase::Failed, format!("gate red   `{gate}`{place} ({took})"))
+                    in_phase(Phase::Failed, format!("gate red   `{gate}`{place} ({took})"))
                 }
                 Verdict::Error => {
-                    phase(Phase::Failed, format!("gate error `{gate}`{place} gave no verdict"))
+                    in_phase(Phase::Failed, format!("gate error `{gate}`{place} gave no verdict"))
                 }
             }
         }
-        Fact::TaskBoarded { .. } if verbose => phase(Phase::Boarding, "boarding".to_owned()),
+        _ => None,
+    }
+}
+
+fn of_train(fact: &Fact, verbose: bool) -> Option<Words> {
+    match fact {
+        Fact::TaskBoarded { .. } if verbose => in_phase(Phase::Boarding, "boarding".to_owned()),
         Fact::CarConflicted { files, .. } => {
-            phase(Phase::Conflicted, format!("conflict   in {}", files.join(", ")))
+            in_phase(Phase::Conflicted, format!("conflict   in {}", files.join(", ")))
         }
-        Fact::CarEvicted { reason, .. } => phase(Phase::Failed, format!("evicted    {reason}")),
+        Fact::CarEvicted { reason, .. } => in_phase(Phase::Failed, format!("evicted    {reason}")),
         Fact::LandingRefused { .. } => {
             plain("↻", "the branch moved meanwhile: merged again".to_owned())
         }
         Fact::TaskLanded { commit, empty: false, .. } => {
-            phase(Phase::Landed, format!("landed     {}", short(commit.as_str())))
+            in_phase(Phase::Landed, format!("landed     {}", short(commit)))
         }
         Fact::TaskLanded { empty: true, .. } => {
-            phase(Phase::Landed, "landed     there was nothing to do".to_owned())
+            in_phase(Phase::Landed, "landed     there was nothing to do".to_owned())
         }
         Fact::CheckoutFollowed { moved: false, why, .. } => {
-            Some(("!", yellow, format!("your checkout was left alone: {why}")))
+            warning("!", format!("your checkout was left alone: {why}"))
         }
-        Fact::AttemptFailed { attempt, class, reason, .. } => {
-            Some(("↻", yellow, format!("attempt {attempt} {}: {reason}", class.word())))
+        Fact::LandingUndone { commit, .. } => warning("↶", format!("undone     {}", short(commit))),
+        _ => None,
+    }
+}
+
+fn of_task(fact: &Fact) -> Option<Words> {
+    match fact {
+        Fact::TaskFailed { reason, .. } => in_phase(Phase::Failed, format!("failed     {reason}")),
+        Fact::TaskConflicted { files, .. } => {
+            let files = files.join(", ");
+            in_phase(Phase::Conflicted, format!("conflicted in {files}; a person decides"))
         }
-        Fact::TaskFailed { reason, .. } => phase(Phase::Failed, format!("failed     {reason}")),
-        Fact::TaskConflicted { files, .. } => phase(
-            Phase::Conflicted,
-            format!("conflicted in {}; a person decides", files.join(", ")),
-        ),
-        Fact::TaskBlocked { reason, .. } => phase(Phase::Blocked, format!("blocked    {reason}")),
-        Fact::TaskUnblocked { .. } => phase(Phase::Waiting, "unblocked".to_owned()),
+        Fact::TaskBlocked { reason, .. } => in_phase(Phase::Blocked, format!("blocked    {reason}")),
+        Fact::TaskUnblocked { .. } => in_phase(Phase::Waiting, "unblocked".to_owned()),
         Fact::TaskCancelled { reason, .. } => {
-            phase(Phase::Cancelled, format!("cancelled  {reason}"))
+            in_phase(Phase::Cancelled, format!("cancelled  {reason}"))
         }
-        Fact::TaskSkipped { reason, .. } => phase(Phase::Skipped, format!("skipped    {reason}")),
-        Fact::TaskRetried { .. } => phase(Phase::Ready, "to be tried again".to_owned()),
-        Fact::LandingUndone { commit, .. } => {
-            Some(("↶", yellow, format!("undone     {}", short(commit.as_str()))))
-        }
-        Fact::Noticed { message, .. } => Some(("!", yellow, message.clone())),
-        Fact::StopRequested { reason, .. } => plain("⊘", format!("stopping   {reason}")),
-        Fact::SnapshotTaken { refname, .. } if verbose => {
-            plain("·", format!("snapshot   {refname}"))
-        }
-        Fact::WorkspaceReady { base, .. } if verbose => {
-            phase(Phase::Preparing, format!("workspace  at {}", short(base.as_str())))
-        }
+        Fact::TaskSkipped { reason, .. } => in_phase(Phase::Skipped, format!("skipped    {reason}")),
+        Fact::TaskRetried { .. } => in_phase(Phase::Ready, "to be tried again".to_owned()),
         _ => None,
     }
 }

@@ -127,6 +127,26 @@ pub enum Effect {
     },
 }
 
+impl Effect {
+    /// Whose attempt it is for.
+    pub fn whose(&self) -> (TaskIx, u32) {
+        match self {
+            Self::PrepareWorkspace { task, attempt, .. }
+            | Self::RunAgent { task, attempt }
+            | Self::StopAgent { task, attempt, .. }
+            | Self::DeliverAnswer { task, attempt, .. }
+            | Self::CollectEvidence { task, attempt, .. }
+            | Self::TakeSnapshot { task, attempt }
+            | Self::RunGates { task, attempt, .. }
+            | Self::StopJobs { task, attempt }
+            | Self::FormCar { task, attempt, .. }
+            | Self::VerifyCar { task, attempt, .. }
+            | Self::Land { task, attempt, .. }
+            | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
+        }
+    }
+}
+
 /// Why the attempt before this one did not lead on; for the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastFailure {

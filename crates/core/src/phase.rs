@@ -117,6 +117,7 @@ impl Phase {
     /// Where the fact leads, if it can have happened here. Live runs and recovery both come
     /// through here, so they cannot disagree. A task that is free again is `Waiting`; whether that
     /// means `Ready` is for the graph to say.
+    #[expect(clippy::use_self, reason = "one letter keeps the table readable")]
     pub fn next(self, fact: &Fact) -> Result<Self, IllegalFact> {
         use Fact as F;
         use Phase as P;

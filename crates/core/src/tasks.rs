@@ -569,10 +569,10 @@ impl Tasks {
                 }
             }
         }
-        if holds_unit(phase) {
-            if let Some(holders) = self.units.get_mut(&self.claims[t.ix()].unit) {
-                *holders -= 1;
-            }
+        if holds_unit(phase)
+            && let Some(holders) = self.units.get_mut(&self.claims[t.ix()].unit)
+        {
+            *holders -= 1;
         }
     }
 

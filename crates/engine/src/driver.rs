@@ -343,89 +343,71 @@ impl<'a> Driver<'a> {
     }
 
     fn enqueue(&mut self, effect: Effect) {
-        let (key, weight, job): (Key, Weight, Job) = match effect {
-            Effect::PrepareWorkspace { task, attempt, must_contain } => {
-                let errand = self.errand(task, attempt);
-                let weight = if self.world.settings.workspace.setup.is_empty() {
-                    Weight::Short
-                } else {
-                    Weight::Long
-                };
-                (
-                    Key::Task(task),
-                    weight,
-                    Box::new(move || workspace::prepare(&errand, &must_contain)),
-                )
+        if let Effect::StopJobs { task, attempt } = effect {
+            // Not queued: it is about the effect of the same task that runs now.
+            if let Some(cancel) = self.cancels.get(&(task, attempt)) {
+                cancel.store(true, Ordering::Relaxed);
             }
-            Effect::RunAgent { task, attempt } => {
-                let errand = self.errand(task, attempt);
+            return;
+        }
+        let (task, attempt) = effect.whose();
+        let errand = self.errand(task, attempt);
+        let (key, weight) = self.place_of(&effect);
+        let job: Job = match effect {
+            Effect::PrepareWorkspace { must_contain, .. } => {
+                Box::new(move || workspace::prepare(&errand, &must_contain))
+            }
+            Effect::RunAgent { .. } => {
                 let assignment = self.assignment(task);
-                (Key::Task(task), Weight::Short, Box::new(move || agent::run(&errand, &assignment)))
+                Box::new(move || agent::run(&errand, &assignment))
             }
-            Effect::StopAgent { task, attempt, now } => {
-                let errand = self.errand(task, attempt);
-                (Key::Task(task), Weight::Short, Box::new(move || agent::stop(&errand, now)))
+            Effect::StopAgent { now, .. } => Box::new(move || agent::stop(&errand, now)),
+            Effect::DeliverAnswer { number, question, text, .. } => {
+                Box::new(move || agent::answer(&errand, number, &question, &text))
             }
-            Effect::DeliverAnswer { task, attempt, number, question, text } => {
-                let errand = self.errand(task, attempt);
-                let job = move || agent::answer(&errand, number, &question, &text);
-                (Key::Task(task), Weight::Short, Box::new(job))
+            Effect::CollectEvidence { base, .. } => {
+                Box::new(move || evidence::collect(&errand, base.as_ref()))
             }
-            Effect::CollectEvidence { task, attempt, base } => {
-                let errand = self.errand(task, attempt);
-                let job = move || evidence::collect(&errand, base.as_ref());
-                (Key::Task(task), Weight::Short, Box::new(job))
+            Effect::TakeSnapshot { .. } => {
+                Box::new(move || evidence::snapshot(&errand, "work in progress"))
             }
-            Effect::TakeSnapshot { task, attempt } => {
-                let errand = self.errand(task, attempt);
-                let job = move || evidence::snapshot(&errand, "work in progress");
-                (Key::Snapshot(task), Weight::Short, Box::new(job))
-            }
-            Effect::RunGates { task, attempt, tip } => {
-                let errand = self.errand(task, attempt);
-                (Key::Task(task), Weight::Long, Box::new(move || gates::of_task(&errand, &tip)))
-            }
-            Effect::StopJobs { task, attempt } => {
-                if let Some(cancel) = self.cancels.get(&(task, attempt)) {
-                    cancel.store(true, Ordering::Relaxed);
-                }
-                return;
-            }
-            Effect::RemoveWorkspace { task, attempt, keep_branch, .. } => {
-                let errand = self.errand(task, attempt);
+            Effect::RunGates { tip, .. } => Box::new(move || gates::of_task(&errand, &tip)),
+            Effect::StopJobs { .. } => return,
+            Effect::RemoveWorkspace { keep_branch, .. } => {
                 self.cancels.remove(&(task, attempt));
-                (
-                    Key::Task(task),
-                    Weight::Short,
-                    Box::new(move || workspace::remove(&errand, keep_branch)),
-                )
+                Box::new(move || workspace::remove(&errand, keep_branch))
             }
-            Effect::FormCar { task, attempt, tip, base, date } => {
-                let errand = self.errand(task, attempt);
-                (
-                    Key::Train,
-                    Weight::Short,
-                    Box::new(move || landing::form(&errand, &tip, &base, date)),
-                )
+            Effect::FormCar { tip, base, date, .. } => {
+                Box::new(move || landing::form(&errand, &tip, &base, date))
             }
-            Effect::VerifyCar { task, attempt, commit, tree } => {
-                let errand = self.errand(task, attempt);
-                (
-                    Key::Train,
-                    Weight::Long,
-                    Box::new(move || gates::of_train(&errand, &commit, &tree)),
-                )
+            Effect::VerifyCar { commit, tree, .. } => {
+                Box::new(move || gates::of_train(&errand, &commit, &tree))
             }
-            Effect::Land { task, attempt, old, new, tree } => {
-                let errand = self.errand(task, attempt);
-                (
-                    Key::Train,
-                    Weight::Short,
-                    Box::new(move || landing::land(&errand, &old, &new, &tree)),
-                )
+            Effect::Land { old, new, tree, .. } => {
+                Box::new(move || landing::land(&errand, &old, &new, &tree))
             }
         };
         self.queue.push(key, weight, job);
+    }
+
+    /// In which line an effect waits, and how long it may take.
+    fn place_of(&self, effect: &Effect) -> (Key, Weight) {
+        let (task, _) = effect.whose();
+        let setup = !self.world.settings.workspace.setup.is_empty();
+        match effect {
+            Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
+            Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
+            Effect::VerifyCar { .. } => (Key::Train, Weight::Long),
+            Effect::FormCar { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
+            Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
+            Effect::PrepareWorkspace { .. }
+            | Effect::RunAgent { .. }
+            | Effect::StopAgent { .. }
+            | Effect::DeliverAnswer { .. }
+            | Effect::CollectEvidence { .. }
+            | Effect::StopJobs { .. }
+            | Effect::RemoveWorkspace { .. } => (Key::Task(task), Weight::Short),
+        }
     }
 
     fn start_waiting(&mut self) {

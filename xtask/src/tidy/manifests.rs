@@ -58,16 +58,20 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Chores must run when the product does not compile.
+/// Chores must run when the product does not compile: only what a feature switches on may use it.
 fn check_xtask(path: &str, text: &str, table: &Table) -> Vec<Finding> {
     if path != "xtask/Cargo.toml" {
         return Vec::new();
     }
-    let ours =
-        dependencies(table).into_iter().filter(|dependency| our_folder(&dependency.name).is_some());
+    let by_default =
+        table.get("features").is_some_and(|features| features.get("default").is_some());
+    let ours = dependencies(table).into_iter().filter(|dependency| {
+        our_folder(&dependency.name).is_some() && (by_default || !dependency.optional)
+    });
     let found = ours.map(|dependency| {
-        let what = format!("xtask uses {}", dependency.name);
-        Finding::new(path, line_of(text, &dependency.name), what, "start the built binary instead")
+        let what = format!("xtask always uses {}", dependency.name);
+        let fix = "make it optional, behind the feature `measure`, or start the built binary";
+        Finding::new(path, line_of(text, &dependency.name), what, fix)
     });
     found.chain(inherits_lints(path, table)).collect()
 }
@@ -85,6 +89,7 @@ pub(super) fn check_lock(text: &str) -> Option<Finding> {
 struct Dependency {
     name: String,
     dev: bool,
+    optional: bool,
 }
 
 fn judge(folder: &str, allowed: &[&str], dependency: &Dependency) -> Option<String> {
@@ -121,7 +126,8 @@ fn dependencies(table: &Table) -> Vec<Dependency> {
             found.extend(entries.iter().map(|(key, entry)| {
                 // A renamed dependency is judged by what it is.
                 let name = entry.get("package").and_then(Value::as_str).unwrap_or(key);
-                Dependency { name: name.to_owned(), dev }
+                let optional = entry.get("optional").and_then(Value::as_bool) == Some(true);
+                Dependency { name: name.to_owned(), dev, optional }
             }));
         }
     }
@@ -204,9 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn chores_do_not_use_the_product() {
+    fn chores_use_the_product_only_behind_a_feature() {
         let text = format!("{LINTS}[dependencies]\nmainstem-core.workspace = true\n");
         assert_eq!(check("xtask/Cargo.toml", &text)[0].line, 4);
+        let entry = "mainstem-core = { workspace = true, optional = true }\n";
+        let text = format!("{LINTS}[dependencies]\n{entry}");
+        assert_eq!(check("xtask/Cargo.toml", &text), []);
+        let text = format!("{text}[features]\ndefault = [\"dep:mainstem-core\"]\n");
+        assert_eq!(check("xtask/Cargo.toml", &text).len(), 1);
         assert_eq!(check("Cargo.toml", "[workspace]\n"), []);
     }
 

@@ -10,7 +10,9 @@ use anstyle::{AnsiColor, Style};
 use mainstem_api::exit_code;
 use mainstem_core::config::keys::DRIVEN_KINDS;
 use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{LandMode, OnConflict, SandboxKind, SatisfiedBy, Settings, Unit, WorkspaceKind};
+use mainstem_core::config::{
+    LandMode, OnConflict, SandboxKind, SatisfiedBy, Settings, Unit, WorkspaceKind,
+};
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
@@ -96,7 +98,11 @@ pub(crate) fn doctor(context: &Context) -> Outcome {
     if open {
         report.good("sandbox", wall);
     } else {
-        report.doubt("sandbox", wall, "use a container or a user of their own for agents you do not trust");
+        report.doubt(
+            "sandbox",
+            wall,
+            "use a container or a user of their own for agents you do not trust",
+        );
     }
     finish(context, &report)
 }
@@ -148,7 +154,10 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                 Ok(refs) => {
                     let n = refs.len();
                     let noun = if n == 1 { "branch" } else { "branches" };
-                    report.good("repository", format!("repository {} with {n} {noun}", repo.dir().display()));
+                    report.good(
+                        "repository",
+                        format!("repository {} with {n} {noun}", repo.dir().display()),
+                    );
                 }
                 Err(error) => {
                     report.bad("repository", format!("refs cannot be read: {error}"), "git fsck");
@@ -231,7 +240,8 @@ fn unfinished(repo: &Repo, report: &mut Report) {
     ];
     for (file, what, help) in states {
         if repo.common_dir().join(file).exists() {
-            let text = format!("{what} is unfinished in your checkout; it will not follow landings");
+            let text =
+                format!("{what} is unfinished in your checkout; it will not follow landings");
             report.doubt("checkout", text, help);
         }
     }
@@ -250,7 +260,8 @@ fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
             let rounded = render_size(free >> 20 << 20);
             let text = format!("{rounded} free for workspaces in {}", layout.root().display());
             if free < floor {
-                let help = format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
+                let help =
+                    format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
                 report.bad("disk", text, help);
             } else {
                 report.good("disk", text);
@@ -332,7 +343,11 @@ fn engine(layout: &Layout, report: &mut Report) {
             report.good("engine", format!("an engine is running (pid {pid})"));
         }
         Err(error) => {
-            report.bad("engine", error.to_string(), "check the rights and the file system of .git/mainstem");
+            report.bad(
+                "engine",
+                error.to_string(),
+                "check the rights and the file system of .git/mainstem",
+            );
         }
     }
 }
@@ -364,7 +379,11 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
             }
         }
         Err(error) => {
-            report.bad("leftovers", format!("worktrees cannot be listed: {error}"), "git worktree list");
+            report.bad(
+                "leftovers",
+                format!("worktrees cannot be listed: {error}"),
+                "git worktree list",
+            );
         }
     }
     // Unreadable refs are reported with the repository already.
@@ -403,10 +422,9 @@ fn git_locks(repo: &Repo, report: &mut Report) {
             if is_dir && goes_in && seen < REFS_MAX {
                 todo.push((entry.path(), true));
             }
-            let old = entry
-                .metadata()
-                .and_then(|meta| meta.modified())
-                .is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > LOCK_YOUNG));
+            let old = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| {
+                SystemTime::now().duration_since(at).is_ok_and(|age| age > LOCK_YOUNG)
+            });
             if !is_dir && old && name.as_encoded_bytes().ends_with(b".lock") {
                 found.push(entry.path());
             }
@@ -432,7 +450,8 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
         };
         let builtin = DRIVEN_KINDS.contains(&name.as_str()) && agent.command.is_empty();
         if !DRIVEN_KINDS.contains(&agent.kind.as_str()) {
-            let text = format!("agent {name}: the kind {} has no adapter in this version", agent.kind);
+            let text =
+                format!("agent {name}: the kind {} has no adapter in this version", agent.kind);
             say(false, text, "give it kind = \"command\" and a command".to_owned());
         } else if let Some(program) = agent.command.first() {
             match find(repo, program) {

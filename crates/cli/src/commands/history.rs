@@ -187,7 +187,7 @@ impl<'a> Teller<'a> {
         }
         if record.run != self.run {
             self.run.clone_from(&record.run);
-            let head = format!("── {} ", record.run);
+            let head = format!("── {}", record.run);
             out.push_str(&print::paint(&head, Style::new().bold(), self.color));
             out.push('\n');
         }
@@ -216,7 +216,9 @@ fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
         Some(Fact::EngineStopped { why: StopReason::Interrupted }) => {
             "engine was interrupted".to_owned()
         }
-        Some(Fact::AttemptIntended { attempt, agent, .. }) => format!("attempt {attempt} with {agent}"),
+        Some(Fact::AttemptIntended { attempt, agent, .. }) => {
+            format!("attempt {attempt} with {agent}")
+        }
         Some(Fact::AgentEnded { attempt, ending, .. }) => {
             format!("agent of attempt {attempt} ended: {}", ending_words(ending))
         }

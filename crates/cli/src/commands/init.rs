@@ -83,9 +83,12 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
         return report(context, &found, &file, &text, false);
     }
     if file.symlink_metadata().is_ok() && !args.force {
-        return Err(Failure::new(format!("{} is there already; nothing was changed", file.display()))
-            .hint("mainstem init --dry-run shows what would be written; --force replaces the file")
-            .hint("mainstem config shows every setting and where it comes from"));
+        return Err(Failure::new(format!(
+            "{} is there already; nothing was changed",
+            file.display()
+        ))
+        .hint("mainstem init --dry-run shows what would be written; --force replaces the file")
+        .hint("mainstem config shows every setting and where it comes from"));
     }
     write_atomic(&file, text.as_bytes())
         .map_err(|error| Failure::io(format!("{} cannot be written", file.display()), &error))?;
@@ -142,7 +145,9 @@ fn quoted(text: &str) -> String {
 fn compose(found: &Found) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut add = |line: &str| lines.push(line.to_owned());
-    add("# Settings of Mainstem for this repository. `mainstem config` lists every key and its value.");
+    add(
+        "# Settings of Mainstem for this repository. `mainstem config` lists every key and its value.",
+    );
     add("");
     add("[run]");
     add("jobs = 3                      # agents at once");
@@ -151,7 +156,9 @@ fn compose(found: &Found) -> String {
     add("[gates]");
     add("# Run on the exact merged tree; what does not pass does not land.");
     match found.tests.as_slice() {
-        [] => add("# verify = [\"make test\"]      # no test command was found: whatever merges will land"),
+        [] => add(
+            "# verify = [\"make test\"]      # no test command was found: whatever merges will land",
+        ),
         [first, others @ ..] => {
             add(&format!("verify = [{}]", quoted(&first.command)));
             for test in others {
@@ -170,15 +177,22 @@ fn compose(found: &Found) -> String {
     add(&format!("branch = {}", quoted(&found.branch)));
     add("");
     if found.agents.is_empty() {
-        add("# No known coding agent was found on the PATH. Any program can be one: it starts in its");
+        add(
+            "# No known coding agent was found on the PATH. Any program can be one: it starts in its",
+        );
         add("# workspace, with the prompt in the file $MAINSTEM_PROMPT and on standard input.");
         add("# [agents.mine]");
         add("# kind = \"command\"");
         add("# command = [\"./agent.sh\"]");
     } else {
         let names: Vec<&str> = found.agents.iter().map(|(name, _)| *name).collect();
-        add(&format!("# Found here: {}. Adapters of their own come in a later version; until then", names.join(", ")));
-        add("# they run as plain commands. Take the comment signs away from one, and check its rights:");
+        add(&format!(
+            "# Found here: {}. Adapters of their own come in a later version; until then",
+            names.join(", ")
+        ));
+        add(
+            "# they run as plain commands. Take the comment signs away from one, and check its rights:",
+        );
         for (name, command) in &found.agents {
             add(&format!("# [agents.my-{name}]"));
             add("# kind = \"command\"");
@@ -218,7 +232,8 @@ fn find_tests(root: &Path) -> Vec<Test> {
     if has("pom.xml") {
         tests.push(test(if has("mvnw") { "./mvnw -q test" } else { "mvn -q test" }, "pom.xml"));
     }
-    if let Some(name) = ["justfile", "Justfile", ".justfile"].into_iter().find(|n| target(root, n)) {
+    if let Some(name) = ["justfile", "Justfile", ".justfile"].into_iter().find(|n| target(root, n))
+    {
         tests.push(test("just test", name));
     }
     tests
@@ -363,13 +378,25 @@ mod tests {
 
     #[test]
     fn whatever_was_found_the_file_passes_the_settings_check() {
-        let odd = Test { command: "a \"b\" \\ 'c'".to_owned(), because: "x", setup: Some("y\"".to_owned()) };
+        let odd = Test {
+            command: "a \"b\" \\ 'c'".to_owned(),
+            because: "x",
+            setup: Some("y\"".to_owned()),
+        };
         for tests in [vec![], vec![odd.clone()], vec![odd.clone(), odd]] {
             for agents in [vec![], KNOWN_AGENTS.to_vec()] {
-                let found = Found { branch: "feature/x".into(), tests: tests.clone(), agents, specs: vec![] };
+                let found = Found {
+                    branch: "feature/x".into(),
+                    tests: tests.clone(),
+                    agents,
+                    specs: vec![],
+                };
                 let text = compose(&found);
                 resolve(&[Layer::project("x", text.as_str())]).unwrap();
-                let bare: String = text.replace("# [agents", "[agents").replace("# kind", "kind").replace("# command", "command");
+                let bare: String = text
+                    .replace("# [agents", "[agents")
+                    .replace("# kind", "kind")
+                    .replace("# command", "command");
                 resolve(&[Layer::project("x", bare)]).unwrap();
             }
         }

@@ -33,8 +33,7 @@ pub(crate) fn graph(context: &Context, args: &GraphArgs) -> Outcome {
     let (_, _, look) = context.look_at_run(args.run.as_deref())?;
     let machine = &look.machine;
     let phases: Vec<Phase> = machine.tasks().all().map(|t| machine.tasks().phase(t)).collect();
-    let subject =
-        Subject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
+    let subject = Subject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
     match args.format {
         GraphFormat::Json => print::out_json(&graph::as_json(subject))?,
         _ if context.global.json => print::out_json(&graph::as_json(subject))?,
@@ -51,8 +50,8 @@ fn read(context: &Context, file: &Path) -> Result<(Plan, Graph, Settings), Failu
     let repo = context.repo().ok();
     let settings = context.settings(repo.as_ref())?;
     let plan = context.plan(file, &settings)?;
-    let graph = Graph::new(&plan)
-        .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    let graph =
+        Graph::new(&plan).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
     Ok((plan, graph, settings))
 }
 

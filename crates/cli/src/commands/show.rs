@@ -1,9 +1,607 @@
-//! (being written)
+//! `show` and `diff`: everything known about one task, and what it changed. Attempts are told from
+//! the journal's facts; files and commits are only named, never judged.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use mainstem_agents::Redactor;
+use mainstem_api::{exit_code, time};
+use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};
+use mainstem_core::id::{Oid, RunId, TaskIx};
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::Task;
+use mainstem_engine::care::{self, Kept};
+use mainstem_engine::look::{Look, task_status};
+use mainstem_engine::paths::Layout;
+use mainstem_host::git::{Changes, Repo};
+use serde_json::{Value, json};
+
+use crate::args::DiffArgs;
+use crate::commands::history::{self, ending_words};
+use crate::commands::logs;
+use crate::commands::status::{one_line, short};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-pub(crate) fn show(_: &Context, _: &str, _: Option<&str>) -> Outcome {
-    Err(Failure::new("not yet"))
+use crate::print;
+
+/// One attempt as its facts tell it.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    n: u32,
+    agent: String,
+    provider: String,
+    model: Option<String>,
+    branch: String,
+    intended_at: i64,
+    started_at: Option<i64>,
+    ended_at: Option<i64>,
+    workspace: Option<String>,
+    base: Option<Oid>,
+    pid: Option<u32>,
+    ending: Option<Ending>,
+    evidence: Option<Evidence>,
+    /// Gates in the order they ran.
+    pub(crate) gates: Vec<Gate>,
+    snapshots: Vec<(String, Oid, String, i64)>,
+    questions: Vec<(String, String, Option<String>)>,
+    input_tokens: u64,
+    output_tokens: u64,
+    cost_usd: Option<f64>,
+    failed: Option<(Class, String)>,
+    landed: Option<Oid>,
 }
-pub(crate) fn diff(_: &Context, _: &crate::args::DiffArgs) -> Outcome {
-    Err(Failure::new("not yet"))
+
+/// One gate's verdict.
+pub(crate) struct Gate {
+    /// Where it ran.
+    pub(crate) scope: GateScope,
+    /// The command.
+    pub(crate) gate: String,
+    /// What came out.
+    pub(crate) verdict: Verdict,
+    duration_ms: u64,
+    /// Its job's folder, relative to the state folder.
+    pub(crate) log: Option<String>,
+    /// The end of its output, or why it could not run.
+    pub(crate) detail: String,
+    cached: bool,
+}
+
+/// A verdict's word.
+pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => "passed",
+        Verdict::Failed => "failed",
+        Verdict::Error => "error",
+    }
+}
+
+/// A scope's word.
+pub(crate) fn scope_word(scope: GateScope) -> &'static str {
+    match scope {
+        GateScope::Task => "task",
+        GateScope::Train => "train",
+    }
+}
+
+/// All attempts of a task in the looked-at run, oldest first.
+pub(crate) fn attempts(look: &Look, task: &str) -> Result<Vec<Attempt>, Failure> {
+    let mut known: BTreeMap<u32, Attempt> = BTreeMap::new();
+    for (record, fact) in history::facts(look, Some(task))? {
+        let Some(n) = number_of(&fact) else { continue };
+        let attempt = known.entry(n).or_insert_with(|| Attempt { n, ..Attempt::default() });
+        attempt.learn(fact, record.at_ms);
+    }
+    Ok(known.into_values().collect())
+}
+
+fn number_of(fact: &Fact) -> Option<u32> {
+    use Fact as F;
+    match fact {
+        F::AttemptIntended { attempt, .. }
+        | F::WorkspaceReady { attempt, .. }
+        | F::AgentStarted { attempt, .. }
+        | F::UsageReported { attempt, .. }
+        | F::QuestionAsked { attempt, .. }
+        | F::QuestionAnswered { attempt, .. }
+        | F::AgentEnded { attempt, .. }
+        | F::SnapshotTaken { attempt, .. }
+        | F::EvidenceCollected { attempt, .. }
+        | F::GateRan { attempt, .. }
+        | F::AttemptFailed { attempt, .. }
+        | F::TaskLanded { attempt, .. } => Some(*attempt),
+        _ => None,
+    }
+}
+
+impl Attempt {
+    /// Which one, from 1.
+    pub(crate) fn number(&self) -> u32 {
+        self.n
+    }
+
+    fn learn(&mut self, fact: Fact, at: i64) {
+        match fact {
+            Fact::AttemptIntended { agent, provider, model, branch, .. } => {
+                (self.agent, self.provider, self.model, self.branch) =
+                    (agent, provider, model, branch);
+                self.intended_at = at;
+            }
+            Fact::WorkspaceReady { workspace, base, .. } => {
+                (self.workspace, self.base) = (Some(workspace), Some(base));
+            }
+            Fact::AgentStarted { pid, .. } => {
+                self.started_at.get_or_insert(at);
+                self.pid = Some(pid).filter(|pid| *pid > 0);
+            }
+            Fact::UsageReported { input_tokens, output_tokens, cost_usd, .. } => {
+                self.input_tokens += input_tokens;
+                self.output_tokens += output_tokens;
+                if let Some(usd) = cost_usd {
+                    *self.cost_usd.get_or_insert_default() += usd;
+                }
+            }
+            Fact::QuestionAsked { question, text, .. } => {
+                self.questions.push((question, text, None));
+            }
+            Fact::QuestionAnswered { question, text, .. } => {
+                if let Some(asked) = self.questions.iter_mut().find(|q| q.0 == question) {
+                    asked.2 = Some(text);
+                }
+            }
+            Fact::AgentEnded { ending, .. } => {
+                (self.ending, self.ended_at) = (Some(ending), Some(at));
+            }
+            Fact::SnapshotTaken { refname, commit, why, .. } => {
+                self.snapshots.push((refname, commit, why, at));
+            }
+            Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
+            Fact::GateRan { scope, gate, verdict, duration_ms, log, detail, cached, .. } => {
+                self.gates.push(Gate { scope, gate, verdict, duration_ms, log, detail, cached });
+            }
+            Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
+            Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
+            _ => {}
+        }
+    }
+
+    /// Where its work begins and ends, as far as it can still be read.
+    fn range(&self, repo: &Repo) -> Result<Option<(Oid, Oid)>, Failure> {
+        if let Some(evidence) = &self.evidence
+            && evidence.tip != evidence.base
+            && !evidence.base.as_str().is_empty()
+            && repo.has_object(&evidence.tip)?
+        {
+            return Ok(Some((evidence.base.clone(), evidence.tip.clone())));
+        }
+        let Some(base) = self.base.clone() else { return Ok(None) };
+        for (_, commit, _, _) in self.snapshots.iter().rev() {
+            if *commit != base && repo.has_object(commit)? {
+                return Ok(Some((base, commit.clone())));
+            }
+        }
+        if self.ended_at.is_none() && !self.branch.is_empty() {
+            // Still at work, and no snapshot yet: what it has committed is on its branch.
+            let tip = repo.read_ref(&format!("refs/heads/{}", self.branch))?;
+            return Ok(tip.filter(|tip| *tip != base).map(|tip| (base, tip)));
+        }
+        Ok(None)
+    }
+
+    fn outcome(&self) -> String {
+        match (&self.landed, &self.failed, &self.ending) {
+            (Some(commit), _, _) => format!("landed as {}", short(commit.as_str())),
+            (None, Some((class, reason)), _) => format!("{}: {}", class.word(), one_line(reason)),
+            (None, None, Some(ending)) => ending_words(ending),
+            (None, None, None) => "under way".to_owned(),
+        }
+    }
+
+    fn json(&self, layout: &Layout, run: &RunId, task: &Task) -> Value {
+        let when = |at: Option<i64>| at.map(time::to_rfc3339);
+        let gates: Vec<Value> = self
+            .gates
+            .iter()
+            .map(|gate| {
+                json!({
+                    "scope": scope_word(gate.scope), "gate": gate.gate,
+                    "verdict": verdict_word(gate.verdict), "duration_ms": gate.duration_ms,
+                    "log": gate.log.as_ref().map(|log| layout.state().join(log)),
+                    "detail": gate.detail, "cached": gate.cached,
+                })
+            })
+            .collect();
+        let questions: Vec<Value> = self
+            .questions
+            .iter()
+            .map(|(id, text, answer)| json!({ "id": id, "question": text, "answer": answer }))
+            .collect();
+        json!({
+            "attempt": self.n, "agent": self.agent, "provider": self.provider,
+            "model": self.model, "branch": self.branch,
+            "intended_at": time::to_rfc3339(self.intended_at),
+            "started_at": when(self.started_at), "ended_at": when(self.ended_at),
+            "workspace": self.workspace, "base": self.base, "pid": self.pid,
+            "tip": self.evidence.as_ref().map(|e| &e.tip), "evidence": self.evidence,
+            "ending": self.ending, "gates": gates, "questions": questions,
+            "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
+            "cost_usd": self.cost_usd,
+            "class": self.failed.as_ref().map(|(class, _)| class.word()),
+            "reason": self.failed.as_ref().map(|(_, reason)| reason),
+            "outcome": self.outcome(), "commit": self.landed,
+            "prompt": layout.attempt(run, &task.id, self.n).join("prompt.md"),
+            "output": layout.agent_job(run, &task.id, self.n),
+        })
+    }
+}
+
+/// Everything about one task.
+pub(crate) fn show(context: &Context, task: &str, run: Option<&str>) -> Outcome {
+    let (repo, layout, look) = context.look_at_run(run)?;
+    let t = look.machine.find(task)?;
+    let subject = Subject {
+        attempts: attempts(&look, task)?,
+        snapshots: care::snapshots(&repo, task)?,
+        run: look.run.clone().unwrap_or_else(|| RunId::new("")),
+        redactor: logs::redactor(look.machine.settings()),
+        look: &look,
+        layout: &layout,
+        t,
+        verbose: context.global.verbose > 0,
+        color: context.color_out,
+    };
+    if context.global.json {
+        print::out_json(&subject.json()?)?;
+    } else {
+        print::out(&subject.text())?;
+    }
+    Ok(exit_code::OK)
+}
+
+struct Subject<'a> {
+    look: &'a Look,
+    layout: &'a Layout,
+    run: RunId,
+    t: TaskIx,
+    attempts: Vec<Attempt>,
+    snapshots: Vec<Kept>,
+    redactor: Redactor,
+    verbose: bool,
+    color: bool,
+}
+
+impl Subject<'_> {
+    fn task(&self) -> &Task {
+        &self.look.machine.plan().tasks[self.t.ix()]
+    }
+
+    /// The tasks on the other ends of its edges, with the kind of edge.
+    fn edges(&self) -> Vec<(&'static str, TaskIx)> {
+        let graph = self.look.machine.graph();
+        let needs = graph.needs(self.t).map(|p| ("needs", p));
+        let after = graph.after(self.t).map(|p| ("after", p));
+        let needed = graph.dependents(self.t).map(|p| ("needed by", p));
+        let before = graph.soft_dependents(self.t).map(|p| ("before", p));
+        needs.chain(after).chain(needed).chain(before).collect()
+    }
+
+    /// The newest attempt's prompt, without secrets; none if there is no such file.
+    fn prompt(&self) -> Option<(std::path::PathBuf, String)> {
+        let n = self.attempts.last()?.n;
+        let path = self.layout.attempt(&self.run, &self.task().id, n).join("prompt.md");
+        let bytes = std::fs::read(&path).ok()?;
+        let text = String::from_utf8_lossy(&self.redactor.redact(&bytes)).into_owned();
+        Some((path, text))
+    }
+
+    fn json(&self) -> Result<Value, Failure> {
+        let machine = &self.look.machine;
+        let task = self.task();
+        let bug = |error| Failure::new(format!("BUG: a task is plain data: {error}"));
+        let mut value = serde_json::to_value(task_status(machine, self.t)).map_err(bug)?;
+        value["run"] = self.run.as_str().into();
+        value["description"] = task.description.clone().into();
+        value["acceptance"] = task.acceptance.clone().into();
+        value["writes"] = task.writes.clone().into();
+        value["verify"] = task.verify.clone().into();
+        value["role"] = task.role.clone().into();
+        value["effort"] = serde_json::to_value(task.effort).map_err(bug)?;
+        value["priority"] = task.priority.into();
+        value["on_failure"] = serde_json::to_value(task.on_failure).map_err(bug)?;
+        value["retries"] = task.retries.into();
+        value["timeout_ms"] = task.timeout_ms.into();
+        for (key, word) in [
+            ("needs", "needs"),
+            ("after", "after"),
+            ("dependents", "needed by"),
+            ("before", "before"),
+        ] {
+            let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
+            value[key] = ends
+                .map(|(_, p)| {
+                    json!({ "id": machine.graph().id(p), "phase": machine.tasks().phase(p).word() })
+                })
+                .collect();
+        }
+        value["attempts"] =
+            self.attempts.iter().map(|a| a.json(self.layout, &self.run, task)).collect();
+        value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
+        let prompt = self.prompt();
+        value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
+        if self.verbose {
+            value["prompt_text"] = prompt.map(|(_, text)| text).into();
+        }
+        Ok(value)
+    }
+
+    fn text(&self) -> String {
+        let machine = &self.look.machine;
+        let task = self.task();
+        let view = machine.view(self.t);
+        let sign = format!("{} {}", print::sign(view.phase), view.phase.word());
+        let sign = print::paint(&sign, print::style(view.phase), self.color);
+        let mut out = format!("{}  {sign}  {}\n", task.id, one_line(&task.title));
+        let mut line = |name: &str, words: String| {
+            if !words.is_empty() {
+                let _ = writeln!(out, "  {} {words}", print::pad(name, 11));
+            }
+        };
+        line("why", one_line(&view.reason));
+        line("waits for", view.waiting_for.join(", "));
+        line("next", view.next_action.unwrap_or_default());
+        line("epic", task.epic.as_ref().map(ToString::to_string).unwrap_or_default());
+        line(
+            "agent",
+            [Some(view.agent), view.model].into_iter().flatten().collect::<Vec<_>>().join(" "),
+        );
+        line("commit", view.commit.map(|commit| commit.to_string()).unwrap_or_default());
+        line("workspace", view.workspace.unwrap_or_default());
+        line("branch", view.branch.unwrap_or_default());
+        for word in ["needs", "after", "needed by", "before"] {
+            let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
+            let named = ends.map(|(_, p)| {
+                let phase = machine.tasks().phase(p);
+                format!("{} {} {}", print::sign(phase), machine.graph().id(p), phase.word())
+            });
+            line(word, named.collect::<Vec<_>>().join(", "));
+        }
+        line("writes", one_line(&task.writes.join(", ")));
+        line("verify", one_line(&task.verify.join("; ")));
+        if !task.description.is_empty() {
+            let text = print::harmless(task.description.trim_end()).replace('\n', "\n  ");
+            let _ = writeln!(out, "\n  {text}");
+        }
+        for (n, wish) in task.acceptance.iter().enumerate() {
+            let head = if n == 0 { "\n  done when" } else { "           " };
+            let _ = writeln!(out, "{head}  {}", one_line(wish));
+        }
+        for attempt in &self.attempts {
+            out.push('\n');
+            out.push_str(&self.attempt_text(attempt));
+        }
+        if !self.snapshots.is_empty() {
+            let count = print::count(self.snapshots.len() as u64, "snapshot");
+            let _ = writeln!(out, "\n  {count}: mainstem restore {} --list", task.id);
+        }
+        if let Some((path, text)) = self.prompt() {
+            let _ = writeln!(out, "  prompt: {}", path.display());
+            if self.verbose {
+                let _ = writeln!(out, "\n{}", print::harmless(text.trim_end()));
+            }
+        }
+        out
+    }
+
+    fn attempt_text(&self, a: &Attempt) -> String {
+        let mut out = format!("  attempt {}  {}", a.n, one_line(&a.agent));
+        if let Some(model) = &a.model {
+            let _ = write!(out, " {}", one_line(model));
+        }
+        if let (Some(from), Some(to)) = (a.started_at, a.ended_at) {
+            let _ = write!(out, "  {}", print::duration(u64::try_from(to - from).unwrap_or(0)));
+        }
+        if let Some(usd) = a.cost_usd {
+            let _ = write!(out, "  ${usd:.4}");
+        }
+        if a.input_tokens + a.output_tokens > 0 {
+            let _ = write!(out, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
+        }
+        let _ = writeln!(out, "  {}", a.outcome());
+        if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
+        {
+            let _ = writeln!(out, "    agent ended: {}", one_line(&ending_words(ending)));
+        }
+        if let Some(base) = &a.base {
+            let _ = writeln!(out, "    base {}", short(base.as_str()));
+        }
+        if let Some(e) = &a.evidence {
+            let recovered = if e.recovered { ", leftovers committed" } else { "" };
+            let _ = writeln!(
+                out,
+                "    left {}: {}, {}, +{} −{}{recovered}",
+                short(e.tip.as_str()),
+                print::count(e.commits.into(), "commit"),
+                print::count(e.files.into(), "file"),
+                e.insertions,
+                e.deletions
+            );
+            for flaw in &e.flaws {
+                let _ = writeln!(out, "    flaw: {}", one_line(flaw));
+            }
+        }
+        for (id, text, answer) in &a.questions {
+            let answer = answer.as_ref().map_or_else(|| "open".to_owned(), |text| one_line(text));
+            let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
+        }
+        for gate in &a.gates {
+            let place = if gate.scope == GateScope::Train { " on the merged tree" } else { "" };
+            let cached = if gate.cached { ", known before" } else { "" };
+            let _ = writeln!(
+                out,
+                "    gate {}  `{}`{place} ({}{cached})",
+                verdict_word(gate.verdict),
+                one_line(&gate.gate),
+                print::duration(gate.duration_ms)
+            );
+            if let Some(log) = gate.log.as_ref().filter(|_| self.verbose) {
+                let _ = writeln!(out, "      {}", self.layout.state().join(log).display());
+            }
+        }
+        if !a.gates.is_empty() && a.gates.iter().any(|gate| gate.verdict != Verdict::Passed) {
+            let _ =
+                writeln!(out, "    → mainstem logs {} --attempt {} --gates", self.task().id, a.n);
+        }
+        out
+    }
+}
+
+/// A snapshot for programs.
+pub(crate) fn snapshot_json(kept: &Kept) -> Value {
+    json!({
+        "ref": kept.refname, "attempt": kept.attempt, "number": kept.number, "commit": kept.commit,
+    })
+}
+
+/// What a task changed.
+pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Outcome {
+    let (repo, _, look) = context.look_at_run(None)?;
+    let t = look.machine.find(&args.task)?;
+    let (base, tip, what) = range(&repo, &look, t, args)?;
+    let changes = repo.changes(&base, &tip)?;
+    if context.global.json {
+        let files: Vec<Value> = changes
+            .files
+            .iter()
+            .map(|f| json!({ "path": f.path, "added": f.added, "removed": f.removed }))
+            .collect();
+        let mut value = json!({
+            "task": args.task, "what": what, "base": base, "tip": tip, "files": files,
+            "insertions": changes.insertions, "deletions": changes.deletions,
+        });
+        if !args.stat {
+            value["diff"] = String::from_utf8_lossy(&repo.diff(&base, &tip, false)?).into();
+        }
+        print::out_json(&value)?;
+        return Ok(exit_code::OK);
+    }
+    if !context.global.quiet {
+        print::err(&format!("{what}: {}..{}", short(base.as_str()), short(tip.as_str())));
+    }
+    if args.stat {
+        print::out(&stat(&changes))?;
+    } else {
+        let patch = repo.diff(&base, &tip, false)?;
+        if std::io::stdout().is_terminal() {
+            print::out(&painted(&String::from_utf8_lossy(&patch), context.color_out))?;
+        } else {
+            out_bytes(&patch)?;
+        }
+    }
+    Ok(exit_code::OK)
+}
+
+/// From where to where, and whose work that is in words.
+fn range(
+    repo: &Repo,
+    look: &Look,
+    t: TaskIx,
+    args: &DiffArgs,
+) -> Result<(Oid, Oid, String), Failure> {
+    let task = &args.task;
+    let state = look.machine.tasks().get(t);
+    if let (None, Some(landing)) = (args.attempt, &state.landed) {
+        let parent = repo.resolve(&format!("{}^1", landing.commit))?;
+        let base = if landing.empty { None } else { parent };
+        let base = base.unwrap_or_else(|| landing.commit.clone());
+        return Ok((base, landing.commit.clone(), format!("{task} as it landed")));
+    }
+    let known = attempts(look, task)?;
+    let wanted = |a: &&Attempt| args.attempt.is_none_or(|n| a.n == n);
+    for attempt in known.iter().rev().filter(wanted) {
+        if let Some((base, tip)) = attempt.range(repo)? {
+            return Ok((base, tip, format!("attempt {} of {task}", attempt.n)));
+        }
+    }
+    Err(match (args.attempt, known.len()) {
+        (_, 0) => logs::not_tried(&look.machine, t),
+        (Some(n), count) if !known.iter().any(|a| a.n == n) => {
+            Failure::new(format!("{task} has no attempt {n}"))
+                .hint(format!("it had {count} so far"))
+        }
+        _ if state.phase() == Phase::Landed => Failure::new(format!("{task} changed nothing")),
+        _ => Failure::new(format!("{task} has no work to show yet"))
+            .hint(format!("mainstem show {task} tells what became of its attempts")),
+    })
+}
+
+fn stat(changes: &Changes) -> String {
+    let count =
+        |n: Option<u64>, sign: &str| n.map_or_else(|| "bin".to_owned(), |n| format!("{sign}{n}"));
+    let mut rows: Vec<Vec<String>> = changes
+        .files
+        .iter()
+        .map(|f| vec![count(f.added, "+"), count(f.removed, "−"), one_line(&f.path)])
+        .collect();
+    rows.push(vec![
+        format!("+{}", changes.insertions),
+        format!("−{}", changes.deletions),
+        format!("in {}", print::count(changes.files.len() as u64, "file")),
+    ]);
+    print::table(&rows)
+}
+
+/// A patch for a terminal: what the files hold cannot steer it, colours are ours.
+fn painted(patch: &str, color: bool) -> String {
+    let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
+    let red = Style::new().fg_color(Some(AnsiColor::Red.into()));
+    let cyan = Style::new().fg_color(Some(AnsiColor::Cyan.into()));
+    let mut out = String::with_capacity(patch.len());
+    let mut in_head = true;
+    for line in patch.lines() {
+        if line.starts_with("diff --git ") {
+            in_head = true;
+        } else if line.starts_with("@@") {
+            in_head = false;
+        }
+        let style = match line.as_bytes().first() {
+            _ if in_head => Style::new().bold(),
+            Some(b'@') => cyan,
+            Some(b'+') => green,
+            Some(b'-') => red,
+            _ => Style::new(),
+        };
+        out.push_str(&print::paint(&print::harmless(line), style, color));
+        out.push('\n');
+    }
+    out
+}
+
+/// Writes bytes to standard output as they are; a reader that has gone ends the command quietly.
+pub(crate) fn out_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            Err(Failure { code: exit_code::OK, ..Failure::new("") })
+        }
+        Err(error) => Err(Failure::io("standard output cannot be written", &error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_on_a_terminal_cannot_steer_it() {
+        let patch =
+            "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\x1b]0;title\x07\n";
+        let plain = painted(patch, false);
+        assert!(plain.contains("+new\n") && !plain.contains('\x1b'), "{plain:?}");
+        let colored = painted(patch, true);
+        assert!(colored.contains("\x1b[32m+new\x1b[0m"), "{colored:?}");
+        assert!(!colored.contains("\x1b]"), "{colored:?}");
+    }
 }

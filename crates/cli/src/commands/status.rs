@@ -198,7 +198,11 @@ fn note(machine: &Machine, t: TaskIx) -> String {
     if view.phase == Phase::Landed {
         let commit = view.commit.as_ref().map(|commit| short(commit.as_str()).to_owned());
         let empty = machine.tasks().get(t).landed.as_ref().is_some_and(|landing| landing.empty);
-        return if empty { "there was nothing to do".to_owned() } else { commit.unwrap_or_default() };
+        return if empty {
+            "there was nothing to do".to_owned()
+        } else {
+            commit.unwrap_or_default()
+        };
     }
     let mut parts = Vec::new();
     if !view.waiting_for.is_empty() && view.phase != Phase::Blocked {
@@ -430,7 +434,8 @@ fn departures(look: &Look) -> Result<(Vec<Left>, Vec<Left>), Failure> {
             }
             Fact::TaskLanded { task, attempt, commit, old, empty } => {
                 let reason = empty.then(|| "there was nothing to do".to_owned());
-                let mut left = left(task.as_str(), attempt, "landed", wire::CarState::Landed, reason);
+                let mut left =
+                    left(task.as_str(), attempt, "landed", wire::CarState::Landed, reason);
                 left.car.onto = Some(old.to_string());
                 left.car.candidate = Some(commit.to_string());
                 left.empty = empty;

@@ -78,18 +78,18 @@ pub(super) fn draw(layout: &Layout, faces: &[Face], color: bool) -> String {
     let mut canvas =
         Canvas { cells: vec![vec![blank; layout.width()]; height], lines: BTreeMap::new() };
     let mut y = 0;
+    let mut tops = Vec::new();
     for (i, row) in layout.rows.iter().enumerate() {
         for slot in row {
             canvas.slot(y, &layout.slots[*slot], faces);
         }
-        y += BOX_HEIGHT;
-        if let Some((wires, height)) = gaps.get(i) {
-            wires.iter().for_each(|wire| canvas.wire(y, *height, wire));
-            for wire in wires {
-                canvas.ports(layout, faces, y, *height, wire);
-            }
-            y += height;
-        }
+        tops.push(y + BOX_HEIGHT);
+        y += BOX_HEIGHT + gaps.get(i).map_or(0, |(_, height)| *height);
+    }
+    // Heads and ports are put on boxes, so these come last.
+    for ((wires, height), top) in gaps.iter().zip(tops) {
+        wires.iter().for_each(|wire| canvas.wire(top, *height, wire));
+        wires.iter().for_each(|wire| canvas.ports(layout, faces, top, *height, wire));
     }
     canvas.finish(color)
 }
@@ -212,7 +212,8 @@ impl Canvas {
             return;
         };
         let (right, style) = (slot.left + slot.width - 1, face.style);
-        let [top, bottom] = if face.heavy { ["┏━┓", "┗━┛"] } else { ["┌─┐", "└─┘"] };
+        let [top, bottom] =
+            if face.heavy { ["┏━┓", "┗━┛"] } else { ["┌─┐", "└─┘"] };
         for (y, line) in [(y, top), (y + 2, bottom)] {
             let mut line = line.chars();
             let mut next = || line.next().unwrap_or(' ');
@@ -274,7 +275,14 @@ impl Canvas {
     }
 
     /// Where lines leave boxes and the heads of arrows that enter them.
-    fn ports(&mut self, layout: &Layout, faces: &[Face], top: usize, height: usize, wire: &Wire<'_>) {
+    fn ports(
+        &mut self,
+        layout: &Layout,
+        faces: &[Face],
+        top: usize,
+        height: usize,
+        wire: &Wire<'_>,
+    ) {
         let boxed = |slots: &[usize], column: usize| {
             let holds = |slot: &&Slot| slot.left <= column && column < slot.left + slot.width;
             slots.iter().map(|slot| &layout.slots[*slot]).find(holds).and_then(|slot| slot.node)

@@ -143,7 +143,8 @@ fn assign_rows(order: &[usize], widths: &[usize], edges: &[Edge], budget: usize)
     let (tied, loose): (Vec<usize>, Vec<usize>) = order.iter().partition(|node| tied[**node]);
     for node in tied.into_iter().chain(loose) {
         let mut row = before[node].iter().map(|from| row_of[*from] + 1).max().unwrap_or(0);
-        while used.get(row).is_some_and(|used| *used > 0 && used + SPACING + widths[node] > budget) {
+        while used.get(row).is_some_and(|used| *used > 0 && used + SPACING + widths[node] > budget)
+        {
             row += 1;
         }
         used.resize(used.len().max(row + 1), 0);

@@ -1,4 +1,6 @@
 //! The one integration binary: each file is one subject.
 
 mod crash;
+mod looks;
+mod plans;
 mod seeds;

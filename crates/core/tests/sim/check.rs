@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainstem_core::config::Barrier;
 use mainstem_core::fact::Fact;
 use mainstem_core::glob::may_overlap;
-use mainstem_core::id::{TaskIx, Time};
+use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::{OnFailure, Plan};
@@ -73,6 +73,15 @@ pub fn i2_inputs_are_there(machine: &Machine, t: TaskIx) {
             machine.graph().id(p),
             machine.tasks().phase(p).word()
         );
+    }
+}
+
+/// The workspace is asked for with every landing that its task needs.
+pub fn i2_landings_are_asked_for(machine: &Machine, t: TaskIx, must_contain: &[Oid]) {
+    for p in machine.graph().needs(t) {
+        let Some(landing) = &machine.tasks().get(p).landed else { continue };
+        let asked = landing.empty || must_contain.contains(&landing.commit);
+        assert!(asked, "I2: {} may start without {}", machine.graph().id(t), machine.graph().id(p));
     }
 }
 
@@ -334,8 +343,9 @@ fn money_left(sim: &Sim<'_>) -> bool {
     let budget = &sim.settings.budget;
     let Some(usd) = budget.usd.filter(|_| budget.hard) else { return true };
     let tasks = sim.live.tasks();
-    let reserved: f64 =
-        tasks.all().filter_map(|t| tasks.get(t).current.as_ref()).map(|a| a.reserved_usd).sum();
+    let spends = |t: &TaskIx| tasks.phase(*t).holds_slot() || tasks.phase(*t) == Phase::Asking;
+    let spending = u32::try_from(tasks.all().filter(spends).count()).unwrap();
+    let reserved = f64::from(spending) * budget.per_attempt_usd;
     usd - sim.live.spent_usd() - reserved >= budget.per_attempt_usd.max(f64::EPSILON)
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Ending, Evidence, Fact, GateScope, StopReason, Verdict};
+use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
 use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
 use mainstem_core::phase::Phase;
@@ -16,11 +16,11 @@ use crate::check;
 use crate::cover::Coverage;
 use crate::rng::Rng;
 use crate::setup;
-use crate::world::{Agent, Key, Watch, World};
+use crate::world::{Agent, Key, World};
 
 /// What keeps its order: words of one agent, effects of one task, or nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+pub enum Lane {
     Attempt(Key),
     Task(TaskIx),
     Train,
@@ -46,15 +46,15 @@ pub struct Sim<'c> {
     pub interrupting: bool,
     pub main_moved: bool,
     scope: Option<Vec<TaskIx>>,
-    passed: Vec<(Oid, String)>,
+    pub passed: Vec<(Oid, String)>,
     must_contain: BTreeMap<Key, Vec<Oid>>,
-    todo: BTreeMap<Lane, VecDeque<Effect>>,
-    inbox: BTreeMap<Lane, VecDeque<Input>>,
+    pub todo: BTreeMap<Lane, VecDeque<Effect>>,
+    pub inbox: BTreeMap<Lane, VecDeque<Input>>,
     recent: VecDeque<Input>,
     singles: u64,
-    fair: bool,
+    pub fair: bool,
     /// How many of a thousand merges clash.
-    clashing: u64,
+    pub clashing: u64,
     coverage: &'c mut Coverage,
 }
 
@@ -225,7 +225,8 @@ impl<'c> Sim<'c> {
             Fact::GateRan {
                 scope: GateScope::Train, verdict: Verdict::Passed, tree, gate, ..
             } => {
-                self.passed.push((tree.clone(), gate.clone()));
+                let ran = self.passed.contains(&(tree.clone(), gate.clone()));
+                assert!(ran, "I8: `{gate}` is said to have passed on {tree}, and never did");
             }
             _ => {}
         }
@@ -247,6 +248,7 @@ impl<'c> Sim<'c> {
         self.main_moved = false;
         for effect in &step.effects {
             if let Effect::PrepareWorkspace { task, attempt, must_contain } = effect {
+                check::i2_landings_are_asked_for(&self.live, *task, must_contain);
                 let key = (self.id(*task), *attempt);
                 self.must_contain.insert(key, must_contain.clone());
             }
@@ -275,261 +277,18 @@ impl<'c> Sim<'c> {
         Some(step.effects)
     }
 
-    fn id(&self, t: TaskIx) -> TaskId {
+    pub fn id(&self, t: TaskIx) -> TaskId {
         self.live.graph().id(t).clone()
     }
 
-    fn reply(&mut self, input: Input) {
+    pub fn reply(&mut self, input: Input) {
         self.singles += 1;
         self.inbox.entry(Lane::Single(self.singles)).or_default().push_back(input);
     }
 
     /// Something goes wrong so often of a thousand times, while the world is not fair.
-    fn wrong(&mut self, cases: u64) -> bool {
+    pub fn wrong(&mut self, cases: u64) -> bool {
         !self.fair && self.rng.in_thousand(cases)
-    }
-
-    fn perform_next(&mut self) {
-        let lanes: Vec<Lane> = self.todo.keys().cloned().collect();
-        let lane = self.rng.pick(&lanes).clone();
-        let queue = self.todo.get_mut(&lane).unwrap();
-        let effect = queue.pop_front().unwrap();
-        if queue.is_empty() {
-            self.todo.remove(&lane);
-        }
-        if self.wrong(40) {
-            self.perform(effect.clone());
-        }
-        self.perform(effect);
-    }
-
-    fn perform(&mut self, effect: Effect) {
-        match effect {
-            Effect::PrepareWorkspace { task, attempt, .. } => self.prepare(task, attempt),
-            Effect::RunAgent { task, attempt } => self.run_agent(task, attempt),
-            Effect::StopAgent { task, attempt, now } => self.stop_agent(task, attempt, now),
-            Effect::DeliverAnswer { task, attempt, number, .. } => {
-                let key = (self.id(task), attempt);
-                if let Some(agent) = self.world.agents.get_mut(&key) {
-                    agent.answers.insert(number);
-                }
-            }
-            Effect::CollectEvidence { task, attempt, base } => self.collect(task, attempt, base),
-            Effect::TakeSnapshot { task, attempt } => self.snapshot(task, attempt),
-            Effect::RunGates { task, attempt, .. } => {
-                self.world.gating.insert((self.id(task), attempt));
-            }
-            Effect::StopJobs { task, attempt } => {
-                if self.world.gating.remove(&(self.id(task), attempt)) {
-                    let gates = vec![verdict("unit", Verdict::Error)];
-                    self.reply(Input::GatesRan { task, attempt, tree: "w".into(), gates });
-                }
-            }
-            Effect::RemoveWorkspace { task, attempt, .. } => {
-                let unit = self.live.tasks().claims(task).unit;
-                let taken = self.live.tasks().unit_taken(unit);
-                assert!(!taken, "a workspace is removed while it is used: {}", self.id(task));
-                let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
-                self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
-            }
-            Effect::FormCar { task, attempt, .. } => self.form(task, attempt),
-            Effect::VerifyCar { task, attempt, commit, tree } => {
-                self.verify(task, attempt, commit, &tree);
-            }
-            Effect::Land { task, attempt, old, new, tree } => {
-                self.land(task, attempt, &old, new, &tree);
-            }
-        }
-    }
-
-    fn prepare(&mut self, task: TaskIx, attempt: u32) {
-        if self.wrong(80) {
-            let reason = "disk full".to_owned();
-            return self.reply(Input::WorkspaceFailed { task, attempt, reason });
-        }
-        let key = (self.id(task), attempt);
-        let main = self.world.git.main.clone();
-        let base = self.world.bases.entry(key).or_insert(main).clone();
-        let workspace = "w".to_owned();
-        self.reply(Input::WorkspaceReady { task, attempt, workspace, base });
-    }
-
-    fn watch(&mut self, key: Key) {
-        let start_after = if self.rng.in_thousand(850) { 0 } else { self.rng.below(3) };
-        self.world.watches.entry(key).or_insert(Watch {
-            words: 0,
-            started: false,
-            start_after,
-            ended: false,
-        });
-    }
-
-    fn run_agent(&mut self, task: TaskIx, attempt: u32) {
-        let key = (self.id(task), attempt);
-        if !self.world.agents.contains_key(&key) {
-            let agent = Agent::random(&mut self.rng, self.fair);
-            self.world.agents.insert(key.clone(), agent);
-        }
-        self.watch(key);
-    }
-
-    fn stop_agent(&mut self, task: TaskIx, attempt: u32, now: bool) {
-        let key = (self.id(task), attempt);
-        let agent = self.world.agents.entry(key.clone()).or_insert_with(Agent::never);
-        agent.stopping = true;
-        if now {
-            agent.live();
-        }
-        self.watch(key);
-    }
-
-    /// Passes on what a watched agent has said since, in order.
-    fn listen(&mut self) {
-        let keys: Vec<Key> = self.world.watches.keys().cloned().collect();
-        for key in keys {
-            let Some(task) = self.live.graph().ix(key.0.as_str()) else { continue };
-            let attempt = key.1;
-            let (Some(watch), Some(agent)) =
-                (self.world.watches.get_mut(&key), self.world.agents.get(&key))
-            else {
-                continue;
-            };
-            let mut said = Vec::new();
-            if !watch.started
-                && agent.alive()
-                && (watch.words >= watch.start_after || agent.waits())
-            {
-                watch.started = true;
-                said.push(Input::AgentStarted { task, attempt, pid: 7 });
-            }
-            for word in &agent.log[watch.words..] {
-                watch.words += 1;
-                let mark = watch.words as u64;
-                said.push(Input::AgentSaid { task, attempt, mark, said: word.clone() });
-            }
-            if let Some((ending, claim)) = agent.ended.clone()
-                && !watch.ended
-            {
-                watch.ended = true;
-                said.push(Input::AgentEnded { task, attempt, ending, claim });
-            }
-            if !said.is_empty() {
-                self.inbox.entry(Lane::Attempt(key)).or_default().extend(said);
-            }
-        }
-    }
-
-    fn collect(&mut self, task: TaskIx, attempt: u32, base: Option<Oid>) {
-        let key = (self.id(task), attempt);
-        let evidence = match base {
-            _ if self.wrong(40) => Err("git failed".to_owned()),
-            None => Err("there is no workspace".to_owned()),
-            Some(base) => {
-                let worked = self.world.agents.get(&key).is_some_and(|agent| agent.worked);
-                let tip =
-                    if worked { Oid::new(format!("w-{}-{attempt}", key.0)) } else { base.clone() };
-                let flaws = if self.wrong(30) { vec!["marker".to_owned()] } else { Vec::new() };
-                let files = u32::from(worked);
-                Ok(Evidence {
-                    base,
-                    tip,
-                    commits: files,
-                    files,
-                    insertions: 0,
-                    deletions: 0,
-                    diff_hash: String::new(),
-                    recovered: false,
-                    flaws,
-                })
-            }
-        };
-        if self.rng.in_thousand(200) {
-            self.snapshot(task, attempt);
-        }
-        self.reply(Input::Collected { task, attempt, evidence });
-    }
-
-    fn snapshot(&mut self, task: TaskIx, attempt: u32) {
-        let (refname, commit, why) = ("r".to_owned(), Oid::new("s"), "timer".to_owned());
-        self.reply(Input::Snapshotted { task, attempt, refname, commit, why });
-    }
-
-    fn finish_gates(&mut self) {
-        let keys: Vec<Key> = self.world.gating.iter().cloned().collect();
-        let key = self.rng.pick(&keys).clone();
-        self.world.gating.remove(&key);
-        let Some(task) = self.live.graph().ix(key.0.as_str()) else { return };
-        let verdicts = match self.rng.below(100) {
-            0..80 => vec![verdict("unit", Verdict::Passed)],
-            80..92 => vec![verdict("unit", Verdict::Failed)],
-            92..98 => vec![verdict("unit", Verdict::Error)],
-            _ => Vec::new(),
-        };
-        self.reply(Input::GatesRan { task, attempt: key.1, tree: "w".into(), gates: verdicts });
-    }
-
-    fn train_fails(&mut self, task: TaskIx, attempt: u32) {
-        self.reply(Input::TrainFailed { task, attempt, reason: "git failed".to_owned() });
-    }
-
-    fn form(&mut self, task: TaskIx, attempt: u32) {
-        let key = (self.id(task), attempt);
-        if let Some((commit, old)) = self.world.git.landed(&key) {
-            return self.reply(Input::Landed { task, attempt, commit, old });
-        }
-        if self.wrong(60) {
-            return self.train_fails(task, attempt);
-        }
-        let onto = self.world.git.main.clone();
-        if self.rng.in_thousand(self.clashing) {
-            let files = vec!["src/a.rs".to_owned()];
-            return self.reply(Input::CarConflicted { task, attempt, onto, files });
-        }
-        let commit = self.world.git.merge(&key, &onto);
-        let tree = self.world.git.tree(&commit);
-        self.reply(Input::CarFormed { task, attempt, onto, commit, tree });
-    }
-
-    fn verify(&mut self, task: TaskIx, attempt: u32, commit: Oid, tree: &Oid) {
-        assert_eq!(self.world.git.tree(&commit), *tree, "the tree is that of the commit");
-        if self.wrong(40) {
-            return self.train_fails(task, attempt);
-        }
-        let mut gates = Vec::new();
-        for gate in self.settings.gates.verify.clone() {
-            let red = self.rng.in_thousand(60);
-            gates.push(verdict(&gate, if red { Verdict::Failed } else { Verdict::Passed }));
-            if red {
-                break;
-            }
-        }
-        if self.wrong(20) {
-            gates.pop();
-        }
-        self.reply(Input::CarVerified { task, attempt, commit, gates });
-    }
-
-    fn land(&mut self, task: TaskIx, attempt: u32, old: &Oid, new: Oid, tree: &Oid) {
-        if self.wrong(40) {
-            return self.train_fails(task, attempt);
-        }
-        if !self.world.git.contains(&self.world.git.main, &new) {
-            if !self.world.git.swap(old, &new) {
-                let found = Some(self.world.git.main.clone());
-                return self.reply(Input::LandingRefused { task, attempt, new, found });
-            }
-            self.main_moved = true;
-            i8_only_verified_trees_land(&self.passed, &self.settings, tree);
-            assert_eq!(self.world.git.tree(&new), *tree, "I8: another tree landed");
-        }
-        if self.wrong(40) {
-            // It happened, and nobody was told.
-            return self.train_fails(task, attempt);
-        }
-        if self.rng.in_thousand(300) {
-            self.reply(Input::CheckoutFollowed { task, moved: true, why: String::new() });
-        }
-        self.reply(Input::Landed { task, attempt, commit: new, old: old.clone() });
     }
 
     fn deliver_next(&mut self) {
@@ -589,9 +348,9 @@ impl<'c> Sim<'c> {
         match self.rng.below(1000) {
             0..8 => self.crash(),
             8..80 => self.person(),
-            80..85 => self.world.git.stranger_moves(),
-            85..110 => self.again(),
-            110..130 => {
+            80..95 => self.world.git.stranger_moves(),
+            95..122 => self.again(),
+            122..130 => {
                 self.step(Input::Tick);
             }
             130..138 => {
@@ -633,11 +392,18 @@ impl<'c> Sim<'c> {
 
     /// An input comes a second time, maybe long after.
     fn again(&mut self) {
-        if self.recent.is_empty() {
+        // Often of the train: that is where a word too late could move the branch.
+        let of_train = |input: &&Input| {
+            matches!(input, Input::CarVerified { .. } | Input::LandingRefused { .. })
+        };
+        let some: Vec<Input> = match self.rng.in_thousand(300) {
+            true => self.recent.iter().filter(of_train).cloned().collect(),
+            false => self.recent.iter().cloned().collect(),
+        };
+        if some.is_empty() {
             return;
         }
-        let at = self.rng.below(self.recent.len());
-        let input = self.recent[at].clone();
+        let input = self.rng.pick(&some).clone();
         self.step(input);
     }
 
@@ -819,13 +585,6 @@ fn landed_ids(machine: &Machine) -> Vec<TaskId> {
     let mut ids: Vec<TaskId> = landed.map(|t| machine.graph().id(t).clone()).collect();
     ids.sort();
     ids
-}
-
-fn i8_only_verified_trees_land(passed: &[(Oid, String)], settings: &Settings, tree: &Oid) {
-    for gate in &settings.gates.verify {
-        let ran = passed.iter().any(|(t, g)| t == tree && g == gate);
-        assert!(ran, "I8: {tree} landed, but `{gate}` never passed on it");
-    }
 }
 
 /// One gate's verdict.

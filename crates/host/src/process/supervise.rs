@@ -288,6 +288,7 @@ impl Supervisor {
             output_bytes,
             output_dropped,
         };
+        self.forget_environment();
         let give_up = Instant::now() + RECORD_PATIENCE;
         let mut pause = Duration::from_millis(50);
         while record::write(&self.dir, EXIT, &exit, Durable::Yes).is_err()
@@ -298,6 +299,20 @@ impl Supervisor {
             pause = (pause * 2).min(Duration::from_secs(5));
         }
         report("ok");
+    }
+}
+
+impl Supervisor {
+    /// The environment may hold secrets, and nobody needs it any more: the record keeps the names.
+    fn forget_environment(&self) {
+        let mut spec = self.spec.clone();
+        for (name, value) in &mut spec.env {
+            if !name.starts_with("MAINSTEM_") {
+                value.clear();
+            }
+        }
+        // Best effort: the file is private, and the exit record must not fail for this.
+        let _ = record::write(&self.dir, SPEC, &spec, Durable::No);
     }
 }
 

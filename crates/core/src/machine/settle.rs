@@ -1,0 +1,228 @@
+//! What follows from the last facts by itself: who is blocked, whose question is next, who goes on,
+//! who starts. Takes no input; every change is a fact through [`Machine::emit`].
+
+use crate::fact::{Class, Fact};
+use crate::id::{TaskId, TaskIx};
+use crate::limits;
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::train::Stage;
+
+impl Machine {
+    /// Looks at every task's blocking again.
+    pub(super) fn suspect_all(&mut self) {
+        let all: Vec<TaskIx> = self.tasks.all().collect();
+        self.mend_blocking(all);
+    }
+
+    /// Brings everything that follows from the last facts to its place: who is blocked, who goes
+    /// on, who starts.
+    pub(super) fn settle(&mut self) {
+        if self.life.begun {
+            self.pass_deadlines();
+            self.end_waiting_stops();
+            self.ask_next();
+            self.skip_empty_train_gates();
+        }
+        // After all that can end a task, so that nobody is left waiting for one that is over.
+        loop {
+            let mut suspects = self.tasks.take_suspects();
+            suspects.sort_unstable();
+            suspects.dedup();
+            if suspects.is_empty() {
+                break;
+            }
+            self.mend_blocking(suspects);
+        }
+        if !self.life.begun || self.life.interrupting.is_some() {
+            return;
+        }
+        // The delay of a task that waited for others may have run out long ago.
+        self.tasks.release(self.now);
+        self.resume_answered();
+        self.ask_next();
+        if !self.paused && !self.cancelled && self.draining.is_none() && self.life.no_room.is_none()
+        {
+            for t in self.with_board(|board| board.starts()) {
+                self.intend(t);
+            }
+        }
+    }
+
+    fn mend_blocking(&mut self, suspects: Vec<TaskIx>) {
+        for t in suspects {
+            let phase = self.tasks.phase(t);
+            let chained = phase == Phase::Blocked && !self.tasks.get(t).chain.is_empty();
+            match self.tasks.is_blocked(t) {
+                true if phase.is_idle() => {
+                    let fact = self.blocked_by(t, &self.chain_of(t));
+                    self.emit(fact);
+                }
+                // Still blocked, but maybe by another task than before.
+                true if chained => {
+                    let chain = self.chain_of(t);
+                    if chain != self.tasks.get(t).chain {
+                        let fact = self.blocked_by(t, &chain);
+                        self.emit(fact);
+                        self.tasks.suspect_dependents(t, &self.graph);
+                    }
+                }
+                false if chained => {
+                    let task = self.id(t);
+                    self.emit(Fact::TaskUnblocked { task });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn blocked_by(&self, t: TaskIx, chain: &[TaskIx]) -> Fact {
+        let names: Vec<TaskId> = chain.iter().map(|c| self.id(*c)).collect();
+        let root = chain.last().map_or(t, |root| *root);
+        let mut words: Vec<&str> = names.iter().map(TaskId::as_str).collect();
+        if words.len() == limits::CHAIN_MAX {
+            words.insert(limits::CHAIN_MAX / 2, "…");
+        }
+        let phase = self.tasks.phase(root).word();
+        let reason = format!("{}: {} is {phase}", words.join(" → "), self.id(root));
+        Fact::TaskBlocked { task: self.id(t), chain: names, reason }
+    }
+
+    /// From a blocked task along what it needs to the task that started it; the way it had, as
+    /// long as that holds. The middle of a very long chain is left out: it would cost its length
+    /// once more for every further task.
+    fn chain_of(&self, t: TaskIx) -> Vec<TaskIx> {
+        let mut chain = vec![t];
+        let had = self.tasks.get(t).chain.get(1).copied();
+        let blocks = |p: &TaskIx| self.tasks.is_blocking(*p);
+        let next = self
+            .graph
+            .needs(t)
+            .find(|p| Some(*p) == had && blocks(p))
+            .or_else(|| self.graph.needs(t).find(blocks));
+        let Some(next) = next else { return chain };
+        match self.tasks.get(next).chain.as_slice() {
+            [] => chain.push(next),
+            rest => chain.extend(rest),
+        }
+        if chain.len() > limits::CHAIN_MAX {
+            chain.remove(limits::CHAIN_MAX / 2);
+        }
+        chain
+    }
+
+    fn pass_deadlines(&mut self) {
+        let due: Vec<_> = self
+            .questions
+            .iter()
+            .filter(|q| q.deadline.is_some_and(|at| at <= self.now))
+            .filter_map(|q| Some((q.name.clone(), q.task, q.attempt, q.default.clone()?)))
+            .collect();
+        for (question, t, attempt, text) in due {
+            let (task, by) = (self.id(t), "deadline".to_owned());
+            self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+        }
+    }
+
+    /// An attempt that was asked to end while it waits for its gates ends at once; one whose gates
+    /// run ends when they are stopped.
+    fn end_waiting_stops(&mut self) {
+        let waiting: Vec<TaskIx> = self
+            .tasks
+            .active()
+            .filter(|t| self.tasks.phase(*t) == Phase::Verifying)
+            .filter(|t| {
+                self.tasks.get(*t).current.as_ref().is_some_and(|a| {
+                    a.stop.is_some()
+                        && a.evidence.is_some()
+                        && !self.life.given.gates_given(*t, a.n)
+                })
+            })
+            .collect();
+        for t in waiting {
+            self.fail_attempt(t, Class::Interrupted, "stopped before its gates ran".to_owned());
+        }
+    }
+
+    /// Questions that an agent asked while another one of its own was open.
+    fn ask_next(&mut self) {
+        let ready: Vec<TaskIx> = self
+            .life
+            .asks
+            .keys()
+            .copied()
+            .filter(|t| self.tasks.phase(*t) == Phase::Working || !self.tasks.phase(*t).is_active())
+            .collect();
+        for t in ready {
+            let Some(mut queue) = self.life.asks.remove(&t) else { continue };
+            // What was said before, or by an earlier attempt, must not hold up the next one.
+            while self.tasks.phase(t) != Phase::Asking
+                && let Some((attempt, mark, said)) = queue.pop_front()
+            {
+                if self.is_current(t, attempt, &[Phase::Working]) {
+                    self.agent_said(t, attempt, mark, said);
+                }
+            }
+            if !queue.is_empty() {
+                self.life.asks.insert(t, queue);
+            }
+        }
+    }
+
+    /// Without gates a merge that exists may land.
+    fn skip_empty_train_gates(&mut self) {
+        if !self.settings.gates.verify.is_empty() {
+            return;
+        }
+        let Some(car) = self.train.head() else { return };
+        let (t, attempt) = (car.task, car.attempt);
+        if matches!(car.stage, Stage::Formed { .. }) {
+            self.car_verified(t, attempt, Vec::new());
+        }
+    }
+
+    fn resume_answered(&mut self) {
+        let answered: Vec<TaskIx> = self
+            .tasks
+            .active()
+            .filter(|t| self.tasks.phase(*t) == Phase::Asking)
+            .filter(|t| {
+                let current = self.tasks.get(*t).current.as_ref();
+                current.is_some_and(|a| a.answer.is_some() && a.stop.is_none())
+            })
+            .collect();
+        for t in answered {
+            if self.tasks.slots() >= self.jobs() {
+                return;
+            }
+            // Others may have taken its provider's, agent's or role's slots meanwhile.
+            if self.with_board(|board| board.named_slots_full(t)) {
+                continue;
+            }
+            let current = self.tasks.get(t).current.as_ref().expect("BUG: filtered above");
+            let (question, _) = current.question.clone().expect("BUG: an answer has a question");
+            let (task, attempt) = (self.id(t), current.n);
+            self.emit(Fact::AgentResumed { task, attempt, question });
+        }
+    }
+
+    fn intend(&mut self, t: TaskIx) {
+        let claims = self.tasks.claims(t).clone();
+        let task = self.id(t);
+        let branch = format!("mainstem/{task}");
+        let reserved_usd = if self.settings.budget.usd.is_some() {
+            self.settings.budget.per_attempt_usd
+        } else {
+            0.0
+        };
+        self.emit(Fact::AttemptIntended {
+            task,
+            attempt: self.tasks.get(t).attempts + 1,
+            agent: claims.agent,
+            provider: claims.provider,
+            model: claims.model,
+            branch,
+            reserved_usd,
+        });
+    }
+}

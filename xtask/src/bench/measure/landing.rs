@@ -1,0 +1,102 @@
+//! Landing in the object database, as the product does it, over `git merge --no-ff` in a checkout of the same branch.
+
+use std::fs;
+use std::time::Instant;
+
+use mainstem_core::id::Oid;
+use mainstem_host::git::{Cas, Identity, Merge, Repo};
+
+use super::Context;
+use super::scene::Scene;
+use super::table::{Sample, Table, judge};
+use crate::Verdict;
+
+const FOLDERS: usize = 200;
+const FILES_PER_FOLDER: usize = 100;
+const ROUNDS: usize = 25;
+
+/// Prints the medians of both ways and their ratio.
+pub(super) fn run(context: &Context) -> Result<Verdict, String> {
+    let scene = Scene::new(context, "wide")?;
+    fill(&scene)?;
+    let start = scene.git(&["rev-parse", "HEAD"])?;
+    for round in 0..ROUNDS {
+        branch(&scene, round, &start)?;
+    }
+    scene.git(&["branch", "bare", &start])?;
+    scene.git(&["checkout", "-q", "main"])?;
+    let repo = Repo::discover(&scene.repo()).map_err(|error| error.to_string())?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Alternating, so that a busy moment of the machine falls on both.
+    for round in 0..ROUNDS {
+        let name = format!("work-{round}");
+        let tip = scene.git(&["rev-parse", &name])?;
+        let begun = Instant::now();
+        land(&repo, &Oid::new(tip))?;
+        ours.push(begun.elapsed().as_secs_f64() * 1e3);
+        let begun = Instant::now();
+        scene.git(&["merge", "-q", "--no-ff", "-m", "A landing", &name])?;
+        theirs.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let trees = ["main^{tree}", "bare^{tree}"].map(|rev| scene.git(&["rev-parse", rev]));
+    if trees[0] != trees[1] {
+        return Err("the two ways came to different trees".to_owned());
+    }
+    let (ours, theirs) = (Sample::new(ours), Sample::new(theirs));
+    let mut table = Table::new(&["", "median ms", "p95 ms"]);
+    for (name, sample) in [("without a working tree", &ours), ("git merge --no-ff", &theirs)] {
+        let (median, p95) = (sample.median(), sample.quantile(0.95));
+        table.row(&[name.to_owned(), format!("{median:.1}"), format!("{p95:.1}")]);
+    }
+    table.print();
+    println!("   {} files, {ROUNDS} landings each way", FOLDERS * FILES_PER_FOLDER);
+    judge("landing ÷ git merge", ours.median() / theirs.median(), 0.1, "");
+    Ok(Verdict::Clean)
+}
+
+fn fill(scene: &Scene) -> Result<(), String> {
+    let make = || -> std::io::Result<()> {
+        for folder in 0..FOLDERS {
+            let dir = scene.repo().join(format!("src/part-{folder:03}"));
+            fs::create_dir_all(&dir)?;
+            for file in 0..FILES_PER_FOLDER {
+                let text = format!("fn part_{folder}_{file}() {{}}\n").repeat(20);
+                fs::write(dir.join(format!("file-{file:03}.rs")), text)?;
+            }
+        }
+        Ok(())
+    };
+    make().map_err(|error| format!("{}: {error}", scene.repo().display()))?;
+    scene.commit("many files")
+}
+
+/// Work that changes three files and adds one.
+fn branch(scene: &Scene, round: usize, start: &str) -> Result<(), String> {
+    scene.git(&["checkout", "-q", "-b", &format!("work-{round}"), start])?;
+    let write = |folder: usize, name: &str| {
+        let path = scene.repo().join(format!("src/part-{folder:03}/{name}"));
+        fs::write(&path, format!("// round {round}\n"))
+            .map_err(|error| format!("{}: {error}", path.display()))
+    };
+    for step in 0..3 {
+        write((round * 7 + step * 50) % FOLDERS, &format!("file-{round:03}.rs"))?;
+    }
+    write(round, &format!("new-{round}.rs"))?;
+    scene.commit("some work")
+}
+
+/// Merge in memory, commit, move the branch from exactly here to exactly there.
+fn land(repo: &Repo, tip: &Oid) -> Result<(), String> {
+    let branch = "refs/heads/bare";
+    let words = |error: mainstem_host::git::GitError| error.to_string();
+    let head = repo.read_ref(branch).map_err(words)?.ok_or("the branch is gone")?;
+    let Merge::Clean { tree } = repo.merge(&head, tip).map_err(words)? else {
+        return Err("a conflict where there is none".to_owned());
+    };
+    let (who, parents) = (Identity::ours(), [head.clone(), tip.clone()]);
+    let new = repo.commit_tree(&tree, &parents, "A landing", &who, &who, 0).map_err(words)?;
+    match repo.update_ref(branch, &new, Some(&head), "landing").map_err(words)? {
+        Cas::Moved => Ok(()),
+        Cas::Refused { .. } => Err("the branch moved meanwhile".to_owned()),
+    }
+}
