@@ -211,11 +211,8 @@ fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
             Err(error) => return report.bad("branch", error.to_string(), "git status"),
         },
     };
-    let refs = match repo.list_refs("refs/heads/") {
-        Ok(refs) => refs,
-        // Reported with the repository already.
-        Err(_) => return,
-    };
+    // If refs cannot be read, that is reported with the repository already.
+    let Ok(refs) = repo.list_refs("refs/heads/") else { return };
     let full = format!("refs/heads/{target}");
     if refs.iter().any(|(name, _)| *name == full) {
         report.good("branch", format!("work lands on {target}"));

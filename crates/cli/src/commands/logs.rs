@@ -189,7 +189,9 @@ fn gates(
         printer.gate = Some((gate.name.clone(), gate.scope, verdict));
         if !printer.json {
             let place = if gate.scope == "train" { " on the merged tree" } else { "" };
-            print::out(&format!("── {verdict}  `{}`{place}\n", one_line(&gate.name)))?;
+            let why = gate.detail.lines().next().map(|why| format!(": {}", one_line(why)));
+            let why = why.filter(|_| gate.dir.is_some()).unwrap_or_default();
+            print::out(&format!("── {verdict}  `{}`{place}{why}\n", one_line(&gate.name)))?;
         }
         match &gate.dir {
             Some(dir) => printer.job(dir)?,

@@ -284,7 +284,7 @@ fn exit_codes_page() -> String {
         let _ = writeln!(out, "| {code} | {meaning} |");
     }
     out.push_str(
-        "\n# Phases of a task\n\nThe words are the same everywhere, for people and in JSON:\n",
+        "\n## Phases of a task\n\nThe words are the same everywhere, for people and in JSON:\n",
     );
     let words: Vec<String> = PHASES.iter().map(|phase| format!("`{}`", phase.word())).collect();
     let _ = writeln!(out, "{}.", words.join(", "));

@@ -342,7 +342,8 @@ impl Subject<'_> {
         let view = machine.view(self.t);
         let sign = format!("{} {}", print::sign(view.phase), view.phase.word());
         let sign = print::paint(&sign, print::style(view.phase), self.color);
-        let mut out = format!("{}  {sign}  {}\n", task.id, one_line(&task.title));
+        let head = format!("{}  {sign}  {}", task.id, one_line(&task.title));
+        let mut out = format!("{}\n", head.trim_end());
         let mut line = |name: &str, words: String| {
             if !words.is_empty() {
                 let _ = writeln!(out, "  {} {words}", print::pad(name, 11));
@@ -531,9 +532,22 @@ fn range(
                 .hint(format!("it had {count} so far"))
         }
         _ if state.phase() == Phase::Landed => Failure::new(format!("{task} changed nothing")),
-        _ => Failure::new(format!("{task} has no work to show yet"))
+        _ if state.phase().is_active() => at_work(task, known.last()),
+        _ => Failure::new(format!("{task} has no work to show"))
             .hint(format!("mainstem show {task} tells what became of its attempts")),
     })
+}
+
+/// Edits that are neither committed nor on a snapshot are only where the agent works.
+fn at_work(task: &str, attempt: Option<&Attempt>) -> Failure {
+    let failure = Failure::new(format!("{task} has committed nothing yet"));
+    match attempt.and_then(|a| Some((a.workspace.as_ref()?, a.base.as_ref()?))) {
+        Some((workspace, base)) => failure.hint(format!(
+            "look into its workspace: git -C '{workspace}' diff {}",
+            short(base.as_str())
+        )),
+        None => failure.hint("its workspace is being made"),
+    }
 }
 
 fn stat(changes: &Changes) -> String {

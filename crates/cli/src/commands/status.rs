@@ -22,6 +22,8 @@ use crate::print;
 
 /// Runs with more tasks than this show landed and waiting ones as counts.
 const TASKS_SHOWN_MAX: usize = 40;
+/// Of other tasks that need nobody, such a run shows this many per phase.
+const FOLDED_SHOWN_MAX: usize = 5;
 /// Landings and evictions that `train` prints for people; JSON has all.
 const TRAIN_SHOWN_MAX: usize = 10;
 /// Widest title in the table.
@@ -136,15 +138,17 @@ fn tasks(machine: &Machine, color: bool, all: bool, now: i64) -> String {
     let mut actions = Vec::new();
     let mut folded = Vec::new();
     for phase in BY_ATTENTION {
-        let count = machine.tasks().count(phase);
-        if count > 0 && many && matches!(phase, Phase::Landed | Phase::Waiting) {
-            let words = format!("{} {count} {}", print::sign(phase), phase.word());
-            folded.push(print::paint(&words, print::style(phase), color));
-            continue;
-        }
-        for t in machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase) {
+        let shown = if many { shown_max(phase) } else { usize::MAX };
+        let all = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase);
+        for t in all.take(shown) {
             rows.push(row(machine, t, color, now));
             actions.push(action(machine, t));
+        }
+        let count = usize::try_from(machine.tasks().count(phase)).unwrap_or(usize::MAX);
+        if count > shown {
+            let more = if shown > 0 { " more" } else { "" };
+            let words = format!("{} {}{more} {}", print::sign(phase), count - shown, phase.word());
+            folded.push(print::paint(&words, print::style(phase), color));
         }
     }
     fit(&mut rows);
@@ -160,6 +164,15 @@ fn tasks(machine: &Machine, color: bool, all: bool, now: i64) -> String {
         let _ = writeln!(text, "{}   (-v lists them)", folded.join(" · "));
     }
     text
+}
+
+/// How many of a phase a large run lists: all that need a person or are under way.
+fn shown_max(phase: Phase) -> usize {
+    match phase {
+        Phase::Landed | Phase::Waiting => 0,
+        Phase::Ready | Phase::Blocked | Phase::Cancelled | Phase::Skipped => FOLDED_SHOWN_MAX,
+        _ => usize::MAX,
+    }
 }
 
 fn row(machine: &Machine, t: TaskIx, color: bool, now: i64) -> Vec<String> {

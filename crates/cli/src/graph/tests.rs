@@ -156,9 +156,7 @@ fn mermaid_cannot_be_broken_by_titles() {
     let phases = [Phase::Landed];
     let text = mermaid(Subject { plan: &plan, graph: &graph, phases: Some(&phases) });
     let line = text.lines().nth(1).unwrap();
-    insta::assert_snapshot!(line, @r#"
-      t0["T-1 a #34;#93; --#62; b#91;#91;x#93;#93; %% #60;script#62; #35;quot#59; #96;c#96;"]:::landed
-    "#);
+    insta::assert_snapshot!(line.trim(), @r#"t0["T-1 a #34;#93; --#62; b#91;#91;x#93;#93; %% #60;script#62; #35;quot#59; #96;c#96;"]:::landed"#);
     assert_eq!(line.matches('"').count(), 2);
     assert!(text.contains("classDef landed "));
 }

@@ -240,6 +240,9 @@ fn the_plans_and_settings_of_the_guide_are_real() {
         scene.repo().write("guide.toml", &text);
         scene.mainstem(&["plan", "check", "guide.toml"]).expect_code(0);
     }
+    // The last one is shown there as a picture.
+    let shown = scene.mainstem(&["plan", "show", "guide.toml", "--format", "graph"]).expect_code(0);
+    assert_eq!(blocks(&guide("plans.md"), "```text"), [shown.stdout]);
 }
 
 fn init_in(files: &[(&str, &str)]) -> (Scene, Value) {

@@ -565,12 +565,13 @@ impl Machine {
         Some(if done { Rest::Done } else { Rest::NotLanded })
     }
 
-    /// An interrupted engine may go: no agent is alive, nothing is half read, no branch is about
-    /// to move. Gates and queued cars are taken up by the next life.
+    /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
+    /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
         let landing =
             self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }));
         !landing
+            && !self.tasks.any_removal()
             && self.tasks.active().all(|t| match self.tasks.phase(t) {
                 Phase::Boarding => true,
                 Phase::Verifying => {

@@ -77,6 +77,9 @@ impl Machine {
         let mut touched: Vec<TaskIx> = self.tasks.active().collect();
         let named = self.facts.iter().filter_map(|fact| self.graph.ix(fact.task()?.as_str()));
         touched.extend(named);
+        if self.life.interrupting.is_some() {
+            touched.extend(self.tasks.all().filter(|t| self.tasks.phase(*t).is_idle()));
+        }
         if self.settings.workspace.unit != Unit::Task {
             // The last task of a shared workspace frees it for all of them.
             touched.extend(self.tasks.all().filter(|t| self.tasks.phase(*t).is_over()));
@@ -125,6 +128,15 @@ impl Machine {
             Phase::Preparing | Phase::Working | Phase::Asking => Some(Want::Agent(n)),
             Phase::Verifying if current.evidence.is_none() => Some(Want::Evidence(n)),
             Phase::Verifying => self.may_gate(t).then_some(Want::Gates(n)),
+            // Who leaves puts things away: what was in there is on a snapshot, and the next
+            // attempt begins afresh.
+            Phase::Waiting | Phase::Ready
+                if self.life.interrupting.is_some()
+                    && self.settings.workspace.unit == Unit::Task
+                    && self.settings.workspace.keep == Keep::UntilLanded =>
+            {
+                (!current.removed).then_some(Want::Removal(n))
+            }
             Phase::Boarding | Phase::Waiting | Phase::Ready => None,
             Phase::Landed
             | Phase::Conflicted

@@ -245,6 +245,9 @@ fn an_interrupt_frees_the_task_and_leaves_nothing_alive() {
     assert_eq!(stops.count(), 2, "asked, then told");
     lab.end("A", Ending::Stopped {});
     lab.collect("A");
+    assert_eq!((lab.phase("A"), lab.machine.rest()), (Phase::Ready, None), "its workspace goes");
+    lab.removed("R");
+    lab.removed("A");
     assert_eq!((lab.phase("A"), lab.machine.rest()), (Phase::Ready, Some(Rest::Interrupted)));
     lab.crash();
     assert_eq!(

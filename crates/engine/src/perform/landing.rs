@@ -113,7 +113,12 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
             return Ok(landed());
         }
         let id = errand.task.id.as_str();
-        let trailers = [("Mainstem-Run", world.run.as_str()), ("Mainstem-Task", id)];
+        let attempt = errand.attempt.to_string();
+        let trailers = [
+            ("Mainstem-Run", world.run.as_str()),
+            ("Mainstem-Task", id),
+            ("Mainstem-Attempt", attempt.as_str()),
+        ];
         return Ok(match repo.find_landing(&now, &trailers, None).map_err(words)? {
             Some(commit) => Outcome::Landed { commit, old: old.clone() },
             None => Outcome::Refused { found: Some(now) },
