@@ -28,7 +28,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// Work as if started in DIR.
-    #[arg(short = 'C', value_name = "DIR", global = true)]
+    #[arg(short = 'C', id = "work_dir", value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
     /// Print data as JSON.
     #[arg(long, global = true)]

@@ -96,10 +96,10 @@ impl Context {
             }
         };
         if let Some(path) = user_config() {
-            read(&path, |name, text| Layer::user(name, text))?;
+            read(&path, Layer::user)?;
         }
         if let Some(path) = self.config_file(repo.and_then(Repo::toplevel)) {
-            read(&path, |name, text| Layer::project(name, text))?;
+            read(&path, Layer::project)?;
         }
         layers.extend(Layer::environment(std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))

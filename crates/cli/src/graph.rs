@@ -12,7 +12,7 @@ use anstyle::Style;
 use mainstem_core::graph::Graph;
 use mainstem_core::id::TaskIx;
 use mainstem_core::phase::{PHASES, Phase};
-use mainstem_core::plan::{Effort, Plan};
+use mainstem_core::plan::Plan;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
@@ -92,11 +92,7 @@ impl<'a> Subject<'a> {
 
     /// The longest way through, by effort.
     pub(crate) fn critical_path(&self) -> Vec<TaskIx> {
-        self.graph.critical_path(|task| match self.plan.tasks[task.ix()].effort {
-            Effort::Small => 1,
-            Effort::Medium => 3,
-            Effort::Large => 8,
-        })
+        self.graph.critical_path(|task| self.plan.tasks[task.ix()].effort.weight())
     }
 
     /// The critical path as ids.

@@ -222,7 +222,9 @@ fn of_attempt(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
             let until = until.get(11..19).unwrap_or_default();
             warning("⏸", format!("limited    provider {provider} rests until {until}"))
         }
-        Fact::SnapshotTaken { refname, .. } if verbose => plain("·", format!("snapshot   {refname}")),
+        Fact::SnapshotTaken { refname, .. } if verbose => {
+            plain("·", format!("snapshot   {refname}"))
+        }
         Fact::StopRequested { reason, .. } => plain("⊘", format!("stopping   {reason}")),
         Fact::AttemptFailed { attempt, class, reason, .. } => {
             warning("↻", format!("attempt {attempt} {}: {reason}", class.word()))
@@ -295,12 +297,16 @@ fn of_task(fact: &Fact) -> Option<Words> {
             let files = files.join(", ");
             in_phase(Phase::Conflicted, format!("conflicted in {files}; a person decides"))
         }
-        Fact::TaskBlocked { reason, .. } => in_phase(Phase::Blocked, format!("blocked    {reason}")),
+        Fact::TaskBlocked { reason, .. } => {
+            in_phase(Phase::Blocked, format!("blocked    {reason}"))
+        }
         Fact::TaskUnblocked { .. } => in_phase(Phase::Waiting, "unblocked".to_owned()),
         Fact::TaskCancelled { reason, .. } => {
             in_phase(Phase::Cancelled, format!("cancelled  {reason}"))
         }
-        Fact::TaskSkipped { reason, .. } => in_phase(Phase::Skipped, format!("skipped    {reason}")),
+        Fact::TaskSkipped { reason, .. } => {
+            in_phase(Phase::Skipped, format!("skipped    {reason}"))
+        }
         Fact::TaskRetried { .. } => in_phase(Phase::Ready, "to be tried again".to_owned()),
         _ => None,
     }

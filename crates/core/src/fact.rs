@@ -449,49 +449,48 @@ pub enum Fact {
 impl Fact {
     /// The task it is about.
     pub fn task(&self) -> Option<&TaskId> {
-        use Fact as F;
         match self {
-            F::RunStarted { .. }
-            | F::PlanAdopted { .. }
-            | F::EngineStarted { .. }
-            | F::EngineStopped { .. }
-            | F::RunPaused {}
-            | F::RunResumed {}
-            | F::RunCancelled {}
-            | F::JobsChanged { .. } => None,
-            F::Noticed { task, .. } => task.as_ref(),
-            F::RunDraining { task, .. }
-            | F::AttemptIntended { task, .. }
-            | F::WorkspaceReady { task, .. }
-            | F::AgentStarted { task, .. }
-            | F::UsageReported { task, .. }
-            | F::ProviderLimited { task, .. }
-            | F::QuestionAsked { task, .. }
-            | F::QuestionAnswered { task, .. }
-            | F::AgentResumed { task, .. }
-            | F::StopRequested { task, .. }
-            | F::AgentEnded { task, .. }
-            | F::SnapshotTaken { task, .. }
-            | F::EvidenceCollected { task, .. }
-            | F::GateRan { task, .. }
-            | F::TaskBoarded { task, .. }
-            | F::AttemptFailed { task, .. }
-            | F::CarFormed { task, .. }
-            | F::CarConflicted { task, .. }
-            | F::CarEvicted { task, .. }
-            | F::LandingIntended { task, .. }
-            | F::LandingRefused { task, .. }
-            | F::TaskLanded { task, .. }
-            | F::CheckoutFollowed { task, .. }
-            | F::LandingUndone { task, .. }
-            | F::TaskFailed { task, .. }
-            | F::TaskConflicted { task, .. }
-            | F::TaskBlocked { task, .. }
-            | F::TaskUnblocked { task }
-            | F::TaskCancelled { task, .. }
-            | F::TaskSkipped { task, .. }
-            | F::TaskRetried { task }
-            | F::WorkspaceRemoved { task, .. } => Some(task),
+            Self::RunStarted { .. }
+            | Self::PlanAdopted { .. }
+            | Self::EngineStarted { .. }
+            | Self::EngineStopped { .. }
+            | Self::RunPaused {}
+            | Self::RunResumed {}
+            | Self::RunCancelled {}
+            | Self::JobsChanged { .. } => None,
+            Self::Noticed { task, .. } => task.as_ref(),
+            Self::RunDraining { task, .. }
+            | Self::AttemptIntended { task, .. }
+            | Self::WorkspaceReady { task, .. }
+            | Self::AgentStarted { task, .. }
+            | Self::UsageReported { task, .. }
+            | Self::ProviderLimited { task, .. }
+            | Self::QuestionAsked { task, .. }
+            | Self::QuestionAnswered { task, .. }
+            | Self::AgentResumed { task, .. }
+            | Self::StopRequested { task, .. }
+            | Self::AgentEnded { task, .. }
+            | Self::SnapshotTaken { task, .. }
+            | Self::EvidenceCollected { task, .. }
+            | Self::GateRan { task, .. }
+            | Self::TaskBoarded { task, .. }
+            | Self::AttemptFailed { task, .. }
+            | Self::CarFormed { task, .. }
+            | Self::CarConflicted { task, .. }
+            | Self::CarEvicted { task, .. }
+            | Self::LandingIntended { task, .. }
+            | Self::LandingRefused { task, .. }
+            | Self::TaskLanded { task, .. }
+            | Self::CheckoutFollowed { task, .. }
+            | Self::LandingUndone { task, .. }
+            | Self::TaskFailed { task, .. }
+            | Self::TaskConflicted { task, .. }
+            | Self::TaskBlocked { task, .. }
+            | Self::TaskUnblocked { task }
+            | Self::TaskCancelled { task, .. }
+            | Self::TaskSkipped { task, .. }
+            | Self::TaskRetried { task }
+            | Self::WorkspaceRemoved { task, .. } => Some(task),
         }
     }
 }

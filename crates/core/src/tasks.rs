@@ -10,7 +10,7 @@ use crate::fact::{AfterStop, Claim, Ending, Evidence};
 use crate::graph::Graph;
 use crate::id::{Oid, TaskIx, Time};
 use crate::phase::{PHASES, Phase};
-use crate::plan::{Effort, OnFailure, Plan};
+use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
 
 /// All that is known of one task.
@@ -252,11 +252,7 @@ pub enum Slot {
 impl Tasks {
     /// All tasks of a plan, none begun.
     pub fn new(plan: &Plan, graph: &Graph, settings: &Settings) -> Self {
-        let weight = |t: TaskIx| match plan.tasks[t.ix()].effort {
-            Effort::Small => 1,
-            Effort::Medium => 3,
-            Effort::Large => 8,
-        };
+        let weight = |t: TaskIx| plan.tasks[t.ix()].effort.weight();
         let tails = graph.tails(weight);
         let count = plan.tasks.len();
         let mut tasks = Self {

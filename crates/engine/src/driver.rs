@@ -373,9 +373,9 @@ impl<'a> Driver<'a> {
             }
             Effect::RunGates { tip, .. } => Box::new(move || gates::of_task(&errand, &tip)),
             Effect::StopJobs { .. } => return,
-            Effect::RemoveWorkspace { keep_branch, .. } => {
+            Effect::RemoveWorkspace { keep_branch, landed, .. } => {
                 self.cancels.remove(&(task, attempt));
-                Box::new(move || workspace::remove(&errand, keep_branch))
+                Box::new(move || workspace::remove(&errand, keep_branch, landed))
             }
             Effect::FormCar { tip, base, date, .. } => {
                 Box::new(move || landing::form(&errand, &tip, &base, date))
@@ -411,7 +411,7 @@ impl<'a> Driver<'a> {
     }
 
     fn start_waiting(&mut self) {
-        while let Some((ticket, job)) = self.queue.next() {
+        while let Some((ticket, job)) = self.queue.take_next() {
             let results = self.results.clone();
             let run = move || {
                 job();

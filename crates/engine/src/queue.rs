@@ -69,7 +69,7 @@ impl<J> Queue<J> {
     }
 
     /// The next effect that may run now.
-    pub fn next(&mut self) -> Option<(Ticket, J)> {
+    pub fn take_next(&mut self) -> Option<(Ticket, J)> {
         let at = self.line.iter().position(|key| {
             self.waiting
                 .get(key)
@@ -118,12 +118,12 @@ mod tests {
         queue.push(a, Weight::Short, "a1");
         queue.push(a, Weight::Short, "a2");
         queue.push(b, Weight::Short, "b1");
-        let (first, job) = queue.next().expect("something waits");
+        let (first, job) = queue.take_next().expect("something waits");
         assert_eq!(job, "a1");
-        assert_eq!(queue.next().map(|(_, job)| job), Some("b1"));
-        assert!(queue.next().is_none(), "a2 waits for a1");
+        assert_eq!(queue.take_next().map(|(_, job)| job), Some("b1"));
+        assert!(queue.take_next().is_none(), "a2 waits for a1");
         queue.done(first);
-        assert_eq!(queue.next().map(|(_, job)| job), Some("a2"));
+        assert_eq!(queue.take_next().map(|(_, job)| job), Some("a2"));
     }
 
     #[test]
@@ -135,7 +135,8 @@ mod tests {
         for n in 10..20 {
             queue.push(Key::Task(TaskIx(n)), Weight::Short, n);
         }
-        let running: Vec<u32> = std::iter::from_fn(|| queue.next().map(|(_, job)| job)).collect();
+        let running: Vec<u32> =
+            std::iter::from_fn(|| queue.take_next().map(|(_, job)| job)).collect();
         assert_eq!(running.len(), 10 + SHORT_MAX);
     }
 }

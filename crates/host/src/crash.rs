@@ -35,6 +35,8 @@ pub fn point(name: &str) {
     if wish.at == Some(number) {
         let me = rustix::process::getpid();
         let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
-        std::process::abort();
+        loop {
+            std::thread::park();
+        }
     }
 }

@@ -96,7 +96,12 @@ impl Scene {
         let (stdout, stdout_file) = file("stdout");
         let (stderr, stderr_file) = file("stderr");
         let mut command = self.repo.command(&self.binary);
-        command.args(args).envs(&self.env).envs(env.iter().copied()).stdout(stdout_file).stderr(stderr_file);
+        command
+            .args(args)
+            .envs(&self.env)
+            .envs(env.iter().copied())
+            .stdout(stdout_file)
+            .stderr(stderr_file);
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.binary.display()));

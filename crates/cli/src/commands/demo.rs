@@ -76,7 +76,9 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Outcome {
             .map(|(claim, holds)| serde_json::json!({ "claim": claim, "holds": holds }))
             .collect();
         let kept = args.keep.then(|| dir.display().to_string());
-        print::out_json(&serde_json::json!({ "claims": claims, "failed": failed, "repository": kept }))?;
+        print::out_json(
+            &serde_json::json!({ "claims": claims, "failed": failed, "repository": kept }),
+        )?;
     }
     if args.keep || result.is_err() || failed > 0 {
         let path = scratch.keep();
@@ -108,11 +110,8 @@ fn prepare(context: &Context, dir: &Path) -> Result<Tour, Failure> {
     }
     repo.commit_all("An empty shop", &who)?;
     // The tour's own settings, whatever the user's are.
-    let global = Global {
-        dir: Some(dir.to_path_buf()),
-        config: Vec::new(),
-        ..context.global.clone()
-    };
+    let global =
+        Global { dir: Some(dir.to_path_buf()), config: Vec::new(), ..context.global.clone() };
     let inner = Context::new(global)?;
     let settings = inner.settings(Some(&repo))?;
     let layout = Layout::new(&repo, settings.workspace.root.as_deref());
@@ -162,7 +161,11 @@ impl Tour {
         .map_err(|errors| Failure::text("plan.toml", PLAN.to_owned(), errors))?;
         let graph = mainstem_core::graph::Graph::new(&plan)
             .map_err(|error| Failure::new(error.to_string()))?;
-        self.say(&crate::graph::picture(crate::graph::Subject::plain(&plan, &graph), print::width().min(100), self.color));
+        self.say(&crate::graph::picture(
+            crate::graph::Subject::plain(&plan, &graph),
+            print::width().min(100),
+            self.color,
+        ));
         self.say("agents here are scripts built into mainstem; any CLI can take their place");
 
         self.chapter("$ mainstem run plan.toml");
@@ -194,7 +197,11 @@ impl Tour {
     }
 
     /// Shows what happens until `enough`, or until the engine has ended.
-    fn follow(&mut self, engine: &mut Child, enough: impl Fn(&Self) -> bool) -> Result<(), Failure> {
+    fn follow(
+        &mut self,
+        engine: &mut Child,
+        enough: impl Fn(&Self) -> bool,
+    ) -> Result<(), Failure> {
         loop {
             let ended = engine
                 .try_wait()
@@ -217,9 +224,8 @@ impl Tour {
         let reader = ledger::open_reader(&self.layout.journal())
             .map_err(|error| Failure::new(error.to_string()))?;
         let Some(reader) = reader else { return Ok(()) };
-        let records = reader
-            .read_after(self.seq, 10_000)
-            .map_err(|error| Failure::new(error.to_string()))?;
+        let records =
+            reader.read_after(self.seq, 10_000).map_err(|error| Failure::new(error.to_string()))?;
         for record in records {
             self.seq = record.seq;
             let fact = ledger::decode(&record).map_err(|error| Failure::new(error.to_string()))?;
@@ -230,7 +236,11 @@ impl Tour {
             if let Some((sign, style, words)) = stream::words_of(&fact, &self.machine, false) {
                 let task = fact.task().map(ToString::to_string).unwrap_or_default();
                 let sign = print::paint(sign, style, self.color);
-                print::err(&format!("  {sign} {} {}", print::pad(&task, 9), print::harmless(&words)));
+                print::err(&format!(
+                    "  {sign} {} {}",
+                    print::pad(&task, 9),
+                    print::harmless(&words)
+                ));
             }
         }
         Ok(())
@@ -263,9 +273,7 @@ impl Tour {
 
     /// The moment for the kill: the long agent works, and something has landed.
     fn api_works(&self) -> bool {
-        let phase = |id: &str| {
-            self.machine.graph().ix(id).map(|t| self.machine.tasks().phase(t))
-        };
+        let phase = |id: &str| self.machine.graph().ix(id).map(|t| self.machine.tasks().phase(t));
         phase("api") == Some(Phase::Working) && self.answered
     }
 
@@ -310,32 +318,25 @@ impl Tour {
         let tip = self.repo.read_ref("refs/heads/main")?;
         let tip = tip.ok_or_else(|| Failure::new("main is gone"))?;
         let landings = self.repo.landings(&tip, None)?;
-        let mut per_task: BTreeMap<String, u32> = BTreeMap::new();
-        let mut attempts: BTreeMap<String, String> = BTreeMap::new();
-        for landing in &landings {
-            let value = |key: &str| {
-                landing.trailers.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
-            };
-            if let Some(task) = value("Mainstem-Task") {
-                *per_task.entry(task.clone()).or_default() += 1;
-                attempts.insert(task, value("Mainstem-Attempt").unwrap_or_default());
-            }
-        }
+        let attempts = attempts_by_task(&landings);
         let ids: Vec<&str> = self.machine.plan().tasks.iter().map(|t| t.id.as_str()).collect();
-        let once = ids.iter().all(|id| per_task.get(*id) == Some(&1)) && per_task.len() == ids.len();
+        let once = ids.iter().all(|id| attempts.get(*id).is_some_and(|a| a.len() == 1))
+            && attempts.len() == ids.len();
         let not_restarted = !self.killed.is_empty()
-            && self.killed.keys().filter(|id| *id == "api").all(|id| {
-                attempts.get(id).map(String::as_str) == Some("1")
-            });
+            && self
+                .killed
+                .keys()
+                .filter(|id| *id == "api")
+                .all(|id| attempts.get(id).is_some_and(|a| *a == ["1"]));
         let changes = std::fs::read_to_string(self.dir.join("CHANGES.md")).unwrap_or_default();
         let both = changes.contains("whole cents") && changes.contains("added at checkout");
-        let currency = std::fs::read_to_string(self.dir.join("src/currency.txt")).unwrap_or_default();
+        let currency =
+            std::fs::read_to_string(self.dir.join("src/currency.txt")).unwrap_or_default();
         let worktrees = self.repo.worktrees()?.len();
         let branches = self.repo.list_refs("refs/heads/mainstem/")?.len();
         let order = |a: &str, b: &str| {
-            let at = |id: &str| {
-                landings.iter().position(|l| l.trailers.iter().any(|(_, v)| v == id))
-            };
+            let at =
+                |id: &str| landings.iter().position(|l| l.trailers.iter().any(|(_, v)| v == id));
             // Newest first.
             matches!((at(a), at(b)), (Some(a), Some(b)) if a > b)
         };
@@ -344,13 +345,25 @@ impl Tour {
         let clean = !self.repo.worktree_dirty(&self.dir)?;
         let checks = vec![
             ("every task landed exactly once (trailers on main)".to_owned(), once),
-            ("the agent that was working during the kill -9 was not restarted".to_owned(), not_restarted),
-            ("the conflict was reworked: both changes are in CHANGES.md".to_owned(), both && self.saw_conflict),
+            (
+                "the agent that was working during the kill -9 was not restarted".to_owned(),
+                not_restarted,
+            ),
+            (
+                "the conflict was reworked: both changes are in CHANGES.md".to_owned(),
+                both && self.saw_conflict,
+            ),
             ("the rate limit cost a wait, not a failure".to_owned(), self.saw_limit),
             ("the attempt that failed was tried again and landed".to_owned(), self.saw_retry),
             ("the answer reached the agent that asked".to_owned(), currency.trim() == "EUR"),
-            ("api landed before docs, schema before api".to_owned(), order("api", "docs") && order("schema", "api")),
-            ("no worktree and no branch is left behind".to_owned(), worktrees == 1 && branches == 0),
+            (
+                "api landed before docs, schema before api".to_owned(),
+                order("api", "docs") && order("schema", "api"),
+            ),
+            (
+                "no worktree and no branch is left behind".to_owned(),
+                worktrees == 1 && branches == 0,
+            ),
             ("no agent is left running".to_owned(), alive == 0),
             ("your checkout followed main and is clean".to_owned(), clean),
             ("the journal has no gap, over two engines".to_owned(), gapless && self.engines == 2),
@@ -381,8 +394,22 @@ impl Tour {
     }
 }
 
+/// The attempts that landed for each task, as the trailers on the branch name them.
+fn attempts_by_task(landings: &[mainstem_host::git::Landing]) -> BTreeMap<String, Vec<String>> {
+    let mut attempts: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for landing in landings {
+        let value =
+            |key: &str| landing.trailers.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone());
+        if let Some(task) = value("Mainstem-Task") {
+            attempts.entry(task).or_default().push(value("Mainstem-Attempt").unwrap_or_default());
+        }
+    }
+    attempts
+}
+
 /// Is there such a process, not counting one that only waits to be reaped?
 fn is_alive(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    })
 }

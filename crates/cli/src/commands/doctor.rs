@@ -10,9 +10,7 @@ use anstyle::{AnsiColor, Style};
 use mainstem_api::exit_code;
 use mainstem_core::config::keys::DRIVEN_KINDS;
 use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{
-    LandMode, OnConflict, SandboxKind, SatisfiedBy, Settings, Unit, WorkspaceKind,
-};
+use mainstem_core::config::{SandboxKind, Settings, Unit};
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
@@ -149,7 +147,8 @@ fn finish(context: &Context, report: &Report) -> Outcome {
 fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
     match context.repo() {
         Ok(repo) => {
-            report.good("git", "git is 2.38 or newer, with merges that need no checkout");
+            let (major, minor) = repo.version();
+            report.good("git", format!("git {major}.{minor}, with merges that need no checkout"));
             match repo.list_refs("refs/heads/") {
                 Ok(refs) => {
                     let n = refs.len();
@@ -227,6 +226,12 @@ fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
 
 /// Commands of git that a person began and did not end.
 fn unfinished(repo: &Repo, report: &mut Report) {
+    if let Some(home) = repo.toplevel()
+        && repo.worktree_dirty(home).unwrap_or(false)
+    {
+        let text = "your checkout has uncommitted changes; it follows landings only where they do not touch them";
+        report.doubt("checkout", text, "git stash, or commit them");
+    }
     let states = [
         ("MERGE_HEAD", "a merge", "git merge --continue or git merge --abort"),
         ("rebase-merge", "a rebase", "git rebase --continue or git rebase --abort"),
@@ -486,18 +491,7 @@ fn find(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
 /// Settings that contradict each other, or that this version does not have.
 fn conflicts(settings: &Settings, report: &mut Report) {
     let before = report.checks.len();
-    let unbuilt = [
-        (settings.land.mode != LandMode::Local, "land.mode", "local"),
-        (settings.workspace.kind != WorkspaceKind::Worktree, "workspace.kind", "worktree"),
-        (settings.schedule.satisfied_by != SatisfiedBy::Landed, "schedule.satisfied_by", "landed"),
-        (settings.land.on_conflict == OnConflict::Agent, "land.on_conflict", "rework"),
-        (
-            matches!(settings.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock),
-            "sandbox.kind",
-            "off",
-        ),
-    ];
-    for (_, key, value) in unbuilt.into_iter().filter(|(wrong, _, _)| *wrong) {
+    for (key, value) in settings.unbuilt() {
         let text = format!("this version cannot do what {key} asks for; runs are refused");
         report.bad("settings", text, format!("set {key} = \"{value}\""));
     }

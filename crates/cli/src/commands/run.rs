@@ -3,9 +3,7 @@
 use std::io::Read;
 
 use mainstem_api::exit_code;
-use mainstem_core::config::{
-    LandMode, OnConflict, SandboxKind, SatisfiedBy, Settings, WorkspaceKind,
-};
+use mainstem_core::config::Settings;
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -105,22 +103,11 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
 
 /// Settings that the configuration knows and this version cannot honour are refused, never ignored.
 fn refuse_unbuilt(settings: &Settings) -> Result<(), Failure> {
-    let refused = [
-        (settings.land.mode != LandMode::Local, "land.mode", "local"),
-        (settings.workspace.kind != WorkspaceKind::Worktree, "workspace.kind", "worktree"),
-        (settings.schedule.satisfied_by != SatisfiedBy::Landed, "schedule.satisfied_by", "landed"),
-        (settings.land.on_conflict == OnConflict::Agent, "land.on_conflict", "rework"),
-        (
-            matches!(settings.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock),
-            "sandbox.kind",
-            "off",
-        ),
-    ];
-    match refused.into_iter().find(|(wrong, _, _)| *wrong) {
-        Some((_, key, use_this)) => Err(Failure::new(format!(
+    match settings.unbuilt().first() {
+        Some((key, instead)) => Err(Failure::new(format!(
             "this version cannot do what {key} asks for"
         ))
-        .hint(format!("set {key} = \"{use_this}\"; mainstem config {key} says where it is set"))),
+        .hint(format!("set {key} = \"{instead}\"; mainstem config {key} says where it is set"))),
         None => Ok(()),
     }
 }

@@ -206,6 +206,72 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn a_death_between_failures_conflicts_and_reworks_loses_nothing() {
+    let scene = troubled();
+    let log = scene.outside("points");
+    let path = log.display().to_string();
+    let args = ["run", "plan.toml", "-j", "3"];
+    scene.spawn_with(&args, &[("MAINSTEM_CRASH_LOG", &path)]).wait().expect_code(0);
+    let count = log_of(&log).lines().count();
+    let step = if slow() { 1 } else { count / 16 + 1 };
+    let stories: Vec<usize> = (1..=count).step_by(step).collect();
+    at_once(&stories, |at| {
+        let scene = troubled();
+        let at = at.to_string();
+        let output = scene.spawn_with(&args, &[("MAINSTEM_CRASH_AT", &at)]).wait();
+        assert!([KILLED, 0].contains(&output.code), "{at}: {output:?}");
+        scene.expect(0, &args);
+        scene.assert_each_lands_once(&["FAILS", "LEFT", "RIGHT", "RED"]);
+        let both = scene.repo().show("main", "same.txt").unwrap_or_default();
+        let mut lines: Vec<_> = both.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["LEFT", "RIGHT"], "{at}: both sides of the conflict are there");
+        scene.facts();
+        scene.assert_nothing_left();
+    });
+}
+
+/// One fails first, one has a red gate first, two clash and one of them is done again.
+fn troubled() -> Scene {
+    let scene = Scene::new(BIN);
+    let log = scene.outside("log");
+    let both = meet(&log, 2);
+    let clash = format!("{both}; echo $MAINSTEM_TASK >> same.txt");
+    scene.config("[run]\nretries = 1\n[gates]\nverify = [\"test -e plan.toml\"]\n").plan(
+        &shell_plan(&[
+            ("FAILS", "echo $MAINSTEM_ATTEMPT > fails.txt; test $MAINSTEM_ATTEMPT -gt 1", ""),
+            (
+                "RED",
+                "echo $MAINSTEM_ATTEMPT > red.txt",
+                "verify = [\"test $(cat red.txt) -gt 1\"]\nneeds = [\"FAILS\"]",
+            ),
+            ("LEFT", &clash, "priority = 9"),
+            ("RIGHT", &clash, "priority = 9"),
+        ]),
+    )
+}
+
+#[test]
+fn a_death_while_an_interrupted_engine_leaves_loses_and_doubles_nothing() {
+    at_once(&[0, 20, 60, 120, 200], |ms| {
+        let scene = TRIANGLE.scene();
+        let mut running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
+        wait_until(Duration::from_secs(60), "somebody works", || {
+            !log_of(&scene.outside("count")).is_empty() || running.has_ended()
+        });
+        running.signal(Signal::INT);
+        // The moment is what is tried here; nothing waits for it.
+        std::thread::sleep(Duration::from_millis(*ms));
+        running.kill9();
+        let args = ["run", "plan.toml", "-j", "2"];
+        scene.expect(0, &args);
+        scene.assert_each_lands_once(TRIANGLE.tasks);
+        scene.facts();
+        scene.assert_nothing_left();
+    });
+}
+
+#[test]
 fn agents_outlive_a_killed_engine_and_are_found_again() {
     let scene = Scene::new(BIN);
     let (count, go) = (scene.outside("count"), scene.outside("go"));

@@ -128,8 +128,8 @@ fn exit_0_without_any_work_is_no_success() {
 
 #[test]
 fn work_with_a_bad_exit_code_is_no_success() {
-    let scene = Scene::new(BIN)
-        .plan(&shell_plan(&[("T-1", "echo x > x.txt; exit 3", "retries = 0")]));
+    let scene =
+        Scene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt; exit 3", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.assert_phases(&[("T-1", "failed")]);
     assert_eq!(scene.repo().show("main", "x.txt"), None);

@@ -4,3 +4,6 @@ mod crash;
 mod looks;
 mod plans;
 mod seeds;
+mod hostile;
+mod line;
+mod steer;

@@ -77,9 +77,8 @@ fn conflict(on_conflict: &str, phase: &str) {
     let log = scene.outside("log");
     let both = meet(&log, 2);
     let clash = format!("{both}; printf \"$MAINSTEM_TASK was here\" > same.txt");
-    let scene = scene
-        .config(&format!("[land]\non_conflict = \"{on_conflict}\"\n"))
-        .plan(&shell_plan(&[
+    let scene =
+        scene.config(&format!("[land]\non_conflict = \"{on_conflict}\"\n")).plan(&shell_plan(&[
             ("T-1", &clash, ""),
             ("T-2", &clash, ""),
             ("T-3", "echo free > other.txt", ""),
@@ -192,7 +191,11 @@ fn prune_on_startup() {
     let list = scene.repo().git(&["worktree", "list", "--porcelain"]);
     assert_eq!(list.matches("worktree ").count(), 2, "{list}");
     assert_eq!(fs::read_to_string(theirs.join("draft.txt")).ok().as_deref(), Some("not yours"));
-    assert_eq!(scene.repo().commit_of("theirs"), before, "somebody else's branch stays where it was");
+    assert_eq!(
+        scene.repo().commit_of("theirs"),
+        before,
+        "somebody else's branch stays where it was"
+    );
 }
 
 // ---- the executor --------------------------------------------------------------------------
@@ -340,10 +343,7 @@ fn parallel_equals_sequential_but_faster() {
         let scene = Scene::new(BIN);
         let log = scene.outside("log");
         let meet = meet(&log, jobs);
-        let work = format!(
-            "{meet}; echo $MAINSTEM_TASK > $MAINSTEM_TASK.txt; {}",
-            ended(&log)
-        );
+        let work = format!("{meet}; echo $MAINSTEM_TASK > $MAINSTEM_TASK.txt; {}", ended(&log));
         let list = ["T-1", "T-2", "T-3", "T-4"].map(|id| (id, work.as_str(), ""));
         let scene = scene.plan(&shell_plan(&list));
         run(&scene, 0, &jobs.to_string());

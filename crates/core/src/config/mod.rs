@@ -34,6 +34,27 @@ pub struct Settings {
     pub snapshot_every_ms: u64,
 }
 
+impl Settings {
+    /// Settings that ask for what this version cannot do, each with the value that it can: they
+    /// are refused, never ignored.
+    pub fn unbuilt(&self) -> Vec<(&'static str, &'static str)> {
+        let walled = matches!(self.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock);
+        [
+            (self.land.mode != LandMode::Local, ("land.mode", "local")),
+            (self.workspace.kind != WorkspaceKind::Worktree, ("workspace.kind", "worktree")),
+            (
+                self.schedule.satisfied_by != SatisfiedBy::Landed,
+                ("schedule.satisfied_by", "landed"),
+            ),
+            (self.land.on_conflict == OnConflict::Agent, ("land.on_conflict", "rework")),
+            (walled, ("sandbox.kind", "off")),
+        ]
+        .into_iter()
+        .filter_map(|(asked, cure)| asked.then_some(cure))
+        .collect()
+    }
+}
+
 /// `[run]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {

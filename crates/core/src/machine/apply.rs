@@ -159,6 +159,7 @@ impl Machine {
         }
     }
 
+    /// An attempt begins, or its workspace goes.
     fn note_attempt(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         if let Fact::AttemptIntended { .. } | Fact::WorkspaceRemoved { .. } = fact {
             self.tasks.end_removal(t);
@@ -179,19 +180,17 @@ impl Machine {
                 ..AttemptState::new(*attempt, at)
             });
             self.reserved_usd += reserved_usd;
-            return;
+        } else {
+            self.note_words(t, fact, at);
+            self.note_course(t, fact, at);
         }
+    }
+
+    /// What the agent said, and what was said to it.
+    fn note_words(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.note(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
-            Fact::WorkspaceReady { workspace, base, .. } => {
-                attempt.workspace = Some(workspace.clone());
-                attempt.base = Some(base.clone());
-            }
-            Fact::AgentStarted { pid, .. } => {
-                attempt.pid = Some(*pid);
-                attempt.started_at = Some(at);
-                state.started_at.get_or_insert(at);
-            }
             Fact::UsageReported { mark, input_tokens, output_tokens, cost_usd, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
                 state.input_tokens += input_tokens;
@@ -223,12 +222,11 @@ impl Machine {
                 attempt.asked = *number;
                 attempt.question = Some((question.clone(), *number));
                 attempt.answer = None;
-                let n = attempt.n;
                 self.asked += 1;
                 self.questions.push(OpenQuestion {
                     name: question.clone(),
                     task: t,
-                    attempt: n,
+                    attempt: attempt.n,
                     number: *number,
                     text: text.clone(),
                     options: options.clone(),
@@ -247,6 +245,24 @@ impl Machine {
                     attempt.answers.push((*number, question.clone(), text.clone()));
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// How far the attempt got.
+    fn note_course(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.note(t);
+        let Some(attempt) = state.current.as_mut() else { return };
+        match fact {
+            Fact::WorkspaceReady { workspace, base, .. } => {
+                attempt.workspace = Some(workspace.clone());
+                attempt.base = Some(base.clone());
+            }
+            Fact::AgentStarted { pid, .. } => {
+                attempt.pid = Some(*pid);
+                attempt.started_at = Some(at);
+                state.started_at.get_or_insert(at);
+            }
             Fact::StopRequested { then, reason, .. } => {
                 attempt.stop = Some((*then, reason.clone()));
             }
@@ -254,8 +270,7 @@ impl Machine {
                 attempt.ending = Some((ending.clone(), claim.clone()));
                 attempt.ended_at = Some(at);
                 attempt.pid = None;
-                let began = attempt.started_at.unwrap_or(at);
-                state.agent_ms += at.since_ms(began);
+                state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
                 self.questions.retain(|q| q.task != t);
             }

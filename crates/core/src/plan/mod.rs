@@ -146,6 +146,17 @@ pub enum Effort {
     Large,
 }
 
+impl Effort {
+    /// How long a task of this size is taken to be, in no particular unit.
+    pub fn weight(self) -> u64 {
+        match self {
+            Self::Small => 1,
+            Self::Medium => 3,
+            Self::Large => 8,
+        }
+    }
+}
+
 /// What a task's failure means for those that need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

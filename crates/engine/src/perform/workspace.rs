@@ -154,22 +154,37 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
 }
 
 /// Removes the workspace of a task that is over, after a last snapshot, and its branch.
-pub fn remove(errand: &Errand, keep_branch: bool) {
+pub fn remove(errand: &Errand, keep_branch: bool, landed: bool) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let path = errand.workspace();
-    let result = take_away(errand, &path, keep_branch)
+    let result = take_away(errand, &path, keep_branch, landed)
         .map(|()| path.to_string_lossy().into_owned())
         .map_err(|error| error.to_string());
     errand.tell(Input::WorkspaceRemoved { task, attempt, workspace: result });
 }
 
-fn take_away(errand: &Errand, path: &Path, keep_branch: bool) -> Result<(), WorkspaceError> {
+fn take_away(
+    errand: &Errand,
+    path: &Path,
+    keep_branch: bool,
+    landed: bool,
+) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
-    if path.join(".git").exists() {
-        let kept = repo.snapshot(path, &errand.snapshots(), "before the workspace is removed")?;
+    // What landed is safe on the target branch; only what came after it needs a ref of its own.
+    let safe = |path: &Path| Ok::<_, GitError>(landed && !repo.worktree_dirty(path)?);
+    if path.join(".git").exists() && !safe(path).unwrap_or(false) {
+        let why = "before the workspace is removed";
+        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)? {
+            errand.tell(Input::Snapshotted {
+                task: errand.ix,
+                attempt: errand.attempt,
+                refname: kept.refname,
+                commit: kept.commit,
+                why: why.to_owned(),
+            });
+        }
         crash::point("removal.saved");
-        drop(kept);
     }
     repo.remove_worktree(path, &world.layout.trash())?;
     crash::point("removal.moved");

@@ -36,7 +36,8 @@ impl Repo {
 
     /// Whether git finds the repository sound.
     pub fn is_sound(&self) -> Result<bool> {
-        let answer = self.git().args(["fsck", "--full", "--no-dangling"]).accept(&[0, 1, 2, 4, 8]).run()?;
+        let answer =
+            self.git().args(["fsck", "--full", "--no-dangling"]).accept(&[0, 1, 2, 4, 8]).run()?;
         Ok(answer.code == 0)
     }
 }

@@ -100,6 +100,11 @@ impl Repo {
         self.toplevel().unwrap_or_else(|| self.common_dir())
     }
 
+    /// The git that is used: major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        self.inner.version
+    }
+
     /// The git dir all worktrees share; absolute and canonical.
     pub fn common_dir(&self) -> &Path {
         &self.inner.common_dir

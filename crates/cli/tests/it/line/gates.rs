@@ -84,9 +84,11 @@ fn work_with_conflict_markers_does_not_land() {
 #[test]
 fn a_file_above_the_limit_does_not_land() {
     let work = "head -c 5000 /dev/zero > big.bin; echo x > small.txt";
-    let scene = Scene::new(BIN)
-        .config("[limits]\nfile_size = \"1K\"\n")
-        .plan(&shell_plan(&[("T-1", work, "retries = 0")]));
+    let scene = Scene::new(BIN).config("[limits]\nfile_size = \"1K\"\n").plan(&shell_plan(&[(
+        "T-1",
+        work,
+        "retries = 0",
+    )]));
     scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert!(text(&task, "reason").contains("big.bin"), "{task:#}");

@@ -19,8 +19,11 @@ fn a_clean_checkout_follows_the_landings() {
 
 #[test]
 fn a_checkout_with_edits_where_work_landed_is_left_alone_and_that_is_said() {
-    let scene = Scene::new(BIN)
-        .plan(&shell_plan(&[("T-1", "echo landed >> README.md; echo x > x.txt", "")]));
+    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+        "T-1",
+        "echo landed >> README.md; echo x > x.txt",
+        "",
+    )]));
     scene.repo().write("README.md", "# Being edited\n");
     let output = scene.expect(0, &["run", "plan.toml"]);
     assert!(output.stderr.contains("checkout was left alone"), "{}", output.stderr);

@@ -170,9 +170,7 @@ fn a_detached_run_goes_on_by_itself() {
     scene.expect(0, &["run", "plan.toml", "--detach"]);
     assert_eq!(scene.status()["state"], "running");
     fs::write(&go, "").expect("a file in a temporary folder");
-    wait_until(Duration::from_secs(60), "the run is over", || {
-        scene.status()["state"] == "resting"
-    });
+    wait_until(Duration::from_secs(60), "the run is over", || scene.status()["state"] == "resting");
     scene.assert_each_lands_once(&["T-1"]);
     scene.assert_nothing_left();
 }
