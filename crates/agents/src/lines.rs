@@ -69,11 +69,14 @@ pub trait Parser: Send {
 /// The line that answers a question, with its newline: to be written to the agent's standard input
 /// as it is.
 ///
-/// It reads `{"mainstem":"answer","question":"Q1","text":"…"}`. It comes after the prompt on the
+/// It reads `{"mainstem":"answer","question":"Q1","text":"…","answer":"…"}`: the answer stands under
+/// both words, because people look for either. It comes after the prompt on the
 /// same stream, so an agent skips lines until one has `answer` under the key `mainstem`.
 pub fn answer_line(question_id: &str, text: &str) -> String {
     let (question, text) = (Value::from(question_id), Value::from(text));
-    format!("{{\"mainstem\":\"answer\",\"question\":{question},\"text\":{text}}}\n")
+    format!(
+        "{{\"mainstem\":\"answer\",\"question\":{question},\"text\":{text},\"answer\":{text}}}\n"
+    )
 }
 
 /// Parser of the `command` protocol. Every line stands alone, so there is nothing to remember.
@@ -401,7 +404,7 @@ mod tests {
     fn an_answer_is_one_line_whatever_it_says() {
         assert_eq!(
             answer_line("Q1", "yes"),
-            "{\"mainstem\":\"answer\",\"question\":\"Q1\",\"text\":\"yes\"}\n"
+            "{\"mainstem\":\"answer\",\"question\":\"Q1\",\"text\":\"yes\",\"answer\":\"yes\"}\n"
         );
         let hostile = answer_line("Q\"1", "two\nlines \"quoted\" \u{1b}[31m");
         assert_eq!(hostile.matches('\n').count(), 1);

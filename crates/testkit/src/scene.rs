@@ -166,6 +166,12 @@ impl Running {
         self.wait()
     }
 
+    /// The same after a while, unless it has ended by then.
+    pub fn kill9_after(mut self, moment: Duration) -> Output {
+        holds_within(moment, || self.has_ended());
+        self.kill9()
+    }
+
     /// Waits for its end.
     #[track_caller]
     pub fn wait(self) -> Output {

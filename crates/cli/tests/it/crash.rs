@@ -197,9 +197,7 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
         let scene = TRIANGLE.scene();
         for _ in 0..4 {
             let running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
-            // The moment is what is random here; nothing waits for it.
-            std::thread::sleep(Duration::from_millis(rng.below(900)));
-            running.kill9();
+            running.kill9_after(Duration::from_millis(rng.below(900)));
         }
         TRIANGLE.finish(&scene, &format!("seed {seed}"));
     });
@@ -260,9 +258,7 @@ fn a_death_while_an_interrupted_engine_leaves_loses_and_doubles_nothing() {
             !log_of(&scene.outside("count")).is_empty() || running.has_ended()
         });
         running.signal(Signal::INT);
-        // The moment is what is tried here; nothing waits for it.
-        std::thread::sleep(Duration::from_millis(*ms));
-        running.kill9();
+        running.kill9_after(Duration::from_millis(*ms));
         let args = ["run", "plan.toml", "-j", "2"];
         scene.expect(0, &args);
         scene.assert_each_lands_once(TRIANGLE.tasks);

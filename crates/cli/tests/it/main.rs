@@ -1,9 +1,9 @@
 //! The one integration binary: each file is one subject.
 
 mod crash;
+mod hostile;
+mod line;
 mod looks;
 mod plans;
 mod seeds;
-mod hostile;
-mod line;
 mod steer;

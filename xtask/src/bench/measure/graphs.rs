@@ -163,11 +163,11 @@ impl Work {
         }
     }
 
-    /// Small, medium or large: each a third of all tasks, by their true lengths.
-    pub(super) fn efforts(&self) -> Vec<Effort> {
+    /// Small, medium or large by their true lengths; the two shares say where medium and large begin.
+    pub(super) fn efforts(&self, cuts: [f64; 2]) -> Vec<Effort> {
         let mut sorted = self.ms.clone();
         sorted.sort_unstable();
-        let (one, two) = (sorted[sorted.len() / 3], sorted[sorted.len() * 2 / 3]);
+        let [one, two] = cuts.map(|share| sorted[(sorted.len() as f64 * share) as usize]);
         let effort = |ms: &u64| match *ms {
             ms if ms < one => Effort::Small,
             ms if ms < two => Effort::Medium,
@@ -232,10 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn efforts_are_thirds() {
+    fn efforts_follow_the_lengths() {
         let shape = Shape { seed: 1, tasks: 90, needs: 0.0, law: Law::LogNormal, typical_ms: 1e6 };
-        let efforts = Work::random(&shape).efforts();
-        let count = |wanted| efforts.iter().filter(|effort| **effort == wanted).count();
-        assert_eq!([Effort::Small, Effort::Medium, Effort::Large].map(count), [30, 30, 30]);
+        let work = Work::random(&shape);
+        for (cuts, counts) in [([1.0 / 3.0, 2.0 / 3.0], [30, 30, 30]), ([0.5, 0.9], [45, 36, 9])] {
+            let efforts = work.efforts(cuts);
+            let count = |wanted| efforts.iter().filter(|effort| **effort == wanted).count();
+            assert_eq!([Effort::Small, Effort::Medium, Effort::Large].map(count), counts);
+        }
     }
 }

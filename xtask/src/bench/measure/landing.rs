@@ -26,11 +26,13 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     scene.git(&["branch", "bare", &start])?;
     scene.git(&["checkout", "-q", "main"])?;
     let repo = Repo::discover(&scene.repo()).map_err(|error| error.to_string())?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut floor) = (Vec::new(), Vec::new(), Vec::new());
     // Alternating, so that a busy moment of the machine falls on both.
     for round in 0..ROUNDS {
         let name = format!("work-{round}");
+        let begun = Instant::now();
         let tip = scene.git(&["rev-parse", &name])?;
+        floor.push(begun.elapsed().as_secs_f64() * 1e3);
         let begun = Instant::now();
         land(&repo, &Oid::new(tip))?;
         ours.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -42,9 +44,14 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     if trees[0] != trees[1] {
         return Err("the two ways came to different trees".to_owned());
     }
-    let (ours, theirs) = (Sample::new(ours), Sample::new(theirs));
+    let [ours, theirs, floor] = [ours, theirs, floor].map(Sample::new);
     let mut table = Table::new(&["", "median ms", "p95 ms"]);
-    for (name, sample) in [("without a working tree", &ours), ("git merge --no-ff", &theirs)] {
+    let rows = [
+        ("without a working tree", &ours),
+        ("git merge --no-ff", &theirs),
+        ("git rev-parse: what starting git costs", &floor),
+    ];
+    for (name, sample) in rows {
         let (median, p95) = (sample.median(), sample.quantile(0.95));
         table.row(&[name.to_owned(), format!("{median:.1}"), format!("{p95:.1}")]);
     }

@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
 
 fn plan_text(work: &Work) -> String {
     let mut text = "version = 1\ntitle = \"Heavy tails\"\n".to_owned();
-    for (at, effort) in work.efforts().into_iter().enumerate() {
+    for (at, effort) in work.efforts([1.0 / 3.0, 2.0 / 3.0]).into_iter().enumerate() {
         let needs: Vec<String> =
             work.needs[at].iter().map(|need| format!("\"{}\"", id(*need))).collect();
         let effort = match effort {

@@ -72,16 +72,8 @@ const BENCHES: &[Bench] = &[
 /// Runs the named benches, or all.
 pub(super) fn run(root: &Path, names: &[&str]) -> Result<Verdict, String> {
     let chosen = choose(names)?;
-    if !shell::succeeds(shell::cargo(root).args([
-        "build",
-        "--quiet",
-        "--release",
-        "--package",
-        "mainstem",
-    ]))? {
-        return Err("the release binary does not build".to_owned());
-    }
     let target = shell::target_dir(root)?;
+    let binary = binary(root, &target)?;
     let mut verdict = Verdict::Clean;
     let mut broken = Vec::new();
     for bench in chosen {
@@ -89,7 +81,7 @@ pub(super) fn run(root: &Path, names: &[&str]) -> Result<Verdict, String> {
         println!("   load average {}", proc::load());
         let scratch = target.join("xtask-bench").join(bench.name);
         fresh(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-        let context = Context { binary: target.join("release").join("mainstem"), scratch };
+        let context = Context { binary: binary.clone(), scratch };
         // A bench that breaks must not keep the others from running.
         match (bench.run)(&context) {
             Ok(Verdict::Clean) => {}
@@ -105,6 +97,19 @@ pub(super) fn run(root: &Path, names: &[&str]) -> Result<Verdict, String> {
         println!();
     }
     if broken.is_empty() { Ok(verdict) } else { Err(format!("broken: {}", broken.join(", "))) }
+}
+
+/// The release build of this checkout, or the one that `BENCH_BINARY` names: another version, to compare.
+fn binary(root: &Path, target: &Path) -> Result<PathBuf, String> {
+    if let Some(named) = std::env::var_os("BENCH_BINARY") {
+        let path = PathBuf::from(named);
+        return path.canonicalize().map_err(|error| format!("{}: {error}", path.display()));
+    }
+    let build = ["build", "--quiet", "--release", "--package", "mainstem"];
+    if !shell::succeeds(shell::cargo(root).args(build))? {
+        return Err("the release binary does not build".to_owned());
+    }
+    Ok(target.join("release").join("mainstem"))
 }
 
 fn fresh(dir: &Path) -> std::io::Result<()> {

@@ -35,6 +35,19 @@ fn parse_stat(line: &str) -> Option<(char, Cpu)> {
     Some((fields.first()?.chars().next()?, Cpu { own, children }))
 }
 
+/// Processor time of this process so far.
+pub(super) fn own_cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// What something costs this process in processor time.
+pub(super) fn cost<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let before = own_cpu();
+    let done = work();
+    (done, own_cpu().saturating_sub(before))
+}
+
 /// A line of `/proc/<pid>/status` that counts kibibytes, such as `VmRSS` and `VmHWM`, in mebibytes.
 pub(super) fn mebibytes(pid: u32, name: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
