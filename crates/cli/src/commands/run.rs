@@ -92,7 +92,7 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
         machine.jobs()
     ));
     if here == Some(target) {
-        print::err("your checkout follows the landings while it is clean");
+        print::err("your checkout follows the landings; files you have edited are never touched");
     }
     if settings.gates.verify.is_empty() {
         print::err(

@@ -211,7 +211,7 @@ fn a_death_between_failures_conflicts_and_reworks_loses_nothing() {
     let args = ["run", "plan.toml", "-j", "3"];
     scene.spawn_with(&args, &[("MAINSTEM_CRASH_LOG", &path)]).wait().expect_code(0);
     let count = log_of(&log).lines().count();
-    let step = if slow() { 1 } else { count / 16 + 1 };
+    let step = if slow() { 1 } else { count / 10 + 1 };
     let stories: Vec<usize> = (1..=count).step_by(step).collect();
     at_once(&stories, |at| {
         let scene = troubled();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mainstem_testkit::oracle::{leftovers, processes_of};
 use mainstem_testkit::shell::shell_plan;
 use mainstem_testkit::{Scene, fake_agent, wait_until};
+use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 /// Quick to lose patience, so that tests do not wait for it.
@@ -59,6 +60,26 @@ fn an_agent_that_ignores_term_and_leaves_a_daemon_is_gone_when_cancelled() {
     scene.assert_phases(&[("BAD", "cancelled"), ("GOOD", "landed")]);
     assert_not_lost(&scene, "half.txt", "half\n");
     scene.assert_nothing_left();
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_an_agent_that_ignores_the_first() {
+    let config = "[run]\nretries = 0\ngrace = \"10m\"\n";
+    let scene = scene_with(config, "write half.txt half -- ignore-term -- print deaf -- hang");
+    let mut running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
+    scene.wait_for_phase("GOOD", "landed");
+    wait_until(Duration::from_secs(60), "the agent is deaf", || {
+        scene.mainstem(&["logs", "BAD"]).stdout.contains("deaf")
+    });
+    running.signal(Signal::INT);
+    wait_until(Duration::from_secs(60), "the agent was asked to end", || {
+        !scene.facts_of("stop_requested").is_empty()
+    });
+    assert!(!running.has_ended(), "once is a request");
+    running.signal(Signal::INT);
+    running.wait_for(Duration::from_secs(60)).expect_code(3);
+    assert!(processes_of(scene.repo().root(), scene.binary()).is_empty());
+    assert_not_lost(&scene, "half.txt", "half\n");
 }
 
 #[test]

@@ -193,6 +193,39 @@ fn work_of_a_cancelled_attempt_comes_back() {
     scene.assert_nothing_left();
 }
 
+#[test]
+fn an_agent_gets_what_it_was_promised_and_no_more() {
+    let scene =
+        Scene::new(BIN).env("OTHER_TOKEN", "hush").env("UNRELATED", "noise").plan(&shell_plan(&[
+            (
+                "T-1",
+                "cat > stdin.txt; cp $MAINSTEM_PROMPT prompt.txt; env > env.txt; \
+             git branch --show-current > branch.txt; git rev-parse HEAD > head.txt; \
+             test -d $MAINSTEM_TMP",
+                "description = \"Paint it blue\"",
+            ),
+        ]));
+    let base = scene.repo().commit_of("main");
+    scene.expect(0, &["run", "plan.toml"]);
+    let main = |path| scene.repo().show("main", path).unwrap_or_default();
+    assert!(main("stdin.txt").contains("Paint it blue"), "{}", main("stdin.txt"));
+    assert_eq!(main("stdin.txt"), main("prompt.txt"));
+    assert_eq!(main("branch.txt"), "mainstem/T-1\n");
+    let env = main("env.txt");
+    let run = scene.status()["run"].as_str().expect("there is a run").to_owned();
+    for line in [
+        format!("MAINSTEM_RUN={run}"),
+        "MAINSTEM_TASK=T-1".to_owned(),
+        "MAINSTEM_ATTEMPT=1".to_owned(),
+        format!("MAINSTEM_BASE={base}"),
+    ] {
+        assert!(env.lines().any(|found| found == line), "{line} in {env}");
+    }
+    assert_eq!(main("head.txt").trim(), base);
+    assert!(env.contains("\nMAINSTEM_PORT=") || env.starts_with("MAINSTEM_PORT="), "{env}");
+    assert!(!env.contains("hush") && !env.contains("UNRELATED"), "{env}");
+}
+
 // ---- failures and what they mean -----------------------------------------------------------
 
 #[test]

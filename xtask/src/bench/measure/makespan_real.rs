@@ -15,7 +15,7 @@ use crate::Verdict;
 
 const SLOTS: u32 = 6;
 const SHAPE: Shape =
-    Shape { seed: 11, tasks: 40, needs: 1.5, law: Law::Pareto, typical_ms: 2_000.0 };
+    Shape { seed: 11, tasks: 40, needs: 1.5, law: Law::Pareto, typical_ms: 1_000.0 };
 
 /// Prints the makespan and the bound that the measured lengths of the agents allow.
 pub(super) fn run(context: &Context) -> Result<Verdict, String> {

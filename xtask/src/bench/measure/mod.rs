@@ -92,8 +92,11 @@ pub(super) fn run(root: &Path, names: &[&str]) -> Result<Verdict, String> {
             }
         }
         proc::end_all(&proc::below(&context.scratch));
-        std::fs::remove_dir_all(&context.scratch)
-            .map_err(|error| format!("{}: {error}", context.scratch.display()))?;
+        // What was ended just now may still be writing its last file.
+        let gone = || fresh(&context.scratch).and_then(|()| std::fs::remove_dir(&context.scratch));
+        if !proc::wait_until(std::time::Duration::from_secs(10), || gone().is_ok()) {
+            return Err(format!("{} cannot be removed", context.scratch.display()));
+        }
         println!();
     }
     if broken.is_empty() { Ok(verdict) } else { Err(format!("broken: {}", broken.join(", "))) }

@@ -116,3 +116,19 @@ fn a_gate_that_changes_files_changes_nothing_that_lands() {
     assert_eq!(scene.repo().show("main", "x.txt").as_deref(), Some("x\n"));
     scene.assert_nothing_left();
 }
+
+#[test]
+fn the_value_of_a_secret_does_not_land() {
+    let agent = "[agents.mine]\nkind = \"command\"\nsecrets = [\"MY_TOKEN\"]\n\
+         command = [\"/bin/sh\", \"-c\", \"echo key=$MY_TOKEN > config.ini\"]\n";
+    let scene = Scene::new(BIN)
+        .env("MY_TOKEN", "correct-horse-battery")
+        .config(&format!("[run]\nretries = 0\n{agent}"))
+        .plan("version = 1\n[[task]]\nid = \"T-1\"\nagent = \"mine\"\n");
+    let output = scene.expect(2, &["run", "plan.toml"]);
+    let task = scene.task("T-1");
+    assert!(text(&task, "reason").contains("$MY_TOKEN"), "{task:#}");
+    let told = format!("{}{}", output.stderr, scene.expect(0, &["history", "--json"]).stdout);
+    assert!(!told.contains("correct-horse-battery"), "{told}");
+    assert!(scene.landings("main").is_empty());
+}
