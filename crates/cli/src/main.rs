@@ -5,6 +5,7 @@ mod commands;
 mod context;
 mod failure;
 mod graph;
+mod pen;
 mod print;
 mod script_agent;
 mod stream;

@@ -1,7 +1,7 @@
 //! The line stream: one line per thing that happened, a footer that moves on a terminal, and the
 //! same summary at the end of every way out.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 use mainstem_api::{fact_line, time};
@@ -11,6 +11,7 @@ use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_engine::face::{Face, Shown};
 
+use crate::pen::{Pen, Sheet};
 use crate::print;
 
 /// How often the footer is redrawn.
@@ -26,7 +27,7 @@ pub(crate) struct Stream {
     drawn: bool,
     drawn_at: i64,
     began: i64,
-    deaf: bool,
+    pen: Pen,
 }
 
 impl Stream {
@@ -34,7 +35,8 @@ impl Stream {
     pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: bool) -> Self {
         let footer = !json && !quiet && std::io::stderr().is_terminal();
         let began = mainstem_host::clock::now_ms();
-        Self { json, quiet, verbose, color, footer, drawn: false, drawn_at: 0, began, deaf: false }
+        let pen = Pen::new();
+        Self { json, quiet, verbose, color, footer, drawn: false, drawn_at: 0, began, pen }
     }
 
     fn line(&mut self, at: Time, sign: &str, style: Style, task: &str, words: &str) {
@@ -43,14 +45,13 @@ impl Stream {
         let clock = clock.get(11..19).unwrap_or_default();
         let sign = print::paint(sign, style, self.color);
         let task = print::pad(task, 10);
-        print::err(&format!("{clock}  {sign} {task} {}", print::harmless(words)));
+        self.pen.write(Sheet::Err, format!("{clock}  {sign} {task} {}\n", print::harmless(words)));
     }
 
     /// Takes the footer away before a line is printed.
     pub(crate) fn wipe(&mut self) {
         if self.drawn {
-            let mut stderr = std::io::stderr().lock();
-            let _ = write!(stderr, "\r\x1b[2K");
+            self.pen.write(Sheet::Err, "\r\x1b[2K".to_owned());
             self.drawn = false;
         }
     }
@@ -59,10 +60,8 @@ impl Stream {
 impl Face for Stream {
     fn fact(&mut self, shown: &Shown<'_>, machine: &Machine) {
         if self.json {
-            let line = fact_line(shown.seq, shown.at.0, shown.run.as_str(), shown.body);
-            if let (false, Ok(line)) = (self.deaf, line) {
-                // A reader that has gone must not end the run.
-                self.deaf = print::out(&format!("{line}\n")).is_err();
+            if let Ok(line) = fact_line(shown.seq, shown.at.0, shown.run.as_str(), shown.body) {
+                self.pen.write(Sheet::Out, format!("{line}\n"));
             }
             return;
         }
@@ -83,9 +82,8 @@ impl Face for Stream {
         self.drawn_at = now;
         let text = footer(machine, self.began, now);
         let text = print::clip(&text, print::width().saturating_sub(1));
-        let mut stderr = std::io::stderr().lock();
-        let _ = write!(stderr, "\r\x1b[2K{}", print::paint(&text, Style::new().bold(), self.color));
-        let _ = stderr.flush();
+        let text = print::paint(&text, Style::new().bold(), self.color);
+        self.pen.write(Sheet::Err, format!("\r\x1b[2K{text}"));
         self.drawn = true;
     }
 }

@@ -122,7 +122,16 @@ pub fn undo(
     let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
     let head = repo.read_ref(&refname)?.ok_or_else(gone)?;
     if !repo.is_ancestor(&commit, &head)? {
-        return Err(gone());
+        // Taken back already: by somebody else, or by an undo that did not live to write it down.
+        let _ = repo.follow_checkout(&target, &commit, &head)?;
+        let fact = Fact::LandingUndone {
+            task: task.as_str().into(),
+            commit: commit.clone(),
+            old: head.clone(),
+            new: head.clone(),
+        };
+        session.write(&run, &mut machine, &fact)?;
+        return Ok(Undone { task, commit, now: head, reverted: false, checkout: None });
     }
     let (new, reverted) = if head == commit {
         (old, false)
@@ -205,7 +214,7 @@ fn revert(
     }
     let (results, _) = std::sync::mpsc::channel();
     let errand = Errand {
-        unit: id.clone(),
+        workspace: world.layout.workspace(&id),
         attempt: machine.tasks().get(t).attempts,
         branch: format!("mainstem/{id}"),
         task,

@@ -136,8 +136,9 @@ impl<'a> Driver<'a> {
     pub fn run(&mut self, begin: Input) -> Result<Outcome, DriverError> {
         let now = Time(clock::now_ms());
         let room = self.look_for_room(now);
-        let mut inputs: Vec<(Input, Option<Sender<Reply>>)> = vec![(begin, None)];
-        inputs.extend(room.map(|room| (room, None)));
+        // Room first: nothing may start before it is known that there is some.
+        let mut inputs: Vec<(Input, Option<Sender<Reply>>)> =
+            room.into_iter().chain([begin]).map(|input| (input, None)).collect();
         loop {
             self.take(inputs)?;
             self.start_waiting();
@@ -329,11 +330,17 @@ impl<'a> Driver<'a> {
         let task = self.machine.plan().tasks[ix.ix()].clone();
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
+        // A workspace stays where it was made, even if the setting for new ones has changed.
+        let made = current.filter(|a| a.n == attempt).and_then(|a| a.workspace.as_ref());
+        let workspace = made.map_or_else(
+            || self.world.layout.workspace(&unit_name(&self.machine, ix)),
+            std::path::PathBuf::from,
+        );
         let cancel = self.cancels.entry((ix, attempt)).or_default();
         Errand {
             world: Arc::clone(&self.world),
             ix,
-            unit: unit_name(&self.machine, ix),
+            workspace,
             task,
             attempt,
             branch,
@@ -374,7 +381,10 @@ impl<'a> Driver<'a> {
             Effect::RunGates { tip, .. } => Box::new(move || gates::of_task(&errand, &tip)),
             Effect::StopJobs { .. } => return,
             Effect::RemoveWorkspace { keep_branch, landed, .. } => {
-                self.cancels.remove(&(task, attempt));
+                // The attempt is over: so is whatever still runs for it.
+                if let Some(cancel) = self.cancels.remove(&(task, attempt)) {
+                    cancel.store(true, Ordering::Relaxed);
+                }
                 Box::new(move || workspace::remove(&errand, keep_branch, landed))
             }
             Effect::FormCar { tip, base, date, .. } => {
@@ -414,7 +424,12 @@ impl<'a> Driver<'a> {
         while let Some((ticket, job)) = self.queue.take_next() {
             let results = self.results.clone();
             let run = move || {
-                job();
+                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
+                    // The effect stays outstanding for the next life; this one comes to rest.
+                    let message = "BUG: an effect broke off; the run stops here".to_owned();
+                    let _ = results.send(Event::Input(Input::Notice { task: None, message }));
+                    let _ = results.send(Event::StopNow);
+                }
                 let _ = results.send(Event::Performed(ticket));
             };
             let thread =

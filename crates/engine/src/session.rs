@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use mainstem_core::config::Settings;
+use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::{Command, Input, Machine, Refusal};
 use mainstem_core::phase::Phase;
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::control::Control;
 use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
-use crate::face::Face;
+use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
 use crate::world::World;
@@ -62,6 +63,9 @@ pub enum SessionError {
     /// There is nothing to run.
     #[error("there is no run in this repository yet")]
     NoRun,
+    /// Another run was asked for while attempts of the present one are under way.
+    #[error("attempts of {0} are still under way")]
+    Unfinished(RunId),
     /// Tasks that have begun are missing from the new plan.
     #[error("the new plan drops tasks that have begun: {}", .0.join(", "))]
     DropsStarted(Vec<String>),
@@ -95,7 +99,17 @@ pub struct Session {
     epoch: u64,
     exe: PathBuf,
     env: Vec<(String, String)>,
+    written: Vec<Written>,
     _lock: OwnerLock,
+}
+
+/// A fact that was written down before a face could be told.
+#[derive(Debug)]
+struct Written {
+    seq: u64,
+    at: Time,
+    fact: Fact,
+    body: String,
 }
 
 /// A way to reach a running engine from signals and other threads.
@@ -166,7 +180,8 @@ impl Session {
         let mut journal = SqliteJournal::open(layout.journal())?;
         let epoch = journal.take_over()?;
         crash::point("session.taken");
-        Ok(Self { repo, layout, settings, journal, epoch, exe, env, _lock: lock })
+        let written = Vec::new();
+        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, _lock: lock })
     }
 
     /// Where things are.
@@ -199,8 +214,18 @@ impl Session {
             step.facts.iter().map(|fact| ledger::encode(run, fact, now)).collect();
         if !records.is_empty() {
             crash::point("record.before");
-            self.journal.append(self.epoch, &records)?;
+            let last = self.journal.append(self.epoch, &records)?;
             crash::point("record.after");
+            let first = last + 1 - records.len() as u64;
+            let bodies = records.into_iter().map(|record| record.body);
+            self.written.extend(
+                (first..).zip(step.facts).zip(bodies).map(|((seq, fact), body)| Written {
+                    seq,
+                    at: now,
+                    fact,
+                    body,
+                }),
+            );
         }
         Ok(step.reply)
     }
@@ -215,7 +240,14 @@ impl Session {
 
     /// Finds or starts the run and brings its plan up to date.
     fn adopt(&mut self, request: &RunRequest) -> Result<(RunId, Machine), SessionError> {
-        let existing = if request.new { None } else { self.newest()? };
+        let newest = self.newest()?;
+        if let (true, Some((run, machine))) = (request.new, &newest)
+            && machine.tasks().active().next().is_some()
+        {
+            // Its agents may be alive, and its workspaces are where the new run's would be.
+            return Err(SessionError::Unfinished(run.clone()));
+        }
+        let existing = newest.filter(|_| !request.new);
         let (run, mut machine) = match (existing, &request.plan) {
             (Some(found), _) => found,
             (None, None) => return Err(SessionError::NoRun),
@@ -254,11 +286,7 @@ impl Session {
     ) -> Result<(Outcome, Machine, RunId), SessionError> {
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
-        if let Some(jobs) = request.jobs
-            && jobs != machine.jobs()
-        {
-            let _ = self.record(&run, &mut machine, Input::Command(Command::Jobs(jobs)))?;
-        }
+        machine.set_jobs_flag(request.jobs);
         self.sweep()?;
         let Line(sender, receiver) = line;
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
@@ -275,6 +303,9 @@ impl Session {
             env: self.env.clone(),
         };
         ready(&run, &machine);
+        for Written { seq, at, fact, body } in self.written.drain(..) {
+            face.fact(&Shown { seq, at, run: &run, fact: &fact, body: &body }, &machine);
+        }
         let begin = Input::Begin {
             epoch: self.epoch,
             pid: std::process::id(),
@@ -344,13 +375,18 @@ fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
     let _ = std::fs::remove_dir(layout.root());
 }
 
-/// A task whose attempt is under way cannot simply vanish from the plan.
+/// A task that has begun and is not settled cannot simply vanish from the plan.
 fn check_dropped(machine: &Machine, plan: &Plan) -> Result<(), SessionError> {
     let kept: std::collections::BTreeSet<&str> =
         plan.tasks.iter().map(|task| task.id.as_str()).collect();
     let dropped: Vec<String> = machine
         .tasks()
-        .active()
+        .all()
+        .filter(|t| machine.tasks().get(*t).attempts > 0)
+        .filter(|t| {
+            let phase = machine.tasks().phase(*t);
+            !matches!(phase, Phase::Landed | Phase::Cancelled | Phase::Skipped)
+        })
         .map(|t| machine.plan().tasks[t.ix()].id.to_string())
         .filter(|id| !kept.contains(id.as_str()))
         .collect();

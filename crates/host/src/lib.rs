@@ -5,4 +5,5 @@ pub mod crash;
 pub mod files;
 pub mod git;
 pub mod lock;
+pub mod ports;
 pub mod process;

@@ -82,6 +82,20 @@ impl Scene {
         self.spawn_with(args, &[])
     }
 
+    /// The same with a standard output that nobody ever reads.
+    #[track_caller]
+    pub fn spawn_unread(&self, args: &[&str]) -> Running {
+        let stderr = self.repo.root().join("unread.stderr");
+        let file = File::create(&stderr).expect("a file in a temporary folder");
+        let mut command = self.repo.command(&self.binary);
+        command.args(args).envs(&self.env).stdout(std::process::Stdio::piped()).stderr(file);
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.binary.display()));
+        let stdout = PathBuf::from("/dev/null");
+        Running { child, what: format!("{args:?}"), stdout, stderr, ended: false }
+    }
+
     /// The same with further variables for this one process.
     #[track_caller]
     pub fn spawn_with(&self, args: &[&str], env: &[(&str, &str)]) -> Running {

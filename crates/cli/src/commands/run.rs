@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use mainstem_api::exit_code;
-use mainstem_core::config::Settings;
+use mainstem_core::config::{SandboxKind, Settings};
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -52,8 +52,14 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::io("signals cannot be caught", &error))?;
     std::thread::spawn(move || {
-        for _ in signals.forever() {
+        for count in 1.. {
+            if signals.forever().next().is_none() {
+                return;
+            }
             handle.interrupt();
+            if count > 2 {
+                leave_now();
+            }
         }
     });
     let global = &context.global;
@@ -67,6 +73,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         }
     });
     face.wipe();
+    // Everything that happened is written before the last word.
+    drop(face);
     let (outcome, machine, run) = ended?;
     if !global.json {
         print::err(stream::summary(&machine, run.as_str(), began, context.color_err).trim_end());
@@ -75,10 +83,20 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         driver::Outcome::Rested(Rest::Done) => exit_code::OK,
         driver::Outcome::Rested(Rest::NotLanded) => exit_code::NOT_LANDED,
         driver::Outcome::Rested(Rest::Interrupted) | driver::Outcome::Left => {
-            print::err("interrupted; nothing is lost. To go on: mainstem run");
+            print::err(if machine.is_cancelled() {
+                "cancelled; work is kept in snapshots. To go on: mainstem retry --all, then mainstem run"
+            } else {
+                "interrupted; nothing is lost. To go on: mainstem run"
+            });
             exit_code::INTERRUPTED
         }
     })
+}
+
+/// The third signal: whatever hangs, we are gone. The next run finds everything in the journal.
+#[expect(clippy::exit, clippy::disallowed_methods, reason = "the last way out, asked for thrice")]
+fn leave_now() -> ! {
+    std::process::exit(i32::from(exit_code::INTERRUPTED));
 }
 
 fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) {
@@ -93,6 +111,11 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
     ));
     if here == Some(target) {
         print::err("your checkout follows the landings; files you have edited are never touched");
+    }
+    if settings.sandbox != SandboxKind::Off {
+        print::err(
+            "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
+        );
     }
     if settings.gates.verify.is_empty() {
         print::err(

@@ -5,5 +5,6 @@ mod hostile;
 mod line;
 mod looks;
 mod plans;
+mod repairs;
 mod seeds;
 mod steer;

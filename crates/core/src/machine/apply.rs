@@ -53,7 +53,10 @@ impl Machine {
             Fact::RunPaused {} => self.paused = true,
             Fact::RunResumed {} => self.paused = false,
             Fact::RunCancelled {} => self.cancelled = true,
-            Fact::JobsChanged { jobs } => self.jobs = Some(*jobs),
+            Fact::JobsChanged { jobs } => {
+                self.jobs = Some(*jobs);
+                self.jobs_flag = None;
+            }
             Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
             Fact::Noticed { .. } => {}
             other => {
@@ -72,7 +75,10 @@ impl Machine {
         let old = std::mem::replace(&mut self.tasks, fresh);
         let place = |graph: &Graph, t: TaskIx| graph.ix(old_plan.tasks[t.ix()].id.as_str());
         for t in old.all() {
-            let Some(new) = place(&self.graph, t) else { continue };
+            let Some(new) = place(&self.graph, t) else {
+                self.dropped.insert(old_plan.tasks[t.ix()].id.clone(), old.get(t).clone());
+                continue;
+            };
             let phase = old.phase(t);
             self.tasks.restore(new, old.get(t).clone());
             if !phase.is_idle() {
@@ -81,6 +87,7 @@ impl Machine {
             let chain = old.get(t).chain.iter().filter_map(|c| place(&self.graph, *c)).collect();
             self.tasks.note(new).chain = chain;
         }
+        self.take_back();
         let moved = |t: TaskIx| place(&self.graph, t);
         self.train.renumber(moved);
         self.questions.retain_mut(|q| match place(&self.graph, q.task) {
@@ -105,6 +112,24 @@ impl Machine {
         self.life.asks = asks.collect();
         self.life.given = super::want::Given::default();
         Ok(())
+    }
+
+    /// A task that a revision dropped and a later one has again is the same task: what landed stays
+    /// landed, and its attempts go on being counted.
+    fn take_back(&mut self) {
+        for t in self.tasks.all() {
+            let Some(known) = self.dropped.remove(self.plan.tasks[t.ix()].id.as_str()) else {
+                continue;
+            };
+            let (phase, since) = (known.phase(), known.since);
+            // Being blocked by others, and an attempt that nobody followed, are things of the past.
+            let over = phase.is_over() && known.chain.is_empty();
+            self.tasks.restore(t, known);
+            self.tasks.note(t).chain.clear();
+            if over {
+                self.tasks.set(t, phase, &self.graph, since);
+            }
+        }
     }
 
     fn apply_to_task(&mut self, id: &TaskId, fact: &Fact, at: Time) -> Result<(), ApplyError> {

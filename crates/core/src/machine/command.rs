@@ -152,8 +152,21 @@ impl Machine {
                 format!("{task} has landed"),
                 Some("to take the last landing back: mainstem undo".to_owned()),
             ),
+            phase if phase.is_active() && self.is_stopping(t) => {
+                let attempt = self.tasks.get(t).attempts;
+                let reason = "to be tried again".to_owned();
+                let then = AfterStop::Requeue;
+                self.emit(Fact::StopRequested { task: task.clone(), attempt, then, reason });
+                Ok(format!("{task} will be tried again once it has stopped"))
+            }
             phase => Ok(format!("{task} is {} already", phase.word())),
         }
+    }
+
+    /// A person wants its attempt to end.
+    fn is_stopping(&self, t: TaskIx) -> bool {
+        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.as_ref());
+        stop.is_some_and(|(then, _)| *then != AfterStop::Requeue)
     }
 
     fn skip(&mut self, id: &str) -> Result<String, Refusal> {

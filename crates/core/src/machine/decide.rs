@@ -41,7 +41,8 @@ impl Machine {
                 if self.paused {
                     self.emit(Fact::RunResumed {});
                 }
-                self.life = super::Life { begun: true, ..super::Life::default() };
+                let no_room = self.life.no_room.take();
+                self.life = super::Life { begun: true, no_room, ..super::Life::default() };
                 self.life.scope = scope.map(|wanted| self.scope_of(&wanted));
                 self.suspect_all();
             }
@@ -147,7 +148,7 @@ impl Machine {
                 self.workspace_removed(task, attempt, workspace);
             }
             Input::Interrupt { now } => self.interrupt(now),
-            Input::Room(room) => self.life.no_room = room.err(),
+            Input::Room(room) => self.room(room.err()),
             Input::Notice { task, message } => {
                 let task = task.map(|t| self.id(t));
                 self.emit(Fact::Noticed { task, message: limits::brief(&message) });
@@ -186,6 +187,19 @@ impl Machine {
             self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
             self.fail_attempt(t, Class::Interrupted, reason);
         }
+    }
+
+    /// The machine has room for more agents, or no longer; people are told when that changes.
+    fn room(&mut self, no_room: Option<String>) {
+        let message = match (&self.life.no_room, &no_room) {
+            (None, Some(why)) => format!("no agent starts for now: waiting for {why}"),
+            (Some(_), None) => "there is room again: agents may start".to_owned(),
+            (None, None) | (Some(_), Some(_)) => String::new(),
+        };
+        if !message.is_empty() {
+            self.emit(Fact::Noticed { task: None, message });
+        }
+        self.life.no_room = no_room;
     }
 
     fn adopt_plan(&mut self, plan: Box<crate::plan::Plan>, hash: String) {

@@ -24,7 +24,7 @@ use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::schedule::{Board, Held};
-use crate::tasks::Tasks;
+use crate::tasks::{TaskState, Tasks};
 use crate::train::{Stage, Train};
 
 /// Something that reached the machine from outside.
@@ -351,12 +351,14 @@ pub struct Machine {
     plan: Plan,
     graph: Graph,
     tasks: Tasks,
+    dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
     providers: BTreeMap<String, ProviderState>,
     questions: Vec<OpenQuestion>,
     asked: u32,
     landings: u64,
     jobs: Option<u32>,
+    jobs_flag: Option<u32>,
     paused: bool,
     cancelled: bool,
     draining: Option<TaskId>,
@@ -413,12 +415,14 @@ impl Machine {
             plan,
             graph,
             tasks,
+            dropped: BTreeMap::new(),
             train: Train::default(),
             providers: BTreeMap::new(),
             questions: Vec::new(),
             asked: 0,
             landings: 0,
             jobs: None,
+            jobs_flag: None,
             paused: false,
             cancelled: false,
             draining: None,
@@ -450,7 +454,11 @@ impl Machine {
 
     /// Agents at once.
     pub fn jobs(&self) -> u32 {
-        self.jobs.unwrap_or(self.settings.run.jobs)
+        self.jobs_flag.or(self.jobs).unwrap_or(self.settings.run.jobs)
+    }
+    /// Agents at once as somebody said when starting this life; it goes with it.
+    pub fn set_jobs_flag(&mut self, jobs: Option<u32>) {
+        self.jobs_flag = jobs;
     }
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
@@ -570,7 +578,8 @@ impl Machine {
     fn may_leave(&self) -> bool {
         let landing =
             self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }));
-        !landing
+        // Told to go at once, we leave even a landing: the branch itself will say how far it got.
+        (!landing || self.life.interrupting == Some(Interrupting::Now))
             && !self.tasks.any_removal()
             && self.tasks.active().all(|t| match self.tasks.phase(t) {
                 Phase::Boarding => true,

@@ -268,6 +268,13 @@ impl Machine {
     }
 
     fn want_of_train(&mut self, effects: &mut Vec<Effect>) {
+        // A verification whose car has left the train looks at what nobody will land.
+        if let Some((task, attempt, TrainWant::Verify(_))) = &self.life.given.train
+            && self.train.car(*task).is_none_or(|car| car.attempt != *attempt)
+        {
+            effects.push(Effect::StopJobs { task: *task, attempt: *attempt });
+            self.life.given.train = None;
+        }
         if self.life.train_retry_at.is_some_and(|at| at > self.now) {
             return;
         }

@@ -55,10 +55,7 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
         return errand.tell(Input::AgentEnded { task, attempt, ending, claim: Claim::None });
     }
     crash::point("agent.started");
-    let pid = match process::state(&dir) {
-        Ok(JobState::Alive(pids)) => pids.agent_pid.unwrap_or(0),
-        _ => 0,
-    };
+    let pid = process::pids(&dir).ok().flatten().and_then(|pids| pids.agent_pid).unwrap_or(0);
     errand.tell(Input::AgentStarted { task, attempt, pid });
     let _ = errand.results.send(Event::Follow { task, attempt, dir });
 }
@@ -76,7 +73,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
     write(&prompt_file, &assignment.prompt)?;
     let adapter = adapter(&assignment.agent.kind).map_err(|error| error.to_string())?;
-    let workspace = errand.workspace();
+    let workspace = errand.workspace.clone();
     let launch = adapter
         .launch(&Brief {
             task: &errand.task,

@@ -24,7 +24,7 @@ pub fn collect(errand: &Errand, base: Option<&Oid>) {
 
 /// Takes a snapshot of work in progress and tells.
 pub fn snapshot(errand: &Errand, why: &str) {
-    match errand.world.repo.snapshot(&errand.workspace(), &errand.snapshots(), why) {
+    match errand.world.repo.snapshot(&errand.workspace.clone(), &errand.snapshots(), why) {
         Ok(Some(kept)) => {
             crash::point("snapshot.taken");
             errand.tell(Input::Snapshotted {
@@ -60,7 +60,7 @@ fn nothing(base: &Oid) -> Evidence {
 fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
-    let path = errand.workspace();
+    let path = errand.workspace.clone();
     snapshot(errand, "the attempt ended");
     let (tip, recovered) = if path.join(".git").exists() {
         tip_of_workspace(errand, &path)?
@@ -69,6 +69,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         (repo.read_ref(&format!("refs/heads/{}", errand.branch))?, false)
     };
     crash::point("evidence.committed");
+    let tip = work_on_branch(errand, base, tip)?;
     let Some(tip) = tip.filter(|tip| tip != base) else { return Ok(nothing(base)) };
     let changes = repo.changes(base, &tip)?;
     let limit = world.settings.limits.file_bytes;
@@ -89,6 +90,21 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         recovered,
         flaws,
     })
+}
+
+/// An agent that went back to its base in the end still has its commits on the branch.
+fn work_on_branch(errand: &Errand, base: &Oid, tip: Option<Oid>) -> Result<Option<Oid>, GitError> {
+    let repo = &errand.world.repo;
+    if let Some(tip) = tip.as_ref()
+        && repo.tree_of(tip)? != repo.tree_of(base)?
+    {
+        return Ok(Some(tip.clone()));
+    }
+    let branch = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+    match branch {
+        Some(ahead) if ahead != *base && repo.is_ancestor(base, &ahead)? => Ok(Some(ahead)),
+        _ => Ok(tip),
+    }
 }
 
 fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<(Option<Oid>, bool), GitError> {

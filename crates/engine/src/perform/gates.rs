@@ -27,9 +27,9 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
             return errand.tell(Input::GatesRan { task, attempt, tree: tip.clone(), gates });
         }
     };
-    let cwd = errand.workspace();
+    let cwd = errand.workspace.clone();
     let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
-    let gates = run(errand, &errand.task.verify, &cwd, dir);
+    let gates = run(errand, &errand.task.verify, &cwd, dir, || Ok(()));
     errand.tell(Input::GatesRan { task, attempt, tree, gates });
 }
 
@@ -58,13 +58,21 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
     workspace::set_up(errand, &lane, &place.with_extension("setup"))
         .map_err(|error| error.to_string())?;
     let dir = |n| world.layout.train_job(&world.run, &errand.task.id, commit.as_str(), n);
-    let gates = run(errand, commands, &lane, dir);
-    let head = world.repo.worktree_tip(&lane).map_err(words)?;
-    let verified = head.as_ref().map(|head| world.repo.tree_of(head)).transpose().map_err(words)?;
-    if verified.as_ref() != Some(tree) {
-        return Err("a gate moved the checkout it was to verify".to_owned());
+    // No verdict of an earlier try counts: what its gates did to their checkout is not known.
+    for n in 0..commands.len() {
+        process::reset(&dir(n)).map_err(|error| error.to_string())?;
     }
-    Ok(gates)
+    // Whatever a gate does to its checkout, the next one must not judge another tree.
+    let still_there = || {
+        let head = world.repo.worktree_tip(&lane).map_err(words)?;
+        let seen = head.as_ref().map(|head| world.repo.tree_of(head)).transpose().map_err(words)?;
+        if seen.as_ref() == Some(tree) {
+            Ok(())
+        } else {
+            Err("it moved the checkout that it was to verify".to_owned())
+        }
+    };
+    Ok(run(errand, commands, &lane, dir, still_there))
 }
 
 fn unable(gate: &str, detail: String) -> GateResult {
@@ -83,10 +91,14 @@ fn run(
     commands: &[String],
     cwd: &Path,
     dir: impl Fn(usize) -> PathBuf,
+    sound: impl Fn() -> Result<(), String>,
 ) -> Vec<GateResult> {
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
-        let result = run_one(errand, command, cwd, &dir(n));
+        let mut result = run_one(errand, command, cwd, &dir(n));
+        if let Err(detail) = sound() {
+            (result.verdict, result.detail) = (Verdict::Error, detail);
+        }
         let passed = result.verdict == Verdict::Passed;
         results.push(result);
         if !passed || errand.cancel.load(Ordering::Relaxed) {

@@ -7,6 +7,7 @@ pub mod gates;
 pub mod landing;
 pub mod workspace;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
@@ -31,8 +32,8 @@ pub struct Errand {
     pub attempt: u32,
     /// The attempt's branch.
     pub branch: String,
-    /// The name of its workspace's folder.
-    pub unit: String,
+    /// Its workspace: where the journal says, or where it will be made.
+    pub workspace: PathBuf,
     /// Set when setup commands or gates are to end.
     pub cancel: Arc<AtomicBool>,
     /// Where results go.
@@ -43,11 +44,6 @@ impl Errand {
     /// Tells the loop a result. It may be gone already: then nobody needs it.
     pub fn tell(&self, input: Input) {
         let _ = self.results.send(Event::Input(input));
-    }
-
-    /// The workspace's folder.
-    pub fn workspace(&self) -> std::path::PathBuf {
-        self.world.layout.workspace(&self.unit)
     }
 
     /// Where this attempt's snapshots are.

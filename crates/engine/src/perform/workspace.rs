@@ -59,7 +59,7 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
         Ok(base) => Input::WorkspaceReady {
             task,
             attempt,
-            workspace: errand.workspace().to_string_lossy().into_owned(),
+            workspace: errand.workspace.clone().to_string_lossy().into_owned(),
             base,
         },
         Err(error) => Input::WorkspaceFailed { task, attempt, reason: error.to_string() },
@@ -77,8 +77,10 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
             return Err(WorkspaceError::NeedLost(need.clone()));
         }
     }
-    let path = errand.workspace();
+    let path = errand.workspace.clone();
     let trash = world.layout.trash();
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    end_set_up(errand, &place)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &path)?;
@@ -89,7 +91,6 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
         errand.tell(Input::Notice { task: Some(errand.ix), message: note });
     }
     bring_along(errand, &path)?;
-    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     set_up(errand, &path, &place)?;
     Ok(base)
 }
@@ -130,9 +131,19 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
-/// Runs the setup commands, each as a job that a restarted engine finds again.
+/// Ends setup commands of an earlier life before the folder is reset under them.
+fn end_set_up(errand: &Errand, place: &Path) -> Result<(), WorkspaceError> {
+    for n in 0..errand.world.settings.workspace.setup.len() {
+        process::reset(&place.join(format!("setup-{n}")))
+            .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
+    }
+    Ok(())
+}
+
+/// Runs the setup commands, always afresh: whatever an earlier life's did was reset with the folder.
 pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), WorkspaceError> {
     let world = &errand.world;
+    end_set_up(errand, place)?;
     for (n, command) in world.settings.workspace.setup.iter().enumerate() {
         let dir = place.join(format!("setup-{n}"));
         let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
@@ -156,8 +167,8 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
 /// Removes the workspace of a task that is over, after a last snapshot, and its branch.
 pub fn remove(errand: &Errand, keep_branch: bool, landed: bool) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    let path = errand.workspace();
-    let result = take_away(errand, &path, keep_branch, landed)
+    let path = &errand.workspace;
+    let result = take_away(errand, path, keep_branch, landed)
         .map(|()| path.to_string_lossy().into_owned())
         .map_err(|error| error.to_string());
     errand.tell(Input::WorkspaceRemoved { task, attempt, workspace: result });

@@ -214,7 +214,16 @@ fn locks_below(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut locks = Vec::new();
     let mut open = vec![dir.to_path_buf()];
     while let Some(dir) = open.pop() {
-        for entry in entries(&dir)? {
+        let found = match entries(&dir) {
+            // A branch can stand where a folder of branches is looked for: it holds no locks.
+            Err(GitError::Files { source, .. })
+                if source.kind() == io::ErrorKind::NotADirectory =>
+            {
+                continue;
+            }
+            other => other?,
+        };
+        for entry in found {
             let is_dir = fs::symlink_metadata(&entry).is_ok_and(|meta| meta.is_dir());
             if is_dir {
                 open.push(entry);

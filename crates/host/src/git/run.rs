@@ -79,6 +79,9 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_COMMITTER_EMAIL", "mainstem@localhost"),
 ];
 
+/// Takes what a git process prints, as it comes.
+pub(super) type Sink = Box<dyn FnMut(&[u8]) + Send>;
+
 /// What a git process answered.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -182,6 +185,16 @@ impl Git {
 
     /// Runs the command to its end.
     pub(super) fn run(self) -> Result<Answer> {
+        self.run_with(None)
+    }
+
+    /// Runs the command to its end; what it prints goes to `sink` piece by piece and is not kept.
+    /// Whether all of it arrived is for the sink to know.
+    pub(super) fn run_into(self, sink: Sink) -> Result<Answer> {
+        self.run_with(Some(sink))
+    }
+
+    fn run_with(self, sink: Option<Sink>) -> Result<Answer> {
         let what = self.what();
         let mut command = self.command();
         let child = command.spawn().map_err(|source| {
@@ -192,7 +205,7 @@ impl Git {
         })?;
         // The command holds our copy of the live file; the child has its own now.
         drop(command);
-        let answer = attend(child, self.input, self.timeout, &what)?;
+        let answer = attend(child, self.input, sink, self.timeout, &what)?;
         if self.accepted.contains(&answer.code) { Ok(answer) } else { Err(answer.failed()) }
     }
 
@@ -256,6 +269,7 @@ enum News {
 fn attend(
     mut child: Child,
     input: Option<Vec<u8>>,
+    sink: Option<Sink>,
     timeout: Duration,
     what: &str,
 ) -> Result<Answer> {
@@ -265,7 +279,13 @@ fn attend(
         // A git that stops reading early says why by its exit code; the broken pipe adds nothing.
         std::thread::spawn(move || drop(stdin.write_all(&bytes)));
     }
-    let out = collect(child.stdout.take(), tell.clone());
+    let out = match sink {
+        None => collect(child.stdout.take(), tell.clone()),
+        Some(sink) => {
+            pour(child.stdout.take(), sink, tell.clone());
+            Arc::default()
+        }
+    };
     let err = collect(child.stderr.take(), tell.clone());
     std::thread::spawn(move || drop(tell.send(News::Exited(child.wait()))));
 
@@ -332,20 +352,26 @@ fn conclude(
 fn collect(pipe: Option<impl Read + Send + 'static>, tell: mpsc::Sender<News>) -> Arc<Mutex<Kept>> {
     let kept = Arc::new(Mutex::new(Kept::default()));
     let ours = Arc::clone(&kept);
+    let keep = move |bytes: &[u8]| {
+        let mut kept = unpoisoned(&ours);
+        if kept.bytes.len() + bytes.len() > OUTPUT_BYTES_MAX {
+            kept.overflow = true;
+        } else {
+            kept.bytes.extend_from_slice(bytes);
+        }
+    };
+    pour(pipe, Box::new(keep), tell);
+    kept
+}
+
+fn pour(pipe: Option<impl Read + Send + 'static>, mut sink: Sink, tell: mpsc::Sender<News>) {
     std::thread::spawn(move || {
         let mut chunk = vec![0; 64 << 10];
         let mut pipe = pipe;
         while let Some(pipe) = pipe.as_mut() {
             match pipe.read(&mut chunk) {
                 Ok(0) => break,
-                Ok(n) => {
-                    let mut kept = unpoisoned(&ours);
-                    if kept.bytes.len() + n > OUTPUT_BYTES_MAX {
-                        kept.overflow = true;
-                    } else {
-                        kept.bytes.extend_from_slice(&chunk[..n]);
-                    }
-                }
+                Ok(n) => sink(&chunk[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
@@ -353,7 +379,6 @@ fn collect(pipe: Option<impl Read + Send + 'static>, tell: mpsc::Sender<News>) -
         // The receiver is gone if the deadline passed; nobody is left to tell.
         let _ = tell.send(News::Drained);
     });
-    kept
 }
 
 fn unpoisoned<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {

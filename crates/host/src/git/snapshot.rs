@@ -67,12 +67,15 @@ impl Repo {
         };
         let (refname, number) = match newest {
             Some((number, kept)) if kept == commit => (format!("{prefix}/{number}"), number),
-            newest => self.keep(prefix, &commit, newest.map_or(1, |(number, _)| number + 1))?,
+            newest => {
+                let first = newest.map_or(1, |(number, _)| number + 1);
+                self.keep(prefix, &commit, first, "mainstem: snapshot")?
+            }
         };
         Ok(Some(Snapshot { refname, commit, tree: staged.tree, number, notes: staged.notes }))
     }
 
-    fn newest(&self, prefix: &str) -> Result<Option<(u32, Oid)>> {
+    pub(super) fn newest(&self, prefix: &str) -> Result<Option<(u32, Oid)>> {
         let numbered = self.list_refs(prefix)?.into_iter().filter_map(|(name, commit)| {
             let number = name.strip_prefix(prefix)?.strip_prefix('/')?.parse().ok()?;
             Some((number, commit))
@@ -80,10 +83,17 @@ impl Repo {
         Ok(numbered.max_by_key(|(number, _): &(u32, Oid)| *number))
     }
 
-    fn keep(&self, prefix: &str, commit: &Oid, first: u32) -> Result<(String, u32)> {
+    /// Puts a ref on `commit` at the first free number from `first` on.
+    pub(super) fn keep(
+        &self,
+        prefix: &str,
+        commit: &Oid,
+        first: u32,
+        reason: &str,
+    ) -> Result<(String, u32)> {
         for number in first..first.saturating_add(TRIES_MAX) {
             let name = format!("{prefix}/{number}");
-            match self.update_ref(&name, commit, None, "mainstem: snapshot")? {
+            match self.update_ref(&name, commit, None, reason)? {
                 Cas::Moved => return Ok((name, number)),
                 Cas::Refused { .. } => {}
             }

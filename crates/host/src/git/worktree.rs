@@ -38,11 +38,13 @@ pub struct Worktree {
 pub struct Prepared {
     /// One sentence each, for people.
     pub notes: Vec<String>,
+    /// The ref that keeps where the branch was before, if nothing else would have.
+    pub kept: Option<String>,
 }
 
 #[derive(Clone, Copy)]
 enum Spot<'a> {
-    Branch(&'a str),
+    Branch { branch: &'a str, keep: &'a str },
     Detached,
 }
 
@@ -76,16 +78,19 @@ const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 impl Repo {
     /// Ends with a linked worktree at `path` on `branch`, at `base`, with clean index and files
     /// (ignored files may stay), whatever an earlier, perhaps killed, try left there. What is not
-    /// ours is moved into `trash` and kept. Everything else at `path` must be saved already.
+    /// ours is moved into `trash` and kept. Everything else at `path` must be saved already, except
+    /// for the branch's own commits: they are kept below `keep`, as [`Repo::keep_tip`] does it.
     pub fn prepare_worktree(
         &self,
         path: &Path,
         branch: &str,
         base: &Oid,
         trash: &Path,
+        keep: &str,
     ) -> Result<Prepared> {
-        self.settle(path, Spot::Branch(branch), base, trash)?;
-        self.fill_submodules(path, base)
+        let kept = self.settle(path, Spot::Branch { branch, keep }, base, trash)?;
+        let prepared = self.fill_submodules(path, base)?;
+        Ok(Prepared { kept, ..prepared })
     }
 
     /// Ends with a linked worktree at `path`, detached at `commit`: made, or recycled with its
@@ -177,15 +182,23 @@ impl Repo {
         Ok(found)
     }
 
-    fn settle(&self, path: &Path, spot: Spot<'_>, base: &Oid, trash: &Path) -> Result<()> {
+    fn settle(
+        &self,
+        path: &Path,
+        spot: Spot<'_>,
+        base: &Oid,
+        trash: &Path,
+    ) -> Result<Option<String>> {
         let path = self.allowed(path)?;
         self.clear_half_made(&path, trash)?;
-        if let Spot::Branch(branch) = spot {
+        let mut kept = None;
+        if let Spot::Branch { branch, keep } = spot {
             self.refuse_busy(branch, &path)?;
+            kept = self.rewind(&format!("refs/heads/{branch}"), base, keep)?;
         }
         if let Some(admin) = self.recyclable_admin(&path)? {
             match self.recycle(&path, &admin, spot, base) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(kept),
                 // Too damaged to be recycled: make it anew below. Anything else is a real error.
                 Err(GitError::Failed { code: Some(_), .. }) => {}
                 Err(error) => return Err(error),
@@ -205,7 +218,8 @@ impl Repo {
             path: path.clone(),
             why: "git made it, and yet its files do not fit together".to_owned(),
         })?;
-        self.fill(&admin, &path, spot, base)
+        self.fill(&admin, &path, spot, base)?;
+        Ok(kept)
     }
 
     /// Registers a worktree without files, so that it is there completely or not at all. Git itself
@@ -220,12 +234,7 @@ impl Repo {
         let draft = self.tmp("admin");
         fs::create_dir(&draft).on("create", &draft)?;
         let head = match spot {
-            Spot::Branch(branch) => {
-                let name = format!("refs/heads/{branch}");
-                let args = ["update-ref", "-m", "mainstem: prepare", &name, base.as_str()];
-                self.git().args(args).run()?;
-                format!("ref: {name}\n")
-            }
+            Spot::Branch { branch, .. } => format!("ref: refs/heads/{branch}\n"),
             Spot::Detached => format!("{base}\n"),
         };
         write_synced(&draft.join("HEAD"), head.as_bytes())?;
@@ -242,12 +251,12 @@ impl Repo {
     fn add_by_git(&self, path: &Path, spot: Spot<'_>, base: &Oid) -> Result<()> {
         self.without_stumbling(|| {
             let git = self.git().args(["worktree", "add", "--quiet", "--no-checkout", "--force"]);
-            let git = match spot {
-                // Tracking would write to the shared configuration, and parallel writers fail.
-                Spot::Branch(branch) => git.args(["--no-track", "-B", branch]),
-                Spot::Detached => git.arg("--detach"),
+            let (git, start) = match spot {
+                // The branch is where it belongs already, and what it held is kept.
+                Spot::Branch { branch, .. } => (git, branch),
+                Spot::Detached => (git.arg("--detach"), base.as_str()),
             };
-            git.arg("--").arg(path).arg(base.as_str()).run().map(drop)
+            git.arg("--").arg(path).arg(start).run().map(drop)
         })
     }
 
@@ -362,15 +371,16 @@ impl Repo {
             files::remove_all(&index).on("remove", &index)?;
         }
         // Not by `checkout -B`: that looks through all worktrees, and see `add`.
-        let moved = self.git_in(admin, path).args(["update-ref", "-m", "mainstem: prepare"]);
-        match spot {
-            Spot::Branch(branch) => {
-                let name = format!("refs/heads/{branch}");
-                moved.args([name.as_str(), base.as_str()]).run()?;
-                self.git_in(admin, path).args(["symbolic-ref", "HEAD", &name]).run()?;
+        let git = self.git_in(admin, path);
+        let git = match spot {
+            Spot::Branch { branch, .. } => {
+                git.args(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")])
             }
-            Spot::Detached => drop(moved.args(["--no-deref", "HEAD", base.as_str()]).run()?),
-        }
+            Spot::Detached => git
+                .args(["update-ref", "-m", "mainstem: prepare"])
+                .args(["--no-deref", "HEAD", base.as_str()]),
+        };
+        git.run()?;
         self.fill(admin, path, spot, base)?;
         self.git_in(admin, path)
             .args(["clean", "--quiet", "-d", "--force", "--force"])
@@ -383,7 +393,7 @@ impl Repo {
         let head = self.look_up("HEAD^{commit}", self.git_in(admin, path))?;
         let branch = self.branch_of(admin)?;
         let wanted = match spot {
-            Spot::Branch(branch) => Some(branch),
+            Spot::Branch { branch, .. } => Some(branch),
             Spot::Detached => None,
         };
         if head.as_ref() == Some(base) && branch.as_deref() == wanted {

@@ -14,7 +14,7 @@ pub fn spawn_detached(
     env: &[(String, String)],
     log: &Path,
 ) -> io::Result<Child> {
-    let out = OpenOptions::new().create(true).write(true).truncate(true).open(log)?;
+    let out = OpenOptions::new().create(true).append(true).open(log)?;
     let err = out.try_clone()?;
     let [program, args @ ..] = argv else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program was named"));

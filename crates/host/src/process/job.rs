@@ -233,6 +233,31 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
     }
 }
 
+/// Who runs or ran the job; none if nobody did yet.
+pub fn pids(dir: &Path) -> io::Result<Option<Pids>> {
+    record::read::<Pids>(dir, PIDS)
+}
+
+/// Ends whatever the job still does and moves its files aside, so that it can start afresh.
+pub fn reset(dir: &Path) -> io::Result<()> {
+    loop {
+        match state(dir)? {
+            JobState::Absent => return Ok(()),
+            JobState::Starting | JobState::Alive(_) => {
+                stop(dir, Stop::Kill)?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            JobState::Vanished => {
+                kill_leftovers(dir)?;
+                set_aside(dir)?;
+            }
+            JobState::Ended(_) => {
+                set_aside(dir)?;
+            }
+        }
+    }
+}
+
 /// Moves the files of an ended or vanished job into `dir/old.<n>`, so that it can start afresh.
 pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
     if let Some(_held) = lock::held(&dir.join(LOCK))? {

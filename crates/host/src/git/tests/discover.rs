@@ -64,9 +64,9 @@ fn a_bare_repository_has_no_toplevel_and_serves_workspaces() {
     assert_eq!(repo.default_branch().unwrap(), "main");
     let base = repo.resolve("main").unwrap().unwrap();
     let path = scene.at("work");
-    repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash()).unwrap();
+    repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash(), KEEP).unwrap();
     fs::write(path.join("a.txt"), "changed").unwrap();
-    repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash()).unwrap();
+    repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash(), KEEP).unwrap();
     assert!(!repo.worktree_dirty(&path).unwrap());
     fs::write(path.join("new"), "n").unwrap();
     assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
@@ -109,7 +109,7 @@ fn repositories_with_long_object_ids_work() {
     let first = scene.repo.ensure_first_commit("main").unwrap();
     assert_eq!(first.as_str().len(), 64);
     let path = scene.at("work");
-    scene.repo.prepare_worktree(&path, "mainstem/t", &first, &scene.trash()).unwrap();
+    scene.repo.prepare_worktree(&path, "mainstem/t", &first, &scene.trash(), KEEP).unwrap();
     fs::write(path.join("f"), "x").unwrap();
     let made = scene.repo.commit_leftovers(&path, "mainstem/t", "m", &super::who(), 0).unwrap();
     let merged = scene.repo.merge(&first, &made.unwrap()).unwrap();

@@ -12,7 +12,7 @@ const PREFIX: &str = "refs/mainstem/snapshots/t-1/1";
 fn workspace(scene: &Scene) -> (PathBuf, Oid) {
     let base = scene.tip("main");
     let path = scene.at("work");
-    scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash()).unwrap();
+    scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     (path, base)
 }
 

@@ -11,7 +11,7 @@ use crate::files;
 const BRANCH: &str = "mainstem/t-1";
 
 fn prepare(scene: &Scene, path: &Path, base: &Oid) {
-    let prepared = scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash()).unwrap();
+    let prepared = scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash(), KEEP).unwrap();
     assert!(prepared.notes.is_empty(), "{:?}", prepared.notes);
     assert_ready(scene, path, base);
 }
@@ -159,7 +159,7 @@ fn whatever_a_killed_git_left_is_made_whole_again() {
         damage(&path, &admin_of(&scene, &path));
         scene
             .repo
-            .prepare_worktree(&path, BRANCH, &base, &scene.trash())
+            .prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP)
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_ready(&scene, &path, &base);
     }
@@ -200,10 +200,10 @@ fn a_branch_in_use_elsewhere_is_refused_before_anything_is_touched() {
     git(&scene.top(), &["worktree", "add", "-q", "-b", BRANCH, theirs.to_str().unwrap()]);
     let path = scene.at("work");
     write(&path, "f", "stays");
-    let error = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash()).unwrap_err();
+    let error = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap_err();
     assert!(matches!(&error, GitError::BranchBusy { path, .. } if *path == theirs), "{error}");
     assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "stays");
-    let error = scene.repo.prepare_worktree(&path, "main", &base, &scene.trash()).unwrap_err();
+    let error = scene.repo.prepare_worktree(&path, "main", &base, &scene.trash(), KEEP).unwrap_err();
     assert!(matches!(error, GitError::BranchBusy { .. }), "{error}");
 }
 
@@ -212,7 +212,7 @@ fn the_repository_itself_can_never_be_a_workspace() {
     let scene = Scene::new();
     let base = scene.tip("main");
     for path in [scene.top(), scene.at(""), scene.top().join(".git/x"), "relative".into()] {
-        let made = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash());
+        let made = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP);
         assert!(matches!(made, Err(GitError::NotOurs { .. })), "{path:?}: {made:?}");
         let removed = scene.repo.remove_worktree(&path, &scene.trash());
         assert!(matches!(removed, Err(GitError::NotOurs { .. })), "{path:?}: {removed:?}");
@@ -285,7 +285,7 @@ fn planted_hooks_and_monitors_never_run() {
 }
 
 fn prepare_quietly(scene: &Scene, path: &Path, base: &Oid) {
-    scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash()).unwrap();
+    scene.repo.prepare_worktree(path, BRANCH, base, &scene.trash(), KEEP).unwrap();
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn parallel_workspaces_do_not_disturb_each_other() {
             scope.spawn(move || {
                 let path = scene.at(&format!("pool/{n}/same name"));
                 let branch = format!("mainstem/t-{n}");
-                scene.repo.prepare_worktree(&path, &branch, base, &scene.trash()).unwrap();
+                scene.repo.prepare_worktree(&path, &branch, base, &scene.trash(), KEEP).unwrap();
                 assert!(scene.repo.worktree_is_intact(&path, &branch).unwrap());
             });
         }
@@ -420,7 +420,7 @@ fn a_repository_with_another_ref_store_works_too() {
     let base = repo.ensure_first_commit("main").unwrap();
     let path = fs::canonicalize(dir.path()).unwrap().join("work");
     for _ in 0..2 {
-        repo.prepare_worktree(&path, BRANCH, &base, &dir.path().join("trash")).unwrap();
+        repo.prepare_worktree(&path, BRANCH, &base, &dir.path().join("trash"), KEEP).unwrap();
         write(&path, "f", "x");
         assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
         assert!(repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().is_some());
@@ -439,7 +439,7 @@ fn a_submodule_can_be_the_repository() {
     assert_eq!(repo.toplevel(), Some(inner.as_path()));
     let base = repo.resolve("main").unwrap().unwrap();
     let path = scene.at("work");
-    repo.prepare_worktree(&path, BRANCH, &base, &scene.trash()).unwrap();
+    repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     assert_eq!(super::super::Repo::discover(&path).unwrap().toplevel(), Some(inner.as_path()));
     write(&path, "a.txt", "landed\n");
     let tip = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();

@@ -1,0 +1,250 @@
+//! What once went wrong, or nearly: each test is one way to lose work, to land what was not
+//! verified, or to get stuck.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use mainstem_testkit::{Scene, wait_until};
+use rustix::process::Signal;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn scene() -> Scene {
+    Scene::new(env!("CARGO_BIN_EXE_mainstem"))
+}
+
+fn shown(scene: &Scene, path: &str) -> String {
+    scene.repo().show("main", path).unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn a_gate_that_moves_its_checkout_lets_nothing_land_however_often_it_is_tried() {
+    let scene = scene();
+    let scene =
+        scene.plan("version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"echo x > x.txt\"\n");
+    let scene = scene.config(
+        "[gates]\nverify = [\"echo good > state && git add -A && git -c user.name=a -c user.email=a@b commit -qm moved || true\", \"grep -q good state\"]\n",
+    );
+    let before = scene.repo().commit_of("main");
+    scene.expect(2, &["run", "plan.toml"]);
+    scene.expect(0, &["retry", "T"]);
+    scene.expect(2, &["run"]);
+    assert_eq!(scene.repo().commit_of("main"), before, "the second gate is red on the merged tree");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn commits_that_an_agent_left_behind_on_its_branch_stay_reachable() {
+    let scene = scene();
+    let run = "echo x > x.txt && git add -A && git -c user.name=a -c user.email=a@b commit -qm work && git rev-parse HEAD > \\\"$MAINSTEM_TMP/../tip\\\" && git checkout -q --detach HEAD~1";
+    let scene = scene.plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{run}\"\n"));
+    scene.expect(0, &["run", "plan.toml"]);
+    assert_eq!(shown(&scene, "x.txt"), "x", "the branch had the work");
+}
+
+#[test]
+fn a_branch_of_the_users_with_our_name_is_kept_before_it_is_used() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    scene.repo().git(&["checkout", "-q", "-b", "mainstem/T"]);
+    let mine = scene.repo().commit("mine", &[("mine.txt", "precious")]);
+    scene.repo().git(&["checkout", "-q", "main"]);
+    scene.expect(0, &["run", "plan.toml"]);
+    let refs =
+        scene.repo().git(&["for-each-ref", "--contains", mine.trim(), "--format=%(refname)"]);
+    assert!(refs.contains("refs/mainstem/snapshots/T/"), "{refs:?}");
+}
+
+#[test]
+fn another_run_is_refused_while_agents_of_a_killed_one_live() {
+    let scene = scene();
+    let scene =
+        scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"sleep 3; echo x > x.txt\"\n");
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T", "working");
+    engine.kill9();
+    let refused = scene.expect(1, &["run", "--new", "plan.toml"]);
+    assert!(refused.stderr.contains("still under way"), "{}", refused.stderr);
+    scene.expect(0, &["run"]);
+    scene.assert_each_lands_once(&["T"]);
+}
+
+#[test]
+fn a_task_that_leaves_the_plan_and_comes_back_stays_landed() {
+    let scene = scene();
+    let a = "[[task]]\nid = \"A\"\nrun = \"echo a >> a.txt\"\n";
+    let b = "[[task]]\nid = \"B\"\nrun = \"echo b >> b.txt\"\n";
+    let scene = scene.plan(&format!("version = 1\n{a}{b}"));
+    scene.expect(0, &["run", "plan.toml"]);
+    let scene = scene.plan(&format!("version = 1\n{b}"));
+    scene.expect(0, &["run", "plan.toml"]);
+    let scene = scene.plan(&format!("version = 1\n{a}{b}"));
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.assert_each_lands_once(&["A", "B"]);
+    assert_eq!(scene.phase("A"), "landed");
+}
+
+#[test]
+fn a_begun_task_is_not_dropped_without_a_word() {
+    let scene = scene();
+    let b = "[[task]]\nid = \"B\"\nrun = \"echo b > b.txt\"\n";
+    let scene = scene
+        .plan(&format!("version = 1\n[[task]]\nid = \"A\"\nretries = 0\nrun = \"exit 1\"\n{b}"));
+    scene.expect(2, &["run", "plan.toml"]);
+    let scene = scene.plan(&format!("version = 1\n{b}"));
+    let refused = scene.expect(1, &["run", "plan.toml"]);
+    assert!(refused.stderr.contains("drops tasks that have begun: A"), "{}", refused.stderr);
+    scene.expect(0, &["cancel", "A"]);
+    scene.expect(0, &["run", "plan.toml"]);
+}
+
+#[test]
+fn a_landing_that_somebody_reset_away_can_be_undone_and_tried_again() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.repo().git(&["reset", "-q", "--hard", "HEAD~1"]);
+    scene.expect(0, &["undo"]);
+    assert_eq!(scene.phase("T"), "cancelled");
+    scene.expect(0, &["retry", "T"]);
+    scene.expect(0, &["run"]);
+    scene.assert_each_lands_once(&["T"]);
+}
+
+#[test]
+fn an_undo_killed_half_way_is_finished_by_the_next() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    scene.expect(0, &["run", "plan.toml"]);
+    let log = scene.outside("points");
+    scene.spawn_with(&["undo"], &[("MAINSTEM_CRASH_LOG", log.to_str().unwrap())]).wait();
+    // That one went through; take it again from the start and die right after the branch moved.
+    scene.expect(0, &["retry", "T"]);
+    scene.expect(0, &["run"]);
+    let points = std::fs::read_to_string(&log).unwrap();
+    let moved = points.lines().find(|line| line.ends_with("undo.moved")).unwrap();
+    let number = moved.split(' ').next().unwrap();
+    scene.spawn_with(&["undo"], &[("MAINSTEM_CRASH_AT", number)]).wait();
+    scene.expect(0, &["undo"]);
+    assert_eq!(scene.phase("T"), "cancelled");
+    assert!(!scene.repo().has("x.txt"), "the checkout followed");
+    assert_eq!(scene.repo().git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn setup_runs_again_when_the_workspace_was_reset_under_it() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"cat made.txt > x.txt\"\n");
+    let scene = scene.config("[workspace]\nsetup = [\"sleep 2; echo made > made.txt\"]\n");
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T", "preparing");
+    engine.kill9();
+    wait_until(LONG, "the first setup ends", || {
+        scene.facts().iter().any(|fact| fact["type"] == "attempt_intended")
+    });
+    scene.expect(0, &["run"]);
+    assert_eq!(shown(&scene, "x.txt"), "made");
+}
+
+#[test]
+fn calling_off_a_task_ends_the_verification_of_its_car() {
+    let scene = scene();
+    let started = scene.outside("gate-started");
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    let scene = scene
+        .config(&format!("[gates]\nverify = [\"touch '{}'; sleep 300\"]\n", started.display()));
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    wait_until(LONG, "the gate runs", || started.exists());
+    scene.expect(0, &["cancel", "T"]);
+    let ended = engine.wait();
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert_eq!(scene.phase("T"), "cancelled");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn the_first_facts_of_a_run_are_streamed_too() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    let out = scene.expect(0, &["--json", "run", "plan.toml"]);
+    let facts = mainstem_testkit::assert_history_gapless(&out.stdout);
+    assert_eq!(facts[0]["type"], "run_started");
+}
+
+#[test]
+fn a_number_of_agents_on_the_command_line_goes_with_that_call() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    scene.expect(0, &["run", "plan.toml", "-j", "7"]);
+    let again = scene.expect(0, &["--config", "run.jobs=2", "run"]);
+    assert!(again.stderr.contains("2 at once"), "{}", again.stderr);
+}
+
+#[test]
+fn nothing_starts_on_a_disk_without_room_and_people_are_told() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    let scene = scene.config("[limits]\ndisk_floor = \"900000G\"\n");
+    let mut engine = scene.spawn(&["run", "plan.toml"]);
+    wait_until(LONG, "the reason is told", || engine.stderr().contains("waiting for disk space"));
+    assert_eq!(scene.phase("T"), "ready");
+    engine.signal(Signal::INT);
+    assert_eq!(engine.wait().code, 3);
+}
+
+#[test]
+fn a_reader_that_never_reads_does_not_hold_up_the_run() {
+    let scene = scene();
+    let chatty = "for i in $(seq 3000); do echo '{\\\"mainstem\\\":\\\"usage\\\",\\\"input_tokens\\\":1,\\\"output_tokens\\\":1}'; done; echo x > x.txt";
+    let scene = scene.plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{chatty}\"\n"));
+    // The shell holds a pipe open that nobody reads until the task has landed.
+    let engine = scene.spawn_unread(&["--json", "run", "plan.toml"]);
+    scene.wait_for_phase("T", "landed");
+    engine.kill9();
+}
+
+#[test]
+fn a_wish_to_retry_that_comes_while_the_attempt_is_being_stopped_counts() {
+    let scene = scene();
+    let scene = scene.plan(
+        "version = 1\n[[task]]\nid = \"T\"\nrun = \"if [ $MAINSTEM_ATTEMPT = 1 ]; then trap '' TERM; sleep 300; fi; echo x > x.txt\"\n",
+    );
+    let scene = scene.config("[run]\ngrace = \"2s\"\n");
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T", "working");
+    scene.expect(0, &["cancel", "T"]);
+    scene.expect(0, &["retry", "T"]);
+    let ended = engine.wait();
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    scene.assert_each_lands_once(&["T"]);
+}
+
+#[test]
+fn a_secret_in_the_history_does_not_land_even_if_the_tip_hides_it() {
+    let scene = scene().env("MY_API_KEY", "hunter2-hunter2");
+    let commit = "git add -A && git -c user.name=a -c user.email=a@b commit -qm";
+    let run = format!(
+        "echo key=$MY_API_KEY > k.txt && {commit} one && echo hidden > k.txt && {commit} two"
+    );
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nretries = 0\nagent = \"a\"\n");
+    let scene = scene.config(&format!(
+        "[agents.a]\nkind = \"command\"\ncommand = [\"sh\", \"-c\", \"{run}\"]\nsecrets = [\"MY_API_KEY\"]\n"
+    ));
+    scene.expect(2, &["run", "plan.toml"]);
+    assert!(scene.task("T")["reason"].as_str().unwrap().contains("MY_API_KEY"));
+    assert!(!scene.repo().git(&["log", "-p", "main"]).contains("hunter2-hunter2"));
+}
+
+#[test]
+fn workspaces_are_found_again_when_the_setting_for_new_ones_has_changed() {
+    let scene = scene();
+    let scene =
+        scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt; sleep 2\"\n");
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T", "working");
+    engine.kill9();
+    let elsewhere = scene.outside("elsewhere");
+    let root = format!("workspace.root={}", elsewhere.display());
+    scene.expect(0, &["--config", &root, "run"]);
+    scene.assert_each_lands_once(&["T"]);
+}

@@ -1,0 +1,93 @@
+//! Sees to it that moving a branch loses no commit: what nothing else holds gets a ref of its own.
+//!
+//! Knows refs and what reaches what, not what a branch is for.
+
+use mainstem_core::id::Oid;
+
+use super::error::{GitError, Result};
+use super::{Cas, Repo};
+
+/// A branch that moves again and again while we look has somebody at work on it.
+const TRIES_MAX: u32 = 16;
+
+impl Repo {
+    /// Keeps the commit a ref is on as the next free `<series>/<n>` and returns that name; `None` if
+    /// there is no such ref, or if `also_in` or a ref below the series' parent holds the commit.
+    ///
+    /// `series` is `<task's prefix>/<attempt>`: what another attempt's series holds is held.
+    pub fn keep_tip(
+        &self,
+        refname: &str,
+        series: &str,
+        also_in: Option<&Oid>,
+        reason: &str,
+    ) -> Result<Option<String>> {
+        match self.read_ref(refname)? {
+            Some(tip) => self.keep_commit(&tip, series, also_in, reason),
+            None => Ok(None),
+        }
+    }
+
+    /// The branch that forbids branches `<prefix>/…`: git has no room for `a/b` beside `a`.
+    ///
+    /// `git branch -m <it> <another name>` makes room.
+    pub fn branch_room(&self, prefix: &str) -> Result<Option<String>> {
+        let mut name = String::new();
+        for part in prefix.split('/').filter(|part| !part.is_empty()) {
+            if !name.is_empty() {
+                name.push('/');
+            }
+            name.push_str(part);
+            if self.read_ref(&format!("refs/heads/{name}"))?.is_some() {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts a branch at `base`, wherever it was; its former tip is kept if nothing else holds it.
+    pub(super) fn rewind(&self, name: &str, base: &Oid, series: &str) -> Result<Option<String>> {
+        let mut kept = None;
+        for _ in 0..TRIES_MAX {
+            let tip = self.read_ref(name)?;
+            if tip.as_ref() == Some(base) {
+                return Ok(kept);
+            }
+            if let Some(tip) = &tip {
+                let reason = "mainstem: kept before its branch is used again";
+                kept = self.keep_commit(tip, series, Some(base), reason)?.or(kept);
+            }
+            // Only from the value that is kept: whoever commits in between wins, and is kept next.
+            match self.update_ref(name, base, tip.as_ref(), "mainstem: prepare")? {
+                Cas::Moved => return Ok(kept),
+                Cas::Refused { .. } => {}
+            }
+        }
+        Err(GitError::BadOutput {
+            what: "git update-ref".to_owned(),
+            text: format!("{name} moves all the time; end whatever still commits there"),
+        })
+    }
+
+    fn keep_commit(
+        &self,
+        tip: &Oid,
+        series: &str,
+        also_in: Option<&Oid>,
+        reason: &str,
+    ) -> Result<Option<String>> {
+        let series = series.trim_end_matches('/');
+        let around = series.rsplit_once('/').map_or(series, |(parent, _)| parent);
+        let mut question = format!("{tip}\n");
+        let held = self.list_refs(around)?;
+        for commit in held.iter().map(|(_, commit)| commit).chain(also_in) {
+            question.push_str(&format!("^{commit}\n"));
+        }
+        let answer = self.git().args(["rev-list", "-n", "1", "--stdin"]).input(question).run()?;
+        if answer.line()?.is_empty() {
+            return Ok(None);
+        }
+        let first = self.newest(series)?.map_or(1, |(number, _)| number + 1);
+        self.keep(series, tip, first, reason).map(|(name, _)| Some(name))
+    }
+}

@@ -1,0 +1,241 @@
+//! Looks for byte strings in everything new commits bring, also in what a later one took out again.
+//!
+//! Knows nothing of what the strings mean. File names are not looked at. Memory stays small however
+//! large a file is.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainstem_core::id::Oid;
+
+use super::error::{GitError, Result};
+use super::run::TIMEOUT_CHECKOUT;
+use super::{Repo, lossy};
+
+/// Shorter strings turn up by chance.
+const NEEDLE_BYTES_MIN: usize = 6;
+/// How much of a file is looked at in one go.
+const WINDOW_BYTES: usize = 256 << 10;
+/// Larger files git hands over piece by piece instead of unpacking them whole.
+const BIG_FILE: &str = "core.bigFileThreshold=32m";
+
+impl Repo {
+    /// Which needles occur in any file version, or in any commit (message and header), that `tip`
+    /// has and `base` has not; their indices, sorted. Needles below six bytes are ignored.
+    pub fn blobs_containing(
+        &self,
+        base: &Oid,
+        tip: &Oid,
+        needles: &[Vec<u8>],
+    ) -> Result<Vec<usize>> {
+        let hunt = Hunt::new(needles);
+        if hunt.longest == 0 {
+            return Ok(Vec::new());
+        }
+        // A replacement would show us other bytes than a push sends.
+        let git = || self.git().env("GIT_NO_REPLACE_OBJECTS", "1").timeout(TIMEOUT_CHECKOUT);
+        let listed = git()
+            .args(["rev-list", "--objects", "--no-object-names", tip.as_str(), "--not"])
+            .args([base.as_str(), "--"])
+            .run()?;
+        let count = listed.stdout.iter().filter(|&&b| b == b'\n').count();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let reader = Arc::new(Mutex::new(Reader::new(hunt)));
+        let theirs = Arc::clone(&reader);
+        let sink = move |bytes: &[u8]| {
+            theirs.lock().unwrap_or_else(PoisonError::into_inner).feed(bytes);
+        };
+        git()
+            .set(BIG_FILE)
+            .args(["cat-file", "--batch", "--buffer"])
+            .input(listed.stdout)
+            .run_into(Box::new(sink))?;
+        let reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not having seen everything must never look like having found nothing.
+        if reader.broken || !reader.line.is_empty() || reader.seen != count {
+            return Err(GitError::BadOutput {
+                what: "git cat-file --batch".to_owned(),
+                text: format!("{} of {count} objects: {}", reader.seen, lossy(&reader.line)),
+            });
+        }
+        Ok(reader.hunt.found.iter().copied().collect())
+    }
+}
+
+/// Takes the stream of `cat-file --batch` apart.
+struct Reader {
+    hunt: Hunt,
+    place: Place,
+    line: Vec<u8>,
+    seen: usize,
+    broken: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Header,
+    Body { left: u64, wanted: bool },
+    LineEnd,
+}
+
+impl Reader {
+    fn new(hunt: Hunt) -> Self {
+        Self { hunt, place: Place::Header, line: Vec::new(), seen: 0, broken: false }
+    }
+
+    fn feed(&mut self, mut bytes: &[u8]) {
+        while let (false, Some(&first)) = (self.broken, bytes.first()) {
+            match self.place {
+                Place::Header => {
+                    bytes = &bytes[1..];
+                    if first == b'\n' {
+                        self.begin();
+                    } else {
+                        self.line.push(first);
+                        self.broken = self.line.len() > 200;
+                    }
+                }
+                Place::Body { left, wanted } => {
+                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                    if wanted {
+                        self.hunt.feed(&bytes[..here]);
+                    }
+                    bytes = &bytes[here..];
+                    self.go_on(left - here as u64, wanted);
+                }
+                Place::LineEnd => {
+                    bytes = &bytes[1..];
+                    self.broken = first != b'\n';
+                    self.seen += 1;
+                    self.place = Place::Header;
+                }
+            }
+        }
+    }
+
+    /// A header is `<id> <type> <size>`, or says that something is missing.
+    fn begin(&mut self) {
+        let text = lossy(&self.line);
+        let mut words = text.split(' ').skip(1);
+        let (kind, size) = (words.next(), words.next().and_then(|size| size.parse().ok()));
+        let (Some(kind), Some(size), None) = (kind, size, words.next()) else {
+            self.broken = true;
+            return;
+        };
+        let wanted = kind != "tree";
+        self.line.clear();
+        self.go_on(size, wanted);
+    }
+
+    fn go_on(&mut self, left: u64, wanted: bool) {
+        if left > 0 {
+            self.place = Place::Body { left, wanted };
+        } else {
+            self.hunt.end();
+            self.place = Place::LineEnd;
+        }
+    }
+}
+
+/// Looks for all needles at once in bytes that come piece by piece.
+struct Hunt {
+    by_start: HashMap<u16, Vec<(usize, Vec<u8>)>>,
+    /// Which first two bytes are worth a closer look.
+    starts: Vec<bool>,
+    longest: usize,
+    window: Vec<u8>,
+    found: BTreeSet<usize>,
+}
+
+impl Hunt {
+    fn new(needles: &[Vec<u8>]) -> Self {
+        let mut hunt = Self {
+            by_start: HashMap::new(),
+            starts: vec![false; 1 << 16],
+            longest: 0,
+            window: Vec::new(),
+            found: BTreeSet::new(),
+        };
+        for (at, needle) in needles.iter().enumerate() {
+            let &[one, two, ..] = needle.as_slice() else { continue };
+            if needle.len() < NEEDLE_BYTES_MIN {
+                continue;
+            }
+            let start = u16::from_be_bytes([one, two]);
+            hunt.starts[usize::from(start)] = true;
+            hunt.by_start.entry(start).or_default().push((at, needle.clone()));
+            hunt.longest = hunt.longest.max(needle.len());
+        }
+        hunt
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        self.window.extend_from_slice(bytes);
+        // Several times the longest needle, so that what is carried over stays the smaller part.
+        if self.window.len() >= WINDOW_BYTES.max(self.longest * 4) {
+            self.look();
+            // A needle may have begun in the last bytes.
+            let done = self.window.len() - (self.longest - 1);
+            self.window.drain(..done);
+        }
+    }
+
+    fn end(&mut self) {
+        self.look();
+        self.window.clear();
+    }
+
+    fn look(&mut self) {
+        for (at, pair) in self.window.windows(2).enumerate() {
+            let start = u16::from_be_bytes([pair[0], pair[1]]);
+            if !self.starts[usize::from(start)] {
+                continue;
+            }
+            for (index, needle) in self.by_start.get(&start).into_iter().flatten() {
+                if self.window[at..].starts_with(needle) {
+                    self.found.insert(*index);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_needle_is_found_wherever_the_pieces_are_cut_and_the_window_stays_small() {
+        let needle = b"s3cr3t-t0ken".to_vec();
+        for shift in 0..needle.len() + 2 {
+            let mut hunt = Hunt::new(std::slice::from_ref(&needle));
+            let mut bytes = vec![b's'; WINDOW_BYTES - shift];
+            bytes.extend_from_slice(&needle);
+            bytes.extend(vec![b'3'; WINDOW_BYTES * 3]);
+            for piece in bytes.chunks(WINDOW_BYTES / 4) {
+                hunt.feed(piece);
+                assert!(hunt.window.len() < WINDOW_BYTES + needle.len(), "shift {shift}");
+            }
+            hunt.end();
+            assert_eq!(hunt.found, BTreeSet::from([0]), "shift {shift}");
+        }
+    }
+
+    #[test]
+    fn two_objects_in_a_row_do_not_make_a_needle_together() {
+        let mut reader = Reader::new(Hunt::new(&[b"abcdef".to_vec()]));
+        let stream = b"1 blob 3\nabc\n2 blob 3\ndef\n3 tree 6\nabcdef\n4 blob 0\n\n";
+        for byte in stream {
+            reader.feed(&[*byte]);
+        }
+        assert!(reader.hunt.found.is_empty() && !reader.broken);
+        assert_eq!(reader.seen, 4);
+        reader.feed(b"5 commit 6\nabcdef\n");
+        assert_eq!(reader.hunt.found, BTreeSet::from([0]));
+        reader.feed(b"6 missing\n");
+        assert!(reader.broken);
+    }
+}

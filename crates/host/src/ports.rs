@@ -1,0 +1,267 @@
+//! Blocks of ten ports, each lent to one job at a time, for all runs of one user on this machine.
+//!
+//! A lease is a file named after the block's first port; it holds the path of the job's folder, and
+//! ends with the job whether or not anybody gives it back. Knows nothing of what listens there.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::process::{self, JobState};
+
+/// Ports in a block.
+pub const BLOCK: u16 = 10;
+const FIRST: u16 = 20000;
+const LAST: u16 = 29990;
+/// Whoever holds the lock looks at a few hundred small files at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
+
+/// Where this user's leases are.
+pub fn folder() -> PathBuf {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    if let Some(runtime) = runtime.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+        return runtime.join("mainstem/ports");
+    }
+    let user = rustix::process::geteuid().as_raw();
+    std::env::temp_dir().join(format!("mainstem-{user}/ports"))
+}
+
+/// Lends a block of ten ports to the job in `owner` and returns the first one: the block it has
+/// already, else the one around `wish`, else the next one that nobody has and whose ports are free.
+///
+/// The job's folder must exist; the lease lasts until [`release`], or until the job has ended.
+pub fn lease(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
+    if !owner.is_absolute() || !owner.try_exists()? {
+        let why = format!("the job's folder {} must exist before it gets ports", owner.display());
+        return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    }
+    let _lock = enter(dir)?;
+    let leases = leases(dir)?;
+    if let Some((block, _)) = leases.iter().find(|(_, holder)| holder == owner) {
+        return Ok(*block);
+    }
+    let blocks = (LAST - FIRST) / BLOCK + 1;
+    let wish = if (FIRST..LAST + BLOCK).contains(&wish) { (wish - FIRST) / BLOCK } else { 0 };
+    for step in 0..blocks {
+        let block = FIRST + (wish + step) % blocks * BLOCK;
+        let holder = leases.iter().find(|(taken, _)| *taken == block);
+        if holder.is_some_and(|(_, holder)| !is_over(holder)) || !is_free(block) {
+            continue;
+        }
+        let file = dir.join(block.to_string());
+        if holder.is_some() {
+            fs::remove_file(&file)?;
+        }
+        write(&file, owner)?;
+        return Ok(block);
+    }
+    let why = format!(
+        "no ten free ports in a row between {FIRST} and {}; see who has them in {}",
+        LAST + BLOCK - 1,
+        dir.display()
+    );
+    Err(io::Error::new(io::ErrorKind::AddrInUse, why))
+}
+
+/// Gives back what `owner` has; nothing to give back is fine.
+pub fn release(dir: &Path, owner: &Path) -> io::Result<()> {
+    if !dir.try_exists()? {
+        return Ok(());
+    }
+    let _lock = enter(dir)?;
+    for (block, holder) in leases(dir)? {
+        if holder == owner {
+            fs::remove_file(dir.join(block.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the folder and waits until nobody else changes leases in it.
+fn enter(dir: &Path) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // In a shared temporary folder somebody else may have been first.
+    if fs::metadata(dir)?.uid() != rustix::process::geteuid().as_raw() {
+        let why = format!("{} belongs to another user; remove it", dir.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    let path = dir.join("lock");
+    let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(POLL);
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let why = format!("somebody holds {} all the time", path.display());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn leases(dir: &Path) -> io::Result<Vec<(u16, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let block = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(block) = block {
+            let holder = PathBuf::from(OsString::from_vec(fs::read(entry.path())?));
+            found.push((block, holder));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a lease has outlived its job. Doubt speaks for the job.
+fn is_over(holder: &Path) -> bool {
+    // Only a starter killed in the middle leaves an empty one: everybody writes under the lock.
+    if holder.as_os_str().is_empty() || matches!(holder.try_exists(), Ok(false)) {
+        return true;
+    }
+    matches!(process::state(holder), Ok(JobState::Ended(_) | JobState::Vanished))
+}
+
+/// Whether all ten could be listened on just now; also what nobody leased may be in use.
+fn is_free(block: u16) -> bool {
+    let ports = block..block + BLOCK;
+    let held: io::Result<Vec<_>> =
+        ports.map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port))).collect();
+    held.is_ok()
+}
+
+fn write(file: &Path, owner: &Path) -> io::Result<()> {
+    let mut new = OpenOptions::new().write(true).create_new(true).open(file)?;
+    new.write_all(owner.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use std::collections::HashSet;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const ELSEWHERE: &str = "MAINSTEM_TEST_PORTS";
+
+    fn job(root: &Path, name: &str) -> PathBuf {
+        let job = root.join(name);
+        fs::create_dir_all(&job).unwrap();
+        job
+    }
+
+    /// Eight threads, five jobs each, all wishing for the same block.
+    fn lease_many(root: &Path, who: &str) -> Vec<u16> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let one = |n| {
+                            let job = job(root, &format!("{who}-{thread}-{n}"));
+                            lease(&root.join("ports"), &job, 21000).unwrap()
+                        };
+                        (0..5).map(one).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn threads_and_processes_never_share_a_block() {
+        if let Some(root) = std::env::var_os(ELSEWHERE) {
+            let root = PathBuf::from(root);
+            let blocks = lease_many(&root, "other");
+            fs::write(root.join("blocks"), serde_json::to_vec(&blocks).unwrap()).unwrap();
+            return;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let mut other = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "ports::tests::threads_and_processes_never_share_a_block"])
+            .env(ELSEWHERE, root.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut blocks = lease_many(root.path(), "this");
+        assert!(other.wait().unwrap().success());
+        let theirs = fs::read(root.path().join("blocks")).unwrap();
+        blocks.extend(serde_json::from_slice::<Vec<u16>>(&theirs).unwrap());
+        assert_eq!(blocks.len(), 80);
+        assert_eq!(blocks.iter().collect::<HashSet<_>>().len(), 80);
+        assert!(blocks.iter().all(|block| block % 10 == 0 && (FIRST..=LAST).contains(block)));
+        let mode = fs::metadata(root.path().join("ports")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_owner_gets_its_block_again_until_it_gives_it_back() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("ports");
+        release(&dir, root.path()).unwrap();
+        let (a, b) = (job(root.path(), "a"), job(root.path(), "b"));
+        let first = lease(&dir, &a, 29999).unwrap();
+        assert_eq!(lease(&dir, &a, 20000).unwrap(), first);
+        assert_ne!(lease(&dir, &b, first).unwrap(), first);
+        release(&dir, &a).unwrap();
+        release(&dir, &a).unwrap();
+        assert!(!dir.join(first.to_string()).exists());
+        assert!(lease(&dir, &root.path().join("no such job"), 1).is_err());
+        assert!(lease(&dir, Path::new("relative"), 1).is_err());
+    }
+
+    #[test]
+    fn a_block_with_a_port_in_use_is_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("ports");
+        let (a, b) = (job(root.path(), "a"), job(root.path(), "b"));
+        let block = lease(&dir, &a, 23450).unwrap();
+        release(&dir, &a).unwrap();
+        // If somebody else took it meanwhile, it is in use just as well.
+        let _busy = TcpListener::bind((Ipv4Addr::LOCALHOST, block + 7));
+        assert_ne!(lease(&dir, &b, block + 3).unwrap(), block);
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_job_and_not_before() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("ports");
+        let ended = r#"{"ending":{"exited":{"code":0}},"started_at_ms":1,"ended_at_ms":2,"leftovers_killed":0,"output_bytes":0,"output_dropped":0}"#;
+        let never_ran = job(root.path(), "never ran");
+        assert!(!is_over(&never_ran));
+        let done = job(root.path(), "done");
+        fs::write(done.join("exit.json"), ended).unwrap();
+        assert!(is_over(&done), "{:?}", process::state(&done));
+        let vanished = job(root.path(), "vanished");
+        fs::write(vanished.join("pid.json"), "{}").unwrap();
+        assert!(is_over(&vanished), "{:?}", process::state(&vanished));
+        assert!(is_over(&root.path().join("gone")));
+
+        let block = lease(&dir, &never_ran, 25000).unwrap();
+        let file = dir.join(block.to_string());
+        for stale in [done.as_os_str().as_bytes(), b"", b"/no/such/job"] {
+            fs::write(&file, stale).unwrap();
+            let next = job(root.path(), "next");
+            let got = lease(&dir, &next, block).unwrap();
+            // Another program may use the ports at this moment; then the block is not for lending.
+            if is_free(block) {
+                assert!(got == block || fs::read(&file).unwrap() == stale);
+            }
+            release(&dir, &next).unwrap();
+            assert!(!dir.join(got.to_string()).exists());
+        }
+    }
+}
