@@ -276,7 +276,8 @@ pub fn clean(session: &Session, dry: bool) -> Result<Vec<Litter>, SessionError> 
             stays = Some(format!("{name} is conflicted; its work is kept here for you"));
         }
         if stays.is_none() && !dry {
-            keep(repo, &name, &commit)?;
+            let series = format!("refs/mainstem/snapshots/{name}/0");
+            repo.keep_tip(&refname, &series, None, "mainstem: kept by clean")?;
             let _ = repo.delete_ref(&refname, Some(&commit))?;
         }
         litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
@@ -316,20 +317,6 @@ fn needed(machine: &Machine, name: &str) -> Option<String> {
     })?;
     let id = &machine.plan().tasks[waiting.ix()].id;
     Some(format!("{id} is {}", machine.tasks().phase(waiting).word()))
-}
-
-/// Puts a branch's commit on a snapshot ref unless one holds it already.
-fn keep(repo: &Repo, task: &str, commit: &Oid) -> Result<(), SessionError> {
-    let known = snapshots(repo, task)?;
-    for kept in &known {
-        if repo.is_ancestor(commit, &kept.commit)? {
-            return Ok(());
-        }
-    }
-    let number = known.iter().filter(|k| k.attempt == 0).map(|k| k.number).max().unwrap_or(0) + 1;
-    let refname = format!("refs/mainstem/snapshots/{task}/0/{number}");
-    let _ = repo.update_ref(&refname, commit, None, "mainstem: kept by clean")?;
-    Ok(())
 }
 
 impl Session {

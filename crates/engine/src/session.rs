@@ -66,6 +66,9 @@ pub enum SessionError {
     /// Another run was asked for while attempts of the present one are under way.
     #[error("attempts of {0} are still under way")]
     Unfinished(RunId),
+    /// A branch of the user's leaves no room for ours.
+    #[error("the branch `{0}` stands in the way of the branches mainstem/<task>")]
+    NoBranchRoom(String),
     /// Tasks that have begun are missing from the new plan.
     #[error("the new plan drops tasks that have begun: {}", .0.join(", "))]
     DropsStarted(Vec<String>),
@@ -284,6 +287,9 @@ impl Session {
         face: &mut dyn Face,
         ready: &mut dyn FnMut(&RunId, &Machine),
     ) -> Result<(Outcome, Machine, RunId), SessionError> {
+        if let Some(branch) = self.repo.branch_room("mainstem")? {
+            return Err(SessionError::NoBranchRoom(branch));
+        }
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);

@@ -11,7 +11,7 @@ use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Epic;
 use mainstem_host::process::{self, JobState, Start, Stop};
-use mainstem_host::{crash, files};
+use mainstem_host::{crash, files, ports};
 
 use super::Errand;
 use crate::event::Event;
@@ -72,6 +72,9 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     std::fs::create_dir_all(&tmp)
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
     write(&prompt_file, &assignment.prompt)?;
+    std::fs::create_dir_all(dir)
+        .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
+    let port = lease_port(errand, dir)?;
     let adapter = adapter(&assignment.agent.kind).map_err(|error| error.to_string())?;
     let workspace = errand.workspace.clone();
     let launch = adapter
@@ -83,7 +86,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             base: &assignment.base,
             branch: &errand.branch,
             workspace: &workspace.to_string_lossy(),
-            port: lease_port(errand),
+            port,
             tmp: &tmp.to_string_lossy(),
             prompt_file: &prompt_file.to_string_lossy(),
             model: assignment.model.as_deref(),
@@ -115,18 +118,12 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     }
 }
 
-/// The first port of a block whose first port is free; the same task tends to get the same block.
-fn lease_port(errand: &Errand) -> u16 {
-    let salt = errand.world.layout.state().as_os_str().len();
-    let wish = (errand.ix.ix() + salt * 37) % usize::from(PORT_BLOCKS);
-    let wish = u16::try_from(wish).unwrap_or(0);
-    for step in 0..PORT_BLOCKS {
-        let port = PORT_FIRST + (wish + step) % PORT_BLOCKS * PORTS;
-        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    PORT_FIRST + wish * PORTS
+/// The first of ten ports that are this attempt's alone until its workspace goes.
+fn lease_port(errand: &Errand, job: &Path) -> Result<u16, String> {
+    let spread =
+        errand.task.id.as_str().bytes().fold(0usize, |sum, b| sum * 31 % 1_009 + usize::from(b));
+    let wish = PORT_FIRST + u16::try_from(spread % usize::from(PORT_BLOCKS)).unwrap_or(0) * PORTS;
+    ports::lease(&ports::folder(), job, wish).map_err(|error| format!("no ports: {error}"))
 }
 
 /// Ends the agent. One that was never started ends here and now.

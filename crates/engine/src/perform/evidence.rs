@@ -120,19 +120,15 @@ fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<(Option<Oid>, bool),
     }
 }
 
-/// Named secrets whose values are in the difference. The values themselves are never repeated.
+/// Named secrets whose values are in any version of any file between. The values themselves are
+/// never repeated.
 fn secrets_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitError> {
     let secrets = errand.world.secrets();
     if secrets.is_empty() {
         return Ok(Vec::new());
     }
-    let diff = errand.world.repo.diff(base, tip, false)?;
-    let holds = |value: &str| {
-        value.len() >= 6 && diff.windows(value.len()).any(|part| part == value.as_bytes())
-    };
-    Ok(secrets
-        .iter()
-        .filter(|(_, value)| holds(value))
-        .map(|(name, _)| format!("the work contains the value of ${name}"))
-        .collect())
+    let needles: Vec<Vec<u8>> =
+        secrets.iter().map(|(_, value)| value.clone().into_bytes()).collect();
+    let found = errand.world.repo.blobs_containing(base, tip, &needles)?;
+    Ok(found.iter().map(|n| format!("the work contains the value of ${}", secrets[*n].0)).collect())
 }

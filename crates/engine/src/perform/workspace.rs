@@ -6,7 +6,7 @@ use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::git::{Cas, GitError};
 use mainstem_host::process::{self, Ending};
-use mainstem_host::{crash, files};
+use mainstem_host::{crash, files, ports};
 
 use super::Errand;
 
@@ -85,7 +85,8 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &path)?;
     crash::point("workspace.saved");
-    let prepared = repo.prepare_worktree(&path, &errand.branch, &base, &trash)?;
+    let prepared =
+        repo.prepare_worktree(&path, &errand.branch, &base, &trash, &errand.snapshots())?;
     crash::point("workspace.made");
     for note in prepared.notes {
         errand.tell(Input::Notice { task: Some(errand.ix), message: note });
@@ -203,7 +204,14 @@ fn take_away(
     if !keep_branch {
         forget_ref(errand, &branch)?;
     }
-    forget_ref(errand, &format!("refs/mainstem/train/{}", errand.task.id))?;
+    let car = format!("refs/mainstem/train/{}", errand.task.id);
+    if let Some(tip) = repo.read_ref(&car)? {
+        // A merge that we made ourselves can be made again.
+        let _ = repo.delete_ref(&car, Some(&tip))?;
+    }
+    let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
+    ports::release(&ports::folder(), &job)
+        .map_err(WorkspaceError::io("the attempt's ports cannot be given back"))?;
     let tmp = world.layout.attempt(&world.run, &errand.task.id, errand.attempt).join("tmp");
     if let Err(error) = files::remove_all(&tmp)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -216,9 +224,17 @@ fn take_away(
     Ok(())
 }
 
+/// Deletes a ref of ours. Commits that are nowhere else get a snapshot ref first: an agent or a
+/// person may have left them there.
 fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
     let repo = &errand.world.repo;
     let Some(tip) = repo.read_ref(name)? else { return Ok(()) };
+    let target = repo.read_ref(&errand.world.target_ref())?;
+    let why = "before its branch is removed";
+    if let Some(refname) = repo.keep_tip(name, &errand.snapshots(), target.as_ref(), why)? {
+        let (task, attempt, commit) = (errand.ix, errand.attempt, tip.clone());
+        errand.tell(Input::Snapshotted { task, attempt, refname, commit, why: why.to_owned() });
+    }
     match repo.delete_ref(name, Some(&tip))? {
         Cas::Moved => {}
         Cas::Refused { .. } => {

@@ -2,8 +2,9 @@
 //!
 //! The user's files come first: either a checkout follows completely, or nothing in it changes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
@@ -12,7 +13,13 @@ use super::error::{GitError, OnPath, Result};
 use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::stage::PrivateIndex;
 use super::worktree::UNFINISHED;
-use super::{Repo, parts, path_from, settled};
+use super::{Repo, is_oid, lossy, oid, parts, path_from, settled};
+use crate::files;
+
+/// In the git dir of a checkout that could not follow: the commit it shows.
+const LEFT: &str = "mainstem-left";
+/// How far back a checkout without that file is looked for.
+const RECENT_MAX: &str = "64";
 
 /// What became of the checkouts of a moved branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +36,27 @@ pub enum Follow {
     },
 }
 
+/// Which commit the index of a checkout stands for, edits aside.
+enum Shown {
+    /// This one.
+    At(Oid),
+    /// Partly the one it was left at, partly what came after: only a person knows what is meant.
+    Between(Oid),
+    /// Exactly an older one, and we did not leave it there: it may be meant.
+    Older(Oid),
+}
+
+#[derive(Clone, Copy)]
+struct Checkout<'a> {
+    path: &'a Path,
+    git_dir: &'a Path,
+    copy: &'a Path,
+}
+
 impl Repo {
     /// After `refs/heads/<branch>` went from `old` to `new`: updates index and files of each
     /// worktree that has it checked out, if none of the touched files was edited or is in the way.
+    /// One that was left at an earlier commit catches up from there, in one step.
     pub fn follow_checkout(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Follow> {
         let mut outcome = Follow::NotCheckedOut;
         for worktree in self.worktrees()? {
@@ -64,17 +89,77 @@ impl Repo {
 
     fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
         let git_dir = self.git_dir_of(path)?;
+        // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
+        let copy = self.index_copy(&git_dir)?;
+        let checkout = Checkout { path, git_dir: &git_dir, copy: &copy.0 };
+        let from = match self.shown(&checkout, old, new)? {
+            Shown::At(from) => from,
+            Shown::Between(left) => {
+                let way = checkout.catch_up(&left);
+                return Ok(Some(format!("only some of its files are newer than {left}; {way}")));
+            }
+            Shown::Older(commit) => {
+                let way = checkout.catch_up(&commit);
+                return Ok(Some(format!(
+                    "what is staged there is the older {commit}; if you did not do that, {way}"
+                )));
+            }
+        };
+        // Said before anything is tried: killed at any moment, the next try knows where to start.
+        let left = git_dir.join(LEFT);
+        files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
+        let refusal = self.step(&checkout, &from, new)?;
+        if refusal.is_none() {
+            files::remove_all(&left).on("remove", &left)?;
+        }
+        Ok(refusal)
+    }
+
+    /// Brings index and files from one commit to another, or says why not and changes nothing.
+    fn step(&self, checkout: &Checkout<'_>, from: &Oid, to: &Oid) -> Result<Option<String>> {
+        let Checkout { path, git_dir, copy } = *checkout;
+        let way = checkout.catch_up(from);
         if let Some(name) = UNFINISHED.iter().find(|name| git_dir.join(name).exists()) {
-            return Ok(Some(format!("a merge, rebase or similar is under way there ({name})")));
+            return Ok(Some(format!(
+                "a merge, rebase or similar is under way there ({name}); finish or abort it, then {way}"
+            )));
         }
         if git_dir.join("index.lock").exists() {
-            return Ok(Some("another git command is working there (index.lock)".to_owned()));
+            return Ok(Some(format!(
+                "another git command is working there (index.lock); when it has ended, {way}"
+            )));
         }
-        if let Some(in_the_way) = self.in_the_way(&git_dir, path, old, new)? {
-            let place = in_the_way.display();
-            return Ok(Some(format!("{place} is not under version control and in the way")));
+        if let Some(place) = self.in_the_way(git_dir, path, from, to)? {
+            return Ok(Some(format!(
+                "{} is not under version control and in the way; move it away, then {way}",
+                place.display()
+            )));
         }
-        // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
+        let on = |git: Git| git.timeout(TIMEOUT_CHECKOUT);
+        let trial = || on(self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy));
+        // Exit code 1 says that some files differ; whether they matter is decided below.
+        trial().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
+        let args = ["read-tree", "-m", "-u"];
+        match trial().args(args).args(["-n", from.as_str(), to.as_str()]).run() {
+            Ok(_) => {}
+            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
+                return Ok(Some(checkout.refused(&stderr, from)));
+            }
+            Err(error) => return Err(error),
+        }
+        let real = || on(self.git_in(git_dir, path));
+        real().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
+        match real().args(args).args([from.as_str(), to.as_str()]).run() {
+            Ok(_) => Ok(None),
+            // An edit between trial and act: git refuses before it touches anything.
+            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
+                Ok(Some(checkout.refused(&stderr, from)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let copy = PrivateIndex(self.tmp("index"));
         let own = git_dir.join("index");
@@ -84,26 +169,88 @@ impl Repo {
             let file = fs::File::options().write(true).open(&copy.0);
             file.and_then(|file| file.set_modified(time)).on("copy", &own)?;
         }
-        let on = |git: Git| git.timeout(TIMEOUT_CHECKOUT);
-        let trial = || on(self.git_in(&git_dir, path).env("GIT_INDEX_FILE", &copy.0));
-        // Exit code 1 says that some files differ; whether they matter is decided below.
-        trial().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        let args = ["read-tree", "-m", "-u"];
-        match trial().args(args).args(["-n", old.as_str(), new.as_str()]).run() {
-            Ok(_) => {}
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
-                return Ok(Some(first_line(&stderr)));
-            }
+        Ok(copy)
+    }
+
+    /// Which commit a checkout shows, whatever its HEAD says since the branch moved.
+    fn shown(&self, checkout: &Checkout<'_>, old: &Oid, new: &Oid) -> Result<Shown> {
+        if let Some(left) = self.left_at(checkout.git_dir)? {
+            let (at_left, at_old) = self.weigh(checkout, &left, old)?;
+            return Ok(match (at_left, at_old) {
+                // The person caught up, or a killed follower had done it already.
+                (0, _) => Shown::At(old.clone()),
+                (_, 0) => Shown::At(left),
+                _ => Shown::Between(left),
+            });
+        }
+        let git =
+            || self.git_in(checkout.git_dir, checkout.path).env("GIT_INDEX_FILE", checkout.copy);
+        let args = ["diff-index", "--cached", "--quiet", old.as_str(), "--"];
+        if git().args(args).accept(&[1]).run()?.code == 0 {
+            return Ok(Shown::At(old.clone()));
+        }
+        let tree = match git().arg("write-tree").run() {
+            Ok(answer) => oid(answer.line()?, &answer)?,
+            // Conflicts are no commit's files.
+            Err(GitError::Failed { code: Some(_), .. }) => return Ok(Shown::At(old.clone())),
             Err(error) => return Err(error),
+        };
+        if tree == self.tree_of(new)? {
+            return Ok(Shown::At(old.clone()));
         }
-        let real = || on(self.git_in(&git_dir, path));
-        real().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        match real().args(args).args([old.as_str(), new.as_str()]).run() {
-            Ok(_) => Ok(None),
-            // An edit between trial and act: git refuses before it touches anything.
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => Ok(Some(first_line(&stderr))),
-            Err(error) => Err(error),
+        let recent = self
+            .git()
+            .args(["log", "--first-parent", "--no-show-signature", "--format=%H %T"])
+            .args(["-n", RECENT_MAX, old.as_str(), "--"])
+            .run()?;
+        let same = recent.line()?.lines().filter_map(|line| line.split_once(' '));
+        let same = same.into_iter().find(|(_, its)| *its == tree.as_str());
+        Ok(same.map_or(Shown::At(old.clone()), |(commit, _)| Shown::Older(Oid::new(commit))))
+    }
+
+    /// Where we left a checkout; `None` if it followed, or if that commit no longer exists.
+    fn left_at(&self, git_dir: &Path) -> Result<Option<Oid>> {
+        let file = git_dir.join(LEFT);
+        let text = match fs::read(&file) {
+            Ok(bytes) => lossy(bytes.trim_ascii()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).on("read", &file),
+        };
+        // A power loss can leave it empty.
+        if is_oid(&text) { self.resolve(&text) } else { Ok(None) }
+    }
+
+    /// Of the files that differ between two commits, how many the index has as in either.
+    fn weigh(&self, checkout: &Checkout<'_>, left: &Oid, old: &Oid) -> Result<(usize, usize)> {
+        let diff = self.diff_tree(left, old, &["-r", "-z", "--no-renames", "--no-abbrev"]).run()?;
+        if diff.stdout.is_empty() {
+            return Ok((0, 0));
         }
+        let git = self.git_in(checkout.git_dir, checkout.path);
+        let listed =
+            git.env("GIT_INDEX_FILE", checkout.copy).args(["ls-files", "-s", "-z"]).run()?;
+        let mut index = HashMap::new();
+        for entry in parts(&listed.stdout) {
+            let tab = entry.iter().position(|&b| b == b'\t').ok_or_else(|| listed.bad())?;
+            // `<mode> <id> <stage>`; one in conflict is like neither.
+            index.insert(&entry[tab + 1..], lossy(&entry[..tab]));
+        }
+        let (mut at_left, mut at_old) = (0, 0);
+        let records: Vec<&[u8]> = parts(&diff.stdout).collect();
+        for record in records.chunks(2) {
+            let [what, name] = record else { return Err(diff.bad()) };
+            let what = lossy(what);
+            let words: Vec<&str> = what.trim_start_matches(':').split(' ').collect();
+            let [mode, mode_old, id, id_old, _] = words[..] else { return Err(diff.bad()) };
+            let here = index.get(name).map(String::as_str);
+            let is = |mode: &str, id: &str| match here {
+                None => mode == "000000",
+                Some(here) => here == format!("{mode} {id} 0"),
+            };
+            at_left += usize::from(is(mode, id));
+            at_old += usize::from(is(mode_old, id_old));
+        }
+        Ok((at_left, at_old))
     }
 
     /// A file git does not track where a new one should go. Git itself would spare untracked files,
@@ -139,6 +286,40 @@ impl Repo {
     }
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or("git refused").trim_start_matches("error: ").to_owned()
+impl Checkout<'_> {
+    /// What brings it along by hand; nothing of the person's is touched, or git refuses.
+    fn catch_up(&self, from: &Oid) -> String {
+        let place = quoted(&self.path.to_string_lossy());
+        let from = short(from);
+        format!("run `git -C {place} read-tree -m -u {from} HEAD` (or wait for the next landing)")
+    }
+
+    /// Git's refusal, with what can be done about it.
+    fn refused(&self, stderr: &str, from: &Oid) -> String {
+        let line = stderr.lines().next().unwrap_or("git refused").trim_start_matches("error: ");
+        let way = self.catch_up(from);
+        let name = line.split_once('\'').and_then(|(_, rest)| rest.rsplit_once('\''));
+        let Some((name, _)) = name else { return format!("{line}; when that is solved, {way}") };
+        let (git, from) = (format!("git -C {}", quoted(&self.path.to_string_lossy())), short(from));
+        let file = quoted(name);
+        format!(
+            "{name} was changed here, and by the landing too. To have both: save your change with \
+             `{git} diff --binary {from} -- {file} > mine.patch`, take it out with \
+             `{git} restore --source={from} --staged --worktree -- {file}`, {way}, and put it back \
+             with `{git} apply --3way - < mine.patch`"
+        )
+    }
+}
+
+fn short(commit: &Oid) -> &str {
+    commit.as_str().get(..12).unwrap_or(commit.as_str())
+}
+
+/// `text` as one word of a shell command.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
 }

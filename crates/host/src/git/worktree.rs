@@ -376,9 +376,11 @@ impl Repo {
             Spot::Branch { branch, .. } => {
                 git.args(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")])
             }
-            Spot::Detached => git
-                .args(["update-ref", "-m", "mainstem: prepare"])
-                .args(["--no-deref", "HEAD", base.as_str()]),
+            Spot::Detached => git.args(["update-ref", "-m", "mainstem: prepare"]).args([
+                "--no-deref",
+                "HEAD",
+                base.as_str(),
+            ]),
         };
         git.run()?;
         self.fill(admin, path, spot, base)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::run::Git;
 use super::super::{GitError, Identity, Repo, parse_version};
-use super::{Scene, git};
+use super::{KEEP, Scene, git};
 
 #[test]
 fn a_folder_without_a_repository_is_named_as_such() {

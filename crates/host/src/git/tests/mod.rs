@@ -2,6 +2,8 @@
 //! Real git in folders with awkward names.
 
 mod discover;
+mod follows;
+mod keeps;
 mod lands;
 mod refs;
 mod saves;
@@ -14,6 +16,9 @@ use std::process::Command;
 use mainstem_core::id::Oid;
 
 use super::{Identity, Repo};
+
+/// Where tests keep what a branch held before it is used again.
+const KEEP: &str = "refs/mainstem/snapshots/t-1/1";
 
 /// A repository with one commit on `main`, in a folder whose name has a space and an umlaut.
 struct Scene {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use mainstem_core::id::Oid;
 
 use super::super::Snapshot;
-use super::{Scene, commit, git, plain, who, write};
+use super::{KEEP, Scene, commit, git, plain, who, write};
 
 const BRANCH: &str = "mainstem/t-1";
 const PREFIX: &str = "refs/mainstem/snapshots/t-1/1";

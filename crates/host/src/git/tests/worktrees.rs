@@ -5,7 +5,7 @@ use std::path::Path;
 use mainstem_core::id::Oid;
 
 use super::super::GitError;
-use super::{Scene, commit, git, plain, write};
+use super::{KEEP, Scene, commit, git, plain, write};
 use crate::files;
 
 const BRANCH: &str = "mainstem/t-1";
@@ -200,10 +200,12 @@ fn a_branch_in_use_elsewhere_is_refused_before_anything_is_touched() {
     git(&scene.top(), &["worktree", "add", "-q", "-b", BRANCH, theirs.to_str().unwrap()]);
     let path = scene.at("work");
     write(&path, "f", "stays");
-    let error = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap_err();
+    let error =
+        scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap_err();
     assert!(matches!(&error, GitError::BranchBusy { path, .. } if *path == theirs), "{error}");
     assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "stays");
-    let error = scene.repo.prepare_worktree(&path, "main", &base, &scene.trash(), KEEP).unwrap_err();
+    let error =
+        scene.repo.prepare_worktree(&path, "main", &base, &scene.trash(), KEEP).unwrap_err();
     assert!(matches!(error, GitError::BranchBusy { .. }), "{error}");
 }
 

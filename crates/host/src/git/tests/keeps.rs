@@ -1,0 +1,160 @@
+use std::fs;
+
+use super::{KEEP, Scene, commit, git, write};
+
+const BRANCH: &str = "mainstem/t-1";
+const BRANCH_REF: &str = "refs/heads/mainstem/t-1";
+
+#[test]
+fn a_tip_nothing_else_holds_is_kept_and_only_then() {
+    let scene = Scene::new();
+    let repo = &scene.repo;
+    let base = scene.tip("main");
+    let keep = |also| repo.keep_tip(BRANCH_REF, KEEP, also, "test").unwrap();
+    assert_eq!(keep(None), None);
+    let work = scene.change(&base, &[("w", Some("1"))]);
+    git(&scene.top(), &["branch", BRANCH, work.as_str()]);
+    assert_eq!(keep(Some(&work)), None);
+    assert_eq!(keep(Some(&base)).as_deref(), Some("refs/mainstem/snapshots/t-1/1/1"));
+    assert_eq!(scene.tip("refs/mainstem/snapshots/t-1/1/1"), work);
+    assert_eq!(keep(Some(&base)), None);
+
+    // An ancestor of what another attempt keeps is held, another task's is not asked.
+    let later = scene.change(&work, &[("w", Some("2"))]);
+    git(&scene.top(), &["branch", "-f", BRANCH, later.as_str()]);
+    git(&scene.top(), &["update-ref", "refs/mainstem/snapshots/t-2/1/1", later.as_str()]);
+    assert_eq!(keep(None).as_deref(), Some("refs/mainstem/snapshots/t-1/1/2"));
+    let latest = scene.change(&later, &[("w", Some("3"))]);
+    git(&scene.top(), &["branch", "-f", BRANCH, later.as_str()]);
+    git(&scene.top(), &["update-ref", "-d", "refs/mainstem/snapshots/t-1/1/2"]);
+    git(&scene.top(), &["update-ref", "refs/mainstem/snapshots/t-1/7/1", latest.as_str()]);
+    assert_eq!(keep(None), None);
+}
+
+#[test]
+fn preparing_a_workspace_keeps_what_its_branch_held() {
+    for init in [&[][..], &["--ref-format=reftable"]] {
+        let scene = Scene::empty(init);
+        scene.write("a.txt", "a\n");
+        let base = scene.commit("first");
+        let path = scene.at("work");
+        let prepare = || {
+            let trash = scene.trash();
+            let prepared = scene.repo.prepare_worktree(&path, BRANCH, &base, &trash, KEEP);
+            let prepared = prepared.unwrap();
+            assert_eq!(git(&path, &["rev-parse", "HEAD"]).trim(), base.as_str());
+            assert_eq!(git(&path, &["symbolic-ref", "HEAD"]).trim(), BRANCH_REF);
+            assert_eq!(git(&path, &["status", "--porcelain"]), "");
+            prepared.kept
+        };
+        // A branch of that name from before, no workspace yet.
+        let before = scene.change(&base, &[("b", Some("precious"))]);
+        git(&scene.top(), &["branch", BRANCH, before.as_str()]);
+        let kept = prepare().unwrap();
+        assert_eq!(scene.tip(&kept), before, "{init:?}");
+        assert_eq!(prepare(), None);
+        // Recycled with a commit on it.
+        write(&path, "b", "more");
+        let more = commit(&path, "agent");
+        let kept = prepare().unwrap();
+        assert_eq!(scene.tip(&kept), more, "{init:?}");
+        // What the base holds needs no ref.
+        assert_eq!(prepare(), None);
+    }
+}
+
+#[test]
+fn a_branch_that_points_at_another_one_does_not_drag_it_along() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let tip = scene.change(&base, &[("b", Some("precious"))]);
+    git(&scene.top(), &["update-ref", "refs/heads/other", tip.as_str()]);
+    git(&scene.top(), &["symbolic-ref", BRANCH_REF, "refs/heads/other"]);
+    let path = scene.at("work");
+    scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
+    assert_eq!(scene.tip("refs/heads/other"), tip);
+    assert_eq!(scene.tip(BRANCH_REF), base);
+}
+
+#[test]
+fn a_branch_named_like_our_folder_of_branches_is_named_and_does_not_stop_a_sweep() {
+    let scene = Scene::new();
+    let room = |prefix| scene.repo.branch_room(prefix).unwrap();
+    assert_eq!(room("mainstem"), None);
+    git(&scene.top(), &["branch", "mainstem"]);
+    let lock = scene.repo.common_dir().join("refs/mainstem/snapshots/x.lock");
+    fs::create_dir_all(lock.parent().unwrap()).unwrap();
+    fs::write(&lock, "").unwrap();
+    let swept = scene.repo.sweep_locks(None).unwrap();
+    assert_eq!(swept.removed, [lock]);
+    assert_eq!(room("mainstem/").as_deref(), Some("mainstem"));
+    assert_eq!(room("mainstem/t/deep").as_deref(), Some("mainstem"));
+    git(&scene.top(), &["pack-refs", "--all"]);
+    assert_eq!(room("mainstem").as_deref(), Some("mainstem"));
+    git(&scene.top(), &["branch", "-m", "mainstem", "other"]);
+    assert_eq!(room("mainstem"), None);
+    git(&scene.top(), &["branch", BRANCH]);
+    assert_eq!(room("mainstem"), None);
+}
+
+#[test]
+fn needles_are_found_in_everything_new_also_in_what_was_taken_out_again() {
+    let scene = Scene::new();
+    scene.write("old.txt", "old-needle\n");
+    let base = scene.commit("old");
+    let path = scene.at("side");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", "side", path.to_str().unwrap()]);
+    fs::write(path.join("bin"), b"\0\xff\0binary\0needle\xfe").unwrap();
+    write(&path, "key.pem", "gone-needle");
+    commit(&path, "adds");
+    fs::remove_file(path.join("key.pem")).unwrap();
+    git(&path, &["add", "-A"]);
+    git(&path, &["commit", "-q", "-m", "clean up\n\nmessage-needle"]);
+    write(&path, "name-needle", "x");
+    // More than any answer of git's that is kept whole.
+    let mut large = vec![0; 65 << 20];
+    large.extend_from_slice(b"large-needle");
+    fs::write(path.join("large"), &large).unwrap();
+    let tip = commit(&path, "large");
+    let needles: Vec<Vec<u8>> = [
+        &b"old-needle"[..],
+        b"binary\0needle",
+        b"gone-needle",
+        b"message-needle",
+        b"name-needle",
+        b"large-needle",
+        b"gone-",
+        b"",
+        b"nowhere-needle",
+    ]
+    .map(<[u8]>::to_vec)
+    .into();
+    let find = |base, tip| scene.repo.blobs_containing(base, tip, &needles).unwrap();
+    assert_eq!(find(&base, &tip), [1, 2, 3, 5]);
+    assert_eq!(find(&tip, &tip), [0; 0]);
+    assert_eq!(scene.repo.blobs_containing(&base, &tip, &[]).unwrap(), [0; 0]);
+}
+
+#[test]
+fn a_replaced_object_does_not_hide_the_real_one() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let tip = scene.change(&base, &[("k", Some("real-needle"))]);
+    let harmless = scene.change(&base, &[("k", Some("harmless"))]);
+    let blob = |commit| git(&scene.top(), &["rev-parse", &format!("{commit}:k")]);
+    git(&scene.top(), &["replace", blob(&tip).trim(), blob(&harmless).trim()]);
+    git(&scene.top(), &["replace", tip.as_str(), harmless.as_str()]);
+    let needles = [b"real-needle".to_vec()];
+    assert_eq!(scene.repo.blobs_containing(&base, &tip, &needles).unwrap(), [0]);
+}
+
+#[test]
+fn an_object_that_is_missing_is_an_error_and_not_nothing_found() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let tip = scene.change(&base, &[("k", Some("lost"))]);
+    let blob = git(&scene.top(), &["rev-parse", &format!("{tip}:k")]);
+    let (start, rest) = blob.trim().split_at(2);
+    fs::remove_file(scene.repo.common_dir().join("objects").join(start).join(rest)).unwrap();
+    assert!(scene.repo.blobs_containing(&base, &tip, &[b"whatever".to_vec()]).is_err());
+}
