@@ -1,6 +1,6 @@
 //! Chores of this repository, in Rust: `cargo xtask <command>`.
 //!
-//! Knows the workspace's files and tools; knows nothing of the product's types and depends on none of its crates,
+//! Knows the workspace's files and tools; knows nothing of the product's types and depends on none of its crates (but for the feature `measure`),
 //! so that it still runs when they do not compile.
 
 #![expect(

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Verdict, shell, tidy};
+use crate::{Verdict, gen_docs, shell, tidy};
 
 /// `merge-tree --write-tree` came with this version.
 const GIT_MIN: (u32, u32) = (2, 38);
@@ -56,7 +56,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict, String> {
     report.step("fmt", || cargo_step(root, &["fmt", "--all", "--check"]));
     if !options.quick {
         report.step("clippy", || {
-            cargo_step(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+            let all = ["clippy", "--workspace", "--all-targets", "--features", "xtask/measure"];
+            cargo_step(root, &[&all[..], &["--", "-D", "warnings"]].concat())
         });
     }
     let built = report.step("build", || cargo_step(root, &["build", "--workspace", "--bins"]));
@@ -68,6 +69,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict, String> {
             let mut doc = shell::cargo(root);
             doc.args(["doc", "--workspace", "--no-deps", "--quiet"]);
             shell::succeeds(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        });
+    }
+    if built {
+        report.step("reference", || {
+            Ok(gen_docs::run(root, gen_docs::Mode::Check)? == Verdict::Clean)
         });
     }
     report.step("tidy", || Ok(tidy::print(root)? == Verdict::Clean));
