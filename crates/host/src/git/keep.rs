@@ -76,6 +76,10 @@ impl Repo {
         also_in: Option<&Oid>,
         reason: &str,
     ) -> Result<Option<String>> {
+        // Lost already, so no ref could keep it.
+        if !self.has_object(tip)? {
+            return Ok(None);
+        }
         let series = series.trim_end_matches('/');
         let around = series.rsplit_once('/').map_or(series, |(parent, _)| parent);
         let mut question = format!("{tip}\n");
@@ -83,7 +87,9 @@ impl Repo {
         for commit in held.iter().map(|(_, commit)| commit).chain(also_in) {
             question.push_str(&format!("^{commit}\n"));
         }
-        let answer = self.git().args(["rev-list", "-n", "1", "--stdin"]).input(question).run()?;
+        // A ref whose commit is lost holds nothing.
+        let args = ["rev-list", "-n", "1", "--ignore-missing", "--stdin"];
+        let answer = self.git().args(args).input(question).run()?;
         if answer.line()?.is_empty() {
             return Ok(None);
         }

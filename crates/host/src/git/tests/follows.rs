@@ -106,7 +106,7 @@ fn the_advice_for_an_edited_file_works_as_printed_and_keeps_both_changes() {
         }
         assert_eq!(read(&scene, "o'dd name"), "theirs\n2\n3\n4\n5\n6\n7\n8\nmine\n");
         assert_eq!(read(&scene, "a.txt"), "landed\n");
-        assert_eq!(status(&scene).trim_start(), "M  \"o'dd name\"\n".replace('"', "\""));
+        assert_eq!(status(&scene).trim_start(), "M  \"o'dd name\"\n");
     }
 }
 
@@ -148,12 +148,8 @@ fn files_caught_up_by_hand_and_others_not_are_left_to_the_person() {
     let _ = left(land(&scene, &[("c.txt", Some("new\n")), ("a.txt", Some("landed\n"))]));
     fs::remove_file(scene.top().join("c.txt")).unwrap();
     git(&scene.top(), &["restore", "--staged", "--worktree", "--source=main", "a.txt"]);
-    let before = status(&scene);
     let why = left(land(&scene, &[("d.txt", Some("d\n"))]));
-    assert_eq!(
-        status(&scene),
-        format!("D  d.txt\n{before}").replace("D  d.txt\nD  c.txt", "D  c.txt\nD  d.txt")
-    );
+    assert_eq!(status(&scene), "D  c.txt\nD  d.txt\n");
     paste(&scene, commands(&why)[0]);
     assert_eq!(status(&scene), "");
 }

@@ -77,6 +77,27 @@ fn a_branch_that_points_at_another_one_does_not_drag_it_along() {
 }
 
 #[test]
+fn a_branch_whose_commit_is_lost_is_usable_again() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let loose = scene.repo.common_dir().join(BRANCH_REF);
+    fs::create_dir_all(loose.parent().unwrap()).unwrap();
+    fs::write(&loose, format!("{}\n", "1".repeat(40))).unwrap();
+    let path = scene.at("work");
+    let prepared = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP);
+    assert_eq!(prepared.unwrap().kept, None);
+    assert_eq!(scene.tip(BRANCH_REF), base);
+    // Nor does a snapshot that is lost hold anything, or stand in the way.
+    let lost = scene.repo.common_dir().join(KEEP).join("1");
+    fs::create_dir_all(lost.parent().unwrap()).unwrap();
+    fs::write(&lost, format!("{}\n", "1".repeat(40))).unwrap();
+    write(&path, "b", "precious");
+    let work = commit(&path, "agent");
+    let prepared = scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP);
+    assert_eq!(scene.tip(&prepared.unwrap().kept.unwrap()), work);
+}
+
+#[test]
 fn a_branch_named_like_our_folder_of_branches_is_named_and_does_not_stop_a_sweep() {
     let scene = Scene::new();
     let room = |prefix| scene.repo.branch_room(prefix).unwrap();

@@ -148,6 +148,7 @@ fn a_lock_our_killed_git_announced_is_swept_though_it_is_shared() {
     let first = scene.tip("main");
     let common = scene.repo.common_dir().to_path_buf();
     let lock = common.join("refs/heads/main.lock");
+    fs::create_dir_all(common.join("mainstem/tmp")).unwrap();
     // What an earlier life leaves behind that was killed between lock and rename.
     fs::write(common.join("mainstem/tmp/lock-1.abc-0"), lock.as_os_str().as_encoded_bytes())
         .unwrap();
@@ -166,6 +167,8 @@ fn a_lock_our_killed_git_announced_is_swept_though_it_is_shared() {
 fn a_sweep_waits_for_git_processes_of_an_earlier_life() {
     let scene = Scene::new();
     let gate = scene.at("gate");
+    // As every start of a run does.
+    scene.repo.sweep_locks(None).unwrap();
     let repo = scene.repo.clone();
     let alias = format!("alias.wait=!while [ ! -e '{}' ]; do sleep 0.05; done", gate.display());
     std::thread::scope(|scope| {
