@@ -11,6 +11,9 @@ use mainstem_host::git::GitError;
 
 use super::Errand;
 
+/// Why the last snapshot of an attempt is taken.
+const ENDED: &str = "the attempt ended";
+
 /// Collects and tells.
 pub fn collect(errand: &Errand, base: Option<&Oid>) {
     let (task, attempt) = (errand.ix, errand.attempt);
@@ -60,17 +63,28 @@ fn nothing(base: &Oid) -> Evidence {
 fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
-    let path = errand.workspace.clone();
-    snapshot(errand, "the attempt ended");
+    let path = &errand.workspace;
     let (tip, recovered) = if path.join(".git").exists() {
-        tip_of_workspace(errand, &path)?
+        // Once committed, all that is there is one commit, which is kept below. What cannot be
+        // committed is at least put on a snapshot as files.
+        tip_of_workspace(errand, path).inspect_err(|_| snapshot(errand, ENDED))?
     } else {
+        snapshot(errand, ENDED);
         // The agent removed its own workspace; what it had committed is on the branch.
         (repo.read_ref(&format!("refs/heads/{}", errand.branch))?, false)
     };
     crash::point("evidence.committed");
     let tip = work_on_branch(errand, base, tip)?;
     let Some(tip) = tip.filter(|tip| tip != base) else { return Ok(nothing(base)) };
+    let refname = repo.keep_as_snapshot(&tip, &errand.snapshots(), ENDED)?;
+    crash::point("evidence.kept");
+    errand.tell(Input::Snapshotted {
+        task: errand.ix,
+        attempt: errand.attempt,
+        refname,
+        commit: tip.clone(),
+        why: ENDED.to_owned(),
+    });
     let changes = repo.changes(base, &tip)?;
     let limit = world.settings.limits.file_bytes;
     let mut flaws: Vec<String> =

@@ -28,6 +28,18 @@ impl Repo {
         }
     }
 
+    /// Keeps a commit as the next free `<series>/<n>`, unless the newest one there is it.
+    pub fn keep_as_snapshot(&self, commit: &Oid, series: &str, reason: &str) -> Result<String> {
+        let newest = self.newest(series)?;
+        match newest {
+            Some((number, kept)) if kept == *commit => Ok(format!("{series}/{number}")),
+            newest => {
+                let first = newest.map_or(1, |(number, _)| number + 1);
+                self.keep(series, commit, first, reason).map(|(name, _)| name)
+            }
+        }
+    }
+
     /// The branch that forbids branches `<prefix>/…`: git has no room for `a/b` beside `a`.
     ///
     /// `git branch -m <it> <another name>` makes room.

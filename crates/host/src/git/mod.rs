@@ -4,6 +4,7 @@
 //! the target, what a snapshot is for and when to retry is decided elsewhere. Absence is always
 //! proven by what git prints, never concluded from a failing command.
 
+mod attend;
 mod birth;
 mod changes;
 mod error;
@@ -28,7 +29,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
@@ -75,6 +76,8 @@ struct Inner {
     /// The git dir of the checkout the user is in: the common dir or a worktree's admin dir.
     here: PathBuf,
     version: (u32, u32),
+    /// Asked for at every commit; whoever changes it starts a new engine to see it.
+    identity: OnceLock<Identity>,
 }
 
 impl Repo {
@@ -94,7 +97,15 @@ impl Repo {
         let here = path_of(dir, "--absolute-git-dir")?;
         let here = fs::canonicalize(&here).on("find", &here)?;
         let toplevel = main_toplevel(dir, &common_dir, &here)?;
-        Ok(Self { inner: Arc::new(Inner { common_dir, toplevel, here, version }) })
+        Ok(Self {
+            inner: Arc::new(Inner {
+                common_dir,
+                toplevel,
+                here,
+                version,
+                identity: OnceLock::new(),
+            }),
+        })
     }
 
     /// The main worktree if there is one, else the git dir.
@@ -142,12 +153,16 @@ impl Repo {
 
     /// Who the user is, by git's configuration; [`Identity::ours`] where it is silent.
     pub fn identity(&self) -> Result<Identity> {
+        if let Some(known) = self.inner.identity.get() {
+            return Ok(known.clone());
+        }
         let ours = Identity::ours();
-        Ok(match (self.config("user.name")?, self.config("user.email")?) {
+        let found = match (self.config("user.name")?, self.config("user.email")?) {
             (Some(name), Some(email)) => Identity { name, email },
             (Some(name), None) => Identity { name, email: ours.email },
             (None, _) => ours,
-        })
+        };
+        Ok(self.inner.identity.get_or_init(|| found).clone())
     }
 
     /// A command on the shared repository. It sees no working tree and no index of anybody.

@@ -4,24 +4,19 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
+use super::attend::attend;
 use super::error::{GitError, Result};
 
 /// Most commands end in milliseconds; a hanging filter or network share must not hold us for ever.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Writing out a very large tree on a slow disk.
 pub(super) const TIMEOUT_CHECKOUT: Duration = Duration::from_secs(600);
-/// After SIGTERM git removes its lock files; after this long it is not going to.
-const GRACE: Duration = Duration::from_secs(2);
 /// Output kept per stream. Larger answers are errors, not truncated truths.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// How often to try for the live file's lock, 5 ms apart.
@@ -88,7 +83,7 @@ pub(super) struct Answer {
     pub(super) code: i32,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: String,
-    what: String,
+    pub(super) what: String,
 }
 
 impl Answer {
@@ -219,7 +214,7 @@ impl Git {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new("git");
+        let mut command = Command::new(program());
         command.current_dir(&self.cwd).process_group(0);
         for (key, _) in std::env::vars_os() {
             if key.as_encoded_bytes().starts_with(b"GIT_") {
@@ -241,6 +236,22 @@ impl Git {
     }
 }
 
+/// Where git is. Looked up once: the search through PATH would be repeated for every process.
+fn program() -> &'static OsStr {
+    static PROGRAM: OnceLock<OsString> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|dir| dir.join("git")).find(|file| {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::metadata(file)
+                .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        });
+        found
+            .filter(|file| file.is_absolute())
+            .map_or_else(|| "git".into(), PathBuf::into_os_string)
+    })
+}
+
 /// Opens the live file with a shared lock. The child inherits it as its (empty) standard input, so
 /// the lock lasts as long as the child, even if we are killed. A read-only repository has none.
 fn hold(path: &Path) -> Option<File> {
@@ -255,144 +266,7 @@ fn hold(path: &Path) -> Option<File> {
     None
 }
 
-#[derive(Default)]
-struct Kept {
-    bytes: Vec<u8>,
-    overflow: bool,
-}
-
-enum News {
-    Exited(std::io::Result<ExitStatus>),
-    Drained,
-}
-
-fn attend(
-    mut child: Child,
-    input: Option<Vec<u8>>,
-    sink: Option<Sink>,
-    timeout: Duration,
-    what: &str,
-) -> Result<Answer> {
-    let (tell, news) = mpsc::channel();
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let (Some(bytes), Some(mut stdin)) = (input, child.stdin.take()) {
-        // A git that stops reading early says why by its exit code; the broken pipe adds nothing.
-        std::thread::spawn(move || drop(stdin.write_all(&bytes)));
-    }
-    let out = match sink {
-        None => collect(child.stdout.take(), tell.clone()),
-        Some(sink) => {
-            pour(child.stdout.take(), sink, tell.clone());
-            Arc::default()
-        }
-    };
-    let err = collect(child.stderr.take(), tell.clone());
-    std::thread::spawn(move || drop(tell.send(News::Exited(child.wait()))));
-
-    let mut deadline = Instant::now() + timeout;
-    let (mut status, mut drained, mut stopping) = (None, 0, None);
-    while status.is_none() || drained < 2 {
-        match news.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(News::Exited(exit)) => {
-                status = Some(exit);
-                // Something git started may keep the pipes open; what git said is there by now.
-                deadline = deadline.min(Instant::now() + GRACE);
-            }
-            Ok(News::Drained) => drained += 1,
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if status.is_some() => {
-                end_group(group, Signal::KILL);
-                break;
-            }
-            Err(RecvTimeoutError::Timeout) => match stopping {
-                None => {
-                    end_group(group, Signal::TERM);
-                    stopping = Some(Signal::TERM);
-                    deadline = Instant::now() + GRACE;
-                }
-                Some(Signal::TERM) => {
-                    end_group(group, Signal::KILL);
-                    stopping = Some(Signal::KILL);
-                    deadline = Instant::now() + GRACE;
-                }
-                // Unkillable (disk sleep): do not wait for it here.
-                Some(_) => break,
-            },
-        }
-    }
-    if stopping.is_some() {
-        end_group(group, Signal::KILL);
-        return Err(GitError::TimedOut { what: what.to_owned(), after: timeout });
-    }
-    conclude(status, &out, &err, what)
-}
-
-fn conclude(
-    status: Option<std::io::Result<ExitStatus>>,
-    out: &Mutex<Kept>,
-    err: &Mutex<Kept>,
-    what: &str,
-) -> Result<Answer> {
-    let what = what.to_owned();
-    let lost = || std::io::Error::other("the process could not be waited for");
-    let status = status
-        .unwrap_or_else(|| Err(lost()))
-        .map_err(|source| GitError::Spawn { what: what.clone(), source })?;
-    let stderr = String::from_utf8_lossy(&unpoisoned(err).bytes).into_owned();
-    let Some(code) = status.code() else {
-        return Err(GitError::Failed { what, code: None, stderr: shown(&stderr) });
-    };
-    let mut out = unpoisoned(out);
-    if out.overflow {
-        return Err(GitError::TooMuchOutput { what, limit: OUTPUT_BYTES_MAX });
-    }
-    Ok(Answer { code, stdout: std::mem::take(&mut out.bytes), stderr, what })
-}
-
-fn collect(pipe: Option<impl Read + Send + 'static>, tell: mpsc::Sender<News>) -> Arc<Mutex<Kept>> {
-    let kept = Arc::new(Mutex::new(Kept::default()));
-    let ours = Arc::clone(&kept);
-    let keep = move |bytes: &[u8]| {
-        let mut kept = unpoisoned(&ours);
-        if kept.bytes.len() + bytes.len() > OUTPUT_BYTES_MAX {
-            kept.overflow = true;
-        } else {
-            kept.bytes.extend_from_slice(bytes);
-        }
-    };
-    pour(pipe, Box::new(keep), tell);
-    kept
-}
-
-fn pour(pipe: Option<impl Read + Send + 'static>, mut sink: Sink, tell: mpsc::Sender<News>) {
-    std::thread::spawn(move || {
-        let mut chunk = vec![0; 64 << 10];
-        let mut pipe = pipe;
-        while let Some(pipe) = pipe.as_mut() {
-            match pipe.read(&mut chunk) {
-                Ok(0) => break,
-                Ok(n) => sink(&chunk[..n]),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => break,
-            }
-        }
-        // The receiver is gone if the deadline passed; nobody is left to tell.
-        let _ = tell.send(News::Drained);
-    });
-}
-
-fn unpoisoned<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn end_group(group: Option<Pid>, signal: Signal) {
-    if let Some(group) = group {
-        // ESRCH means the whole group is gone, which is what is wanted.
-        let _ = kill_process_group(group, signal);
-    }
-}
-
-fn shown(stderr: &str) -> String {
+pub(super) fn shown(stderr: &str) -> String {
     let text = stderr.trim();
     if text.is_empty() {
         return "it gave no reason".to_owned();

@@ -80,7 +80,9 @@ fn the_identity_comes_from_the_configuration_or_is_ours() {
     let grace = Identity { name: "Grace".into(), email: "grace@example.org".into() };
     assert_eq!(scene.repo.identity().unwrap(), grace);
     git(&scene.top(), &["config", "user.name", ""]);
-    assert_eq!(scene.repo.identity().unwrap(), Identity::ours());
+    assert_eq!(scene.repo.identity().unwrap(), grace, "one engine commits as one person");
+    let again = Repo::discover(&scene.top()).unwrap();
+    assert_eq!(again.identity().unwrap(), Identity::ours());
 }
 
 #[test]

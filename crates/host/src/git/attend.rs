@@ -1,0 +1,231 @@
+//! Attends one git process: feeds it, reads it, ends it in time. One loop in the calling thread, no
+//! threads of its own: there are tens of git processes per task.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, ChildStdin, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::error::{GitError, Result};
+use super::run::{Answer, OUTPUT_BYTES_MAX, Sink, shown};
+
+/// After SIGTERM git removes its lock files; after this long it is not going to.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often to look whether a process has ended whose pipes somebody keeps open.
+const LOOK: Duration = Duration::from_millis(100);
+/// Read in one go.
+const CHUNK: usize = 64 << 10;
+
+/// Waits for the end of a git process and returns what it answered.
+pub(super) fn attend(
+    child: Child,
+    input: Option<Vec<u8>>,
+    sink: Option<Sink>,
+    timeout: Duration,
+    what: &str,
+) -> Result<Answer> {
+    let mut attendance = Attendance::new(child, input, sink);
+    let ended = attendance.wait(timeout);
+    let spawn = |source| GitError::Spawn { what: what.to_owned(), source };
+    match ended.map_err(spawn)? {
+        Ended::TimedOut => Err(GitError::TimedOut { what: what.to_owned(), after: timeout }),
+        Ended::Exited(status) => attendance.conclude(status, what),
+    }
+}
+
+enum Ended {
+    Exited(ExitStatus),
+    TimedOut,
+}
+
+struct Attendance {
+    child: Child,
+    group: Option<Pid>,
+    stdin: Option<(ChildStdin, Vec<u8>, usize)>,
+    out: Stream,
+    err: Stream,
+    buffer: Vec<u8>,
+}
+
+/// One of the process's outputs.
+struct Stream {
+    pipe: Option<Box<dyn Pipe>>,
+    bytes: Vec<u8>,
+    overflow: bool,
+    sink: Option<Sink>,
+}
+
+trait Pipe: Read + AsFd {}
+impl<T: Read + AsFd> Pipe for T {}
+
+fn not_blocking(fd: BorrowedFd<'_>) {
+    // A pipe that cannot be switched is read one chunk at a time, when poll says there is something.
+    if let Ok(flags) = rustix::fs::fcntl_getfl(fd) {
+        let _ = rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);
+    }
+}
+
+impl Stream {
+    fn new<P: Pipe + 'static>(pipe: Option<P>, sink: Option<Sink>) -> Self {
+        if let Some(pipe) = &pipe {
+            not_blocking(pipe.as_fd());
+        }
+        let pipe = pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>);
+        Self { pipe, bytes: Vec::new(), overflow: false, sink }
+    }
+
+    /// Reads once; at the end of the stream the pipe is closed.
+    fn read(&mut self, buffer: &mut [u8]) {
+        let Some(pipe) = self.pipe.as_mut() else { return };
+        match pipe.read(buffer) {
+            Ok(0) => self.pipe = None,
+            Ok(n) => match &mut self.sink {
+                Some(sink) => sink(&buffer[..n]),
+                None if self.bytes.len() + n > OUTPUT_BYTES_MAX => self.overflow = true,
+                None => self.bytes.extend_from_slice(&buffer[..n]),
+            },
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.pipe = None,
+        }
+    }
+}
+
+impl Attendance {
+    fn new(mut child: Child, input: Option<Vec<u8>>, sink: Option<Sink>) -> Self {
+        let stdin = child.stdin.take().zip(input).map(|(pipe, bytes)| {
+            not_blocking(pipe.as_fd());
+            (pipe, bytes, 0)
+        });
+        Self {
+            group: i32::try_from(child.id()).ok().and_then(Pid::from_raw),
+            stdin,
+            out: Stream::new(child.stdout.take(), sink),
+            err: Stream::new(child.stderr.take(), None),
+            buffer: vec![0; CHUNK],
+            child,
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> std::io::Result<Ended> {
+        let mut deadline = Instant::now() + timeout;
+        let mut status: Option<ExitStatus> = None;
+        let mut stopping: Option<Signal> = None;
+        let mut pause = Duration::from_micros(200);
+        loop {
+            let drained = self.out.pipe.is_none() && self.err.pipe.is_none();
+            if status.is_none() && (drained || pause >= LOOK) {
+                status = self.child.try_wait()?;
+                if status.is_some() {
+                    // Something git started may keep the pipes open; what git said is there by now.
+                    deadline = deadline.min(Instant::now() + GRACE);
+                }
+            }
+            if let Some(status) = status
+                && drained
+            {
+                return Ok(if stopping.is_some() {
+                    Ended::TimedOut
+                } else {
+                    Ended::Exited(status)
+                });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                match (status, stopping) {
+                    (Some(status), None) => {
+                        self.end(Signal::KILL);
+                        return Ok(Ended::Exited(status));
+                    }
+                    (None, None) => {
+                        self.end(Signal::TERM);
+                        stopping = Some(Signal::TERM);
+                    }
+                    (None, Some(Signal::TERM)) => {
+                        self.end(Signal::KILL);
+                        stopping = Some(Signal::KILL);
+                    }
+                    // Unkillable (disk sleep), or its pipes are held: do not wait for it here.
+                    (_, Some(_)) => {
+                        self.end(Signal::KILL);
+                        return Ok(Ended::TimedOut);
+                    }
+                }
+                deadline = Instant::now() + GRACE;
+                continue;
+            }
+            if drained {
+                std::thread::sleep(pause.min(left));
+                pause = (pause * 2).min(Duration::from_millis(20));
+            } else if self.turn(LOOK.min(left)) {
+                pause = Duration::from_micros(200);
+            } else {
+                pause = LOOK;
+            }
+        }
+    }
+
+    /// One round of feeding and reading; false if nothing happened for the whole time.
+    fn turn(&mut self, patience: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        let mut fds = Vec::with_capacity(3);
+        for stream in [&self.out, &self.err] {
+            fds.extend(
+                stream
+                    .pipe
+                    .as_ref()
+                    .map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)),
+            );
+        }
+        if let Some((pipe, _, _)) = &self.stdin {
+            fds.push(PollFd::new(pipe, PollFlags::OUT));
+        }
+        let woken = poll(&mut fds, Some(&timeout)).unwrap_or(0) > 0;
+        drop(fds);
+        if woken {
+            self.out.read(&mut self.buffer);
+            self.err.read(&mut self.buffer);
+            self.feed();
+        }
+        woken
+    }
+
+    fn feed(&mut self) {
+        let Some((pipe, bytes, done)) = self.stdin.as_mut() else { return };
+        match pipe.write(&bytes[*done..]) {
+            Ok(n) => *done += n,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // A git that stops reading early says why by its exit code; the broken pipe adds nothing.
+            Err(_) => *done = bytes.len(),
+        }
+        if *done == bytes.len() {
+            self.stdin = None;
+        }
+    }
+
+    fn end(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // ESRCH means the whole group is gone, which is what is wanted.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    fn conclude(self, status: ExitStatus, what: &str) -> Result<Answer> {
+        let what = what.to_owned();
+        let stderr = String::from_utf8_lossy(&self.err.bytes).into_owned();
+        let Some(code) = status.code() else {
+            return Err(GitError::Failed { what, code: None, stderr: shown(&stderr) });
+        };
+        if self.out.overflow {
+            return Err(GitError::TooMuchOutput { what, limit: OUTPUT_BYTES_MAX });
+        }
+        Ok(Answer { code, stdout: self.out.bytes, stderr, what })
+    }
+}
