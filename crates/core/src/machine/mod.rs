@@ -1,8 +1,8 @@
 //! The decider: inputs in, facts and effects out. Synchronous and pure, so a whole run can be
 //! replayed in a unit test.
 //!
-//! Recovery has no code of its own. Effects are a function of state ([`want`]): live, an effect is
-//! given out when a task first wants it; after a crash the journal is folded ([`apply`]) and
+//! Recovery has no code of its own. Effects are a function of state (`want`): live, an effect is
+//! given out when a task first wants it; after a crash the journal is folded (`apply`) and
 //! everything wanted is given out again, which is safe because every effect may be performed twice.
 
 mod apply;

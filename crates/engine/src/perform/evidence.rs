@@ -30,13 +30,7 @@ pub fn snapshot(errand: &Errand, why: &str) {
     match errand.world.repo.snapshot(&errand.workspace.clone(), &errand.snapshots(), why) {
         Ok(Some(kept)) => {
             crash::point("snapshot.taken");
-            errand.tell(Input::Snapshotted {
-                task: errand.ix,
-                attempt: errand.attempt,
-                refname: kept.refname,
-                commit: kept.commit,
-                why: why.to_owned(),
-            });
+            errand.tell_kept(kept.refname, kept.commit, why);
         }
         Ok(None) => {}
         Err(error) => {
@@ -78,13 +72,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let Some(tip) = tip.filter(|tip| tip != base) else { return Ok(nothing(base)) };
     let refname = repo.keep_as_snapshot(&tip, &errand.snapshots(), ENDED)?;
     crash::point("evidence.kept");
-    errand.tell(Input::Snapshotted {
-        task: errand.ix,
-        attempt: errand.attempt,
-        refname,
-        commit: tip.clone(),
-        why: ENDED.to_owned(),
-    });
+    errand.tell_kept(refname, tip.clone(), ENDED);
     let changes = repo.changes(base, &tip)?;
     let limit = world.settings.limits.file_bytes;
     let mut flaws: Vec<String> =

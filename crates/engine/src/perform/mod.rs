@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 
-use mainstem_core::id::TaskIx;
+use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
 
@@ -44,6 +44,12 @@ impl Errand {
     /// Tells the loop a result. It may be gone already: then nobody needs it.
     pub fn tell(&self, input: Input) {
         let _ = self.results.send(Event::Input(input));
+    }
+
+    /// Tells the loop that work is on a hidden ref.
+    pub fn tell_kept(&self, refname: String, commit: Oid, why: &str) {
+        let (task, attempt, why) = (self.ix, self.attempt, why.to_owned());
+        self.tell(Input::Snapshotted { task, attempt, refname, commit, why });
     }
 
     /// Where this attempt's snapshots are.

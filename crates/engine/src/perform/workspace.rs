@@ -188,13 +188,7 @@ fn take_away(
     if path.join(".git").exists() && !safe(path).unwrap_or(false) {
         let why = "before the workspace is removed";
         if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)? {
-            errand.tell(Input::Snapshotted {
-                task: errand.ix,
-                attempt: errand.attempt,
-                refname: kept.refname,
-                commit: kept.commit,
-                why: why.to_owned(),
-            });
+            errand.tell_kept(kept.refname, kept.commit, why);
         }
         crash::point("removal.saved");
     }
@@ -232,8 +226,7 @@ fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
     let target = repo.read_ref(&errand.world.target_ref())?;
     let why = "before its branch is removed";
     if let Some(refname) = repo.keep_tip(name, &errand.snapshots(), target.as_ref(), why)? {
-        let (task, attempt, commit) = (errand.ix, errand.attempt, tip.clone());
-        errand.tell(Input::Snapshotted { task, attempt, refname, commit, why: why.to_owned() });
+        errand.tell_kept(refname, tip.clone(), why);
     }
     match repo.delete_ref(name, Some(&tip))? {
         Cas::Moved => {}
