@@ -122,8 +122,12 @@ pub fn undo(
     let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
     let head = repo.read_ref(&refname)?.ok_or_else(gone)?;
     if !repo.is_ancestor(&commit, &head)? {
-        // Taken back already: by somebody else, or by an undo that did not live to write it down.
-        let _ = repo.follow_checkout(&target, &commit, &head)?;
+        // A branch that went back to before it: by somebody else, or by an undo that did not live
+        // to write it down. A branch that went elsewhere may still have the work.
+        if !repo.is_ancestor(&head, &commit)? {
+            return Err(gone());
+        }
+        let checkout = left_alone(repo.follow_checkout(&target, &commit, &head)?);
         let fact = Fact::LandingUndone {
             task: task.as_str().into(),
             commit: commit.clone(),
@@ -131,7 +135,7 @@ pub fn undo(
             new: head.clone(),
         };
         session.write(&run, &mut machine, &fact)?;
-        return Ok(Undone { task, commit, now: head, reverted: false, checkout: None });
+        return Ok(Undone { task, commit, now: head, reverted: false, checkout });
     }
     let (new, reverted) = if head == commit {
         (old, false)
@@ -140,15 +144,19 @@ pub fn undo(
         (revert(world, &machine, t, &commit, &head)?, true)
     };
     crash::point("undo.before");
-    match repo.update_ref(&refname, &new, Some(&head), &format!("mainstem: undo {task}"))? {
+    // A revert that changes nothing was made before and not written down.
+    let moved = if new == head {
+        Cas::Moved
+    } else {
+        let reason = format!("mainstem: undo {task}");
+        repo.update_ref(&refname, &new, Some(&head), &reason)?
+    };
+    match moved {
         Cas::Moved => {}
         Cas::Refused { .. } => return Err(UndoError::Moved(target)),
     }
     crash::point("undo.moved");
-    let checkout = match repo.follow_checkout(&target, &head, &new)? {
-        Follow::NotCheckedOut | Follow::Moved => None,
-        Follow::Left { why } => Some(why),
-    };
+    let checkout = left_alone(repo.follow_checkout(&target, &head, &new)?);
     let fact = Fact::LandingUndone {
         task: task.as_str().into(),
         commit: commit.clone(),
@@ -157,6 +165,13 @@ pub fn undo(
     };
     session.write(&run, &mut machine, &fact)?;
     Ok(Undone { task, commit, now: new, reverted, checkout })
+}
+
+fn left_alone(follow: Follow) -> Option<String> {
+    match follow {
+        Follow::NotCheckedOut | Follow::Moved => None,
+        Follow::Left { why } => Some(why),
+    }
 }
 
 fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
@@ -202,6 +217,9 @@ fn revert(
         Merge::Clean { tree } => tree,
         Merge::Conflict { files, .. } => return Err(UndoError::Conflict { task: id, files }),
     };
+    if tree == repo.tree_of(head)? {
+        return Ok(head.clone());
+    }
     let run = &world.run;
     let message = format!(
         "Undo {id}\n\nThis takes back {commit}.\n\nMainstem-Undo: {id}\nMainstem-Run: {run}\n"

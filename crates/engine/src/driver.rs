@@ -231,8 +231,12 @@ impl<'a> Driver<'a> {
             Event::Command(command, answer) => {
                 inputs.push((Input::Command(command), Some(answer)));
             }
-            Event::Interrupt | Event::StopNow => {
-                self.interrupts += if matches!(event, Event::StopNow) { 2 } else { 1 };
+            Event::Interrupt | Event::StopNow | Event::Abandon => {
+                self.interrupts += match event {
+                    Event::Abandon => 3,
+                    Event::StopNow => 2,
+                    _ => 1,
+                };
                 let now = self.interrupts >= 2;
                 for cancel in self.cancels.values() {
                     cancel.store(true, Ordering::Relaxed);
@@ -425,10 +429,10 @@ impl<'a> Driver<'a> {
             let results = self.results.clone();
             let run = move || {
                 if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-                    // The effect stays outstanding for the next life; this one comes to rest.
+                    // The effect stays outstanding for the next life; this one must not wait for it.
                     let message = "BUG: an effect broke off; the run stops here".to_owned();
                     let _ = results.send(Event::Input(Input::Notice { task: None, message }));
-                    let _ = results.send(Event::StopNow);
+                    let _ = results.send(Event::Abandon);
                 }
                 let _ = results.send(Event::Performed(ticket));
             };
@@ -439,7 +443,7 @@ impl<'a> Driver<'a> {
                 // this one must not wait for it for ever.
                 let message = format!("no thread could be started: {error}");
                 let _ = self.results.send(Event::Input(Input::Notice { task: None, message }));
-                let _ = self.results.send(Event::Interrupt);
+                let _ = self.results.send(Event::Abandon);
             }
         }
     }

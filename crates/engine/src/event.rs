@@ -34,4 +34,6 @@ pub enum Event {
     Interrupt,
     /// Stop at once.
     StopNow,
+    /// Leave without waiting for anything: something of ours broke.
+    Abandon,
 }

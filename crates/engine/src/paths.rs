@@ -73,6 +73,10 @@ impl Layout {
     pub fn lane(&self) -> PathBuf {
         self.root.join(".train")
     }
+    /// Whose car the train's workspace was last used for.
+    pub fn lane_note(&self) -> PathBuf {
+        self.state.join("lane")
+    }
     /// The workspace of a unit.
     pub fn workspace(&self, unit: &str) -> PathBuf {
         self.root.join(unit)

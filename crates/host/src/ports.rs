@@ -26,11 +26,16 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Where this user's leases are.
 pub fn folder() -> PathBuf {
+    let user = rustix::process::geteuid().as_raw();
+    // After `su` or `sudo -E` the variable names somebody else's folder.
+    let ours = |dir: &PathBuf| {
+        use std::os::unix::fs::MetadataExt;
+        dir.is_absolute() && std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == user)
+    };
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    if let Some(runtime) = runtime.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+    if let Some(runtime) = runtime.filter(ours) {
         return runtime.join("mainstem/ports");
     }
-    let user = rustix::process::geteuid().as_raw();
     std::env::temp_dir().join(format!("mainstem-{user}/ports"))
 }
 

@@ -248,3 +248,57 @@ fn workspaces_are_found_again_when_the_setting_for_new_ones_has_changed() {
     scene.expect(0, &["--config", &root, "run"]);
     scene.assert_each_lands_once(&["T"]);
 }
+
+#[test]
+fn a_gate_of_a_killed_engine_does_not_spoil_the_next_verdict() {
+    let scene = scene();
+    let (started, go) = (scene.outside("gate-started"), scene.outside("go"));
+    let gate = format!(
+        "test ! -e poison || exit 1; touch '{}'; test -e '{}' && exit 0; while true; do touch poison; sleep 0.02; done",
+        started.display(),
+        go.display()
+    );
+    let scene =
+        scene.plan("version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"echo x > x.txt\"\n");
+    let scene = scene.config(&format!("[gates]\nverify = [\"{gate}\"]\n"));
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    wait_until(LONG, "the gate runs", || started.exists());
+    engine.kill9();
+    std::fs::write(&go, "").unwrap();
+    scene.expect(0, &["run"]);
+    scene.assert_each_lands_once(&["T"]);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_gate_of_an_earlier_attempt_is_ended_before_its_folder_is_used_again() {
+    let scene = scene();
+    let started = scene.outside("gate-started");
+    let gate = format!(
+        "if [ $MAINSTEM_ATTEMPT = 1 ]; then touch '{}'; while true; do touch stale.txt; sleep 0.02; done; fi",
+        started.display()
+    );
+    let scene = scene.plan(&format!(
+        "version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt; sleep 1\"\nverify = [\"{gate}\"]\n"
+    ));
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    wait_until(LONG, "the gate runs", || started.exists());
+    engine.kill9();
+    scene.expect(0, &["cancel", "T"]);
+    scene.expect(2, &["run"]);
+    scene.expect(0, &["retry", "T"]);
+    scene.expect(0, &["run"]);
+    assert_eq!(scene.repo().show("main", "stale.txt"), None);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn an_undo_says_so_when_the_branch_went_elsewhere() {
+    let scene = scene();
+    let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n");
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.repo().git(&["commit", "-q", "--amend", "-m", "rewritten"]);
+    let refused = scene.expect(1, &["undo"]);
+    assert!(refused.stderr.contains("is not on main any more"), "{}", refused.stderr);
+    assert_eq!(scene.phase("T"), "landed");
+}

@@ -157,7 +157,12 @@ impl Machine {
                 let reason = "to be tried again".to_owned();
                 let then = AfterStop::Requeue;
                 self.emit(Fact::StopRequested { task: task.clone(), attempt, then, reason });
-                Ok(format!("{task} will be tried again once it has stopped"))
+                let when = if self.cancelled {
+                    "with the next mainstem run"
+                } else {
+                    "once it has stopped"
+                };
+                Ok(format!("{task} will be tried again {when}"))
             }
             phase => Ok(format!("{task} is {} already", phase.word())),
         }

@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use mainstem_core::fact::Verdict;
-use mainstem_core::id::Oid;
+use mainstem_core::id::{Oid, RunId, TaskId};
 use mainstem_core::machine::{GateResult, Input};
-use mainstem_host::crash;
 use mainstem_host::process::{self, Ending, Exit, JobState};
+use mainstem_host::{crash, files};
 
 use super::{Errand, workspace};
 
 /// Bytes of a failed gate's output that are kept in the record and in the next prompt.
 const DETAIL_BYTES: usize = 4_000;
+
+/// Jobs of a former car that are looked for even if the settings have fewer now.
+const GATES_NOTED: usize = 16;
 
 /// Runs the task's gates on its workspace and tells the verdicts.
 pub fn of_task(errand: &Errand, tip: &Oid) {
@@ -52,6 +55,7 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
     let commands = &world.settings.gates.verify;
     let words = |error: mainstem_host::git::GitError| error.to_string();
     std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
+    take_lane(errand, commit).map_err(|error| format!("the lane cannot be cleared: {error}"))?;
     world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
     crash::point("train.checked_out");
     let place = world.layout.train_job(&world.run, &errand.task.id, commit.as_str(), 0);
@@ -73,6 +77,33 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
         }
     };
     Ok(run(errand, commands, &lane, dir, still_there))
+}
+
+/// Ends whatever an earlier life or car still runs in the lane, whoever's it was, and notes whose
+/// the lane is now: a gate that goes on in there would spoil the next verdict.
+fn take_lane(errand: &Errand, commit: &Oid) -> std::io::Result<()> {
+    let world = &errand.world;
+    let note = world.layout.lane_note();
+    let jobs = |run: &RunId, task: &TaskId, commit: &str| -> Vec<PathBuf> {
+        let gates = 0..world.settings.gates.verify.len().max(GATES_NOTED);
+        let setup = world.layout.train_job(run, task, commit, 0).with_extension("setup");
+        let setups = (0..world.settings.workspace.setup.len().max(GATES_NOTED))
+            .map(move |n| setup.join(format!("setup-{n}")));
+        gates.map(|n| world.layout.train_job(run, task, commit, n)).chain(setups).collect()
+    };
+    let mut used = Vec::new();
+    if let Ok(text) = std::fs::read_to_string(&note)
+        && let [run, task, commit] = text.split_whitespace().collect::<Vec<_>>().as_slice()
+    {
+        used = jobs(&RunId::new(*run), &TaskId::new(*task), commit);
+    }
+    used.extend(jobs(&world.run, &errand.task.id, commit.as_str()));
+    for job in used {
+        process::end(&job)?;
+    }
+    let owner = format!("{} {} {commit}\n", world.run, errand.task.id);
+    files::write_atomic(&note, owner.as_bytes())?;
+    Ok(())
 }
 
 fn unable(gate: &str, detail: String) -> GateResult {

@@ -1,6 +1,7 @@
 //! Making and removing workspaces. Nothing is removed that is not on a ref first.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
@@ -80,7 +81,7 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
     let path = errand.workspace.clone();
     let trash = world.layout.trash();
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
-    end_set_up(errand, &place)?;
+    end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &path)?;
@@ -88,6 +89,11 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
     let prepared =
         repo.prepare_worktree(&path, &errand.branch, &base, &trash, &errand.snapshots())?;
     crash::point("workspace.made");
+    if let Some(refname) = prepared.kept
+        && let Some(commit) = repo.read_ref(&refname)?
+    {
+        errand.tell_kept(refname, commit, "before its branch is used again");
+    }
     for note in prepared.notes {
         errand.tell(Input::Notice { task: Some(errand.ix), message: note });
     }
@@ -132,11 +138,26 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
-/// Ends setup commands of an earlier life before the folder is reset under them.
-fn end_set_up(errand: &Errand, place: &Path) -> Result<(), WorkspaceError> {
-    for n in 0..errand.world.settings.workspace.setup.len() {
-        process::reset(&place.join(format!("setup-{n}")))
-            .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
+/// Ends whatever earlier lives and attempts still run in the folder, before it is reset under them:
+/// setup commands, gates, agents.
+fn end_earlier_jobs(errand: &Errand) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let trouble = || WorkspaceError::io("what an earlier attempt still runs cannot be ended");
+    for attempt in 1..=errand.attempt {
+        let place = world.layout.attempt(&world.run, &errand.task.id, attempt);
+        let jobs = match std::fs::read_dir(&place) {
+            Ok(jobs) => jobs,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(trouble()(error)),
+        };
+        for job in jobs {
+            let job = job.map_err(trouble())?;
+            let name = job.file_name();
+            let name = name.to_string_lossy();
+            if name == "agent" || name.starts_with("gate-") || name.starts_with("setup-") {
+                process::end(&job.path()).map_err(trouble())?;
+            }
+        }
     }
     Ok(())
 }
@@ -144,9 +165,10 @@ fn end_set_up(errand: &Errand, place: &Path) -> Result<(), WorkspaceError> {
 /// Runs the setup commands, always afresh: whatever an earlier life's did was reset with the folder.
 pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), WorkspaceError> {
     let world = &errand.world;
-    end_set_up(errand, place)?;
     for (n, command) in world.settings.workspace.setup.iter().enumerate() {
         let dir = place.join(format!("setup-{n}"));
+        process::reset(&dir)
+            .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
         let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
         let spec = world.shell(command, cwd.to_path_buf(), env, SETUP_MS);
         let failed = |how: String| WorkspaceError::Setup {
@@ -154,6 +176,9 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
             how,
             log: dir.display().to_string(),
         };
+        if errand.cancel.load(Ordering::Relaxed) {
+            return Err(failed("was called off".to_owned()));
+        }
         let exit = process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
             .map_err(|error| failed(format!("could not be run: {error}")))?;
         match exit.ending {
@@ -199,13 +224,14 @@ fn take_away(
         forget_ref(errand, &branch)?;
     }
     let car = format!("refs/mainstem/train/{}", errand.task.id);
-    if let Some(tip) = repo.read_ref(&car)? {
-        // A merge that we made ourselves can be made again.
-        let _ = repo.delete_ref(&car, Some(&tip))?;
-    }
+    // A merge that we made ourselves can be made again.
+    let _ = repo.delete_ref(&car, None)?;
     let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
-    ports::release(&ports::folder(), &job)
-        .map_err(WorkspaceError::io("the attempt's ports cannot be given back"))?;
+    if let Err(error) = ports::release(&ports::folder(), &job) {
+        // The lease ends with its job anyway.
+        let message = format!("its ports could not be given back: {error}");
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+    }
     let tmp = world.layout.attempt(&world.run, &errand.task.id, errand.attempt).join("tmp");
     if let Err(error) = files::remove_all(&tmp)
         && error.kind() != std::io::ErrorKind::NotFound
@@ -224,8 +250,14 @@ fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
     let repo = &errand.world.repo;
     let Some(tip) = repo.read_ref(name)? else { return Ok(()) };
     let target = repo.read_ref(&errand.world.target_ref())?;
+    let landed = match &target {
+        Some(target) => repo.is_ancestor(&tip, target)?,
+        None => false,
+    };
     let why = "before its branch is removed";
-    if let Some(refname) = repo.keep_tip(name, &errand.snapshots(), target.as_ref(), why)? {
+    if !landed
+        && let Some(refname) = repo.keep_tip(name, &errand.snapshots(), target.as_ref(), why)?
+    {
         errand.tell_kept(refname, tip.clone(), why);
     }
     match repo.delete_ref(name, Some(&tip))? {

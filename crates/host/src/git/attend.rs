@@ -115,9 +115,11 @@ impl Attendance {
         let mut status: Option<ExitStatus> = None;
         let mut stopping: Option<Signal> = None;
         let mut pause = Duration::from_micros(200);
+        let mut look_at = Instant::now() + LOOK;
         loop {
             let drained = self.out.pipe.is_none() && self.err.pipe.is_none();
-            if status.is_none() && (drained || pause >= LOOK) {
+            if status.is_none() && (drained || Instant::now() >= look_at) {
+                look_at = Instant::now() + LOOK;
                 status = self.child.try_wait()?;
                 if status.is_some() {
                     // Something git started may keep the pipes open; what git said is there by now.
@@ -160,16 +162,14 @@ impl Attendance {
             if drained {
                 std::thread::sleep(pause.min(left));
                 pause = (pause * 2).min(Duration::from_millis(20));
-            } else if self.turn(LOOK.min(left)) {
-                pause = Duration::from_micros(200);
             } else {
-                pause = LOOK;
+                self.turn(LOOK.min(left));
             }
         }
     }
 
-    /// One round of feeding and reading; false if nothing happened for the whole time.
-    fn turn(&mut self, patience: Duration) -> bool {
+    /// One round of feeding and reading.
+    fn turn(&mut self, patience: Duration) {
         let timeout = Timespec {
             tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(patience.subsec_nanos()),
@@ -193,7 +193,6 @@ impl Attendance {
             self.err.read(&mut self.buffer);
             self.feed();
         }
-        woken
     }
 
     fn feed(&mut self) {

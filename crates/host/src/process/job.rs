@@ -238,23 +238,46 @@ pub fn pids(dir: &Path) -> io::Result<Option<Pids>> {
     record::read::<Pids>(dir, PIDS)
 }
 
-/// Ends whatever the job still does and moves its files aside, so that it can start afresh.
-pub fn reset(dir: &Path) -> io::Result<()> {
+/// How long a killed job may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ends whatever the job still does. Its records stay; one that never ran or has ended is left as it
+/// is.
+pub fn end(dir: &Path) -> io::Result<()> {
+    let give_up = Instant::now() + END_PATIENCE;
     loop {
         match state(dir)? {
-            JobState::Absent => return Ok(()),
-            JobState::Starting | JobState::Alive(_) => {
-                stop(dir, Stop::Kill)?;
+            JobState::Absent | JobState::Ended(_) => return Ok(()),
+            JobState::Vanished => return kill_leftovers(dir).map(drop),
+            JobState::Starting | JobState::Alive(_) => stop(dir, Stop::Kill)?,
+        }
+        if Instant::now() > give_up {
+            let why = format!("the job in {} does not end", dir.display());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Ends whatever the job still does and moves its files aside, so that it can start afresh.
+pub fn reset(dir: &Path) -> io::Result<()> {
+    end(dir)?;
+    let give_up = Instant::now() + END_PATIENCE;
+    while state(dir)? != JobState::Absent {
+        match set_aside(dir) {
+            // The record of its end is there a moment before its supervisor is gone.
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < give_up =>
+            {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            JobState::Vanished => {
-                kill_leftovers(dir)?;
-                set_aside(dir)?;
-            }
-            JobState::Ended(_) => {
-                set_aside(dir)?;
-            }
+            other => drop(other?),
         }
+    }
+    // A request to stop that came before it ever ran is not for the next one.
+    match fs::remove_file(dir.join(STOP)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

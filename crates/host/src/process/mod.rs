@@ -25,7 +25,9 @@ mod watch;
 
 pub use answers::is_ask;
 pub use detached::{pause_ms, spawn_detached};
-pub use job::{answer, kill_leftovers, pids, reset, run_to_end, set_aside, start, state, stop};
+pub use job::{
+    answer, end, kill_leftovers, pids, reset, run_to_end, set_aside, start, state, stop,
+};
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;
 pub use watch::{Watch, WatchEvent};
