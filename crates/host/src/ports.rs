@@ -23,6 +23,8 @@ const LAST: u16 = 29990;
 /// Whoever holds the lock looks at a few hundred small files at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
+/// Where a job's folder says which block it has.
+const NOTE: &str = "ports";
 
 /// Where this user's leases are.
 pub fn folder() -> PathBuf {
@@ -49,16 +51,15 @@ pub fn lease(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
     }
     let _lock = enter(dir)?;
-    let leases = leases(dir)?;
-    if let Some((block, _)) = leases.iter().find(|(_, holder)| holder == owner) {
-        return Ok(*block);
+    if let Some(block) = held_by(dir, owner)? {
+        return Ok(block);
     }
     let blocks = (LAST - FIRST) / BLOCK + 1;
     let wish = if (FIRST..LAST + BLOCK).contains(&wish) { (wish - FIRST) / BLOCK } else { 0 };
     for step in 0..blocks {
         let block = FIRST + (wish + step) % blocks * BLOCK;
-        let holder = leases.iter().find(|(taken, _)| *taken == block);
-        if holder.is_some_and(|(_, holder)| !is_over(holder)) || !is_free(block) {
+        let holder = holder_of(dir, block)?;
+        if holder.as_deref().is_some_and(|holder| !is_over(holder)) || !is_free(block) {
             continue;
         }
         let file = dir.join(block.to_string());
@@ -66,6 +67,8 @@ pub fn lease(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
             fs::remove_file(&file)?;
         }
         write(&file, owner)?;
+        // Killed before this is written, the lease is taken over when the job has ended.
+        fs::write(owner.join(NOTE), block.to_string())?;
         return Ok(block);
     }
     let why = format!(
@@ -82,10 +85,8 @@ pub fn release(dir: &Path, owner: &Path) -> io::Result<()> {
         return Ok(());
     }
     let _lock = enter(dir)?;
-    for (block, holder) in leases(dir)? {
-        if holder == owner {
-            fs::remove_file(dir.join(block.to_string()))?;
-        }
+    if let Some(block) = held_by(dir, owner)? {
+        fs::remove_file(dir.join(block.to_string()))?;
     }
     Ok(())
 }
@@ -116,17 +117,23 @@ fn enter(dir: &Path) -> io::Result<File> {
     }
 }
 
-fn leases(dir: &Path) -> io::Result<Vec<(u16, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let block = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(block) = block {
-            let holder = PathBuf::from(OsString::from_vec(fs::read(entry.path())?));
-            found.push((block, holder));
-        }
+/// The block that `owner` noted and still has.
+fn held_by(dir: &Path, owner: &Path) -> io::Result<Option<u16>> {
+    let noted = match fs::read_to_string(owner.join(NOTE)) {
+        Ok(text) => text.trim().parse().ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let Some(block) = noted else { return Ok(None) };
+    Ok((holder_of(dir, block)?.as_deref() == Some(owner)).then_some(block))
+}
+
+fn holder_of(dir: &Path, block: u16) -> io::Result<Option<PathBuf>> {
+    match fs::read(dir.join(block.to_string())) {
+        Ok(bytes) => Ok(Some(PathBuf::from(OsString::from_vec(bytes)))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(found)
 }
 
 /// Whether a lease has outlived its job. Doubt speaks for the job.

@@ -74,7 +74,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     write(&prompt_file, &assignment.prompt)?;
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
-    let port = lease_port(errand, dir)?;
+    let port = lease_port(errand, dir);
     let adapter = adapter(&assignment.agent.kind).map_err(|error| error.to_string())?;
     let workspace = errand.workspace.clone();
     let launch = adapter
@@ -118,12 +118,17 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     }
 }
 
-/// The first of ten ports that are this attempt's alone until its workspace goes.
-fn lease_port(errand: &Errand, job: &Path) -> Result<u16, String> {
+/// The first of ten ports that are this attempt's alone until its workspace goes. An attempt does
+/// not fail for lack of ports that it may never use; it is told of, and the block may be shared.
+fn lease_port(errand: &Errand, job: &Path) -> u16 {
     let spread =
         errand.task.id.as_str().bytes().fold(0usize, |sum, b| sum * 31 % 1_009 + usize::from(b));
     let wish = PORT_FIRST + u16::try_from(spread % usize::from(PORT_BLOCKS)).unwrap_or(0) * PORTS;
-    ports::lease(&ports::folder(), job, wish).map_err(|error| format!("no ports: {error}"))
+    ports::lease(&ports::folder(), job, wish).unwrap_or_else(|error| {
+        let message = format!("it has no ports of its own: {error}");
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+        wish
+    })
 }
 
 /// Ends the agent. One that was never started ends here and now.

@@ -3,6 +3,7 @@
 //! Knows paths and branches, not what they are for. Only the admin folder that belongs to the path
 //! asked for is ever touched: other people's worktrees live in the same repository.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -173,7 +174,12 @@ impl Repo {
                 Err(error) => return Err(error).on("read", &file),
             };
             let named = admin.join(path_from(bytes.trim_ascii_end()));
+            // Names first: following the links of a thousand other worktrees would cost more than
+            // all the rest.
+            let name =
+                |path: &Path| path.parent().and_then(Path::file_name).map(OsStr::to_os_string);
             let same = named.file_name() == dot_git.file_name()
+                && name(&named) == name(&dot_git)
                 && named.parent().map(settled).as_deref() == dot_git.parent();
             if same {
                 found.push(admin);
