@@ -128,12 +128,16 @@ fn daemons_and_holders_outlive_the_agent_until_the_scene_ends() {
     let scene = Scene::in_repo(repo, AGENT).env("MAINSTEM_RUN", "r1");
     steps(&scene, "daemon 600000 -- hold-stdout 600000").expect_code(0);
     wait_until(Duration::from_secs(60), "both are there", || left().len() == 2);
-    let sessions = |pid: i32| {
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process id is positive");
-        rustix::process::getsid(Some(pid)).expect("it is alive")
+    // Read from /proc: in a pid namespace of its own, a session led from outside has the number 0,
+    // which `getsid` refuses to hold.
+    let session_of = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is alive");
+        let after_name = stat.rsplit_once(") ").expect("a name in parentheses").1;
+        after_name.split(' ').nth(3).expect("a session").to_owned()
     };
-    let ours = rustix::process::getsid(None).expect("we are alive");
-    let elsewhere = left().iter().filter(|process| sessions(process.pid) != ours).count();
+    let ours = session_of("self");
+    let elsewhere =
+        left().iter().filter(|process| session_of(&process.pid.to_string()) != ours).count();
     assert_eq!(elsewhere, 1, "the daemon has left our session, the holder has not");
     drop(scene);
     wait_until(Duration::from_secs(60), "both are gone", || left().is_empty());
