@@ -13,7 +13,7 @@ use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
 use mainstem_core::id::{TaskIx, Time};
 use mainstem_core::machine::{Input, Machine, Rest, Said, Step};
 use mainstem_host::process::{self as host, Watch, WatchEvent};
-use mainstem_host::{clock, crash, files};
+use mainstem_host::{clock, crash};
 use mainstem_store::{Journal, StoreError};
 
 use crate::event::{Event, Reply};
@@ -22,6 +22,7 @@ use crate::ledger;
 use crate::perform::agent::Assignment;
 use crate::perform::{Errand, agent, evidence, gates, landing, unit_name, workspace};
 use crate::queue::{Key, Queue, Ticket, Weight};
+use crate::room;
 use crate::world::World;
 
 /// Events taken in one round, so that their facts share one commit.
@@ -255,23 +256,7 @@ impl<'a> Driver<'a> {
             return None;
         }
         self.room_at = now;
-        let limits = &self.world.settings.limits;
-        let root = self.world.layout.root();
-        let place = if root.exists() { root } else { self.world.layout.state() };
-        let mut room = Ok(());
-        if let Ok(free) = files::free_bytes(place)
-            && free < limits.disk_floor
-        {
-            let (free, floor) = (free >> 20, limits.disk_floor >> 20);
-            room = Err(format!("disk space ({free} MiB free, limits.disk_floor is {floor} MiB)"));
-        }
-        if limits.load_ceiling > 0.0
-            && let Some(load) = load_average()
-            && load > limits.load_ceiling
-        {
-            room = Err(format!("a lower load ({load:.1} now, limits.load_ceiling)"));
-        }
-        Some(Input::Room(room))
+        Some(Input::Room(room::look(&self.world)))
     }
 
     fn follow(&mut self, task: TaskIx, attempt: u32, dir: std::path::PathBuf) {
@@ -574,9 +559,4 @@ fn ending_of(ending: host::Ending) -> Ending {
         host::Ending::Stopped => Ending::Stopped {},
         host::Ending::NotStarted { why, .. } => Ending::NotStarted { why },
     }
-}
-
-/// The one-minute load average, where the system tells.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }

@@ -8,6 +8,7 @@ pub mod ledger;
 pub mod world;
 pub mod event;
 pub mod queue;
+pub mod room;
 pub mod perform;
 pub mod face;
 pub mod driver;
