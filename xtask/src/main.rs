@@ -10,6 +10,7 @@
 )]
 
 mod bench;
+mod chaos;
 mod gen_docs;
 mod shell;
 mod test_run;
@@ -24,6 +25,8 @@ cargo xtask <command>
   tidy                            the house rules, one finding per line
   licences                        every dependency's licence against deny.toml
   bench [NAME]...                 measurements on a release build; none named: all of them
+  chaos [--seed N] [--rounds N] [--minutes N] [--corpus] …
+                                  attacks a release build and asks the oracle what was lost; --help tells all
   gen [--check]                   docs/reference from the binary; --check only compares";
 
 /// How a chore ends when nothing broke on the way: clean, or with findings already printed.
@@ -60,6 +63,7 @@ fn dispatch(words: &[&str]) -> Option<Result<Verdict, String>> {
         ["tidy"] => tidy::print(&root),
         ["licences"] => tidy::print_licences(&root),
         ["bench", names @ ..] => bench::run(&root, names),
+        ["chaos", rest @ ..] => chaos::run(&root, rest),
         ["gen"] => gen_docs::run(&root, gen_docs::Mode::Write),
         ["gen", "--check"] => gen_docs::run(&root, gen_docs::Mode::Check),
         ["help" | "--help" | "-h"] => {

@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tui", &["api"]),
     ("cli", &["core", "planner", "agents", "host", "store", "api", "engine", "server", "tui"]),
     ("testkit", &[]),
+    ("chaos", &["testkit"]),
 ];
 
 /// Scenes for tests: never part of what users get.
@@ -95,7 +96,7 @@ struct Dependency {
 fn judge(folder: &str, allowed: &[&str], dependency: &Dependency) -> Option<String> {
     let name = &dependency.name;
     match our_folder(name) {
-        Some(DEV_ONLY) if dependency.dev => None,
+        Some(DEV_ONLY) if dependency.dev || allowed.contains(&DEV_ONLY) => None,
         Some(DEV_ONLY) => Some(format!("{folder} ships {name}, which is for tests")),
         Some(ours) if allowed.contains(&ours) => None,
         Some(_) => Some(format!("{folder} may not use {name}")),

@@ -1,0 +1,182 @@
+//! The agent and the gate of a chaos round. `chaos-agent OUTSIDE` follows its script and notes every
+//! step in the ledger; `chaos-agent --gate OUTSIDE` judges the tree it stands in.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use mainstem_chaos::ledger::{self, Event};
+use mainstem_chaos::script::{End, RED, Script, Step, Trick, content, line};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["--gate", outside] => gate(Path::new(outside)),
+        ["--linger"] => {
+            std::thread::sleep(Duration::from_secs(3600));
+            Ok(0)
+        }
+        [outside] => work(Path::new(outside)),
+        _ => Err("chaos-agent [--gate] OUTSIDE".to_owned()),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(message) => {
+            // With standard error gone there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "chaos-agent: {message}");
+            ExitCode::from(70)
+        }
+    }
+}
+
+/// The tree is fine if no file in it is named `red`, and if what we stand in is exactly that tree.
+fn gate(outside: &Path) -> Result<u8, String> {
+    let tree = git_says(&["rev-parse", "HEAD^{tree}"])?;
+    let files = git_says(&["ls-tree", "-r", "--name-only", "HEAD"])?;
+    let dirty = git_says(&["status", "--porcelain"])?;
+    if !dirty.is_empty() {
+        let _ = writeln!(io::stderr(), "the gate stands in a dirty tree:\n{dirty}");
+    }
+    let passed = dirty.is_empty() && !files.lines().any(|name| name.ends_with(RED));
+    note(outside, &Event::Gate { tree, passed })?;
+    Ok(u8::from(!passed))
+}
+
+fn work(outside: &Path) -> Result<u8, String> {
+    let task = variable("MAINSTEM_TASK")?;
+    let attempt: u32 =
+        variable("MAINSTEM_ATTEMPT")?.parse().map_err(|e| format!("attempt: {e}"))?;
+    let base = variable("MAINSTEM_BASE")?;
+    let text = fs::read_to_string(outside.join("scripts").join(format!("{task}.json")));
+    let text = text.map_err(|error| format!("no script for {task}: {error}"))?;
+    let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let act = script.attempt(attempt).ok_or("no attempt in the script")?;
+    note(outside, &Event::Start { task: task.clone(), attempt, base })?;
+    for (n, step) in act.steps.iter().enumerate() {
+        note(outside, &Event::Doing { task: task.clone(), attempt, n })?;
+        match step {
+            Step::Write { path, lines } => write(path, &content(&task, attempt, n, *lines))?,
+            Step::Line { path } => {
+                let before = fs::read_to_string(path).unwrap_or_default();
+                write(path, &format!("{before}{}", line(&task, attempt, n)))?;
+            }
+            Step::Remove { path } => {
+                fs::remove_file(path).map_err(|error| format!("{path}: {error}"))?;
+            }
+            Step::Commit => {
+                git(&["add", "-A"])?;
+                git(&["commit", "-q", "--allow-empty", "-m", &format!("{task} {attempt}.{n}")])?;
+            }
+            Step::Usage { micros } => say(&format!(
+                "{{\"mainstem\":\"usage\",\"input_tokens\":1,\"output_tokens\":1,\"cost_usd\":{}}}\n",
+                *micros as f64 / 1e6
+            ))?,
+            Step::Pause { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+            Step::Trick(trick) => play(*trick)?,
+        }
+        note(outside, &Event::Did { task: task.clone(), attempt, n })?;
+    }
+    note(outside, &Event::End { task, attempt })?;
+    match act.end {
+        End::Exit(code) => Ok(code),
+        End::Hang => loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        },
+        End::Crash => std::process::abort(),
+    }
+}
+
+fn play(trick: Trick) -> Result<(), String> {
+    let io = |error: io::Error| error.to_string();
+    match trick {
+        Trick::IgnoreTerm => {
+            let never = Arc::new(AtomicBool::new(false));
+            for signal in [15, 2, 1] {
+                signal_hook::flag::register(signal, Arc::clone(&never)).map_err(io)?;
+            }
+            Ok(())
+        }
+        Trick::Daemon => linger("setsid", false),
+        Trick::HoldOutput => linger("env", true),
+        Trick::Flood => {
+            let line = format!("{}\n", "flood ".repeat(40));
+            let chunk = line.repeat(400);
+            (0..200).try_for_each(|_| say(&chunk))
+        }
+        Trick::Garbage => {
+            let bytes = b"\xff\xfe\0\x1b]0;title\x07\x1b[2J\x1b[31m\xc3\x28 {\"mainstem\":\xff}\n";
+            io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()).map_err(io)
+        }
+        Trick::DeleteWorkspace => {
+            let here = std::env::current_dir().map_err(io)?;
+            fs::remove_dir_all(here).map_err(io)
+        }
+        Trick::BreakGitFile => fs::write(".git", "gitdir: /nowhere/at/all\n").map_err(io),
+        Trick::StealGitFile => {
+            let common = git_says(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?;
+            fs::write(".git", format!("gitdir: {common}\n")).map_err(io)
+        }
+        Trick::IndexLock => fs::write(git_path("index.lock")?, "").map_err(io),
+        Trick::CorruptIndex => fs::write(git_path("index")?, "rubbish, no index").map_err(io),
+        Trick::Detach => git(&["checkout", "-q", "--detach"]),
+        Trick::Switch => {
+            let name = format!("mine-{}", std::process::id());
+            git(&["checkout", "-q", "-b", &name])
+        }
+        Trick::RateLimit => say("{\"mainstem\":\"rate_limited\",\"retry_after\":1}\n"),
+    }
+}
+
+/// A process that outlives its agent.
+fn linger(through: &str, holds_output: bool) -> Result<(), String> {
+    let me = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(through);
+    command.arg(me).arg("--linger").stdin(Stdio::null()).stderr(Stdio::null());
+    if !holds_output {
+        command.stdout(Stdio::null());
+    }
+    command.spawn().map(drop).map_err(|error| format!("{through}: {error}"))
+}
+
+fn note(outside: &Path, event: &Event) -> Result<(), String> {
+    ledger::note(outside, event).map_err(|error| format!("the ledger: {error}"))
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    std::env::var(name).map_err(|error| format!("{name}: {error}"))
+}
+
+fn say(text: &str) -> Result<(), String> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| error.to_string())
+}
+
+fn write(path: &str, text: &str) -> Result<(), String> {
+    let path = Path::new(path);
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn git_path(name: &str) -> Result<PathBuf, String> {
+    git_says(&["rev-parse", "--git-path", name]).map(PathBuf::from)
+}
+
+fn git(args: &[&str]) -> Result<(), String> {
+    git_says(args).map(drop)
+}
+
+fn git_says(args: &[&str]) -> Result<String, String> {
+    let output = Command::new("git").args(args).output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("git {}: {said}", args.join(" ")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}

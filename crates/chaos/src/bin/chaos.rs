@@ -1,0 +1,190 @@
+//! `chaos`: plays rounds until told to stop, one line each, and keeps what failed.
+
+#![expect(clippy::print_stdout, reason = "a program for people at a terminal")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use mainstem_chaos::{Played, Show, Stage, Tools, play};
+
+/// Attacks a build of Mainstem and asks the oracle what was lost.
+#[derive(Parser)]
+#[command(name = "chaos")]
+struct Args {
+    /// First seed; without it one from the clock, which is printed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many rounds
+    #[arg(long, default_value_t = 20)]
+    rounds: u64,
+    /// Stop after so many minutes, however many rounds were played
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Rounds at once
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Play the rounds in these files instead: those that failed once
+    #[arg(long, value_name = "FILE")]
+    replay: Vec<PathBuf>,
+    /// Leave the stage of a failed round on disk
+    #[arg(long)]
+    keep: bool,
+    /// Where failed rounds are written to
+    #[arg(long, default_value = "target/chaos")]
+    failures: PathBuf,
+    /// Folder with mainstem, chaos-agent and mainstem-oracle; without it, where this program is
+    #[arg(long)]
+    bin: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct Sum {
+    rounds: u64,
+    lives: usize,
+    landed: usize,
+    tasks: usize,
+    faults: BTreeMap<String, usize>,
+    failed: Vec<String>,
+    broken: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(sum) if sum.failed.is_empty() && sum.broken.is_empty() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(why) => {
+            println!("chaos: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<Sum, String> {
+    let me = std::env::current_exe().map_err(|error| error.to_string())?;
+    let place = args.bin.as_ref().map_or(me, |folder| folder.join("chaos"));
+    let tools = Tools::beside(&place).ok_or_else(|| {
+        format!("no mainstem, chaos-agent and mainstem-oracle beside {}", place.display())
+    })?;
+    let shows = shows(args)?;
+    let started = Instant::now();
+    let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
+    let next = Mutex::new(shows.into_iter());
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        break;
+                    }
+                    let Some(show) = next.lock().ok().and_then(|mut shows| shows.next()) else {
+                        break;
+                    };
+                    round(args, &tools, &show, &sum);
+                }
+            });
+        }
+    });
+    let sum = sum.into_inner().map_err(|error| error.to_string())?;
+    tell(&sum, started.elapsed());
+    Ok(sum)
+}
+
+/// The rounds to play.
+fn shows(args: &Args) -> Result<Vec<Show>, String> {
+    if args.replay.is_empty() {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let first = args.seed.unwrap_or_else(|| clock.map_or(0, |time| time.as_secs()) * 100_000);
+        println!("chaos --seed {first} --rounds {}", args.rounds);
+        return Ok((first..first.saturating_add(args.rounds)).map(Show::draw).collect());
+    }
+    let read = |path: &PathBuf| {
+        let text =
+            fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    args.replay.iter().map(read).collect()
+}
+
+fn round(args: &Args, tools: &Tools, show: &Show, sum: &Mutex<Sum>) {
+    let started = Instant::now();
+    let (played, place) = on_stage(tools, show, args.keep);
+    let Ok(mut sum) = sum.lock() else { return };
+    sum.rounds += 1;
+    sum.tasks += show.scripts.len();
+    let head = format!("seed {:<10} {:>5.1} s", show.seed, started.elapsed().as_secs_f64());
+    match played {
+        Err(why) => {
+            println!("{head}  BROKEN  {}: {why}", show.summary());
+            sum.broken.push(format!("seed {}: {why}", show.seed));
+        }
+        Ok(played) => {
+            sum.lives += played.lives;
+            sum.landed += played.landed;
+            for fault in &played.fired {
+                *sum.faults.entry(fault.clone()).or_default() += 1;
+            }
+            if played.violations.is_empty() {
+                println!("{head}  ok      {} lives, {}", played.lives, show.summary());
+                return;
+            }
+            println!("{head}  FAILED  {}", show.summary());
+            for violation in &played.violations {
+                println!("    {}", violation.0.replace('\n', "\n    "));
+            }
+            if let Some(place) = place {
+                println!("    left in {}", place.display());
+            }
+            let file = args.failures.join(format!("{}.json", show.seed));
+            let text = serde_json::to_string_pretty(show).unwrap_or_default();
+            if fs::create_dir_all(&args.failures).and_then(|()| fs::write(&file, text)).is_ok() {
+                println!("    again with: cargo xtask chaos --replay {}", file.display());
+            }
+            let first = played.violations[0].0.lines().next().unwrap_or_default().to_owned();
+            sum.failed.push(format!("seed {}: {first}", show.seed));
+        }
+    }
+}
+
+/// Plays one round in folders of its own.
+fn on_stage(tools: &Tools, show: &Show, keep: bool) -> (Result<Played, String>, Option<PathBuf>) {
+    let dir = match tempfile::Builder::new().prefix("chaos").tempdir() {
+        Ok(dir) => dir,
+        Err(error) => return (Err(error.to_string()), None),
+    };
+    let folder = |name: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(&path).map(|()| path).map_err(|error| error.to_string())
+    };
+    let played = folder("place").and_then(|place| {
+        let outside = folder("outside")?;
+        let mut stage = Stage::set(&place, &outside, tools, show)?;
+        play(&mut stage, show)
+    });
+    let failed = played.as_ref().map_or(true, |played| !played.violations.is_empty());
+    let place = (keep && failed).then(|| dir.keep());
+    (played, place)
+}
+
+fn tell(sum: &Sum, took: Duration) {
+    println!(
+        "\n{} rounds in {:.0} s: {} lives, {} of {} tasks landed, {} violations",
+        sum.rounds,
+        took.as_secs_f64(),
+        sum.lives,
+        sum.landed,
+        sum.tasks,
+        sum.failed.len()
+    );
+    let faults: Vec<String> =
+        sum.faults.iter().map(|(name, times)| format!("{name} {times}")).collect();
+    println!("faults fired: {}", faults.join(", "));
+    for line in sum.failed.iter().chain(&sum.broken) {
+        println!("{line}");
+    }
+}

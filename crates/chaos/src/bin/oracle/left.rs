@@ -1,0 +1,127 @@
+//! What is left at rest: nothing that status does not name, and everything that is the user's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mainstem_chaos::{Stage, table};
+
+use super::Said;
+use super::truth::Truth;
+
+pub(crate) fn check(
+    stage: &Stage,
+    truth: &Truth,
+    said: &Said,
+    wrong: &mut Vec<String>,
+) -> Result<(), String> {
+    let named = |key: &str| -> Vec<String> {
+        said.tasks().filter_map(|task| task[key].as_str().map(str::to_owned)).collect()
+    };
+    let (workspaces, branches) = (named("workspace"), named("branch"));
+    for path in worktrees(stage)? {
+        if !workspaces.contains(&path) {
+            wrong.push(format!("left: worktree {path}"));
+        }
+    }
+    let refs = stage.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads/mainstem"])?;
+    for branch in refs.lines().filter(|branch| !branches.iter().any(|named| named == branch)) {
+        wrong.push(format!("left: branch {branch}"));
+    }
+    let git_dir = stage.repo.join(".git");
+    let state = git_dir.join("mainstem");
+    let is_lock = |path: &PathBuf| path.extension().is_some_and(|end| end == "lock");
+    let in_state = |path: &PathBuf| path.starts_with(&state);
+    for path in files_below(&git_dir, &[]) {
+        if is_lock(&path) && !in_state(&path) && !stage.foreign_locks.contains(&path) {
+            wrong.push(format!("left: lock {}", path.display()));
+        }
+    }
+    for path in files_below(&state.join("tmp"), &[]) {
+        wrong.push(format!("left: temporary file {}", path.display()));
+    }
+    let mut skip: Vec<PathBuf> = workspaces.iter().map(PathBuf::from).collect();
+    skip.push(stage.repo.clone());
+    for path in files_below(stage.place(), &skip) {
+        wrong.push(format!("left: {}", path.display()));
+    }
+    for process in table::of(stage) {
+        // We were asked by somebody.
+        if process.pid != rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) {
+            wrong.push(format!("left: process {} {}", process.pid, process.command));
+        }
+    }
+    fsck(stage, wrong)?;
+    user(stage, truth, wrong)
+}
+
+fn worktrees(stage: &Stage) -> Result<Vec<String>, String> {
+    let list = stage.git(&["worktree", "list", "--porcelain", "-z"])?;
+    let paths = list.split('\0').filter_map(|line| line.strip_prefix("worktree ")).skip(1);
+    Ok(paths.map(str::to_owned).collect())
+}
+
+fn fsck(stage: &Stage, wrong: &mut Vec<String>) -> Result<(), String> {
+    let output = stage
+        .command(Path::new("git"))
+        .args(["fsck", "--no-dangling", "--no-progress", "--strict"])
+        .output()
+        .map_err(|error| error.to_string())?;
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    if !output.status.success() || !said.trim().is_empty() {
+        wrong.push(format!("git fsck: {said}"));
+    }
+    Ok(())
+}
+
+/// The user's edits, index and stash are the user's.
+fn user(stage: &Stage, truth: &Truth, wrong: &mut Vec<String>) -> Result<(), String> {
+    for (path, text) in &truth.edited {
+        let now = fs::read_to_string(stage.repo.join(path)).unwrap_or_default();
+        if now != *text {
+            wrong.push(format!("user: {path} was {text:?} and is {now:?}"));
+        }
+    }
+    let stash = stage.git(&["stash", "list", "--format=%H"])?;
+    for commit in &truth.stashed {
+        if !stash.lines().any(|line| line == commit) {
+            wrong.push(format!("user: the stash {commit} is gone"));
+        }
+    }
+    if stage.moved_under {
+        return Ok(());
+    }
+    let status = stage.git(&["-c", "core.quotePath=false", "status", "--porcelain", "-z"])?;
+    for entry in status.split('\0').filter(|entry| entry.len() > 3) {
+        let path = &entry[3..];
+        if !truth.edited.contains_key(path) {
+            wrong.push(format!("user: the checkout shows a change nobody made: {entry}"));
+        }
+    }
+    Ok(())
+}
+
+/// Files below a folder but for those below the named ones. What goes while we look is gone.
+fn files_below(folder: &Path, skip: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if skip.contains(&path) {
+                continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(path),
+                Ok(_) => files.push(path),
+                Err(_) => {}
+            }
+        }
+    }
+    files.sort();
+    files
+}

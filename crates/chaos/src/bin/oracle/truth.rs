@@ -1,0 +1,195 @@
+//! What really happened, from the scripts and the ledger alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use mainstem_chaos::Stage;
+use mainstem_chaos::ledger::{self, Event};
+use mainstem_chaos::script::{Script, Step, content, line};
+
+/// One attempt as its agent told it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Told {
+    pub(crate) starts: usize,
+    pub(crate) base: String,
+    /// Steps begun and steps done, by number.
+    pub(crate) begun: BTreeSet<usize>,
+    pub(crate) done: BTreeSet<usize>,
+    /// The script's end was reached.
+    pub(crate) ended: bool,
+    /// Somebody destroyed the workspace while it was this attempt's.
+    pub(crate) destroyed: bool,
+    /// A step was done after a later attempt had begun.
+    pub(crate) outlived: bool,
+}
+
+/// All of it.
+pub(crate) struct Truth {
+    pub(crate) scripts: Vec<Script>,
+    pub(crate) told: BTreeMap<(String, u32), Told>,
+    pub(crate) passed: BTreeSet<String>,
+    pub(crate) others: Vec<String>,
+    pub(crate) withdrawn: Vec<String>,
+    pub(crate) edited: BTreeMap<String, String>,
+    pub(crate) stashed: Vec<String>,
+}
+
+impl Truth {
+    pub(crate) fn read(stage: &Stage) -> Result<Self, String> {
+        let mut truth = Self {
+            scripts: scripts(stage)?,
+            told: BTreeMap::new(),
+            passed: BTreeSet::new(),
+            others: Vec::new(),
+            withdrawn: Vec::new(),
+            edited: BTreeMap::new(),
+            stashed: Vec::new(),
+        };
+        let events =
+            ledger::read(&stage.outside).map_err(|error| format!("the ledger: {error}"))?;
+        for event in events {
+            truth.take(event);
+        }
+        Ok(truth)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Start { task, attempt, base } => {
+                let told = self.told.entry((task, attempt)).or_default();
+                told.starts += 1;
+                told.base = base;
+            }
+            Event::Doing { task, attempt, n } => {
+                self.told.entry((task, attempt)).or_default().begun.insert(n);
+            }
+            Event::Did { task, attempt, n } => {
+                let later = (task.clone(), attempt + 1);
+                let outlived = self.told.contains_key(&later);
+                let told = self.told.entry((task, attempt)).or_default();
+                told.done.insert(n);
+                told.outlived |= outlived;
+            }
+            Event::End { task, attempt } => {
+                self.told.entry((task, attempt)).or_default().ended = true;
+            }
+            Event::Gate { tree, passed } => {
+                if passed {
+                    self.passed.insert(tree);
+                }
+            }
+            Event::Others { commit } => self.others.push(commit),
+            Event::Withdrawn { from } => self.withdrawn.push(from),
+            Event::Destroyed { task } => {
+                // Whichever attempt stood there: the latest that began, or one about to begin.
+                let latest = self.told.iter_mut().rfind(|((id, _), _)| *id == task);
+                if let Some((_, told)) = latest {
+                    told.destroyed = true;
+                }
+            }
+            Event::Edited { path, text } => {
+                self.edited.insert(path, text);
+            }
+            Event::Stashed { commit } => {
+                // What went on the stash is no longer in the checkout.
+                self.edited.remove("plan.toml");
+                self.stashed.push(commit);
+            }
+            Event::Fault { .. } => {}
+        }
+    }
+
+    pub(crate) fn script(&self, task: &str) -> Option<&Script> {
+        self.scripts.iter().find(|script| script.task == task)
+    }
+
+    /// Least and most that a task may have cost, in millionths.
+    pub(crate) fn spent(&self, task: &str) -> (u64, u64) {
+        let (mut least, mut most) = (0, 0);
+        let Some(script) = self.script(task) else { return (0, 0) };
+        for ((_, attempt), told) in self.told.iter().filter(|((id, _), _)| id == task) {
+            let Some(act) = script.attempt(*attempt) else { continue };
+            for (n, step) in act.steps.iter().enumerate() {
+                let Step::Usage { micros } = step else { continue };
+                least += if told.done.contains(&n) { *micros } else { 0 };
+                most += if told.begun.contains(&n) { *micros } else { 0 };
+            }
+        }
+        (least, most)
+    }
+
+    /// What an attempt must have left: whole files, lines in shared files, and all paths that it may
+    /// have touched. A step that was begun and not done may have happened or not, so its path is
+    /// only among the last. Of a destroyed workspace only what was committed before must be there.
+    pub(crate) fn left(&self, task: &str, attempt: u32) -> Left {
+        let mut left = Left::default();
+        let (Some(script), Some(told)) =
+            (self.script(task), self.told.get(&(task.to_owned(), attempt)))
+        else {
+            return left;
+        };
+        let Some(act) = script.attempt(attempt) else { return left };
+        let destroys =
+            |n: &usize| matches!(act.steps.get(*n), Some(Step::Trick(trick)) if trick.destroys());
+        let destroyed = told.destroyed || told.begun.iter().any(destroys);
+        let committed = |n: &&usize| matches!(act.steps.get(**n), Some(Step::Commit));
+        let last_commit = told.done.iter().filter(committed).max().copied();
+        let certain = |n: usize| {
+            told.done.contains(&n) && (!destroyed || last_commit.is_some_and(|commit| n < commit))
+        };
+        for (n, step) in act.steps.iter().enumerate().filter(|(n, _)| told.begun.contains(n)) {
+            match step {
+                Step::Write { path, lines } => {
+                    left.touched.insert(path.clone());
+                    left.files.remove(path);
+                    if certain(n) {
+                        left.files.insert(path.clone(), Some(content(task, attempt, n, *lines)));
+                    }
+                }
+                Step::Line { path } => {
+                    left.touched.insert(path.clone());
+                    if certain(n) {
+                        left.lines.push((path.clone(), line(task, attempt, n)));
+                    }
+                }
+                Step::Remove { path } => {
+                    left.files.remove(path);
+                    if certain(n) && !destroyed {
+                        left.files.insert(path.clone(), None);
+                    }
+                }
+                Step::Commit | Step::Usage { .. } | Step::Pause { .. } | Step::Trick(_) => {}
+            }
+        }
+        left
+    }
+}
+
+/// What an attempt left, as far as it is certain.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Files by path; `None` for one that must not be there.
+    pub(crate) files: BTreeMap<String, Option<String>>,
+    /// Lines that must be in a file that others edit too.
+    pub(crate) lines: Vec<(String, String)>,
+    /// Every path that it may have touched.
+    pub(crate) touched: BTreeSet<String>,
+}
+
+impl Left {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.values().all(Option::is_none) && self.lines.is_empty()
+    }
+}
+
+fn scripts(stage: &Stage) -> Result<Vec<Script>, String> {
+    let folder = stage.outside.join("scripts");
+    let mut scripts: Vec<Script> = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(|error| error.to_string())? {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        scripts.push(serde_json::from_str(&text).map_err(|error| error.to_string())?);
+    }
+    scripts.sort_by(|a, b| a.task.cmp(&b.task));
+    Ok(scripts)
+}

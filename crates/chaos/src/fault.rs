@@ -1,0 +1,459 @@
+//! What is done to a round: deaths, damage, other people. Drawn from the seed, fired when the
+//! ledger has grown to a certain length.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mainstem_testkit::Rng;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{self, Event};
+use crate::stage::Stage;
+use crate::table::{self, Kind};
+
+/// One attack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Fires once the ledger has this many lines.
+    pub at: usize,
+    /// And so many milliseconds later.
+    pub delay_ms: u64,
+    /// What happens.
+    pub what: What,
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// SIGKILL for the engine.
+    KillEngine,
+    /// SIGKILL for one supervisor.
+    KillSupervisor,
+    /// SIGKILL for one agent or gate.
+    KillAgent,
+    /// SIGKILL for the next git that is seen running below the engine.
+    KillGit,
+    /// SIGKILL for everything at once.
+    KillAll,
+    /// The engine stands still for a while.
+    Freeze(u64),
+    /// Ctrl-C, so many times.
+    Interrupt(u32),
+    /// A lock file that nobody holds, below the repository's git dir.
+    StaleLock(String),
+    /// Damage to a workspace that an agent works in.
+    Damage(Damage),
+    /// Somebody else and the target branch.
+    Others(Others),
+    /// The user in the checkout.
+    User(User),
+    /// A command from another terminal.
+    Command(Vec<String>),
+    /// The wall clock as the engine sees it from its next life on, in seconds.
+    Clock(i64),
+}
+
+/// What somebody does to a workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damage {
+    /// Deletes it.
+    Delete,
+    /// Moves it away.
+    Move,
+    /// Deletes its entry in the repository's list of worktrees.
+    Forget,
+    /// Writes rubbish into its HEAD.
+    Head,
+    /// Writes rubbish into its index.
+    Index,
+}
+
+/// What somebody does to the target branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Others {
+    /// Commits to it.
+    Commit,
+    /// Commits what makes every gate red.
+    CommitRed,
+    /// Moves it back by one.
+    Back,
+    /// Amends its last commit.
+    Amend,
+}
+
+/// What the user does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum User {
+    /// Edits a tracked file.
+    Edit,
+    /// Writes a new file.
+    New,
+    /// Edits and stages.
+    Stage,
+    /// Edits and stashes.
+    Stash,
+    /// Goes to another branch.
+    Leave,
+    /// Comes back.
+    Return,
+    /// Packs refs and collects garbage.
+    Gc,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}+{}", self.what, self.at, self.delay_ms)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KillEngine => f.write_str("kill-engine"),
+            Self::KillSupervisor => f.write_str("kill-supervisor"),
+            Self::KillAgent => f.write_str("kill-agent"),
+            Self::KillGit => f.write_str("kill-git"),
+            Self::KillAll => f.write_str("kill-all"),
+            Self::Freeze(ms) => write!(f, "freeze-{ms}"),
+            Self::Interrupt(times) => write!(f, "interrupt-{times}"),
+            Self::StaleLock(name) => write!(f, "lock-{name}"),
+            Self::Damage(damage) => write!(f, "damage-{}", format!("{damage:?}").to_lowercase()),
+            Self::Others(others) => write!(f, "others-{}", format!("{others:?}").to_lowercase()),
+            Self::User(user) => write!(f, "user-{}", format!("{user:?}").to_lowercase()),
+            Self::Command(words) => write!(f, "mainstem-{}", words.join("-")),
+            Self::Clock(seconds) => write!(f, "clock{seconds:+}"),
+        }
+    }
+}
+
+impl What {
+    /// Whether every task must land in spite of it.
+    pub fn is_harmless(&self) -> bool {
+        match self {
+            Self::KillEngine
+            | Self::KillGit
+            | Self::Freeze(_)
+            | Self::Interrupt(_)
+            | Self::User(_)
+            | Self::Clock(_)
+            | Self::Others(Others::Commit) => true,
+            Self::Command(words) => matches!(words[0].as_str(), "pause" | "resume" | "jobs"),
+            Self::KillSupervisor
+            | Self::KillAgent
+            | Self::KillAll
+            | Self::StaleLock(_)
+            | Self::Damage(_)
+            | Self::Others(_) => false,
+        }
+    }
+}
+
+impl Fault {
+    /// Draws one for a round of so many expected events and tasks.
+    pub fn draw(rng: &mut Rng, events: u64, tasks: usize) -> Self {
+        let at = rng.below(events) as usize;
+        let delay_ms = if rng.chance(0.3) { 0 } else { rng.below(60) };
+        Self { at, delay_ms, what: draw_what(rng, tasks) }
+    }
+}
+
+fn draw_what(rng: &mut Rng, tasks: usize) -> What {
+    let task = format!("T-{}", rng.below(tasks as u64));
+    match rng.below(32) {
+        0..=6 => What::KillEngine,
+        7 | 8 => What::KillSupervisor,
+        9 | 10 => What::KillAgent,
+        11..=13 => What::KillGit,
+        14 | 15 => What::KillAll,
+        16 => What::Freeze(20 + rng.below(400)),
+        17 | 18 => What::Interrupt(1 + rng.below(3) as u32),
+        19 => {
+            let names = [
+                "index.lock",
+                "packed-refs.lock",
+                "refs/heads/main.lock",
+                "config.lock",
+                "HEAD.lock",
+            ];
+            What::StaleLock(names[rng.below(names.len() as u64) as usize].to_owned())
+        }
+        20..=22 => What::Damage(
+            [Damage::Delete, Damage::Move, Damage::Forget, Damage::Head, Damage::Index]
+                [rng.below(5) as usize],
+        ),
+        23..=25 => What::Others(
+            [Others::Commit, Others::Commit, Others::CommitRed, Others::Back, Others::Amend]
+                [rng.below(5) as usize],
+        ),
+        26..=28 => What::User(
+            [User::Edit, User::New, User::Stage, User::Stash, User::Leave, User::Return, User::Gc]
+                [rng.below(7) as usize],
+        ),
+        29 => What::Clock([-86_400, -30, 30, 86_400][rng.below(4) as usize]),
+        _ => {
+            let words: &[&str] = match rng.below(6) {
+                0 => &["pause"],
+                1 => &["resume"],
+                2 => &["cancel", &task],
+                3 => &["retry", &task],
+                4 => &["skip", &task],
+                _ => &["jobs", "2"],
+            };
+            What::Command(words.iter().map(|word| (*word).to_owned()).collect())
+        }
+    }
+}
+
+/// How long the attacker lies in wait for a git.
+const GIT_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Does it. `engine` is the engine's process id, if it lives.
+pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), String> {
+    ledger::note(&stage.outside, &Event::Fault { what: what.to_string() })
+        .map_err(|error| error.to_string())?;
+    let kill_one = |stage: &Stage, kind: Kind| {
+        if let Some(process) = table::of(stage).into_iter().find(|process| process.kind == kind) {
+            process.signal(Signal::KILL);
+        }
+    };
+    match what {
+        What::KillEngine => signal(engine, Signal::KILL),
+        What::KillSupervisor => {
+            stage.output_lost = true;
+            kill_one(stage, Kind::Supervisor);
+        }
+        What::KillAgent => {
+            stage.output_lost = true;
+            kill_one(stage, Kind::Agent);
+        }
+        What::KillGit => kill_git(stage, engine),
+        What::KillAll => {
+            stage.output_lost = true;
+            let all = table::of(stage);
+            // Nobody may see another die.
+            all.iter().for_each(|process| process.signal(Signal::STOP));
+            table::of(stage).iter().chain(&all).for_each(|process| process.signal(Signal::KILL));
+        }
+        What::Freeze(ms) => {
+            signal(engine, Signal::STOP);
+            std::thread::sleep(Duration::from_millis(*ms));
+            signal(engine, Signal::CONT);
+        }
+        What::Interrupt(times) => {
+            for _ in 0..*times {
+                signal(engine, Signal::INT);
+                std::thread::sleep(Duration::from_millis(15));
+            }
+        }
+        What::StaleLock(name) => stale_lock(stage, name)?,
+        What::Damage(damage) => do_damage(stage, *damage)?,
+        What::Others(others) => move_target(stage, *others)?,
+        What::User(user) => act_as_user(stage, *user)?,
+        What::Command(words) => {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            // A refusal is an answer too.
+            stage.mainstem(&words)?;
+        }
+        // For the next life: see `play`.
+        What::Clock(_) => {}
+    }
+    Ok(())
+}
+
+fn signal(pid: Option<i32>, signal: Signal) {
+    if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+        // It may have ended in between.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Lies in wait for a git of the engine's and kills it in the middle of whatever it does.
+fn kill_git(stage: &Stage, engine: Option<i32>) {
+    let Some(engine) = engine else { return };
+    let until = Instant::now() + GIT_PATIENCE;
+    while Instant::now() < until {
+        let processes = table::of(stage);
+        let git = processes.iter().find(|process| {
+            process.kind == Kind::Git
+                && std::iter::successors(Some(process.parent), |pid| {
+                    processes.iter().find(|one| one.pid == *pid).map(|one| one.parent)
+                })
+                .any(|pid| pid == engine)
+        });
+        if let Some(git) = git {
+            return git.signal(Signal::KILL);
+        }
+    }
+}
+
+fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
+    let path = stage.repo.join(".git").join(name);
+    // A lock that is held is not for us to replace.
+    if fs::OpenOptions::new().write(true).create_new(true).open(&path).is_ok() {
+        // Old enough to be known for dead, as after a git that was killed long ago.
+        stage
+            .command(Path::new("touch"))
+            .args(["-d", "1 hour ago"])
+            .arg(&path)
+            .status()
+            .map_err(|error| error.to_string())?;
+        stage.foreign_locks.push(path);
+    }
+    Ok(())
+}
+
+fn workspaces(stage: &Stage) -> Vec<PathBuf> {
+    let root = stage.place().join("repo.mainstem");
+    let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("T-"))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort();
+    found
+}
+
+fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
+    let Some(workspace) = workspaces(stage).into_iter().next() else { return Ok(()) };
+    let task = workspace.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    ledger::note(&stage.outside, &Event::Destroyed { task: task.clone() })
+        .map_err(|error| error.to_string())?;
+    let admin = fs::read_to_string(workspace.join(".git"))
+        .ok()
+        .and_then(|text| text.trim().strip_prefix("gitdir: ").map(PathBuf::from));
+    // Whoever damages things may come too late: what is gone cannot be damaged.
+    let _ = match damage {
+        Damage::Delete => fs::remove_dir_all(&workspace),
+        Damage::Move => fs::rename(&workspace, stage.outside.join(format!("moved-{task}"))),
+        Damage::Forget => admin.map_or(Ok(()), fs::remove_dir_all),
+        Damage::Head => admin.map_or(Ok(()), |admin| fs::write(admin.join("HEAD"), "rubbish\n")),
+        Damage::Index => admin.map_or(Ok(()), |admin| fs::write(admin.join("index"), "rubbish\n")),
+    };
+    Ok(())
+}
+
+/// Another person pushes: works on the branch without the checkout's index.
+fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
+    let tip = stage.git(&["rev-parse", "refs/heads/main"])?;
+    let new = match others {
+        Others::Commit => commit_on(stage, &tip, &format!("others/{}", &tip[..12]))?,
+        Others::CommitRed => commit_on(stage, &tip, "others/red")?,
+        Others::Back => {
+            let Ok(parent) = stage.git(&["rev-parse", "--verify", "refs/heads/main^"]) else {
+                return Ok(());
+            };
+            parent
+        }
+        Others::Amend => {
+            let tree = stage.git(&["rev-parse", "refs/heads/main^{tree}"])?;
+            let message = stage.git(&["log", "-1", "--format=%B", &tip])?;
+            let Ok(parent) = stage.git(&["rev-parse", "--verify", "refs/heads/main^"]) else {
+                return Ok(());
+            };
+            stage.git(&[
+                "commit-tree",
+                &tree,
+                "-p",
+                &parent,
+                "-m",
+                &format!("amended: {message}"),
+            ])?
+        }
+    };
+    let gone = matches!(others, Others::Back | Others::Amend);
+    let folder = stage.outside.clone();
+    let note = |event: &Event| ledger::note(&folder, event).map_err(|error| error.to_string());
+    if gone {
+        note(&Event::Withdrawn { from: tip.clone() })?;
+    }
+    // Refused if a landing came in between or a stale lock is in the way: then nobody pushed.
+    if stage.git(&["update-ref", "refs/heads/main", &new, &tip]).is_ok() {
+        stage.moved_under = true;
+        if !gone {
+            note(&Event::Others { commit: new })?;
+        }
+    }
+    Ok(())
+}
+
+fn commit_on(stage: &Stage, tip: &str, path: &str) -> Result<String, String> {
+    let index = stage.outside.join(format!("index-{}", &tip[..12]));
+    let with_index = |args: &[&str]| {
+        let output = stage
+            .command(Path::new("git"))
+            .env("GIT_INDEX_FILE", &index)
+            .args(args)
+            .output()
+            .map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let file = stage.outside.join("others.txt");
+    fs::write(&file, format!("after {tip}\n")).map_err(|error| error.to_string())?;
+    let blob = stage.git(&["hash-object", "-w", &file.display().to_string()])?;
+    with_index(&["read-tree", tip])?;
+    with_index(&["update-index", "--add", "--cacheinfo", &format!("100644,{blob},{path}")])?;
+    let tree = with_index(&["write-tree"])?;
+    stage.git(&["commit-tree", &tree, "-p", tip, "-m", "somebody else's work"])
+}
+
+fn act_as_user(stage: &mut Stage, user: User) -> Result<(), String> {
+    let folder = stage.outside.clone();
+    let edit = |path: &str, text: &str| {
+        fs::write(stage.repo.join(path), text)
+            .and_then(|()| {
+                ledger::note(&folder, &Event::Edited { path: path.into(), text: text.into() })
+            })
+            .map_err(|error| error.to_string())
+    };
+    match user {
+        User::Edit => edit("user.txt", "the user's, edited\n"),
+        User::New => edit("new by user.txt", "the user's, new\n"),
+        User::Stage => {
+            edit("staged.txt", "the user's, staged\n")?;
+            // An index that is locked right now cannot be staged into: then it is only edited.
+            let _ = stage.git(&["add", "staged.txt"]);
+            Ok(())
+        }
+        User::Stash => {
+            fs::write(stage.repo.join("plan.toml"), "# for the stash\n")
+                .map_err(|error| error.to_string())?;
+            match stage.git(&["stash", "push", "-q", "--", "plan.toml"]) {
+                Ok(_) => {
+                    let commit = stage.git(&["rev-parse", "stash@{0}"])?;
+                    ledger::note(&folder, &Event::Stashed { commit }).map_err(|e| e.to_string())
+                }
+                Err(_) => {
+                    let event = Event::Edited {
+                        path: "plan.toml".into(),
+                        text: "# for the stash\n".into(),
+                    };
+                    ledger::note(&folder, &event).map_err(|error| error.to_string())
+                }
+            }
+        }
+        User::Leave => {
+            // Refused where git would lose something: then the user stays.
+            let _ = stage.git(&["checkout", "-q", "-B", "elsewhere"]);
+            Ok(())
+        }
+        User::Return => {
+            let _ = stage.git(&["checkout", "-q", "main"]);
+            Ok(())
+        }
+        User::Gc => {
+            let _ = stage.git(&["gc", "-q"]);
+            Ok(())
+        }
+    }
+}

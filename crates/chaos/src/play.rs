@@ -1,0 +1,190 @@
+//! Plays a round: lives of the engine, faults in between, and the verdict at rest.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::fault::{self, What};
+use crate::judge::{Violation, judge};
+use crate::ledger;
+use crate::show::Show;
+use crate::stage::{Stage, code};
+use crate::table;
+
+/// What came of a round.
+#[derive(Debug, Clone, Default)]
+pub struct Played {
+    /// Promises broken; none is what we want.
+    pub violations: Vec<Violation>,
+    /// How often the product was started.
+    pub lives: usize,
+    /// Faults that came to be fired.
+    pub fired: Vec<String>,
+    /// Tasks that landed.
+    pub landed: usize,
+}
+
+/// A life without a new line in the ledger for so long hangs.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+/// Lives that may fail for what is still broken around them before that is a verdict.
+const ERRORS_MAX: usize = 4;
+/// How long processes may take to go after the engine has ended.
+const GONE_WITHIN: Duration = Duration::from_secs(20);
+
+/// Plays a round on a stage that was set for it. An error means that the attacker itself failed.
+pub fn play(stage: &mut Stage, show: &Show) -> Result<Played, String> {
+    let mut played = Played::default();
+    if let Err(violation) = lives(stage, show, &mut played)? {
+        played.violations.push(violation);
+        end_all(stage);
+        return Ok(played);
+    }
+    played.violations = at_rest(stage)?;
+    let text = stage.mainstem(&["status", "--json"])?.1;
+    played.landed = text.matches("\"phase\":\"landed\"").count()
+        + text.matches("\"phase\": \"landed\"").count();
+    end_all(stage);
+    Ok(played)
+}
+
+/// What is wrong at rest: the oracle's word, then again after one more recovery that must change
+/// nothing.
+pub fn at_rest(stage: &Stage) -> Result<Vec<Violation>, String> {
+    let until = Instant::now() + GONE_WITHIN;
+    while !table::of(stage).is_empty() && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let mut violations = judge(stage)?;
+    if violations.is_empty() {
+        let before = picture(stage)?;
+        stage.mainstem(&["run"])?;
+        let after = picture(stage)?;
+        if before != after {
+            violations.push(Violation(format!(
+                "a second recovery changed something:\n{before}\nbecame\n{after}"
+            )));
+        }
+        violations.extend(judge(stage)?);
+    }
+    Ok(violations)
+}
+
+/// All that a recovery of a resting run must leave as it is.
+fn picture(stage: &Stage) -> Result<String, String> {
+    let refs = stage.git(&["for-each-ref"])?;
+    let (_, status, _) = stage.mainstem(&["status", "--json"])?;
+    let status: serde_json::Value =
+        serde_json::from_str(&status).map_err(|error| format!("status: {error}: {status}"))?;
+    let (_, history, _) = stage.mainstem(&["history", "--json"])?;
+    let facts = history.lines().filter(|line| !line.contains("\"type\":\"engine_")).count();
+    Ok(format!("{refs}\n{:#}\n{facts} facts", status["tasks"]))
+}
+
+fn lives(
+    stage: &mut Stage,
+    show: &Show,
+    played: &mut Played,
+) -> Result<Result<(), Violation>, String> {
+    let mut faults = show.faults.iter().peekable();
+    let mut errors = 0;
+    let mut env: Vec<(String, String)> = Vec::new();
+    for life in 0.. {
+        played.lives = life + 1;
+        let args: &[&str] = if life == 0 { &["run", "plan.toml"] } else { &["run"] };
+        let mut child = stage.spawn(args, life, &env)?;
+        let mut last = (ledger::length(&stage.outside), Instant::now());
+        let ended = loop {
+            if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+                break code(status);
+            }
+            let length = ledger::length(&stage.outside);
+            if length != last.0 {
+                last = (length, Instant::now());
+            }
+            if last.1.elapsed() > HANGS_AFTER {
+                return Ok(Err(hang(stage, &mut child, life)));
+            }
+            if let Some(next) = faults.next_if(|fault| fault.at <= length) {
+                std::thread::sleep(Duration::from_millis(next.delay_ms));
+                let pid = i32::try_from(child.id()).ok();
+                fault::fire(stage, &next.what, pid)?;
+                played.fired.push(next.what.to_string());
+                if let What::Clock(seconds) = next.what {
+                    env = clock(seconds);
+                }
+                last.1 = Instant::now();
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        let said = stage.stderr_of(life);
+        if said.contains("panicked at") || said.contains("BUG") {
+            return Ok(Err(Violation(format!("life {life} broke (code {ended}):\n{said}"))));
+        }
+        match ended {
+            0 | 2 if unfinished(stage)? => {
+                // Paused by a command: as a user would.
+                stage.mainstem(&["resume"])?;
+            }
+            0 | 2 => return Ok(Ok(())),
+            3 | 130 | 137 => {}
+            _ => {
+                errors += 1;
+                if errors > ERRORS_MAX {
+                    return Ok(Err(Violation(format!("no life goes on (code {ended}):\n{said}"))));
+                }
+                // As its words ask: a lock that nobody holds is taken away.
+                for lock in std::mem::take(&mut stage.foreign_locks) {
+                    let _ = std::fs::remove_file(lock);
+                }
+            }
+        }
+        if life > show.faults.len() + 12 {
+            return Ok(Err(Violation(format!("no rest after {life} lives:\n{said}"))));
+        }
+    }
+    unreachable!("lives are counted without end")
+}
+
+/// Whether the run rests only because somebody paused it.
+fn unfinished(stage: &Stage) -> Result<bool, String> {
+    let (_, status, _) = stage.mainstem(&["status", "--json"])?;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    Ok(status["state"] == "paused")
+}
+
+fn hang(stage: &Stage, child: &mut Child, life: usize) -> Violation {
+    let processes: Vec<String> = table::of(stage)
+        .into_iter()
+        .map(|process| format!("{} {:?} {}", process.pid, process.kind, process.command))
+        .collect();
+    // It is our own child.
+    let _ = child.kill();
+    let _ = child.wait();
+    let said = stage.stderr_of(life);
+    Violation(format!("life {life} hangs; processes:\n{}\nit said:\n{said}", processes.join("\n")))
+}
+
+/// Nothing of a round may disturb the next.
+pub fn end_all(stage: &Stage) {
+    for process in table::of(stage) {
+        process.signal(rustix::process::Signal::KILL);
+    }
+}
+
+/// The engine sees another time, if the machine has libfaketime.
+fn clock(seconds: i64) -> Vec<(String, String)> {
+    let places = [
+        "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+        "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
+        "/usr/lib/faketime/libfaketimeMT.so.1",
+    ];
+    let Some(library) = places.iter().find(|path| std::path::Path::new(path).exists()) else {
+        return Vec::new();
+    };
+    let pair = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        pair("LD_PRELOAD", (*library).to_owned()),
+        pair("FAKETIME", format!("{seconds:+}s")),
+        pair("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+    ]
+}

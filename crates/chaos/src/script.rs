@@ -1,0 +1,175 @@
+//! What a scripted agent does, attempt by attempt. Data only: the agent follows it, the oracle knows
+//! from it what each finished step must have left.
+
+use serde::{Deserialize, Serialize};
+
+/// All attempts of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Script {
+    /// The task.
+    pub task: String,
+    /// What it needs.
+    pub needs: Vec<String>,
+    /// First, second, …; the last one stands for all that follow.
+    pub attempts: Vec<Attempt>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// In order.
+    pub steps: Vec<Step>,
+    /// How it goes.
+    pub end: End,
+}
+
+/// One thing an agent does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// Writes a file of its own.
+    Write {
+        /// Where.
+        path: String,
+        /// How often the line that names task, attempt and step is repeated.
+        lines: u32,
+    },
+    /// Adds a line to a file that others edit too.
+    Line {
+        /// Where.
+        path: String,
+    },
+    /// Deletes a file of its own written before.
+    Remove {
+        /// Where.
+        path: String,
+    },
+    /// Commits everything.
+    Commit,
+    /// Reports money spent, in millionths of a dollar.
+    Usage {
+        /// How much.
+        micros: u64,
+    },
+    /// Takes its time.
+    Pause {
+        /// How much.
+        ms: u64,
+    },
+    /// Misbehaves.
+    Trick(Trick),
+}
+
+/// What no agent should do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Trick {
+    /// Survives SIGTERM from here on.
+    IgnoreTerm,
+    /// Leaves a process in a session of its own.
+    Daemon,
+    /// Leaves a process that keeps standard output open.
+    HoldOutput,
+    /// Prints many megabytes.
+    Flood,
+    /// Prints invalid UTF-8, NUL bytes and terminal escapes.
+    Garbage,
+    /// Deletes its workspace.
+    DeleteWorkspace,
+    /// Points the workspace's `.git` file at nothing.
+    BreakGitFile,
+    /// Points the workspace's `.git` file at the user's repository.
+    StealGitFile,
+    /// Leaves an `index.lock`.
+    IndexLock,
+    /// Overwrites the workspace's index with rubbish.
+    CorruptIndex,
+    /// Leaves its branch for a detached HEAD.
+    Detach,
+    /// Leaves its branch for another one.
+    Switch,
+    /// Tells the provider's limit and goes; costs no retry.
+    RateLimit,
+}
+
+impl Trick {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::IgnoreTerm,
+        Self::Daemon,
+        Self::HoldOutput,
+        Self::Flood,
+        Self::Garbage,
+        Self::DeleteWorkspace,
+        Self::BreakGitFile,
+        Self::StealGitFile,
+        Self::IndexLock,
+        Self::CorruptIndex,
+        Self::Detach,
+        Self::Switch,
+        Self::RateLimit,
+    ];
+
+    /// Whether work that was not committed may be gone after it.
+    pub fn destroys(self) -> bool {
+        matches!(self, Self::DeleteWorkspace)
+    }
+
+    /// Whether the attempt can still succeed.
+    pub fn spoils(self) -> bool {
+        matches!(
+            self,
+            Self::DeleteWorkspace | Self::BreakGitFile | Self::StealGitFile | Self::RateLimit
+        )
+    }
+}
+
+/// How an attempt ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// With this exit code.
+    Exit(u8),
+    /// Never by itself.
+    Hang,
+    /// By SIGABRT.
+    Crash,
+}
+
+/// A file whose name makes the gate red.
+pub const RED: &str = "red";
+
+impl Script {
+    /// What the n-th attempt does, counted from 1.
+    pub fn attempt(&self, n: u32) -> Option<&Attempt> {
+        let index = usize::try_from(n).ok()?.checked_sub(1)?;
+        self.attempts.get(index).or_else(|| self.attempts.last())
+    }
+
+    /// Whether every attempt works on files of its own, ends well and is not red.
+    pub fn is_good(&self) -> bool {
+        self.attempts.iter().all(|attempt| {
+            attempt.end == End::Exit(0)
+                && attempt.steps.iter().any(|step| matches!(step, Step::Write { .. }))
+                && attempt.steps.iter().all(|step| match step {
+                    Step::Write { path, .. } => !path.ends_with(RED),
+                    Step::Line { .. } => false,
+                    Step::Trick(trick) => !trick.spoils(),
+                    Step::Remove { .. }
+                    | Step::Commit
+                    | Step::Usage { .. }
+                    | Step::Pause { .. } => true,
+                })
+        })
+    }
+}
+
+/// What the n-th step of an attempt writes into a file.
+pub fn content(task: &str, attempt: u32, step: usize, lines: u32) -> String {
+    line(task, attempt, step).repeat(usize::try_from(lines).unwrap_or(1))
+}
+
+/// The line that nobody else writes.
+pub fn line(task: &str, attempt: u32, step: usize) -> String {
+    format!("{task} attempt {attempt} step {step}\n")
+}

@@ -1,0 +1,239 @@
+//! A round, drawn from its seed: settings, scripts and faults. The same seed draws the same round;
+//! how its processes interleave is the machine's.
+
+use std::fmt::Write as _;
+
+use mainstem_testkit::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::script::{Attempt, End, RED, Script, Step, Trick};
+
+/// A whole round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Show {
+    /// Where it comes from.
+    pub seed: u64,
+    /// The settings in force.
+    pub settings: Settings,
+    /// The tasks.
+    pub scripts: Vec<Script>,
+    /// What is done to it, in order.
+    pub faults: Vec<Fault>,
+}
+
+/// The settings that a round varies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Agents at once.
+    pub jobs: u32,
+    /// `run.retries`
+    pub retries: u32,
+    /// `run.on_failure`
+    pub on_failure: String,
+    /// `land.strategy`
+    pub strategy: String,
+    /// `land.on_conflict`
+    pub on_conflict: String,
+    /// `snapshots.every`
+    pub snapshots: String,
+    /// `workspace.keep`
+    pub keep: String,
+    /// `schedule.barrier`
+    pub barrier: String,
+}
+
+impl Settings {
+    /// As a configuration file; `agent` and `outside` are paths.
+    pub fn config(&self, agent: &str, outside: &str) -> String {
+        format!(
+            "[run]\nagent = \"chaos\"\njobs = {}\nretries = {}\non_failure = \"{}\"\n\
+             grace = \"1s\"\ntimeout = \"20s\"\n\
+             [limits]\noutput = \"1M\"\n\
+             [land]\nstrategy = \"{}\"\non_conflict = \"{}\"\n\
+             [snapshots]\nevery = \"{}\"\n\
+             [workspace]\nkeep = \"{}\"\n\
+             [schedule]\nbarrier = \"{}\"\n\
+             [gates]\nverify = [\"'{agent}' --gate '{outside}'\"]\n\
+             [agents.chaos]\nkind = \"command\"\ncommand = [\"{agent}\", \"{outside}\"]\n\
+             [sandbox]\nkind = \"off\"\n",
+            self.jobs,
+            self.retries,
+            self.on_failure,
+            self.strategy,
+            self.on_conflict,
+            self.snapshots,
+            self.keep,
+            self.barrier,
+        )
+    }
+}
+
+impl Show {
+    /// Draws a round.
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let settings = settings(&mut rng);
+        let tasks = 2 + rng.below(6) as usize;
+        let mut scripts: Vec<Script> = Vec::new();
+        // Tricks and failures are rare in most rounds and common in some.
+        let wild = if rng.chance(0.3) { 0.35 } else { 0.05 };
+        for n in 0..tasks {
+            let needs = scripts
+                .iter()
+                .filter(|_| rng.chance(0.25))
+                .map(|script| script.task.clone())
+                .collect();
+            let task = format!("T-{n}");
+            let mut attempts = vec![attempt(&mut rng, &task, 1, wild)];
+            for number in 2..=3 {
+                attempts.push(attempt(&mut rng, &task, number, wild / 3.0));
+            }
+            scripts.push(Script { task, needs, attempts });
+        }
+        let events = 6 + 8 * tasks as u64;
+        let mut faults: Vec<Fault> =
+            (0..1 + rng.below(5)).map(|_| Fault::draw(&mut rng, events, tasks)).collect();
+        faults.sort_by_key(|fault| fault.at);
+        Self { seed, settings, scripts, faults }
+    }
+
+    /// The plan file.
+    pub fn plan(&self) -> String {
+        let mut text = "version = 1\n".to_owned();
+        for script in &self.scripts {
+            let Script { task, needs, .. } = script;
+            let _ =
+                write!(text, "[[task]]\nid = \"{task}\"\ntitle = \"{task}\"\nneeds = {needs:?}\n");
+        }
+        text
+    }
+
+    /// Tasks that must land whatever happened: good ones that need only good ones, if no fault can
+    /// have used up attempts or was a person's word against them.
+    pub fn must_land(&self) -> Vec<String> {
+        if !self.faults.iter().all(|fault| fault.what.is_harmless()) {
+            return Vec::new();
+        }
+        // One failure ends all the others under these settings.
+        if self.settings.on_failure != "continue" && !self.scripts.iter().all(Script::is_good) {
+            return Vec::new();
+        }
+        let barrier = self.settings.barrier != "none";
+        if barrier && !self.scripts.iter().all(Script::is_good) {
+            return Vec::new();
+        }
+        let mut good: Vec<String> = Vec::new();
+        for script in &self.scripts {
+            if script.is_good() && script.needs.iter().all(|need| good.contains(need)) {
+                good.push(script.task.clone());
+            }
+        }
+        good
+    }
+
+    /// One line for people.
+    pub fn summary(&self) -> String {
+        let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        format!("{} tasks, {}", self.scripts.len(), faults.join(", "))
+    }
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    let pick =
+        |rng: &mut Rng, words: &[&str]| words[rng.below(words.len() as u64) as usize].to_owned();
+    Settings {
+        jobs: 1 + rng.below(4) as u32,
+        retries: rng.below(3) as u32,
+        on_failure: pick(rng, &["continue", "continue", "continue", "drain", "abort"]),
+        strategy: pick(rng, &["merge", "merge", "squash", "rebase"]),
+        on_conflict: pick(rng, &["rework", "rework", "manual", "fail"]),
+        snapshots: pick(rng, &["60s", "1s", "0s"]),
+        keep: pick(rng, &["until-landed", "until-landed", "failed", "always"]),
+        barrier: pick(rng, &["none", "none", "none", "level"]),
+    }
+}
+
+fn attempt(rng: &mut Rng, task: &str, number: u32, wild: f64) -> Attempt {
+    let mut steps = Vec::new();
+    let mut own: Vec<String> = Vec::new();
+    for n in 0..1 + rng.below(5) {
+        let step = match rng.below(10) {
+            0..=4 => {
+                let name = odd_name(rng, task, number, n);
+                own.push(name.clone());
+                let lines = if rng.chance(0.05) { 40_000 } else { 1 + rng.below(5) as u32 };
+                Step::Write { path: name, lines }
+            }
+            5 if rng.chance(0.4) => Step::Line { path: "shared.txt".to_owned() },
+            6 | 7 => Step::Commit,
+            8 if own.len() > 1 => Step::Remove { path: own.remove(0) },
+            9 => Step::Usage { micros: 1 + rng.below(100_000) },
+            _ => Step::Pause { ms: rng.below(60) },
+        };
+        steps.push(step);
+    }
+    if rng.chance(wild / 3.0) {
+        steps.push(Step::Write { path: format!("{task}/{RED}"), lines: 1 });
+    }
+    if own.is_empty() {
+        steps.push(Step::Write { path: format!("{task}/only.{number}"), lines: 1 });
+    }
+    if rng.chance(wild) {
+        let trick = Trick::ALL[rng.below(Trick::ALL.len() as u64) as usize];
+        let at = rng.below(steps.len() as u64 + 1) as usize;
+        // After these the workspace is no place to go on working in.
+        let last = matches!(
+            trick,
+            Trick::DeleteWorkspace
+                | Trick::BreakGitFile
+                | Trick::StealGitFile
+                | Trick::IndexLock
+                | Trick::CorruptIndex
+                | Trick::RateLimit
+        );
+        steps.insert(if last { steps.len() } else { at }, Step::Trick(trick));
+    }
+    let end = if rng.chance(wild) {
+        match rng.below(4) {
+            0 => End::Crash,
+            1 => End::Hang,
+            _ => End::Exit(1 + rng.below(3) as u8),
+        }
+    } else {
+        End::Exit(0)
+    };
+    Attempt { steps, end }
+}
+
+fn odd_name(rng: &mut Rng, task: &str, attempt: u32, n: u64) -> String {
+    match rng.below(8) {
+        0 => format!("{task}/with space {attempt}.{n}"),
+        1 => format!("{task}/deep/er/ünï-{attempt}.{n}"),
+        2 => format!("{task}/-dash{attempt}.{n}"),
+        3 => format!("{task}/quote\"'{attempt}.{n}"),
+        _ => format!("{task}/f{attempt}.{n}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same_round() {
+        for seed in 0..200 {
+            assert_eq!(Show::draw(seed), Show::draw(seed));
+        }
+        assert_ne!(Show::draw(1), Show::draw(2));
+    }
+
+    #[test]
+    fn a_round_survives_being_written_down() {
+        for seed in 0..50 {
+            let show = Show::draw(seed);
+            let text = serde_json::to_string(&show).expect("data");
+            assert_eq!(serde_json::from_str::<Show>(&text).expect("its own text"), show);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Where a round is played: a repository with plan and settings in one folder, and everything the
+//! product must not reach (ledger, scripts, outputs, home) in another, so that the first may lie on
+//! a disk that fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use crate::show::Show;
+
+/// The programs of a round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tools {
+    /// The product.
+    pub mainstem: PathBuf,
+    /// The scripted agent.
+    pub agent: PathBuf,
+    /// The judge.
+    pub oracle: PathBuf,
+}
+
+impl Tools {
+    /// All of them from one folder of a build.
+    pub fn beside(program: &Path) -> Option<Self> {
+        let folder = program.parent()?;
+        let tools = Self {
+            mainstem: folder.join("mainstem"),
+            agent: folder.join("chaos-agent"),
+            oracle: folder.join("mainstem-oracle"),
+        };
+        [&tools.mainstem, &tools.agent, &tools.oracle]
+            .iter()
+            .all(|path| path.exists())
+            .then_some(tools)
+    }
+}
+
+/// A set stage. Written to `stage.json` in the outside folder, which is all the oracle needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stage {
+    /// The repository; workspaces come beside it.
+    pub repo: PathBuf,
+    /// What the product must not reach.
+    pub outside: PathBuf,
+    /// The programs.
+    pub tools: Tools,
+    /// Tasks that must have landed at rest.
+    pub must_land: Vec<String>,
+    /// Whether agents or supervisors were killed, so that output may be missing.
+    pub output_lost: bool,
+    /// Whether the checkout may differ from its branch: somebody moved the branch under it.
+    pub moved_under: bool,
+    /// Lock files that were put there by hand, as by somebody else's git.
+    pub foreign_locks: Vec<PathBuf>,
+}
+
+impl Stage {
+    /// Sets the stage: `place` and `outside` are folders that exist.
+    pub fn set(place: &Path, outside: &Path, tools: &Tools, show: &Show) -> Result<Self, String> {
+        let place = place.canonicalize().map_err(|error| error.to_string())?;
+        let outside = outside.canonicalize().map_err(|error| error.to_string())?;
+        let stage = Self {
+            repo: place.join("repo"),
+            outside,
+            tools: tools.clone(),
+            must_land: show.must_land(),
+            output_lost: false,
+            moved_under: false,
+            foreign_locks: Vec::new(),
+        };
+        let scripts = stage.outside.join("scripts");
+        for folder in
+            [&stage.repo, &scripts, &stage.outside.join("home/config"), &stage.outside.join("out")]
+        {
+            fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        let identity = "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n";
+        write(&stage.outside.join("home/gitconfig"), identity)?;
+        for script in &show.scripts {
+            let text = serde_json::to_string(script).map_err(|error| error.to_string())?;
+            write(&scripts.join(format!("{}.json", script.task)), &text)?;
+        }
+        stage.git(&["init", "-q"])?;
+        write(&stage.repo.join("shared.txt"), "")?;
+        write(&stage.repo.join("user.txt"), "the user's\n")?;
+        write(&stage.repo.join("plan.toml"), &show.plan())?;
+        let (agent, outside) =
+            (tools.agent.display().to_string(), stage.outside.display().to_string());
+        write(&stage.repo.join("mainstem.toml"), &show.settings.config(&agent, &outside))?;
+        stage.git(&["add", "-A"])?;
+        stage.git(&["commit", "-q", "-m", "a plan"])?;
+        stage.save()?;
+        Ok(stage)
+    }
+
+    /// Writes down what the oracle must know.
+    pub fn save(&self) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+        write(&self.outside.join("stage.json"), &text)
+    }
+
+    /// Reads a stage that was set before.
+    pub fn load(outside: &Path) -> Result<Self, String> {
+        let path = outside.join("stage.json");
+        let text =
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// The folder around repository and workspaces.
+    pub fn place(&self) -> &Path {
+        self.repo.parent().unwrap_or(&self.repo)
+    }
+
+    /// A program in the repository, with an environment of its own and no input.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        let home = self.outside.join("home");
+        command
+            .current_dir(&self.repo)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
+            .env("HOME", &home)
+            .env("XDG_CONFIG_HOME", home.join("config"))
+            .env("GIT_CONFIG_GLOBAL", home.join("gitconfig"))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("LANG", "C.UTF-8")
+            .env("TERM", "dumb")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs git as the user would; what it printed, or what it complained about.
+    pub fn git(&self, args: &[&str]) -> Result<String, String> {
+        let output = self
+            .command(Path::new("git"))
+            .args(args)
+            .output()
+            .map_err(|error| format!("git: {error}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("git {}: {}", args.join(" "), said.trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs the product to its end: exit code (128 + signal), standard output, standard error.
+    pub fn mainstem(&self, args: &[&str]) -> Result<(i32, String, String), String> {
+        let output = self
+            .command(&self.tools.mainstem)
+            .args(args)
+            .output()
+            .map_err(|error| format!("mainstem: {error}"))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((code(output.status), text(&output.stdout), text(&output.stderr)))
+    }
+
+    /// Starts the product, its output going to files named after this life.
+    pub fn spawn(
+        &self,
+        args: &[&str],
+        life: usize,
+        env: &[(String, String)],
+    ) -> Result<Child, String> {
+        let file = |what: &str| {
+            let path = self.outside.join(format!("out/{life}.{what}"));
+            File::create(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        self.command(&self.tools.mainstem)
+            .args(args)
+            .envs(env.iter().map(|(name, value)| (name, value)))
+            .stdout(file("stdout")?)
+            .stderr(file("stderr")?)
+            .spawn()
+            .map_err(|error| format!("mainstem: {error}"))
+    }
+
+    /// What a life said on standard error.
+    pub fn stderr_of(&self, life: usize) -> String {
+        let path = self.outside.join(format!("out/{life}.stderr"));
+        String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+    }
+}
+
+/// Exit code; 128 plus the signal if one ended it.
+pub fn code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,51 @@
+//! `cargo xtask chaos`: builds what the attack needs and starts it. Knows where the corpus of rounds
+//! that failed once is; what a round is, is the business of the crate `chaos`.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Verdict, shell};
+
+/// Rounds that failed once, kept as files.
+const CORPUS: &str = "crates/chaos/corpus";
+
+/// Attacks a release build.
+pub(crate) fn run(root: &Path, words: &[&str]) -> Result<Verdict, String> {
+    let packages = ["build", "--release", "--quiet", "-p", "mainstem", "-p", "mainstem-chaos"];
+    if !shell::succeeds(shell::cargo(root).args(packages).arg("--bins"))? {
+        return Err("the product or the attacker does not build".to_owned());
+    }
+    attack(root, "release", words)
+}
+
+/// Attacks the build of a profile that is there already.
+pub(crate) fn attack(root: &Path, profile: &str, words: &[&str]) -> Result<Verdict, String> {
+    let target = shell::target_dir(root)?;
+    let mut command = shell::command(target.join(profile).join("chaos"), root);
+    command.arg("--failures").arg(target.join("chaos"));
+    for word in words {
+        if *word == "--corpus" {
+            for file in corpus(root)? {
+                command.arg("--replay").arg(file);
+            }
+        } else {
+            command.arg(word);
+        }
+    }
+    Ok(if shell::succeeds(&mut command)? { Verdict::Clean } else { Verdict::Findings })
+}
+
+fn corpus(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let folder = root.join(CORPUS);
+    let entries =
+        std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(format!("no round is kept in {}", folder.display()));
+    }
+    Ok(files)
+}
