@@ -516,6 +516,10 @@ impl Machine {
     pub fn started_at(&self) -> Option<Time> {
         self.started_at
     }
+    /// The newest time known, from facts or inputs.
+    pub fn now(&self) -> Time {
+        self.now
+    }
     /// Money spent.
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd

@@ -24,7 +24,7 @@ const PORTS: u16 = 10;
 const PORT_BLOCKS: u16 = 1_000;
 
 /// What an agent is started with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Assignment {
     /// The agent's name.
     pub name: String,
