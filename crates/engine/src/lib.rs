@@ -10,6 +10,8 @@ pub mod event;
 pub mod queue;
 pub mod room;
 pub mod perform;
+pub mod outside;
+pub mod threads;
 pub mod face;
 pub mod driver;
 pub mod control;

@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::threads::Threads;
 use crate::world::World;
 
 /// Why a repository could not be taken over or worked on.
@@ -298,7 +299,6 @@ impl Session {
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
             SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
         })?;
-        let seq = self.journal.last_seq()?;
         let world = World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),
@@ -319,12 +319,16 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scope,
         };
+        let mut outside = Threads::new(world, (sender, receiver)).map_err(|source| {
+            SessionError::Io { what: "jobs cannot be watched".to_owned(), source }
+        })?;
         let start =
-            Start { world, machine, journal: Box::new(self.journal), epoch: self.epoch, seq };
-        let mut driver = Driver::new(start, (sender, receiver), face)?;
+            Start { run: run.clone(), machine, journal: Box::new(self.journal), epoch: self.epoch };
+        let mut driver = Driver::new(start, &mut outside, face);
         let outcome = driver.run(begin)?;
-        let machine = driver.machine.clone();
+        let machine = driver.machine().clone();
         drop(driver);
+        drop(outside);
         drop(control);
         tidy_up(&self.repo, &self.layout, &machine);
         Ok((outcome, machine, run))
