@@ -92,7 +92,7 @@ impl Stage {
             fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let identity = "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n";
-        write(&stage.outside.join("home/gitconfig"), identity)?;
+        write(&stage.outside.join("home/.gitconfig"), identity)?;
         for script in &show.scripts {
             let text = serde_json::to_string(script).map_err(|error| error.to_string())?;
             write(&scripts.join(format!("{}.json", script.task)), &text)?;
@@ -139,7 +139,7 @@ impl Stage {
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
             .env("HOME", &home)
             .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("GIT_CONFIG_GLOBAL", home.join("gitconfig"))
+            .env("GIT_CONFIG_GLOBAL", home.join(".gitconfig"))
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("LANG", "C.UTF-8")
