@@ -88,9 +88,10 @@ fn lives(
     let mut faults = show.faults.iter().peekable();
     let mut errors = 0;
     let mut env: Vec<(String, String)> = Vec::new();
+    let mut begun = false;
     for life in 0.. {
         played.lives = life + 1;
-        let args: &[&str] = if life == 0 { &["run", "plan.toml"] } else { &["run"] };
+        let args: &[&str] = if begun { &["run"] } else { &["run", "plan.toml"] };
         let mut child = stage.spawn(args, life, &env)?;
         let mut last = (ledger::length(&stage.outside), Instant::now());
         let ended = loop {
@@ -117,6 +118,8 @@ fn lives(
             std::thread::sleep(LOOK_EVERY);
         };
         let said = stage.stderr_of(life);
+        // One that died before it had taken the plan in asks for it again.
+        begun = !said.contains("no run in this repository");
         if said.contains("panicked at") || said.contains("BUG") {
             return Ok(Err(Violation(format!("life {life} broke (code {ended}):\n{said}"))));
         }
