@@ -9,6 +9,7 @@
 pub mod fault;
 pub mod judge;
 pub mod ledger;
+pub mod minimise;
 pub mod play;
 pub mod script;
 pub mod show;
