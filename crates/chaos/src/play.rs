@@ -25,6 +25,8 @@ pub struct Played {
 
 /// A life without a new line in the ledger for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// So long without one is worth a look at whether somebody paused the run.
+const PAUSED_AFTER: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// Lives that may fail for what is still broken around them before that is a verdict.
 const ERRORS_MAX: usize = 4;
@@ -56,6 +58,12 @@ pub fn at_rest(stage: &Stage) -> Result<Vec<Violation>, String> {
     }
     let mut violations = judge(stage)?;
     if violations.is_empty() {
+        // After a failure that stopped the others, each further run goes on with what is left.
+        let mut tries = 0;
+        while stage.may_wait && picture(stage)?.contains("\"phase\": \"ready\"") && tries < 20 {
+            stage.mainstem(&["run"])?;
+            tries += 1;
+        }
         let before = picture(stage)?;
         stage.mainstem(&["run"])?;
         let after = picture(stage)?;
@@ -87,13 +95,15 @@ fn lives(
 ) -> Result<Result<(), Violation>, String> {
     let mut faults = show.faults.iter().peekable();
     let mut errors = 0;
-    let mut env: Vec<(String, String)> = Vec::new();
-    let mut begun = false;
+    let jumps = show.faults.iter().any(|fault| matches!(fault.what, What::Clock(_)));
+    let env = if jumps { clock(stage)? } else { Vec::new() };
+    let mut adopted = false;
     for life in 0.. {
         played.lives = life + 1;
-        let args: &[&str] = if begun { &["run"] } else { &["run", "plan.toml"] };
+        let args: &[&str] = if adopted { &["run"] } else { &["run", "plan.toml"] };
         let mut child = stage.spawn(args, life, &env)?;
         let mut last = (ledger::length(&stage.outside), Instant::now());
+        let mut asked = false;
         let ended = loop {
             if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
                 break code(status);
@@ -101,6 +111,14 @@ fn lives(
             let length = ledger::length(&stage.outside);
             if length != last.0 {
                 last = (length, Instant::now());
+                asked = false;
+            }
+            if last.1.elapsed() > PAUSED_AFTER && !asked {
+                asked = true;
+                // As a user would who sees that it is paused.
+                if is_paused(stage)? {
+                    stage.mainstem(&["resume"])?;
+                }
             }
             if last.1.elapsed() > HANGS_AFTER {
                 return Ok(Err(hang(stage, &mut child, life)));
@@ -110,21 +128,16 @@ fn lives(
                 let pid = i32::try_from(child.id()).ok();
                 fault::fire(stage, &next.what, pid)?;
                 played.fired.push(next.what.to_string());
-                if let What::Clock(seconds) = next.what {
-                    env = clock(seconds);
-                }
                 last.1 = Instant::now();
             }
             std::thread::sleep(LOOK_EVERY);
         };
         let said = stage.stderr_of(life);
-        // One that died before it had taken the plan in asks for it again.
-        begun = !said.contains("no run in this repository");
         if said.contains("panicked at") || said.contains("BUG") {
             return Ok(Err(Violation(format!("life {life} broke (code {ended}):\n{said}"))));
         }
         match ended {
-            0 | 2 if unfinished(stage)? => {
+            0 | 2 if is_paused(stage)? => {
                 // Paused by a command: as a user would.
                 stage.mainstem(&["resume"])?;
             }
@@ -141,6 +154,8 @@ fn lives(
                 }
             }
         }
+        // Whoever sees a start fail gives the same command again.
+        adopted = adopted || has_plan(stage)?;
         if life > show.faults.len() + 12 {
             return Ok(Err(Violation(format!("no rest after {life} lives:\n{said}"))));
         }
@@ -148,8 +163,15 @@ fn lives(
     unreachable!("lives are counted without end")
 }
 
+/// Whether there is a run that has taken its plan in.
+fn has_plan(stage: &Stage) -> Result<bool, String> {
+    let (_, status, _) = stage.mainstem(&["status", "--json"])?;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    Ok(status["tasks"].as_array().is_some_and(|tasks| !tasks.is_empty()))
+}
+
 /// Whether the run rests only because somebody paused it.
-fn unfinished(stage: &Stage) -> Result<bool, String> {
+fn is_paused(stage: &Stage) -> Result<bool, String> {
     let (_, status, _) = stage.mainstem(&["status", "--json"])?;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
     Ok(status["state"] == "paused")
@@ -174,20 +196,22 @@ pub fn end_all(stage: &Stage) {
     }
 }
 
-/// The engine sees another time, if the machine has libfaketime.
-fn clock(seconds: i64) -> Vec<(String, String)> {
+/// The engine sees the time that a file says, if the machine has libfaketime.
+fn clock(stage: &Stage) -> Result<Vec<(String, String)>, String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
         "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
         "/usr/lib/faketime/libfaketimeMT.so.1",
     ];
     let Some(library) = places.iter().find(|path| std::path::Path::new(path).exists()) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
+    fault::set_clock(stage, 0)?;
     let pair = |name: &str, value: String| (name.to_owned(), value);
-    vec![
+    Ok(vec![
         pair("LD_PRELOAD", (*library).to_owned()),
-        pair("FAKETIME", format!("{seconds:+}s")),
+        pair("FAKETIME_TIMESTAMP_FILE", fault::clock_file(stage).display().to_string()),
+        pair("FAKETIME_NO_CACHE", "1".to_owned()),
         pair("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-    ]
+    ])
 }

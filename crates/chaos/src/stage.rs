@@ -52,6 +52,8 @@ pub struct Stage {
     pub output_lost: bool,
     /// Whether the checkout may differ from its branch: somebody moved the branch under it.
     pub moved_under: bool,
+    /// Whether tasks that never began may rest as they are: one failure stops the others.
+    pub may_wait: bool,
     /// Lock files that were put there by hand, as by somebody else's git.
     pub foreign_locks: Vec<PathBuf>,
     /// Facts were cut off the journal, so that agents may have worked on the same attempt twice.
@@ -80,6 +82,7 @@ impl Stage {
             must_land: show.must_land(),
             output_lost: false,
             moved_under: false,
+            may_wait: show.settings.on_failure != "continue",
             foreign_locks: Vec::new(),
             journal_cut: false,
             undone: Vec::new(),
@@ -139,7 +142,6 @@ impl Stage {
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
             .env("HOME", &home)
             .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("GIT_CONFIG_GLOBAL", home.join(".gitconfig"))
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("LANG", "C.UTF-8")

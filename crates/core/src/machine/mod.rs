@@ -389,6 +389,8 @@ struct Life {
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
     unreached: BTreeMap<TaskIx, (u32, Time)>,
+    /// How often the workspace of a task that is over could not be removed.
+    removals_failed: BTreeMap<TaskIx, u32>,
     train_errors: u32,
     train_retry_at: Option<Time>,
 }

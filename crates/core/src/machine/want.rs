@@ -45,6 +45,12 @@ impl Given {
         self.stops[t.ix()] = None;
         self.answers[t.ix()] = None;
     }
+    /// What was given for this task may be given again.
+    pub(super) fn forget(&mut self, t: TaskIx) {
+        if let Some(given) = self.tasks.get_mut(t.ix()) {
+            *given = None;
+        }
+    }
     pub(super) fn forget_train(&mut self) {
         self.train = None;
     }

@@ -81,6 +81,22 @@ impl Repo {
         Ok(outcome)
     }
 
+    /// Brings along every checkout of the branch that an earlier follower was killed at, or that
+    /// could not follow then. One that shows the branch already is left alone.
+    pub fn catch_up(&self, branch: &str) -> Result<()> {
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else { return Ok(()) };
+        let main = self.toplevel().map(Path::to_path_buf);
+        let linked = self.worktrees()?.into_iter().skip(1).map(|worktree| settled(&worktree.path));
+        let behind = main.into_iter().chain(linked).filter(|path| path.is_dir());
+        let behind = behind
+            .filter(|path| self.git_dir_of(path).is_ok_and(|git_dir| git_dir.join(LEFT).exists()));
+        if behind.count() > 0 {
+            // Said again at the next landing if it cannot follow now either.
+            let _ = self.follow_checkout(branch, &tip, &tip)?;
+        }
+        Ok(())
+    }
+
     /// Git lists the main worktree of a submodule by its git dir.
     fn is_main(&self, path: &Path) -> bool {
         let path = settled(path);
@@ -147,10 +163,11 @@ impl Repo {
             }
             Err(error) => return Err(error),
         }
-        let real = || on(self.git_in(git_dir, path));
-        real().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        match real().args(args).args([from.as_str(), to.as_str()]).run() {
-            Ok(_) => Ok(None),
+        let real = |git: Git| self.run_marked(on(git), vec![git_dir.join("index.lock")]);
+        let git = || self.git_in(git_dir, path);
+        real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
+        match real(git().args(args).args([from.as_str(), to.as_str()])) {
+            Ok(()) => Ok(None),
             // An edit between trial and act: git refuses before it touches anything.
             Err(GitError::Failed { code: Some(_), stderr, .. }) => {
                 Ok(Some(checkout.refused(&stderr, from)))

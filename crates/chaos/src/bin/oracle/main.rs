@@ -117,7 +117,8 @@ fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
         }
         let settled =
             ["landed", "conflicted", "failed", "blocked", "cancelled", "skipped"].map(Value::from);
-        if !settled.contains(&task["phase"]) {
+        let waits = stage.may_wait && (task["phase"] == "ready" || task["phase"] == "waiting");
+        if !settled.contains(&task["phase"]) && !waits {
             wrong.push(format!(
                 "status: {id} rests in phase {} ({})",
                 task["phase"], task["reason"]
