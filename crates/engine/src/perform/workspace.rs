@@ -136,13 +136,30 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
     if !path.join(".git").exists() {
         return Ok(());
     }
-    let repo = &errand.world.repo;
     let world = &errand.world;
+    let repo = &world.repo;
+    if holds_nothing(errand, path) {
+        return Ok(());
+    }
     let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
     let before = if ran { errand.attempt } else { errand.attempt.saturating_sub(1).max(1) };
     let prefix = format!("refs/mainstem/snapshots/{}/{before}", errand.task.id);
     repo.snapshot(path, &prefix, "before the workspace is used again")?;
     Ok(())
+}
+
+/// A clean checkout of the target branch has nothing of anybody's: it was made ready and never used.
+/// A snapshot of it would pass for the last state of the attempt before. What cannot be told is saved.
+fn holds_nothing(errand: &Errand, path: &Path) -> bool {
+    let repo = &errand.world.repo;
+    let look = || {
+        let target = repo.read_ref(&errand.world.target_ref())?;
+        let (Some(tip), Some(target)) = (repo.worktree_tip(path)?, target) else {
+            return Ok(false);
+        };
+        Ok::<_, GitError>(repo.is_ancestor(&tip, &target)? && !repo.worktree_dirty(path)?)
+    };
+    look().unwrap_or(false)
 }
 
 /// Copies the ignored files that the user wants in every workspace.
