@@ -9,6 +9,9 @@ use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
 
 use super::Errand;
 
+/// How often the user's checkout is tried to be brought along.
+const FOLLOW_TRIES: u32 = 3;
+
 /// Merges a car onto the head of the line and tells.
 pub fn form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) {
     let (task, attempt) = (errand.ix, errand.attempt);
@@ -161,7 +164,10 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
 fn follow(errand: &Errand, old: &Oid, new: &Oid) {
     let world = &errand.world;
     let task = errand.ix;
-    match world.repo.follow_checkout(&world.target, old, new) {
+    let try_it = || world.repo.follow_checkout(&world.target, old, new);
+    // A checkout that stays behind shows the landing as if the user had taken it back.
+    let followed = (1..FOLLOW_TRIES).find_map(|_| try_it().ok()).map_or_else(try_it, Ok);
+    match followed {
         Ok(Follow::NotCheckedOut | Follow::Moved) => {}
         Ok(Follow::Left { why }) => {
             errand.tell(Input::CheckoutFollowed { task, moved: false, why });
