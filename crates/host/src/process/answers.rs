@@ -248,7 +248,7 @@ struct Inserted<'a> {
     size: usize,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 impl Plug {
     /// For the pipe with this writing end; `None` if the system has no way to open it once more.
     pub(super) fn new(writer: &OwnedFd) -> Option<Self> {
@@ -275,7 +275,7 @@ impl Plug {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 impl Inserted<'_> {
     fn remove(self, reader: &OwnedFd) {
         let mut filler = vec![0; self.bytes];
@@ -293,7 +293,7 @@ impl Inserted<'_> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Plug {
     /// There is no way to open a pipe once more here.
     pub(super) fn new(_writer: &OwnedFd) -> Option<Self> {
@@ -305,7 +305,7 @@ impl Plug {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Inserted<'_> {
     fn remove(self, _reader: &OwnedFd) {}
 }

@@ -302,10 +302,10 @@ impl Watcher {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 use linux::Changes;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 mod linux {
     //! Folder changes by inotify.
 
@@ -378,10 +378,10 @@ mod linux {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 struct Changes;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Changes {
     fn open() -> Self {
         Self
