@@ -9,7 +9,7 @@ use mainstem_agents::allowed_env;
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId};
 use mainstem_host::git::Repo;
-use mainstem_host::process::JobSpec;
+use mainstem_host::process::{self, JobSpec};
 
 use crate::paths::Layout;
 
@@ -36,6 +36,14 @@ pub struct World {
 }
 
 impl World {
+    /// Makes room for the kernel to enforce the agents' memory limit, where it can.
+    pub fn settle(&self) {
+        if self.settings.limits.memory_per_agent > 0 {
+            // Where it cannot, each supervisor looks at the memory itself; `doctor` says which.
+            let _ = process::settle();
+        }
+    }
+
     /// The target branch as a ref.
     pub fn target_ref(&self) -> String {
         format!("refs/heads/{}", self.target)
@@ -79,6 +87,7 @@ impl World {
             grace_ms: self.settings.run.grace_ms,
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
+            memory_bytes: None,
         }
     }
 
@@ -101,6 +110,7 @@ impl World {
             grace_ms: run.grace_ms,
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
+            memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
         }
     }
 
