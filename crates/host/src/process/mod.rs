@@ -32,7 +32,7 @@ pub use job::{
 };
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;
-pub use watch::{Watch, WatchEvent};
+pub use watch::{Batch, Watch, WatchEvent};
 
 /// The variable that marks every process of a job; its value is the job's folder.
 pub const JOB_MARK: &str = "MAINSTEM_JOB";
