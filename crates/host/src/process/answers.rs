@@ -239,9 +239,17 @@ impl Conversation {
 }
 
 /// A second way into the command's stdout, with which it can be filled so that printing waits.
+#[cfg_attr(
+    not(all(target_os = "linux", not(mainstem_portable))),
+    expect(dead_code, reason = "nothing can be plugged there")
+)]
 pub(super) struct Plug(OwnedFd);
 
 /// Filler in the pipe: how much, and the pipe's size before.
+#[cfg_attr(
+    not(all(target_os = "linux", not(mainstem_portable))),
+    expect(dead_code, reason = "nothing can be plugged there")
+)]
 struct Inserted<'a> {
     plug: &'a Plug,
     bytes: usize,

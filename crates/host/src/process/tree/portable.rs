@@ -18,7 +18,7 @@ const ENVIRONMENT: &[&str] = &["-A", "-E", "-ww", "-o", "pid=,command="];
 const ENVIRONMENT: &[&str] = &["axeww", "-o", "pid=,command="];
 
 /// Field names that every `ps` knows; the start comes last because it holds spaces.
-const FIELDS: &str = "pid=,ppid=,pgid=,stat=,rss=,lstart=";
+const FIELDS: &str = "pid=,ppid=,pgid=,sess=,stat=,rss=,lstart=";
 
 /// There is no such thing here.
 #[expect(clippy::unnecessary_wraps, reason = "the same face as on Linux, where it can fail")]
@@ -82,22 +82,33 @@ fn listed() -> io::Result<Vec<(Process, u64)>> {
 /// One line of the list, and how many bytes the process has in memory.
 fn parse(line: &str) -> Option<(Process, u64)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let [pid, parent, group, stat, rss, _weekday, month, day, time, year] = fields[..] else {
+    let [pid, parent, group, sess, stat, rss, _weekday, month, day, time, year] = fields[..] else {
         return None;
     };
     let pid: u32 = pid.parse().ok()?;
-    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)?;
-    // A process that has just ended has no session any more.
-    let session = rustix::process::getsid(Some(raw)).map_or(0, |s| s.as_raw_nonzero().get());
     let process = Process {
         pid,
         parent: parent.parse().ok()?,
         group: group.parse().ok()?,
-        session: u32::try_from(session).ok()?,
+        session: session(pid, sess),
         zombie: stat.starts_with('Z'),
         start_time: seconds(month, day, time, year)?,
     };
     Some((process, rss.parse::<u64>().ok()? * 1024))
+}
+
+/// The session of a process; 0 if it cannot be known. The `ps` of macOS shows an address instead.
+#[cfg(target_os = "macos")]
+fn session(pid: u32, _shown: &str) -> u32 {
+    let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let session = raw.and_then(|pid| rustix::process::getsid(Some(pid)).ok());
+    session.map_or(0, |session| session.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// The session of a process; 0 if it cannot be known.
+#[cfg(not(target_os = "macos"))]
+fn session(_pid: u32, shown: &str) -> u32 {
+    shown.parse().unwrap_or(0)
 }
 
 /// A number that grows with the date; only compared, never taken for a time.
@@ -171,7 +182,7 @@ mod tests {
     #[test]
     fn a_line_of_ps_is_read_and_a_later_start_is_a_larger_number() {
         let me = std::process::id();
-        let line = format!("  {me}     1 77 Ss+   2048 Fri Jan  2 03:04:05 2026");
+        let line = format!("  {me}     1 77 77 Ss+   2048 Fri Jan  2 03:04:05 2026");
         let (p, rss) = parse(&line).unwrap();
         assert_eq!((p.pid, p.parent, p.group, p.zombie, rss), (me, 1, 77, false, 2048 * 1024));
         let later = line.replace("Fri Jan  2 03:04:05", "Sat Jan 31 00:00:00");
