@@ -36,12 +36,10 @@ pub struct World {
 }
 
 impl World {
-    /// Makes room for the kernel to enforce the agents' memory limit, where it can.
+    /// Makes room for the kernel to hold the agents and their memory, where it can.
     pub fn settle(&self) {
-        if self.settings.limits.memory_per_agent > 0 {
-            // Where it cannot, each supervisor looks at the memory itself; `doctor` says which.
-            let _ = process::settle();
-        }
+        // Where it cannot, each supervisor does it by itself; `doctor` says which.
+        let _ = process::settle(self.settings.limits.memory_per_agent > 0);
     }
 
     /// The target branch as a ref.

@@ -139,6 +139,22 @@ impl Hierarchy {
             && procs_of(&self.own).is_ok_and(|pids| pids == [std::process::id()])
     }
 
+    /// Removes empty leaves whose supervisor is dead. One that is being made has a living one, and one
+    /// with processes in it cannot be removed.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(self.base()) else { return };
+        for entry in entries.flatten() {
+            let Some(leaf) = self.recorded(&entry.path()) else { continue };
+            let name = entry.file_name();
+            let pid =
+                name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.split('.').next()?.parse().ok());
+            let dead = pid.is_some_and(|pid| matches!(tree::process(pid), Ok(None)));
+            if dead && matches!(leaf.populated(), Ok(false)) {
+                let _ = leaf.remove();
+            }
+        }
+    }
+
     /// Moves this process one level down and has the memory controller given to the leaves.
     fn settle(&self) -> io::Result<()> {
         let control = self.own.join("cgroup.subtree_control");
@@ -167,14 +183,18 @@ pub fn containment() -> Containment {
     }
 }
 
-/// To be called once by an engine whose agents have a memory limit: makes room for the memory controller
-/// if this process is alone in a group that it may divide. Says what its jobs are held by from now on.
-pub fn settle() -> Containment {
+/// To be called once by an engine. Removes empty groups of supervisors that were killed; and if its jobs
+/// have a memory limit, makes room for the memory controller if this process is alone in a group that it
+/// may divide. Says what its jobs are held by from now on.
+pub fn settle(memory: bool) -> Containment {
     if let Ok(found) = Hierarchy::find()
         && found.delegated().is_ok()
     {
-        // Without it the supervisors watch the memory themselves.
-        let _ = found.settle();
+        if memory {
+            // Without it the supervisors watch the memory themselves.
+            let _ = found.settle();
+        }
+        found.sweep();
     }
     containment()
 }
@@ -511,6 +531,22 @@ mod tests {
         ] {
             assert!(found.recorded(&bad).is_none(), "{}", bad.display());
         }
+    }
+
+    #[test]
+    fn empty_leaves_of_dead_supervisors_are_swept_and_no_others() {
+        let (_root, found) = fake("scope", "");
+        let living = found.plan();
+        let dead = found.own.join("mainstem-4194399.1a2b-0");
+        let busy = found.own.join("mainstem-4194398.1a2b-0");
+        let theirs = found.own.join("session.scope");
+        for dir in [living.dir(), &dead, &busy, &theirs] {
+            fs::create_dir(dir).unwrap();
+        }
+        fs::write(busy.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+        found.sweep();
+        assert!(living.dir().exists() && busy.exists() && theirs.exists());
+        assert!(!dead.exists());
     }
 
     #[test]

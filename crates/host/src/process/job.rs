@@ -246,6 +246,12 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
     }
 }
 
+/// Whether there is such a process, not counting one that only waits to be reaped. Says nothing about
+/// whose it is: numbers are used again.
+pub fn is_alive(pid: u32) -> io::Result<bool> {
+    Ok(tree::process(pid)?.is_some_and(|process| !process.zombie))
+}
+
 /// The cgroup of a job of this boot, if the record names one that can be a job's.
 fn recorded_leaf(pids: Option<&Pids>) -> Option<Leaf> {
     let pids = pids.filter(|pids| pids.boot_id == tree::boot_id())?;
