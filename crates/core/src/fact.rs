@@ -536,6 +536,11 @@ pub enum Ending {
         /// It had gone silent, rather than run out of time.
         idle: bool,
     },
+    /// It used more memory than it may.
+    OutOfMemory {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// We asked it to.
     Stopped {},
     /// It never ran.

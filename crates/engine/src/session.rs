@@ -310,6 +310,7 @@ impl Session {
             exe: self.exe.clone(),
             env: self.env.clone(),
         };
+        world.settle();
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
             face.fact(&Shown { seq, at, run: &run, fact: &fact, body: &body }, &machine);

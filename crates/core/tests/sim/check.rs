@@ -300,7 +300,7 @@ fn no_slot_idles(sim: &Sim<'_>) {
     let (machine, tasks) = (&sim.live, sim.live.tasks());
     let held = machine.is_paused()
         || machine.is_cancelled()
-        || machine.no_room().is_some()
+        || machine.no_room().is_some_and(|short| short.allowance(tasks.slots()) == 0)
         || sim.draining
         || sim.interrupting;
     if held || tasks.slots() >= machine.jobs() {

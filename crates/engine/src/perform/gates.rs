@@ -161,6 +161,9 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
         Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),
         Ending::Signalled { signal } => (Verdict::Failed, format!("signal {signal}\n{tail}")),
         Ending::TimedOut { .. } => (Verdict::Error, format!("it ran out of time\n{tail}")),
+        Ending::OutOfMemory { limit } => {
+            (Verdict::Error, format!("it used more than {} MiB\n{tail}", limit >> 20))
+        }
         Ending::Stopped => (Verdict::Error, "it was stopped".to_owned()),
         Ending::NotStarted { why, .. } => (Verdict::Error, why),
     };

@@ -42,6 +42,7 @@ fn defaults_are_as_documented() {
     assert_eq!((s.run.timeout_ms, s.run.idle_timeout_ms, s.run.grace_ms), (3_600_000, 0, 10_000));
     assert_eq!((s.limits.disk_floor, s.limits.output_bytes), (500 << 20, 64 << 20));
     assert_eq!((s.limits.file_bytes, s.limits.memory_per_agent), (10 << 20, 0));
+    assert_eq!((s.limits.memory_floor, s.limits.pressure_ceiling), (256 << 20, 20.0));
     assert_eq!((s.limits.rate_limit_waits, s.limits.rate_limit_wait_ms), (5, 60_000));
     assert_eq!((s.workspace.unit, s.workspace.keep), (Unit::Task, Keep::UntilLanded));
     assert_eq!(s.schedule.barrier, Barrier::None);
