@@ -166,6 +166,24 @@ impl Repo {
         oid(first, &answer).map(Some)
     }
 
+    /// [`Self::look_up`] for many names at once.
+    pub(super) fn look_up_all(&self, names: &[String]) -> Result<Vec<Option<Oid>>> {
+        let answer =
+            self.git().args(["cat-file", "--batch-check"]).input(names.join("\n") + "\n").run()?;
+        let text = lossy(&answer.stdout);
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() != names.len() {
+            return Err(answer.bad());
+        }
+        let found = names.iter().zip(lines).map(|(name, line)| {
+            if line.strip_suffix(" missing") == Some(name) {
+                return Ok(None);
+            }
+            oid(line.split(' ').next().unwrap_or(""), &answer).map(Some)
+        });
+        found.collect()
+    }
+
     /// Who wrote a commit.
     pub fn author_of(&self, commit: &Oid) -> Result<Identity> {
         Ok(self.commit_details(commit)?.author)

@@ -433,8 +433,17 @@ impl Repo {
         let assumed =
             super::parts(&answer.stdout).any(|e| e.first().is_some_and(u8::is_ascii_lowercase));
         let skipped = super::parts(&answer.stdout).any(|entry| entry.first() == Some(&b'S'));
-        // Skipping is what a sparse checkout is made of.
-        Ok(assumed || (skipped && self.config("core.sparseCheckout")?.as_deref() != Some("true")))
+        if assumed || !skipped {
+            return Ok(assumed);
+        }
+        // Skipping is what a sparse checkout is made of. Each worktree may have its own; exit code 1
+        // is documented as "no such key".
+        let sparse = self
+            .git_in(git_dir, worktree)
+            .args(["config", "--type=bool", "--get", "core.sparseCheckout"])
+            .accept(&[1])
+            .run()?;
+        Ok(sparse.line()? != "true")
     }
 
     /// Like [`Self::sound_admin`], but repairs a missing `.git` file, the one thing agents delete.
@@ -519,6 +528,7 @@ impl Repo {
     fn drop_admins(&self, admins: &[PathBuf]) -> Result<()> {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         for admin in admins {
+            self.inner.shelf.forget(admin);
             let aside = self.tmp("admin");
             match fs::rename(admin, &aside) {
                 Ok(()) => files::remove_all(&aside).on("remove", &aside)?,
