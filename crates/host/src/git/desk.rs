@@ -164,7 +164,8 @@ impl Desk<'_> {
         Ok(())
     }
 
-    fn update_index(&self, files: &[PathBuf]) -> Result<Answer> {
+    /// Takes these files into the index as they are now, or out of it if they are gone.
+    pub(super) fn update_index(&self, files: &[PathBuf]) -> Result<Answer> {
         self.git()
             .args(["update-index", "--add", "--remove", "--replace", "-z", "--stdin"])
             .input(nul_separated(files))

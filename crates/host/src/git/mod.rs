@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
-pub use changes::{Changes, FileChange};
+pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
 pub use follow::Follow;
 pub use hygiene::Flaw;

@@ -92,6 +92,11 @@ impl Repo {
             return self.keep_staged(self.stage(&worktree)?, prefix, message, &mut None);
         };
         let staged = self.stage_warm(&worktree, &admin, reach, &mut warm)?;
+        // Taken away while we looked: what was seen half gone is no work of anybody's, and whoever
+        // took it away kept it first.
+        if self.usable_admin(&worktree)?.as_ref() != Some(&admin) {
+            return Ok(None);
+        }
         self.keep_staged(staged, prefix, message, &mut warm.last)
     }
 

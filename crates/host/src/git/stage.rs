@@ -106,6 +106,26 @@ impl Repo {
         Ok(!answer.stdout.is_empty())
     }
 
+    /// Whether everything in a worktree is held elsewhere: nothing uncommitted, and its commit is on
+    /// a ref of the series or part of the branch `also_in`.
+    pub fn worktree_is_held(&self, worktree: &Path, series: &str, also_in: &str) -> Result<bool> {
+        let worktree = settled(worktree);
+        let Some(git_dir) = self.usable_admin(&worktree)? else { return Ok(false) };
+        let without = &self.distrusted_filters(&git_dir)?.without;
+        let index = git_dir.join("index");
+        let desk =
+            Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
+        let seen = desk.look()?;
+        let Some(head) = seen.head else { return Ok(false) };
+        if !seen.changed.is_empty() || !seen.nested.is_empty() {
+            return Ok(false);
+        }
+        if self.list_refs(series)?.iter().any(|(_, kept)| *kept == head) {
+            return Ok(true);
+        }
+        self.read_ref(also_in)?.map_or(Ok(false), |other| self.is_ancestor(&head, &other))
+    }
+
     /// The git dir that goes with a checkout of this repository.
     pub(super) fn git_dir_of(&self, worktree: &Path) -> Result<PathBuf> {
         if self.toplevel() == Some(worktree) {

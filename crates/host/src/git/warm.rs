@@ -102,10 +102,15 @@ impl Repo {
             Reach::Whole => Vec::new(),
             Reach::Passing => too_much(worktree, &seen),
         };
-        let news = seen.changed.len() > left.len() || !seen.nested.is_empty();
-        if news {
+        let mut news = seen.changed;
+        news.retain(|file| !left.contains(file));
+        if !news.is_empty() || !seen.nested.is_empty() {
             let mut said = Vec::new();
-            desk.add_all(&seen.nested, &left, &mut said)?;
+            // By name, so that git need not look for them a second time.
+            let by_name = seen.nested.is_empty() && !is_sparse(admin);
+            if !(by_name && desk.update_index(&news).is_ok()) {
+                desk.add_all(&seen.nested, &left, &mut said)?;
+            }
             let (lasting, passing) =
                 said.into_iter().partition(|note: &String| note.contains("repository of its own"));
             warm.nested.extend::<Vec<_>>(lasting);
@@ -144,7 +149,7 @@ impl Repo {
             crate::files::remove_all(&lock).on("remove", &lock)?;
             // What is outside a sparse checkout and was there once would look deleted.
             let unchanged = warm.ours.is_some()
-                && !admin.join("info/sparse-checkout").exists()
+                && !is_sparse(admin)
                 && Stamp::of(&index) == warm.ours
                 && Stamp::of(&admin.join("index")) == warm.own;
             if unchanged
@@ -163,6 +168,10 @@ impl Repo {
         warm.index = Some(index);
         Ok(path)
     }
+}
+
+fn is_sparse(admin: &Path) -> bool {
+    admin.join("info/sparse-checkout").exists()
 }
 
 /// The largest of the changed files, so many that the rest can be read in passing.

@@ -156,6 +156,18 @@ impl Repo {
         self.drop_admins(&admins)
     }
 
+    /// Whether what is at `path` would be lost if its place were used anew: a folder with something in
+    /// it that is, or was, a worktree of this repository. Whatever else is there is moved aside and
+    /// kept.
+    pub fn would_lose(&self, path: &Path) -> Result<bool> {
+        let path = self.allowed(path)?;
+        if !path.is_dir() || is_empty_dir(&path)? {
+            return Ok(false);
+        }
+        let admins = self.admin_dirs(&path)?;
+        Ok(!admins.is_empty() || self.fate_of(&path, &admins)? == Fate::Gone)
+    }
+
     /// The folder git keeps about the worktree at `path`, if it can be trusted so far that git can
     /// work with it; the folder itself may have been tampered with.
     pub(super) fn usable_admin(&self, path: &Path) -> Result<Option<PathBuf>> {
@@ -510,6 +522,10 @@ impl Repo {
 
     /// Only what is a worktree of this repository may be deleted one day.
     fn fate_of(&self, path: &Path, admins: &[PathBuf]) -> Result<Fate> {
+        // A file where the folder was: no snapshot can hold it.
+        if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()) {
+            return Ok(Fate::Kept);
+        }
         let dot_git = path.join(".git");
         let ours = match fs::symlink_metadata(&dot_git) {
             // A git killed while it wrote the file leaves it empty.
