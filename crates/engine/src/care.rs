@@ -9,7 +9,7 @@ use mainstem_core::fact::{Fact, RefValue, Verdict};
 use mainstem_core::id::{Oid, RunId, TaskIx, check_id};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo};
+use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo, Worktree};
 use mainstem_host::{clock, crash, files};
 
 use crate::paths::Layout;
@@ -297,7 +297,7 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
         let name = rest.to_string_lossy().into_owned();
         let place = worktree.path.display().to_string();
         let mut stays = machine.and_then(|m| needed(m, &name));
-        if stays.is_none() && name != ".train" && check_id(&name).is_err() {
+        if stays.is_none() && !is_ours(&repo, machine, &worktree, &name)? {
             stays = Some("it is none of ours".to_owned());
         }
         if stays.is_none() && !dry {
@@ -330,6 +330,24 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
     litter.extend(prune_old(session, newest.as_mut(), dry)?);
     empty_trash(&layout, dry, &mut litter)?;
     Ok(litter)
+}
+
+/// Whether a worktree among the workspaces is one: somebody may have put another one there.
+fn is_ours(
+    repo: &Repo,
+    machine: Option<&Machine>,
+    worktree: &Worktree,
+    name: &str,
+) -> Result<bool, GitError> {
+    if name == ".train" {
+        return Ok(true);
+    }
+    let of_unit = |m: &Machine| m.tasks().all().any(|t| crate::perform::unit_name(m, t) == name);
+    let on_branch = worktree.branch.as_deref().is_some_and(|b| b.starts_with("mainstem/"));
+    let known =
+        on_branch || machine.is_some_and(of_unit) || repo.is_of_our_making(&worktree.path)?;
+    // The name becomes part of a ref.
+    Ok(known && check_id(name).is_ok())
 }
 
 /// Deletes branches that are kept by now, after it was written down where they were.

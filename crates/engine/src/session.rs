@@ -265,6 +265,9 @@ impl Session {
     /// Lets them go, after it is written down where they were.
     pub fn prune(&mut self, run: &RunId, machine: &mut Machine) -> Result<Due, SessionError> {
         let due = self.due(run, machine)?;
+        if due.is_empty() {
+            return Ok(due);
+        }
         let facts = prune::facts_of(&due, prune::WHY);
         for fact in &facts {
             self.write(run, machine, fact)?;

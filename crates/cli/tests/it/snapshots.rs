@@ -154,11 +154,13 @@ fn clean_keeps_a_workspace_whose_git_file_is_gone() {
 fn a_worktree_that_is_none_of_ours_stays() {
     let scene = scene(&[("T", "echo x > x.txt", "")]);
     scene.expect(0, &["run", "plan.toml"]);
-    let mine = workspace(&scene, "my own work");
-    scene.repo().git(&["worktree", "add", "-q", "-b", "mine", mine.to_str().unwrap()]);
-    fs::write(mine.join("p.txt"), "precious\n").unwrap();
-    scene.expect(0, &["clean"]);
-    assert_eq!(fs::read_to_string(mine.join("p.txt")).unwrap(), "precious\n");
+    for name in ["my own work", "mine"] {
+        let mine = workspace(&scene, name);
+        scene.repo().git(&["worktree", "add", "-q", "--detach", mine.to_str().unwrap()]);
+        fs::write(mine.join("p.txt"), "precious\n").unwrap();
+        scene.expect(0, &["clean"]);
+        assert_eq!(fs::read_to_string(mine.join("p.txt")).unwrap(), "precious\n");
+    }
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn run_samples() -> Vec<Fact> {
         Fact::RunDraining { task, abort: false },
         Fact::RunCancelled {},
         Fact::JobsChanged { jobs: 1 },
-        Fact::RefsRemoved { refs: Vec::new(), why: none() },
+        Fact::RefsRemoved { refs: Vec::new(), why: String::new() },
     ]
 }
 

@@ -152,7 +152,7 @@ impl Desk<'_> {
                 (Ok(_), _) => {}
                 (Err(GitError::Failed { code: Some(_), .. }), [file]) => missed.push(file),
                 (Err(GitError::Failed { code: Some(_), .. }), piece) => {
-                    open.extend(piece.chunks(piece.len().div_ceil(8)))
+                    open.extend(piece.chunks(piece.len().div_ceil(8)));
                 }
                 (Err(error), _) => return Err(error),
             }

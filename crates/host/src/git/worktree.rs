@@ -74,6 +74,8 @@ const UNFINISHED_REST: &[&str] = &[
 /// Git is done with the first files of an admin folder in well under a millisecond. One that is
 /// still not readable after this long was left by a killed git.
 const HALF_MADE_AGE: Duration = Duration::from_secs(5);
+/// Names of admin folders that we make start so: git itself names them after the worktree.
+const ADMIN_START: &[u8] = b"mainstem-";
 const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Repo {
@@ -154,6 +156,15 @@ impl Repo {
         let fate = self.fate_of(&path, &admins)?;
         files::move_to_trash(&path, trash, fate).on("move to the trash", &path)?;
         self.drop_admins(&admins)
+    }
+
+    /// Whether the worktree at `path` was made by [`Repo::prepare_worktree`] or its like, and not by
+    /// somebody's `git worktree add`.
+    pub fn is_of_our_making(&self, path: &Path) -> Result<bool> {
+        let ours = |admin: &PathBuf| {
+            admin.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(ADMIN_START))
+        };
+        Ok(self.admin_dirs(path)?.iter().any(ours))
     }
 
     /// Whether what is at `path` would be lost if its place were used anew: a folder with something in
