@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::prune::{self, Due, Prune, PruneError};
 use crate::world::World;
 
 /// Why a repository could not be taken over or worked on.
@@ -49,6 +50,9 @@ pub enum SessionError {
     /// The journal cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Snapshots could not be pruned.
+    #[error(transparent)]
+    Prune(#[from] PruneError),
     /// The engine broke off.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -233,12 +237,43 @@ impl Session {
         Ok(step.reply)
     }
 
-    pub(crate) fn append(
+    /// Writes one fact down, outside a life of the engine.
+    pub fn write(
         &mut self,
-        records: &[mainstem_store::NewRecord],
+        run: &RunId,
+        machine: &mut Machine,
+        fact: &Fact,
     ) -> Result<(), SessionError> {
-        self.journal.append(self.epoch, records)?;
+        let at = Time(clock::now_ms());
+        machine.apply(fact, at).map_err(|source| {
+            SessionError::Ledger(LedgerError::Order { seq: 0, source: Box::new(source) })
+        })?;
+        let record = ledger::encode(run, fact, at);
+        let seq = self.journal.append(self.epoch, std::slice::from_ref(&record))?;
+        self.written.push(Written { seq, at, fact: fact.clone(), body: record.body });
         Ok(())
+    }
+
+    /// The snapshots that the policy lets go.
+    pub fn due(&self, run: &RunId, machine: &Machine) -> Result<Due, SessionError> {
+        let reader = self.journal.reader()?;
+        let (keep_ms, now) = (self.settings.snapshot_keep_ms, Time(clock::now_ms()));
+        let newest = (run, machine);
+        Ok(Prune { repo: &self.repo, reader: &reader, newest, keep_ms, now }.due()?)
+    }
+
+    /// Lets them go, after it is written down where they were.
+    pub fn prune(&mut self, run: &RunId, machine: &mut Machine) -> Result<Due, SessionError> {
+        let due = self.due(run, machine)?;
+        if due.is_empty() {
+            return Ok(due);
+        }
+        let facts = prune::facts_of(&due, prune::WHY);
+        for fact in &facts {
+            self.write(run, machine, fact)?;
+        }
+        prune::remove(&self.repo, &facts)?;
+        Ok(due)
     }
 
     /// Finds or starts the run and brings its plan up to date.
@@ -296,6 +331,7 @@ impl Session {
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
         let _ = self.repo.catch_up(machine.target());
+        self.prune_or_say(&run, &mut machine)?;
         let Line(sender, receiver) = line;
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
             SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
@@ -330,6 +366,8 @@ impl Session {
         drop(driver);
         drop(control);
         tidy_up(&self.repo, &self.layout, &machine);
+        // What landed in this life may be due already. If not now, then at the next start.
+        let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
         Ok((outcome, machine, run))
     }
 
@@ -363,6 +401,17 @@ impl Session {
             )?;
         }
         Ok(())
+    }
+
+    /// Snapshots that cannot be pruned are no reason not to work.
+    fn prune_or_say(&mut self, run: &RunId, machine: &mut Machine) -> Result<(), SessionError> {
+        match self.prune(run, machine) {
+            Err(error @ (SessionError::Git(_) | SessionError::Prune(_))) => {
+                let message = format!("old snapshots could not be removed: {error}");
+                self.record(run, machine, Input::Notice { task: None, message }).map(drop)
+            }
+            other => other.map(drop),
+        }
     }
 
     /// What a killed git or engine left lying around, swept while the lock is ours.

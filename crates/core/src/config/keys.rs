@@ -303,6 +303,13 @@ static KEYS: &[KeyDoc] = &[
         "The wall around agents; off must be said.",
     ),
     key("snapshots.every", Kind::Duration, "\"60s\"", "Time between snapshots; 0s is never."),
+    key(
+        "snapshots.keep",
+        Kind::Duration,
+        "\"14d\"",
+        "How long snapshots of a task stay after it landed; 0s removes them at once, 3650d is for good. \
+         Those of tasks that have not landed always stay.",
+    ),
     choice("store.kind", &["embedded"], "\"embedded\"", "Where tasks are kept."),
 ];
 

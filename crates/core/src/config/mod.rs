@@ -32,6 +32,8 @@ pub struct Settings {
     pub sandbox: SandboxKind,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
+    /// `[snapshots] keep`, in milliseconds: how long after the landing.
+    pub snapshot_keep_ms: u64,
 }
 
 impl Settings {

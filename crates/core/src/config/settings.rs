@@ -91,6 +91,7 @@ pub(super) fn build(values: &Values) -> Settings {
             _ => SandboxKind::Auto,
         },
         snapshot_every_ms: v.ms("snapshots.every"),
+        snapshot_keep_ms: v.ms("snapshots.keep"),
     }
 }
 

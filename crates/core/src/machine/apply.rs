@@ -58,7 +58,7 @@ impl Machine {
                 self.jobs_flag = None;
             }
             Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
-            Fact::Noticed { .. } => {}
+            Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
                 return self.apply_to_task(id, other, at);

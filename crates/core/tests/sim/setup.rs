@@ -63,6 +63,7 @@ pub fn settings() -> Settings {
             .collect(),
         sandbox: SandboxKind::Off,
         snapshot_every_ms: 0,
+        snapshot_keep_ms: 0,
     }
 }
 

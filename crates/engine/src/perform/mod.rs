@@ -52,6 +52,13 @@ impl Errand {
         self.tell(Input::Snapshotted { task, attempt, refname, commit, why });
     }
 
+    /// Tells the loop things people should know.
+    pub fn tell_notes(&self, notes: Vec<String>) {
+        for message in notes {
+            self.tell(Input::Notice { task: Some(self.ix), message });
+        }
+    }
+
     /// Where this attempt's snapshots are.
     pub fn snapshots(&self) -> String {
         format!("refs/mainstem/snapshots/{}/{}", self.task.id, self.attempt)

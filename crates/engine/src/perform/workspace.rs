@@ -94,23 +94,30 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
     {
         errand.tell_kept(refname, commit, "before its branch is used again");
     }
-    for note in prepared.notes {
-        errand.tell(Input::Notice { task: Some(errand.ix), message: note });
-    }
+    errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
     set_up(errand, &path, &place)?;
     Ok(base)
 }
 
-/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled.
+/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
+/// also if the agent took its `.git` away: the folder would be repaired, and reset, all the same.
 fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
-    if !path.join(".git").exists() {
+    let repo = &errand.world.repo;
+    if !repo.would_lose(path)? {
         return Ok(());
     }
-    let repo = &errand.world.repo;
-    let before = errand.attempt.saturating_sub(1).max(1);
-    let prefix = format!("refs/mainstem/snapshots/{}/{before}", errand.task.id);
-    repo.snapshot(path, &prefix, "before the workspace is used again")?;
+    let why = "before the workspace is used again";
+    let attempt = errand.attempt.saturating_sub(1).max(1);
+    let prefix = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
+    if let Some(kept) = repo.snapshot(path, &prefix, why)?
+        && kept.fresh
+    {
+        let (task, why) = (errand.ix, why.to_owned());
+        let (refname, commit) = (kept.refname, kept.commit);
+        errand.tell(Input::Snapshotted { task, attempt, refname, commit, why });
+        errand.tell_notes(kept.notes);
+    }
     Ok(())
 }
 
@@ -208,12 +215,13 @@ fn take_away(
 ) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
-    // What landed is safe on the target branch; only what came after it needs a ref of its own.
-    let safe = |path: &Path| Ok::<_, GitError>(landed && !repo.worktree_dirty(path)?);
-    if path.join(".git").exists() && !safe(path).unwrap_or(false) {
+    if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
-        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)? {
+        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?
+            && kept.fresh
+        {
             errand.tell_kept(kept.refname, kept.commit, why);
+            errand.tell_notes(kept.notes);
         }
         crash::point("removal.saved");
     }
@@ -242,6 +250,13 @@ fn take_away(
     }
     crash::point("removal.done");
     Ok(())
+}
+
+/// Whether a landed task's workspace has nothing that came after. Doubt is no proof.
+fn is_held(errand: &Errand, path: &Path) -> bool {
+    let repo = &errand.world.repo;
+    let target = errand.world.target_ref();
+    repo.worktree_is_held(path, &errand.snapshots(), &target).unwrap_or(false)
 }
 
 /// Deletes a ref of ours. Commits that are nowhere else get a snapshot ref first: an agent or a
