@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::{Command, Input, Machine, Refusal};
 use mainstem_core::phase::Phase;
@@ -20,7 +19,7 @@ use crate::control::Control;
 use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
-use crate::ledger::{self, LedgerError};
+use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
 use crate::threads::Threads;
 use crate::world::World;
@@ -107,15 +106,6 @@ pub struct Session {
     _lock: OwnerLock,
 }
 
-/// A fact that was written down before a face could be told.
-#[derive(Debug)]
-struct Written {
-    seq: u64,
-    at: Time,
-    fact: Fact,
-    body: String,
-}
-
 /// A way to reach a running engine from signals and other threads.
 #[derive(Debug, Clone)]
 pub struct Handle(Sender<Event>);
@@ -199,10 +189,7 @@ impl Session {
 
     /// The newest run, folded.
     pub fn newest(&self) -> Result<Option<(RunId, Machine)>, SessionError> {
-        let reader = self.journal.reader()?;
-        let Some(run) = ledger::newest_run(&reader)? else { return Ok(None) };
-        let (machine, _) = ledger::fold(&reader, &run, &self.settings)?;
-        Ok(Some((run, machine)))
+        Ok(ledger::newest(&self.journal.reader()?, &self.settings)?)
     }
 
     /// Writes down what a step outside a life decided.
@@ -213,25 +200,10 @@ impl Session {
         input: Input,
     ) -> Result<Option<Result<String, Refusal>>, SessionError> {
         let now = Time(clock::now_ms());
-        let step = machine.step(input, now);
-        let records: Vec<_> =
-            step.facts.iter().map(|fact| ledger::encode(run, fact, now)).collect();
-        if !records.is_empty() {
-            crash::point("record.before");
-            let last = self.journal.append(self.epoch, &records)?;
-            crash::point("record.after");
-            let first = last + 1 - records.len() as u64;
-            let bodies = records.into_iter().map(|record| record.body);
-            self.written.extend(
-                (first..).zip(step.facts).zip(bodies).map(|((seq, fact), body)| Written {
-                    seq,
-                    at: now,
-                    fact,
-                    body,
-                }),
-            );
-        }
-        Ok(step.reply)
+        let (written, reply) =
+            ledger::record(&mut self.journal, self.epoch, run, machine, (input, now))?;
+        self.written.extend(written);
+        Ok(reply)
     }
 
     pub(crate) fn append(

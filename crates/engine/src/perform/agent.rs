@@ -56,7 +56,12 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
             Ok(true) => {}
             Ok(false) => {
                 let ending = Ending::NotStarted { why };
-                return errand.tell(Input::AgentEnded { task, attempt, ending, claim: Claim::None });
+                return errand.tell(Input::AgentEnded {
+                    task,
+                    attempt,
+                    ending,
+                    claim: Claim::None,
+                });
             }
             Err(error) => return tell_trouble(errand, "looked at", &error),
         }
