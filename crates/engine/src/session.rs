@@ -302,6 +302,9 @@ impl Session {
         drop(driver);
         drop(outside);
         drop(control);
+        if let Outcome::Rested(_) = outcome {
+            end_leftover_jobs(&self.layout, &run, &machine);
+        }
         tidy_up(&self.repo, &self.layout, &machine);
         Ok((outcome, machine, run))
     }
@@ -343,6 +346,19 @@ impl Session {
         self.repo.sweep_locks(None)?;
         crash::point("session.swept");
         Ok(())
+    }
+}
+
+/// A gate of a life that was killed may still run, though nobody wants its verdict now: the engine was
+/// interrupted before it asked for it again, or its task was called off. Attempts whose workspace is
+/// gone had their jobs ended with it.
+fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
+    for t in machine.tasks().all() {
+        if let Some(current) = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed) {
+            // What cannot be ended now ends by itself, or with its workspace.
+            let id = &machine.plan().tasks[t.ix()].id;
+            let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
+        }
     }
 }
 

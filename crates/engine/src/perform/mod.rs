@@ -4,6 +4,7 @@
 pub mod agent;
 pub mod evidence;
 pub mod gates;
+pub mod jobs;
 pub mod landing;
 pub mod order;
 pub mod workspace;

@@ -126,7 +126,8 @@ fn every_attempts_work_is_kept(world: &World) {
         // Where workspaces of failed tasks stay, so do their branches.
         let there = git.workspaces.values().any(|workspace| workspace.files == *left)
             || git.branches.values().any(|at| git.files(*at) == left);
-        let may_stay = world.settings.workspace.keep != Keep::UntilLanded;
+        let may_stay =
+            world.settings.workspace.keep != Keep::UntilLanded || world.settings.budget.hard;
         assert!(kept || (there && may_stay), "what {task}/{attempt} left is on no snapshot");
     }
 }

@@ -82,14 +82,7 @@ impl Outside for Simulated {
         world.note(|| format!("start {} {:?}", order.task.id, order.deed));
         let turns = if world.strikes(Fault::OrderTwice) { Turns::First } else { Turns::Only };
         let number = world.number();
-        let flight = Flight {
-            ticket,
-            order,
-            step: 0,
-            turns,
-            found: 0,
-            verdicts: Vec::new(),
-        };
+        let flight = Flight { ticket, order, step: 0, turns, found: 0, verdicts: Vec::new() };
         world.flights.insert(number, flight);
         world.step_later(number);
     }

@@ -162,7 +162,8 @@ impl Sim {
                 // It must have stopped by itself: the world has seen nothing more of it.
                 Err(_) | Ok(Some(Outcome::Left)) => return End::Died,
                 Ok(Some(Outcome::Rested(rest))) => {
-                    let world = self.world.get();
+                    let mut world = self.world.get();
+                    world.tidy_up(driver.machine());
                     rules::i5_replay_is_the_live_state(driver.machine(), &world.shadow);
                     check::at_rest(&world, driver.machine());
                     return End::Rested(rest);

@@ -351,6 +351,20 @@ impl World {
             let prefix = format!("gate/{}/{attempt}/", key.0);
             self.stop_gates(&prefix);
         }
+        self.stop_gates(&format!("train/{}/", key.0));
+    }
+
+    /// What a session does when its engine has gone in good order: gates of earlier lives are ended.
+    pub fn tidy_up(&mut self, machine: &Machine) {
+        for t in machine.tasks().all() {
+            let current = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed);
+            if let Some(attempt) = current.map(|a| a.n) {
+                let task = machine.graph().id(t).clone();
+                let agent = self.agents.get(&(task.clone(), attempt));
+                assert!(!agent.is_some_and(Agent::lives), "at rest, but {task}/{attempt} lives");
+                self.end_jobs(&(task, attempt));
+            }
+        }
     }
 
     /// Stops running gates by the beginning of their names.
