@@ -13,16 +13,16 @@ use crate::paths::Layout;
 pub fn end_all(layout: &Layout, run: &RunId, task: &TaskId, attempt: u32) -> io::Result<()> {
     for attempt in 1..=attempt {
         let place = layout.attempt(run, task, attempt);
-        end_in(&place, |name| {
+        end_in(&place, &|name| {
             name == "agent" || name.starts_with("gate-") || name.starts_with("setup-")
         })?;
     }
     let attempts = layout.attempt(run, task, attempt);
     let Some(place) = attempts.parent() else { return Ok(()) };
-    end_in(place, |name| name.starts_with("train-"))
+    end_in(place, &|name| name.starts_with("train-"))
 }
 
-fn end_in(place: &Path, ours: impl Fn(&str) -> bool) -> io::Result<()> {
+fn end_in(place: &Path, ours: &dyn Fn(&str) -> bool) -> io::Result<()> {
     let jobs = match std::fs::read_dir(place) {
         Ok(jobs) => jobs,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -34,7 +34,7 @@ fn end_in(place: &Path, ours: impl Fn(&str) -> bool) -> io::Result<()> {
         let name = name.to_string_lossy();
         if name.ends_with(".setup") {
             // The setup commands of a car's gates, one folder each.
-            end_in(&job.path(), |name| name.starts_with("setup-"))?;
+            end_in(&job.path(), &|name| name.starts_with("setup-"))?;
         } else if ours(&name) {
             process::end(&job.path())?;
         }
