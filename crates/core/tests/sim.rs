@@ -13,6 +13,8 @@ mod setup;
 mod cover;
 #[path = "sim/world.rs"]
 mod world;
+#[path = "sim/rules.rs"]
+mod rules;
 #[path = "sim/check.rs"]
 mod check;
 #[path = "sim/drive.rs"]

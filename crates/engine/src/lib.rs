@@ -12,6 +12,8 @@ pub mod queue;
 pub mod room;
 pub mod perform;
 pub mod prune;
+pub mod outside;
+pub mod threads;
 pub mod face;
 pub mod driver;
 pub mod control;

@@ -20,9 +20,10 @@ use crate::control::Control;
 use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
-use crate::ledger::{self, LedgerError};
+use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune, PruneError};
+use crate::threads::Threads;
 use crate::world::World;
 
 /// Why a repository could not be taken over or worked on.
@@ -110,15 +111,6 @@ pub struct Session {
     _lock: OwnerLock,
 }
 
-/// A fact that was written down before a face could be told.
-#[derive(Debug)]
-struct Written {
-    seq: u64,
-    at: Time,
-    fact: Fact,
-    body: String,
-}
-
 /// A way to reach a running engine from signals and other threads.
 #[derive(Debug, Clone)]
 pub struct Handle(Sender<Event>);
@@ -202,10 +194,7 @@ impl Session {
 
     /// The newest run, folded.
     pub fn newest(&self) -> Result<Option<(RunId, Machine)>, SessionError> {
-        let reader = self.journal.reader()?;
-        let Some(run) = ledger::newest_run(&reader)? else { return Ok(None) };
-        let (machine, _) = ledger::fold(&reader, &run, &self.settings)?;
-        Ok(Some((run, machine)))
+        Ok(ledger::newest(&self.journal.reader()?, &self.settings)?)
     }
 
     /// Writes down what a step outside a life decided.
@@ -216,25 +205,10 @@ impl Session {
         input: Input,
     ) -> Result<Option<Result<String, Refusal>>, SessionError> {
         let now = Time(clock::now_ms());
-        let step = machine.step(input, now);
-        let records: Vec<_> =
-            step.facts.iter().map(|fact| ledger::encode(run, fact, now)).collect();
-        if !records.is_empty() {
-            crash::point("record.before");
-            let last = self.journal.append(self.epoch, &records)?;
-            crash::point("record.after");
-            let first = last + 1 - records.len() as u64;
-            let bodies = records.into_iter().map(|record| record.body);
-            self.written.extend(
-                (first..).zip(step.facts).zip(bodies).map(|((seq, fact), body)| Written {
-                    seq,
-                    at: now,
-                    fact,
-                    body,
-                }),
-            );
-        }
-        Ok(step.reply)
+        let (written, reply) =
+            ledger::record(&mut self.journal, self.epoch, run, machine, (input, now))?;
+        self.written.extend(written);
+        Ok(reply)
     }
 
     /// Writes one fact down, outside a life of the engine.
@@ -336,7 +310,6 @@ impl Session {
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
             SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
         })?;
-        let seq = self.journal.last_seq()?;
         let world = World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),
@@ -358,13 +331,20 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scope,
         };
+        let mut outside = Threads::new(world, (sender, receiver)).map_err(|source| {
+            SessionError::Io { what: "jobs cannot be watched".to_owned(), source }
+        })?;
         let start =
-            Start { world, machine, journal: Box::new(self.journal), epoch: self.epoch, seq };
-        let mut driver = Driver::new(start, (sender, receiver), face)?;
+            Start { run: run.clone(), machine, journal: Box::new(self.journal), epoch: self.epoch };
+        let mut driver = Driver::new(start, &mut outside, face);
         let outcome = driver.run(begin)?;
-        let machine = driver.machine.clone();
+        let machine = driver.machine().clone();
         drop(driver);
+        drop(outside);
         drop(control);
+        if let Outcome::Rested(_) = outcome {
+            end_leftover_jobs(&self.layout, &run, &machine);
+        }
         tidy_up(&self.repo, &self.layout, &machine);
         // What landed in this life may be due already. If not now, then at the next start.
         let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
@@ -419,6 +399,19 @@ impl Session {
         self.repo.sweep_locks(None)?;
         crash::point("session.swept");
         Ok(())
+    }
+}
+
+/// A gate of a life that was killed may still run, though nobody wants its verdict now: the engine was
+/// interrupted before it asked for it again, or its task was called off. Attempts whose workspace is
+/// gone had their jobs ended with it.
+fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
+    for t in machine.tasks().all() {
+        if let Some(current) = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed) {
+            // What cannot be ended now ends by itself, or with its workspace.
+            let id = &machine.plan().tasks[t.ix()].id;
+            let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod crash;
+pub mod fault;
 pub mod files;
 pub mod git;
 pub mod lock;

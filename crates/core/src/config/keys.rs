@@ -80,7 +80,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 16] = [
+pub const NOT_SETTINGS: [&str; 19] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -97,6 +97,9 @@ pub const NOT_SETTINGS: [&str; 16] = [
     "MAINSTEM_ROLE",
     "MAINSTEM_CRASH_AT",
     "MAINSTEM_CRASH_LOG",
+    "MAINSTEM_EFFECTS_TWICE",
+    "MAINSTEM_FAIL_AT",
+    "MAINSTEM_FAIL_LOG",
 ];
 
 const fn key(key: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> KeyDoc {

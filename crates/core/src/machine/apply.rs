@@ -110,6 +110,7 @@ impl Machine {
         let asks = std::mem::take(&mut self.life.asks);
         let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
         self.life.asks = asks.collect();
+        self.life.unreached.clear();
         self.life.given = super::want::Given::default();
         Ok(())
     }

@@ -67,6 +67,11 @@ impl Machine {
                     self.emit(Fact::AgentStarted { task: id, attempt, pid });
                 }
             }
+            Input::AgentUnreached { task, attempt, reason } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    self.agent_unreached(task, &reason);
+                }
+            }
             Input::AgentSaid { task, attempt, mark, said } => {
                 if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
                     self.agent_said(task, attempt, mark, said);
@@ -243,6 +248,17 @@ impl Machine {
             }
         }
         scope
+    }
+
+    /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
+    /// is wanted of it is asked for again.
+    fn agent_unreached(&mut self, t: TaskIx, reason: &str) {
+        let tries = self.life.unreached.get(&t).map_or(0, |(tries, _)| *tries);
+        let wait = (limits::TRANSIENT_WAIT_MS << tries.min(7)).min(limits::TRANSIENT_WAIT_MS_MAX);
+        self.life.unreached.insert(t, (tries + 1, self.now.plus_ms(wait)));
+        self.life.given.forget_agent(t);
+        let (task, message) = (Some(self.id(t)), limits::brief(reason));
+        self.emit(Fact::Noticed { task, message });
     }
 
     pub(super) fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {

@@ -87,6 +87,16 @@ pub enum Input {
         /// Its process.
         pid: u32,
     },
+    /// The agent could not be started, stopped, answered or looked at, and nobody knows whether it
+    /// lives: all that is wanted of it is asked for again, later.
+    AgentUnreached {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// What went wrong.
+        reason: String,
+    },
     /// The agent said something of meaning.
     AgentSaid {
         /// Whose.
@@ -381,6 +391,7 @@ struct Life {
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
+    unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
 }
@@ -519,6 +530,10 @@ impl Machine {
     pub fn started_at(&self) -> Option<Time> {
         self.started_at
     }
+    /// The newest time known, from facts or inputs.
+    pub fn now(&self) -> Time {
+        self.now
+    }
     /// Money spent.
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd
@@ -549,6 +564,7 @@ impl Machine {
             .chain(snapshots)
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
+            .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
     }

@@ -16,6 +16,7 @@ use mainstem_core::room::Shortage;
 use crate::check;
 use crate::cover::Coverage;
 use crate::rng::Rng;
+use crate::rules;
 use crate::setup;
 use crate::world::{Agent, Key, World};
 
@@ -196,7 +197,7 @@ impl<'c> Sim<'c> {
             match fact {
                 Fact::RunDraining { .. } => self.draining = true,
                 Fact::EngineStarted { .. } => self.draining = false,
-                Fact::PlanAdopted { plan, .. } => self.clash = check::clashes(plan),
+                Fact::PlanAdopted { plan, .. } => self.clash = rules::clashes(plan),
                 _ => {}
             }
             let seq = self.journal.len() as u64;
@@ -568,7 +569,7 @@ impl<'c> Sim<'c> {
         for (_, at, fact) in &self.journal {
             fold.apply(fact, *at).unwrap();
         }
-        check::i5_replay_is_the_live_state(&self.live, &fold);
+        rules::i5_replay_is_the_live_state(&self.live, &fold);
     }
 
     fn picture(&self) -> String {

@@ -4,8 +4,12 @@
 pub mod agent;
 pub mod evidence;
 pub mod gates;
+pub mod jobs;
 pub mod landing;
+pub mod order;
 pub mod workspace;
+
+pub use order::{Deed, Order, carry_out};
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use mainstem_host::git::{Cas, GitError};
 use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
-use super::Errand;
+use super::{Errand, jobs};
 
 /// Time for one setup command.
 const SETUP_MS: u64 = 30 * 60 * 1000;
@@ -145,28 +145,12 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
-/// Ends whatever earlier lives and attempts still run in the folder, before it is reset under them:
-/// setup commands, gates, agents.
+/// Ends whatever earlier lives and attempts still run in the folder, before it is reset or taken away
+/// under them: setup commands, gates, agents.
 fn end_earlier_jobs(errand: &Errand) -> Result<(), WorkspaceError> {
     let world = &errand.world;
-    let trouble = || WorkspaceError::io("what an earlier attempt still runs cannot be ended");
-    for attempt in 1..=errand.attempt {
-        let place = world.layout.attempt(&world.run, &errand.task.id, attempt);
-        let jobs = match std::fs::read_dir(&place) {
-            Ok(jobs) => jobs,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(trouble()(error)),
-        };
-        for job in jobs {
-            let job = job.map_err(trouble())?;
-            let name = job.file_name();
-            let name = name.to_string_lossy();
-            if name == "agent" || name.starts_with("gate-") || name.starts_with("setup-") {
-                process::end(&job.path()).map_err(trouble())?;
-            }
-        }
-    }
-    Ok(())
+    jobs::end_all(&world.layout, &world.run, &errand.task.id, errand.attempt)
+        .map_err(WorkspaceError::io("what an earlier attempt still runs cannot be ended"))
 }
 
 /// Runs the setup commands, always afresh: whatever an earlier life's did was reset with the folder.
@@ -215,6 +199,7 @@ fn take_away(
 ) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
+    end_earlier_jobs(errand)?;
     if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
         if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?

@@ -131,16 +131,15 @@ impl Repo {
         /// Whoever moves refs of ours while we remove them does it a few times at most.
         const TRIES_MAX: u32 = 4;
         let Some((first, _)) = refs.first() else { return Ok(Vec::new()) };
-        let _mark = self.mark_lock(first, true)?;
         for last in (0..TRIES_MAX).rev() {
             let now: HashMap<String, Oid> = self.list_refs(above(refs))?.into_iter().collect();
             let there = refs.iter().filter(|(name, old)| now.get(name) == Some(old));
             let orders: String = there
                 .map(|(name, old)| format!("option no-deref\ndelete {name} {old}\n"))
                 .collect();
-            let done = self.git().args(["update-ref", "--stdin"]).input(orders).run();
-            match done {
-                Ok(_) => {
+            let git = self.git().args(["update-ref", "--stdin"]).input(orders);
+            match self.run_locking(git, first, true) {
+                Ok(()) => {
                     let other = |name: &String, old| now.get(name).is_some_and(|id| id != old);
                     let gone = refs.iter().filter(|(name, old)| !other(name, old));
                     return Ok(gone.map(|(name, _)| name.clone()).collect());

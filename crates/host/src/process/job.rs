@@ -19,7 +19,7 @@ use super::{
     ANSWERS, EXIT, Exit, JobSpec, JobState, LOCK, PIDS, Pids, SPEC, STARTING, STOP, SpawnError,
     Start, Stop, tree,
 };
-use crate::lock;
+use crate::{fault, lock};
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(20);
@@ -43,9 +43,12 @@ pub fn start(dir: &Path, spec: &JobSpec, supervisor: &[OsString]) -> Result<Star
         JobState::Ended(exit) => return Ok(Start::AlreadyEnded(exit)),
         JobState::Vanished => return Err(SpawnError::Vanished { dir }),
     }
+    let operation = fault::operation(|| format!("start {}", dir.display()))
+        .map_err(SpawnError::io("start the job in", &dir))?;
     record::write(&dir, SPEC, spec, Durable::No)
         .map_err(SpawnError::io("write", &dir.join(SPEC)))?;
     launch(&dir, supervisor, gate_lock, deadline)?;
+    operation.done().map_err(SpawnError::io("start the job in", &dir))?;
     Ok(Start::Started)
 }
 
