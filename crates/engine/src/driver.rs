@@ -511,6 +511,7 @@ fn ending_of(ending: host::Ending) -> Ending {
         host::Ending::Exited { code } => Ending::Exited { code },
         host::Ending::Signalled { signal } => Ending::Signalled { signal },
         host::Ending::TimedOut { idle } => Ending::TimedOut { idle },
+        host::Ending::OutOfMemory { limit } => Ending::OutOfMemory { limit },
         host::Ending::Stopped => Ending::Stopped {},
         host::Ending::NotStarted { why, .. } => Ending::NotStarted { why },
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstem_core::id::Time;
+use mainstem_core::room::Shortage;
 
 use crate::event::Event;
 use crate::perform::Order;
@@ -16,7 +17,7 @@ pub trait Outside {
     fn now(&mut self) -> Time;
 
     /// What there is too little of for one more agent, in words for a person.
-    fn room(&mut self) -> Result<(), String>;
+    fn room(&mut self) -> Result<(), Shortage>;
 
     /// Where the workspace of this unit is made.
     fn workspace(&self, unit: &str) -> PathBuf;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mainstem_core::id::Time;
 use mainstem_core::machine::Input;
+use mainstem_core::room::Shortage;
 use mainstem_host::clock;
 use mainstem_host::process::Watch;
 
@@ -52,7 +53,7 @@ impl Outside for Threads {
         Time(clock::now_ms())
     }
 
-    fn room(&mut self) -> Result<(), String> {
+    fn room(&mut self) -> Result<(), Shortage> {
         room::look(&self.world)
     }
 

@@ -8,3 +8,4 @@ pub mod git;
 pub mod lock;
 pub mod ports;
 pub mod process;
+pub mod vitals;

@@ -9,6 +9,7 @@ use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal, Said};
 use crate::phase::Phase;
 use crate::plan::OnFailure;
 use crate::policy::{self, Judgement};
+use crate::room::Shortage;
 use crate::train::Stage;
 
 /// How often a workspace is tried to be removed in one life.
@@ -208,9 +209,14 @@ impl Machine {
     }
 
     /// The machine has room for more agents, or no longer; people are told when that changes.
-    fn room(&mut self, no_room: Option<String>) {
+    fn room(&mut self, no_room: Option<Shortage>) {
         let message = match (&self.life.no_room, &no_room) {
-            (None, Some(why)) => format!("no agent starts for now: waiting for {why}"),
+            (None, Some(short)) if short.nobody => {
+                format!("no agent starts for now: waiting for {}", short.why)
+            }
+            (None, Some(short)) => {
+                format!("no further agent starts for now: waiting for {}", short.why)
+            }
             (Some(_), None) => "there is room again: agents may start".to_owned(),
             (None, None) | (Some(_), Some(_)) => String::new(),
         };

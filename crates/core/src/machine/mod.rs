@@ -23,6 +23,7 @@ use crate::graph::Graph;
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::phase::Phase;
 use crate::plan::Plan;
+use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
 use crate::train::{Stage, Train};
@@ -242,8 +243,8 @@ pub enum Input {
         /// At once.
         now: bool,
     },
-    /// The machine has room for more agents, or not, and why.
-    Room(Result<(), String>),
+    /// The machine has room for more agents, or too little of something.
+    Room(Result<(), Shortage>),
     /// Something to tell people.
     Notice {
         /// About which task.
@@ -385,12 +386,12 @@ struct Life {
     begun: bool,
     interrupting: Option<Interrupting>,
     scope: Option<Vec<bool>>,
-    no_room: Option<String>,
+    no_room: Option<Shortage>,
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
-    unreached: BTreeMap<TaskIx, (u32, Time)>,
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
+    unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
 }
@@ -538,8 +539,8 @@ impl Machine {
         self.spent_usd
     }
     /// Why no agent starts although one could: the machine has no room.
-    pub fn no_room(&self) -> Option<&str> {
-        self.life.no_room.as_deref()
+    pub fn no_room(&self) -> Option<&Shortage> {
+        self.life.no_room.as_ref()
     }
 
     /// Is this task asked for in this life?
@@ -623,7 +624,7 @@ impl Machine {
                     && self.in_scope(t)
                     && (self.tasks.get(t).not_before.is_some()
                         || self.paused
-                        || self.life.no_room.is_some()
+                        || self.life.no_room.as_ref().is_some_and(|short| short.nobody)
                         || matches!(board.why_held(t), Some(Held::ProviderRests(_))))
             })
         })

@@ -11,6 +11,7 @@ use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
 use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
 use mainstem_core::phase::Phase;
+use mainstem_core::room::Shortage;
 
 use crate::check;
 use crate::cover::Coverage;
@@ -355,7 +356,11 @@ impl<'c> Sim<'c> {
                 self.step(Input::Tick);
             }
             130..138 => {
-                let room = if self.rng.in_thousand(400) { Err("disk".to_owned()) } else { Ok(()) };
+                let room = match self.rng.below(1000) {
+                    0..250 => Err(Shortage::of_all("disk")),
+                    250..500 => Err(Shortage::of_more("memory")),
+                    _ => Ok(()),
+                };
                 self.step(Input::Room(room));
             }
             138..142 => {

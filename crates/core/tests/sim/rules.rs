@@ -225,7 +225,7 @@ fn no_slot_idles(look: &Look<'_>) {
     let (machine, tasks) = (look.live, look.live.tasks());
     let held = machine.is_paused()
         || machine.is_cancelled()
-        || machine.no_room().is_some()
+        || machine.no_room().is_some_and(|short| short.allowance(tasks.slots()) == 0)
         || look.draining
         || look.interrupting;
     if held || tasks.slots() >= machine.jobs() {

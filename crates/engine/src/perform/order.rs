@@ -54,12 +54,18 @@ pub fn carry_out(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
     if !fault::effects_twice() {
         return perform(order, world, results);
     }
-    // The world is as the second time left it, so that is told first; the first word comes late.
-    let (late, kept) = mpsc::channel();
-    perform(order, world, &late);
-    perform(order, world, results);
-    drop(late);
-    for event in kept {
+    // Nobody hears of the first time, as if we had died then; of the second one hears twice.
+    let (unheard, _) = mpsc::channel();
+    perform(order, world, &unheard);
+    let (told, heard) = mpsc::channel();
+    perform(order, world, &told);
+    drop(told);
+    let mut again = Vec::new();
+    for event in heard {
+        again.extend(event.again());
+        let _ = results.send(event);
+    }
+    for event in again {
         let _ = results.send(event);
     }
 }

@@ -7,6 +7,7 @@ mod keeps;
 mod lands;
 mod refs;
 mod saves;
+mod snaps;
 mod worktrees;
 
 use std::fs;
