@@ -58,7 +58,7 @@ impl Machine {
                 self.jobs_flag = None;
             }
             Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
-            Fact::Noticed { .. } => {}
+            Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
                 return self.apply_to_task(id, other, at);
@@ -277,6 +277,7 @@ impl Machine {
 
     /// How far the attempt got.
     fn note_course(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let phase = self.tasks.phase(t);
         let state = self.tasks.note(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
@@ -327,6 +328,8 @@ impl Machine {
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
                 attempt.workspace = None;
+                // Who decides a conflict wants the branch; only the folder went.
+                attempt.branch_kept |= phase == crate::phase::Phase::Conflicted;
             }
             _ => {}
         }
