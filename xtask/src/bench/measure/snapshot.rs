@@ -110,7 +110,7 @@ fn report(rows: &[(&str, &Cost)]) {
     for (name, cost) in rows {
         let (wall, cpu) = (Sample::new(cost.wall_ms.clone()), cost.cpu());
         table.row(&[
-            name.to_owned(),
+            (*name).to_owned(),
             format!("{:.0}", wall.median()),
             format!("{:.0}", wall.quantile(0.95)),
             format!("{cpu:.0}"),
