@@ -101,7 +101,6 @@ fn lives(
     for life in 0.. {
         played.lives = life + 1;
         let args: &[&str] = if adopted { &["run"] } else { &["run", "plan.toml"] };
-        adopted = true;
         let mut child = stage.spawn(args, life, &env)?;
         let mut last = (ledger::length(&stage.outside), Instant::now());
         let mut asked = false;
@@ -144,7 +143,6 @@ fn lives(
             }
             0 | 2 => return Ok(Ok(())),
             3 | 130 | 137 => {}
-            1 if said.contains("there is no run") => adopted = false,
             _ => {
                 errors += 1;
                 if errors > ERRORS_MAX {
@@ -156,11 +154,20 @@ fn lives(
                 }
             }
         }
+        // Whoever sees a start fail gives the same command again.
+        adopted = adopted || has_plan(stage)?;
         if life > show.faults.len() + 12 {
             return Ok(Err(Violation(format!("no rest after {life} lives:\n{said}"))));
         }
     }
     unreachable!("lives are counted without end")
+}
+
+/// Whether there is a run that has taken its plan in.
+fn has_plan(stage: &Stage) -> Result<bool, String> {
+    let (_, status, _) = stage.mainstem(&["status", "--json"])?;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    Ok(status["tasks"].as_array().is_some_and(|tasks| !tasks.is_empty()))
 }
 
 /// Whether the run rests only because somebody paused it.

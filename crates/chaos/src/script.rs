@@ -56,6 +56,13 @@ pub enum Step {
         /// How much.
         ms: u64,
     },
+    /// Waits until the first attempt of another task has begun, if it ever does.
+    Await {
+        /// Which.
+        task: String,
+    },
+    /// Asks a question that answers itself soon, and reads the answer.
+    Ask,
     /// Misbehaves.
     Trick(Trick),
 }
@@ -158,7 +165,9 @@ impl Script {
                     Step::Remove { .. }
                     | Step::Commit
                     | Step::Usage { .. }
-                    | Step::Pause { .. } => true,
+                    | Step::Pause { .. }
+                    | Step::Await { .. }
+                    | Step::Ask => true,
                 })
         })
     }

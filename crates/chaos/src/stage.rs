@@ -56,7 +56,19 @@ pub struct Stage {
     pub may_wait: bool,
     /// Lock files that were put there by hand, as by somebody else's git.
     pub foreign_locks: Vec<PathBuf>,
+    /// Facts were cut off the journal, so that agents may have worked on the same attempt twice.
+    #[serde(default)]
+    pub journal_cut: bool,
+    /// Tasks whose landing the user took back.
+    #[serde(default)]
+    pub undone: Vec<String>,
+    /// What the environment asks of each life, from the first on.
+    #[serde(default)]
+    pub wishes: Vec<Wishes>,
 }
+
+/// Variables for one life of the product.
+pub type Wishes = Vec<(String, String)>;
 
 impl Stage {
     /// Sets the stage: `place` and `outside` are folders that exist.
@@ -72,6 +84,9 @@ impl Stage {
             moved_under: false,
             may_wait: show.settings.on_failure != "continue",
             foreign_locks: Vec::new(),
+            journal_cut: false,
+            undone: Vec::new(),
+            wishes: Vec::new(),
         };
         let scripts = stage.outside.join("scripts");
         for folder in
@@ -152,9 +167,19 @@ impl Stage {
 
     /// Runs the product to its end: exit code (128 + signal), standard output, standard error.
     pub fn mainstem(&self, args: &[&str]) -> Result<(i32, String, String), String> {
+        self.mainstem_with(args, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn mainstem_with(
+        &self,
+        args: &[&str],
+        env: &[(String, String)],
+    ) -> Result<(i32, String, String), String> {
         let output = self
             .command(&self.tools.mainstem)
             .args(args)
+            .envs(env.iter().map(|(name, value)| (name, value)))
             .output()
             .map_err(|error| format!("mainstem: {error}"))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -175,6 +200,7 @@ impl Stage {
         self.command(&self.tools.mainstem)
             .args(args)
             .envs(env.iter().map(|(name, value)| (name, value)))
+            .envs(self.wishes.get(life).into_iter().flatten().map(|(name, value)| (name, value)))
             .stdout(file("stdout")?)
             .stderr(file("stderr")?)
             .spawn()

@@ -138,7 +138,9 @@ impl Phase {
                 F::CarFormed { .. } | F::LandingIntended { .. } | F::LandingRefused { .. },
             ) => P::Boarding,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
-            (P::Boarding, F::TaskLanded { empty: false, .. }) => P::Landed,
+            (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {
+                P::Landed
+            }
             (
                 P::Preparing | P::Working | P::Asking | P::Verifying | P::Boarding,
                 F::StopRequested { .. },

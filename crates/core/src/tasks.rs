@@ -35,6 +35,8 @@ pub struct TaskState {
     pub agent_ms: u64,
     /// The landing, once there is one.
     pub landed: Option<Landing>,
+    /// Landings that were taken back.
+    pub undone: Vec<Oid>,
     /// Why it stands where it stands.
     pub reason: String,
     /// From this task to the one that blocks it.
@@ -171,6 +173,7 @@ impl TaskState {
             output_tokens: 0,
             agent_ms: 0,
             landed: None,
+            undone: Vec::new(),
             reason: String::new(),
             chain: Vec::new(),
             last: None,

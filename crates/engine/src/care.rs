@@ -257,6 +257,7 @@ fn revert(
         attempt: machine.tasks().get(t).attempts,
         branch: format!("mainstem/{id}"),
         task,
+        undone: Vec::new(),
         ix: t,
         cancel: Arc::default(),
         world: Arc::new(world),

@@ -319,8 +319,9 @@ impl<'a> Driver<'a> {
             || self.outside.workspace(&unit_name(&self.machine, ix)),
             std::path::PathBuf::from,
         );
+        let undone = self.machine.tasks().get(ix).undone.clone();
         let cancel = Arc::clone(self.cancels.entry((ix, attempt)).or_default());
-        Order { ix, task, attempt, branch, workspace, cancel, deed }
+        Order { ix, task, attempt, branch, workspace, undone, cancel, deed }
     }
 
     fn enqueue(&mut self, effect: Effect) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mainstem_chaos::ledger::{self, Event};
 use mainstem_chaos::script::{End, RED, Script, Step, Trick, content, line};
@@ -77,6 +77,8 @@ fn work(outside: &Path) -> Result<u8, String> {
                 *micros as f64 / 1e6
             ))?,
             Step::Pause { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+            Step::Await { task } => meet(outside, task),
+            Step::Ask => ask()?,
             Step::Trick(trick) => play(*trick)?,
         }
         note(outside, &Event::Did { task: task.clone(), attempt, n })?;
@@ -89,6 +91,28 @@ fn work(outside: &Path) -> Result<u8, String> {
         },
         End::Crash => std::process::abort(),
     }
+}
+
+/// How long somebody is waited for who may never come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn meet(outside: &Path, other: &str) {
+    let until = Instant::now() + PATIENCE;
+    let began =
+        |event: &Event| matches!(event, Event::Start { task, attempt: 1, .. } if task == other);
+    while Instant::now() < until
+        && !ledger::read(outside).is_ok_and(|events| events.iter().any(began))
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn ask() -> Result<(), String> {
+    say("{\"mainstem\":\"ask\",\"question\":\"Which?\",\"options\":[\"a\",\"b\"],\
+         \"default\":\"a\",\"deadline\":0.1}\n")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(|error| format!("no answer: {error}"))?;
+    if answer.contains("\"a\"") { Ok(()) } else { Err(format!("odd answer: {answer:?}")) }
 }
 
 fn play(trick: Trick) -> Result<(), String> {

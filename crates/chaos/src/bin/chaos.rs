@@ -10,6 +10,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use mainstem_chaos::campaign::tour::{News, tour};
+use mainstem_chaos::campaign::{self, Order, Outcome};
 use mainstem_chaos::minimise::minimise;
 use mainstem_chaos::{Played, Show, Stage, Tools, play};
 
@@ -20,9 +22,9 @@ struct Args {
     /// First seed; without it one from the clock, which is printed
     #[arg(long)]
     seed: Option<u64>,
-    /// How many rounds
-    #[arg(long, default_value_t = 20)]
-    rounds: u64,
+    /// How many rounds (20 if none are named); of a campaign, a sample of so many cases
+    #[arg(long)]
+    rounds: Option<u64>,
     /// Stop after so many minutes, however many rounds were played
     #[arg(long)]
     minutes: Option<f64>,
@@ -44,6 +46,15 @@ struct Args {
     /// Folder with mainstem, chaos-agent and mainstem-oracle; without it, where this program is
     #[arg(long)]
     bin: Option<PathBuf>,
+    /// Play all cases of a campaign instead of drawn rounds: points, pairs, journal, twice, failing
+    #[arg(long, value_name = "NAME")]
+    campaign: Vec<String>,
+    /// Of a campaign, start with the case of this name
+    #[arg(long, value_name = "CASE", requires = "campaign")]
+    from: Option<String>,
+    /// Play only these cases, by the names that a campaign printed
+    #[arg(long, value_name = "CASE", conflicts_with = "campaign")]
+    case: Vec<String>,
 }
 
 #[derive(Default)]
@@ -58,9 +69,15 @@ struct Sum {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(sum) if sum.failed.is_empty() && sum.broken.is_empty() => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+    let args = Args::parse();
+    let good = if args.campaign.is_empty() && args.case.is_empty() {
+        run(&args).map(|sum| sum.failed.is_empty() && sum.broken.is_empty())
+    } else {
+        campaigns(&args)
+    };
+    match good {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(why) => {
             println!("chaos: {why}");
             ExitCode::from(2)
@@ -68,12 +85,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<Sum, String> {
+fn tools(args: &Args) -> Result<Tools, String> {
     let me = std::env::current_exe().map_err(|error| error.to_string())?;
     let place = args.bin.as_ref().map_or(me, |folder| folder.join("chaos"));
-    let tools = Tools::beside(&place).ok_or_else(|| {
+    Tools::beside(&place).ok_or_else(|| {
         format!("no mainstem, chaos-agent and mainstem-oracle beside {}", place.display())
-    })?;
+    })
+}
+
+/// A seed that nobody had before.
+fn fresh_seed() -> u64 {
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    clock.map_or(0, |time| time.as_secs()) * 100_000
+}
+
+fn run(args: &Args) -> Result<Sum, String> {
+    let tools = tools(args)?;
     let shows = shows(args)?;
     let started = Instant::now();
     let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
@@ -102,10 +129,10 @@ fn run(args: &Args) -> Result<Sum, String> {
 /// The rounds to play.
 fn shows(args: &Args) -> Result<Vec<Show>, String> {
     if args.replay.is_empty() {
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let first = args.seed.unwrap_or_else(|| clock.map_or(0, |time| time.as_secs()) * 100_000);
-        println!("chaos --seed {first} --rounds {}", args.rounds);
-        return Ok((first..first.saturating_add(args.rounds)).map(Show::draw).collect());
+        let first = args.seed.unwrap_or_else(fresh_seed);
+        let rounds = args.rounds.unwrap_or(20);
+        println!("chaos --seed {first} --rounds {rounds}");
+        return Ok((first..first.saturating_add(rounds)).map(Show::draw).collect());
     }
     let read = |path: &PathBuf| {
         let text =
@@ -113,6 +140,70 @@ fn shows(args: &Args) -> Result<Vec<Show>, String> {
         serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
     };
     args.replay.iter().map(read).collect()
+}
+
+/// Plays campaigns, one after the other; whether all was well.
+fn campaigns(args: &Args) -> Result<bool, String> {
+    let seed = args.seed.unwrap_or_else(fresh_seed);
+    let rounds = args.rounds.map(|rounds| usize::try_from(rounds).unwrap_or(usize::MAX));
+    let order = Order { tools: tools(args)?, jobs: args.jobs, rounds, seed };
+    if args.campaign.is_empty() {
+        return play_cases(args, &order, &args.case);
+    }
+    let mut good = true;
+    for name in &args.campaign {
+        let known: Vec<&str> = campaign::ALL.iter().map(|one| one.name).collect();
+        let Some(campaign) = campaign::ALL.iter().find(|one| one.name == name) else {
+            return Err(format!("there is no campaign {name:?}; there are {}", known.join(", ")));
+        };
+        println!("chaos --campaign {name} --seed {seed}: {}", campaign.about);
+        let list = (campaign.list)(&order)?;
+        for line in &list.remarks {
+            println!("  {line}");
+        }
+        for line in &list.wrong {
+            println!("  WRONG {line}");
+        }
+        good &= list.wrong.is_empty();
+        let mut cases: Vec<String> =
+            list.cases.iter().map(|case| format!("{name}/{case}")).collect();
+        if let Some(from) = &args.from {
+            let at = cases.iter().position(|case| case == from);
+            cases.drain(..at.ok_or_else(|| format!("there is no case {from:?}"))?);
+        }
+        println!("  {} cases", cases.len());
+        good &= play_cases(args, &order, &cases)?;
+    }
+    Ok(good)
+}
+
+fn play_cases(args: &Args, order: &Order, cases: &[String]) -> Result<bool, String> {
+    let started = Instant::now();
+    let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
+    let sum = tour(order, cases, args.keep, until, &|news| match news {
+        News::Progress(done, all, last) => println!("  {done} of {all}, last {}", last.name),
+        News::Bad(Outcome { name, played, left, seconds }) => {
+            println!("  FAILED  {name} after {seconds:.1} s");
+            match played {
+                Ok(played) => {
+                    println!("    fired {:?}, {} lives", played.fired, played.lives);
+                    for violation in &played.violations {
+                        println!("    {}", violation.0.replace('\n', "\n    "));
+                    }
+                }
+                Err(why) => println!("    the attacker failed: {why}"),
+            }
+            if let Some(left) = left {
+                println!("    left in {}", left.display());
+            }
+            println!("    again with: cargo xtask chaos --case {name}");
+        }
+    })?;
+    println!("  {sum} in {:.0} s", started.elapsed().as_secs_f64());
+    let fired: Vec<String> =
+        sum.fired.iter().map(|(name, times)| format!("{name} {times}")).collect();
+    println!("  {}", fired.join(", "));
+    Ok(sum.is_good())
 }
 
 fn round(args: &Args, tools: &Tools, show: &Show, all: &Mutex<Sum>) {

@@ -367,9 +367,10 @@ impl Machine {
                     at,
                 });
             }
-            Fact::LandingUndone { .. } => {
+            Fact::LandingUndone { commit, .. } => {
                 let state = self.tasks.note(t);
                 state.landed = None;
+                state.undone.push(commit.clone());
                 "its landing was undone".clone_into(&mut state.reason);
             }
             _ => {}

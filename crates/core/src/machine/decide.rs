@@ -131,8 +131,10 @@ impl Machine {
                 }
             }
             // Whatever we thought of the car: what is on the branch is on the branch.
+            // Before it boards that is so only where the journal lost its end.
             Input::Landed { task, attempt, commit, old }
-                if self.train.car(task).is_some_and(|car| car.attempt == attempt) =>
+                if self.train.car(task).is_some_and(|car| car.attempt == attempt)
+                    || self.is_current(task, attempt, &[P::Preparing, P::Verifying]) =>
             {
                 self.life.train_errors = 0;
                 let id = self.id(task);

@@ -9,7 +9,7 @@ use mainstem_core::machine::Input;
 use mainstem_host::crash;
 use mainstem_host::git::GitError;
 
-use super::Errand;
+use super::{Errand, landing};
 
 /// Why the last snapshot of an attempt is taken.
 const ENDED: &str = "the attempt ended";
@@ -18,11 +18,29 @@ const ENDED: &str = "the attempt ended";
 pub fn collect(errand: &Errand, base: Option<&Oid>) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let evidence = match base {
-        Some(base) => gather(errand, base).map_err(|error| error.to_string()),
+        Some(base) => match landed_before(errand, base) {
+            Ok(Some(landed)) => return errand.tell(landed),
+            Ok(None) => gather(errand, base).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        },
         // The workspace never stood, so there is nothing to look at.
         None => Ok(nothing(&Oid::new(""))),
     };
     errand.tell(Input::Collected { task, attempt, evidence });
+}
+
+/// A workspace that is gone with its branch may have gone because its work landed.
+fn landed_before(errand: &Errand, base: &Oid) -> Result<Option<Input>, GitError> {
+    let repo = &errand.world.repo;
+    if errand.workspace.join(".git").exists()
+        || repo.read_ref(&format!("refs/heads/{}", errand.branch))?.is_some()
+    {
+        return Ok(None);
+    }
+    match repo.read_ref(&errand.world.target_ref())? {
+        Some(tip) => landing::found(errand, &tip, Some(base)),
+        None => Ok(None),
+    }
 }
 
 /// Takes a snapshot of work in progress. Told only if there was something new: an agent that thinks

@@ -9,6 +9,9 @@ use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
 
 use super::Errand;
 
+/// How often the user's checkout is tried to be brought along.
+const FOLLOW_TRIES: u32 = 3;
+
 /// Merges a car onto the head of the line and tells.
 pub fn form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) {
     let (task, attempt) = (errand.ix, errand.attempt);
@@ -26,6 +29,11 @@ fn try_form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) -> Result<Input,
         let reason = format!("the target branch {} does not exist any more", world.target);
         return Ok(Input::TrainFailed { task, attempt, reason });
     };
+    if onto != *base
+        && let Some(landed) = found(errand, &onto, Some(base))?
+    {
+        return Ok(landed);
+    }
     let conflict = |files, onto| Ok(Input::CarConflicted { task, attempt, onto, files });
     let (tree, tip) = match world.settings.land.strategy {
         Strategy::Merge | Strategy::Squash => match repo.merge(&onto, tip)? {
@@ -48,6 +56,21 @@ fn try_form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) -> Result<Input,
     keep_alive(repo, errand, &commit)?;
     crash::point("car.kept");
     Ok(Input::CarFormed { task, attempt, onto, commit, tree })
+}
+
+/// A landing of this task that the journal does not know of, because it lost its end: what is on the
+/// branch is on the branch, and does not land again.
+pub fn found(errand: &Errand, tip: &Oid, since: Option<&Oid>) -> Result<Option<Input>, GitError> {
+    let repo = &errand.world.repo;
+    let trailers =
+        [("Mainstem-Run", errand.world.run.as_str()), ("Mainstem-Task", errand.task.id.as_str())];
+    let Some(commit) = repo.find_landing(tip, &trailers, since)? else { return Ok(None) };
+    if errand.undone.contains(&commit) {
+        return Ok(None);
+    }
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let before = repo.resolve(&format!("{commit}^1"))?;
+    Ok(before.map(|old| Input::Landed { task, attempt, commit, old }))
 }
 
 /// A squashed commit is the agent's work; a merge is ours.
@@ -141,7 +164,10 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
 fn follow(errand: &Errand, old: &Oid, new: &Oid) {
     let world = &errand.world;
     let task = errand.ix;
-    match world.repo.follow_checkout(&world.target, old, new) {
+    let try_it = || world.repo.follow_checkout(&world.target, old, new);
+    // A checkout that stays behind shows the landing as if the user had taken it back.
+    let followed = (1..FOLLOW_TRIES).find_map(|_| try_it().ok()).map_or_else(try_it, Ok);
+    match followed {
         Ok(Follow::NotCheckedOut | Follow::Moved) => {}
         Ok(Follow::Left { why }) => {
             errand.tell(Input::CheckoutFollowed { task, moved: false, why });

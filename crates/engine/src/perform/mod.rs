@@ -38,6 +38,8 @@ pub struct Errand {
     pub branch: String,
     /// Its workspace: where the journal says, or where it will be made.
     pub workspace: PathBuf,
+    /// Landings of the task that were taken back.
+    pub undone: Vec<Oid>,
     /// Set when setup commands or gates are to end.
     pub cancel: Arc<AtomicBool>,
     /// Where results go.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Sender};
 
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::Claim;
-use mainstem_core::id::TaskIx;
+use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::plan::Task;
 use mainstem_host::fault;
 
@@ -30,6 +30,8 @@ pub struct Order {
     pub branch: String,
     /// Its workspace: where the journal says, or where it will be made.
     pub workspace: PathBuf,
+    /// Landings of the task that were taken back.
+    pub undone: Vec<Oid>,
     /// Set when setup commands or gates are to end.
     pub cancel: Arc<AtomicBool>,
     /// What.
@@ -76,6 +78,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         attempt: order.attempt,
         branch: order.branch.clone(),
         workspace: order.workspace.clone(),
+        undone: order.undone.clone(),
         cancel: Arc::clone(&order.cancel),
         results: results.clone(),
     };

@@ -9,7 +9,7 @@ use mainstem_host::git::{Cas, GitError};
 use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
-use super::{Errand, jobs};
+use super::{Errand, jobs, landing};
 
 /// Time for one setup command.
 const SETUP_MS: u64 = 30 * 60 * 1000;
@@ -56,6 +56,14 @@ impl WorkspaceError {
 /// Makes the workspace of an attempt and tells the result.
 pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
     let (task, attempt) = (errand.ix, errand.attempt);
+    match forgotten(errand) {
+        Ok(Some(landed)) => return errand.tell(landed),
+        Ok(None) => {}
+        Err(error) => {
+            let reason = error.to_string();
+            return errand.tell(Input::WorkspaceFailed { task, attempt, reason });
+        }
+    }
     errand.tell(match make(errand, must_contain) {
         Ok(base) => Input::WorkspaceReady {
             task,
@@ -65,6 +73,27 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
         },
         Err(error) => Input::WorkspaceFailed { task, attempt, reason: error.to_string() },
     });
+}
+
+/// An agent that ran before its workspace stood ran in a life that the journal has forgotten. If its
+/// work landed, that is told; if not, it is made anew: its old record would pass for the new one's.
+fn forgotten(errand: &Errand) -> Result<Option<Input>, WorkspaceError> {
+    let world = &errand.world;
+    let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
+    if !job.exists() {
+        return Ok(None);
+    }
+    end_earlier_jobs(errand)?;
+    if let Some(tip) = world.repo.read_ref(&world.target_ref())?
+        && let Some(landed) = landing::found(errand, &tip, None)?
+    {
+        return Ok(Some(landed));
+    }
+    // What it left is saved before its record goes, which says whose it is.
+    save_what_is_there(errand, &errand.workspace)?;
+    process::reset(&job)
+        .map_err(WorkspaceError::io("the record of an earlier agent cannot be removed"))?;
+    Ok(None)
 }
 
 fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
@@ -107,8 +136,13 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
     if !repo.would_lose(path)? {
         return Ok(());
     }
+    if holds_nothing(errand, path) {
+        return Ok(());
+    }
     let why = "before the workspace is used again";
-    let attempt = errand.attempt.saturating_sub(1).max(1);
+    let world = &errand.world;
+    let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
+    let attempt = if ran { errand.attempt } else { errand.attempt.saturating_sub(1).max(1) };
     let prefix = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
     if let Some(kept) = repo.snapshot(path, &prefix, why)?
         && kept.fresh
@@ -119,6 +153,20 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
         errand.tell_notes(kept.notes);
     }
     Ok(())
+}
+
+/// A clean checkout of the target branch has nothing of anybody's: it was made ready and never used.
+/// A snapshot of it would pass for the last state of the attempt before. What cannot be told is saved.
+fn holds_nothing(errand: &Errand, path: &Path) -> bool {
+    let repo = &errand.world.repo;
+    let look = || {
+        let target = repo.read_ref(&errand.world.target_ref())?;
+        let (Some(tip), Some(target)) = (repo.worktree_tip(path)?, target) else {
+            return Ok(false);
+        };
+        Ok::<_, GitError>(repo.is_ancestor(&tip, &target)? && !repo.worktree_dirty(path)?)
+    };
+    look().unwrap_or(false)
 }
 
 /// Copies the ignored files that the user wants in every workspace.

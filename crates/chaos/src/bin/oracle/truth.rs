@@ -158,7 +158,12 @@ impl Truth {
                         left.files.insert(path.clone(), None);
                     }
                 }
-                Step::Commit | Step::Usage { .. } | Step::Pause { .. } | Step::Trick(_) => {}
+                Step::Commit
+                | Step::Usage { .. }
+                | Step::Pause { .. }
+                | Step::Await { .. }
+                | Step::Ask
+                | Step::Trick(_) => {}
             }
         }
         left

@@ -1,0 +1,174 @@
+//! The fixed rounds of the counted campaigns. Small, and together they walk every crash point.
+
+use crate::fault::{Fault, Others, What};
+use crate::script::{Attempt, End, RED, Script, Step};
+use crate::show::{Settings, Show};
+
+/// A fixed round.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// Its name.
+    pub name: &'static str,
+    /// What is played.
+    pub show: Show,
+    /// Tasks that must have landed at rest.
+    pub lands: Vec<String>,
+    /// Commands that follow at rest: the product's words, or git's.
+    pub after: &'static [&'static [&'static str]],
+    /// Tasks whose landing those take back.
+    pub undone: Vec<String>,
+}
+
+impl Scene {
+    fn new(name: &'static str, scripts: Vec<Script>) -> Self {
+        let lands = scripts.iter().map(|script| script.task.clone()).collect();
+        let settings = Settings {
+            jobs: 2,
+            retries: 1,
+            on_failure: "continue".to_owned(),
+            strategy: "merge".to_owned(),
+            on_conflict: "rework".to_owned(),
+            snapshots: "60s".to_owned(),
+            keep: "until-landed".to_owned(),
+            barrier: "none".to_owned(),
+        };
+        let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
+        Self { name, show, lands, after: &[], undone: Vec::new() }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.show.settings);
+        self
+    }
+
+    fn lands(mut self, tasks: &[&str]) -> Self {
+        self.lands = tasks.iter().map(|task| (*task).to_owned()).collect();
+        self
+    }
+
+    fn then(mut self, after: &'static [&'static [&'static str]]) -> Self {
+        self.after = after;
+        self
+    }
+
+    fn undone(mut self, task: &str) -> Self {
+        self.undone = vec![task.to_owned()];
+        self.lands.retain(|one| one != task);
+        self
+    }
+
+    fn fault(mut self, at: usize, what: What) -> Self {
+        self.show.faults.push(Fault { at, delay_ms: 0, what });
+        self
+    }
+}
+
+/// All of them.
+pub fn all() -> Vec<Scene> {
+    let mut scenes = plain();
+    scenes.extend(troubled());
+    scenes.extend(followed());
+    scenes
+}
+
+/// The one of that name.
+pub fn named(name: &str) -> Result<Scene, String> {
+    let found = all().into_iter().find(|scene| scene.name == name);
+    found.ok_or_else(|| format!("there is no scene {name:?}"))
+}
+
+fn plain() -> Vec<Scene> {
+    let two = || vec![good("T-0", &[]), good("T-1", &[])];
+    vec![
+        Scene::new("one", vec![good("T-0", &[])]),
+        Scene::new("two", two()),
+        Scene::new("need", vec![good("T-0", &[]), good("T-1", &["T-0"])]),
+        Scene::new("squash", two()).with(|set| set.strategy = "squash".to_owned()),
+        Scene::new("rebase", two()).with(|set| set.strategy = "rebase".to_owned()),
+        Scene::new("asks", vec![script("T-0", &[], vec![exit(vec![own("T-0"), Step::Ask], 0)])]),
+        Scene::new(
+            "slow",
+            vec![script("T-0", &[], vec![exit(vec![own("T-0"), pause(1300), Step::Commit], 0)])],
+        )
+        .with(|set| set.snapshots = "1s".to_owned()),
+        Scene::new("kept", vec![good("T-0", &[])]).with(|set| set.keep = "always".to_owned()),
+    ]
+}
+
+fn troubled() -> Vec<Scene> {
+    let clash = |task: &str, other: &str| {
+        let line = Step::Line { path: "shared.txt".to_owned() };
+        let meet = Step::Await { task: other.to_owned() };
+        script(
+            task,
+            &[],
+            vec![exit(vec![meet, line.clone(), own(task)], 0), exit(vec![line, own(task)], 0)],
+        )
+    };
+    let red = Step::Write { path: format!("T-0/{RED}"), lines: 1 };
+    let nothing = script("T-0", &[], vec![exit(vec![pause(1)], 0)]);
+    let long = script("T-0", &[], vec![exit(vec![own("T-0"), pause(1500)], 0)]);
+    vec![
+        Scene::new("conflict", vec![clash("T-0", "T-1"), clash("T-1", "T-0")]),
+        Scene::new("retry", vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1), fine("T-0")])]),
+        Scene::new("red", vec![script("T-0", &[], vec![exit(vec![red.clone()], 0), fine("T-0")])]),
+        Scene::new(
+            "fails",
+            vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1)]), good("T-1", &["T-0"])],
+        )
+        .with(|set| set.keep = "failed".to_owned())
+        .lands(&[]),
+        Scene::new("nothing", vec![nothing, good("T-1", &[])]).lands(&["T-1"]),
+        Scene::new("cancel", vec![long.clone(), good("T-1", &[])])
+            .fault(2, What::Command(vec!["cancel".to_owned(), "T-0".to_owned()]))
+            .lands(&["T-1"]),
+        Scene::new("interrupt", vec![long, good("T-1", &[])]).fault(3, What::Interrupt(1)),
+        Scene::new("pushed", vec![good("T-0", &[]), good("T-1", &["T-0"])])
+            .fault(4, What::Others(Others::Commit)),
+    ]
+}
+
+/// Those that go on with commands when the run is at rest.
+fn followed() -> Vec<Scene> {
+    let failing = script("T-0", &[], vec![exit(vec![own("T-0")], 1), fine("T-0")]);
+    vec![
+        Scene::new("undo", vec![good("T-0", &[])]).then(&[&["undo"]]).undone("T-0"),
+        Scene::new("revert", vec![good("T-0", &[])])
+            .then(&[&["git", "commit", "-q", "--allow-empty", "-m", "on top"], &["undo"]])
+            .undone("T-0"),
+        Scene::new("again", vec![failing.clone()])
+            .with(|set| set.retries = 0)
+            .then(&[&["retry", "T-0"]]),
+        Scene::new("dropped", vec![failing])
+            .with(|set| set.retries = 0)
+            .then(&[&["skip", "T-0"], &["clean"]])
+            .lands(&[]),
+    ]
+}
+
+/// Leaves something committed, something uncommitted, and costs money.
+fn good(task: &str, needs: &[&str]) -> Script {
+    script(task, needs, vec![fine(task)])
+}
+
+fn fine(task: &str) -> Attempt {
+    let left = Step::Write { path: format!("{task}/left over"), lines: 2 };
+    exit(vec![own(task), Step::Commit, Step::Usage { micros: 1000 }, left], 0)
+}
+
+fn own(task: &str) -> Step {
+    Step::Write { path: format!("{task}/own"), lines: 1 }
+}
+
+fn pause(ms: u64) -> Step {
+    Step::Pause { ms }
+}
+
+fn exit(steps: Vec<Step>, code: u8) -> Attempt {
+    Attempt { steps, end: End::Exit(code) }
+}
+
+fn script(task: &str, needs: &[&str], attempts: Vec<Attempt>) -> Script {
+    let needs = needs.iter().map(|need| (*need).to_owned()).collect();
+    Script { task: task.to_owned(), needs, attempts }
+}
