@@ -54,6 +54,18 @@ pub struct Stage {
     pub moved_under: bool,
     /// Lock files that were put there by hand, as by somebody else's git.
     pub foreign_locks: Vec<PathBuf>,
+    /// The moment at which the power went, if it did.
+    #[serde(default)]
+    pub power_cut: Option<PowerCut>,
+}
+
+/// What was true when the power went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerCut {
+    /// How long the ledger was.
+    pub lines: usize,
+    /// The lines that the product had printed by then, as they were: what a user had been told.
+    pub told: Vec<String>,
 }
 
 impl Stage {
@@ -69,6 +81,7 @@ impl Stage {
             output_lost: false,
             moved_under: false,
             foreign_locks: Vec::new(),
+            power_cut: None,
         };
         let scripts = stage.outside.join("scripts");
         for folder in

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use mainstem_chaos::campaign::{self, Options};
 use mainstem_chaos::{Played, Show, Stage, Tools, play};
 
 /// Attacks a build of Mainstem and asks the oracle what was lost.
@@ -37,6 +38,12 @@ struct Args {
     /// Where failed rounds are written to
     #[arg(long, default_value = "target/chaos")]
     failures: PathBuf,
+    /// A campaign instead of drawn rounds: disk, power or syscalls
+    #[arg(long, value_name = "NAME")]
+    campaign: Option<String>,
+    /// Only this part of the campaign (a file system, a part of the disk, a target)
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Folder with mainstem, chaos-agent and mainstem-oracle; without it, where this program is
     #[arg(long)]
     bin: Option<PathBuf>,
@@ -54,7 +61,14 @@ struct Sum {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    if let Some(name) = &args.campaign {
+        return march(name, &args).unwrap_or_else(|why| {
+            println!("chaos: {why}");
+            ExitCode::from(2)
+        });
+    }
+    match run(&args) {
         Ok(sum) if sum.failed.is_empty() && sum.broken.is_empty() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(why) => {
@@ -64,12 +78,61 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<Sum, String> {
+fn tools(args: &Args) -> Result<Tools, String> {
     let me = std::env::current_exe().map_err(|error| error.to_string())?;
     let place = args.bin.as_ref().map_or(me, |folder| folder.join("chaos"));
-    let tools = Tools::beside(&place).ok_or_else(|| {
+    Tools::beside(&place).ok_or_else(|| {
         format!("no mainstem, chaos-agent and mainstem-oracle beside {}", place.display())
-    })?;
+    })
+}
+
+/// A campaign from its beginning to its end.
+fn march(name: &str, args: &Args) -> Result<ExitCode, String> {
+    type Run = fn(&Tools, &Options) -> Result<campaign::Sum, String>;
+    let (run, mounts): (Run, bool) = match name {
+        "disk" => (campaign::disk::run, true),
+        "power" => (campaign::power::run, true),
+        "syscalls" => (campaign::syscalls::run, false),
+        _ => return Err(format!("no campaign {name}; there are disk, power and syscalls")),
+    };
+    if mounts {
+        match campaign::rig::own_namespace() {
+            Ok(None) => {}
+            Ok(Some(code)) => return Ok(ExitCode::from(code)),
+            Err(why) => {
+                println!("{name} skipped: {why}");
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+    let started = Instant::now();
+    let options = Options {
+        seed: args.seed.unwrap_or_else(clock),
+        rounds: args.rounds,
+        until: args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
+        only: args.only.clone(),
+        keep: args.keep,
+        stop: Arc::default(),
+        say: |line| println!("{line}"),
+    };
+    for signal in [2, 15] {
+        signal_hook::flag::register(signal, Arc::clone(&options.stop))
+            .map_err(|error| error.to_string())?;
+    }
+    println!("chaos --campaign {name} --seed {} --rounds {}", options.seed, options.rounds);
+    let sum = run(&tools(args)?, &options)?;
+    println!("{name}: {}", sum.tell(started.elapsed()));
+    Ok(if sum.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A seed for those who name none.
+fn clock() -> u64 {
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    clock.map_or(0, |time| time.as_secs()) * 100_000
+}
+
+fn run(args: &Args) -> Result<Sum, String> {
+    let tools = tools(args)?;
     let shows = shows(args)?;
     let started = Instant::now();
     let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
@@ -98,8 +161,7 @@ fn run(args: &Args) -> Result<Sum, String> {
 /// The rounds to play.
 fn shows(args: &Args) -> Result<Vec<Show>, String> {
     if args.replay.is_empty() {
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let first = args.seed.unwrap_or_else(|| clock.map_or(0, |time| time.as_secs()) * 100_000);
+        let first = args.seed.unwrap_or_else(clock);
         println!("chaos --seed {first} --rounds {}", args.rounds);
         return Ok((first..first.saturating_add(args.rounds)).map(Show::draw).collect());
     }

@@ -24,7 +24,7 @@ pub(crate) fn check(
         if told.outlived {
             wrong.push(format!("work: attempt {attempt} of {task} went on beside the next one"));
         }
-        let left = truth.left(task, *attempt);
+        let left = truth.kept(task, *attempt);
         let landed =
             landings.iter().any(|landing| landing.task == *task && landing.attempt == *attempt);
         if landed || left.is_empty() {
