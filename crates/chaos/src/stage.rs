@@ -90,7 +90,10 @@ impl Stage {
             fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let identity = "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n";
-        write(&stage.outside.join("home/gitconfig"), identity)?;
+        // The product hands no GIT_ variables on to agents, so theirs is where git looks by itself.
+        for name in ["home/gitconfig", "home/.gitconfig"] {
+            write(&stage.outside.join(name), identity)?;
+        }
         for script in &show.scripts {
             let text = serde_json::to_string(script).map_err(|error| error.to_string())?;
             write(&scripts.join(format!("{}.json", script.task)), &text)?;

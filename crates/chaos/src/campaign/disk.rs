@@ -20,14 +20,11 @@ use crate::show::Show;
 use crate::stage::{Stage, Tools, code};
 
 /// What is too small, from the first round to the last and again.
-const PARTS: [&str; 7] =
-    ["everything", "journal", "logs", "workspaces", "agent", "hoarder", "floor"];
+const PARTS: [&str; 7] = ["everything", "git", "logs", "workspaces", "agent", "hoarder", "floor"];
 /// A file system that is large enough for any round here.
 const AMPLE_KIB: u64 = 64 << 10;
 /// More than `limits.disk_floor` asks for by default.
 const ABOVE_FLOOR_KIB: u64 = 700 << 10;
-/// The smallest of settings that `disk_floor` replaces.
-const SETTING: &str = "[limits]\n";
 /// A run that has been quiet for so long waits for something.
 const QUIET: Duration = Duration::from_secs(7);
 /// A run may be at work for so long while the disk is full.
@@ -105,11 +102,16 @@ fn set(tools: &Tools, part: &str, seed: u64, room: &Room, show: &Show) -> Result
     let below = if whole { Some(Mount::memory(&place, AMPLE_KIB)?) } else { None };
     let stage = Stage::set(&place, &outside, tools, show)?;
     if part != "floor" {
-        rig::set(&stage, SETTING, &format!("{SETTING}disk_floor = \"0\"\n"))?;
+        rig::no_floor(&stage)?;
     }
     let git_dir = stage.repo.join(".git");
     let mount = match (part, below) {
-        ("journal", _) => Mount::memory(&git_dir.join("mainstem"), 16 + 4 * rng.below(260))?,
+        // The journal moves things into place beside it, so it cannot have a disk for itself alone.
+        ("git", _) => {
+            let mount = Mount::over(&git_dir, AMPLE_KIB)?;
+            mount.resize(mount.used_kib() + 4 + 4 * rng.below(260))?;
+            mount
+        }
         ("logs", _) => Mount::memory(&git_dir.join("mainstem/runs"), 4 + 4 * rng.below(40))?,
         ("workspaces", _) => Mount::memory(&place.join("repo.mainstem"), 4 + 4 * rng.below(60))?,
         (_, None) => return Err(format!("{part} has no disk")),

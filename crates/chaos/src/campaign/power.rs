@@ -93,6 +93,7 @@ impl Rig<'_> {
         let outside = self.room.folder("outside")?;
         fs::create_dir_all(&place).map_err(|error| error.to_string())?;
         let mut stage = Stage::set(&place, &outside, self.tools, &show)?;
+        rig::no_floor(&stage)?;
         // What was there before is not under test: the user's own git does not ask for durability.
         sh("sync", &["-f", &text(mount.at())])?;
         let copies = self.watch(&mut stage, seed)?;

@@ -70,6 +70,11 @@ pub fn set(stage: &Stage, from: &str, to: &str) -> Result<(), String> {
     stage.git(&["commit", "-q", "-a", "-m", "other settings"]).map(drop)
 }
 
+/// Switches off the reserve that the product keeps: rigs have small disks.
+pub fn no_floor(stage: &Stage) -> Result<(), String> {
+    set(stage, "[limits]\n", "[limits]\ndisk_floor = \"0\"\n")
+}
+
 /// Sees to it that mounts are this process's own: they and their loop devices end with it and its
 /// children, however they end. `None`: go on; otherwise the exit code of the one that went on.
 pub fn own_namespace() -> Result<Option<u8>, String> {
@@ -216,6 +221,16 @@ impl Mount {
     /// An empty file system in memory of so many KiB.
     pub fn memory(at: &Path, kib: u64) -> Result<Self, String> {
         Self::new(&["-t", "tmpfs", "-o", &format!("size={kib}k,mode=0755")], "tmpfs", at)
+    }
+
+    /// Puts a folder with all that is in it on a file system in memory of its own.
+    pub fn over(folder: &Path, kib: u64) -> Result<Self, String> {
+        let aside = folder.with_extension("aside");
+        fs::rename(folder, &aside).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mount = Self::memory(folder, kib)?;
+        sh("cp", &["-a", &format!("{}/.", aside.display()), &folder.display().to_string()])?;
+        fs::remove_dir_all(&aside).map_err(|error| format!("{}: {error}", aside.display()))?;
+        Ok(mount)
     }
 
     /// Gives such a file system another size.
