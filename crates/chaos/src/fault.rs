@@ -304,6 +304,8 @@ fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
             .arg(&path)
             .status()
             .map_err(|error| error.to_string())?;
+        // A checkout that is locked cannot follow its branch.
+        stage.moved_under |= matches!(name, "index.lock" | "HEAD.lock");
         stage.foreign_locks.push(path);
     }
     Ok(())

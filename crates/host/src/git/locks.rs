@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FlockOperation, flock};
 
 use super::error::{GitError, OnPath, Result};
+use super::run::Git;
 use super::{Repo, bytes_of, path_from};
 
 /// How long git processes of an earlier life of ours may take to end.
@@ -100,6 +101,34 @@ impl Repo {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         fs::write(&path, text).on("write", &path)?;
         Ok(Mark(Some(path)))
+    }
+
+    /// Runs a git that locks this ref (and the packed ones), and leaves no lock of its own behind
+    /// if it is killed half way. A lock so old that nobody can hold it is taken away first.
+    pub(super) fn run_locking(&self, git: Git, name: &str, packed: bool) -> Result<()> {
+        let locks: Vec<PathBuf> = [Some(name), packed.then_some("packed-refs")]
+            .into_iter()
+            .flatten()
+            .map(|file| self.common_dir().join(format!("{file}.lock")))
+            .collect();
+        let mut swept = Swept::default();
+        for lock in &locks {
+            let age = made_at(lock)?.and_then(|made| SystemTime::now().duration_since(made).ok());
+            if age.is_some_and(|age| age >= LOCK_AGE_DEAD) {
+                remove(lock, &mut swept.removed)?;
+            }
+        }
+        let mark = self.mark_lock(name, packed)?;
+        let since = SystemTime::now();
+        let answer = git.run();
+        if let Err(GitError::Failed { code: None, .. } | GitError::TimedOut { .. }) = &answer {
+            let marked: Vec<_> = locks.iter().map(|lock| (lock.clone(), since)).collect();
+            for lock in locks {
+                self.sweep_shared(lock, &marked, true, &mut swept)?;
+            }
+        }
+        drop(mark);
+        answer.map(drop)
     }
 
     fn wait_for_strays(&self) -> Result<()> {
@@ -242,7 +271,12 @@ fn is_lock(path: &Path) -> bool {
 fn made_at(path: &Path) -> Result<Option<SystemTime>> {
     match fs::symlink_metadata(path).and_then(|meta| meta.modified()) {
         Ok(time) => Ok(Some(time)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // Where a branch stands, or another store keeps the refs, there is no folder with locks.
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error).on("read the time of", path),
     }
 }

@@ -95,13 +95,11 @@ impl Repo {
     ) -> Result<Cas> {
         let none = "0".repeat(new.as_str().len());
         let expected = old.map_or(none.as_str(), Oid::as_str);
-        let _mark = self.mark_lock(name, false)?;
-        let answer = self
+        let git = self
             .git()
             .args(["update-ref", "--no-deref", "-m", reason, "--end-of-options", name])
-            .args([new.as_str(), expected])
-            .run();
-        self.judge(answer.map(drop), name, old)
+            .args([new.as_str(), expected]);
+        self.judge(self.run_locking(git, name, false), name, old)
     }
 
     /// Deletes a ref (`old`: only if it has that value). A ref that is not there counts as deleted.
@@ -111,12 +109,15 @@ impl Repo {
         if old.is_some_and(|old| *old != found) {
             return Ok(Cas::Refused { found: Some(found) });
         }
-        let _mark = self.mark_lock(name, true)?;
-        let answer = self
-            .git()
-            .args(["update-ref", "--no-deref", "-d", "--end-of-options", name, found.as_str()])
-            .run();
-        match self.judge(answer.map(drop), name, Some(&found))? {
+        let git = self.git().args([
+            "update-ref",
+            "--no-deref",
+            "-d",
+            "--end-of-options",
+            name,
+            found.as_str(),
+        ]);
+        match self.judge(self.run_locking(git, name, true), name, Some(&found))? {
             Cas::Refused { found: None } => Ok(Cas::Moved),
             other => Ok(other),
         }

@@ -507,6 +507,9 @@ impl Repo {
             Ok(meta) if meta.is_file() && meta.len() == 0 => {
                 !admins.is_empty() || entries(path)? == [dot_git]
             }
+            // Our own entry for this path, and no repository of its own in it: whatever an agent
+            // wrote into the file, the folder is the one we made.
+            Ok(meta) if meta.is_file() && !admins.is_empty() => true,
             Ok(_) => dot_git_target(path)
                 .is_some_and(|target| target.starts_with(self.common_dir().join("worktrees"))),
             Err(error) if is_absent(&error) => !admins.is_empty(),

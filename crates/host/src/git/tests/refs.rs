@@ -164,6 +164,36 @@ fn a_lock_our_killed_git_announced_is_swept_though_it_is_shared() {
 }
 
 #[test]
+fn a_ref_lock_that_nobody_can_hold_any_more_does_not_stop_a_landing() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let lock = scene.repo.common_dir().join("refs/heads/main.lock");
+    fs::write(&lock, "").unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    fs::File::options().write(true).open(&lock).unwrap().set_modified(long_ago).unwrap();
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let moved = scene.repo.update_ref("refs/heads/main", &second, Some(&first), "land").unwrap();
+    assert_eq!(moved, Cas::Moved);
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_git_of_ours_that_is_killed_while_it_holds_a_ref_takes_its_lock_along() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let lock = scene.repo.common_dir().join("refs/heads/main.lock");
+    // As update-ref killed between lock and rename: the lock is there, the process is not.
+    let alias = format!("alias.die=!echo > '{}'; kill -9 $PPID $$", lock.display());
+    let killed =
+        scene.repo.run_locking(scene.repo.git().set(alias).arg("die"), "refs/heads/main", false);
+    assert!(matches!(killed, Err(GitError::Failed { code: None, .. })), "{killed:?}");
+    assert!(!lock.exists());
+    let moved = scene.repo.update_ref("refs/heads/main", &second, Some(&first), "land").unwrap();
+    assert_eq!(moved, Cas::Moved);
+}
+
+#[test]
 fn a_sweep_waits_for_git_processes_of_an_earlier_life() {
     let scene = Scene::new();
     let gate = scene.at("gate");
