@@ -22,7 +22,7 @@ use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
-use crate::world::World;
+use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
 #[derive(Debug, thiserror::Error)]
@@ -307,6 +307,7 @@ impl Session {
             target: machine.target().to_owned(),
             exe: self.exe.clone(),
             env: self.env.clone(),
+            made: Made::default(),
         };
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
@@ -364,6 +365,7 @@ impl Session {
 
     /// What a killed git or engine left lying around, swept while the lock is ours.
     fn sweep(&self) -> Result<(), SessionError> {
+        self.repo.heal_after_boot()?;
         self.repo.sweep_locks(None)?;
         crash::point("session.swept");
         Ok(())

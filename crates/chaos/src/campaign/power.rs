@@ -183,9 +183,8 @@ impl Rig<'_> {
         );
         let whole = ledger::cut(&stage.outside, copy.cut.lines).map_err(|e| e.to_string())?;
         let mount = self.mount(&copy.image)?;
-        // Half of the machines come back with another boot id, as real ones do.
-        let boot =
-            if seed.wrapping_add(n as u64) % 2 == 0 { Some(self.other_boot(n)?) } else { None };
+        // As a real machine would, it comes back with another boot id.
+        let boot = self.other_boot(n)?;
         stage.power_cut = Some(copy.cut.clone());
         stage.output_lost = true;
         let outcome = play(stage, show);

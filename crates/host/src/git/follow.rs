@@ -110,6 +110,8 @@ impl Repo {
         files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
         let refusal = self.step(&checkout, &from, new)?;
         if refusal.is_none() {
+            // The files first: once the note is gone, whatever they are counts as the user's.
+            files::sync_filesystem(path).on("sync", path)?;
             files::remove_all(&left).on("remove", &left)?;
         }
         Ok(refusal)
@@ -147,7 +149,8 @@ impl Repo {
             }
             Err(error) => return Err(error),
         }
-        let real = || on(self.git_in(git_dir, path));
+        let real = || on(self.git_in(git_dir, path)).set("core.fsync=added");
+        let _mark = self.mark_files(&[git_dir.join("index.lock")])?;
         real().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
         match real().args(args).args([from.as_str(), to.as_str()]).run() {
             Ok(_) => Ok(None),

@@ -9,6 +9,7 @@ mod birth;
 mod changes;
 mod error;
 mod follow;
+mod heal;
 mod hygiene;
 mod include;
 mod keep;

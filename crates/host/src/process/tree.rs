@@ -49,7 +49,7 @@ fn to_pid(pid: u32) -> Option<Pid> {
 }
 
 /// The identity of this boot; empty where the system has none.
-pub(super) fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
         .unwrap_or_default()
