@@ -257,6 +257,15 @@ fn take_away(
             error,
         ));
     }
+    // Once the removal is on record nobody looks again: what was removed must not come back with the
+    // power.
+    for place in [repo.common_dir(), world.layout.root()] {
+        if let Err(error) = files::sync_filesystem(place)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(WorkspaceError::io("the removal could not be put on disk")(error));
+        }
+    }
     crash::point("removal.done");
     Ok(())
 }

@@ -81,6 +81,26 @@ impl Repo {
         Ok(outcome)
     }
 
+    /// Brings along the checkouts of a branch that were left behind or half way, to where it is now.
+    pub fn catch_up(&self, branch: &str) -> Result<Follow> {
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else {
+            return Ok(Follow::NotCheckedOut);
+        };
+        let mut behind = false;
+        for worktree in self.worktrees()? {
+            let here = !worktree.bare && worktree.branch.as_deref() == Some(branch);
+            let path = if self.is_main(&worktree.path) {
+                self.toplevel().map(Path::to_path_buf)
+            } else {
+                Some(settled(&worktree.path))
+            };
+            if let Some(path) = path.filter(|path| here && path.is_dir()) {
+                behind |= self.git_dir_of(&path)?.join(LEFT).exists();
+            }
+        }
+        if behind { self.follow_checkout(branch, &tip, &tip) } else { Ok(Follow::NotCheckedOut) }
+    }
+
     /// Git lists the main worktree of a submodule by its git dir.
     fn is_main(&self, path: &Path) -> bool {
         let path = settled(path);
@@ -89,6 +109,9 @@ impl Repo {
 
     fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
         let git_dir = self.git_dir_of(path)?;
+        if let Some(left) = self.left_at(&git_dir)? {
+            self.mend(path, &git_dir, &left, new)?;
+        }
         // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
         let copy = self.index_copy(&git_dir)?;
         let checkout = Checkout { path, git_dir: &git_dir, copy: &copy.0 };

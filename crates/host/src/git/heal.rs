@@ -16,7 +16,8 @@ use crate::process::boot_id;
 const BOOT: &str = "boot";
 
 impl Repo {
-    /// After a reboot, takes away loose objects and refs of ours that are empty files, and says which.
+    /// After a reboot, takes away loose objects, refs of ours and indexes of linked worktrees that are
+    /// empty files, and says which. Git makes an index again from what is there.
     /// The caller holds the instance lock.
     pub fn heal_after_boot(&self) -> Result<Vec<PathBuf>> {
         let note = self.common_dir().join("mainstem").join(BOOT);
@@ -34,6 +35,13 @@ impl Repo {
         for ours in ["refs/mainstem", "refs/heads/mainstem"] {
             remove_empty(&self.common_dir().join(ours), &mut removed)?;
         }
+        for admin in entries(&self.common_dir().join("worktrees"))? {
+            let index = admin.join("index");
+            if is_empty_file(&index) {
+                files::remove_all(&index).on("remove", &index)?;
+                removed.push(index);
+            }
+        }
         if let Some(parent) = note.parent() {
             fs::create_dir_all(parent).on("create", parent)?;
         }
@@ -42,16 +50,19 @@ impl Repo {
     }
 }
 
+/// What goes while we look is not there.
+fn is_empty_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+}
+
 fn remove_empty(folder: &Path, removed: &mut Vec<PathBuf>) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
     }
     for entry in entries(folder)? {
-        // What goes while we look is not there.
-        let Ok(meta) = fs::symlink_metadata(&entry) else { continue };
-        if meta.is_dir() {
+        if fs::symlink_metadata(&entry).is_ok_and(|meta| meta.is_dir()) {
             remove_empty(&entry, removed)?;
-        } else if meta.is_file() && meta.len() == 0 {
+        } else if is_empty_file(&entry) {
             files::remove_all(&entry).on("remove", &entry)?;
             removed.push(entry);
         }

@@ -15,6 +15,7 @@ mod include;
 mod keep;
 mod landing;
 mod locks;
+mod mend;
 mod merge;
 mod refs;
 mod run;
