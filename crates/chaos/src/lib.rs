@@ -10,6 +10,7 @@ pub mod campaign;
 pub mod fault;
 pub mod judge;
 pub mod ledger;
+pub mod minimise;
 pub mod play;
 pub mod script;
 pub mod show;

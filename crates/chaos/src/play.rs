@@ -25,6 +25,8 @@ pub struct Played {
 
 /// A life without a new line in the ledger for so long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// So long without one is worth a look at whether somebody paused the run.
+const PAUSED_AFTER: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// Lives that may fail for what is still broken around them before that is a verdict.
 const ERRORS_MAX: usize = 4;
@@ -56,6 +58,12 @@ pub fn at_rest(stage: &Stage) -> Result<Vec<Violation>, String> {
     }
     let mut violations = judge(stage)?;
     if violations.is_empty() {
+        // After a failure that stopped the others, each further run goes on with what is left.
+        let mut tries = 0;
+        while stage.may_wait && picture(stage)?.contains("\"phase\": \"ready\"") && tries < 20 {
+            stage.mainstem(&["run"])?;
+            tries += 1;
+        }
         let before = picture(stage)?;
         stage.mainstem(&["run"])?;
         let after = picture(stage)?;
@@ -88,11 +96,14 @@ fn lives(
     let mut faults = show.faults.iter().peekable();
     let mut errors = 0;
     let mut env: Vec<(String, String)> = Vec::new();
+    let mut adopted = false;
     for life in 0.. {
         played.lives = life + 1;
-        let args: &[&str] = if life == 0 { &["run", "plan.toml"] } else { &["run"] };
+        let args: &[&str] = if adopted { &["run"] } else { &["run", "plan.toml"] };
+        adopted = true;
         let mut child = stage.spawn(args, life, &env)?;
         let mut last = (ledger::length(&stage.outside), Instant::now());
+        let mut asked = false;
         let ended = loop {
             if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
                 break code(status);
@@ -100,6 +111,14 @@ fn lives(
             let length = ledger::length(&stage.outside);
             if length != last.0 {
                 last = (length, Instant::now());
+                asked = false;
+            }
+            if last.1.elapsed() > PAUSED_AFTER && !asked {
+                asked = true;
+                // As a user would who sees that it is paused.
+                if is_paused(stage)? {
+                    stage.mainstem(&["resume"])?;
+                }
             }
             if last.1.elapsed() > HANGS_AFTER {
                 return Ok(Err(hang(stage, &mut child, life)));
@@ -121,12 +140,13 @@ fn lives(
             return Ok(Err(Violation(format!("life {life} broke (code {ended}):\n{said}"))));
         }
         match ended {
-            0 | 2 if unfinished(stage)? => {
+            0 | 2 if is_paused(stage)? => {
                 // Paused by a command: as a user would.
                 stage.mainstem(&["resume"])?;
             }
             0 | 2 => return Ok(Ok(())),
             3 | 130 | 137 => {}
+            1 if said.contains("there is no run") => adopted = false,
             _ => {
                 errors += 1;
                 if errors > ERRORS_MAX {
@@ -146,7 +166,7 @@ fn lives(
 }
 
 /// Whether the run rests only because somebody paused it.
-fn unfinished(stage: &Stage) -> Result<bool, String> {
+fn is_paused(stage: &Stage) -> Result<bool, String> {
     let (_, status, _) = stage.mainstem(&["status", "--json"])?;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
     Ok(status["state"] == "paused")

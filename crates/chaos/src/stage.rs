@@ -52,6 +52,8 @@ pub struct Stage {
     pub output_lost: bool,
     /// Whether the checkout may differ from its branch: somebody moved the branch under it.
     pub moved_under: bool,
+    /// Whether tasks that never began may rest as they are: one failure stops the others.
+    pub may_wait: bool,
     /// Lock files that were put there by hand, as by somebody else's git.
     pub foreign_locks: Vec<PathBuf>,
     /// The moment at which the power went, if it did.
@@ -80,6 +82,7 @@ impl Stage {
             must_land: show.must_land(),
             output_lost: false,
             moved_under: false,
+            may_wait: show.settings.on_failure != "continue",
             foreign_locks: Vec::new(),
             power_cut: None,
         };
@@ -90,10 +93,7 @@ impl Stage {
             fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         let identity = "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n";
-        // The product hands no GIT_ variables on to agents, so theirs is where git looks by itself.
-        for name in ["home/gitconfig", "home/.gitconfig"] {
-            write(&stage.outside.join(name), identity)?;
-        }
+        write(&stage.outside.join("home/.gitconfig"), identity)?;
         for script in &show.scripts {
             let text = serde_json::to_string(script).map_err(|error| error.to_string())?;
             write(&scripts.join(format!("{}.json", script.task)), &text)?;
@@ -140,7 +140,6 @@ impl Stage {
             .env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()))
             .env("HOME", &home)
             .env("XDG_CONFIG_HOME", home.join("config"))
-            .env("GIT_CONFIG_GLOBAL", home.join("gitconfig"))
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("LANG", "C.UTF-8")

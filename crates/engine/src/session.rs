@@ -294,8 +294,8 @@ impl Session {
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
         self.sweep()?;
-        // What is still in the way there is told with the next landing.
-        let _ = self.repo.catch_up(machine.target())?;
+        // A checkout that cannot be brought along now is told of at the next landing.
+        let _ = self.repo.catch_up(machine.target());
         let Line(sender, receiver) = line;
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
             SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }

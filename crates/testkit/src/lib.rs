@@ -14,7 +14,7 @@ pub mod shell;
 
 pub use oracle::{Landing, assert_history_gapless, max_concurrent};
 pub use plans::{Body, Model, PlanShape, Rng, random_plan};
-pub use program::fake_agent;
+pub use program::{fake_agent, mainstem};
 pub use repo::{Output, Repo};
 pub use scene::{Running, Scene};
 pub use wait::wait_until;

@@ -1,4 +1,4 @@
-//! Finds the programs of this crate for tests of other crates.
+//! Finds the programs of one crate for tests of another.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,17 +10,24 @@ use std::sync::OnceLock;
 /// ask for it here; after the first time in a process it costs nothing.
 pub fn fake_agent() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| build("fake-agent"))
+    PROGRAM.get_or_init(|| build("mainstem-testkit", "fake-agent"))
 }
 
-fn build(name: &str) -> PathBuf {
+/// The product's program, built if need be.
+pub fn mainstem() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| build("mainstem", "mainstem"))
+}
+
+fn build(package: &str, name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program");
     // <target>/<profile>/deps/<test>
     let profile = test.ancestors().nth(2).expect("tests lie two folders below the target folder");
     let target = profile.parent().expect("a profile's folder lies in the target folder");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet", "--offline", "--bin", name, "--manifest-path"]);
+    command.args(["build", "--quiet", "--offline", "-p", package, "--bin", name]);
+    command.arg("--manifest-path");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     command.arg("--target-dir").arg(target);
     match profile.file_name().and_then(|name| name.to_str()) {

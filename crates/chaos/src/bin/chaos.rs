@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mainstem_chaos::campaign::{self, Options};
+use mainstem_chaos::minimise::minimise;
 use mainstem_chaos::{Played, Show, Stage, Tools, play};
 
 /// Attacks a build of Mainstem and asks the oracle what was lost.
@@ -32,6 +33,9 @@ struct Args {
     /// Play the rounds in these files instead: those that failed once
     #[arg(long, value_name = "FILE")]
     replay: Vec<PathBuf>,
+    /// Plays spent on making a failed round smaller
+    #[arg(long, default_value_t = 12)]
+    tries: usize,
     /// Leave the stage of a failed round on disk
     #[arg(long)]
     keep: bool,
@@ -173,10 +177,10 @@ fn shows(args: &Args) -> Result<Vec<Show>, String> {
     args.replay.iter().map(read).collect()
 }
 
-fn round(args: &Args, tools: &Tools, show: &Show, sum: &Mutex<Sum>) {
+fn round(args: &Args, tools: &Tools, show: &Show, all: &Mutex<Sum>) {
     let started = Instant::now();
     let (played, place) = on_stage(tools, show, args.keep);
-    let Ok(mut sum) = sum.lock() else { return };
+    let Ok(mut sum) = all.lock() else { return };
     sum.rounds += 1;
     sum.tasks += show.scripts.len();
     let head = format!("seed {:<10} {:>5.1} s", show.seed, started.elapsed().as_secs_f64());
@@ -203,10 +207,17 @@ fn round(args: &Args, tools: &Tools, show: &Show, sum: &Mutex<Sum>) {
                 println!("    left in {}", place.display());
             }
             let file = args.failures.join(format!("{}.json", show.seed));
-            let text = serde_json::to_string_pretty(show).unwrap_or_default();
+            drop(sum);
+            let fails = |show: &Show| {
+                on_stage(tools, show, false).0.is_ok_and(|played| !played.violations.is_empty())
+            };
+            let small = minimise(show, args.tries, fails);
+            let text = serde_json::to_string_pretty(&small).unwrap_or_default();
             if fs::create_dir_all(&args.failures).and_then(|()| fs::write(&file, text)).is_ok() {
                 println!("    again with: cargo xtask chaos --replay {}", file.display());
             }
+            println!("    as small as it got: {}", small.summary());
+            let Ok(mut sum) = all.lock() else { return };
             let first = played.violations[0].0.lines().next().unwrap_or_default().to_owned();
             sum.failed.push(format!("seed {}: {first}", show.seed));
         }

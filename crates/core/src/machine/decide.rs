@@ -11,6 +11,9 @@ use crate::plan::OnFailure;
 use crate::policy::{self, Judgement};
 use crate::train::Stage;
 
+/// How often a workspace is tried to be removed in one life.
+const REMOVALS_MAX: u32 = 3;
+
 impl Machine {
     pub(super) fn id(&self, t: TaskIx) -> TaskId {
         self.plan.tasks[t.ix()].id.clone()
@@ -166,7 +169,15 @@ impl Machine {
         match workspace {
             Ok(workspace) => self.emit(Fact::WorkspaceRemoved { task, attempt, workspace }),
             Err(why) => {
-                self.tasks.end_removal(t);
+                // Said below, so it is wanted again at once: a git that was killed is no reason to
+                // leave things lying about until the next life.
+                let failed = self.life.removals_failed.entry(t).or_default();
+                *failed += 1;
+                if *failed < REMOVALS_MAX {
+                    self.life.given.forget(t);
+                } else {
+                    self.tasks.end_removal(t);
+                }
                 let message = format!("its workspace could not be removed: {why}");
                 self.emit(Fact::Noticed { task: Some(task), message: limits::brief(&message) });
             }

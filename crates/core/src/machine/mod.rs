@@ -378,6 +378,8 @@ struct Life {
     no_room: Option<String>,
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
+    /// How often the workspace of a task that is over could not be removed.
+    removals_failed: BTreeMap<TaskIx, u32>,
     train_errors: u32,
     train_retry_at: Option<Time>,
 }

@@ -40,6 +40,12 @@ impl Given {
     pub(super) fn gates_given(&self, t: TaskIx, attempt: u32) -> bool {
         self.tasks.get(t.ix()).copied().flatten() == Some(Want::Gates(attempt))
     }
+    /// What was given for this task may be given again.
+    pub(super) fn forget(&mut self, t: TaskIx) {
+        if let Some(given) = self.tasks.get_mut(t.ix()) {
+            *given = None;
+        }
+    }
     pub(super) fn forget_train(&mut self) {
         self.train = None;
     }

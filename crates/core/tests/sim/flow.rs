@@ -42,6 +42,25 @@ fn a_task_walks_to_the_branch() {
 }
 
 #[test]
+fn a_workspace_that_cannot_be_removed_is_tried_three_times_and_then_left_to_the_next_life() {
+    let mut lab = one();
+    lab.board("A");
+    lab.land("A");
+    let fail = |lab: &mut Lab| {
+        let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+        let workspace = Err("git was killed".to_owned());
+        lab.put(Input::WorkspaceRemoved { task, attempt, workspace })
+    };
+    for _ in 0..2 {
+        let asked = fail(&mut lab);
+        assert!(matches!(asked[..], [Effect::RemoveWorkspace { .. }]), "{asked:?}");
+        assert_eq!(lab.machine.rest(), None);
+    }
+    assert_eq!(fail(&mut lab), []);
+    assert_eq!(lab.machine.rest(), Some(Rest::Done));
+}
+
+#[test]
 fn an_answer_waits_for_a_slot_and_a_second_question_for_the_first_answer() {
     let mut s = settings();
     s.run.jobs = 1;

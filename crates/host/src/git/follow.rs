@@ -81,24 +81,20 @@ impl Repo {
         Ok(outcome)
     }
 
-    /// Brings along the checkouts of a branch that were left behind or half way, to where it is now.
-    pub fn catch_up(&self, branch: &str) -> Result<Follow> {
-        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else {
-            return Ok(Follow::NotCheckedOut);
-        };
-        let mut behind = false;
-        for worktree in self.worktrees()? {
-            let here = !worktree.bare && worktree.branch.as_deref() == Some(branch);
-            let path = if self.is_main(&worktree.path) {
-                self.toplevel().map(Path::to_path_buf)
-            } else {
-                Some(settled(&worktree.path))
-            };
-            if let Some(path) = path.filter(|path| here && path.is_dir()) {
-                behind |= self.git_dir_of(&path)?.join(LEFT).exists();
-            }
+    /// Brings along every checkout of the branch that an earlier follower was killed at, or that
+    /// could not follow then. One that shows the branch already is left alone.
+    pub fn catch_up(&self, branch: &str) -> Result<()> {
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else { return Ok(()) };
+        let main = self.toplevel().map(Path::to_path_buf);
+        let linked = self.worktrees()?.into_iter().skip(1).map(|worktree| settled(&worktree.path));
+        let behind = main.into_iter().chain(linked).filter(|path| path.is_dir());
+        let behind = behind
+            .filter(|path| self.git_dir_of(path).is_ok_and(|git_dir| git_dir.join(LEFT).exists()));
+        if behind.count() > 0 {
+            // Said again at the next landing if it cannot follow now either.
+            let _ = self.follow_checkout(branch, &tip, &tip)?;
         }
-        if behind { self.follow_checkout(branch, &tip, &tip) } else { Ok(Follow::NotCheckedOut) }
+        Ok(())
     }
 
     /// Git lists the main worktree of a submodule by its git dir.
@@ -172,11 +168,12 @@ impl Repo {
             }
             Err(error) => return Err(error),
         }
-        let real = || on(self.git_in(git_dir, path)).set("core.fsync=added");
-        let _mark = self.mark_files(&[git_dir.join("index.lock")])?;
-        real().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        match real().args(args).args([from.as_str(), to.as_str()]).run() {
-            Ok(_) => Ok(None),
+        let real = |git: Git| self.run_marked(on(git), vec![git_dir.join("index.lock")]);
+        // The index too is on disk before anybody is told that the checkout has followed.
+        let git = || self.git_in(git_dir, path).set("core.fsync=added");
+        real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
+        match real(git().args(args).args([from.as_str(), to.as_str()])) {
+            Ok(()) => Ok(None),
             // An edit between trial and act: git refuses before it touches anything.
             Err(GitError::Failed { code: Some(_), stderr, .. }) => {
                 Ok(Some(checkout.refused(&stderr, from)))

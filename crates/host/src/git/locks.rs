@@ -72,7 +72,7 @@ impl Repo {
         }
         for (name, is_ref) in [
             ("packed-refs.lock", true),
-            ("HEAD.lock", false),
+            ("HEAD.lock", true),
             ("index.lock", false),
             ("config.lock", false),
         ] {
@@ -81,60 +81,72 @@ impl Repo {
                 self.sweep_shared(lock, &marked, is_ref, &mut swept)?;
             }
         }
+        // Those of other checkouts, by name.
+        for (lock, _) in &marked {
+            if fs::symlink_metadata(lock).is_ok() {
+                self.sweep_shared(lock.clone(), &marked, false, &mut Swept::default())?;
+            }
+        }
         self.sweep_half_made()?;
         self.sweep_tmp()?;
         Ok(swept)
     }
 
-    /// Notes that a git process of ours is about to lock a ref others use too.
-    pub(super) fn mark_lock(&self, name: &str, packed: bool) -> Result<Mark> {
-        let ours = name.starts_with("refs/mainstem/") || name.starts_with("refs/heads/mainstem/");
-        if ours && !packed {
-            return Ok(Mark(None));
-        }
-        let mut locks = vec![self.common_dir().join(format!("{name}.lock"))];
-        if packed {
-            locks.push(self.common_dir().join("packed-refs.lock"));
-        }
-        self.mark_files(&locks)
-    }
-
-    /// Notes that a git process of ours is about to make these lock files.
-    pub(super) fn mark_files(&self, locks: &[PathBuf]) -> Result<Mark> {
-        let path = self.tmp("lock");
-        let text = locks.iter().map(|lock| bytes_of(lock)).collect::<Vec<_>>().join(&0);
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
-        // On disk before the lock can be: after a power cut nothing else would say whose it was.
-        crate::files::write_atomic(&path, &text).on("write", &path)?;
-        Ok(Mark(Some(path)))
-    }
-
     /// Runs a git that locks this ref (and the packed ones), and leaves no lock of its own behind
     /// if it is killed half way. A lock so old that nobody can hold it is taken away first.
     pub(super) fn run_locking(&self, git: Git, name: &str, packed: bool) -> Result<()> {
-        let locks: Vec<PathBuf> = [Some(name), packed.then_some("packed-refs")]
+        // A branch that is checked out is changed together with the HEAD that names it.
+        let head = name.starts_with("refs/heads/").then_some("HEAD");
+        let packed = packed.then_some("packed-refs");
+        let locks: Vec<PathBuf> = [Some(name), head, packed]
             .into_iter()
             .flatten()
             .map(|file| self.common_dir().join(format!("{file}.lock")))
             .collect();
-        let mut swept = Swept::default();
         for lock in &locks {
             let age = made_at(lock)?.and_then(|made| SystemTime::now().duration_since(made).ok());
             if age.is_some_and(|age| age >= LOCK_AGE_DEAD) {
-                remove(lock, &mut swept.removed)?;
+                remove(lock, &mut Vec::new())?;
             }
         }
-        let mark = self.mark_lock(name, packed)?;
+        self.run_marked(git, locks)
+    }
+
+    /// Runs a git that may take these locks: said before, so that another life knows whose they
+    /// are, and taken away if it is killed.
+    pub(super) fn run_marked(&self, git: Git, locks: Vec<PathBuf>) -> Result<()> {
+        let mark = self.mark(&locks)?;
         let since = SystemTime::now();
         let answer = git.run();
         if let Err(GitError::Failed { code: None, .. } | GitError::TimedOut { .. }) = &answer {
             let marked: Vec<_> = locks.iter().map(|lock| (lock.clone(), since)).collect();
             for lock in locks {
-                self.sweep_shared(lock, &marked, true, &mut swept)?;
+                self.sweep_shared(lock, &marked, false, &mut Swept::default())?;
             }
         }
         drop(mark);
         answer.map(drop)
+    }
+
+    /// Notes that a git process of ours is about to take locks that others use too.
+    fn mark(&self, locks: &[PathBuf]) -> Result<Mark> {
+        let ours = [
+            self.common_dir().join("refs/mainstem"),
+            self.common_dir().join("refs/heads/mainstem"),
+        ];
+        let shared: Vec<&[u8]> = locks
+            .iter()
+            .filter(|lock| !ours.iter().any(|ours| lock.starts_with(ours)))
+            .map(|lock| bytes_of(lock))
+            .collect();
+        if shared.is_empty() {
+            return Ok(Mark(None));
+        }
+        let path = self.tmp("lock");
+        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        // On disk before the lock can be: after a power cut nothing else would say whose it was.
+        crate::files::write_atomic(&path, &shared.join(&0)).on("write", &path)?;
+        Ok(Mark(Some(path)))
     }
 
     fn wait_for_strays(&self) -> Result<()> {

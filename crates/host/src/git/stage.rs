@@ -320,6 +320,6 @@ impl Repo {
             let git = git.args(["--no-deref", "HEAD", new.as_str()]);
             if old.is_some() { git.arg(expected) } else { git }
         };
-        git.run().map(drop)
+        self.run_locking(git, &format!("refs/heads/{branch}"), false)
     }
 }

@@ -69,7 +69,7 @@ fn look(outside: &Path) -> Result<Vec<String>, String> {
         // A product that cannot tell its own state has lost it.
         Err(why) => return Ok(vec![why]),
     };
-    journal(&said, &mut wrong);
+    journal(&stage, &said, &mut wrong);
     let landings = landed::landings(&stage)?;
     landed::check(&stage, &truth, &said, &landings, &mut wrong)?;
     work::check(&stage, &truth, &landings, &mut wrong)?;
@@ -98,7 +98,7 @@ fn hear(stage: &Stage) -> Result<Said, String> {
 }
 
 /// Gapless, at rest, one landing per landed task.
-fn journal(said: &Said, wrong: &mut Vec<String>) {
+fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
     for (n, pair) in said.facts.windows(2).enumerate() {
         if pair[1]["seq"].as_u64() != pair[0]["seq"].as_u64().map(|seq| seq + 1) {
             wrong.push(format!("journal: a gap after fact {n}: {} then {}", pair[0], pair[1]));
@@ -120,7 +120,8 @@ fn journal(said: &Said, wrong: &mut Vec<String>) {
         }
         let settled =
             ["landed", "conflicted", "failed", "blocked", "cancelled", "skipped"].map(Value::from);
-        if !settled.contains(&task["phase"]) {
+        let waits = stage.may_wait && (task["phase"] == "ready" || task["phase"] == "waiting");
+        if !settled.contains(&task["phase"]) && !waits {
             wrong.push(format!(
                 "status: {id} rests in phase {} ({})",
                 task["phase"], task["reason"]

@@ -181,3 +181,33 @@ fn going_back_to_where_a_checkout_was_left_ends_the_matter() {
     assert_eq!(status(&scene), "?? c.txt\n");
     assert!(!record(&scene));
 }
+
+#[test]
+fn a_checkout_that_a_killed_follower_left_locked_is_freed_and_brought_along_by_the_next_life() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let lock = scene.repo.common_dir().join("index.lock");
+    // What a life leaves that is killed with its git while that brings the checkout along.
+    let tmp = scene.repo.common_dir().join("mainstem/tmp");
+    fs::create_dir_all(&tmp).unwrap();
+    fs::write(tmp.join("lock-1.abc-0"), lock.as_os_str().as_encoded_bytes()).unwrap();
+    fs::write(&lock, "").unwrap();
+    let why = left(land(&scene, &[("a.txt", Some("landed\n"))]));
+    assert!(why.contains("index.lock"), "{why}");
+    assert_ne!(scene.tip("main"), first);
+    scene.repo.sweep_locks(None).unwrap();
+    assert!(!lock.exists());
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), "");
+    assert_eq!(read(&scene, "a.txt"), "landed\n");
+    assert!(!record(&scene));
+}
+
+#[test]
+fn catching_up_leaves_alone_what_shows_the_branch_already() {
+    let scene = Scene::new();
+    scene.write("a.txt", "my edit\n");
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), " M a.txt\n");
+    assert_eq!(read(&scene, "a.txt"), "my edit\n");
+}
