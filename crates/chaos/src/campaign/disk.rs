@@ -100,7 +100,9 @@ fn set(tools: &Tools, part: &str, seed: u64, room: &Room, show: &Show) -> Result
     let outside = room.folder("outside")?;
     let whole = ["everything", "agent", "hoarder", "floor"].contains(&part);
     let below = if whole { Some(Mount::memory(&place, AMPLE_KIB)?) } else { None };
-    let stage = Stage::set(&place, &outside, tools, show)?;
+    let mut stage = Stage::set(&place, &outside, tools, show)?;
+    // What an agent prints while there is no room for it is dropped and counted, not kept.
+    stage.output_lost = true;
     if part != "floor" {
         rig::no_floor(&stage)?;
     }

@@ -386,7 +386,8 @@ fn round(
         end_all(&traced.stage);
         return Ok(vec![Violation(format!("it broke (code {ended}):\n{said}"))]);
     }
-    if !matches!(ended, 0 | 1 | 2 | 137) || (ended == 1 && said.trim().is_empty()) {
+    // 3: it has no thread left to work with, says so and asks to be started again.
+    if !matches!(ended, 0 | 1 | 2 | 3 | 137) || (ended == 1 && said.trim().is_empty()) {
         end_all(&traced.stage);
         return Ok(vec![Violation(format!("it ended with {ended} and said: {said}"))]);
     }

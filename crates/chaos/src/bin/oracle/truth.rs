@@ -25,8 +25,6 @@ pub(crate) struct Told {
     pub(crate) outlived: bool,
     /// The power went before the product had told that this attempt's work is safe.
     pub(crate) torn: bool,
-    /// Steps begun in a life that the power ended and the journal knows nothing of.
-    pub(crate) forgotten: Vec<usize>,
 }
 
 /// All of it.
@@ -80,11 +78,6 @@ impl Truth {
         match event {
             Event::Start { task, attempt, base } => {
                 let told = self.told.entry((task, attempt)).or_default();
-                if told.torn {
-                    // The journal may have lost that it ever began.
-                    let forgotten = told.begun.iter().chain(&told.forgotten).copied().collect();
-                    *told = Told { forgotten, ..Told::default() };
-                }
                 told.starts += 1;
                 told.base = base;
             }
@@ -141,8 +134,6 @@ impl Truth {
                 let Step::Usage { micros } = step else { continue };
                 least += if told.done.contains(&n) { *micros } else { 0 };
                 most += if told.begun.contains(&n) { *micros } else { 0 };
-                let before = told.forgotten.iter().filter(|step| **step == n).count();
-                most += *micros * before as u64;
             }
         }
         (least, most)
@@ -178,12 +169,6 @@ impl Truth {
                 && told.done.contains(&n)
                 && (!destroyed || last_commit.is_some_and(|commit| n < commit))
         };
-        let forgotten = |n: &usize| told.forgotten.contains(n);
-        for (_, step) in act.steps.iter().enumerate().filter(|(n, _)| forgotten(n)) {
-            if let Step::Write { path, .. } | Step::Line { path } = step {
-                left.touched.insert(path.clone());
-            }
-        }
         for (n, step) in act.steps.iter().enumerate().filter(|(n, _)| told.begun.contains(n)) {
             match step {
                 Step::Write { path, lines } => {
