@@ -6,7 +6,7 @@
 //! the program `mainstem-oracle` compares it with git and the process table. Knows the product by
 //! its command line only and uses none of its crates.
 
-pub mod campaign;
+pub mod rig;
 pub mod fault;
 pub mod judge;
 pub mod ledger;

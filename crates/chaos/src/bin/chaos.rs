@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mainstem_chaos::campaign::{self, Options};
 use mainstem_chaos::minimise::minimise;
+use mainstem_chaos::rig::{self, Options};
 use mainstem_chaos::{Played, Show, Stage, Tools, play};
 
 /// Attacks a build of Mainstem and asks the oracle what was lost.
@@ -92,15 +92,15 @@ fn tools(args: &Args) -> Result<Tools, String> {
 
 /// A campaign from its beginning to its end.
 fn march(name: &str, args: &Args) -> Result<ExitCode, String> {
-    type Run = fn(&Tools, &Options) -> Result<campaign::Sum, String>;
+    type Run = fn(&Tools, &Options) -> Result<rig::Sum, String>;
     let (run, mounts): (Run, bool) = match name {
-        "disk" => (campaign::disk::run, true),
-        "power" => (campaign::power::run, true),
-        "syscalls" => (campaign::syscalls::run, false),
+        "disk" => (rig::disk::run, true),
+        "power" => (rig::power::run, true),
+        "syscalls" => (rig::syscalls::run, false),
         _ => return Err(format!("no campaign {name}; there are disk, power and syscalls")),
     };
     if mounts {
-        match campaign::rig::own_namespace() {
+        match rig::ground::own_namespace() {
             Ok(None) => {}
             Ok(Some(code)) => return Ok(ExitCode::from(code)),
             Err(why) => {

@@ -1,9 +1,9 @@
-//! Campaigns: attacks that go through a list instead of drawing from everything. Each is one file with
-//! a function `run`.
+//! Rigs: attacks that need ground of their own: disks that lose power or fill up, system calls that are
+//! answered with errors. Each is a campaign, one file with a function `run`.
 
 pub mod disk;
 pub mod power;
-pub mod rig;
+pub mod ground;
 pub mod syscalls;
 
 use std::collections::BTreeMap;

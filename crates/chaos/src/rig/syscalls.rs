@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use mainstem_testkit::Rng;
 
 use super::disk::retry_failed;
-use super::rig::{self, Room};
+use super::ground::{self, Room};
 use super::{Options, Sum};
 use crate::judge::Violation;
 use crate::ledger;
@@ -101,7 +101,7 @@ impl Point {
 
 /// Plays `options.rounds` points; `options.only` names targets (`engine`, `git`, `supervisor`).
 pub fn run(tools: &Tools, options: &Options) -> Result<Sum, String> {
-    if let Err(why) = rig::need(&[("strace", "strace")]) {
+    if let Err(why) = ground::need(&[("strace", "strace")]) {
         return Ok(Sum::skip(why));
     }
     let mut sum = Sum::default();
@@ -158,7 +158,7 @@ fn draw(rng: &mut Rng, points: &mut Vec<Point>) -> Point {
 
 /// A short round in which everything must land.
 fn short(seed: u64) -> Show {
-    let mut show = rig::good(seed);
+    let mut show = ground::good(seed);
     show.settings.on_failure = "continue".to_owned();
     show.settings.barrier = "none".to_owned();
     show.scripts.truncate(2);
@@ -168,7 +168,7 @@ fn short(seed: u64) -> Show {
 fn keep(room: &Room, seed: u64, point: &Point) -> Result<PathBuf, String> {
     let name = format!("syscalls-{seed}-{}", point.name().replace(' ', "-"));
     let folder = std::env::temp_dir().join(name);
-    rig::sh("cp", &["-a", &room.path().display().to_string(), &folder.display().to_string()])?;
+    ground::sh("cp", &["-a", &room.path().display().to_string(), &folder.display().to_string()])?;
     Ok(folder)
 }
 

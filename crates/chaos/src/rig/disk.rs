@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_testkit::Rng;
 
-use super::rig::{self, Mount, Room};
+use super::ground::{self, Mount, Room};
 use super::{Options, Sum};
 use crate::judge::Violation;
 use crate::ledger;
@@ -62,7 +62,7 @@ pub fn run(tools: &Tools, options: &Options) -> Result<Sum, String> {
 
 fn keep(room: &Room, part: &str, seed: u64) -> Result<PathBuf, String> {
     let folder = std::env::temp_dir().join(format!("disk-{part}-{seed}"));
-    rig::sh("cp", &["-a", &room.path().display().to_string(), &folder.display().to_string()])?;
+    ground::sh("cp", &["-a", &room.path().display().to_string(), &folder.display().to_string()])?;
     Ok(folder)
 }
 
@@ -80,12 +80,12 @@ fn round(
     room: &Room,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Violation>, String> {
-    let mut show = rig::good(seed);
+    let mut show = ground::good(seed);
     show.settings.on_failure = "continue".to_owned();
     show.settings.barrier = "none".to_owned();
     match part {
-        "agent" => rig::with_trick(&mut show, Trick::FillDisk),
-        "hoarder" => rig::with_trick(&mut show, Trick::HoardDisk),
+        "agent" => ground::with_trick(&mut show, Trick::FillDisk),
+        "hoarder" => ground::with_trick(&mut show, Trick::HoardDisk),
         _ => {}
     }
     let mut small = set(tools, part, seed, room, &show)?;
@@ -104,7 +104,7 @@ fn set(tools: &Tools, part: &str, seed: u64, room: &Room, show: &Show) -> Result
     // What an agent prints while there is no room for it is dropped and counted, not kept.
     stage.output_lost = true;
     if part != "floor" {
-        rig::no_floor(&stage)?;
+        ground::no_floor(&stage)?;
     }
     let git_dir = stage.repo.join(".git");
     let mount = match (part, below) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_testkit::Rng;
 
-use super::rig::{self, Mount, Room, sh};
+use super::ground::{self, Mount, Room, sh};
 use super::{Options, Sum};
 use crate::play::{at_rest, end_all, play};
 use crate::show::Show;
@@ -47,7 +47,7 @@ struct Copy {
 
 /// Plays `options.rounds` copies per file system; `options.only` names file systems.
 pub fn run(tools: &Tools, options: &Options) -> Result<Sum, String> {
-    if let Err(why) = rig::need(&TOOLS) {
+    if let Err(why) = ground::need(&TOOLS) {
         return Ok(Sum::skip(why));
     }
     let mut sum = Sum::default();
@@ -84,7 +84,7 @@ struct Rig<'a> {
 impl Rig<'_> {
     /// One run with copies of its disk, then each of the copies. Gives how many there were.
     fn one_run(&self, seed: u64, sum: &mut Sum) -> Result<u64, String> {
-        let mut show = rig::tame(seed);
+        let mut show = ground::tame(seed);
         slow_down(&mut show);
         let disk = self.outer.join("disk.img");
         make_image(&disk, DISK_MIB, self.system)?;
@@ -93,7 +93,7 @@ impl Rig<'_> {
         let outside = self.room.folder("outside")?;
         fs::create_dir_all(&place).map_err(|error| error.to_string())?;
         let mut stage = Stage::set(&place, &outside, self.tools, &show)?;
-        rig::no_floor(&stage)?;
+        ground::no_floor(&stage)?;
         // What was there before is not under test: the user's own git does not ask for durability.
         sh("sync", &["-f", &text(mount.at())])?;
         let copies = self.watch(&mut stage, seed)?;
