@@ -53,7 +53,7 @@ pub enum What {
     User(User),
     /// A command from another terminal.
     Command(Vec<String>),
-    /// The wall clock as the engine sees it from its next life on, in seconds.
+    /// The wall clock, as the engine sees it, jumps to so many seconds off the true time.
     Clock(i64),
 }
 
@@ -261,10 +261,19 @@ pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), S
             // A refusal is an answer too.
             stage.mainstem(&words)?;
         }
-        // For the next life: see `play`.
-        What::Clock(_) => {}
+        What::Clock(seconds) => set_clock(stage, *seconds)?,
     }
     Ok(())
+}
+
+/// Where the engine's clock reads how far it is off.
+pub fn clock_file(stage: &Stage) -> PathBuf {
+    stage.outside.join("clock")
+}
+
+/// Sets the engine's clock so many seconds off the true time.
+pub fn set_clock(stage: &Stage, seconds: i64) -> Result<(), String> {
+    fs::write(clock_file(stage), format!("{seconds:+}s\n")).map_err(|error| error.to_string())
 }
 
 fn signal(pid: Option<i32>, signal: Signal) {

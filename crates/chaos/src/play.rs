@@ -95,7 +95,8 @@ fn lives(
 ) -> Result<Result<(), Violation>, String> {
     let mut faults = show.faults.iter().peekable();
     let mut errors = 0;
-    let mut env: Vec<(String, String)> = Vec::new();
+    let jumps = show.faults.iter().any(|fault| matches!(fault.what, What::Clock(_)));
+    let env = if jumps { clock(stage)? } else { Vec::new() };
     let mut adopted = false;
     for life in 0.. {
         played.lives = life + 1;
@@ -128,9 +129,6 @@ fn lives(
                 let pid = i32::try_from(child.id()).ok();
                 fault::fire(stage, &next.what, pid)?;
                 played.fired.push(next.what.to_string());
-                if let What::Clock(seconds) = next.what {
-                    env = clock(seconds);
-                }
                 last.1 = Instant::now();
             }
             std::thread::sleep(LOOK_EVERY);
@@ -191,20 +189,22 @@ pub fn end_all(stage: &Stage) {
     }
 }
 
-/// The engine sees another time, if the machine has libfaketime.
-fn clock(seconds: i64) -> Vec<(String, String)> {
+/// The engine sees the time that a file says, if the machine has libfaketime.
+fn clock(stage: &Stage) -> Result<Vec<(String, String)>, String> {
     let places = [
         "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
         "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
         "/usr/lib/faketime/libfaketimeMT.so.1",
     ];
     let Some(library) = places.iter().find(|path| std::path::Path::new(path).exists()) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
+    fault::set_clock(stage, 0)?;
     let pair = |name: &str, value: String| (name.to_owned(), value);
-    vec![
+    Ok(vec![
         pair("LD_PRELOAD", (*library).to_owned()),
-        pair("FAKETIME", format!("{seconds:+}s")),
+        pair("FAKETIME_TIMESTAMP_FILE", fault::clock_file(stage).display().to_string()),
+        pair("FAKETIME_NO_CACHE", "1".to_owned()),
         pair("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-    ]
+    ])
 }

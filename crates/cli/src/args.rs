@@ -355,18 +355,19 @@ pub(crate) struct AnswerArgs {
 /// `restore`
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The task.
-    pub(crate) task: String,
-    /// The attempt whose newest snapshot to bring back.
+    /// The task; with --list, none is all of them.
+    #[arg(required_unless_present = "list")]
+    pub(crate) task: Option<String>,
+    /// The attempt whose newest snapshot to bring back; the last one if not said.
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
     /// Exactly this snapshot of that attempt.
-    #[arg(long, value_name = "N", requires = "attempt")]
-    pub(crate) number: Option<u32>,
+    #[arg(long, value_name = "N", visible_alias = "number")]
+    pub(crate) snapshot: Option<u32>,
     /// List the snapshots, bring back nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["snapshot", "branch"])]
     pub(crate) list: bool,
-    /// The branch to make.
+    /// The branch to make, restore/T if not said; one that holds something else is never moved.
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
 }

@@ -102,7 +102,7 @@ fn dispatch(cli: Cli) -> Outcome {
             let text = args.text.join(" ");
             c::steer::steer(context, vec![Request::Answer { question: args.question, text }])
         }
-        Command::Restore(args) => c::care::restore(context, &args),
+        Command::Restore(args) => c::restore::restore(context, &args),
         Command::Undo(args) => c::care::undo(context, &args),
         Command::Clean(args) => c::care::clean(context, &args),
         Command::Doctor => c::doctor::doctor(context),

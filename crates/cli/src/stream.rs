@@ -187,6 +187,9 @@ fn of_run(fact: &Fact, verbose: bool) -> Option<Words> {
         }
         Fact::JobsChanged { jobs } => plain("▶", format!("{jobs} agents at once")),
         Fact::Noticed { message, .. } => warning("!", message.clone()),
+        Fact::RefsRemoved { refs, why } if verbose => {
+            plain("·", format!("removed    {} refs: {why}", refs.len()))
+        }
         _ => None,
     }
 }

@@ -436,6 +436,14 @@ pub enum Fact {
         /// Where it was.
         workspace: String,
     },
+    /// Refs of ours are about to be removed. Written before it happens, with the values that bring
+    /// them back.
+    RefsRemoved {
+        /// Each ref with the commit it was on.
+        refs: Vec<RefValue>,
+        /// Why.
+        why: String,
+    },
     /// Something people should know that changes nothing.
     Noticed {
         /// About which task, if any.
@@ -460,7 +468,8 @@ impl Fact {
             | Self::RunPaused {}
             | Self::RunResumed {}
             | Self::RunCancelled {}
-            | Self::JobsChanged { .. } => None,
+            | Self::JobsChanged { .. }
+            | Self::RefsRemoved { .. } => None,
             Self::Noticed { task, .. } => task.as_ref(),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
@@ -496,6 +505,15 @@ impl Fact {
             | Self::WorkspaceRemoved { task, .. } => Some(task),
         }
     }
+}
+
+/// A ref and where it pointed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefValue {
+    /// Its full name.
+    pub refname: String,
+    /// The commit.
+    pub commit: Oid,
 }
 
 /// How an engine's life ended.
@@ -538,6 +556,11 @@ pub enum Ending {
     TimedOut {
         /// It had gone silent, rather than run out of time.
         idle: bool,
+    },
+    /// It used more memory than it may.
+    OutOfMemory {
+        /// The limit in bytes.
+        limit: u64,
     },
     /// We asked it to.
     Stopped {},

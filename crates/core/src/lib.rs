@@ -14,6 +14,7 @@ pub mod phase;
 pub mod limits;
 pub mod effect;
 pub mod policy;
+pub mod room;
 pub mod tasks;
 pub mod schedule;
 pub mod train;

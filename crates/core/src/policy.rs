@@ -5,6 +5,7 @@ use crate::config::Settings;
 use crate::fact::{Claim, Class, Ending, Evidence};
 use crate::limits;
 use crate::plan::Task;
+use crate::plan::units::render_size;
 
 /// What the end of an attempt amounts to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,11 @@ pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
         }
         Ending::TimedOut { idle: false } => {
             return bad(Class::TimedOut, "the agent ran out of time".to_owned());
+        }
+        Ending::OutOfMemory { limit } => {
+            let limit = render_size(*limit);
+            let why = format!("killed: it used more than limits.memory_per_agent ({limit})");
+            return bad(Class::AgentFailed, why);
         }
         Ending::Stopped {} => return bad(Class::Interrupted, "the agent was stopped".to_owned()),
         Ending::NotStarted { why } => {

@@ -91,8 +91,8 @@ impl Machine {
                 if state.not_before.is_some() {
                     held.push("its next try".to_owned());
                 }
-                if let Some(why) = self.no_room() {
-                    held.push(why.to_owned());
+                if let Some(short) = self.no_room() {
+                    held.push(short.why.clone());
                 }
                 held.extend(self.why_held(t).map(|held| self.held_in_words(&held)));
                 held

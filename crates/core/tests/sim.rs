@@ -13,6 +13,8 @@ mod setup;
 mod cover;
 #[path = "sim/world.rs"]
 mod world;
+#[path = "sim/rules.rs"]
+mod rules;
 #[path = "sim/check.rs"]
 mod check;
 #[path = "sim/drive.rs"]
@@ -25,6 +27,8 @@ mod lab;
 mod phase_table;
 #[path = "sim/policy_table.rs"]
 mod policy_table;
+#[path = "sim/room_table.rs"]
+mod room_table;
 #[path = "sim/schedule_table.rs"]
 mod schedule_table;
 #[path = "sim/flow.rs"]

@@ -1,14 +1,15 @@
 //! Looking after what a run left: restoring snapshots, undoing a landing, cleaning up. None of it
 //! ever removes work that is neither landed nor on a snapshot.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mainstem_core::fact::{Fact, Verdict};
-use mainstem_core::id::{Oid, RunId, TaskIx, Time};
+use mainstem_core::fact::{Fact, RefValue, Verdict};
+use mainstem_core::id::{Oid, RunId, TaskIx, check_id};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo};
+use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo, Worktree};
 use mainstem_host::{clock, crash, files};
 
 use crate::paths::Layout;
@@ -43,6 +44,23 @@ pub fn snapshots(repo: &Repo, task: &str) -> Result<Vec<Kept>, GitError> {
         .collect();
     kept.sort_by_key(|kept| (kept.attempt, kept.number));
     Ok(kept)
+}
+
+/// All snapshots of all tasks, each task's oldest first.
+pub fn all_snapshots(repo: &Repo) -> Result<BTreeMap<String, Vec<Kept>>, GitError> {
+    let prefix = "refs/mainstem/snapshots/";
+    let mut all: BTreeMap<String, Vec<Kept>> = BTreeMap::new();
+    for (refname, commit) in repo.list_refs(prefix)? {
+        let parts: Vec<&str> = refname.trim_start_matches(prefix).split('/').collect();
+        let [task, attempt, number] = parts.as_slice() else { continue };
+        let (Ok(attempt), Ok(number)) = (attempt.parse(), number.parse()) else { continue };
+        let task = (*task).to_owned();
+        all.entry(task).or_default().push(Kept { refname, attempt, number, commit });
+    }
+    for kept in all.values_mut() {
+        kept.sort_by_key(|kept| (kept.attempt, kept.number));
+    }
+    Ok(all)
 }
 
 /// Why a landing cannot be taken back.
@@ -138,6 +156,9 @@ pub fn undo(
         return Ok(Undone { task, commit, now: head, reverted: false, checkout });
     }
     let (new, reverted) = if head == commit {
+        // Nothing else may hold it by now: the attempt's own snapshots may have been pruned.
+        let series = format!("refs/mainstem/snapshots/{task}/{}", machine.tasks().get(t).attempts);
+        repo.keep_tip(&refname, &series, Some(&old), "mainstem: kept by undo")?;
         (old, false)
     } else {
         let world = world_of(&session, &run, &machine, exe, env);
@@ -265,31 +286,36 @@ pub struct Litter {
 }
 
 /// Removes what no run needs any more: workspaces whose task is over (after a snapshot), branches
-/// of ours, the train's workspace, the trash. With `dry`, only lists it.
-pub fn clean(session: &Session, dry: bool) -> Result<Vec<Litter>, SessionError> {
-    let repo = session.repo();
-    let layout = session.layout();
-    let machine = session.newest()?.map(|(_, machine)| machine);
+/// of ours, the train's workspace, the trash, snapshots of tasks that landed long ago. With `dry`,
+/// only lists it.
+pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionError> {
+    let (repo, layout) = (session.repo().clone(), session.layout().clone());
+    let mut newest = session.newest()?;
+    let machine = newest.as_ref().map(|(_, machine)| machine);
     let mut litter = Vec::new();
     for worktree in repo.worktrees()? {
-        let Ok(rest) = worktree.path.strip_prefix(canonical(layout)) else { continue };
+        let Ok(rest) = worktree.path.strip_prefix(canonical(&layout)) else { continue };
         let name = rest.to_string_lossy().into_owned();
         let place = worktree.path.display().to_string();
-        let stays = machine.as_ref().and_then(|m| needed(m, &name));
+        let mut stays = machine.and_then(|m| needed(m, &name));
+        if stays.is_none() && !is_ours(&repo, machine, &worktree, &name)? {
+            stays = Some("it is none of ours".to_owned());
+        }
         if stays.is_none() && !dry {
             if name != ".train" {
                 let prefix = format!("refs/mainstem/snapshots/{name}/0");
                 repo.snapshot(&worktree.path, &prefix, "before clean")?;
             }
+            crash::point("clean.saved");
             repo.remove_worktree(&worktree.path, &layout.trash())?;
         }
         litter.push(Litter { what: "workspace".to_owned(), place, stays });
     }
+    let mut gone = Vec::new();
     for (refname, commit) in repo.list_refs("refs/heads/mainstem/")? {
         let name = refname.trim_start_matches("refs/heads/mainstem/").to_owned();
-        let mut stays = machine.as_ref().and_then(|m| needed(m, &name));
+        let mut stays = machine.and_then(|m| needed(m, &name));
         let conflicted = machine
-            .as_ref()
             .is_some_and(|m| m.find(&name).is_ok_and(|t| m.tasks().phase(t) == Phase::Conflicted));
         if stays.is_none() && conflicted {
             stays = Some(format!("{name} is conflicted; its work is kept here for you"));
@@ -297,10 +323,70 @@ pub fn clean(session: &Session, dry: bool) -> Result<Vec<Litter>, SessionError> 
         if stays.is_none() && !dry {
             let series = format!("refs/mainstem/snapshots/{name}/0");
             repo.keep_tip(&refname, &series, None, "mainstem: kept by clean")?;
-            let _ = repo.delete_ref(&refname, Some(&commit))?;
+            gone.push(RefValue { refname: refname.clone(), commit });
         }
         litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
     }
+    forget_branches(session, newest.as_mut(), gone)?;
+    litter.extend(prune_old(session, newest.as_mut(), dry)?);
+    empty_trash(&layout, dry, &mut litter)?;
+    Ok(litter)
+}
+
+/// Whether a worktree among the workspaces is one: somebody may have put another one there.
+fn is_ours(
+    repo: &Repo,
+    machine: Option<&Machine>,
+    worktree: &Worktree,
+    name: &str,
+) -> Result<bool, GitError> {
+    if name == ".train" {
+        return Ok(true);
+    }
+    let of_unit = |m: &Machine| m.tasks().all().any(|t| crate::perform::unit_name(m, t) == name);
+    let on_branch = worktree.branch.as_deref().is_some_and(|b| b.starts_with("mainstem/"));
+    let known =
+        on_branch || machine.is_some_and(of_unit) || repo.is_of_our_making(&worktree.path)?;
+    // The name becomes part of a ref.
+    Ok(known && check_id(name).is_ok())
+}
+
+/// Deletes branches that are kept by now, after it was written down where they were.
+fn forget_branches(
+    session: &mut Session,
+    newest: Option<&mut (RunId, Machine)>,
+    refs: Vec<RefValue>,
+) -> Result<(), SessionError> {
+    if refs.is_empty() {
+        return Ok(());
+    }
+    let values: Vec<(String, Oid)> =
+        refs.iter().map(|r| (r.refname.clone(), r.commit.clone())).collect();
+    if let Some((run, machine)) = newest {
+        let fact = Fact::RefsRemoved { refs, why: "clean".to_owned() };
+        session.write(run, machine, &fact)?;
+    }
+    crash::point("clean.told");
+    session.repo().delete_refs(&values)?;
+    Ok(())
+}
+
+fn prune_old(
+    session: &mut Session,
+    newest: Option<&mut (RunId, Machine)>,
+    dry: bool,
+) -> Result<Vec<Litter>, SessionError> {
+    let Some((run, machine)) = newest else { return Ok(Vec::new()) };
+    let due = if dry { session.due(run, machine)? } else { session.prune(run, machine)? };
+    let lines = due.into_iter().map(|(task, kept)| {
+        let count = kept.len();
+        let what = if count == 1 { "snapshot".to_owned() } else { format!("{count} snapshots") };
+        Litter { what, place: format!("refs/mainstem/snapshots/{task}"), stays: None }
+    });
+    Ok(lines.collect())
+}
+
+fn empty_trash(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<(), SessionError> {
     if layout.trash().exists() {
         let place = layout.trash().display().to_string();
         if !dry {
@@ -315,7 +401,7 @@ pub fn clean(session: &Session, dry: bool) -> Result<Vec<Litter>, SessionError> 
     if !dry {
         let _ = std::fs::remove_dir(layout.root());
     }
-    Ok(litter)
+    Ok(())
 }
 
 fn canonical(layout: &Layout) -> PathBuf {
@@ -336,23 +422,4 @@ fn needed(machine: &Machine, name: &str) -> Option<String> {
     })?;
     let id = &machine.plan().tasks[waiting.ix()].id;
     Some(format!("{id} is {}", machine.tasks().phase(waiting).word()))
-}
-
-impl Session {
-    /// Writes one fact down, outside a life of the engine.
-    pub fn write(
-        &mut self,
-        run: &RunId,
-        machine: &mut Machine,
-        fact: &Fact,
-    ) -> Result<(), SessionError> {
-        let now = Time(clock::now_ms());
-        machine.apply(fact, now).map_err(|source| {
-            SessionError::Ledger(crate::ledger::LedgerError::Order {
-                seq: 0,
-                source: Box::new(source),
-            })
-        })?;
-        self.append(&[crate::ledger::encode(run, fact, now)])
-    }
 }

@@ -2,37 +2,36 @@
 //! decides nothing.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use mainstem_agents::{AgentEvent, Parser, PromptInput, RetryContext, adapter, prompt};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
-use mainstem_core::id::{TaskIx, Time};
+use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine, Rest, Said, Step};
-use mainstem_host::process::{self as host, Watch, WatchEvent};
-use mainstem_host::{clock, crash};
+use mainstem_host::crash;
+use mainstem_host::process::{self as host, WatchEvent};
 use mainstem_store::{Journal, StoreError};
 
 use crate::event::{Event, Reply};
 use crate::face::{Face, Shown};
 use crate::ledger;
+use crate::outside::Outside;
 use crate::perform::agent::Assignment;
-use crate::perform::{Errand, agent, evidence, gates, landing, unit_name, workspace};
-use crate::queue::{Key, Queue, Ticket, Weight};
-use crate::room;
-use crate::world::World;
+use crate::perform::{Deed, Order, unit_name};
+use crate::queue::{Key, Queue, Weight};
 
 /// Events taken in one round, so that their facts share one commit.
 const ROUND_MAX: usize = 256;
-/// How often faces may redraw and the machine's room is looked at when nothing happens.
-const TICK: Duration = Duration::from_millis(200);
 /// How often free disk and load are looked at.
 const ROOM_EVERY_MS: u64 = 5_000;
 
-type Job = Box<dyn FnOnce() + Send>;
+/// An input, and whom to answer.
+type Taken = (Input, Option<Sender<Reply>>);
 
 /// An agent whose output is being read.
 struct Followed {
@@ -44,28 +43,18 @@ struct Followed {
 
 /// The engine at work.
 pub struct Driver<'a> {
-    /// The surroundings.
-    pub world: Arc<World>,
-    /// The run.
-    pub machine: Machine,
-    /// The record.
-    pub journal: Box<dyn Journal>,
-    /// Our number among its writers.
-    pub epoch: u64,
-    /// Place of the last fact.
-    pub seq: u64,
-    /// Everything that happens.
-    pub events: Receiver<Event>,
-    /// Where results go.
-    pub results: Sender<Event>,
-    /// Who shows it.
-    pub face: &'a mut dyn Face,
-    watch: Watch,
-    queue: Queue<Job>,
+    machine: Machine,
+    journal: Box<dyn Journal>,
+    outside: &'a mut dyn Outside,
+    face: &'a mut dyn Face,
+    run: RunId,
+    epoch: u64,
+    clock: SteadyClock,
+    queue: Queue<Order>,
     followed: BTreeMap<u64, Followed>,
     cancels: BTreeMap<(TaskIx, u32), Arc<AtomicBool>>,
     interrupts: u32,
-    room_at: Time,
+    room_at: Option<Time>,
 }
 
 /// What an engine's life came to.
@@ -77,113 +66,111 @@ pub enum Outcome {
     Left,
 }
 
-/// The engine cannot go on: the record or the watching failed.
+/// The engine cannot go on: the record failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// What happened could not be written down, so nothing more may happen.
     #[error("the journal cannot be written: {0}")]
     Journal(#[from] StoreError),
-    /// Jobs cannot be watched.
-    #[error("jobs cannot be watched: {0}")]
-    Watch(std::io::Error),
 }
 
 /// What a driver starts from.
 pub struct Start {
-    /// The surroundings.
-    pub world: World,
-    /// The folded run.
+    /// The run.
+    pub run: RunId,
+    /// It, folded.
     pub machine: Machine,
     /// The record.
     pub journal: Box<dyn Journal>,
     /// Our number among its writers.
     pub epoch: u64,
-    /// Place of the last fact.
-    pub seq: u64,
 }
 
 impl<'a> Driver<'a> {
     /// A driver that has not begun.
-    pub fn new(
-        start: Start,
-        (results, events): (Sender<Event>, Receiver<Event>),
-        face: &'a mut dyn Face,
-    ) -> Result<Self, DriverError> {
-        let seen = results.clone();
-        let watch = Watch::start(move |event| {
-            // The loop ends before its watcher: then nobody needs the news.
-            let _ = seen.send(Event::Watch(event));
-        })
-        .map_err(DriverError::Watch)?;
-        Ok(Self {
-            world: Arc::new(start.world),
+    pub fn new(start: Start, outside: &'a mut dyn Outside, face: &'a mut dyn Face) -> Self {
+        Self {
+            clock: SteadyClock::new(start.machine.now()),
             machine: start.machine,
             journal: start.journal,
-            epoch: start.epoch,
-            seq: start.seq,
-            events,
-            results,
+            outside,
             face,
-            watch,
+            run: start.run,
+            epoch: start.epoch,
             queue: Queue::new(),
             followed: BTreeMap::new(),
             cancels: BTreeMap::new(),
             interrupts: 0,
-            room_at: Time(0),
-        })
+            room_at: None,
+        }
+    }
+
+    /// The run as it stands.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Runs until nothing is left to do.
     pub fn run(&mut self, begin: Input) -> Result<Outcome, DriverError> {
-        let now = Time(clock::now_ms());
-        let room = self.look_for_room(now);
-        // Room first: nothing may start before it is known that there is some.
-        let mut inputs: Vec<(Input, Option<Sender<Reply>>)> =
-            room.into_iter().chain([begin]).map(|input| (input, None)).collect();
+        let mut outcome = self.begin(begin)?;
         loop {
-            self.take(inputs)?;
-            self.start_waiting();
-            self.face.tick(&self.machine);
-            if self.interrupts >= 3 {
-                return Ok(Outcome::Left);
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
             }
-            if let Some(rest) = self.machine.rest()
-                && (rest == Rest::Interrupted || self.queue.running() == 0)
-            {
-                return self.leave(rest);
-            }
-            inputs = self.wait();
+            outcome = self.turn()?;
         }
     }
 
+    /// The first round: a new life asks for all that is wanted.
+    pub fn begin(&mut self, begin: Input) -> Result<Option<Outcome>, DriverError> {
+        let now = self.now();
+        let room = self.look_for_room(now);
+        // Room first: nothing may start before it is known that there is some.
+        self.round(room.into_iter().chain([begin]).map(|input| (input, None)).collect())
+    }
+
+    /// One more round: waits for something to happen, and acts on it.
+    pub fn turn(&mut self) -> Result<Option<Outcome>, DriverError> {
+        let inputs = self.wait();
+        self.round(inputs)
+    }
+
+    fn round(&mut self, inputs: Vec<Taken>) -> Result<Option<Outcome>, DriverError> {
+        self.take(inputs)?;
+        while let Some((ticket, order)) = self.queue.take_next() {
+            self.outside.start(ticket, order);
+        }
+        self.face.tick(&self.machine);
+        if self.interrupts >= 3 {
+            return Ok(Some(Outcome::Left));
+        }
+        if let Some(rest) = self.machine.rest()
+            && (rest == Rest::Interrupted || self.queue.running() == 0)
+        {
+            return self.leave(rest).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn now(&mut self) -> Time {
+        self.clock.at(self.outside.now())
+    }
+
     /// Facts of a whole round share one commit; nothing is performed before it is durable.
-    fn take(&mut self, inputs: Vec<(Input, Option<Sender<Reply>>)>) -> Result<(), DriverError> {
-        let now = Time(clock::now_ms());
-        let mut facts: Vec<(Fact, Time)> = Vec::new();
+    fn take(&mut self, inputs: Vec<Taken>) -> Result<(), DriverError> {
+        let now = self.now();
+        let mut facts: Vec<Fact> = Vec::new();
         let mut effects = Vec::new();
         let mut replies = Vec::new();
         for (input, answer) in inputs {
             let step = self.machine.step(input, now);
             let Step { facts: new, effects: wanted, reply } = step;
-            facts.extend(new.into_iter().map(|fact| (fact, now)));
+            facts.extend(new);
             effects.extend(wanted);
             replies.extend(answer.zip(reply));
         }
         if !facts.is_empty() {
-            let records: Vec<_> =
-                facts.iter().map(|(fact, at)| ledger::encode(&self.world.run, fact, *at)).collect();
-            crash::point("journal.before");
-            let last = self.journal.append(self.epoch, &records)?;
-            crash::point("journal.after");
-            let first = last + 1 - records.len() as u64;
-            for (n, (record, (fact, at))) in records.iter().zip(&facts).enumerate() {
-                let seq = first + n as u64;
-                self.face.fact(
-                    &Shown { seq, at: *at, run: &self.world.run, fact, body: &record.body },
-                    &self.machine,
-                );
-            }
-            self.seq = last;
+            self.write_down(&facts, now)?;
         }
         for effect in effects {
             self.enqueue(effect);
@@ -195,22 +182,34 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn wait(&mut self) -> Vec<(Input, Option<Sender<Reply>>)> {
-        let now = Time(clock::now_ms());
+    /// Makes facts durable, then shows them.
+    fn write_down(&mut self, facts: &[Fact], at: Time) -> Result<(), DriverError> {
+        let records: Vec<_> =
+            facts.iter().map(|fact| ledger::encode(&self.run, fact, at)).collect();
+        crash::point("journal.before");
+        let last = self.journal.append(self.epoch, &records)?;
+        crash::point("journal.after");
+        let first = last + 1 - records.len() as u64;
+        for ((seq, record), fact) in (first..).zip(&records).zip(facts) {
+            let shown = Shown { seq, at, run: &self.run, fact, body: &record.body };
+            self.face.fact(&shown, &self.machine);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Vec<Taken> {
+        let now = self.now();
         let until = self.machine.wake_at().map(|at| Duration::from_millis(at.since_ms(now)));
-        let patience = until.map_or(TICK, |until| until.min(TICK));
         let mut inputs = Vec::new();
-        match self.events.recv_timeout(patience) {
-            Ok(event) => self.translate(event, &mut inputs),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        if let Some(event) = self.outside.next(until) {
+            self.translate(event, &mut inputs);
         }
-        while inputs.len() < ROUND_MAX {
-            match self.events.try_recv() {
-                Ok(event) => self.translate(event, &mut inputs),
-                Err(_) => break,
-            }
+        while inputs.len() < ROUND_MAX
+            && let Some(event) = self.outside.ready()
+        {
+            self.translate(event, &mut inputs);
         }
-        let now = Time(clock::now_ms());
+        let now = self.now();
         inputs.extend(self.look_for_room(now).map(|room| (room, None)));
         if self.machine.wake_at().is_some_and(|at| at <= now) || until.is_some() {
             inputs.push((Input::Tick, None));
@@ -218,7 +217,7 @@ impl<'a> Driver<'a> {
         inputs
     }
 
-    fn translate(&mut self, event: Event, inputs: &mut Vec<(Input, Option<Sender<Reply>>)>) {
+    fn translate(&mut self, event: Event, inputs: &mut Vec<Taken>) {
         match event {
             Event::Input(input) => {
                 if matches!(input, Input::Landed { .. }) {
@@ -226,7 +225,7 @@ impl<'a> Driver<'a> {
                 }
                 inputs.push((input, None));
             }
-            Event::Performed(ticket) => self.performed(ticket),
+            Event::Performed(ticket) => self.queue.done(ticket),
             Event::Follow { task, attempt, dir } => self.follow(task, attempt, dir),
             Event::Watch(seen) => self.seen(seen, inputs),
             Event::Command(command, answer) => {
@@ -247,19 +246,15 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn performed(&mut self, ticket: Ticket) {
-        self.queue.done(ticket);
-    }
-
     fn look_for_room(&mut self, now: Time) -> Option<Input> {
-        if now.since_ms(self.room_at) < ROOM_EVERY_MS {
+        if self.room_at.is_some_and(|at| now.since_ms(at) < ROOM_EVERY_MS) {
             return None;
         }
-        self.room_at = now;
-        Some(Input::Room(room::look(&self.world)))
+        self.room_at = Some(now);
+        Some(Input::Room(self.outside.room()))
     }
 
-    fn follow(&mut self, task: TaskIx, attempt: u32, dir: std::path::PathBuf) {
+    fn follow(&mut self, task: TaskIx, attempt: u32, dir: PathBuf) {
         let key = key_of(task, attempt);
         if self.followed.contains_key(&key) {
             return;
@@ -270,15 +265,15 @@ impl<'a> Driver<'a> {
             .get(task)
             .current
             .as_ref()
-            .and_then(|a| self.world.settings.agents.get(&a.agent))
+            .and_then(|a| self.machine.settings().agents.get(&a.agent))
             .map_or("command", |agent| agent.kind.as_str());
         let Ok(adapter) = adapter(kind).or_else(|_| adapter("command")) else { return };
         let parser = adapter.parser();
         self.followed.insert(key, Followed { task, attempt, parser, claim: Claim::None });
-        self.watch.watch(key, dir, 0);
+        self.outside.watch(key, dir);
     }
 
-    fn seen(&mut self, seen: WatchEvent, inputs: &mut Vec<(Input, Option<Sender<Reply>>)>) {
+    fn seen(&mut self, seen: WatchEvent, inputs: &mut Vec<Taken>) {
         match seen {
             WatchEvent::Lines { key, lines } => {
                 let Some(followed) = self.followed.get_mut(&key) else { return };
@@ -308,91 +303,54 @@ impl<'a> Driver<'a> {
                 let Some(Followed { task, attempt, claim, .. }) = self.followed.remove(&key) else {
                     return;
                 };
-                let errand = self.errand(task, attempt);
-                let job: Job = Box::new(move || agent::bury(&errand, claim));
-                self.queue.push(Key::Task(task), Weight::Short, job);
+                let order = self.order(task, attempt, Deed::Bury(claim));
+                self.queue.push(Key::Task(task), Weight::Short, order);
             }
         }
     }
 
-    fn errand(&mut self, ix: TaskIx, attempt: u32) -> Errand {
+    fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
         let task = self.machine.plan().tasks[ix.ix()].clone();
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
         // A workspace stays where it was made, even if the setting for new ones has changed.
         let made = current.filter(|a| a.n == attempt).and_then(|a| a.workspace.as_ref());
         let workspace = made.map_or_else(
-            || self.world.layout.workspace(&unit_name(&self.machine, ix)),
+            || self.outside.workspace(&unit_name(&self.machine, ix)),
             std::path::PathBuf::from,
         );
-        let cancel = self.cancels.entry((ix, attempt)).or_default();
-        Errand {
-            world: Arc::clone(&self.world),
-            ix,
-            workspace,
-            task,
-            attempt,
-            branch,
-            cancel: Arc::clone(cancel),
-            results: self.results.clone(),
-        }
+        let cancel = Arc::clone(self.cancels.entry((ix, attempt)).or_default());
+        Order { ix, task, attempt, branch, workspace, cancel, deed }
     }
 
     fn enqueue(&mut self, effect: Effect) {
-        if let Effect::StopJobs { task, attempt } = effect {
+        let (task, attempt) = effect.whose();
+        if let Effect::StopJobs { .. } = effect {
             // Not queued: it is about the effect of the same task that runs now.
             if let Some(cancel) = self.cancels.get(&(task, attempt)) {
                 cancel.store(true, Ordering::Relaxed);
             }
             return;
         }
-        let (task, attempt) = effect.whose();
-        let errand = self.errand(task, attempt);
         let (key, weight) = self.place_of(&effect);
-        let job: Job = match effect {
-            Effect::PrepareWorkspace { must_contain, .. } => {
-                Box::new(move || workspace::prepare(&errand, &must_contain))
-            }
-            Effect::RunAgent { .. } => {
-                let assignment = self.assignment(task);
-                Box::new(move || agent::run(&errand, &assignment))
-            }
-            Effect::StopAgent { now, .. } => Box::new(move || agent::stop(&errand, now)),
-            Effect::DeliverAnswer { number, question, text, .. } => {
-                Box::new(move || agent::answer(&errand, number, &question, &text))
-            }
-            Effect::CollectEvidence { base, .. } => {
-                Box::new(move || evidence::collect(&errand, base.as_ref()))
-            }
-            Effect::TakeSnapshot { .. } => {
-                Box::new(move || evidence::snapshot(&errand, "work in progress"))
-            }
-            Effect::RunGates { tip, .. } => Box::new(move || gates::of_task(&errand, &tip)),
-            Effect::StopJobs { .. } => return,
-            Effect::RemoveWorkspace { keep_branch, landed, .. } => {
-                // The attempt is over: so is whatever still runs for it.
-                if let Some(cancel) = self.cancels.remove(&(task, attempt)) {
-                    cancel.store(true, Ordering::Relaxed);
-                }
-                Box::new(move || workspace::remove(&errand, keep_branch, landed))
-            }
-            Effect::FormCar { tip, base, date, .. } => {
-                Box::new(move || landing::form(&errand, &tip, &base, date))
-            }
-            Effect::VerifyCar { commit, tree, .. } => {
-                Box::new(move || gates::of_train(&errand, &commit, &tree))
-            }
-            Effect::Land { old, new, tree, .. } => {
-                Box::new(move || landing::land(&errand, &old, &new, &tree))
-            }
+        let over = matches!(effect, Effect::RemoveWorkspace { .. });
+        let deed = match effect {
+            Effect::RunAgent { .. } => Deed::RunAgent(Box::new(self.assignment(task))),
+            other => Deed::Effect(other),
         };
-        self.queue.push(key, weight, job);
+        let order = self.order(task, attempt, deed);
+        if over {
+            // The attempt is over: so is whatever still runs for it.
+            order.cancel.store(true, Ordering::Relaxed);
+            self.cancels.remove(&(task, attempt));
+        }
+        self.queue.push(key, weight, order);
     }
 
     /// In which line an effect waits, and how long it may take.
     fn place_of(&self, effect: &Effect) -> (Key, Weight) {
         let (task, _) = effect.whose();
-        let setup = !self.world.settings.workspace.setup.is_empty();
+        let setup = !self.machine.settings().workspace.setup.is_empty();
         match effect {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
@@ -406,30 +364,6 @@ impl<'a> Driver<'a> {
             | Effect::CollectEvidence { .. }
             | Effect::StopJobs { .. }
             | Effect::RemoveWorkspace { .. } => (Key::Task(task), Weight::Short),
-        }
-    }
-
-    fn start_waiting(&mut self) {
-        while let Some((ticket, job)) = self.queue.take_next() {
-            let results = self.results.clone();
-            let run = move || {
-                if std::panic::catch_unwind(std::panic::AssertUnwindSafe(job)).is_err() {
-                    // The effect stays outstanding for the next life; this one must not wait for it.
-                    let message = "BUG: an effect broke off; the run stops here".to_owned();
-                    let _ = results.send(Event::Input(Input::Notice { task: None, message }));
-                    let _ = results.send(Event::Abandon);
-                }
-                let _ = results.send(Event::Performed(ticket));
-            };
-            let thread =
-                std::thread::Builder::new().name("effect".to_owned()).stack_size(512 * 1024);
-            if let Err(error) = thread.spawn(run) {
-                // No thread to be had now: the effect stays outstanding for the next life, and
-                // this one must not wait for it for ever.
-                let message = format!("no thread could be started: {error}");
-                let _ = self.results.send(Event::Input(Input::Notice { task: None, message }));
-                let _ = self.results.send(Event::Abandon);
-            }
         }
     }
 
@@ -462,11 +396,11 @@ impl<'a> Driver<'a> {
             task,
             epic_title: epic.as_ref().map(|epic| epic.title.as_str()),
             landed_before: &landed_before,
-            gates: &self.world.settings.gates.verify,
+            gates: &self.machine.settings().gates.verify,
             retry: retry.as_ref(),
             answers: &[],
         });
-        let agent = self.world.settings.agents.get(&current.agent).cloned();
+        let agent = self.machine.settings().agents.get(&current.agent).cloned();
         let agent = agent.unwrap_or_else(|| mainstem_core::config::Agent {
             kind: current.agent.clone(),
             command: Vec::new(),
@@ -492,32 +426,52 @@ impl<'a> Driver<'a> {
             cancel.store(true, Ordering::Relaxed);
         }
         while self.queue.running() > 0 {
-            match self.events.recv() {
-                Ok(Event::Performed(ticket)) => self.queue.done(ticket),
+            match self.outside.next(None) {
+                Some(Event::Performed(ticket)) => self.queue.done(ticket),
+                Some(Event::Interrupt) => self.interrupts += 1,
+                Some(Event::StopNow) => self.interrupts += 2,
+                Some(Event::Abandon) => self.interrupts += 3,
                 // A landing that finished in the meantime is found again by the next life.
-                Ok(_) => {}
-                Err(_) => break,
+                _ => {}
+            }
+            if self.interrupts >= 3 {
+                return Ok(Outcome::Left);
             }
         }
         let why = match rest {
             Rest::Interrupted => StopReason::Interrupted,
             Rest::Done | Rest::NotLanded => StopReason::Rested,
         };
-        let now = Time(clock::now_ms());
+        let now = self.now();
         let fact = Fact::EngineStopped { why };
-        let record = ledger::encode(&self.world.run, &fact, now);
-        self.seq = self.journal.append(self.epoch, std::slice::from_ref(&record))?;
-        if self.machine.apply(&fact, now).is_ok() {
-            let shown = Shown {
-                seq: self.seq,
-                at: now,
-                run: &self.world.run,
-                fact: &fact,
-                body: &record.body,
-            };
-            self.face.fact(&shown, &self.machine);
-        }
+        self.machine.apply(&fact, now).expect("BUG: an engine may stop at any time");
+        self.write_down(std::slice::from_ref(&fact), now)?;
         Ok(Outcome::Rested(rest))
+    }
+}
+
+/// Time that never goes back: where the clock on the wall does, ours goes on from where it was.
+/// Otherwise a clock set back would hold up every delay, deadline and retry by as much.
+struct SteadyClock {
+    wall: Option<Time>,
+    ahead_ms: u64,
+    newest: Time,
+}
+
+impl SteadyClock {
+    /// Goes on after `newest`, the time of the last fact.
+    fn new(newest: Time) -> Self {
+        Self { wall: None, ahead_ms: 0, newest }
+    }
+
+    fn at(&mut self, wall: Time) -> Time {
+        match self.wall {
+            None => self.ahead_ms = self.newest.since_ms(wall),
+            Some(before) => self.ahead_ms += before.since_ms(wall),
+        }
+        self.wall = Some(wall);
+        self.newest = wall.plus_ms(self.ahead_ms).max(self.newest);
+        self.newest
     }
 }
 
@@ -556,6 +510,7 @@ fn ending_of(ending: host::Ending) -> Ending {
         host::Ending::Exited { code } => Ending::Exited { code },
         host::Ending::Signalled { signal } => Ending::Signalled { signal },
         host::Ending::TimedOut { idle } => Ending::TimedOut { idle },
+        host::Ending::OutOfMemory { limit } => Ending::OutOfMemory { limit },
         host::Ending::Stopped => Ending::Stopped {},
         host::Ending::NotStarted { why, .. } => Ending::NotStarted { why },
     }

@@ -37,3 +37,16 @@ pub enum Event {
     /// Leave without waiting for anything: something of ours broke.
     Abandon,
 }
+
+impl Event {
+    /// The same once more, if it is a result of an effect.
+    pub fn again(&self) -> Option<Self> {
+        match self {
+            Self::Input(input) => Some(Self::Input(input.clone())),
+            Self::Follow { task, attempt, dir } => {
+                Some(Self::Follow { task: *task, attempt: *attempt, dir: dir.clone() })
+            }
+            _ => None,
+        }
+    }
+}

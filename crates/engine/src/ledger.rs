@@ -5,8 +5,11 @@ use std::path::Path;
 use mainstem_core::config::Settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, Time};
-use mainstem_core::machine::{ApplyError, Machine};
-use mainstem_store::{NewRecord, Reader, Record, SqliteReader, StoreError};
+use mainstem_core::machine::{ApplyError, Input, Machine};
+use mainstem_host::crash;
+use mainstem_store::{Journal, NewRecord, Reader, Record, SqliteReader, StoreError};
+
+use crate::event::Reply;
 
 /// The journal cannot be read as a run.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +79,54 @@ pub fn fold(
             })?;
         }
     }
+}
+
+/// The newest run, folded: what a new life knows.
+pub fn newest(
+    reader: &dyn Reader,
+    settings: &Settings,
+) -> Result<Option<(RunId, Machine)>, LedgerError> {
+    let Some(run) = newest_run(reader)? else { return Ok(None) };
+    let (machine, _) = fold(reader, &run, settings)?;
+    Ok(Some((run, machine)))
+}
+
+/// A fact that was written down before a face could be told.
+#[derive(Debug)]
+pub struct Written {
+    /// Its place.
+    pub seq: u64,
+    /// When it happened.
+    pub at: Time,
+    /// It.
+    pub fact: Fact,
+    /// The same as JSON.
+    pub body: String,
+}
+
+/// Writes down what a step outside a life decided. Its effects are for the next life.
+pub fn record(
+    journal: &mut dyn Journal,
+    epoch: u64,
+    run: &RunId,
+    machine: &mut Machine,
+    (input, now): (Input, Time),
+) -> Result<(Vec<Written>, Option<Reply>), StoreError> {
+    // A clock that was set back must not give facts another time than the state that they made.
+    let at = now.max(machine.now());
+    let step = machine.step(input, at);
+    let records: Vec<_> = step.facts.iter().map(|fact| encode(run, fact, at)).collect();
+    if records.is_empty() {
+        return Ok((Vec::new(), step.reply));
+    }
+    crash::point("record.before");
+    let last = journal.append(epoch, &records)?;
+    crash::point("record.after");
+    let first = last + 1 - records.len() as u64;
+    let bodies = records.into_iter().map(|record| record.body);
+    let written = (first..).zip(step.facts).zip(bodies);
+    let written = written.map(|((seq, fact), body)| Written { seq, at, fact, body });
+    Ok((written.collect(), step.reply))
 }
 
 /// Opens the journal for reading; none if there is no journal yet.

@@ -4,12 +4,16 @@
 //! `mainstem_core` could decide, prints nothing, parses no arguments.
 
 pub mod paths;
+pub mod kept;
 pub mod ledger;
 pub mod world;
 pub mod event;
 pub mod queue;
 pub mod room;
 pub mod perform;
+pub mod prune;
+pub mod outside;
+pub mod threads;
 pub mod face;
 pub mod driver;
 pub mod control;

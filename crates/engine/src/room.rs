@@ -1,31 +1,39 @@
-//! Whether the machine has room for one more agent: free disk, load. Only looks; what follows from
-//! it is the machine's business.
+//! Measures what the machine has left for one more agent. What is too little, and what follows from
+//! it, is the core's business.
 
-use mainstem_host::files;
+use std::path::Path;
+
+use mainstem_core::room::{Shortage, Vitals, judge};
+use mainstem_host::{files, vitals};
 
 use crate::world::World;
 
-/// What there is too little of, in words for a person; `Ok` if nothing.
-pub fn look(world: &World) -> Result<(), String> {
-    let limits = &world.settings.limits;
-    let root = world.layout.root();
-    let place = if root.exists() { root } else { world.layout.state() };
-    if let Ok(free) = files::free_bytes(place)
-        && free < limits.disk_floor
-    {
-        let (free, floor) = (free >> 20, limits.disk_floor >> 20);
-        return Err(format!("disk space ({free} MiB free, limits.disk_floor is {floor} MiB)"));
-    }
-    if limits.load_ceiling > 0.0
-        && let Some(load) = load_average()
-        && load > limits.load_ceiling
-    {
-        return Err(format!("a lower load ({load:.1} now, limits.load_ceiling)"));
-    }
-    Ok(())
+/// What there is too little of; `Ok` if nothing.
+pub fn look(world: &World) -> Result<(), Shortage> {
+    judge(&world.settings.limits, &measure(world))
 }
 
-/// The one-minute load average, where the system tells.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+fn measure(world: &World) -> Vitals {
+    let checkout = world.repo.toplevel().unwrap_or_else(|| world.repo.common_dir());
+    let places = [
+        ("workspaces are", world.layout.root()),
+        ("the state is", world.layout.state()),
+        ("the repository is", checkout),
+    ];
+    Vitals {
+        // A disk that cannot be asked holds nobody up: writing there says why it fails.
+        disks: places
+            .into_iter()
+            .filter_map(|(what, place)| Some((what.to_owned(), free(place)?)))
+            .collect(),
+        load: vitals::load_average(),
+        memory_available: vitals::memory_available(),
+        memory_pressure: vitals::memory_pressure(),
+    }
+}
+
+/// Free bytes where this folder is, or would be.
+fn free(place: &Path) -> Option<u64> {
+    let there = place.ancestors().find(|place| place.is_dir())?;
+    files::free_bytes(there).ok()
 }

@@ -20,8 +20,10 @@ use crate::control::Control;
 use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
-use crate::ledger::{self, LedgerError};
+use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
+use crate::prune::{self, Due, Prune, PruneError};
+use crate::threads::Threads;
 use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
@@ -49,6 +51,9 @@ pub enum SessionError {
     /// The journal cannot be written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Snapshots could not be pruned.
+    #[error(transparent)]
+    Prune(#[from] PruneError),
     /// The engine broke off.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -104,15 +109,6 @@ pub struct Session {
     env: Vec<(String, String)>,
     written: Vec<Written>,
     _lock: OwnerLock,
-}
-
-/// A fact that was written down before a face could be told.
-#[derive(Debug)]
-struct Written {
-    seq: u64,
-    at: Time,
-    fact: Fact,
-    body: String,
 }
 
 /// A way to reach a running engine from signals and other threads.
@@ -198,10 +194,7 @@ impl Session {
 
     /// The newest run, folded.
     pub fn newest(&self) -> Result<Option<(RunId, Machine)>, SessionError> {
-        let reader = self.journal.reader()?;
-        let Some(run) = ledger::newest_run(&reader)? else { return Ok(None) };
-        let (machine, _) = ledger::fold(&reader, &run, &self.settings)?;
-        Ok(Some((run, machine)))
+        Ok(ledger::newest(&self.journal.reader()?, &self.settings)?)
     }
 
     /// Writes down what a step outside a life decided.
@@ -212,33 +205,49 @@ impl Session {
         input: Input,
     ) -> Result<Option<Result<String, Refusal>>, SessionError> {
         let now = Time(clock::now_ms());
-        let step = machine.step(input, now);
-        let records: Vec<_> =
-            step.facts.iter().map(|fact| ledger::encode(run, fact, now)).collect();
-        if !records.is_empty() {
-            crash::point("record.before");
-            let last = self.journal.append(self.epoch, &records)?;
-            crash::point("record.after");
-            let first = last + 1 - records.len() as u64;
-            let bodies = records.into_iter().map(|record| record.body);
-            self.written.extend(
-                (first..).zip(step.facts).zip(bodies).map(|((seq, fact), body)| Written {
-                    seq,
-                    at: now,
-                    fact,
-                    body,
-                }),
-            );
-        }
-        Ok(step.reply)
+        let (written, reply) =
+            ledger::record(&mut self.journal, self.epoch, run, machine, (input, now))?;
+        self.written.extend(written);
+        Ok(reply)
     }
 
-    pub(crate) fn append(
+    /// Writes one fact down, outside a life of the engine.
+    pub fn write(
         &mut self,
-        records: &[mainstem_store::NewRecord],
+        run: &RunId,
+        machine: &mut Machine,
+        fact: &Fact,
     ) -> Result<(), SessionError> {
-        self.journal.append(self.epoch, records)?;
+        let at = Time(clock::now_ms());
+        machine.apply(fact, at).map_err(|source| {
+            SessionError::Ledger(LedgerError::Order { seq: 0, source: Box::new(source) })
+        })?;
+        let record = ledger::encode(run, fact, at);
+        let seq = self.journal.append(self.epoch, std::slice::from_ref(&record))?;
+        self.written.push(Written { seq, at, fact: fact.clone(), body: record.body });
         Ok(())
+    }
+
+    /// The snapshots that the policy lets go.
+    pub fn due(&self, run: &RunId, machine: &Machine) -> Result<Due, SessionError> {
+        let reader = self.journal.reader()?;
+        let (keep_ms, now) = (self.settings.snapshot_keep_ms, Time(clock::now_ms()));
+        let newest = (run, machine);
+        Ok(Prune { repo: &self.repo, reader: &reader, newest, keep_ms, now }.due()?)
+    }
+
+    /// Lets them go, after it is written down where they were.
+    pub fn prune(&mut self, run: &RunId, machine: &mut Machine) -> Result<Due, SessionError> {
+        let due = self.due(run, machine)?;
+        if due.is_empty() {
+            return Ok(due);
+        }
+        let facts = prune::facts_of(&due, prune::WHY);
+        for fact in &facts {
+            self.write(run, machine, fact)?;
+        }
+        prune::remove(&self.repo, &facts)?;
+        Ok(due)
     }
 
     /// Finds or starts the run and brings its plan up to date.
@@ -296,11 +305,11 @@ impl Session {
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
         let _ = self.repo.catch_up(machine.target());
+        self.prune_or_say(&run, &mut machine)?;
         let Line(sender, receiver) = line;
         let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
             SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
         })?;
-        let seq = self.journal.last_seq()?;
         let world = World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),
@@ -311,6 +320,7 @@ impl Session {
             env: self.env.clone(),
             made: Made::default(),
         };
+        world.settle();
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
             face.fact(&Shown { seq, at, run: &run, fact: &fact, body: &body }, &machine);
@@ -322,14 +332,23 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scope,
         };
+        let mut outside = Threads::new(world, (sender, receiver)).map_err(|source| {
+            SessionError::Io { what: "jobs cannot be watched".to_owned(), source }
+        })?;
         let start =
-            Start { world, machine, journal: Box::new(self.journal), epoch: self.epoch, seq };
-        let mut driver = Driver::new(start, (sender, receiver), face)?;
+            Start { run: run.clone(), machine, journal: Box::new(self.journal), epoch: self.epoch };
+        let mut driver = Driver::new(start, &mut outside, face);
         let outcome = driver.run(begin)?;
-        let machine = driver.machine.clone();
+        let machine = driver.machine().clone();
         drop(driver);
+        drop(outside);
         drop(control);
+        if let Outcome::Rested(_) = outcome {
+            end_leftover_jobs(&self.layout, &run, &machine);
+        }
         tidy_up(&self.repo, &self.layout, &machine);
+        // What landed in this life may be due already. If not now, then at the next start.
+        let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
         Ok((outcome, machine, run))
     }
 
@@ -365,12 +384,36 @@ impl Session {
         Ok(())
     }
 
+    /// Snapshots that cannot be pruned are no reason not to work.
+    fn prune_or_say(&mut self, run: &RunId, machine: &mut Machine) -> Result<(), SessionError> {
+        match self.prune(run, machine) {
+            Err(error @ (SessionError::Git(_) | SessionError::Prune(_))) => {
+                let message = format!("old snapshots could not be removed: {error}");
+                self.record(run, machine, Input::Notice { task: None, message }).map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+
     /// What a killed git or engine left lying around, swept while the lock is ours.
     fn sweep(&self) -> Result<(), SessionError> {
         self.repo.heal_after_boot()?;
         self.repo.sweep_locks(None)?;
         crash::point("session.swept");
         Ok(())
+    }
+}
+
+/// A gate of a life that was killed may still run, though nobody wants its verdict now: the engine was
+/// interrupted before it asked for it again, or its task was called off. Attempts whose workspace is
+/// gone had their jobs ended with it.
+fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
+    for t in machine.tasks().all() {
+        if let Some(current) = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed) {
+            // What cannot be ended now ends by itself, or with its workspace.
+            let id = &machine.plan().tasks[t.ix()].id;
+            let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
+        }
     }
 }
 

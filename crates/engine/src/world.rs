@@ -10,7 +10,7 @@ use mainstem_agents::allowed_env;
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
-use mainstem_host::process::JobSpec;
+use mainstem_host::process::{self, JobSpec};
 
 use crate::paths::Layout;
 
@@ -58,6 +58,12 @@ impl Made {
 }
 
 impl World {
+    /// Makes room for the kernel to hold the agents and their memory, where it can.
+    pub fn settle(&self) {
+        // Where it cannot, each supervisor does it by itself; `doctor` says which.
+        let _ = process::settle(self.settings.limits.memory_per_agent > 0);
+    }
+
     /// The target branch as a ref.
     pub fn target_ref(&self) -> String {
         format!("refs/heads/{}", self.target)
@@ -102,6 +108,7 @@ impl World {
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
             keeps_work: false,
+            memory_bytes: None,
         }
     }
 
@@ -125,6 +132,7 @@ impl World {
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
             keeps_work: true,
+            memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
         }
     }
 

@@ -54,6 +54,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a path of a file"));
     };
+    let operation = crate::fault::operation(|| format!("write {}", path.display()))?;
     let mut tmp_name = std::ffi::OsString::from(".");
     tmp_name.push(name);
     tmp_name.push(format!(".{}.tmp", unique()));
@@ -69,7 +70,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&tmp);
         return Err(error);
     }
-    sync_dir(dir)
+    sync_dir(dir)?;
+    operation.done()
 }
 
 /// Makes renames and new names inside a folder survive power loss.

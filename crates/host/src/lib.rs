@@ -2,8 +2,10 @@
 
 pub mod clock;
 pub mod crash;
+pub mod fault;
 pub mod files;
 pub mod git;
 pub mod lock;
 pub mod ports;
 pub mod process;
+pub mod vitals;

@@ -340,7 +340,8 @@ impl Tour {
             // Newest first.
             matches!((at(a), at(b)), (Some(a), Some(b)) if a > b)
         };
-        let alive = self.killed.values().filter(|pid| is_alive(**pid)).count();
+        let alive =
+            self.killed.values().filter(|pid| process::is_alive(**pid).unwrap_or(true)).count();
         let gapless = self.history_is_gapless()?;
         let clean = !self.repo.worktree_dirty(&self.dir)?;
         let checks = vec![
@@ -405,11 +406,4 @@ fn attempts_by_task(landings: &[mainstem_host::git::Landing]) -> BTreeMap<String
         }
     }
     attempts
-}
-
-/// Is there such a process, not counting one that only waits to be reaped?
-fn is_alive(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-        !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
-    })
 }

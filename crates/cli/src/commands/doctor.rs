@@ -17,6 +17,7 @@ use mainstem_engine::paths::Layout;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::lock::{self, Probe};
+use mainstem_host::process::{self, Containment};
 use mainstem_store::{SqliteReader, StoreError};
 use serde_json::{Value, json};
 
@@ -91,6 +92,7 @@ pub(crate) fn doctor(context: &Context) -> Outcome {
     }
     agents(repo.as_ref(), &settings, &mut report);
     conflicts(&settings, &mut report);
+    containment(&settings, &mut report);
     let open = settings.sandbox == SandboxKind::Off;
     let wall = "sandbox: not in this version; agents run with your rights";
     if open {
@@ -255,10 +257,18 @@ fn existing(path: &Path) -> &Path {
 }
 
 fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
+    let floor = settings.limits.disk_floor;
+    if let Ok(free) = free_bytes(existing(layout.state()))
+        && free < floor
+    {
+        let free = render_size(free >> 20 << 20);
+        let text = format!("{free} free for the journal in {}", layout.state().display());
+        let help = format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
+        report.bad("disk", text, help);
+    }
     let place = existing(layout.root());
     match free_bytes(place) {
         Ok(free) => {
-            let floor = settings.limits.disk_floor;
             let rounded = render_size(free >> 20 << 20);
             let text = format!("{rounded} free for workspaces in {}", layout.root().display());
             if free < floor {
@@ -486,6 +496,33 @@ fn find(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
         None => PathBuf::from(program),
     };
     runnable(&path).then_some(path)
+}
+
+/// What holds an agent and all it starts together, and who keeps its memory limit.
+fn containment(settings: &Settings, report: &mut Report) {
+    let limited = settings.limits.memory_per_agent > 0;
+    let delegate =
+        "systemd-run --user --scope -p Delegate=yes mainstem run gives a run a cgroup of its own";
+    match process::containment() {
+        Containment::Cgroup { at, memory } => {
+            let limit = match (limited, memory) {
+                (false, _) => "",
+                (true, true) => "; the kernel keeps limits.memory_per_agent",
+                (true, false) => "; supervisors look after limits.memory_per_agent once a second",
+            };
+            let text = format!("each agent gets a cgroup of its own in {}{limit}", at.display());
+            report.good("containment", text);
+        }
+        Containment::Tree { why } => {
+            let limit =
+                if limited { " and look after limits.memory_per_agent once a second" } else { "" };
+            let text = format!(
+                "no cgroups ({why}): supervisors follow the tree of processes{limit}; one that hides from a dead supervisor is not found"
+            );
+            let help = if cfg!(target_os = "linux") { delegate } else { "docs/guide/platforms.md" };
+            report.add("containment", Verdict::Good, text, Some(help.to_owned()));
+        }
+    }
 }
 
 /// Settings that contradict each other, or that this version does not have.

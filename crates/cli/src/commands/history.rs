@@ -9,6 +9,7 @@ use mainstem_core::config::Settings;
 use mainstem_core::fact::{Ending, Fact, StopReason};
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
+use mainstem_core::plan::units::render_size;
 use mainstem_engine::ledger::{self, LedgerError};
 use mainstem_engine::look::{Look, LookError};
 use mainstem_engine::paths::Layout;
@@ -244,6 +245,9 @@ pub(crate) fn ending_words(ending: &Ending) -> String {
         Ending::Signalled { signal } => format!("signal {signal}"),
         Ending::TimedOut { idle: true } => "it was silent for too long".to_owned(),
         Ending::TimedOut { idle: false } => "it ran out of time".to_owned(),
+        Ending::OutOfMemory { limit } => {
+            format!("killed: it used more than limits.memory_per_agent ({})", render_size(*limit))
+        }
         Ending::Stopped {} => "it was stopped".to_owned(),
         Ending::NotStarted { why } => format!("it could not be started: {why}"),
         Ending::Vanished {} => "it vanished (killed, or the machine went down)".to_owned(),

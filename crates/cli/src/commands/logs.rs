@@ -11,6 +11,7 @@ use mainstem_core::fact::{GateScope, Verdict};
 use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_core::plan::units::render_size;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
 use mainstem_host::process::{self, JobState, OutputLine, Stream, pause_ms, read_output};
@@ -144,6 +145,9 @@ fn say_end(context: &Context, state: &JobState, args: &LogsArgs, n: u32) -> Resu
             process::Ending::Exited { code } => format!("ended with exit code {code}"),
             process::Ending::Signalled { signal } => format!("was ended by signal {signal}"),
             process::Ending::TimedOut { .. } => "ran out of time".to_owned(),
+            process::Ending::OutOfMemory { limit } => {
+                format!("was killed: it used more than {}", render_size(*limit))
+            }
             process::Ending::Stopped => "was stopped".to_owned(),
             process::Ending::NotStarted { why, .. } => format!("could not start: {why}"),
         },

@@ -8,6 +8,7 @@ pub(crate) mod init;
 pub(crate) mod logs;
 pub(crate) mod plan;
 pub(crate) mod reference;
+pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod settings;
 pub(crate) mod show;

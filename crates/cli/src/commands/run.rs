@@ -117,9 +117,6 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
             "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
         );
     }
-    if settings.limits.memory_per_agent > 0 {
-        print::err("limits.memory_per_agent is not enforced in this version");
-    }
     if settings.land.lanes > 1 {
         print::err("the train has one lane in this version, whatever land.lanes says");
     }

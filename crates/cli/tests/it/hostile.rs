@@ -245,3 +245,18 @@ fn an_agent_that_moves_the_target_branch_itself_is_noticed_and_loses_nothing() {
     }
     scene.assert_nothing_left();
 }
+
+#[test]
+fn an_agent_that_takes_more_memory_than_it_may_is_killed_and_the_reason_names_the_limit() {
+    let hog = "echo half > half.txt; x=$(yes xxxxxxxxxxxxxxx | head -c 90000000); sleep 600";
+    let scene = Scene::new(BIN)
+        .config("[run]\nretries = 0\n[limits]\nmemory_per_agent = \"50M\"\n")
+        .plan(&shell_plan(&[("BAD", hog, ""), ("GOOD", "echo fine > fine.txt", "")]));
+    assert_eq!(outcome(&scene, 2), "failed");
+    let reason = scene.task("BAD")["reason"].to_string();
+    assert!(reason.contains("killed: it used more than limits.memory_per_agent (50M)"), "{reason}");
+    let doctor = scene.mainstem(&["doctor"]);
+    assert!(doctor.stdout.contains("limits.memory_per_agent"), "{}", doctor.stdout);
+    assert_not_lost(&scene, "half.txt", "half\n");
+    scene.assert_nothing_left();
+}

@@ -7,4 +7,5 @@ mod looks;
 mod plans;
 mod repairs;
 mod seeds;
+mod snapshots;
 mod steer;

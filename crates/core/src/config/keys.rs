@@ -80,7 +80,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 16] = [
+pub const NOT_SETTINGS: [&str; 19] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -97,6 +97,9 @@ pub const NOT_SETTINGS: [&str; 16] = [
     "MAINSTEM_ROLE",
     "MAINSTEM_CRASH_AT",
     "MAINSTEM_CRASH_LOG",
+    "MAINSTEM_EFFECTS_TWICE",
+    "MAINSTEM_FAIL_AT",
+    "MAINSTEM_FAIL_LOG",
 ];
 
 const fn key(key: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> KeyDoc {
@@ -152,18 +155,35 @@ static KEYS: &[KeyDoc] = &[
     key("limits.per_agent", Kind::Counts, "{}", "Agents at once per agent name."),
     key("limits.per_role", Kind::Counts, "{}", "Agents at once per role."),
     key("limits.verify", int(0, 10_000), "0", "Task gates at once; 0 means as many as run.jobs."),
-    key("limits.memory_per_agent", Kind::Size, "\"0\"", "Memory per agent; 0 is no limit."),
+    key(
+        "limits.memory_per_agent",
+        Kind::Size,
+        "\"0\"",
+        "Memory of an agent and all it starts; above it is killed. 0 is no limit.",
+    ),
     key(
         "limits.disk_floor",
         Kind::Size,
         "\"500M\"",
-        "No new attempt below this much free space where workspaces live.",
+        "No new attempt below this much free space where workspaces, state or repository live.",
     ),
     key(
         "limits.load_ceiling",
         Kind::Number,
         "0.0",
-        "No new attempt above this load average; 0 is no limit.",
+        "No further agent above this load average, but always one; 0 is no limit.",
+    ),
+    key(
+        "limits.memory_floor",
+        Kind::Size,
+        "\"256M\"",
+        "No further agent below this much available memory, but always one; 0 is no limit.",
+    ),
+    key(
+        "limits.pressure_ceiling",
+        Kind::Number,
+        "20.0",
+        "No further agent while somebody waits for memory this percent of the time, but always one; 0 is no limit.",
     ),
     key("limits.output", Kind::Size, "\"64M\"", "Output kept per attempt."),
     key("limits.file_size", Kind::Size, "\"10M\"", "Largest file that may land; 0 is no limit."),
@@ -286,6 +306,13 @@ static KEYS: &[KeyDoc] = &[
         "The wall around agents; off must be said.",
     ),
     key("snapshots.every", Kind::Duration, "\"60s\"", "Time between snapshots; 0s is never."),
+    key(
+        "snapshots.keep",
+        Kind::Duration,
+        "\"14d\"",
+        "How long snapshots of a task stay after it landed; 0s removes them at once, 3650d is for good. \
+         Those of tasks that have not landed always stay.",
+    ),
     choice("store.kind", &["embedded"], "\"embedded\"", "Where tasks are kept."),
 ];
 

@@ -32,6 +32,8 @@ pub struct Settings {
     pub sandbox: SandboxKind,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
+    /// `[snapshots] keep`, in milliseconds: how long after the landing.
+    pub snapshot_keep_ms: u64,
 }
 
 impl Settings {
@@ -98,10 +100,15 @@ pub struct Limits {
     pub verify: u32,
     /// Memory per agent in bytes; 0 is no limit.
     pub memory_per_agent: u64,
-    /// No new attempt below this many free bytes where workspaces live.
+    /// No new attempt below this many free bytes where workspaces, state or repository live.
     pub disk_floor: u64,
-    /// No new attempt above this load average; 0 is no limit.
+    /// No further agent above this load average; 0 is no limit.
     pub load_ceiling: f64,
+    /// No further agent below this much available memory, in bytes; 0 is no limit.
+    pub memory_floor: u64,
+    /// No further agent while this share of time is spent waiting for memory, in percent; 0 is no
+    /// limit.
+    pub pressure_ceiling: f64,
     /// Bytes of output kept per attempt.
     pub output_bytes: u64,
     /// Largest file that may land, in bytes; 0 is no limit.

@@ -91,6 +91,7 @@ pub(super) fn build(values: &Values) -> Settings {
             _ => SandboxKind::Auto,
         },
         snapshot_every_ms: v.ms("snapshots.every"),
+        snapshot_keep_ms: v.ms("snapshots.keep"),
     }
 }
 
@@ -103,6 +104,8 @@ fn limits(v: &Reader<'_>) -> Limits {
         memory_per_agent: v.bytes("limits.memory_per_agent"),
         disk_floor: v.bytes("limits.disk_floor"),
         load_ceiling: v.number("limits.load_ceiling").unwrap_or(0.0),
+        memory_floor: v.bytes("limits.memory_floor"),
+        pressure_ceiling: v.number("limits.pressure_ceiling").unwrap_or(0.0),
         output_bytes: v.bytes("limits.output"),
         file_bytes: v.bytes("limits.file_size"),
         rate_limit_waits: v.int("limits.rate_limit_waits"),

@@ -59,7 +59,7 @@ impl Machine {
                 self.jobs_flag = None;
             }
             Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
-            Fact::Noticed { .. } => {}
+            Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
                 return self.apply_to_task(id, other, at);
@@ -132,6 +132,7 @@ impl Machine {
         let asks = std::mem::take(&mut self.life.asks);
         let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
         self.life.asks = asks.collect();
+        self.life.unreached.clear();
         self.life.given = super::want::Given::default();
         Ok(())
     }

@@ -9,6 +9,7 @@ use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal, Said};
 use crate::phase::Phase;
 use crate::plan::OnFailure;
 use crate::policy::{self, Judgement};
+use crate::room::Shortage;
 use crate::train::Stage;
 
 /// How often a workspace is tried to be removed in one life.
@@ -64,6 +65,11 @@ impl Machine {
                 if self.is_current(task, attempt, &[P::Preparing]) {
                     let id = self.id(task);
                     self.emit(Fact::AgentStarted { task: id, attempt, pid });
+                }
+            }
+            Input::AgentUnreached { task, attempt, reason } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    self.agent_unreached(task, &reason);
                 }
             }
             Input::AgentSaid { task, attempt, mark, said } => {
@@ -202,9 +208,14 @@ impl Machine {
     }
 
     /// The machine has room for more agents, or no longer; people are told when that changes.
-    fn room(&mut self, no_room: Option<String>) {
+    fn room(&mut self, no_room: Option<Shortage>) {
         let message = match (&self.life.no_room, &no_room) {
-            (None, Some(why)) => format!("no agent starts for now: waiting for {why}"),
+            (None, Some(short)) if short.nobody => {
+                format!("no agent starts for now: waiting for {}", short.why)
+            }
+            (None, Some(short)) => {
+                format!("no further agent starts for now: waiting for {}", short.why)
+            }
             (Some(_), None) => "there is room again: agents may start".to_owned(),
             // Said by an engine that did not live to take it back.
             (None, None) if self.lasting(None).is_some() => {
@@ -242,6 +253,17 @@ impl Machine {
             }
         }
         scope
+    }
+
+    /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
+    /// is wanted of it is asked for again.
+    fn agent_unreached(&mut self, t: TaskIx, reason: &str) {
+        let tries = self.life.unreached.get(&t).map_or(0, |(tries, _)| *tries);
+        let wait = (limits::TRANSIENT_WAIT_MS << tries.min(7)).min(limits::TRANSIENT_WAIT_MS_MAX);
+        self.life.unreached.insert(t, (tries + 1, self.now.plus_ms(wait)));
+        self.life.given.forget_agent(t);
+        let (task, message) = (Some(self.id(t)), limits::brief(reason));
+        self.emit(Fact::Noticed { task, message, lasts: true });
     }
 
     pub(super) fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {

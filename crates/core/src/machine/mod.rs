@@ -23,6 +23,7 @@ use crate::graph::Graph;
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::phase::Phase;
 use crate::plan::Plan;
+use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
 use crate::train::{Stage, Train};
@@ -85,6 +86,16 @@ pub enum Input {
         attempt: u32,
         /// Its process.
         pid: u32,
+    },
+    /// The agent could not be started, stopped, answered or looked at, and nobody knows whether it
+    /// lives: all that is wanted of it is asked for again, later.
+    AgentUnreached {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// What went wrong.
+        reason: String,
     },
     /// The agent said something of meaning.
     AgentSaid {
@@ -232,8 +243,8 @@ pub enum Input {
         /// At once.
         now: bool,
     },
-    /// The machine has room for more agents, or not, and why.
-    Room(Result<(), String>),
+    /// The machine has room for more agents, or too little of something.
+    Room(Result<(), Shortage>),
     /// Something to tell people.
     Notice {
         /// About which task.
@@ -377,11 +388,12 @@ struct Life {
     begun: bool,
     interrupting: Option<Interrupting>,
     scope: Option<Vec<bool>>,
-    no_room: Option<String>,
+    no_room: Option<Shortage>,
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
+    unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
 }
@@ -521,6 +533,10 @@ impl Machine {
     pub fn started_at(&self) -> Option<Time> {
         self.started_at
     }
+    /// The newest time known, from facts or inputs.
+    pub fn now(&self) -> Time {
+        self.now
+    }
     /// Money spent.
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd
@@ -530,8 +546,8 @@ impl Machine {
         self.lasting.get(&task.cloned()).map(String::as_str)
     }
     /// Why no agent starts although one could: the machine has no room.
-    pub fn no_room(&self) -> Option<&str> {
-        self.life.no_room.as_deref()
+    pub fn no_room(&self) -> Option<&Shortage> {
+        self.life.no_room.as_ref()
     }
 
     /// Is this task asked for in this life?
@@ -555,6 +571,7 @@ impl Machine {
             .chain(snapshots)
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
+            .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
     }
@@ -614,7 +631,7 @@ impl Machine {
                     && self.in_scope(t)
                     && (self.tasks.get(t).not_before.is_some()
                         || self.paused
-                        || self.life.no_room.is_some()
+                        || self.life.no_room.as_ref().is_some_and(|short| short.nobody)
                         || matches!(board.why_held(t), Some(Held::ProviderRests(_))))
             })
         })

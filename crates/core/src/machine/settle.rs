@@ -41,9 +41,11 @@ impl Machine {
         self.tasks.release(self.now);
         self.resume_answered();
         self.ask_next();
-        if !self.paused && !self.cancelled && self.draining.is_none() && self.life.no_room.is_none()
-        {
-            for t in self.with_board(|board| board.starts()) {
+        if !self.paused && !self.cancelled && self.draining.is_none() {
+            let at_work = self.tasks.slots();
+            let allowed = self.life.no_room.as_ref().map_or(usize::MAX, |s| s.allowance(at_work));
+            let starts = if allowed == 0 { Vec::new() } else { self.with_board(|b| b.starts()) };
+            for t in starts.into_iter().take(allowed) {
                 self.intend(t);
             }
         }

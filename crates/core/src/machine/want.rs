@@ -46,6 +46,11 @@ impl Given {
             *given = None;
         }
     }
+    pub(super) fn forget_agent(&mut self, t: TaskIx) {
+        self.tasks[t.ix()] = None;
+        self.stops[t.ix()] = None;
+        self.answers[t.ix()] = None;
+    }
     pub(super) fn forget_train(&mut self) {
         self.train = None;
     }
@@ -99,6 +104,13 @@ impl Machine {
         let phase = self.tasks.phase(t);
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let n = current.n;
+        match self.life.unreached.get(&t) {
+            Some(_) if !matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking) => {
+                self.life.unreached.remove(&t);
+            }
+            Some((_, at)) if *at > self.now => return,
+            _ => {}
+        }
         let want = self.want(t, phase);
         if want.is_none() {
             // What was wanted is done; the same may be wanted anew in a later phase.

@@ -54,6 +54,7 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::TaskSkipped { .. } => "task_skipped",
         F::TaskRetried { .. } => "task_retried",
         F::WorkspaceRemoved { .. } => "workspace_removed",
+        F::RefsRemoved { .. } => "refs_removed",
         F::Noticed { .. } => "noticed",
     }
 }
@@ -98,6 +99,7 @@ fn run_samples() -> Vec<Fact> {
         Fact::RunDraining { task, abort: false },
         Fact::RunCancelled {},
         Fact::JobsChanged { jobs: 1 },
+        Fact::RefsRemoved { refs: Vec::new(), why: String::new() },
     ]
 }
 

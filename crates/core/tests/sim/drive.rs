@@ -11,10 +11,12 @@ use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
 use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
 use mainstem_core::phase::Phase;
+use mainstem_core::room::Shortage;
 
 use crate::check;
 use crate::cover::Coverage;
 use crate::rng::Rng;
+use crate::rules;
 use crate::setup;
 use crate::world::{Agent, Key, World};
 
@@ -195,7 +197,7 @@ impl<'c> Sim<'c> {
             match fact {
                 Fact::RunDraining { .. } => self.draining = true,
                 Fact::EngineStarted { .. } => self.draining = false,
-                Fact::PlanAdopted { plan, .. } => self.clash = check::clashes(plan),
+                Fact::PlanAdopted { plan, .. } => self.clash = rules::clashes(plan),
                 _ => {}
             }
             let seq = self.journal.len() as u64;
@@ -354,7 +356,11 @@ impl<'c> Sim<'c> {
                 self.step(Input::Tick);
             }
             130..138 => {
-                let room = if self.rng.in_thousand(400) { Err("disk".to_owned()) } else { Ok(()) };
+                let room = match self.rng.below(1000) {
+                    0..250 => Err(Shortage::of_all("disk")),
+                    250..500 => Err(Shortage::of_more("memory")),
+                    _ => Ok(()),
+                };
                 self.step(Input::Room(room));
             }
             138..142 => {
@@ -563,7 +569,7 @@ impl<'c> Sim<'c> {
         for (_, at, fact) in &self.journal {
             fold.apply(fact, *at).unwrap();
         }
-        check::i5_replay_is_the_live_state(&self.live, &fold);
+        rules::i5_replay_is_the_live_state(&self.live, &fold);
     }
 
     fn picture(&self) -> String {

@@ -31,7 +31,9 @@ impl Sim<'_> {
             Effect::StopAgent { task, attempt, now } => self.stop_agent(task, attempt, now),
             Effect::DeliverAnswer { task, attempt, number, .. } => {
                 let key = (self.id(task), attempt);
-                if let Some(agent) = self.world.agents.get_mut(&key) {
+                if self.wrong(60) {
+                    self.unreached(task, attempt);
+                } else if let Some(agent) = self.world.agents.get_mut(&key) {
                     agent.answers.insert(number);
                 }
             }
@@ -85,7 +87,15 @@ impl Sim<'_> {
         });
     }
 
+    fn unreached(&mut self, task: TaskIx, attempt: u32) {
+        let reason = "no process".to_owned();
+        self.reply(Input::AgentUnreached { task, attempt, reason });
+    }
+
     fn run_agent(&mut self, task: TaskIx, attempt: u32) {
+        if self.wrong(30) {
+            return self.unreached(task, attempt);
+        }
         let key = (self.id(task), attempt);
         if !self.world.agents.contains_key(&key) {
             let agent = Agent::random(&mut self.rng, self.fair);
@@ -95,6 +105,9 @@ impl Sim<'_> {
     }
 
     fn stop_agent(&mut self, task: TaskIx, attempt: u32, now: bool) {
+        if self.wrong(60) {
+            return self.unreached(task, attempt);
+        }
         let key = (self.id(task), attempt);
         let agent = self.world.agents.entry(key.clone()).or_insert_with(Agent::never);
         agent.stopping = true;

@@ -46,6 +46,7 @@ fn every_other_end_is_a_failure_of_its_own_class_even_with_work() {
         (Ending::Signalled { signal: 9 }, Class::AgentFailed),
         (Ending::TimedOut { idle: true }, Class::TimedOut),
         (Ending::TimedOut { idle: false }, Class::TimedOut),
+        (Ending::OutOfMemory { limit: 4 << 30 }, Class::AgentFailed),
         (Ending::Stopped {}, Class::Interrupted),
         (Ending::NotStarted { why: "x".to_owned() }, Class::Transient),
         (Ending::Vanished {}, Class::Killed),

@@ -32,6 +32,8 @@ pub fn settings() -> Settings {
             memory_per_agent: 0,
             disk_floor: 0,
             load_ceiling: 0.0,
+            memory_floor: 0,
+            pressure_ceiling: 0.0,
             output_bytes: 0,
             file_bytes: 0,
             rate_limit_waits: 3,
@@ -61,6 +63,7 @@ pub fn settings() -> Settings {
             .collect(),
         sandbox: SandboxKind::Off,
         snapshot_every_ms: 0,
+        snapshot_keep_ms: 0,
     }
 }
 

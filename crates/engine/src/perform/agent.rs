@@ -24,7 +24,7 @@ const PORTS: u16 = 10;
 const PORT_BLOCKS: u16 = 1_000;
 
 /// What an agent is started with.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Assignment {
     /// The agent's name.
     pub name: String,
@@ -50,16 +50,36 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
             .map_err(|error| error.to_string())
             .and_then(|()| start(errand, assignment, &dir)),
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("its job folder cannot be read: {error}")),
+        Err(error) => return tell_trouble(errand, "looked at", &error),
     };
     if let Err(why) = started {
-        let ending = Ending::NotStarted { why };
-        return errand.tell(Input::AgentEnded { task, attempt, ending, claim: Claim::None });
+        // A start that failed may have started it all the same.
+        match came_to_be(&dir) {
+            Ok(true) => {}
+            Ok(false) => {
+                let ending = Ending::NotStarted { why };
+                return errand.tell(Input::AgentEnded {
+                    task,
+                    attempt,
+                    ending,
+                    claim: Claim::None,
+                });
+            }
+            Err(error) => return tell_trouble(errand, "looked at", &error),
+        }
     }
     crash::point("agent.started");
     let pid = process::pids(&dir).ok().flatten().and_then(|pids| pids.agent_pid).unwrap_or(0);
     errand.tell(Input::AgentStarted { task, attempt, pid });
     let _ = errand.results.send(Event::Follow { task, attempt, dir });
+}
+
+/// Is there a job after all? One that is still on its way is ended first.
+fn came_to_be(dir: &Path) -> io::Result<bool> {
+    if process::state(dir)? == JobState::Starting {
+        process::end(dir)?;
+    }
+    Ok(process::state(dir)? != JobState::Absent)
 }
 
 fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), String> {
@@ -172,12 +192,15 @@ pub fn bury(errand: &Errand, claim: Claim) {
     let world = &errand.world;
     let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
     if let Err(error) = process::kill_leftovers(&dir) {
-        tell_trouble(errand, "cleaned up after", &error);
+        // Its end is told only when all of it is dead.
+        return tell_trouble(errand, "cleaned up after", &error);
     }
     errand.tell(Input::AgentEnded { task, attempt, ending: Ending::Vanished {}, claim });
 }
 
+/// Nothing is known of the agent now; the machine asks again.
 fn tell_trouble(errand: &Errand, what: &str, error: &io::Error) {
-    let message = format!("the agent could not be {what}: {error}");
-    errand.tell(Input::Notice { task: Some(errand.ix), message });
+    let reason = format!("the agent could not be {what}: {error}");
+    let (task, attempt) = (errand.ix, errand.attempt);
+    errand.tell(Input::AgentUnreached { task, attempt, reason });
 }

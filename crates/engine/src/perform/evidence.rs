@@ -25,19 +25,36 @@ pub fn collect(errand: &Errand, base: Option<&Oid>) {
     errand.tell(Input::Collected { task, attempt, evidence });
 }
 
-/// Takes a snapshot of work in progress and tells.
+/// Takes a snapshot of work in progress. Told only if there was something new: an agent that thinks
+/// for an hour leaves no trace in the journal.
 pub fn snapshot(errand: &Errand, why: &str) {
-    match errand.world.repo.snapshot(&errand.workspace.clone(), &errand.snapshots(), why) {
-        Ok(Some(kept)) => {
+    let taken = errand.world.repo.snapshot_in_passing(&errand.workspace, &errand.snapshots(), why);
+    match taken {
+        Ok(Some(kept)) if kept.fresh => {
             crash::point("snapshot.taken");
             errand.tell_kept(kept.refname, kept.commit, why);
         }
-        Ok(None) => {}
-        Err(error) => {
-            let message = format!("no snapshot could be taken: {error}");
-            errand.tell(Input::Notice { task: Some(errand.ix), message });
-        }
+        Ok(_) => {}
+        Err(error) => no_snapshot(errand, &error),
     }
+}
+
+/// Takes a snapshot of all there is, and says what it cannot hold.
+fn whole_snapshot(errand: &Errand, why: &str) {
+    match errand.world.repo.snapshot(&errand.workspace, &errand.snapshots(), why) {
+        Ok(Some(kept)) => {
+            crash::point("snapshot.taken");
+            errand.tell_kept(kept.refname, kept.commit, why);
+            errand.tell_notes(kept.notes);
+        }
+        Ok(None) => {}
+        Err(error) => no_snapshot(errand, &error),
+    }
+}
+
+fn no_snapshot(errand: &Errand, error: &GitError) {
+    let message = format!("no snapshot could be taken: {error}");
+    errand.tell(Input::Notice { task: Some(errand.ix), message });
 }
 
 fn nothing(base: &Oid) -> Evidence {
@@ -61,9 +78,9 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let (tip, recovered) = if path.join(".git").exists() {
         // Once committed, all that is there is one commit, which is kept below. What cannot be
         // committed is at least put on a snapshot as files.
-        tip_of_workspace(errand, path).inspect_err(|_| snapshot(errand, ENDED))?
+        tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
     } else {
-        snapshot(errand, ENDED);
+        whole_snapshot(errand, ENDED);
         // The agent removed its own workspace; what it had committed is on the branch.
         (repo.read_ref(&format!("refs/heads/{}", errand.branch))?, false)
     };

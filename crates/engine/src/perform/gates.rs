@@ -152,7 +152,12 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
     }
     let exit = match process::run_to_end(dir, &spec, &world.supervisor(), &errand.cancel) {
         Ok(exit) => exit,
-        Err(error) => return unable(command, error.to_string()),
+        Err(error) => {
+            // It may run all the same, and nobody would wait for it. If it cannot be ended now,
+            // whoever needs the folder next ends it.
+            let _ = process::end(dir);
+            return unable(command, error.to_string());
+        }
     };
     crash::point("gate.ran");
     let tail = tail_of(dir);
@@ -161,6 +166,9 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
         Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),
         Ending::Signalled { signal } => (Verdict::Failed, format!("signal {signal}\n{tail}")),
         Ending::TimedOut { .. } => (Verdict::Error, format!("it ran out of time\n{tail}")),
+        Ending::OutOfMemory { limit } => {
+            (Verdict::Error, format!("it used more than {} MiB\n{tail}", limit >> 20))
+        }
         Ending::Stopped => (Verdict::Error, "it was stopped".to_owned()),
         Ending::NotStarted { why, .. } => (Verdict::Error, why),
     };

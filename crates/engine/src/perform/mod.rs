@@ -4,8 +4,12 @@
 pub mod agent;
 pub mod evidence;
 pub mod gates;
+pub mod jobs;
 pub mod landing;
+pub mod order;
 pub mod workspace;
+
+pub use order::{Deed, Order, carry_out};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,6 +54,13 @@ impl Errand {
     pub fn tell_kept(&self, refname: String, commit: Oid, why: &str) {
         let (task, attempt, why) = (self.ix, self.attempt, why.to_owned());
         self.tell(Input::Snapshotted { task, attempt, refname, commit, why });
+    }
+
+    /// Tells the loop things people should know.
+    pub fn tell_notes(&self, notes: Vec<String>) {
+        for message in notes {
+            self.tell(Input::Notice { task: Some(self.ix), message });
+        }
     }
 
     /// Where this attempt's snapshots are.

@@ -9,7 +9,7 @@ use mainstem_host::git::{Cas, GitError};
 use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
-use super::Errand;
+use super::{Errand, jobs};
 
 /// Time for one setup command.
 const SETUP_MS: u64 = 30 * 60 * 1000;
@@ -110,24 +110,31 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     {
         errand.tell_kept(refname, commit, "before its branch is used again");
     }
-    for note in prepared.notes {
-        errand.tell(Input::Notice { task: Some(errand.ix), message: note });
-    }
+    errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
     set_up(errand, &path, &place)?;
     world.made.note(errand.ix, errand.attempt);
     Ok(())
 }
 
-/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled.
+/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
+/// also if the agent took its `.git` away: the folder would be repaired, and reset, all the same.
 fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
-    if !path.join(".git").exists() {
+    let repo = &errand.world.repo;
+    if !repo.would_lose(path)? {
         return Ok(());
     }
-    let repo = &errand.world.repo;
-    let before = errand.attempt.saturating_sub(1).max(1);
-    let prefix = format!("refs/mainstem/snapshots/{}/{before}", errand.task.id);
-    repo.snapshot(path, &prefix, "before the workspace is used again")?;
+    let why = "before the workspace is used again";
+    let attempt = errand.attempt.saturating_sub(1).max(1);
+    let prefix = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
+    if let Some(kept) = repo.snapshot(path, &prefix, why)?
+        && kept.fresh
+    {
+        let (task, why) = (errand.ix, why.to_owned());
+        let (refname, commit) = (kept.refname, kept.commit);
+        errand.tell(Input::Snapshotted { task, attempt, refname, commit, why });
+        errand.tell_notes(kept.notes);
+    }
     Ok(())
 }
 
@@ -155,28 +162,12 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     Ok(())
 }
 
-/// Ends whatever earlier lives and attempts still run in the folder, before it is reset under them:
-/// setup commands, gates, agents.
+/// Ends whatever earlier lives and attempts still run in the folder, before it is reset or taken away
+/// under them: setup commands, gates, agents.
 fn end_earlier_jobs(errand: &Errand) -> Result<(), WorkspaceError> {
     let world = &errand.world;
-    let trouble = || WorkspaceError::io("what an earlier attempt still runs cannot be ended");
-    for attempt in 1..=errand.attempt {
-        let place = world.layout.attempt(&world.run, &errand.task.id, attempt);
-        let jobs = match std::fs::read_dir(&place) {
-            Ok(jobs) => jobs,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(trouble()(error)),
-        };
-        for job in jobs {
-            let job = job.map_err(trouble())?;
-            let name = job.file_name();
-            let name = name.to_string_lossy();
-            if name == "agent" || name.starts_with("gate-") || name.starts_with("setup-") {
-                process::end(&job.path()).map_err(trouble())?;
-            }
-        }
-    }
-    Ok(())
+    jobs::end_all(&world.layout, &world.run, &errand.task.id, errand.attempt)
+        .map_err(WorkspaceError::io("what an earlier attempt still runs cannot be ended"))
 }
 
 /// Runs the setup commands, always afresh: whatever an earlier life's did was reset with the folder.
@@ -225,12 +216,14 @@ fn take_away(
 ) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
-    // What landed is safe on the target branch; only what came after it needs a ref of its own.
-    let safe = |path: &Path| Ok::<_, GitError>(landed && !repo.worktree_dirty(path)?);
-    if path.join(".git").exists() && !safe(path).unwrap_or(false) {
+    end_earlier_jobs(errand)?;
+    if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
-        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)? {
+        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?
+            && kept.fresh
+        {
             errand.tell_kept(kept.refname, kept.commit, why);
+            errand.tell_notes(kept.notes);
         }
         crash::point("removal.saved");
     }
@@ -268,6 +261,13 @@ fn take_away(
     }
     crash::point("removal.done");
     Ok(())
+}
+
+/// Whether a landed task's workspace has nothing that came after. Doubt is no proof.
+fn is_held(errand: &Errand, path: &Path) -> bool {
+    let repo = &errand.world.repo;
+    let target = errand.world.target_ref();
+    repo.worktree_is_held(path, &errand.snapshots(), &target).unwrap_or(false)
 }
 
 /// Deletes a ref of ours. Commits that are nowhere else get a snapshot ref first: an agent or a

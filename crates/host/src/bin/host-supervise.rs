@@ -21,6 +21,10 @@ fn main() -> ExitCode {
         ["__start", dir, spec] => start_and_stay(Path::new(dir), Path::new(spec)),
         ["__poll"] => read_by_polling(),
         ["__ask", times] => ask_at_once(times.parse().unwrap_or(0)),
+        ["__hog", mib] => take_memory(mib.parse().unwrap_or(0)),
+        ["__hydra", heads, depth, word] => {
+            hydra(heads.parse().unwrap_or(0), depth.parse().unwrap_or(0), word)
+        }
         _ => return ExitCode::from(2),
     };
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -33,6 +37,42 @@ fn start_and_stay(dir: &Path, spec: &Path) -> io::Result<()> {
     process::start(dir, &spec, &supervisor).map_err(io::Error::other)?;
     loop {
         std::thread::park();
+    }
+}
+
+/// Takes this much memory, says so and keeps it until its input ends.
+fn take_memory(mib: usize) -> io::Result<()> {
+    let taken = vec![1u8; mib << 20];
+    rustix::io::write(stdout(), b"taken\n")?;
+    while rustix::io::read(stdin(), &mut [0; 64])? > 0 {}
+    std::hint::black_box(taken);
+    Ok(())
+}
+
+/// Ignores requests to end, leaves its group, has so many children that do the same, and starts another
+/// for each that dies. Their number stays the same, so it is a bomb that nobody has to fear.
+fn hydra(heads: usize, depth: usize, word: &str) -> io::Result<()> {
+    use std::os::unix::process::CommandExt;
+    let ignored = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, ignored)?;
+    let program = std::env::current_exe()?;
+    let grow = || {
+        let child = std::process::Command::new(&program)
+            .args(["__hydra", &heads.to_string(), &(depth - 1).to_string(), word])
+            .process_group(0)
+            .spawn();
+        // No process to be had: it will be one head fewer.
+        drop(child);
+    };
+    if depth > 0 {
+        (0..heads).for_each(|_| grow());
+    }
+    loop {
+        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+            Ok(_) => grow(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(50)),
+        }
     }
 }
 

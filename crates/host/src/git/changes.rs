@@ -1,5 +1,7 @@
 //! What lies between two commits.
 
+use std::collections::HashMap;
+
 use mainstem_core::id::Oid;
 
 use super::error::Result;
@@ -25,6 +27,17 @@ pub struct Changes {
     /// Lines added in all text files.
     pub insertions: u64,
     /// Lines removed in all text files.
+    pub deletions: u64,
+}
+
+/// How large a difference is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Files that differ.
+    pub files: u64,
+    /// Lines added in text files.
+    pub insertions: u64,
+    /// Lines removed from text files.
     pub deletions: u64,
 }
 
@@ -59,6 +72,61 @@ impl Repo {
             changes.files.push(file);
         }
         Ok(changes)
+    }
+
+    /// Counts many differences at once: files, lines added, lines removed. `None` where either side
+    /// is not there.
+    pub fn sizes(&self, pairs: &[(Oid, Oid)]) -> Result<Vec<Option<Size>>> {
+        if pairs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tree = |id: &Oid| format!("{id}^{{tree}}");
+        let names: Vec<String> = pairs.iter().flat_map(|(a, b)| [tree(a), tree(b)]).collect();
+        let trees = self.look_up_all(&names)?;
+        let lines: Vec<Option<String>> = trees
+            .chunks(2)
+            .map(|pair| match pair {
+                [Some(a), Some(b)] => Some(format!("{a} {b}")),
+                _ => None,
+            })
+            .collect();
+        let question: String = lines.iter().flatten().map(|line| format!("{line}\n")).collect();
+        let answer = self
+            .git()
+            .args(["diff-tree", "--stdin", "-r", "--numstat", "--no-renames", "--no-ext-diff"])
+            .args(["--no-textconv", "--ignore-submodules=none"])
+            .input(question)
+            .timeout(super::run::TIMEOUT_CHECKOUT)
+            .run()?;
+        let mut sizes: HashMap<String, Size> = HashMap::new();
+        let mut size = &mut Size::default();
+        for line in lossy(&answer.stdout).lines() {
+            let mut fields = line.splitn(3, '\t');
+            match (fields.next(), fields.next(), fields.next()) {
+                (Some(added), Some(removed), Some(_)) => {
+                    size.files += 1;
+                    size.insertions += added.parse::<u64>().unwrap_or(0);
+                    size.deletions += removed.parse::<u64>().unwrap_or(0);
+                }
+                // A pair asked for twice is counted once.
+                _ => {
+                    size = sizes.entry(line.to_owned()).or_default();
+                    *size = Size::default();
+                }
+            }
+        }
+        Ok(lines.into_iter().map(|line| sizes.get(&line?).copied()).collect())
+    }
+
+    /// Where two commits parted; `None` if they never were one.
+    pub fn merge_base(&self, a: &Oid, b: &Oid) -> Result<Option<Oid>> {
+        // Exit code 1 is documented as "there is none".
+        let args = ["merge-base", a.as_str(), b.as_str()];
+        let answer = self.git().args(args).accept(&[1]).run()?;
+        if answer.code == 1 {
+            return Ok(None);
+        }
+        oid(answer.line()?, &answer).map(Some)
     }
 
     /// The difference as a patch, for people.

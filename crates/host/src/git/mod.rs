@@ -7,7 +7,9 @@
 mod attend;
 mod birth;
 mod changes;
+mod desk;
 mod error;
+mod filters;
 mod follow;
 mod heal;
 mod hygiene;
@@ -22,6 +24,7 @@ mod run;
 mod search;
 mod snapshot;
 mod stage;
+mod warm;
 mod worktree;
 
 #[cfg(test)]
@@ -35,7 +38,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
-pub use changes::{Changes, FileChange};
+pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
 pub use follow::Follow;
 pub use hygiene::Flaw;
@@ -78,6 +81,9 @@ struct Inner {
     /// The git dir of the checkout the user is in: the common dir or a worktree's admin dir.
     here: PathBuf,
     version: (u32, u32),
+    opened_with: filters::OpenedWith,
+    /// Private indexes that stay between snapshots.
+    shelf: warm::Shelf,
     /// Asked for at every commit; whoever changes it starts a new engine to see it.
     identity: OnceLock<Identity>,
 }
@@ -99,6 +105,7 @@ impl Repo {
         let here = path_of(dir, "--absolute-git-dir")?;
         let here = fs::canonicalize(&here).on("find", &here)?;
         let toplevel = main_toplevel(dir, &common_dir, &here)?;
+        let opened_with = filters::OpenedWith::read(&common_dir);
         Ok(Self {
             inner: Arc::new(Inner {
                 common_dir,
@@ -106,6 +113,8 @@ impl Repo {
                 here,
                 version,
                 identity: OnceLock::new(),
+                opened_with,
+                shelf: warm::Shelf::default(),
             }),
         })
     }

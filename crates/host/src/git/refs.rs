@@ -1,5 +1,7 @@
 //! Reads and moves refs, and asks about commits. Knows no branch by name.
 
+use std::collections::{HashMap, HashSet};
+
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, Result};
@@ -123,6 +125,76 @@ impl Repo {
         }
     }
 
+    /// Deletes many refs, each only if it still has the value given; says which are gone. One that is
+    /// not there counts as gone, one that has another value by now stays.
+    pub fn delete_refs(&self, refs: &[(String, Oid)]) -> Result<Vec<String>> {
+        /// Whoever moves refs of ours while we remove them does it a few times at most.
+        const TRIES_MAX: u32 = 4;
+        let Some((first, _)) = refs.first() else { return Ok(Vec::new()) };
+        for last in (0..TRIES_MAX).rev() {
+            let now: HashMap<String, Oid> = self.list_refs(above(refs))?.into_iter().collect();
+            let there = refs.iter().filter(|(name, old)| now.get(name) == Some(old));
+            let orders: String = there
+                .map(|(name, old)| format!("option no-deref\ndelete {name} {old}\n"))
+                .collect();
+            let git = self.git().args(["update-ref", "--stdin"]).input(orders);
+            match self.run_locking(git, first, true) {
+                Ok(()) => {
+                    let other = |name: &String, old| now.get(name).is_some_and(|id| id != old);
+                    let gone = refs.iter().filter(|(name, old)| !other(name, old));
+                    return Ok(gone.map(|(name, _)| name.clone()).collect());
+                }
+                // All or nothing: one that moved in between is left out the next time.
+                Err(GitError::Failed { code: Some(_), .. }) if last > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Those of `commits` that `tip` does not contain, or that are not there at all.
+    pub fn not_in(&self, commits: &[Oid], tip: &Oid) -> Result<HashSet<Oid>> {
+        if commits.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let names: Vec<String> = commits.iter().map(|id| format!("{id}^{{commit}}")).collect();
+        let found = self.look_up_all(&names)?;
+        let mut out = HashSet::new();
+        let mut question = format!("^{tip}\n");
+        for (commit, found) in commits.iter().zip(found) {
+            match found {
+                Some(_) => question.push_str(&format!("{commit}\n")),
+                None => drop(out.insert(commit.clone())),
+            }
+        }
+        let answer = self.git().args(["rev-list", "--stdin"]).input(question).run()?;
+        let beyond: HashSet<String> = lossy(&answer.stdout).lines().map(str::to_owned).collect();
+        out.extend(commits.iter().filter(|id| beyond.contains(id.as_str())).cloned());
+        Ok(out)
+    }
+
+    /// When each of these commits was made, in milliseconds; those that are not there are left out.
+    pub fn commit_times(&self, commits: &[Oid]) -> Result<HashMap<Oid, (i64, String)>> {
+        let names: Vec<String> = commits.iter().map(|id| format!("{id}^{{commit}}")).collect();
+        if names.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let there = commits.iter().zip(self.look_up_all(&names)?).filter(|(_, id)| id.is_some());
+        let question: String = there.map(|(commit, _)| format!("{commit}\n")).collect();
+        let args = ["log", "--no-walk=unsorted", "--stdin", "-z", "--format=tformat:%H %ct %s"];
+        let answer = self.git().args(args).input(question).run()?;
+        let mut times = HashMap::new();
+        for line in super::parts(&answer.stdout) {
+            let line = lossy(line);
+            let mut words = line.splitn(3, ' ');
+            let (id, time) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+            let seconds: i64 = time.parse().map_err(|_| answer.bad())?;
+            let subject = words.next().unwrap_or("").to_owned();
+            times.insert(oid(id, &answer)?, (seconds.saturating_mul(1000), subject));
+        }
+        Ok(times)
+    }
+
     /// Gives a commit a branch: `name`, or `name-2`, `name-3` … if that is somebody else's.
     pub fn restore_branch(&self, name: &str, commit: &Oid) -> Result<String> {
         /// Nobody restores one task a thousand times; a loop needs an end.
@@ -167,10 +239,43 @@ impl Repo {
         oid(first, &answer).map(Some)
     }
 
+    /// [`Self::look_up`] for many names at once.
+    pub(super) fn look_up_all(&self, names: &[String]) -> Result<Vec<Option<Oid>>> {
+        let answer =
+            self.git().args(["cat-file", "--batch-check"]).input(names.join("\n") + "\n").run()?;
+        let text = lossy(&answer.stdout);
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() != names.len() {
+            return Err(answer.bad());
+        }
+        let found = names.iter().zip(lines).map(|(name, line)| {
+            if line.strip_suffix(" missing") == Some(name) {
+                return Ok(None);
+            }
+            oid(line.split(' ').next().unwrap_or(""), &answer).map(Some)
+        });
+        found.collect()
+    }
+
     /// Who wrote a commit.
     pub fn author_of(&self, commit: &Oid) -> Result<Identity> {
         Ok(self.commit_details(commit)?.author)
     }
+}
+
+/// The deepest folder that holds all these refs.
+fn above(refs: &[(String, Oid)]) -> &str {
+    let mut refs = refs.iter().map(|(name, _)| name.as_str());
+    let mut folder = refs.next().unwrap_or("refs");
+    for name in std::iter::once(folder).chain(refs) {
+        while !name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')) {
+            match folder.rsplit_once('/') {
+                Some((shorter, _)) => folder = shorter,
+                None => return "refs",
+            }
+        }
+    }
+    folder
 }
 
 pub(super) fn missing(commit: &Oid) -> GitError {

@@ -191,6 +191,8 @@ impl Git {
 
     fn run_with(self, sink: Option<Sink>) -> Result<Answer> {
         let what = self.what();
+        let failed = |source| GitError::Spawn { what: what.clone(), source };
+        let operation = crate::fault::operation(|| what.clone()).map_err(failed)?;
         let mut command = self.command();
         let child = command.spawn().map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound && self.cwd.is_dir() {
@@ -201,6 +203,7 @@ impl Git {
         // The command holds our copy of the live file; the child has its own now.
         drop(command);
         let answer = attend(child, self.input, sink, self.timeout, &what)?;
+        operation.done().map_err(failed)?;
         if self.accepted.contains(&answer.code) { Ok(answer) } else { Err(answer.failed()) }
     }
 

@@ -6,6 +6,8 @@ use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
 use super::refs::now_ms;
+use super::stage::Staged;
+use super::warm::Reach;
 use super::{Cas, Identity, Repo, settled};
 
 /// The state of a worktree, kept.
@@ -21,6 +23,23 @@ pub struct Snapshot {
     pub number: u32,
     /// What it could not hold, one sentence each.
     pub notes: Vec<String>,
+    /// Whether it was put there now; otherwise nothing has changed since.
+    pub fresh: bool,
+}
+
+/// The newest snapshot of a worktree and what it was made of.
+#[derive(Debug)]
+pub(super) struct Last {
+    commit: Oid,
+    head: Option<Oid>,
+    tree: Oid,
+}
+
+#[derive(Default)]
+struct MadeOf {
+    head_tree: Option<Oid>,
+    kept_tree: Option<Oid>,
+    kept_parents: Vec<Oid>,
 }
 
 /// Two snapshots at once under one prefix are rare; more tries than this mean something else.
@@ -28,51 +47,123 @@ const TRIES_MAX: u32 = 32;
 
 impl Repo {
     /// Keeps the worktree's files and its HEAD as `<prefix>/<n>`, with the next free number. The
-    /// newest one is returned again if nothing changed. `None` if there is nothing to keep: no such
-    /// folder, or no file and no commit in it.
+    /// newest one is returned again if nothing changed, and then nothing is written. `None` if there
+    /// is nothing to keep: no such folder, or no file and no commit in it.
+    ///
+    /// Whoever works there may go on: neither the worktree's index nor its lock is touched.
     pub fn snapshot(
         &self,
         worktree: &Path,
         prefix: &str,
         message: &str,
     ) -> Result<Option<Snapshot>> {
+        self.take(worktree, prefix, message, Reach::Whole)
+    }
+
+    /// The same at a bounded cost, for work in progress: very large files that are new or changed
+    /// may be left out, and are named.
+    pub fn snapshot_in_passing(
+        &self,
+        worktree: &Path,
+        prefix: &str,
+        message: &str,
+    ) -> Result<Option<Snapshot>> {
+        self.take(worktree, prefix, message, Reach::Passing)
+    }
+
+    fn take(
+        &self,
+        worktree: &Path,
+        prefix: &str,
+        message: &str,
+        reach: Reach,
+    ) -> Result<Option<Snapshot>> {
         let worktree = settled(worktree);
         if !worktree.is_dir() {
             return Ok(None);
         }
         let prefix = prefix.trim_end_matches('/');
-        let staged = self.stage(&worktree)?;
-        let newest = self.newest(prefix)?;
-        let commit = match &staged.head {
-            Some(head) if self.tree_of(head)? == staged.tree => head.clone(),
-            None if self.is_empty_tree(&staged.tree)? => return Ok(None),
-            head => {
-                if let Some((number, commit)) = &newest
-                    && self.tree_of(commit)? == staged.tree
-                    && self.commit_details(commit)?.parents.as_slice() == head.as_slice()
-                {
-                    let refname = format!("{prefix}/{number}");
-                    let (commit, number) = (commit.clone(), *number);
-                    return Ok(Some(Snapshot {
-                        refname,
-                        commit,
-                        tree: staged.tree,
-                        number,
-                        notes: staged.notes,
-                    }));
-                }
-                let who = Identity::ours();
-                self.commit_tree(&staged.tree, head.as_slice(), message, &who, &who, now_ms())?
-            }
+        let Some(admin) = self.usable_admin(&worktree)? else {
+            return self.keep_staged(self.stage(&worktree)?, prefix, message, &mut None);
         };
-        let (refname, number) = match newest {
-            Some((number, kept)) if kept == commit => (format!("{prefix}/{number}"), number),
+        let warm = self.inner.shelf.of(&admin);
+        // Somebody else takes one of the same worktree right now: both get what is there.
+        let Ok(mut warm) = warm.try_lock() else {
+            return self.keep_staged(self.stage(&worktree)?, prefix, message, &mut None);
+        };
+        let staged = self.stage_warm(&worktree, &admin, reach, &mut warm)?;
+        // Taken away while we looked: what was seen half gone is no work of anybody's, and whoever
+        // took it away kept it first.
+        if self.usable_admin(&worktree)?.as_ref() != Some(&admin) {
+            return Ok(None);
+        }
+        self.keep_staged(staged, prefix, message, &mut warm.last)
+    }
+
+    fn keep_staged(
+        &self,
+        staged: Staged,
+        prefix: &str,
+        message: &str,
+        last: &mut Option<Last>,
+    ) -> Result<Option<Snapshot>> {
+        let Staged { tree, head, mut notes, .. } = staged;
+        let newest = self.newest(prefix)?;
+        let same = |number: u32, commit: Oid, notes| {
+            let refname = format!("{prefix}/{number}");
+            Snapshot { refname, commit, tree: tree.clone(), number, notes, fresh: false }
+        };
+        if let (Some((number, commit)), Some(last)) = (&newest, &last)
+            && (&last.commit, &last.head, &last.tree) == (commit, &head, &tree)
+        {
+            return Ok(Some(same(*number, commit.clone(), notes)));
+        }
+        let kept = newest.as_ref().map(|(_, commit)| commit);
+        let known = self.made_of(head.as_ref(), kept)?;
+        if known.head_tree.as_ref() != Some(&tree) {
+            self.note_gitlinks(&tree, head.as_ref(), &mut notes)?;
+        }
+        let commit = match &head {
+            Some(head) if known.head_tree.as_ref() == Some(&tree) => head.clone(),
+            None if self.is_empty_tree(&tree)? => return Ok(None),
+            head => match &newest {
+                Some((_, commit))
+                    if known.kept_tree.as_ref() == Some(&tree)
+                        && known.kept_parents == head.as_slice() =>
+                {
+                    commit.clone()
+                }
+                _ => {
+                    let who = Identity::ours();
+                    let words = worded(message, &notes);
+                    self.commit_tree(&tree, head.as_slice(), &words, &who, &who, now_ms())?
+                }
+            },
+        };
+        *last = Some(Last { commit: commit.clone(), head, tree: tree.clone() });
+        match newest {
+            Some((number, kept)) if kept == commit => Ok(Some(same(number, commit, notes))),
             newest => {
                 let first = newest.map_or(1, |(number, _)| number + 1);
-                self.keep(prefix, &commit, first, "mainstem: snapshot")?
+                let (refname, number) = self.keep(prefix, &commit, first, "mainstem: snapshot")?;
+                Ok(Some(Snapshot { refname, commit, tree, number, notes, fresh: true }))
             }
-        };
-        Ok(Some(Snapshot { refname, commit, tree: staged.tree, number, notes: staged.notes }))
+        }
+    }
+
+    /// Trees of HEAD and of the newest snapshot, and the latter's parents, by one question.
+    fn made_of(&self, head: Option<&Oid>, kept: Option<&Oid>) -> Result<MadeOf> {
+        let head: Vec<String> = head.iter().map(|id| format!("{id}^{{tree}}")).collect();
+        let kept = kept.map(|id| [format!("{id}^{{tree}}"), format!("{id}^1"), format!("{id}^2")]);
+        let names: Vec<String> =
+            head.iter().cloned().chain(kept.clone().into_iter().flatten()).collect();
+        if names.is_empty() {
+            return Ok(MadeOf::default());
+        }
+        let mut found = self.look_up_all(&names)?.into_iter();
+        let head_tree = if head.is_empty() { None } else { found.next().flatten() };
+        let kept_tree = found.next().flatten();
+        Ok(MadeOf { head_tree, kept_tree, kept_parents: found.flatten().collect() })
     }
 
     pub(super) fn newest(&self, prefix: &str) -> Result<Option<(u32, Oid)>> {
@@ -107,4 +198,17 @@ impl Repo {
             text: format!("no free number below {prefix}"),
         })
     }
+}
+
+/// Why it was taken, and below it what is not in it: whoever finds it later has only the commit.
+fn worded(message: &str, notes: &[String]) -> String {
+    /// A message is for reading.
+    const NOTES_MAX: usize = 50;
+    let mut words = message.to_owned();
+    for (n, note) in notes.iter().take(NOTES_MAX).enumerate() {
+        words.push_str(if n == 0 { "\n\n" } else { "\n" });
+        words.push_str("- ");
+        words.push_str(note);
+    }
+    words
 }

@@ -4,23 +4,28 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
 
+use super::desk::Desk;
 use super::error::{GitError, OnPath, Result};
-use super::run::{Git, TIMEOUT_CHECKOUT};
-use super::{Identity, Repo, lossy, oid, parts, settled};
+use super::filters::Stamp;
+use super::run::TIMEOUT_CHECKOUT;
+use super::{Identity, Repo, lossy, parts, settled};
 
 /// The files of a worktree as a tree, and the index that produced it.
 pub(super) struct Staged {
     pub(super) tree: Oid,
     pub(super) head: Option<Oid>,
-    pub(super) index: PrivateIndex,
+    /// Unless it stays where it was taken from.
+    pub(super) index: Option<PrivateIndex>,
     pub(super) notes: Vec<String>,
 }
 
 /// An index file that disappears with this value.
+#[derive(Debug)]
 pub(super) struct PrivateIndex(pub(super) PathBuf);
 
 impl Drop for PrivateIndex {
@@ -65,7 +70,9 @@ impl Repo {
         let commit = self.commit_tree(&staged.tree, &parents, message, who, who, date_ms)?;
         self.move_head(&admin, worktree, branch, &commit, staged.head.as_ref())?;
         let index = admin.join("index");
-        fs::rename(&staged.index.0, &index).on("write", &index)?;
+        if let Some(private) = &staged.index {
+            fs::rename(&private.0, &index).on("write", &index)?;
+        }
         for name in super::worktree::UNFINISHED {
             let file = admin.join(name);
             crate::files::remove_all(&file).on("remove", &file)?;
@@ -86,13 +93,37 @@ impl Repo {
     pub fn worktree_dirty(&self, worktree: &Path) -> Result<bool> {
         let worktree = settled(worktree);
         let git_dir = self.git_dir_of(&worktree)?;
-        let answer = self
-            .git_in(&git_dir, &worktree)
+        let without = &self.distrusted_filters(&git_dir)?.without;
+        let index = git_dir.join("index");
+        let desk =
+            Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
+        let answer = desk
+            .git()
             .args(["status", "--porcelain", "-z", "--untracked-files=normal"])
             .arg("--ignore-submodules=dirty")
             .timeout(TIMEOUT_CHECKOUT)
             .run()?;
         Ok(!answer.stdout.is_empty())
+    }
+
+    /// Whether everything in a worktree is held elsewhere: nothing uncommitted, and its commit is on
+    /// a ref of the series or part of the branch `also_in`.
+    pub fn worktree_is_held(&self, worktree: &Path, series: &str, also_in: &str) -> Result<bool> {
+        let worktree = settled(worktree);
+        let Some(git_dir) = self.usable_admin(&worktree)? else { return Ok(false) };
+        let without = &self.distrusted_filters(&git_dir)?.without;
+        let index = git_dir.join("index");
+        let desk =
+            Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
+        let seen = desk.look()?;
+        let Some(head) = seen.head else { return Ok(false) };
+        if !seen.changed.is_empty() || !seen.nested.is_empty() {
+            return Ok(false);
+        }
+        if self.list_refs(series)?.iter().any(|(_, kept)| *kept == head) {
+            return Ok(true);
+        }
+        self.read_ref(also_in)?.map_or(Ok(false), |other| self.is_ancestor(&head, &other))
     }
 
     /// The git dir that goes with a checkout of this repository.
@@ -118,126 +149,44 @@ impl Repo {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let index = PrivateIndex(self.tmp("index"));
         if git_dir != self.common_dir() {
-            self.seed(&git_dir, worktree, &index.0, head.as_ref())?;
+            self.seed(&git_dir, worktree, &index.0)?;
         }
-        let mut notes = Vec::new();
-        self.add_all(&git_dir, worktree, &index.0, &mut notes)?;
-        let answer = self.indexed(&git_dir, worktree, &index.0).arg("write-tree").run()?;
-        let tree = oid(answer.line()?, &answer)?;
-        self.note_gitlinks(&tree, head.as_ref(), &mut notes)?;
-        Ok(Staged { tree, head, index, notes })
+        let filters = self.distrusted_filters(&git_dir)?;
+        let mut notes = filters.notes;
+        let without = &filters.without;
+        let desk = Desk { repo: self, git_dir: &git_dir, worktree, index: &index.0, without };
+        let nested = desk.nested()?;
+        desk.add_all(&nested, &[], &mut notes)?;
+        let tree = desk.write_tree()?;
+        Ok(Staged { tree, head, index: Some(index), notes })
     }
 
-    fn indexed(&self, git_dir: &Path, worktree: &Path, index: &Path) -> Git {
-        self.git_in(git_dir, worktree).env("GIT_INDEX_FILE", index).timeout(TIMEOUT_CHECKOUT)
-    }
-
-    /// Copies the worktree's index so that unchanged files need not be read again. The time of the
-    /// file is copied too: git finds edits made within the same tick by comparing with it.
-    fn seed(
+    /// Copies the worktree's index so that unchanged files need not be read again, and says which
+    /// one that was. The time of the file is copied too: git finds edits made within the same tick
+    /// by comparing with it. If there is none, or it hides changes, HEAD is taken instead.
+    pub(super) fn seed(
         &self,
         git_dir: &Path,
         worktree: &Path,
         index: &Path,
-        head: Option<&Oid>,
-    ) -> Result<()> {
+    ) -> Result<Option<Stamp>> {
         let own = git_dir.join("index");
-        let copied = fs::copy(&own, index).is_ok()
-            && fs::metadata(&own).and_then(|meta| meta.modified()).is_ok_and(|time| {
-                File::options().write(true).open(index).is_ok_and(|f| f.set_modified(time).is_ok())
-            });
-        if copied && !self.index_hides_changes(git_dir, worktree, Some(index))? {
-            return Ok(());
+        // By one open file: whoever replaces the index meanwhile does not mix two of them.
+        let copy = || -> io::Result<Stamp> {
+            let mut from = File::open(&own)?;
+            let meta = from.metadata()?;
+            let mut to = File::create(index)?;
+            io::copy(&mut from, &mut to)?;
+            to.set_modified(meta.modified()?)?;
+            Ok(Stamp::from(&meta))
+        };
+        let copied = copy().ok();
+        if copied.is_none() || self.index_hides_changes(git_dir, worktree, Some(index))? {
+            let head = self.look_up("HEAD^{commit}", self.git_in(git_dir, worktree))?;
+            let desk = Desk { repo: self, git_dir, worktree, index, without: &[] };
+            desk.start_from(head.as_ref())?;
         }
-        crate::files::remove_all(index).on("remove", index)?;
-        if let Some(head) = head {
-            self.indexed(git_dir, worktree, index).args(["read-tree", head.as_str()]).run()?;
-        }
-        Ok(())
-    }
-
-    fn add_all(
-        &self,
-        git_dir: &Path,
-        worktree: &Path,
-        index: &Path,
-        notes: &mut Vec<String>,
-    ) -> Result<()> {
-        let listed = self
-            .indexed(git_dir, worktree, index)
-            .args(["ls-files", "--others", "--exclude-standard", "-z"])
-            .run()?;
-        // Only a repository inside the worktree is listed as a folder. Git would record a bare
-        // pointer to it, and its files would be nowhere.
-        let nested: Vec<PathBuf> = parts(&listed.stdout)
-            .filter_map(|name| name.strip_suffix(b"/"))
-            .map(super::path_from)
-            .collect();
-        // Excluding alone would not do: without a positive pathspec git excludes from the root.
-        let mut spec = b".\0".to_vec();
-        for place in &nested {
-            spec.extend_from_slice(b":(exclude,literal,top)");
-            spec.extend_from_slice(super::bytes_of(place));
-            spec.push(0);
-        }
-        let added = self
-            .indexed(git_dir, worktree, index)
-            .args(["add", "--all", "--ignore-errors", "--pathspec-from-file=-"])
-            .arg("--pathspec-file-nul")
-            .input(spec)
-            .accept(&[1])
-            .run()?;
-        if added.code == 1 {
-            notes.push(format!("some files could not be read: {}", added.stderr.trim()));
-        }
-        for place in &nested {
-            let files = self.files_of_nested(worktree, place)?;
-            let files = self.without_ignored(git_dir, worktree, files)?;
-            let input: Vec<u8> =
-                files.iter().flat_map(|f| [super::bytes_of(f), b"\0"].concat()).collect();
-            self.indexed(git_dir, worktree, index)
-                .args(["update-index", "--add", "--replace", "-z", "--stdin"])
-                .input(input)
-                .run()?;
-            notes.push(format!(
-                "{} is a repository of its own: its files are kept, its history is not",
-                place.display()
-            ));
-        }
-        Ok(())
-    }
-
-    /// The files of a repository nested in the worktree, without trusting its configuration.
-    fn files_of_nested(&self, worktree: &Path, place: &Path) -> Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
-        let mut open = vec![place.to_path_buf()];
-        while let Some(place) = open.pop() {
-            let listed = self
-                .git_in(self.common_dir(), &worktree.join(&place))
-                .env("GIT_INDEX_FILE", self.tmp("none"))
-                .args(["ls-files", "--others", "--exclude-standard", "-z"])
-                .run()?;
-            for name in parts(&listed.stdout) {
-                match name.strip_suffix(b"/") {
-                    Some(deeper) => open.push(place.join(super::path_from(deeper))),
-                    None => files.push(place.join(super::path_from(name))),
-                }
-            }
-        }
-        Ok(files)
-    }
-
-    fn without_ignored(
-        &self,
-        git_dir: &Path,
-        worktree: &Path,
-        files: Vec<PathBuf>,
-    ) -> Result<Vec<PathBuf>> {
-        if files.is_empty() {
-            return Ok(files);
-        }
-        let ignored = self.ignored(git_dir, worktree, &files)?;
-        Ok(files.into_iter().filter(|file| !ignored.contains(file)).collect())
+        Ok(copied)
     }
 
     /// Those of `files` that git ignores in this worktree.
@@ -247,8 +196,7 @@ impl Repo {
         worktree: &Path,
         files: &[PathBuf],
     ) -> Result<HashSet<PathBuf>> {
-        let input: Vec<u8> =
-            files.iter().flat_map(|f| [super::bytes_of(f), b"\0"].concat()).collect();
+        let input = super::desk::nul_separated(files);
         // Exit code 1 is documented as "none of them".
         let answer = self
             .git_in(git_dir, worktree)
@@ -259,30 +207,37 @@ impl Repo {
         Ok(parts(&answer.stdout).map(super::path_from).collect())
     }
 
-    fn note_gitlinks(&self, tree: &Oid, head: Option<&Oid>, notes: &mut Vec<String>) -> Result<()> {
-        let now = self.gitlinks(tree)?;
-        let before = match head {
-            Some(head) => self.gitlinks(head)?,
-            None => Vec::new(),
+    /// Names submodules that a tree has elsewhere than `head` has them.
+    pub(super) fn note_gitlinks(
+        &self,
+        tree: &Oid,
+        head: Option<&Oid>,
+        notes: &mut Vec<String>,
+    ) -> Result<()> {
+        let git = match head {
+            Some(head) => self
+                .git()
+                .args(["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev"])
+                .args([head.as_str(), tree.as_str()]),
+            None => self.git().args(["ls-tree", "-r", "-z", tree.as_str()]),
         };
-        for (place, id) in now {
-            if !before.contains(&(place.clone(), id.clone())) {
-                notes.push(format!("submodule {place} is at {id}, which only its own folder has"));
-            }
+        let answer = git.run()?;
+        let mut fields = parts(&answer.stdout).map(lossy);
+        while let Some(entry) = fields.next() {
+            // `:<mode> <mode> <id> <id> <letter>`, then the path; or `<mode> <type> <id>\t<path>`.
+            let (meta, place) = match entry.split_once('\t') {
+                Some((meta, place)) => (meta.to_owned(), place.to_owned()),
+                None => (entry, fields.next().unwrap_or_default()),
+            };
+            let words: Vec<&str> = meta.split(' ').collect();
+            let link = match words.as_slice() {
+                [_, "160000", _, id, _] => id,
+                ["160000", _, id] => id,
+                _ => continue,
+            };
+            notes.push(format!("submodule {place} is at {link}, which only its own folder has"));
         }
         Ok(())
-    }
-
-    fn gitlinks(&self, tree: &Oid) -> Result<Vec<(String, String)>> {
-        let answer = self.git().args(["ls-tree", "-r", "-z", tree.as_str()]).run()?;
-        let links = parts(&answer.stdout).filter(|entry| entry.starts_with(b"160000 "));
-        Ok(links
-            .filter_map(|entry| {
-                let text = lossy(entry);
-                let (meta, path) = text.split_once('\t')?;
-                Some((path.to_owned(), meta.split(' ').nth(2)?.to_owned()))
-            })
-            .collect())
     }
 
     pub(super) fn is_empty_tree(&self, tree: &Oid) -> Result<bool> {

@@ -74,6 +74,8 @@ const UNFINISHED_REST: &[&str] = &[
 /// Git is done with the first files of an admin folder in well under a millisecond. One that is
 /// still not readable after this long was left by a killed git.
 const HALF_MADE_AGE: Duration = Duration::from_secs(5);
+/// Names of admin folders that we make start so: git itself names them after the worktree.
+const ADMIN_START: &[u8] = b"mainstem-";
 const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Repo {
@@ -154,6 +156,27 @@ impl Repo {
         let fate = self.fate_of(&path, &admins)?;
         files::move_to_trash(&path, trash, fate).on("move to the trash", &path)?;
         self.drop_admins(&admins)
+    }
+
+    /// Whether the worktree at `path` was made by [`Repo::prepare_worktree`] or its like, and not by
+    /// somebody's `git worktree add`.
+    pub fn is_of_our_making(&self, path: &Path) -> Result<bool> {
+        let ours = |admin: &PathBuf| {
+            admin.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(ADMIN_START))
+        };
+        Ok(self.admin_dirs(path)?.iter().any(ours))
+    }
+
+    /// Whether what is at `path` would be lost if its place were used anew: a folder with something in
+    /// it that is, or was, a worktree of this repository. Whatever else is there is moved aside and
+    /// kept.
+    pub fn would_lose(&self, path: &Path) -> Result<bool> {
+        let path = self.allowed(path)?;
+        if !path.is_dir() || is_empty_dir(&path)? {
+            return Ok(false);
+        }
+        let admins = self.admin_dirs(&path)?;
+        Ok(!admins.is_empty() || self.fate_of(&path, &admins)? == Fate::Gone)
     }
 
     /// The folder git keeps about the worktree at `path`, if it can be trusted so far that git can
@@ -433,8 +456,17 @@ impl Repo {
         let assumed =
             super::parts(&answer.stdout).any(|e| e.first().is_some_and(u8::is_ascii_lowercase));
         let skipped = super::parts(&answer.stdout).any(|entry| entry.first() == Some(&b'S'));
-        // Skipping is what a sparse checkout is made of.
-        Ok(assumed || (skipped && self.config("core.sparseCheckout")?.as_deref() != Some("true")))
+        if assumed || !skipped {
+            return Ok(assumed);
+        }
+        // Skipping is what a sparse checkout is made of. Each worktree may have its own; exit code 1
+        // is documented as "no such key".
+        let sparse = self
+            .git_in(git_dir, worktree)
+            .args(["config", "--type=bool", "--get", "core.sparseCheckout"])
+            .accept(&[1])
+            .run()?;
+        Ok(sparse.line()? != "true")
     }
 
     /// Like [`Self::sound_admin`], but repairs a missing `.git` file, the one thing agents delete.
@@ -501,6 +533,10 @@ impl Repo {
 
     /// Only what is a worktree of this repository may be deleted one day.
     fn fate_of(&self, path: &Path, admins: &[PathBuf]) -> Result<Fate> {
+        // A file where the folder was: no snapshot can hold it.
+        if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()) {
+            return Ok(Fate::Kept);
+        }
         let dot_git = path.join(".git");
         let ours = match fs::symlink_metadata(&dot_git) {
             // A git killed while it wrote the file leaves it empty.
@@ -522,6 +558,7 @@ impl Repo {
     fn drop_admins(&self, admins: &[PathBuf]) -> Result<()> {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         for admin in admins {
+            self.inner.shelf.forget(admin);
             let aside = self.tmp("admin");
             match fs::rename(admin, &aside) {
                 Ok(()) => files::remove_all(&aside).on("remove", &aside)?,

@@ -239,16 +239,24 @@ impl Conversation {
 }
 
 /// A second way into the command's stdout, with which it can be filled so that printing waits.
+#[cfg_attr(
+    not(all(target_os = "linux", not(mainstem_portable))),
+    expect(dead_code, reason = "nothing can be plugged there")
+)]
 pub(super) struct Plug(OwnedFd);
 
 /// Filler in the pipe: how much, and the pipe's size before.
+#[cfg_attr(
+    not(all(target_os = "linux", not(mainstem_portable))),
+    expect(dead_code, reason = "nothing can be plugged there")
+)]
 struct Inserted<'a> {
     plug: &'a Plug,
     bytes: usize,
     size: usize,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 impl Plug {
     /// For the pipe with this writing end; `None` if the system has no way to open it once more.
     pub(super) fn new(writer: &OwnedFd) -> Option<Self> {
@@ -275,7 +283,7 @@ impl Plug {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 impl Inserted<'_> {
     fn remove(self, reader: &OwnedFd) {
         let mut filler = vec![0; self.bytes];
@@ -293,7 +301,7 @@ impl Inserted<'_> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Plug {
     /// There is no way to open a pipe once more here.
     pub(super) fn new(_writer: &OwnedFd) -> Option<Self> {
@@ -305,7 +313,7 @@ impl Plug {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Inserted<'_> {
     fn remove(self, _reader: &OwnedFd) {}
 }

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
+use super::cgroup::{Hierarchy, Leaf};
 use super::record::{self, Durable};
 use super::{
     ANSWERS, EXIT, Exit, JobSpec, JobState, LOCK, PIDS, Pids, SPEC, STARTING, STOP, SpawnError,
     Start, Stop, tree,
 };
-use crate::lock;
+use crate::{fault, lock};
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const LEFTOVER_PATIENCE: Duration = Duration::from_secs(20);
@@ -42,9 +43,12 @@ pub fn start(dir: &Path, spec: &JobSpec, supervisor: &[OsString]) -> Result<Star
         JobState::Ended(exit) => return Ok(Start::AlreadyEnded(exit)),
         JobState::Vanished => return Err(SpawnError::Vanished { dir }),
     }
+    let operation = fault::operation(|| format!("start {}", dir.display()))
+        .map_err(SpawnError::io("start the job in", &dir))?;
     record::write(&dir, SPEC, spec, Durable::No)
         .map_err(SpawnError::io("write", &dir.join(SPEC)))?;
     launch(&dir, supervisor, gate_lock, deadline)?;
+    operation.done().map_err(SpawnError::io("start the job in", &dir))?;
     Ok(Start::Started)
 }
 
@@ -197,8 +201,8 @@ fn wake(dir: &Path) -> io::Result<()> {
 /// Kills what is left of a job whose supervisor is gone; says how many processes that were.
 ///
 /// Found are the recorded processes if they are still the same, their group, everything below, and
-/// everything with the job's mark in its environment. A process that dropped the mark, left the group
-/// and lost its parents is not found.
+/// everything with the job's mark in its environment, and everything in the job's cgroup. Without a
+/// cgroup a process that dropped the mark, left the group and lost its parents is not found.
 pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
     if lock::held(&dir.join(LOCK))?.is_some() {
         let why = format!("the job in {} has a living supervisor: stop it instead", dir.display());
@@ -211,15 +215,27 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
     };
     // A torn record is no reason to let marked processes live.
     let pids = record::read::<Pids>(&dir, PIDS).ok().flatten();
+    let leaf = recorded_leaf(pids.as_ref());
     let deadline = Instant::now() + LEFTOVER_PATIENCE;
     let mut killed = std::collections::HashSet::new();
     let mut empty_looks = 0;
     loop {
-        let left = tree::remains(&dir, pids.as_ref())?;
+        let mut left = tree::remains(&dir, pids.as_ref())?;
+        if let Some(leaf) = &leaf {
+            left.extend(leaf.processes()?);
+        }
         // A process between fork and exec shows neither mark: one empty look is not enough.
         empty_looks = if left.is_empty() { empty_looks + 1 } else { 0 };
         if empty_looks == 2 {
+            if let Some(leaf) = &leaf {
+                // An empty group that stays does no harm.
+                let _ = leaf.remove();
+            }
             return Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX));
+        }
+        if let Some(leaf) = leaf.as_ref().filter(|_| !left.is_empty()) {
+            // In one step: they cannot fork faster than that. The signals are for the others.
+            let _ = leaf.kill();
         }
         for &pid in &left {
             tree::signal(pid, Signal::KILL);
@@ -231,6 +247,18 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
         killed.extend(left);
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether there is such a process, not counting one that only waits to be reaped. Says nothing about
+/// whose it is: numbers are used again.
+pub fn is_alive(pid: u32) -> io::Result<bool> {
+    Ok(tree::process(pid)?.is_some_and(|process| !process.zombie))
+}
+
+/// The cgroup of a job of this boot, if the record names one that can be a job's.
+fn recorded_leaf(pids: Option<&Pids>) -> Option<Leaf> {
+    let pids = pids.filter(|pids| pids.boot_id == tree::boot_id())?;
+    Hierarchy::find().ok()?.recorded(pids.cgroup.as_deref()?)
 }
 
 /// Who runs or ran the job; none if nobody did yet.

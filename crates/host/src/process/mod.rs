@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 mod answers;
+mod cgroup;
 mod detached;
 mod job;
 mod log;
@@ -24,14 +25,15 @@ mod tree;
 mod watch;
 
 pub use answers::is_ask;
+pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
 pub use job::{
-    answer, end, kill_leftovers, pids, reset, run_to_end, set_aside, start, state, stop,
+    answer, end, is_alive, kill_leftovers, pids, reset, run_to_end, set_aside, start, state, stop,
 };
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;
 pub(crate) use tree::boot_id;
-pub use watch::{Watch, WatchEvent};
+pub use watch::{Batch, Watch, WatchEvent};
 
 /// The variable that marks every process of a job; its value is the job's folder.
 pub const JOB_MARK: &str = "MAINSTEM_JOB";
@@ -70,6 +72,9 @@ pub struct JobSpec {
     /// Whether what it leaves in its folder is wanted: then it is on disk before the end is recorded.
     #[serde(default)]
     pub keeps_work: bool,
+    /// The most memory that all its processes together may use; none is no limit.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// How a job's command ended.
@@ -90,6 +95,11 @@ pub enum Ending {
     TimedOut {
         /// True if it was silent for too long, false if it lived for too long.
         idle: bool,
+    },
+    /// It was ended because it used more memory than it may.
+    OutOfMemory {
+        /// The limit in bytes.
+        limit: u64,
     },
     /// It was ended because somebody asked for it.
     Stopped,
@@ -124,7 +134,7 @@ pub struct Exit {
 pub struct Pids {
     /// The supervisor.
     pub pid: u32,
-    /// Its start time, in the kernel's ticks since boot.
+    /// Its start time, in ticks of the system's own.
     pub start_time: u64,
     /// The boot during which it ran.
     pub boot_id: String,
@@ -134,6 +144,9 @@ pub struct Pids {
     pub agent_start_time: Option<u64>,
     /// When the supervisor began.
     pub started_at_ms: i64,
+    /// The cgroup that holds the command and all it starts, if it has one.
+    #[serde(default)]
+    pub cgroup: Option<PathBuf>,
 }
 
 /// What is true of a job now.

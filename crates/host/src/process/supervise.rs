@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::answers::{Conversation, Plug};
+use super::cgroup::{Hierarchy, Leaf};
 use super::log::Writer;
 use super::record::{self, Durable};
 use super::{EXIT, Ending, Exit, JOB_MARK, JobSpec, LOCK, PIDS, Pids, SPEC, STOP, Stop, tree};
@@ -123,6 +124,8 @@ struct Supervisor {
     dir: PathBuf,
     spec: JobSpec,
     pids: Pids,
+    /// The command's cgroup; none if there is no way to make one.
+    leaf: Option<Leaf>,
     signals: Signals,
     /// Held until the end of this process.
     _lock: File,
@@ -149,9 +152,7 @@ impl Supervisor {
             reason = "this process has one thread, and must not keep its starter's folder busy"
         )]
         env::set_current_dir(&dir).map_err(io("enter the job's folder"))?;
-        #[cfg(target_os = "linux")]
-        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-            .map_err(|e| format!("cannot become the reaper of orphans: {e}"))?;
+        tree::become_reaper().map_err(io("become the reaper of orphans"))?;
         let Some(lock) = lock::take(&dir.join(LOCK), Instant::now() + LOCK_PATIENCE)
             .map_err(io("lock the job"))?
         else {
@@ -164,6 +165,7 @@ impl Supervisor {
             .map_err(io("read the job"))?
             .ok_or("spec.json does not exist")?;
         let signals = Signals::register().map_err(io("handle signals"))?;
+        let leaf = Hierarchy::find().ok().map(|found| found.plan());
         let pid = std::process::id();
         let pids = Pids {
             pid,
@@ -172,10 +174,11 @@ impl Supervisor {
             agent_pid: None,
             agent_start_time: None,
             started_at_ms: clock::now_ms(),
+            cgroup: leaf.as_ref().map(|leaf| leaf.dir().to_owned()),
         };
         // Durable, because without it the job counts as never run and would be run again.
         record::write(&dir, PIDS, &pids, Durable::Yes).map_err(io("write pid.json"))?;
-        Ok(Some(Self { dir, spec, pids, signals, _lock: lock }))
+        Ok(Some(Self { dir, spec, pids, leaf, signals, _lock: lock }))
     }
 
     fn run(mut self) {
@@ -190,19 +193,60 @@ impl Supervisor {
         if requested(&self.dir).is_some() {
             return self.end(Ending::Stopped, 0, (0, 0));
         }
+        // Where the kernel does not, the loop watches the memory.
+        let watched = !self.make_leaf();
         match self.spawn() {
-            Err(ending) => self.end(ending, 0, log.totals()),
+            Err(ending) => {
+                self.remove_leaf();
+                self.end(ending, 0, log.totals());
+            }
             Ok(spawned) => {
                 self.pids.agent_pid = Some(spawned.pid);
                 self.pids.agent_start_time = Some(tree::start_time(spawned.pid));
+                self.pids.cgroup.take_if(|dir| !dir.exists());
                 // Without it the tree is still found by its mark.
                 let _ = record::write(&self.dir, PIDS, &self.pids, Durable::No);
                 self.hand_over();
-                let (ending, leftovers) = Running::new(&self, spawned, &mut log).until_dead();
+                let memory = self.spec.memory_bytes.filter(|_| watched);
+                let (ending, leftovers) =
+                    Running::new(&self, spawned, memory, &mut log).until_dead();
                 log.sync();
+                self.remove_leaf();
                 self.end(ending, leftovers, log.totals());
             }
         }
+    }
+
+    /// Makes the command's cgroup; true if the kernel enforces the memory limit there.
+    fn make_leaf(&mut self) -> bool {
+        if self.leaf.as_ref().is_some_and(|leaf| leaf.make().is_err()) {
+            self.leaf = None;
+        }
+        match (&self.leaf, self.spec.memory_bytes) {
+            (Some(leaf), Some(bytes)) => leaf.limit_memory(bytes),
+            _ => false,
+        }
+    }
+
+    fn remove_leaf(&self) {
+        if let Some(leaf) = &self.leaf {
+            // An empty group that stays does no harm.
+            let _ = leaf.remove();
+        }
+    }
+
+    /// Starts the command inside its cgroup: we go in, so that it is born there, and out again.
+    fn spawn_inside(&mut self, command: &mut Command) -> io::Result<std::process::Child> {
+        let entered = self.leaf.as_ref().is_some_and(|leaf| leaf.enter().is_ok());
+        if !entered && let Some(leaf) = self.leaf.take() {
+            let _ = leaf.remove();
+        }
+        let spawned = spawn_patiently(command);
+        if entered && self.leaf.as_ref().is_some_and(|leaf| leaf.leave().is_err()) {
+            // Killing the group would kill us. Should we die, the record still leads there.
+            self.leaf = None;
+        }
+        spawned
     }
 
     /// Tells the starter that the job runs, and lets go of everything shared with it.
@@ -214,8 +258,8 @@ impl Supervisor {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
 
-    fn spawn(&self) -> Result<Spawned, Ending> {
-        let spec = &self.spec;
+    fn spawn(&mut self) -> Result<Spawned, Ending> {
+        let spec = self.spec.clone();
         let Some((program, args)) = spec.argv.split_first() else {
             return Err(not_started("no command is given".into(), false));
         };
@@ -232,17 +276,16 @@ impl Supervisor {
             .current_dir(&spec.cwd)
             .process_group(0)
             .stderr(Stdio::piped());
-        let no_pipe =
-            |e: rustix::io::Errno| not_started(format!("no pipe for its output: {e}"), false);
-        let (stdout, writer) =
-            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
+        let no_pipe = |e: io::Error| not_started(format!("no pipe for its output: {e}"), false);
+        let (stdout, writer) = io::pipe().map_err(no_pipe)?;
+        let (stdout, writer) = (OwnedFd::from(stdout), OwnedFd::from(writer));
         let plug = if spec.converse { Plug::new(&writer) } else { None };
         command.stdout(Stdio::from(writer));
         let conversation = self.stdin(&mut command).map_err(|e| {
             let file = spec.stdin.as_deref().unwrap_or(&self.dir);
             not_started(format!("cannot feed {} to standard input: {e}", file.display()), false)
         })?;
-        let mut child = spawn_patiently(&mut command).map_err(|e| self.explain(program, &e))?;
+        let mut child = self.spawn_inside(&mut command).map_err(|e| self.explain(program, &e))?;
         let stderr = child.stderr.take().expect("BUG: stderr was asked to be a pipe").into();
         Ok(Spawned { pid: child.id(), stdout, stderr, conversation, plug })
     }

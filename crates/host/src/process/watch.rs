@@ -3,12 +3,15 @@
 //! On Linux the job folders are watched with one inotify instance; where there is none, or no room for
 //! another watch, they are looked at every 50 ms. Once a second every job is looked at anyway, to find
 //! the ones whose supervisor vanished. Keeps no file open and nothing of what it delivered. Knows
-//! nothing of who listens; a slow listener slows this thread and nobody else.
+//! nothing of who listens. A slow listener slows this thread and nobody else: reading stops while
+//! enough delivered lines are still held, and the log's cap turns what is missed into a gap.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,6 +30,91 @@ const SLOW_SCAN: Duration = Duration::from_secs(1);
 /// After so many failures to read the log of an ended job its end is delivered without the rest.
 const READ_TRIES: u32 = 3;
 
+/// Delivered lines that nobody has dropped yet may take up about this much memory.
+const BACKLOG_BYTES: usize = 16 * 1024 * 1024;
+/// What a line takes besides its text.
+const LINE_COST: usize = 96;
+
+/// Lines delivered together. While they are held they count as backlog, and too much of that makes the
+/// watching wait: take them apart or drop them soon.
+#[derive(Debug, Default)]
+pub struct Batch {
+    lines: Vec<OutputLine>,
+    _weight: Option<Weight>,
+}
+
+/// What a batch adds to the backlog until it is dropped.
+#[derive(Debug)]
+struct Weight {
+    backlog: Arc<Backlog>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Backlog {
+    bytes: AtomicUsize,
+    wake: UnixStream,
+}
+
+impl Backlog {
+    fn is_full(&self) -> bool {
+        self.bytes.load(Ordering::Acquire) >= BACKLOG_BYTES
+    }
+
+    fn weigh(self: &Arc<Self>, lines: Vec<OutputLine>) -> Batch {
+        let bytes = lines.iter().map(|line| line.text.len() + LINE_COST).sum();
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+        Batch { lines, _weight: Some(Weight { backlog: Arc::clone(self), bytes }) }
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        let before = self.backlog.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        if before >= BACKLOG_BYTES {
+            // A full wake pipe wakes just as well.
+            let _ = (&self.backlog.wake).write(&[1]);
+        }
+    }
+}
+
+impl From<Vec<OutputLine>> for Batch {
+    fn from(lines: Vec<OutputLine>) -> Self {
+        Self { lines, _weight: None }
+    }
+}
+
+impl std::ops::Deref for Batch {
+    type Target = [OutputLine];
+
+    fn deref(&self) -> &[OutputLine] {
+        &self.lines
+    }
+}
+
+impl IntoIterator for Batch {
+    type Item = OutputLine;
+    type IntoIter = std::vec::IntoIter<OutputLine>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.lines.into_iter()
+    }
+}
+
+impl Clone for Batch {
+    fn clone(&self) -> Self {
+        self.lines.clone().into()
+    }
+}
+
+impl PartialEq for Batch {
+    fn eq(&self, other: &Self) -> bool {
+        self.lines == other.lines
+    }
+}
+
+impl Eq for Batch {}
+
 /// Something that happened to a watched job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
@@ -35,7 +123,7 @@ pub enum WatchEvent {
         /// Which job.
         key: u64,
         /// The records.
-        lines: Vec<OutputLine>,
+        lines: Batch,
     },
     /// Records that were dropped before they were read.
     Gap {
@@ -79,7 +167,9 @@ impl Watch {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let (orders, inbox) = mpsc::channel();
+        let backlog = Arc::new(Backlog { bytes: AtomicUsize::new(0), wake: wake.try_clone()? });
         let watcher = Watcher {
+            backlog,
             inbox,
             woken,
             changes: Changes::open(),
@@ -136,6 +226,7 @@ struct Job {
 }
 
 struct Watcher {
+    backlog: Arc<Backlog>,
     inbox: Receiver<Order>,
     woken: UnixStream,
     changes: Changes,
@@ -164,27 +255,36 @@ impl Watcher {
             }
             let worked = !self.queue.is_empty();
             for _ in 0..self.queue.len() {
+                if self.backlog.is_full() {
+                    break;
+                }
                 self.turn();
             }
             if !self.queue.is_empty() {
+                if self.backlog.is_full() {
+                    self.wait(slow_at, false);
+                }
                 continue;
             }
             if worked {
                 std::thread::sleep(COALESCE);
             }
             let polled = self.jobs.values().any(|job| job.descriptor.is_none());
-            self.wait(if polled { fast_at.min(slow_at) } else { slow_at });
+            self.wait(if polled { fast_at.min(slow_at) } else { slow_at }, true);
         }
     }
 
-    fn wait(&mut self, until: Instant) {
+    /// Waits for orders, for a shorter backlog and, if wanted, for changes.
+    fn wait(&mut self, until: Instant, for_changes: bool) {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         };
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
-        self.changes.add_to(&mut fds);
+        if for_changes {
+            self.changes.add_to(&mut fds);
+        }
         // An interrupted wait is a short one.
         let _ = poll(&mut fds, Some(&timeout));
     }
@@ -283,7 +383,8 @@ impl Watcher {
                     (self.sink)(WatchEvent::Gap { key, bytes: batch.dropped });
                 }
                 if !batch.lines.is_empty() {
-                    (self.sink)(WatchEvent::Lines { key, lines: batch.lines });
+                    let lines = self.backlog.weigh(batch.lines);
+                    (self.sink)(WatchEvent::Lines { key, lines });
                 }
             }
             // The next scan tries again.
@@ -302,10 +403,10 @@ impl Watcher {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 use linux::Changes;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
 mod linux {
     //! Folder changes by inotify.
 
@@ -378,10 +479,10 @@ mod linux {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 struct Changes;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 impl Changes {
     fn open() -> Self {
         Self

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
+use std::time::Duration;
 
-use mainstem_host::process::{self, JobSpec, OutputLine, Watch, WatchEvent};
+use mainstem_host::process::{self, Batch, JobSpec, Watch, WatchEvent};
 
 use crate::{PATIENCE, Place, exited, kill9, supervisor, wait_for};
 
@@ -20,7 +21,7 @@ fn watching_delivers_every_line_then_the_end_and_resumes_from_an_offset() {
     let (first, events) = watch();
     first.watch(7, place.dir(), 0);
     let (mut texts, mut resume) = (Vec::new(), 0);
-    let mut take = |texts: &mut Vec<String>, lines: Vec<OutputLine>| {
+    let mut take = |texts: &mut Vec<String>, lines: Batch| {
         for line in lines {
             resume = line.offset;
             texts.push(String::from_utf8(line.text).unwrap());
@@ -107,4 +108,41 @@ fn two_hundred_jobs_are_watched_at_once() {
     for key in 0..jobs {
         assert_eq!(texts[&key], [format!("one {key}"), format!("two {key}")]);
     }
+}
+
+#[test]
+fn a_listener_that_does_not_read_holds_a_bounded_backlog_and_misses_nothing_that_is_kept() {
+    let place = Place::new();
+    let spec =
+        JobSpec { output_bytes: 512 << 20, ..place.spec("yes 0123456789 | head -n 3000000") };
+    let (watch, events) = watch();
+    place.start(&spec);
+    watch.watch(1, place.dir(), 0);
+    place.end();
+    let (mut held, mut ended, mut most) = (Vec::new(), false, 0);
+    let weight = |lines: &Batch| lines.iter().map(|l| l.text.len() + 96).sum::<usize>();
+    let mut hold = |most: &mut usize, event| match event {
+        WatchEvent::Lines { key: 1, lines } => {
+            *most += weight(&lines);
+            held.push(lines);
+        }
+        other => panic!("{other:?}: the backlog must be full before the end is reached"),
+    };
+    while most < 16 << 20 {
+        hold(&mut most, events.recv_timeout(PATIENCE).unwrap());
+    }
+    // What is held is never given back: nothing more may come.
+    while let Ok(event) = events.recv_timeout(Duration::from_secs(1)) {
+        hold(&mut most, event);
+    }
+    assert!(most < 20 << 20, "{most} bytes are held");
+    let mut count: usize = held.drain(..).map(|lines| lines.len()).sum();
+    while !ended {
+        match events.recv_timeout(PATIENCE).unwrap() {
+            WatchEvent::Lines { key: 1, lines } => count += lines.len(),
+            WatchEvent::Ended { key: 1, .. } => ended = true,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(count, 3_000_000);
 }

@@ -12,6 +12,7 @@ mod noop;
 mod proc;
 mod restart;
 mod scene;
+mod snapshot;
 mod start;
 mod table;
 mod thousand;
@@ -66,6 +67,11 @@ const BENCHES: &[Bench] = &[
         name: "landing",
         what: "landing without a working tree over `git merge` in a checkout",
         run: landing::run,
+    },
+    Bench {
+        name: "snapshot",
+        what: "a snapshot of a workspace of 50,000 files over plain git",
+        run: snapshot::run,
     },
 ];
 

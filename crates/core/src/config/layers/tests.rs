@@ -42,6 +42,7 @@ fn defaults_are_as_documented() {
     assert_eq!((s.run.timeout_ms, s.run.idle_timeout_ms, s.run.grace_ms), (3_600_000, 0, 10_000));
     assert_eq!((s.limits.disk_floor, s.limits.output_bytes), (500 << 20, 64 << 20));
     assert_eq!((s.limits.file_bytes, s.limits.memory_per_agent), (10 << 20, 0));
+    assert_eq!((s.limits.memory_floor, s.limits.pressure_ceiling), (256 << 20, 20.0));
     assert_eq!((s.limits.rate_limit_waits, s.limits.rate_limit_wait_ms), (5, 60_000));
     assert_eq!((s.workspace.unit, s.workspace.keep), (Unit::Task, Keep::UntilLanded));
     assert_eq!(s.schedule.barrier, Barrier::None);
@@ -49,6 +50,7 @@ fn defaults_are_as_documented() {
     assert_eq!((s.land.lanes, s.land.on_conflict), (1, OnConflict::Rework));
     assert_eq!((s.budget.usd, s.budget.hard, s.budget.per_attempt_usd), (None, true, 0.0));
     assert_eq!((s.sandbox, s.snapshot_every_ms), (SandboxKind::Auto, 60_000));
+    assert_eq!(s.snapshot_keep_ms, 14 * 86_400_000);
     let agents: Vec<_> = s.agents.iter().map(|(n, a)| (n.as_str(), a.kind.as_str())).collect();
     assert_eq!(agents, [("command", "command"), ("script", "script")]);
     assert!(s.agents["command"].command.is_empty());

@@ -8,6 +8,7 @@ mod lands;
 mod mends;
 mod refs;
 mod saves;
+mod snaps;
 mod worktrees;
 
 use std::fs;

@@ -226,3 +226,44 @@ fn a_sweep_waits_for_git_processes_of_an_earlier_life() {
         stray.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn many_refs_go_at_once_and_only_with_the_value_they_were_seen_with() {
+    let scene = Scene::new();
+    let (base, other) = (scene.tip("main"), scene.change(&scene.tip("main"), &[("x", Some("x"))]));
+    let name = |n: usize| format!("refs/mainstem/snapshots/t-{}/1/{n}", n % 7);
+    let orders: String = (0..300).map(|n| format!("create {} {base}\n", name(n))).collect();
+    scene.repo.git().args(["update-ref", "--stdin"]).input(orders).run().unwrap();
+    let mut refs: Vec<_> = (0..300).map(|n| (name(n), base.clone())).collect();
+    git(&scene.top(), &["pack-refs", "--all"]);
+    // One was moved, one is gone already.
+    git(&scene.top(), &["update-ref", &name(5), other.as_str()]);
+    git(&scene.top(), &["update-ref", "-d", &name(6)]);
+    let gone = scene.repo.delete_refs(&refs).unwrap();
+    refs.remove(5);
+    assert_eq!(gone, refs.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>());
+    assert_eq!(scene.repo.list_refs("refs/mainstem").unwrap(), [(name(5), other.clone())]);
+    assert_eq!(scene.repo.delete_refs(&refs).unwrap().len(), 299);
+    assert_eq!(scene.repo.delete_refs(&[]).unwrap(), [""; 0]);
+    assert_eq!(scene.repo.delete_refs(&[(name(5), other)]).unwrap(), [name(5)]);
+}
+
+#[test]
+fn commits_beyond_a_branch_are_told_from_those_on_it() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let beyond = scene.change(&base, &[("x", Some("x"))]);
+    let lost = mainstem_core::id::Oid::new("1".repeat(40));
+    let asked = [base.clone(), beyond.clone(), lost.clone()];
+    let out = scene.repo.not_in(&asked, &base).unwrap();
+    assert_eq!(out, [beyond.clone(), lost.clone()].into());
+    assert_eq!(scene.repo.not_in(&asked, &beyond).unwrap(), [lost.clone()].into());
+    let times = scene.repo.commit_times(&asked).unwrap();
+    assert_eq!(times.len(), 2);
+    assert_eq!(times[&beyond].1, "change");
+    let sizes =
+        [(base.clone(), beyond.clone()), (beyond.clone(), lost), (base.clone(), base.clone())];
+    let sizes = scene.repo.sizes(&sizes).unwrap();
+    let counted = |n: usize| sizes[n].map(|size| (size.files, size.insertions));
+    assert_eq!([counted(0), counted(1), counted(2)], [Some((1, 1)), None, Some((0, 0))]);
+}

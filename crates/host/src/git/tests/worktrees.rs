@@ -450,3 +450,50 @@ fn a_submodule_can_be_the_repository() {
     assert_eq!(fs::read_to_string(inner.join("a.txt")).unwrap(), "landed\n");
     assert_eq!(git(&inner, &["status", "--porcelain"]), "");
 }
+
+#[test]
+fn only_what_is_or_was_a_worktree_of_ours_would_be_lost() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    let lose = || scene.repo.would_lose(&path).unwrap();
+    assert!(!lose());
+    write(&path, "somebody's", "precious");
+    assert!(!lose(), "it is moved aside and kept");
+    fs::remove_dir_all(&path).unwrap();
+    scene.repo.prepare_worktree(&path, "mainstem/t-1", &base, &scene.trash(), KEEP).unwrap();
+    assert!(lose());
+    fs::remove_file(path.join(".git")).unwrap();
+    assert!(lose(), "it would be repaired and reset");
+    git(&path, &["init", "-q"]);
+    assert!(lose());
+    // A file in its place cannot be kept by a snapshot, so it is moved aside and stays.
+    fs::remove_dir_all(&path).unwrap();
+    fs::write(&path, "precious").unwrap();
+    assert!(!lose());
+    scene.repo.prepare_worktree(&path, "mainstem/t-1", &base, &scene.trash(), KEEP).unwrap();
+    crate::files::empty_trash(&scene.trash()).unwrap();
+    let kept: Vec<_> = fs::read_dir(scene.trash()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(fs::read_to_string(&kept[0]).unwrap(), "precious");
+}
+
+#[test]
+fn a_worktree_is_held_only_if_all_of_it_is() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    scene.repo.prepare_worktree(&path, "mainstem/t-1", &base, &scene.trash(), KEEP).unwrap();
+    let held = || scene.repo.worktree_is_held(&path, KEEP, "refs/heads/main").unwrap();
+    assert!(held());
+    write(&path, "new", "n");
+    assert!(!held(), "an untracked file");
+    let tip = super::commit(&path, "agent");
+    assert!(!held(), "a commit that only its branch has");
+    scene.repo.keep_as_snapshot(&tip, KEEP, "test").unwrap();
+    assert!(held());
+    git(&path, &["checkout", "-q", "--detach"]);
+    write(&path, "a.txt", "edited\n");
+    super::commit(&path, "detached");
+    assert!(!held());
+}

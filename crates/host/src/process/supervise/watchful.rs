@@ -11,6 +11,7 @@ use rustix::process::{Signal, WaitOptions, WaitStatus, wait};
 
 use super::{Spawned, Supervisor, requested};
 use crate::process::answers::{Conversation, Plug, is_ask};
+use crate::process::cgroup::Leaf;
 use crate::process::log::{Lines, Writer};
 use crate::process::tree::{self, Sent};
 use crate::process::{Ending, Stop};
@@ -24,6 +25,8 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Processes of another user that we may not signal are given up after this long.
 const DENIED_PATIENCE: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 * 1024;
+/// How often the memory is looked at where the kernel does not.
+const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// Chunks read from one stream before the other one, the clocks and the requests get their turn.
 const TURN: usize = 16;
 
@@ -87,10 +90,19 @@ pub(super) struct Running<'a> {
     chunk: Vec<u8>,
     asked_at: Option<Instant>,
     look_for_requests_at: Instant,
+    /// The limit that we enforce ourselves, and when to look next.
+    memory: Option<u64>,
+    look_at_memory_at: Instant,
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn new(supervisor: &'a Supervisor, spawned: Spawned, log: &'a mut Writer) -> Self {
+    /// `memory` is the limit to be watched here because the kernel does not.
+    pub(super) fn new(
+        supervisor: &'a Supervisor,
+        spawned: Spawned,
+        memory: Option<u64>,
+        log: &'a mut Writer,
+    ) -> Self {
         let now = Instant::now();
         let source = |fd: OwnedFd, tag| {
             // Should this fail, a read may block until the command prints, exits or is killed by hand.
@@ -116,6 +128,8 @@ impl<'a> Running<'a> {
             chunk: vec![0; CHUNK],
             asked_at: None,
             look_for_requests_at: now,
+            memory,
+            look_at_memory_at: now,
         }
     }
 
@@ -132,6 +146,7 @@ impl<'a> Running<'a> {
             }
             self.heed_requests();
             self.heed_clocks();
+            self.heed_memory();
             self.end_tree();
         }
         // Nothing writes any more: what is in the pipes is all there is.
@@ -139,7 +154,7 @@ impl<'a> Running<'a> {
         let ms = self.elapsed_ms();
         self.stdout.lines.finish(ms, self.log);
         self.stderr.lines.finish(ms, self.log);
-        let ending = self.cause.take().unwrap_or_else(|| natural(self.status));
+        let ending = self.cause.take().unwrap_or_else(|| self.natural());
         (ending, u32::try_from(self.leftovers.len()).unwrap_or(u32::MAX))
     }
 
@@ -182,7 +197,9 @@ impl<'a> Running<'a> {
             Phase::Killing { .. } => Some(now + ROUND),
         };
         let look = self.conversation.as_ref().map(Conversation::next_look);
-        [phase, look].into_iter().flatten().fold(now + TICK, Instant::min)
+        let watched = matches!(self.phase, Phase::Running) && self.status.is_none();
+        let memory = self.memory.filter(|_| watched).map(|_| self.look_at_memory_at);
+        [phase, look, memory].into_iter().flatten().fold(now + TICK, Instant::min)
     }
 
     /// Reads a turn of both streams; true if there may be more.
@@ -255,9 +272,12 @@ impl<'a> Running<'a> {
                 }
                 Ok(None) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                // No child, hence no descendant: orphans become our children.
+                // No child, hence no descendant where orphans become our children. A cgroup may hold
+                // others all the same, and its word is asked for where there is one.
                 Err(_) => {
-                    self.all_dead = true;
+                    let in_group =
+                        self.leaf().is_some_and(|leaf| leaf.populated().unwrap_or(false));
+                    self.all_dead = !in_group && (tree::REAPS_ORPHANS || self.tree().is_empty());
                     return;
                 }
             }
@@ -295,6 +315,22 @@ impl<'a> Running<'a> {
             self.ask_to_end(Ending::TimedOut { idle: false });
         } else if over(&self.idle) {
             self.ask_to_end(Ending::TimedOut { idle: true });
+        }
+    }
+
+    /// Enforces the memory limit where no cgroup does. No grace: it would only take more.
+    fn heed_memory(&mut self) {
+        let (Some(limit), Phase::Running, None) = (self.memory, self.phase, self.status) else {
+            return;
+        };
+        let now = Instant::now();
+        if now < self.look_at_memory_at {
+            return;
+        }
+        self.look_at_memory_at = now + MEMORY_EVERY;
+        if tree::memory(&self.tree(), limit) > limit {
+            self.cause = Some(Ending::OutOfMemory { limit });
+            self.phase = Phase::Killing { since: now };
         }
     }
 
@@ -337,6 +373,10 @@ impl<'a> Running<'a> {
 
     fn kill_round(&mut self, since: Instant) {
         let tree = self.tree();
+        if let Some(leaf) = self.leaf() {
+            // What it may not reach the signals below do.
+            let _ = leaf.kill();
+        }
         if self.status.is_none() {
             tree::signal_group(self.pid, Signal::KILL);
         }
@@ -352,11 +392,34 @@ impl<'a> Running<'a> {
         }
     }
 
+    fn leaf(&self) -> Option<&'a Leaf> {
+        self.supervisor.leaf.as_ref()
+    }
+
     /// The processes of the job that are not dead yet.
     fn tree(&self) -> Vec<u32> {
-        let mut all = tree::descendants(std::process::id());
-        all.retain(|&pid| matches!(tree::process(pid), Ok(Some(p)) if !p.zombie));
+        // A table that cannot be read now is read in the next round: the end waits for it.
+        let mut all =
+            tree::supervised(&self.supervisor.dir, &self.supervisor.pids).unwrap_or_default();
+        if let Some(leaf) = self.leaf() {
+            let found = leaf.processes().unwrap_or_default();
+            let known: HashSet<u32> = all.iter().copied().collect();
+            all.extend(found.into_iter().filter(|pid| !known.contains(pid)));
+        }
         all
+    }
+
+    /// How it ended if we did not end it.
+    fn natural(&self) -> Ending {
+        let ending = natural(self.status);
+        let limit =
+            self.supervisor.spec.memory_bytes.filter(|_| ending != Ending::Exited { code: 0 });
+        match limit {
+            Some(limit) if self.leaf().is_some_and(|leaf| leaf.memory_kills() > 0) => {
+                Ending::OutOfMemory { limit }
+            }
+            _ => ending,
+        }
     }
 }
 

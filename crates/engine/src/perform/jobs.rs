@@ -1,0 +1,43 @@
+//! Ending jobs that nobody waits for any more: those of earlier lives, attempts and cars. Knows where
+//! jobs are, not why they ran.
+
+use std::io;
+use std::path::Path;
+
+use mainstem_core::id::{RunId, TaskId};
+use mainstem_host::process;
+
+use crate::paths::Layout;
+
+/// Ends every job of a task: agents, gates and setup commands up to this attempt, and its cars' gates.
+pub fn end_all(layout: &Layout, run: &RunId, task: &TaskId, attempt: u32) -> io::Result<()> {
+    for attempt in 1..=attempt {
+        let place = layout.attempt(run, task, attempt);
+        end_in(&place, &|name| {
+            name == "agent" || name.starts_with("gate-") || name.starts_with("setup-")
+        })?;
+    }
+    let attempts = layout.attempt(run, task, attempt);
+    let Some(place) = attempts.parent() else { return Ok(()) };
+    end_in(place, &|name| name.starts_with("train-"))
+}
+
+fn end_in(place: &Path, ours: &dyn Fn(&str) -> bool) -> io::Result<()> {
+    let jobs = match std::fs::read_dir(place) {
+        Ok(jobs) => jobs,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for job in jobs {
+        let job = job?;
+        let name = job.file_name();
+        let name = name.to_string_lossy();
+        if name.ends_with(".setup") {
+            // The setup commands of a car's gates, one folder each.
+            end_in(&job.path(), &|name| name.starts_with("setup-"))?;
+        } else if ours(&name) {
+            process::end(&job.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! An effect on its way to whoever performs it: plain data, so that it can be queued, told apart,
+//! carried out again, or handed to a simulation instead of this machine.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, Sender};
+
+use mainstem_core::effect::Effect;
+use mainstem_core::fact::Claim;
+use mainstem_core::id::TaskIx;
+use mainstem_core::plan::Task;
+use mainstem_host::fault;
+
+use super::agent::Assignment;
+use super::{Errand, agent, evidence, gates, landing, workspace};
+use crate::event::Event;
+use crate::world::World;
+
+/// What is to be done, and for which attempt.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// Whose.
+    pub ix: TaskIx,
+    /// The task itself.
+    pub task: Task,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The attempt's branch.
+    pub branch: String,
+    /// Its workspace: where the journal says, or where it will be made.
+    pub workspace: PathBuf,
+    /// Set when setup commands or gates are to end.
+    pub cancel: Arc<AtomicBool>,
+    /// What.
+    pub deed: Deed,
+}
+
+/// What an order asks for.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// An effect that says all there is to know.
+    Effect(Effect),
+    /// Start the agent, or find it again.
+    RunAgent(Box<Assignment>),
+    /// An agent's supervisor is gone: end what is left of it, then tell its end.
+    Bury(Claim),
+}
+
+/// Carries an order out and tells the results.
+pub fn carry_out(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
+    if !fault::effects_twice() {
+        return perform(order, world, results);
+    }
+    // Nobody hears of the first time, as if we had died then; of the second one hears twice.
+    let (unheard, _) = mpsc::channel();
+    perform(order, world, &unheard);
+    let (told, heard) = mpsc::channel();
+    perform(order, world, &told);
+    drop(told);
+    let mut again = Vec::new();
+    for event in heard {
+        again.extend(event.again());
+        let _ = results.send(event);
+    }
+    for event in again {
+        let _ = results.send(event);
+    }
+}
+
+fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
+    let errand = Errand {
+        world: Arc::clone(world),
+        ix: order.ix,
+        task: order.task.clone(),
+        attempt: order.attempt,
+        branch: order.branch.clone(),
+        workspace: order.workspace.clone(),
+        cancel: Arc::clone(&order.cancel),
+        results: results.clone(),
+    };
+    let effect = match &order.deed {
+        Deed::Effect(effect) => effect,
+        Deed::RunAgent(assignment) => return agent::run(&errand, assignment),
+        Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
+    };
+    match effect {
+        Effect::PrepareWorkspace { must_contain, .. } => {
+            workspace::prepare(&errand, must_contain);
+        }
+        Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
+        Effect::DeliverAnswer { number, question, text, .. } => {
+            agent::answer(&errand, *number, question, text);
+        }
+        Effect::CollectEvidence { base, .. } => evidence::collect(&errand, base.as_ref()),
+        Effect::TakeSnapshot { .. } => evidence::snapshot(&errand, "work in progress"),
+        Effect::RunGates { tip, .. } => gates::of_task(&errand, tip),
+        Effect::RemoveWorkspace { keep_branch, landed, .. } => {
+            workspace::remove(&errand, *keep_branch, *landed);
+        }
+        Effect::FormCar { tip, base, date, .. } => landing::form(&errand, tip, base, *date),
+        Effect::VerifyCar { commit, tree, .. } => gates::of_train(&errand, commit, tree),
+        Effect::Land { old, new, tree, .. } => landing::land(&errand, old, new, tree),
+        Effect::RunAgent { .. } => panic!("BUG: an agent is started with an assignment"),
+        Effect::StopJobs { .. } => panic!("BUG: jobs are stopped by their flag, not by an order"),
+    }
+}

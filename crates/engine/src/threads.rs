@@ -1,0 +1,97 @@
+//! The outside as it is: the system's clock, a thread per effect, one thread that watches jobs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use mainstem_core::id::Time;
+use mainstem_core::machine::Input;
+use mainstem_core::room::Shortage;
+use mainstem_host::clock;
+use mainstem_host::process::Watch;
+
+use crate::event::Event;
+use crate::outside::Outside;
+use crate::perform::{Order, carry_out};
+use crate::queue::Ticket;
+use crate::room;
+use crate::world::World;
+
+/// How often faces may redraw and the machine's room is looked at when nothing happens.
+const TICK: Duration = Duration::from_millis(200);
+
+/// This machine.
+pub struct Threads {
+    world: Arc<World>,
+    events: Receiver<Event>,
+    results: Sender<Event>,
+    watch: Watch,
+}
+
+impl Threads {
+    /// Fails if jobs cannot be watched.
+    pub fn new(
+        world: World,
+        (results, events): (Sender<Event>, Receiver<Event>),
+    ) -> std::io::Result<Self> {
+        let seen = results.clone();
+        let watch = Watch::start(move |event| {
+            // The loop ends before its watcher: then nobody needs the news.
+            let _ = seen.send(Event::Watch(event));
+        })?;
+        Ok(Self { world: Arc::new(world), events, results, watch })
+    }
+
+    fn tell(&self, event: Event) {
+        let _ = self.results.send(event);
+    }
+}
+
+impl Outside for Threads {
+    fn now(&mut self) -> Time {
+        Time(clock::now_ms())
+    }
+
+    fn room(&mut self) -> Result<(), Shortage> {
+        room::look(&self.world)
+    }
+
+    fn workspace(&self, unit: &str) -> PathBuf {
+        self.world.layout.workspace(unit)
+    }
+
+    fn start(&mut self, ticket: Ticket, order: Order) {
+        let (world, results) = (Arc::clone(&self.world), self.results.clone());
+        let run = move || {
+            let carried = std::panic::AssertUnwindSafe(|| carry_out(&order, &world, &results));
+            if std::panic::catch_unwind(carried).is_err() {
+                // The effect stays outstanding for the next life; this one must not wait for it.
+                let message = "BUG: an effect broke off; the run stops here".to_owned();
+                let _ = results.send(Event::Input(Input::Notice { task: None, message }));
+                let _ = results.send(Event::Abandon);
+            }
+            let _ = results.send(Event::Performed(ticket));
+        };
+        let thread = std::thread::Builder::new().name("effect".to_owned()).stack_size(512 * 1024);
+        if let Err(error) = thread.spawn(run) {
+            // No thread to be had now: the effect stays outstanding for the next life, and this
+            // one must not wait for it for ever.
+            let message = format!("no thread could be started: {error}");
+            self.tell(Event::Input(Input::Notice { task: None, message }));
+            self.tell(Event::Abandon);
+        }
+    }
+
+    fn watch(&mut self, key: u64, dir: PathBuf) {
+        self.watch.watch(key, dir, 0);
+    }
+
+    fn next(&mut self, patience: Option<Duration>) -> Option<Event> {
+        self.events.recv_timeout(patience.map_or(TICK, |patience| patience.min(TICK))).ok()
+    }
+
+    fn ready(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+}

@@ -1,0 +1,180 @@
+//! A repository in memory: commits with sets of edits for trees, branches, snapshots, workspaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use mainstem_core::id::Oid;
+
+use crate::agent::Key;
+
+/// One edit of somebody; every edit ever made is another one.
+pub type Edit = u32;
+/// A commit, by its place.
+pub type At = usize;
+
+/// A commit.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// Its parents; the first is the line that it continues.
+    pub parents: Vec<At>,
+    /// Its tree.
+    pub tree: usize,
+    /// The attempt that it lands, if it is a car's.
+    pub lands: Option<Key>,
+}
+
+/// A folder with files.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    /// The commit that is checked out.
+    pub head: At,
+    /// The files as they are.
+    pub files: BTreeSet<Edit>,
+}
+
+/// The repository.
+#[derive(Debug)]
+pub struct Git {
+    commits: Vec<Commit>,
+    trees: Vec<BTreeSet<Edit>>,
+    tree_ids: BTreeMap<BTreeSet<Edit>, usize>,
+    cars: BTreeMap<(At, At, Key), At>,
+    edits: Edit,
+    /// Where the target branch stands.
+    pub main: At,
+    /// Commits of others.
+    pub strangers: Vec<At>,
+    /// Our branches.
+    pub branches: BTreeMap<String, At>,
+    /// Hidden refs.
+    pub snapshots: BTreeMap<String, At>,
+    /// Folders.
+    pub workspaces: BTreeMap<PathBuf, Workspace>,
+}
+
+impl Git {
+    /// One commit, one branch.
+    pub fn new() -> Self {
+        let mut git = Self {
+            commits: Vec::new(),
+            trees: Vec::new(),
+            tree_ids: BTreeMap::new(),
+            cars: BTreeMap::new(),
+            edits: 0,
+            main: 0,
+            strangers: Vec::new(),
+            branches: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            workspaces: BTreeMap::new(),
+        };
+        git.commit(Vec::new(), BTreeSet::new(), None);
+        git
+    }
+
+    /// The name of a commit.
+    pub fn name(at: At) -> Oid {
+        Oid::new(format!("c{at}"))
+    }
+    /// The commit with this name.
+    pub fn find(oid: &Oid) -> At {
+        oid.as_str().trim_start_matches('c').parse().expect("a commit's name")
+    }
+    /// The name of a commit's tree.
+    pub fn tree_name(&self, at: At) -> Oid {
+        Oid::new(format!("t{}", self.commits[at].tree))
+    }
+    /// What is in a commit.
+    pub fn files(&self, at: At) -> &BTreeSet<Edit> {
+        &self.trees[self.commits[at].tree]
+    }
+    /// A commit.
+    pub fn get(&self, at: At) -> &Commit {
+        &self.commits[at]
+    }
+    /// An edit that nobody made before.
+    pub fn edit(&mut self) -> Edit {
+        self.edits += 1;
+        self.edits
+    }
+
+    /// A new commit.
+    pub fn commit(&mut self, parents: Vec<At>, files: BTreeSet<Edit>, lands: Option<Key>) -> At {
+        let fresh = self.trees.len();
+        let tree = *self.tree_ids.entry(files.clone()).or_insert(fresh);
+        if tree == fresh {
+            self.trees.push(files);
+        }
+        self.commits.push(Commit { parents, tree, lands });
+        self.commits.len() - 1
+    }
+
+    /// Is `old` in the history of `new`?
+    pub fn contains(&self, new: At, old: At) -> bool {
+        let (mut open, mut seen) = (vec![new], BTreeSet::new());
+        while let Some(at) = open.pop() {
+            if at == old {
+                return true;
+            }
+            // Parents are older than their children.
+            if at > old && seen.insert(at) {
+                open.extend(&self.commits[at].parents);
+            }
+        }
+        false
+    }
+
+    /// The target branch's own line, newest first.
+    pub fn line(&self) -> impl Iterator<Item = At> {
+        std::iter::successors(Some(self.main), |at| self.commits[*at].parents.first().copied())
+    }
+
+    /// The commit on the target branch that lands this attempt.
+    pub fn landing(&self, key: &Key) -> Option<At> {
+        self.line().find(|at| self.commits[*at].lands.as_ref() == Some(key))
+    }
+
+    /// Somebody else commits to the target branch.
+    pub fn stranger(&mut self) {
+        let mut files = self.files(self.main).clone();
+        files.insert(self.edit());
+        self.main = self.commit(vec![self.main], files, None);
+        self.strangers.push(self.main);
+    }
+
+    /// The merge of a tip onto a commit; made again it is the same.
+    pub fn merge(&mut self, key: &Key, onto: At, tip: At) -> At {
+        if let Some(known) = self.cars.get(&(onto, tip, key.clone())) {
+            return *known;
+        }
+        let files = self.files(onto) | self.files(tip);
+        let car = self.commit(vec![onto, tip], files, Some(key.clone()));
+        self.cars.insert((onto, tip, key.clone()), car);
+        car
+    }
+
+    /// Puts a commit on a hidden ref of this attempt; the same content is kept once.
+    pub fn keep(&mut self, (task, attempt): &Key, at: At) -> String {
+        let prefix = format!("refs/mainstem/snapshots/{task}/{attempt}/");
+        let tree = self.commits[at].tree;
+        let of_prefix = || {
+            self.snapshots.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(&prefix))
+        };
+        if let Some((name, _)) = of_prefix().find(|(_, had)| self.commits[**had].tree == tree) {
+            return name.clone();
+        }
+        let name = format!("{prefix}{:04}", of_prefix().count() + 1);
+        self.snapshots.insert(name.clone(), at);
+        name
+    }
+
+    /// Puts a folder's files on a hidden ref, unless the target branch has them.
+    pub fn snapshot(&mut self, key: &Key, path: &Path) -> Option<(String, At)> {
+        let Workspace { head, files } = self.workspaces.get(path)?.clone();
+        if files == *self.files(head) && self.contains(self.main, head) {
+            return None;
+        }
+        let at =
+            if files == *self.files(head) { head } else { self.commit(vec![head], files, None) };
+        Some((self.keep(key, at), at))
+    }
+}

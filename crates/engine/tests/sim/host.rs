@@ -1,0 +1,534 @@
+//! The simulated machine as the driver reaches it, and what becomes of orders: step by step, with other
+//! things happening between any two steps, so that a death leaves them half done.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mainstem_core::effect::Effect;
+use mainstem_core::fact::{Claim, Ending, Evidence, Verdict};
+use mainstem_core::id::{Oid, Time};
+use mainstem_core::machine::{GateResult, Input};
+use mainstem_core::room::Shortage;
+use mainstem_engine::event::Event;
+use mainstem_engine::outside::Outside;
+use mainstem_engine::perform::{Deed, Order};
+use mainstem_engine::queue::Ticket;
+
+use crate::agent::{Agent, Job, Key};
+use crate::check;
+use crate::faults::Fault;
+use crate::git::{At, Git, Workspace};
+use crate::world::{Ear, Gate, Happening, Shared, World};
+
+/// An order under way.
+#[derive(Debug)]
+pub struct Flight {
+    ticket: Ticket,
+    order: Order,
+    step: usize,
+    turns: Turns,
+    /// The commit that a step found, for the next one.
+    pub found: At,
+    /// Verdicts so far.
+    pub verdicts: Vec<GateResult>,
+}
+
+/// Whether an order is carried out twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    Only,
+    First,
+    Second,
+}
+
+/// How far one step brought an order.
+pub enum Progress {
+    /// The next step comes.
+    On,
+    /// The same step again, a little later.
+    Wait,
+    /// Done.
+    Done,
+}
+
+/// The machine as the driver sees it.
+pub struct Simulated(pub Shared);
+
+impl Outside for Simulated {
+    fn now(&mut self) -> Time {
+        Time(self.0.get().wall())
+    }
+
+    fn room(&mut self) -> Result<(), Shortage> {
+        let mut world = self.0.get();
+        world.no_room = world.strikes(Fault::NoRoom);
+        if world.no_room { Err(Shortage::of_all("disk space")) } else { Ok(()) }
+    }
+
+    fn workspace(&self, unit: &str) -> PathBuf {
+        PathBuf::from(format!("ws/{unit}"))
+    }
+
+    fn start(&mut self, ticket: Ticket, order: Order) {
+        let mut world = self.0.get();
+        if world.dead || world.strikes(Fault::Death) {
+            world.dead = true;
+            return;
+        }
+        check::intended(&world, &order);
+        if world.strikes(Fault::NoThread) {
+            return world.inbox.push_back(Event::Abandon);
+        }
+        world.note(|| format!("start {} {:?}", order.task.id, order.deed));
+        let turns = if world.strikes(Fault::OrderTwice) { Turns::First } else { Turns::Only };
+        let number = world.number();
+        let flight = Flight { ticket, order, step: 0, turns, found: 0, verdicts: Vec::new() };
+        world.flights.insert(number, flight);
+        world.step_later(number);
+    }
+
+    fn watch(&mut self, key: u64, dir: PathBuf) {
+        let mut world = self.0.get();
+        if !world.dead {
+            world.ears.insert(key, Ear { of: World::job_of(&dir), lines: 0 });
+            world.later(1, 100, Happening::Look(key));
+        }
+    }
+
+    fn next(&mut self, patience: Option<Duration>) -> Option<Event> {
+        let mut world = self.0.get();
+        if world.dead || world.strikes(Fault::Death) {
+            world.dead = true;
+            return Some(Event::Abandon);
+        }
+        world.clock_jumps();
+        // Nobody sleeps for ever: faces are to be redrawn, room is to be looked for.
+        let most = 1 + world.rng.next() % 60_000;
+        let wait = patience.map_or(most, |p| u64::try_from(p.as_millis()).unwrap().min(most));
+        let until = world.at + wait;
+        while world.inbox.is_empty() && world.happen(until) {}
+        if world.inbox.is_empty() {
+            world.at = until;
+        }
+        world.hand_out()
+    }
+
+    fn ready(&mut self) -> Option<Event> {
+        let mut world = self.0.get();
+        if world.dead {
+            return None;
+        }
+        // What happens at the same time is sometimes taken together.
+        let near = world.at + world.rng.next() % 30;
+        if world.rng.in_thousand(300) {
+            world.happen(near);
+        }
+        world.hand_out()
+    }
+}
+
+impl World {
+    fn hand_out(&mut self) -> Option<Event> {
+        let event = self.inbox.pop_front()?;
+        self.note(|| format!("event {event:?}"));
+        if matches!(event, Event::Interrupt | Event::StopNow | Event::Abandon) {
+            self.interrupted = true;
+        }
+        self.unanswered += usize::from(matches!(event, Event::Command(..)));
+        Some(event)
+    }
+
+    fn clock_jumps(&mut self) {
+        if self.strikes(Fault::ClockBack) && self.rng.in_thousand(200) {
+            self.skew -= i64::try_from(self.rng.next() % 200_000_000).unwrap();
+        }
+        if self.strikes(Fault::ClockForward) && self.rng.in_thousand(200) {
+            self.skew += i64::try_from(self.rng.next() % 20_000_000).unwrap();
+        }
+    }
+
+    fn step_later(&mut self, flight: u64) {
+        let latest = if self.strikes(Fault::Slow) { 60_000 } else { 120 };
+        self.later(1, latest, Happening::Order(flight));
+    }
+
+    /// An order goes one step further.
+    pub fn fly(&mut self, number: u64) {
+        let Some(mut flight) = self.flights.remove(&number) else { return };
+        let before = self.inbox.len();
+        if self.strikes(Fault::OrderBreaks) {
+            self.inbox.push_back(Event::Abandon);
+            return self.inbox.push_back(Event::Performed(flight.ticket));
+        }
+        match self.perform(&mut flight) {
+            Progress::On => flight.step += 1,
+            Progress::Wait => {}
+            Progress::Done if flight.turns == Turns::First => {
+                // As with `MAINSTEM_EFFECTS_TWICE`: nobody hears of the first time.
+                flight.turns = Turns::Second;
+                self.inbox.truncate(before);
+                (flight.step, flight.verdicts) = (0, Vec::new());
+            }
+            Progress::Done => {
+                if flight.turns == Turns::Second {
+                    let again: Vec<Event> =
+                        self.inbox.range(before..).filter_map(Event::again).collect();
+                    self.inbox.extend(again);
+                }
+                return self.inbox.push_back(Event::Performed(flight.ticket));
+            }
+        }
+        self.step_later(number);
+        self.flights.insert(number, flight);
+    }
+
+    /// Tells a result.
+    pub fn tell(&mut self, input: Input) {
+        self.inbox.push_back(Event::Input(input));
+    }
+
+    fn perform(&mut self, flight: &mut Flight) -> Progress {
+        let order = flight.order.clone();
+        let key = (order.task.id.clone(), order.attempt);
+        let fails = self.strikes(Fault::OrderFails);
+        let effect = match &order.deed {
+            Deed::RunAgent(_) => return self.run_agent(&order, &key, flight.step, fails),
+            Deed::Bury(claim) => {
+                let (task, attempt) = (order.ix, order.attempt);
+                if fails {
+                    return self.unreached(&order);
+                }
+                self.agents.get_mut(&key).unwrap().die(&self.git);
+                let (ending, claim) = (Ending::Vanished {}, claim.clone());
+                self.tell(Input::AgentEnded { task, attempt, ending, claim });
+                return Progress::Done;
+            }
+            Deed::Effect(effect) => effect,
+        };
+        match effect {
+            Effect::PrepareWorkspace { must_contain, .. } => {
+                self.prepare(flight, &key, must_contain, fails)
+            }
+            Effect::StopAgent { now, .. } => self.stop_agent(&order, &key, *now, fails),
+            Effect::DeliverAnswer { number, .. } => {
+                if fails {
+                    return self.unreached(&order);
+                }
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.answers.insert(*number);
+                    self.stir(&key);
+                }
+                Progress::Done
+            }
+            Effect::CollectEvidence { base, .. } => {
+                self.collect(flight, &key, base.as_ref(), fails)
+            }
+            Effect::TakeSnapshot { .. } => {
+                let kept = self.git.snapshot(&key, &order.workspace);
+                if !fails && let Some((refname, at)) = kept {
+                    self.kept(&order, refname, at);
+                }
+                Progress::Done
+            }
+            Effect::RunGates { tip, .. } => self.run_gates(flight, &key, tip),
+            Effect::RemoveWorkspace { keep_branch, landed, .. } => {
+                self.remove(flight, &key, (*keep_branch, *landed), fails)
+            }
+            Effect::FormCar { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
+                self.train_step(flight, &order, &key, fails)
+            }
+            Effect::RunAgent { .. } | Effect::StopJobs { .. } => panic!("no order of the driver"),
+        }
+    }
+
+    fn unreached(&mut self, order: &Order) -> Progress {
+        let (task, attempt, reason) = (order.ix, order.attempt, "I/O".to_owned());
+        self.tell(Input::AgentUnreached { task, attempt, reason });
+        Progress::Done
+    }
+
+    fn kept(&mut self, order: &Order, refname: String, at: At) {
+        let (task, attempt, why) = (order.ix, order.attempt, "sim".to_owned());
+        self.tell(Input::Snapshotted { task, attempt, refname, commit: Git::name(at), why });
+    }
+
+    fn prepare(&mut self, flight: &mut Flight, key: &Key, must: &[Oid], fails: bool) -> Progress {
+        let order = flight.order.clone();
+        let (task, attempt) = (order.ix, order.attempt);
+        let called_off = order.cancel.load(Ordering::Relaxed) && flight.step == 3;
+        if fails || called_off {
+            let reason = "no".to_owned();
+            self.tell(Input::WorkspaceFailed { task, attempt, reason });
+            return Progress::Done;
+        }
+        match flight.step {
+            0 => {
+                flight.found = self.git.main;
+                let lost = must.iter().any(|c| !self.git.contains(flight.found, Git::find(c)));
+                assert!(!lost, "the target branch lost what {} needs", key.0);
+                self.end_jobs(key);
+                Progress::On
+            }
+            1 => {
+                let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
+                let _ = self.git.snapshot(&before, &order.workspace);
+                Progress::On
+            }
+            2 => {
+                self.nobody_in(&order.workspace);
+                if let Some(tip) = self.git.branches.get(&order.branch).copied()
+                    && !self.git.contains(self.git.main, tip)
+                {
+                    let refname = self.git.keep(key, tip);
+                    self.kept(&order, refname, tip);
+                }
+                let (head, files) = (flight.found, self.git.files(flight.found).clone());
+                self.git.branches.insert(order.branch.clone(), head);
+                self.git.workspaces.insert(order.workspace.clone(), Workspace { head, files });
+                Progress::On
+            }
+            _ => {
+                let workspace = order.workspace.to_string_lossy().into_owned();
+                let base = Git::name(flight.found);
+                self.tell(Input::WorkspaceReady { task, attempt, workspace, base });
+                Progress::Done
+            }
+        }
+    }
+
+    fn run_agent(&mut self, order: &Order, key: &Key, step: usize, fails: bool) -> Progress {
+        let (task, attempt) = (order.ix, order.attempt);
+        if step == 0 {
+            if fails {
+                // With no job there it is known that none runs; otherwise nothing is known.
+                if self.agents.contains_key(key) || self.rng.in_thousand(500) {
+                    return self.unreached(order);
+                }
+                let (ending, claim) = (Ending::NotStarted { why: "no".to_owned() }, Claim::None);
+                self.tell(Input::AgentEnded { task, attempt, ending, claim });
+                return Progress::Done;
+            }
+            if !self.agents.contains_key(key) {
+                let bad = self.strikes(Fault::BadAgents);
+                let (path, branch) = (order.workspace.clone(), order.branch.clone());
+                let mut agent = Agent::random(&mut self.rng, bad, path, branch);
+                let files = self.git.workspaces.get(&order.workspace).map(|w| w.files.clone());
+                agent.began_with = files.expect("an agent starts in a workspace");
+                self.agents.insert(key.clone(), agent);
+                self.stir(key);
+            }
+            return Progress::On;
+        }
+        if fails && self.faults.on(Fault::OrderUnknown) {
+            return self.unreached(order);
+        }
+        self.tell(Input::AgentStarted { task, attempt, pid: 7 });
+        let dir = World::job_dir(key);
+        self.inbox.push_back(Event::Follow { task, attempt, dir });
+        Progress::Done
+    }
+
+    fn stop_agent(&mut self, order: &Order, key: &Key, hard: bool, fails: bool) -> Progress {
+        if fails {
+            return self.unreached(order);
+        }
+        let (task, attempt, now) = (order.ix, order.attempt, self.wall());
+        let Some(agent) = self.agents.get_mut(key) else {
+            let (ending, claim) = (Ending::Stopped {}, Claim::None);
+            self.tell(Input::AgentEnded { task, attempt, ending, claim });
+            return Progress::Done;
+        };
+        if agent.job == Job::Alive {
+            agent.stopping = true;
+            if hard {
+                agent.kill(&self.git, now);
+            }
+        }
+        self.stir(key);
+        let dir = World::job_dir(key);
+        self.inbox.push_back(Event::Follow { task, attempt, dir });
+        Progress::Done
+    }
+
+    fn collect(
+        &mut self,
+        flight: &mut Flight,
+        key: &Key,
+        base: Option<&Oid>,
+        fails: bool,
+    ) -> Progress {
+        let order = flight.order.clone();
+        let (task, attempt) = (order.ix, order.attempt);
+        let lives = self.agents.get(key).is_some_and(Agent::lives);
+        assert!(!lives, "what {} left is looked at while its agent lives", key.0);
+        let Some(base) = base.filter(|_| !fails) else {
+            let evidence = if fails { Err("no".to_owned()) } else { Ok(nothing(&Oid::new(""))) };
+            self.tell(Input::Collected { task, attempt, evidence });
+            return Progress::Done;
+        };
+        if flight.step == 0 {
+            if let Some(ws) = self.git.workspaces.get(&order.workspace).cloned()
+                && ws.files != *self.git.files(ws.head)
+            {
+                let head = self.git.commit(vec![ws.head], ws.files, None);
+                self.git.branches.insert(order.branch.clone(), head);
+                self.git.workspaces.get_mut(&order.workspace).unwrap().head = head;
+            }
+            return Progress::On;
+        }
+        let head = self.git.workspaces.get(&order.workspace).map(|ws| ws.head);
+        let tip = head.or_else(|| self.git.branches.get(&order.branch).copied());
+        let start = Git::find(base);
+        let tip = tip.filter(|tip| *tip != start);
+        let evidence = match tip {
+            None => nothing(base),
+            Some(tip) => {
+                let refname = self.git.keep(key, tip);
+                self.kept(&order, refname, tip);
+                let files = self.git.files(tip).len() - self.git.files(start).len();
+                let files = u32::try_from(files).unwrap();
+                Evidence { tip: Git::name(tip), commits: 1, files, ..nothing(base) }
+            }
+        };
+        self.tell(Input::Collected { task, attempt, evidence: Ok(evidence) });
+        Progress::Done
+    }
+
+    fn run_gates(&mut self, flight: &mut Flight, key: &Key, tip: &Oid) -> Progress {
+        let order = flight.order.clone();
+        let tree = self.git.tree_name(Git::find(tip));
+        let commands = order.task.verify.clone();
+        let prefix = format!("gate/{}/{}/", key.0, key.1);
+        match self.gates_step(flight, &commands, &prefix, &tree, false) {
+            Progress::Done => {
+                let (task, attempt, gates) = (order.ix, order.attempt, flight.verdicts.clone());
+                self.tell(Input::GatesRan { task, attempt, tree, gates });
+                Progress::Done
+            }
+            other => other,
+        }
+    }
+
+    /// Gates one after the other, each a job that outlives the engine.
+    pub fn gates_step(
+        &mut self,
+        flight: &mut Flight,
+        commands: &[String],
+        prefix: &str,
+        tree: &Oid,
+        lane: bool,
+    ) -> Progress {
+        let Some(command) = commands.get(flight.verdicts.len()) else { return Progress::Done };
+        let name = format!("{prefix}{}", flight.verdicts.len());
+        let cancelled = flight.order.cancel.load(Ordering::Relaxed);
+        match self.gates.get_mut(&name) {
+            Some(gate) if gate.running && !cancelled => return Progress::Wait,
+            Some(gate) if gate.running => (gate.running, gate.stopped) = (false, true),
+            Some(gate) if !gate.stopped => {}
+            _ if cancelled => {}
+            _ => {
+                let gate = self.begin_gate(command, tree, lane);
+                self.gates.insert(name.clone(), gate);
+                let latest = *self.rng.pick(&[500, 2_000, 60_000]);
+                self.later(5, latest, Happening::Gate(name));
+                return Progress::Wait;
+            }
+        }
+        let gate = self.gates.get(&name);
+        let verdict = match gate.filter(|gate| !gate.stopped) {
+            Some(gate) => {
+                assert!(lane || gate.tree == *tree, "a gate's verdict on another tree");
+                gate.verdict
+            }
+            None => Verdict::Error,
+        };
+        flight.verdicts.push(GateResult {
+            gate: command.clone(),
+            verdict,
+            duration_ms: 1,
+            log: None,
+            detail: String::new(),
+            cached: false,
+        });
+        let over =
+            verdict != Verdict::Passed || cancelled || flight.verdicts.len() == commands.len();
+        if over { Progress::Done } else { Progress::Wait }
+    }
+
+    fn begin_gate(&mut self, command: &str, tree: &Oid, lane: bool) -> Gate {
+        let verdict = match self.strikes(Fault::BadGates) {
+            true => *self.rng.pick(&[Verdict::Failed, Verdict::Failed, Verdict::Error]),
+            false => Verdict::Passed,
+        };
+        let (command, tree) = (command.to_owned(), tree.clone());
+        Gate { command, tree, verdict, running: true, stopped: false, lane }
+    }
+
+    fn remove(
+        &mut self,
+        flight: &mut Flight,
+        key: &Key,
+        (keep_branch, landed): (bool, bool),
+        fails: bool,
+    ) -> Progress {
+        let order = flight.order.clone();
+        let (task, attempt) = (order.ix, order.attempt);
+        if fails {
+            let workspace = Err("no".to_owned());
+            self.tell(Input::WorkspaceRemoved { task, attempt, workspace });
+            return Progress::Done;
+        }
+        match flight.step {
+            0 => {
+                self.end_jobs(key);
+                let ws = self.git.workspaces.get(&order.workspace);
+                let clean = ws.is_none_or(|ws| ws.files == *self.git.files(ws.head));
+                if !(landed && clean)
+                    && let Some((refname, at)) = self.git.snapshot(key, &order.workspace)
+                {
+                    self.kept(&order, refname, at);
+                }
+                Progress::On
+            }
+            1 => {
+                self.nobody_in(&order.workspace);
+                self.git.workspaces.remove(&order.workspace);
+                Progress::On
+            }
+            _ => {
+                if !keep_branch && let Some(tip) = self.git.branches.get(&order.branch).copied() {
+                    if !self.git.contains(self.git.main, tip) {
+                        let refname = self.git.keep(key, tip);
+                        self.kept(&order, refname, tip);
+                    }
+                    self.git.branches.remove(&order.branch);
+                }
+                let workspace = Ok(order.workspace.to_string_lossy().into_owned());
+                self.tell(Input::WorkspaceRemoved { task, attempt, workspace });
+                Progress::Done
+            }
+        }
+    }
+}
+
+fn nothing(base: &Oid) -> Evidence {
+    Evidence {
+        base: base.clone(),
+        tip: base.clone(),
+        commits: 0,
+        files: 0,
+        insertions: 0,
+        deletions: 0,
+        diff_hash: String::new(),
+        recovered: false,
+        flaws: Vec::new(),
+    }
+}
+
+impl Flight {
+    /// How many steps are done.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+}

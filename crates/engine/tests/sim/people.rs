@@ -1,0 +1,76 @@
+//! People: commands, Ctrl-C, commits of others, and somebody who answers and resumes in the end.
+
+use std::sync::mpsc;
+
+use mainstem_core::machine::Command;
+use mainstem_engine::event::Event;
+
+use crate::faults::Fault;
+use crate::world::{Happening, World};
+
+impl World {
+    /// Now and then somebody does something.
+    pub fn people(&mut self) {
+        if self.strikes(Fault::Strangers) {
+            self.git.stranger();
+        }
+        if self.strikes(Fault::People) {
+            let wish = self.wish();
+            self.say(wish);
+        }
+        if self.strikes(Fault::Interrupts) && self.rng.in_thousand(250) {
+            for _ in 0..1 + self.rng.below(3) {
+                let stop =
+                    if self.rng.in_thousand(150) { Event::StopNow } else { Event::Interrupt };
+                self.inbox.push_back(stop);
+            }
+        }
+        if !self.faults.over {
+            self.later(1, 1_500, Happening::People);
+        }
+    }
+
+    /// Somebody looks after the run, so that it does not wait for people for ever.
+    pub fn care(&mut self) {
+        if self.shadow.is_paused() {
+            self.say(Command::Resume);
+        }
+        if let Some(open) = self.shadow.questions().first() {
+            let (question, text) = (open.name.clone(), "a".to_owned());
+            self.say(Command::Answer { question, text });
+        }
+        self.later(1_000, 8_000, Happening::Care);
+    }
+
+    fn say(&mut self, command: Command) {
+        let (answer, answered) = mpsc::channel();
+        self.inbox.push_back(Event::Command(command, answer));
+        self.asked.push_back(answered);
+    }
+
+    /// Something that a person might want now.
+    pub fn wish(&mut self) -> Command {
+        let plan = self.shadow.plan();
+        let ids: Vec<String> = plan.tasks.iter().map(|task| task.id.to_string()).collect();
+        let id = match ids.is_empty() {
+            true => "nobody".to_owned(),
+            false => self.rng.pick(&ids).clone(),
+        };
+        let open = self.shadow.questions().len();
+        match self.rng.below(100) {
+            0..8 => Command::Pause,
+            8..20 => Command::Resume,
+            20..36 => Command::Cancel(Some(id)),
+            36..38 => Command::Cancel(None),
+            38..56 => Command::Retry(id),
+            56..66 => Command::Skip(id),
+            66..74 => Command::Jobs(u32::try_from(self.rng.below(6)).unwrap()),
+            _ if open == 0 => Command::Answer { question: "Q99".to_owned(), text: "a".to_owned() },
+            _ => {
+                let at = self.rng.below(open);
+                let question = self.shadow.questions()[at].name.clone();
+                Command::Answer { question, text: "2".to_owned() }
+            }
+        }
+    }
+}

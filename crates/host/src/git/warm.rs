@@ -1,0 +1,192 @@
+//! Indexes of our own that stay between the snapshots of a worktree, so that what did not change is
+//! not read again.
+//!
+//! They live as long as this process: after a crash or power loss nothing of them is believed. A bad
+//! one is thrown away and the worktree is read from scratch.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mainstem_core::id::Oid;
+
+use super::Repo;
+use super::desk::{Desk, Seen};
+use super::error::{GitError, OnPath, Result};
+use super::filters::Stamp;
+use super::snapshot::Last;
+use super::stage::{PrivateIndex, Staged};
+
+/// Bytes read for a snapshot in passing. At some 40 MB/s of compressing, this is below a second.
+const PASSING_BYTES: u64 = 32 << 20;
+/// Files left out by name; git compares every file with every one of them.
+const LEFT_MAX: usize = 100;
+
+/// How much a snapshot may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Everything is in it.
+    Whole,
+    /// Small files first, as far as [`PASSING_BYTES`] go; the rest is named.
+    Passing,
+}
+
+/// What was there at the last snapshot of one worktree.
+#[derive(Debug, Default)]
+pub(super) struct Warm {
+    index: Option<PrivateIndex>,
+    /// The worktree's own index when ours was copied from it.
+    own: Option<Stamp>,
+    /// Ours, as we left it.
+    ours: Option<Stamp>,
+    tree: Option<Oid>,
+    nested: Vec<String>,
+    /// The newest snapshot and what it was made of.
+    pub(super) last: Option<Last>,
+}
+
+/// One [`Warm`] per worktree, by its admin folder.
+#[derive(Debug, Default)]
+pub(super) struct Shelf(Mutex<HashMap<PathBuf, Arc<Mutex<Warm>>>>);
+
+impl Shelf {
+    pub(super) fn of(&self, admin: &Path) -> Arc<Mutex<Warm>> {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(shelf.entry(admin.to_path_buf()).or_default())
+    }
+
+    pub(super) fn forget(&self, admin: &Path) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(admin);
+    }
+}
+
+impl Repo {
+    /// Like [`Repo::stage`], with what the last snapshot knew.
+    pub(super) fn stage_warm(
+        &self,
+        worktree: &Path,
+        admin: &Path,
+        reach: Reach,
+        warm: &mut Warm,
+    ) -> Result<Staged> {
+        match self.stage_over(worktree, admin, reach, warm) {
+            Ok(staged) => Ok(staged),
+            Err(error) => {
+                *warm = Warm::default();
+                match error {
+                    // Whatever stands in the way of the quick look, the slow one may get through.
+                    GitError::Failed { code: Some(_), .. } | GitError::BadOutput { .. } => {
+                        self.stage(worktree)
+                    }
+                    error => Err(error),
+                }
+            }
+        }
+    }
+
+    fn stage_over(
+        &self,
+        worktree: &Path,
+        admin: &Path,
+        reach: Reach,
+        warm: &mut Warm,
+    ) -> Result<Staged> {
+        let filters = self.distrusted_filters(admin)?;
+        let index = self.warmed(worktree, admin, reach, warm)?;
+        let desk =
+            Desk { repo: self, git_dir: admin, worktree, index: &index, without: &filters.without };
+        let seen = desk.look()?;
+        let mut notes = filters.notes;
+        let left = match reach {
+            Reach::Whole => Vec::new(),
+            Reach::Passing => too_much(worktree, &seen),
+        };
+        let mut news = seen.changed;
+        news.retain(|file| !left.contains(file));
+        if !news.is_empty() || !seen.nested.is_empty() {
+            let mut said = Vec::new();
+            // By name, so that git need not look for them a second time.
+            let by_name = seen.nested.is_empty() && !is_sparse(admin);
+            if !(by_name && desk.update_index(&news).is_ok()) {
+                desk.add_all(&seen.nested, &left, &mut said)?;
+            }
+            let (lasting, passing) =
+                said.into_iter().partition(|note: &String| note.contains("repository of its own"));
+            warm.nested.extend::<Vec<_>>(lasting);
+            notes.extend::<Vec<_>>(passing);
+            warm.tree = None;
+        }
+        let tree = match &warm.tree {
+            Some(tree) => tree.clone(),
+            None => desk.write_tree()?,
+        };
+        warm.tree = Some(tree.clone());
+        warm.ours = Stamp::of(&index);
+        notes.extend(warm.nested.iter().cloned());
+        for place in left {
+            notes.push(format!(
+                "{} is large and was left out; the snapshot at the attempt's end has it",
+                place.display()
+            ));
+        }
+        Ok(Staged { tree, head: seen.head, index: None, notes })
+    }
+
+    /// An index to begin with: the last one, or a copy of the worktree's own. That one tells which
+    /// ignored files the agent added by force, so a change to it starts ours anew.
+    fn warmed(
+        &self,
+        worktree: &Path,
+        admin: &Path,
+        reach: Reach,
+        warm: &mut Warm,
+    ) -> Result<PathBuf> {
+        if let Some(index) = &warm.index {
+            let index = index.0.clone();
+            let lock = index.with_added_extension("lock");
+            // Only we use it, one at a time: a lock is what a killed git left.
+            crate::files::remove_all(&lock).on("remove", &lock)?;
+            // What is outside a sparse checkout and was there once would look deleted.
+            let unchanged = warm.ours.is_some()
+                && !is_sparse(admin)
+                && Stamp::of(&index) == warm.ours
+                && Stamp::of(&admin.join("index")) == warm.own;
+            if unchanged
+                && (reach == Reach::Passing
+                    || !self.index_hides_changes(admin, worktree, Some(&index))?)
+            {
+                return Ok(index);
+            }
+        }
+        let last = warm.last.take();
+        *warm = Warm { last, ..Warm::default() };
+        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        let index = PrivateIndex(self.tmp("index"));
+        let path = index.0.clone();
+        warm.own = self.seed(admin, worktree, &path)?;
+        warm.index = Some(index);
+        Ok(path)
+    }
+}
+
+fn is_sparse(admin: &Path) -> bool {
+    admin.join("info/sparse-checkout").exists()
+}
+
+/// The largest of the changed files, so many that the rest can be read in passing.
+fn too_much(worktree: &Path, seen: &Seen) -> Vec<PathBuf> {
+    let size = |file: &PathBuf| {
+        let meta = fs::symlink_metadata(worktree.join(file)).ok()?;
+        Some((meta.len(), file.clone()))
+    };
+    let mut sized: Vec<(u64, PathBuf)> = seen.changed.iter().filter_map(size).collect();
+    sized.sort();
+    let mut sum = 0;
+    let fits = sized.iter().take_while(|(size, _)| {
+        sum += size;
+        sum <= PASSING_BYTES
+    });
+    let fits = fits.count().max(sized.len().saturating_sub(LEFT_MAX));
+    sized.split_off(fits).into_iter().map(|(_, file)| file).collect()
+}
