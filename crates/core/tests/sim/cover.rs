@@ -204,7 +204,7 @@ fn end_samples() -> Vec<Fact> {
         Fact::TaskSkipped { task: t(), reason: none() },
         Fact::TaskRetried { task: t() },
         Fact::WorkspaceRemoved { task: t(), attempt, workspace: none() },
-        Fact::Noticed { task: Some(t()), message: none() },
+        Fact::Noticed { task: Some(t()), message: none(), lasts: true },
     ]
 }
 
