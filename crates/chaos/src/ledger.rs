@@ -110,3 +110,17 @@ pub fn read(folder: &Path) -> io::Result<Vec<Event>> {
 pub fn length(folder: &Path) -> usize {
     fs::read(folder.join(FILE)).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count())
 }
+
+/// Forgets all lines but the first so many, as if the rest had not happened yet. Gives back how it was.
+pub fn cut(folder: &Path, lines: usize) -> io::Result<String> {
+    let path = folder.join(FILE);
+    let whole = fs::read_to_string(&path)?;
+    let kept: String = whole.split_inclusive('\n').take(lines).collect();
+    fs::write(&path, kept)?;
+    Ok(whole)
+}
+
+/// Makes the ledger what it was.
+pub fn restore(folder: &Path, whole: &str) -> io::Result<()> {
+    fs::write(folder.join(FILE), whole)
+}

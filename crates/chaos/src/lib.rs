@@ -7,6 +7,7 @@
 //! its command line only and uses none of its crates.
 
 pub mod campaign;
+pub mod rig;
 pub mod fault;
 pub mod judge;
 pub mod ledger;

@@ -97,10 +97,14 @@ pub enum Trick {
     Switch,
     /// Tells the provider's limit and goes; costs no retry.
     RateLimit,
+    /// Writes until the disk is full, and tidies up a moment later.
+    FillDisk,
+    /// Writes until the disk is full, and leaves it so.
+    HoardDisk,
 }
 
 impl Trick {
-    /// All of them.
+    /// All that are harmless to other rounds on the same disk.
     pub const ALL: [Self; 13] = [
         Self::IgnoreTerm,
         Self::Daemon,
@@ -126,7 +130,11 @@ impl Trick {
     pub fn spoils(self) -> bool {
         matches!(
             self,
-            Self::DeleteWorkspace | Self::BreakGitFile | Self::StealGitFile | Self::RateLimit
+            Self::DeleteWorkspace
+                | Self::BreakGitFile
+                | Self::StealGitFile
+                | Self::RateLimit
+                | Self::HoardDisk
         )
     }
 }
@@ -142,6 +150,9 @@ pub enum End {
     /// By SIGABRT.
     Crash,
 }
+
+/// The file that fills a disk.
+pub const FILLER: &str = "filler";
 
 /// A file whose name makes the gate red.
 pub const RED: &str = "red";

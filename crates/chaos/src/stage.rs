@@ -65,6 +65,18 @@ pub struct Stage {
     /// What the environment asks of each life, from the first on.
     #[serde(default)]
     pub wishes: Vec<Wishes>,
+    /// The moment at which the power went, if it did.
+    #[serde(default)]
+    pub power_cut: Option<PowerCut>,
+}
+
+/// What was true when the power went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerCut {
+    /// How long the ledger was.
+    pub lines: usize,
+    /// The lines that the product had printed by then, as they were: what a user had been told.
+    pub told: Vec<String>,
 }
 
 /// Variables for one life of the product.
@@ -87,6 +99,7 @@ impl Stage {
             journal_cut: false,
             undone: Vec::new(),
             wishes: Vec::new(),
+            power_cut: None,
         };
         let scripts = stage.outside.join("scripts");
         for folder in

@@ -451,6 +451,9 @@ pub enum Fact {
         task: Option<TaskId>,
         /// In words.
         message: String,
+        /// It is so until something else is said of the same task, or of the run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lasts: bool,
     },
 }
 

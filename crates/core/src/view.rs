@@ -60,9 +60,16 @@ impl Machine {
             ended_at: phase.is_over().then_some(state.since),
             waiting_for: self.waiting_for(t),
             commit: state.landed.as_ref().map(|landing| landing.commit.clone()),
-            reason: state.reason.clone(),
+            reason: self.trouble(t).map_or_else(|| state.reason.clone(), str::to_owned),
             next_action: self.next_action(t),
         }
+    }
+
+    /// What is wrong around a task right now, although it may still go well: a train that cannot go
+    /// on, no room to start.
+    pub fn trouble(&self, t: TaskIx) -> Option<&str> {
+        let of_run = || self.lasting(None).filter(|_| self.tasks().phase(t) == Phase::Ready);
+        self.lasting(Some(&self.plan().tasks[t.ix()].id)).or_else(of_run)
     }
 
     fn waiting_for(&self, t: TaskIx) -> Vec<String> {

@@ -15,7 +15,7 @@ use mainstem_host::{clock, crash, files};
 use crate::paths::Layout;
 use crate::perform::{Errand, gates};
 use crate::session::{Session, SessionError};
-use crate::world::World;
+use crate::world::{Made, World};
 
 /// A snapshot of a task's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,6 +221,7 @@ fn world_of(
         target: machine.target().to_owned(),
         exe,
         env,
+        made: Made::default(),
     }
 }
 

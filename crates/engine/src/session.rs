@@ -24,7 +24,7 @@ use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
-use crate::world::World;
+use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
 #[derive(Debug, thiserror::Error)]
@@ -318,6 +318,7 @@ impl Session {
             target: machine.target().to_owned(),
             exe: self.exe.clone(),
             env: self.env.clone(),
+            made: Made::default(),
         };
         world.settle();
         ready(&run, &machine);
@@ -396,6 +397,7 @@ impl Session {
 
     /// What a killed git or engine left lying around, swept while the lock is ours.
     fn sweep(&self) -> Result<(), SessionError> {
+        self.repo.heal_after_boot()?;
         self.repo.sweep_locks(None)?;
         crash::point("session.swept");
         Ok(())

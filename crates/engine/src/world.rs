@@ -1,13 +1,14 @@
 //! What every effect may look at: the repository, the places, the settings. Never changes during an
-//! engine's life, so it is shared without locks.
+//! engine's life, but for the note of what this life has made.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use mainstem_agents::allowed_env;
 use mainstem_core::config::Settings;
-use mainstem_core::id::{RunId, TaskId};
+use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobSpec};
 
@@ -33,6 +34,27 @@ pub struct World {
     pub exe: PathBuf,
     /// The environment that we were started with.
     pub env: Vec<(String, String)>,
+    /// Workspaces that this life of the engine has made.
+    pub made: Made,
+}
+
+/// Attempts whose workspace this life of the engine has made with its own hands. An earlier life's may
+/// have been lost in part with the power before an agent ever saw it.
+#[derive(Debug, Default)]
+pub struct Made(Mutex<BTreeSet<(TaskIx, u32)>>);
+
+impl Made {
+    /// Notes one.
+    pub fn note(&self, task: TaskIx, attempt: u32) {
+        if let Ok(mut made) = self.0.lock() {
+            made.insert((task, attempt));
+        }
+    }
+
+    /// Whether it was noted.
+    pub fn has(&self, task: TaskIx, attempt: u32) -> bool {
+        self.0.lock().is_ok_and(|made| made.contains(&(task, attempt)))
+    }
 }
 
 impl World {
@@ -85,6 +107,7 @@ impl World {
             grace_ms: self.settings.run.grace_ms,
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
+            keeps_work: false,
             memory_bytes: None,
         }
     }
@@ -108,6 +131,7 @@ impl World {
             grace_ms: run.grace_ms,
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
+            keeps_work: true,
             memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
         }
     }

@@ -79,6 +79,20 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Puts everything on the filesystem of `path` that was written so far on the disk, whoever wrote it:
+/// what other programs made is theirs to sync, and they do not.
+pub fn sync_filesystem(path: &Path) -> io::Result<()> {
+    let file = File::open(path)?;
+    #[cfg(target_os = "linux")]
+    rustix::fs::syncfs(&file)?;
+    #[cfg(not(target_os = "linux"))]
+    {
+        drop(file);
+        rustix::fs::sync();
+    }
+    Ok(())
+}
+
 /// Renames `path` into `trash` under a fresh name and says where it is now; `None` if there was
 /// nothing. Both must be on one filesystem: copying could be cut half way, a rename cannot.
 pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option<PathBuf>> {

@@ -10,7 +10,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use mainstem_chaos::ledger::{self, Event};
-use mainstem_chaos::script::{End, RED, Script, Step, Trick, content, line};
+use mainstem_chaos::script::{End, FILLER, RED, Script, Step, Trick, content, line};
+
+/// The most that a hostile agent writes, should there be room for it.
+const FILL_MAX: usize = 64 << 20;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -152,8 +155,29 @@ fn play(trick: Trick) -> Result<(), String> {
             let name = format!("mine-{}", std::process::id());
             git(&["checkout", "-q", "-b", &name])
         }
+        Trick::FillDisk => {
+            fill()?;
+            std::thread::sleep(Duration::from_millis(400));
+            fs::remove_file(FILLER).map_err(io)
+        }
+        Trick::HoardDisk => fill(),
         Trick::RateLimit => say("{\"mainstem\":\"rate_limited\",\"retry_after\":1}\n"),
     }
+}
+
+/// Writes until nothing more fits; never more than a rig gives it.
+fn fill() -> Result<(), String> {
+    let mut file = fs::File::create(FILLER).map_err(|error| error.to_string())?;
+    for piece in [1 << 16, 1 << 12, 1] {
+        let bytes = vec![b'x'; piece];
+        let pieces = FILL_MAX / piece;
+        for _ in 0..pieces {
+            if file.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A process that outlives its agent.

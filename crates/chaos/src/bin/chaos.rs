@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use mainstem_chaos::campaign::tour::{News, tour};
 use mainstem_chaos::campaign::{self, Order, Outcome};
 use mainstem_chaos::minimise::minimise;
+use mainstem_chaos::rig::{self, Options};
 use mainstem_chaos::{Played, Show, Stage, Tools, play};
 
 /// Attacks a build of Mainstem and asks the oracle what was lost.
@@ -43,10 +44,14 @@ struct Args {
     /// Where failed rounds are written to
     #[arg(long, default_value = "target/chaos")]
     failures: PathBuf,
+    /// Only this part of the campaign (a file system, a part of the disk, a target)
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
     /// Folder with mainstem, chaos-agent and mainstem-oracle; without it, where this program is
     #[arg(long)]
     bin: Option<PathBuf>,
-    /// Play all cases of a campaign instead of drawn rounds: points, pairs, journal, twice, failing
+    /// A campaign instead of drawn rounds: points, pairs, journal, twice, failing, or a rig: disk,
+    /// power, syscalls
     #[arg(long, value_name = "NAME")]
     campaign: Vec<String>,
     /// Of a campaign, start with the case of this name
@@ -56,6 +61,9 @@ struct Args {
     #[arg(long, value_name = "CASE", conflicts_with = "campaign")]
     case: Vec<String>,
 }
+
+/// Campaigns that need a machine prepared for them.
+const RIGS: [&str; 3] = ["disk", "power", "syscalls"];
 
 #[derive(Default)]
 struct Sum {
@@ -70,6 +78,14 @@ struct Sum {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let [name] = &args.campaign[..]
+        && RIGS.contains(&name.as_str())
+    {
+        return march(name, &args).unwrap_or_else(|why| {
+            println!("chaos: {why}");
+            ExitCode::from(2)
+        });
+    }
     let good = if args.campaign.is_empty() && args.case.is_empty() {
         run(&args).map(|sum| sum.failed.is_empty() && sum.broken.is_empty())
     } else {
@@ -91,6 +107,45 @@ fn tools(args: &Args) -> Result<Tools, String> {
     Tools::beside(&place).ok_or_else(|| {
         format!("no mainstem, chaos-agent and mainstem-oracle beside {}", place.display())
     })
+}
+
+/// A rig's campaign from its beginning to its end.
+fn march(name: &str, args: &Args) -> Result<ExitCode, String> {
+    type Run = fn(&Tools, &Options) -> Result<rig::Sum, String>;
+    let (run, mounts): (Run, bool) = match name {
+        "disk" => (rig::disk::run, true),
+        "power" => (rig::power::run, true),
+        "syscalls" => (rig::syscalls::run, false),
+        _ => return Err(format!("no rig {name}")),
+    };
+    if mounts {
+        match rig::ground::own_namespace() {
+            Ok(None) => {}
+            Ok(Some(code)) => return Ok(ExitCode::from(code)),
+            Err(why) => {
+                println!("{name} skipped: {why}");
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+    let started = Instant::now();
+    let options = Options {
+        seed: args.seed.unwrap_or_else(fresh_seed),
+        rounds: args.rounds.unwrap_or(20),
+        until: args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
+        only: args.only.clone(),
+        keep: args.keep,
+        stop: Arc::default(),
+        say: |line| println!("{line}"),
+    };
+    for signal in [2, 15] {
+        signal_hook::flag::register(signal, Arc::clone(&options.stop))
+            .map_err(|error| error.to_string())?;
+    }
+    println!("chaos --campaign {name} --seed {} --rounds {}", options.seed, options.rounds);
+    let sum = run(&tools(args)?, &options)?;
+    println!("{name}: {}", sum.tell(started.elapsed()));
+    Ok(ExitCode::from(u8::from(!sum.is_clean())))
 }
 
 /// A seed that nobody had before.
@@ -152,7 +207,7 @@ fn campaigns(args: &Args) -> Result<bool, String> {
     }
     let mut good = true;
     for name in &args.campaign {
-        let known: Vec<&str> = campaign::ALL.iter().map(|one| one.name).collect();
+        let known: Vec<&str> = campaign::ALL.iter().map(|one| one.name).chain(RIGS).collect();
         let Some(campaign) = campaign::ALL.iter().find(|one| one.name == name) else {
             return Err(format!("there is no campaign {name:?}; there are {}", known.join(", ")));
         };

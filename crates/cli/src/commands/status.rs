@@ -226,7 +226,8 @@ fn note(machine: &Machine, t: TaskIx) -> String {
         };
         parts.push(format!("for {}{more}", one_line(&view.waiting_for[..shown].join(", "))));
     }
-    let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Boarding);
+    let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Boarding)
+        || machine.trouble(t).is_some();
     if told && !view.reason.is_empty() {
         parts.push(one_line(&view.reason));
     }

@@ -34,6 +34,7 @@ impl Machine {
     /// Moves the state by one fact that happened at `at`.
     pub fn apply(&mut self, fact: &Fact, at: Time) -> Result<(), ApplyError> {
         self.now = self.now.max(at);
+        self.note_lasting(fact);
         match fact {
             Fact::RunStarted { target, .. } => {
                 target.clone_into(&mut self.target);
@@ -65,6 +66,27 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// What lasts is over when the next thing is said of the same task; of the run, when its engine or
+    /// another notice says so.
+    fn note_lasting(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Noticed { task, message, lasts: true } => {
+                self.lasting.insert(task.clone(), message.clone());
+            }
+            // A new engine looks for room before it is on record.
+            Fact::EngineStarted { .. } => self.lasting.retain(|task, _| task.is_none()),
+            Fact::EngineStopped { .. } => self.lasting.clear(),
+            Fact::Noticed { task, lasts: false, .. } => {
+                self.lasting.remove(task);
+            }
+            other => {
+                if let Some(task) = other.task().filter(|_| !self.lasting.is_empty()) {
+                    self.lasting.remove(&Some(task.clone()));
+                }
+            }
+        }
     }
 
     fn adopt(&mut self, plan: &Plan) -> Result<(), ApplyError> {

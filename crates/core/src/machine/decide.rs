@@ -162,7 +162,7 @@ impl Machine {
             Input::Room(room) => self.room(room.err()),
             Input::Notice { task, message } => {
                 let task = task.map(|t| self.id(t));
-                self.emit(Fact::Noticed { task, message: limits::brief(&message) });
+                self.emit(Fact::Noticed { task, message: limits::brief(&message), lasts: false });
             }
             _ => {}
         }
@@ -183,11 +183,12 @@ impl Machine {
                 *failed += 1;
                 if *failed < REMOVALS_MAX {
                     self.life.given.forget(t);
-                } else {
-                    self.tasks.end_removal(t);
                 }
+                // By now somebody may want the task done again, and then nobody wants it removed.
+                self.tasks.end_removal(t);
                 let message = format!("its workspace could not be removed: {why}");
-                self.emit(Fact::Noticed { task: Some(task), message: limits::brief(&message) });
+                let message = limits::brief(&message);
+                self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
             }
         }
     }
@@ -218,10 +219,14 @@ impl Machine {
                 format!("no further agent starts for now: waiting for {}", short.why)
             }
             (Some(_), None) => "there is room again: agents may start".to_owned(),
+            // Said by an engine that did not live to take it back.
+            (None, None) if self.lasting(None).is_some() => {
+                "there is room again: agents may start".to_owned()
+            }
             (None, None) | (Some(_), Some(_)) => String::new(),
         };
         if !message.is_empty() {
-            self.emit(Fact::Noticed { task: None, message });
+            self.emit(Fact::Noticed { task: None, message, lasts: no_room.is_some() });
         }
         self.life.no_room = no_room;
     }
@@ -260,7 +265,7 @@ impl Machine {
         self.life.unreached.insert(t, (tries + 1, self.now.plus_ms(wait)));
         self.life.given.forget_agent(t);
         let (task, message) = (Some(self.id(t)), limits::brief(reason));
-        self.emit(Fact::Noticed { task, message });
+        self.emit(Fact::Noticed { task, message, lasts: true });
     }
 
     pub(super) fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {
@@ -468,7 +473,7 @@ impl Machine {
         let landing = self.is_stage(t, attempt, |s| matches!(s, Stage::Landing { .. }));
         if landing || self.life.train_errors <= limits::TRANSIENTS_MAX {
             let message = limits::brief(&format!("the train could not go on: {reason}"));
-            self.emit(Fact::Noticed { task: Some(task), message });
+            self.emit(Fact::Noticed { task: Some(task), message, lasts: true });
         } else {
             self.life.train_errors = 0;
             let reason = limits::brief(&reason);

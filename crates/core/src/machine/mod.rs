@@ -375,6 +375,8 @@ pub struct Machine {
     draining: Option<TaskId>,
     alive: Option<u64>,
     started_at: Option<Time>,
+    /// What was said and still holds: of the run, and of tasks.
+    lasting: BTreeMap<Option<TaskId>, String>,
     spent_usd: f64,
     reserved_usd: f64,
     life: Life,
@@ -442,6 +444,7 @@ impl Machine {
             draining: None,
             alive: None,
             started_at: None,
+            lasting: BTreeMap::new(),
             spent_usd: 0.0,
             reserved_usd: 0.0,
             life: Life::default(),
@@ -537,6 +540,10 @@ impl Machine {
     /// Money spent.
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd
+    }
+    /// What was said of the run (`None`) or of a task, and still holds.
+    pub fn lasting(&self, task: Option<&TaskId>) -> Option<&str> {
+        self.lasting.get(&task.cloned()).map(String::as_str)
     }
     /// Why no agent starts although one could: the machine has no room.
     pub fn no_room(&self) -> Option<&Shortage> {

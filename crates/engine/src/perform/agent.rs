@@ -13,7 +13,7 @@ use mainstem_core::plan::Epic;
 use mainstem_host::process::{self, JobState, Start, Stop};
 use mainstem_host::{crash, files, ports};
 
-use super::Errand;
+use super::{Errand, workspace};
 use crate::event::Event;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
@@ -46,7 +46,9 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
     let world = &errand.world;
     let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
     let started = match process::state(&dir) {
-        Ok(JobState::Absent) => start(errand, assignment, &dir),
+        Ok(JobState::Absent) => workspace::make_sure(errand, &assignment.base)
+            .map_err(|error| error.to_string())
+            .and_then(|()| start(errand, assignment, &dir)),
         Ok(_) => Ok(()),
         Err(error) => return tell_trouble(errand, "looked at", &error),
     };

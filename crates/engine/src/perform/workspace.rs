@@ -107,16 +107,32 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
             return Err(WorkspaceError::NeedLost(need.clone()));
         }
     }
-    let path = errand.workspace.clone();
-    let trash = world.layout.trash();
-    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
-    save_what_is_there(errand, &path)?;
+    save_what_is_there(errand, &errand.workspace)?;
     crash::point("workspace.saved");
+    fill(errand, &base)?;
+    Ok(base)
+}
+
+/// Makes the workspace of an attempt anew if an earlier life of the engine made it: no agent has been
+/// there yet, and what it wrote may have been lost in part with the power.
+pub fn make_sure(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
+    if errand.world.made.has(errand.ix, errand.attempt) {
+        return Ok(());
+    }
+    fill(errand, base)
+}
+
+fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let repo = &world.repo;
+    let path = errand.workspace.clone();
+    let trash = world.layout.trash();
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     let prepared =
-        repo.prepare_worktree(&path, &errand.branch, &base, &trash, &errand.snapshots())?;
+        repo.prepare_worktree(&path, &errand.branch, base, &trash, &errand.snapshots())?;
     crash::point("workspace.made");
     if let Some(refname) = prepared.kept
         && let Some(commit) = repo.read_ref(&refname)?
@@ -126,7 +142,8 @@ fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
     errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
     set_up(errand, &path, &place)?;
-    Ok(base)
+    world.made.note(errand.ix, errand.attempt);
+    Ok(())
 }
 
 /// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
@@ -269,6 +286,15 @@ fn take_away(
         return Err(WorkspaceError::io("the attempt's temporary folder could not be removed")(
             error,
         ));
+    }
+    // Once the removal is on record nobody looks again: what was removed must not come back with the
+    // power.
+    for place in [repo.common_dir(), world.layout.root()] {
+        if let Err(error) = files::sync_filesystem(place)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(WorkspaceError::io("the removal could not be put on disk")(error));
+        }
     }
     crash::point("removal.done");
     Ok(())

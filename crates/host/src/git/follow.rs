@@ -105,6 +105,9 @@ impl Repo {
 
     fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
         let git_dir = self.git_dir_of(path)?;
+        if let Some(left) = self.left_at(&git_dir)? {
+            self.mend(path, &git_dir, &left, new)?;
+        }
         // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
         let copy = self.index_copy(&git_dir)?;
         let checkout = Checkout { path, git_dir: &git_dir, copy: &copy.0 };
@@ -126,6 +129,8 @@ impl Repo {
         files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
         let refusal = self.step(&checkout, &from, new)?;
         if refusal.is_none() {
+            // The files first: once the note is gone, whatever they are counts as the user's.
+            files::sync_filesystem(path).on("sync", path)?;
             files::remove_all(&left).on("remove", &left)?;
         }
         Ok(refusal)
@@ -164,7 +169,8 @@ impl Repo {
             Err(error) => return Err(error),
         }
         let real = |git: Git| self.run_marked(on(git), vec![git_dir.join("index.lock")]);
-        let git = || self.git_in(git_dir, path);
+        // The index too is on disk before anybody is told that the checkout has followed.
+        let git = || self.git_in(git_dir, path).set("core.fsync=added");
         real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
         match real(git().args(args).args([from.as_str(), to.as_str()])) {
             Ok(()) => Ok(None),

@@ -144,7 +144,8 @@ impl Repo {
         }
         let path = self.tmp("lock");
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
-        fs::write(&path, shared.join(&0)).on("write", &path)?;
+        // On disk before the lock can be: after a power cut nothing else would say whose it was.
+        crate::files::write_atomic(&path, &shared.join(&0)).on("write", &path)?;
         Ok(Mark(Some(path)))
     }
 
@@ -197,7 +198,8 @@ impl Repo {
         // The clock of the file system is coarser than ours.
         let slack = Duration::from_secs(1);
         let ours = marked.iter().any(|(path, since)| *path == lock && made + slack >= *since);
-        if is_ref && age >= LOCK_AGE_DEAD {
+        let from_before_boot = booted_at().is_some_and(|boot| made + slack < boot);
+        if from_before_boot || (is_ref && age >= LOCK_AGE_DEAD) {
             return remove(&lock, &mut swept.removed);
         }
         if !ours {
@@ -226,6 +228,13 @@ impl Repo {
         }
         Ok(())
     }
+}
+
+/// When this machine came up, where it tells. No process from before is alive.
+fn booted_at() -> Option<SystemTime> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
 /// Removes the lock files directly inside a git dir and below its `refs`.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mainstem_core::id::Oid;
 
-use super::error::{GitError, Result};
+use super::error::{GitError, OnPath, Result};
 use super::refs::now_ms;
 use super::stage::Staged;
 use super::warm::Reach;
@@ -182,6 +182,10 @@ impl Repo {
         first: u32,
         reason: &str,
     ) -> Result<(String, u32)> {
+        // Objects that an agent's git wrote are on no disk yet, and ours does not write them again: a
+        // ref that outlives a power cut must not point to what does not.
+        let objects = self.common_dir().join("objects");
+        crate::files::sync_filesystem(&objects).on("sync", &objects)?;
         for number in first..first.saturating_add(TRIES_MAX) {
             let name = format!("{prefix}/{number}");
             match self.update_ref(&name, commit, None, reason)? {

@@ -32,6 +32,7 @@ pub use job::{
 };
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;
+pub(crate) use tree::boot_id;
 pub use watch::{Batch, Watch, WatchEvent};
 
 /// The variable that marks every process of a job; its value is the job's folder.
@@ -68,6 +69,9 @@ pub struct JobSpec {
     pub output_bytes: u64,
     /// Longest line kept in one piece.
     pub line_bytes: usize,
+    /// Whether what it leaves in its folder is wanted: then it is on disk before the end is recorded.
+    #[serde(default)]
+    pub keeps_work: bool,
     /// The most memory that all its processes together may use; none is no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,

@@ -176,7 +176,8 @@ impl Supervisor {
             started_at_ms: clock::now_ms(),
             cgroup: leaf.as_ref().map(|leaf| leaf.dir().to_owned()),
         };
-        record::write(&dir, PIDS, &pids, Durable::No).map_err(io("write pid.json"))?;
+        // Durable, because without it the job counts as never run and would be run again.
+        record::write(&dir, PIDS, &pids, Durable::Yes).map_err(io("write pid.json"))?;
         Ok(Some(Self { dir, spec, pids, leaf, signals, _lock: lock }))
     }
 
@@ -332,6 +333,15 @@ impl Supervisor {
             output_dropped,
         };
         self.forget_environment();
+        if self.spec.keeps_work
+            && let Err(e) = crate::files::sync_filesystem(&self.spec.cwd)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            // A record that outlives a power cut must not vouch for files that do not: without one the
+            // job counts as vanished, and what it left is looked at and done again.
+            report(&format!("refused the work could not be put on disk: {e}"));
+            return;
+        }
         let give_up = Instant::now() + RECORD_PATIENCE;
         let mut pause = Duration::from_millis(50);
         while record::write(&self.dir, EXIT, &exit, Durable::Yes).is_err()

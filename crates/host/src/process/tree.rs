@@ -18,7 +18,8 @@ use linux as system;
 #[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 use portable as system;
 
-pub(super) use system::{REAPS_ORPHANS, Waiting, become_reaper, boot_id, memory, process, waiting};
+pub(crate) use system::boot_id;
+pub(super) use system::{REAPS_ORPHANS, Waiting, become_reaper, memory, process, waiting};
 
 /// One line of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

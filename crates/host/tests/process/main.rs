@@ -63,6 +63,7 @@ impl Place {
             grace_ms: 300,
             output_bytes: 4 << 20,
             line_bytes: 1 << 20,
+            keeps_work: false,
             memory_bytes: None,
         }
     }

@@ -47,14 +47,15 @@ fn asks(place: &Place) -> usize {
     place.lines().iter().filter(|l| process::is_ask(&l.text)).count()
 }
 
+#[cfg(not(mainstem_portable))]
 fn answer_when_asked(place: &Place, n: u32) {
     wait_for("a question", || (asks(place) >= n as usize).then_some(()));
     process::answer(&place.dir(), n, &format!("{{\"answer\":{n}}}")).unwrap();
 }
 
-#[test]
 // Holds where one can see who waits for input.
 #[cfg(not(mainstem_portable))]
+#[test]
 fn a_question_is_answered_whether_or_not_the_prompt_was_read() {
     for before in ["", "cat >/dev/null;", "sleep 0.3;"] {
         let place = Place::new();
@@ -66,9 +67,9 @@ fn a_question_is_answered_whether_or_not_the_prompt_was_read() {
     }
 }
 
-#[test]
 // Holds where one can see who waits for input.
 #[cfg(not(mainstem_portable))]
+#[test]
 fn a_program_that_asks_right_after_the_end_of_its_prompt_gets_the_answer() {
     let script = format!("exec {PROGRAM} __ask 39");
     let place = Place::new();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use super::{SqliteReader, open, schema};
@@ -83,6 +84,12 @@ impl SqliteJournal {
             });
         // After a failed sync the kernel may report success for pages it has already dropped.
         self.halted = matches!(done, Err(StoreError::Io { .. })) || !self.conn.is_autocommit();
+        if self.halted {
+            // Closing would copy from the log what may not be in it, and sync once more. The next one to
+            // open it reads what really is there.
+            let setting = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = self.conn.set_db_config(setting, true);
+        }
         done
     }
 }

@@ -82,7 +82,6 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
         last.of(|| place.whole())?;
     }
 
-    let mut table = Table::new(&["", "wall ms", "p95", "CPU ms", "% of a core at 60 s"]);
     let rows = [
         ("the first of a workspace", &first),
         ("nothing changed", &same),
@@ -94,17 +93,7 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
         ("plain git status", &status),
         ("plain git add and write-tree, 10 + 5", &plain),
     ];
-    for (name, cost) in rows {
-        let (wall, cpu) = (Sample::new(cost.wall_ms.clone()), cost.cpu());
-        table.row(&[
-            name.to_owned(),
-            format!("{:.0}", wall.median()),
-            format!("{:.0}", wall.quantile(0.95)),
-            format!("{cpu:.0}"),
-            format!("{:.2}", cpu / (EVERY_S * 10.0)),
-        ]);
-    }
-    table.print();
+    report(&rows);
     println!("   {} files, {ROUNDS} rounds, children counted", FOLDERS * FILES_PER_FOLDER);
     let wall = |cost: &Cost| Sample::new(cost.wall_ms.clone()).median();
     judge("a snapshot of 10 + 5 edits", wall(&edited) / 1e3, 1.0, " s");
@@ -113,6 +102,22 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     println!("   nothing changed ÷ git status: {:.2}", wall(&same) / wall(&status));
     println!("   10 + 5 edits ÷ plain git: {:.2}", wall(&edited) / wall(&plain));
     Ok(Verdict::Clean)
+}
+
+/// Prints a line each.
+fn report(rows: &[(&str, &Cost)]) {
+    let mut table = Table::new(&["", "wall ms", "p95", "CPU ms", "% of a core at 60 s"]);
+    for (name, cost) in rows {
+        let (wall, cpu) = (Sample::new(cost.wall_ms.clone()), cost.cpu());
+        table.row(&[
+            (*name).to_owned(),
+            format!("{:.0}", wall.median()),
+            format!("{:.0}", wall.quantile(0.95)),
+            format!("{cpu:.0}"),
+            format!("{:.2}", cpu / (EVERY_S * 10.0)),
+        ]);
+    }
+    table.print();
 }
 
 impl Cost {

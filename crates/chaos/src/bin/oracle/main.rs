@@ -12,6 +12,7 @@
 
 mod landed;
 mod left;
+mod power;
 mod truth;
 mod work;
 
@@ -74,6 +75,9 @@ fn look(outside: &Path) -> Result<Vec<String>, String> {
     work::check(&stage, &truth, &landings, &mut wrong)?;
     left::check(&stage, &truth, &said, &mut wrong)?;
     money(&stage, &truth, &said, &mut wrong);
+    if let Some(cut) = &stage.power_cut {
+        power::check(&stage, cut, &said, &mut wrong)?;
+    }
     Ok(wrong)
 }
 

@@ -5,7 +5,9 @@ use std::fs;
 
 use mainstem_chaos::Stage;
 use mainstem_chaos::ledger::{self, Event};
-use mainstem_chaos::script::{Script, Step, content, line};
+use mainstem_chaos::script::{FILLER, Script, Step, Trick, content, line};
+use mainstem_chaos::stage::PowerCut;
+use serde_json::Value;
 
 /// One attempt as its agent told it.
 #[derive(Debug, Default, Clone)]
@@ -21,6 +23,8 @@ pub(crate) struct Told {
     pub(crate) destroyed: bool,
     /// A step was done after a later attempt had begun.
     pub(crate) outlived: bool,
+    /// The power went before the product had told that this attempt's work is safe.
+    pub(crate) torn: bool,
 }
 
 /// All of it.
@@ -32,6 +36,7 @@ pub(crate) struct Truth {
     pub(crate) withdrawn: Vec<String>,
     pub(crate) edited: BTreeMap<String, String>,
     pub(crate) stashed: Vec<String>,
+    lines: usize,
 }
 
 impl Truth {
@@ -44,16 +49,32 @@ impl Truth {
             withdrawn: Vec::new(),
             edited: BTreeMap::new(),
             stashed: Vec::new(),
+            lines: 0,
         };
         let events =
             ledger::read(&stage.outside).map_err(|error| format!("the ledger: {error}"))?;
-        for event in events {
+        let cut = stage.power_cut.as_ref();
+        for (n, event) in events.into_iter().enumerate() {
+            if let Some(cut) = cut.filter(|cut| cut.lines == n) {
+                truth.tear(&safe_attempts(cut)?);
+            }
             truth.take(event);
+        }
+        if let Some(cut) = cut.filter(|cut| cut.lines >= truth.lines) {
+            truth.tear(&safe_attempts(cut)?);
         }
         Ok(truth)
     }
 
+    /// The power went: of attempts that were not known to be safe, nothing is promised.
+    fn tear(&mut self, safe: &BTreeSet<(String, u32)>) {
+        for (key, told) in &mut self.told {
+            told.torn = !safe.contains(key);
+        }
+    }
+
     fn take(&mut self, event: Event) {
+        self.lines += 1;
         match event {
             Event::Start { task, attempt, base } => {
                 let told = self.told.entry((task, attempt)).or_default();
@@ -122,6 +143,15 @@ impl Truth {
     /// have touched. A step that was begun and not done may have happened or not, so its path is
     /// only among the last. Of a destroyed workspace only what was committed before must be there.
     pub(crate) fn left(&self, task: &str, attempt: u32) -> Left {
+        self.left_if(task, attempt, |_| true)
+    }
+
+    /// The same of work that did not land: nothing is certain of an attempt that the power tore.
+    pub(crate) fn kept(&self, task: &str, attempt: u32) -> Left {
+        self.left_if(task, attempt, |told| !told.torn)
+    }
+
+    fn left_if(&self, task: &str, attempt: u32, promised: impl Fn(&Told) -> bool) -> Left {
         let mut left = Left::default();
         let (Some(script), Some(told)) =
             (self.script(task), self.told.get(&(task.to_owned(), attempt)))
@@ -135,7 +165,9 @@ impl Truth {
         let committed = |n: &&usize| matches!(act.steps.get(**n), Some(Step::Commit));
         let last_commit = told.done.iter().filter(committed).max().copied();
         let certain = |n: usize| {
-            told.done.contains(&n) && (!destroyed || last_commit.is_some_and(|commit| n < commit))
+            promised(told)
+                && told.done.contains(&n)
+                && (!destroyed || last_commit.is_some_and(|commit| n < commit))
         };
         for (n, step) in act.steps.iter().enumerate().filter(|(n, _)| told.begun.contains(n)) {
             match step {
@@ -157,6 +189,9 @@ impl Truth {
                     if certain(n) && !destroyed {
                         left.files.insert(path.clone(), None);
                     }
+                }
+                Step::Trick(Trick::FillDisk | Trick::HoardDisk) => {
+                    left.touched.insert(FILLER.to_owned());
                 }
                 Step::Commit
                 | Step::Usage { .. }
@@ -185,6 +220,20 @@ impl Left {
     pub(crate) fn is_empty(&self) -> bool {
         self.files.values().all(Option::is_none) && self.lines.is_empty()
     }
+}
+
+/// Attempts of which the product had told that it looked at their work: that work is on a ref.
+fn safe_attempts(cut: &PowerCut) -> Result<BTreeSet<(String, u32)>, String> {
+    let mut safe = BTreeSet::new();
+    for line in &cut.told {
+        let fact: Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
+        if fact["type"] == "evidence_collected"
+            && let (Some(task), Some(attempt)) = (fact["task"].as_str(), fact["attempt"].as_u64())
+        {
+            safe.insert((task.to_owned(), u32::try_from(attempt).unwrap_or(u32::MAX)));
+        }
+    }
+    Ok(safe)
 }
 
 fn scripts(stage: &Stage) -> Result<Vec<Script>, String> {

@@ -24,10 +24,14 @@ pub(crate) fn check(
         if told.outlived {
             wrong.push(format!("work: attempt {attempt} of {task} went on beside the next one"));
         }
-        let left = truth.left(task, *attempt);
+        let left = truth.kept(task, *attempt);
         let landed =
             landings.iter().any(|landing| landing.task == *task && landing.attempt == *attempt);
         if landed || left.is_empty() {
+            continue;
+        }
+        // Whatever the power left of a workspace is kept as it is.
+        if told.torn {
             continue;
         }
         if let Some(what) = kept(stage, task, *attempt, &told.base, &left)? {

@@ -5,6 +5,7 @@ mod discover;
 mod follows;
 mod keeps;
 mod lands;
+mod mends;
 mod refs;
 mod saves;
 mod snaps;

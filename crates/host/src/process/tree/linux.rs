@@ -16,7 +16,7 @@ pub(in crate::process) fn become_reaper() -> io::Result<()> {
 }
 
 /// The identity of this boot; empty where the system has none.
-pub(in crate::process) fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
         .unwrap_or_default()

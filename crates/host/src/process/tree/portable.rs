@@ -27,7 +27,7 @@ pub(in crate::process) fn become_reaper() -> io::Result<()> {
 }
 
 /// The identity of this boot; empty where the system has none.
-pub(in crate::process) fn boot_id() -> String {
+pub(crate) fn boot_id() -> String {
     #[cfg(target_os = "macos")]
     let id = run("/usr/sbin/sysctl", &["-n", "kern.bootsessionuuid"]).map(|(text, _)| text);
     #[cfg(not(target_os = "macos"))]

@@ -1,0 +1,86 @@
+use std::fs;
+
+use mainstem_core::id::Oid;
+
+use super::super::Follow;
+use super::{Scene, git};
+
+fn status(scene: &Scene) -> String {
+    git(&scene.top(), &["status", "--porcelain", "-uall"])
+}
+
+fn read(scene: &Scene, name: &str) -> String {
+    fs::read_to_string(scene.top().join(name)).unwrap()
+}
+
+/// A landing whose follower was stopped after it had said that it begins.
+fn begun(scene: &Scene, files: &[(&str, Option<&str>)]) -> (Oid, Oid) {
+    let old = scene.tip("main");
+    let new = scene.change(&old, files);
+    let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
+    fs::write(scene.repo.common_dir().join("mainstem-left"), format!("{old}\n")).unwrap();
+    (old, new)
+}
+
+#[test]
+fn a_follower_that_died_between_files_and_index_is_finished() {
+    let scene = Scene::new();
+    let files =
+        [("a.txt", Some("landed\n")), ("new/n.txt", Some("new\n")), ("dir/b.txt", Some("b2\n"))];
+    let (old, new) = begun(&scene, &files);
+    // Two files are written, the index is not.
+    scene.write("a.txt", "landed\n");
+    scene.write("new/n.txt", "new\n");
+    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(status(&scene), "");
+    assert_eq!(read(&scene, "dir/b.txt"), "b2\n");
+}
+
+#[test]
+fn files_that_the_power_emptied_while_a_checkout_followed_come_back() {
+    let scene = Scene::new();
+    let (_, new) = begun(&scene, &[("a.txt", Some("landed\n")), ("dir/b.txt", Some("b2\n"))]);
+    // The index came to the disk, the files did not.
+    git(&scene.top(), &["read-tree", "-m", "-u", "HEAD~1", "HEAD"]);
+    scene.write("a.txt", "");
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), "");
+    assert_eq!(read(&scene, "a.txt"), "landed\n");
+    assert_eq!(scene.tip("main"), new);
+}
+
+#[test]
+fn what_a_person_changed_meanwhile_is_not_mended() {
+    let scene = Scene::new();
+    begun(&scene, &[("a.txt", Some("landed\n"))]);
+    scene.write("a.txt", "mine\n");
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(read(&scene, "a.txt"), "mine\n");
+}
+
+#[test]
+fn empty_objects_and_refs_go_after_a_reboot_and_only_then() {
+    let scene = Scene::new();
+    let repo = &scene.repo;
+    repo.heal_after_boot().unwrap();
+    let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
+    let object = repo.common_dir().join("objects").join(&blob[..2]).join(&blob[2..]);
+    fs::create_dir_all(object.parent().unwrap()).unwrap();
+    fs::write(&object, "").unwrap();
+    let ours = repo.common_dir().join("refs/heads/mainstem/t-1");
+    fs::create_dir_all(ours.parent().unwrap()).unwrap();
+    fs::write(&ours, "").unwrap();
+    let theirs = repo.common_dir().join("refs/heads/theirs");
+    fs::write(&theirs, "").unwrap();
+    assert!(repo.heal_after_boot().unwrap().is_empty());
+    assert!(object.exists() && ours.exists());
+
+    fs::write(repo.common_dir().join("mainstem/boot"), "another boot").unwrap();
+    assert_eq!(repo.heal_after_boot().unwrap(), [object.clone(), ours]);
+    assert!(theirs.exists());
+    // With the empty file in its place git would not have written it.
+    fs::remove_file(theirs).unwrap();
+    scene.write("hello.txt", "hello\n");
+    git(&scene.top(), &["add", "hello.txt"]);
+    assert!(fs::metadata(object).unwrap().len() > 0);
+}
