@@ -56,8 +56,20 @@ impl WorkspaceError {
 /// Makes the workspace of an attempt and tells the result.
 pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
     let (task, attempt) = (errand.ix, errand.attempt);
+    let ready = |base| Input::WorkspaceReady {
+        task,
+        attempt,
+        workspace: errand.workspace.to_string_lossy().into_owned(),
+        base,
+    };
     match forgotten(errand) {
-        Ok(Some(landed)) => return errand.tell(landed),
+        Ok(Some((landed, base))) => {
+            // What stands there is named by nobody else; whether it stays is a setting.
+            if errand.workspace.join(".git").exists() {
+                errand.tell(ready(base));
+            }
+            return errand.tell(landed);
+        }
         Ok(None) => {}
         Err(error) => {
             let reason = error.to_string();
@@ -65,19 +77,14 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
         }
     }
     errand.tell(match make(errand, must_contain) {
-        Ok(base) => Input::WorkspaceReady {
-            task,
-            attempt,
-            workspace: errand.workspace.clone().to_string_lossy().into_owned(),
-            base,
-        },
+        Ok(base) => ready(base),
         Err(error) => Input::WorkspaceFailed { task, attempt, reason: error.to_string() },
     });
 }
 
 /// An agent that ran before its workspace stood ran in a life that the journal has forgotten. If its
 /// work landed, that is told; if not, it is made anew: its old record would pass for the new one's.
-fn forgotten(errand: &Errand) -> Result<Option<Input>, WorkspaceError> {
+fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
     let world = &errand.world;
     let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
     if !job.exists() {
@@ -87,7 +94,7 @@ fn forgotten(errand: &Errand) -> Result<Option<Input>, WorkspaceError> {
     if let Some(tip) = world.repo.read_ref(&world.target_ref())?
         && let Some(landed) = landing::found(errand, &tip, None)?
     {
-        return Ok(Some(landed));
+        return Ok(Some((landed, tip)));
     }
     // What it left is saved before its record goes, which says whose it is.
     save_what_is_there(errand, &errand.workspace)?;
