@@ -119,6 +119,8 @@ pub struct AttemptState {
     pub clash: Vec<String>,
     /// Its workspace is gone for good.
     pub removed: bool,
+    /// Its branch stayed when its workspace went.
+    pub branch_kept: bool,
     /// Its workspace is being removed in this life of the engine.
     pub removing: bool,
     /// When its work was last put on a hidden ref.
@@ -154,6 +156,7 @@ impl AttemptState {
             gate_output: String::new(),
             clash: Vec::new(),
             removed: false,
+            branch_kept: false,
             removing: false,
             snapshot_at: None,
         }

@@ -53,7 +53,7 @@ impl Machine {
             attempt: state.attempts,
             agent: current.map_or_else(|| claims.agent.clone(), |a| a.agent.clone()),
             model: current.map_or_else(|| claims.model.clone(), |a| a.model.clone()),
-            branch: live.map(|a| a.branch.clone()),
+            branch: current.filter(|a| live.is_some() || a.branch_kept).map(|a| a.branch.clone()),
             workspace: live.and_then(|a| a.workspace.clone()),
             pid: live.filter(|_| phase.is_active()).and_then(|a| a.pid),
             started_at: current.and_then(|a| a.started_at),

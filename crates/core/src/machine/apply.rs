@@ -299,6 +299,7 @@ impl Machine {
 
     /// How far the attempt got.
     fn note_course(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let phase = self.tasks.phase(t);
         let state = self.tasks.note(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
@@ -349,6 +350,8 @@ impl Machine {
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
                 attempt.workspace = None;
+                // Who decides a conflict wants the branch; only the folder went.
+                attempt.branch_kept |= phase == crate::phase::Phase::Conflicted;
             }
             _ => {}
         }

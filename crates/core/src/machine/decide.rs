@@ -183,9 +183,9 @@ impl Machine {
                 *failed += 1;
                 if *failed < REMOVALS_MAX {
                     self.life.given.forget(t);
-                } else {
-                    self.tasks.end_removal(t);
                 }
+                // By now somebody may want the task done again, and then nobody wants it removed.
+                self.tasks.end_removal(t);
                 let message = format!("its workspace could not be removed: {why}");
                 let message = limits::brief(&message);
                 self.emit(Fact::Noticed { task: Some(task), message, lasts: false });

@@ -237,6 +237,8 @@ impl Coverage {
     pub fn missing(&self) -> Vec<String> {
         legal()
             .into_iter()
+            // These journals never lose their end, so nothing is found on the branch too early.
+            .filter(|(from, by, _)| *by != "task_landed" || *from == Phase::Boarding)
             .filter(|step| !self.0.contains_key(step))
             .map(|(from, by, to)| format!("{} --{by}--> {}", from.word(), to.word()))
             .collect()

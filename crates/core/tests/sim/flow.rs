@@ -226,6 +226,37 @@ fn cancel_in_every_phase_ends_in_cancelled_or_says_why_not() {
 }
 
 #[test]
+fn work_that_is_found_on_the_branch_has_landed_before_it_boards() {
+    // The journal lost its end: what it knows of the attempt is older than the branch.
+    for phase in [Phase::Preparing, Phase::Verifying] {
+        let mut lab = in_phase(phase);
+        let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+        let found =
+            |attempt| Input::Landed { task, attempt, commit: "m-A".into(), old: "c0".into() };
+        lab.ignored(found(attempt + 1));
+        lab.put(found(attempt));
+        assert_eq!(lab.phase("A"), Phase::Landed);
+        lab.ignored(found(attempt));
+    }
+    let mut lab = in_phase(Phase::Working);
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    lab.ignored(Input::Landed { task, attempt, commit: "m-A".into(), old: "c0".into() });
+}
+
+#[test]
+fn a_task_that_is_wanted_again_does_not_wait_for_a_removal_that_failed() {
+    let mut lab = in_phase(Phase::Failed);
+    lab.command(Command::Retry("A".to_owned())).unwrap();
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let workspace = Err("git was killed".to_owned());
+    let asked = lab.put(Input::WorkspaceRemoved { task, attempt, workspace });
+    assert!(
+        asked.iter().any(|effect| matches!(effect, Effect::PrepareWorkspace { .. })),
+        "{asked:?}"
+    );
+}
+
+#[test]
 fn cancelling_a_landing_counts_only_if_the_branch_refuses() {
     for refused in [false, true] {
         let mut lab = in_phase(Phase::Boarding);

@@ -41,7 +41,7 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("car_evicted", &[(Boarding, Verifying)]);
     add("landing_intended", &stay(&[Boarding]));
     add("landing_refused", &stay(&[Boarding]));
-    add("task_landed", &[(Boarding, Landed)]);
+    add("task_landed", &to(&[Preparing, Verifying, Boarding], Landed));
     add("task_landed (empty)", &[(Verifying, Landed)]);
     add("checkout_followed", &stay(&[Boarding, Landed]));
     add("landing_undone", &[(Landed, Cancelled)]);

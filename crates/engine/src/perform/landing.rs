@@ -69,8 +69,10 @@ pub fn found(errand: &Errand, tip: &Oid, since: Option<&Oid>) -> Result<Option<I
         return Ok(None);
     }
     let (task, attempt) = (errand.ix, errand.attempt);
-    let before = repo.resolve(&format!("{commit}^1"))?;
-    Ok(before.map(|old| Input::Landed { task, attempt, commit, old }))
+    let Some(old) = repo.resolve(&format!("{commit}^1"))? else { return Ok(None) };
+    // Whoever moved the branch may not have lived to bring the checkout along.
+    follow(errand, &old, tip);
+    Ok(Some(Input::Landed { task, attempt, commit, old }))
 }
 
 /// A squashed commit is the agent's work; a merge is ours.

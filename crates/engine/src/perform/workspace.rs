@@ -153,14 +153,17 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
     if !repo.would_lose(path)? {
         return Ok(());
     }
-    if holds_nothing(errand, path) {
-        return Ok(());
-    }
-    let why = "before the workspace is used again";
     let world = &errand.world;
     let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
-    let attempt = if ran { errand.attempt } else { errand.attempt.saturating_sub(1).max(1) };
+    let why = "before the workspace is used again";
+    let before = errand.attempt.saturating_sub(1).max(1);
+    let attempt = if ran { errand.attempt } else { before };
     let prefix = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
+    // A workspace that was made ready and never used would pass for the attempt's last state.
+    // What cannot be told is saved.
+    if repo.worktree_is_held(path, &prefix, &world.target_ref()).unwrap_or(false) {
+        return Ok(());
+    }
     if let Some(kept) = repo.snapshot(path, &prefix, why)?
         && kept.fresh
     {
@@ -170,20 +173,6 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
         errand.tell_notes(kept.notes);
     }
     Ok(())
-}
-
-/// A clean checkout of the target branch has nothing of anybody's: it was made ready and never used.
-/// A snapshot of it would pass for the last state of the attempt before. What cannot be told is saved.
-fn holds_nothing(errand: &Errand, path: &Path) -> bool {
-    let repo = &errand.world.repo;
-    let look = || {
-        let target = repo.read_ref(&errand.world.target_ref())?;
-        let (Some(tip), Some(target)) = (repo.worktree_tip(path)?, target) else {
-            return Ok(false);
-        };
-        Ok::<_, GitError>(repo.is_ancestor(&tip, &target)? && !repo.worktree_dirty(path)?)
-    };
-    look().unwrap_or(false)
 }
 
 /// Copies the ignored files that the user wants in every workspace.
