@@ -6,6 +6,7 @@
 mod licences;
 mod manifests;
 mod names;
+mod promises;
 mod ratchet;
 mod source;
 mod words;
@@ -98,6 +99,12 @@ fn check_entries(entries: &[Entry]) -> Vec<Finding> {
         if entry.path == "Cargo.lock" {
             findings.extend(manifests::check_lock(text));
         }
+    }
+    let page = entries.iter().find(|entry| entry.path == promises::PAGE);
+    if let Some(text) = page.and_then(|page| page.text.as_deref()) {
+        let sources = entries.iter().filter(|entry| entry.path.ends_with(".rs"));
+        let texts = sources.filter_map(|entry| entry.text.as_deref());
+        findings.extend(promises::check(text, &texts.flat_map(promises::functions).collect()));
     }
     findings
 }

@@ -54,6 +54,9 @@ const CALLS: [(&str, &[&str]); 19] = [
     ("execve", &["EAGAIN", "EMFILE", "EIO", "KILL"]),
 ];
 
+/// Which process of its kind is traced (all of them if none), and the words for strace.
+type Words = (Option<u32>, String);
+
 /// Whose calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Whose {
@@ -189,10 +192,7 @@ impl Traced {
     }
 
     /// Starts the first life with these words for strace, per target; `None`: without it.
-    fn start(
-        &self,
-        words: &dyn Fn(&str) -> Option<(Option<u32>, String)>,
-    ) -> Result<Child, String> {
+    fn start(&self, words: &dyn Fn(&str) -> Option<Words>) -> Result<Child, String> {
         let stage = &self.stage;
         let real_git = which("git").ok_or("git is not on the PATH")?;
         self.wrap("git", &git_wrapper(&self.traces, &real_git, words("git")))?;
@@ -250,7 +250,7 @@ fn number(traces: &Path, name: &str) -> String {
     )
 }
 
-fn git_wrapper(traces: &Path, real: &Path, words: Option<(Option<u32>, String)>) -> String {
+fn git_wrapper(traces: &Path, real: &Path, words: Option<Words>) -> String {
     let real = real.display();
     let traces_text = traces.display();
     let mut text = "#!/bin/sh\n".to_owned();
@@ -271,11 +271,7 @@ fn git_wrapper(traces: &Path, real: &Path, words: Option<(Option<u32>, String)>)
 
 /// A supervisor starts itself again so that nobody is its parent; the one that stays is the one to trace,
 /// so that step is done here in its place.
-fn supervisor_wrapper(
-    traces: &Path,
-    stage: &Stage,
-    words: Option<(Option<u32>, String)>,
-) -> String {
+fn supervisor_wrapper(traces: &Path, stage: &Stage, words: Option<Words>) -> String {
     let real = stage.tools.mainstem.display();
     let traces_text = traces.display();
     let mut text = "#!/bin/sh\n".to_owned();

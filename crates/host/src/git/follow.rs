@@ -69,7 +69,7 @@ impl Repo {
                 Some(settled(&worktree.path))
             };
             let Some(path) = path.filter(|path| path.is_dir()) else { continue };
-            match self.follow_one(&path, old, new)? {
+            match self.follow_one(&path, old, new).inspect_err(|_| self.note_left(&path, old))? {
                 None if outcome == Follow::NotCheckedOut => outcome = Follow::Moved,
                 None => {}
                 Some(why) => {
@@ -95,6 +95,16 @@ impl Repo {
             let _ = self.follow_checkout(branch, &tip, &tip)?;
         }
         Ok(())
+    }
+
+    /// A checkout that could not even be looked at is behind all the same: whoever comes next must know.
+    fn note_left(&self, path: &Path, old: &Oid) {
+        if let Ok(left) = self.git_dir_of(path).map(|git_dir| git_dir.join(LEFT))
+            && !left.exists()
+        {
+            // The error that is told matters more than one that comes after it.
+            let _ = files::write_atomic(&left, format!("{old}\n").as_bytes());
+        }
     }
 
     /// Git lists the main worktree of a submodule by its git dir.

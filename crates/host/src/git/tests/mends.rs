@@ -59,6 +59,22 @@ fn what_a_person_changed_meanwhile_is_not_mended() {
 }
 
 #[test]
+fn a_checkout_that_could_not_be_looked_at_is_brought_along_by_the_next_life() {
+    let scene = Scene::new();
+    let old = scene.tip("main");
+    let new = scene.change(&old, &[("a.txt", Some("landed\n"))]);
+    let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
+    let index = scene.repo.common_dir().join("index");
+    let sound = fs::read(&index).unwrap();
+    fs::write(&index, "no index").unwrap();
+    scene.repo.follow_checkout("main", &old, &new).unwrap_err();
+    fs::write(&index, sound).unwrap();
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), "");
+    assert_eq!(read(&scene, "a.txt"), "landed\n");
+}
+
+#[test]
 fn empty_objects_and_refs_go_after_a_reboot_and_only_then() {
     let scene = Scene::new();
     let repo = &scene.repo;
