@@ -136,6 +136,9 @@ fn followed() -> Vec<Scene> {
         Scene::new("revert", vec![good("T-0", &[])])
             .then(&[&["git", "commit", "-q", "--allow-empty", "-m", "on top"], &["undo"]])
             .undone("T-0"),
+        Scene::new("clean", vec![good("T-0", &[])])
+            .with(|set| set.keep = "always".to_owned())
+            .then(&[&["clean", "--config", "snapshots.keep=0s"]]),
         Scene::new("again", vec![failing.clone()])
             .with(|set| set.retries = 0)
             .then(&[&["retry", "T-0"]]),
