@@ -420,6 +420,9 @@ fn commit_on(stage: &Stage, tip: &str, path: &str) -> Result<String, String> {
 
 fn act_as_user(stage: &mut Stage, user: User) -> Result<(), String> {
     let folder = stage.outside.clone();
+    // A stash reads the index, works, and writes it back: whatever followed a landing in between
+    // is undone by git itself.
+    stage.moved_under |= matches!(user, User::Stash);
     let edit = |path: &str, text: &str| {
         fs::write(stage.repo.join(path), text)
             .and_then(|()| {

@@ -81,6 +81,8 @@ pub struct AttemptState {
     pub branch: String,
     /// Where; none until the workspace stands.
     pub workspace: Option<String>,
+    /// Where the workspace of an earlier attempt still stands, until this one has its own.
+    pub stands: Option<String>,
     /// The commit it starts from.
     pub base: Option<Oid>,
     /// The agent's process.
@@ -137,6 +139,7 @@ impl AttemptState {
             model: None,
             branch: String::new(),
             workspace: None,
+            stands: None,
             base: None,
             pid: None,
             started_at: None,

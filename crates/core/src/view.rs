@@ -4,6 +4,7 @@ use crate::id::{Oid, TaskIx, Time};
 use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::schedule::Held;
+use crate::tasks::AttemptState;
 use crate::train::Stage;
 
 /// One task as people see it.
@@ -45,7 +46,8 @@ impl Machine {
         let state = self.tasks().get(t);
         let current = state.current.as_ref();
         let phase = state.phase();
-        let live = current.filter(|a| !a.removed && (phase.is_active() || a.workspace.is_some()));
+        let place = |a: &AttemptState| a.workspace.clone().or_else(|| a.stands.clone());
+        let live = current.filter(|a| !a.removed && (phase.is_active() || place(a).is_some()));
         let claims = self.tasks().claims(t);
         TaskView {
             ix: t,
@@ -54,7 +56,7 @@ impl Machine {
             agent: current.map_or_else(|| claims.agent.clone(), |a| a.agent.clone()),
             model: current.map_or_else(|| claims.model.clone(), |a| a.model.clone()),
             branch: current.filter(|a| live.is_some() || a.branch_kept).map(|a| a.branch.clone()),
-            workspace: live.and_then(|a| a.workspace.clone()),
+            workspace: live.and_then(place),
             pid: live.filter(|_| phase.is_active()).and_then(|a| a.pid),
             started_at: current.and_then(|a| a.started_at),
             ended_at: phase.is_over().then_some(state.since),

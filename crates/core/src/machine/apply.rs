@@ -219,7 +219,9 @@ impl Machine {
         {
             state.attempts = *attempt;
             state.reason.clear();
+            let before = state.current.take().filter(|before| !before.removed);
             state.current = Some(AttemptState {
+                stands: before.and_then(|before| before.workspace.or(before.stands)),
                 agent: agent.clone(),
                 provider: provider.clone(),
                 model: model.clone(),
@@ -305,6 +307,7 @@ impl Machine {
         match fact {
             Fact::WorkspaceReady { workspace, base, .. } => {
                 attempt.workspace = Some(workspace.clone());
+                attempt.stands = None;
                 attempt.base = Some(base.clone());
             }
             Fact::AgentStarted { pid, .. } => {
@@ -350,6 +353,7 @@ impl Machine {
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
                 attempt.workspace = None;
+                attempt.stands = None;
                 // Who decides a conflict wants the branch; only the folder went.
                 attempt.branch_kept |= phase == crate::phase::Phase::Conflicted;
             }

@@ -60,6 +60,25 @@ fn work_that_cannot_be_read_is_read_again_before_the_attempt_is_given_up() {
 }
 
 #[test]
+fn a_workspace_that_stands_is_named_though_a_later_attempt_never_got_one() {
+    let mut s = settings();
+    s.workspace.keep = mainstem_core::config::Keep::Always;
+    let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
+    let place = |lab: &Lab| lab.machine.view(lab.ix("A")).workspace;
+    lab.fail("A");
+    let stands = place(&lab);
+    assert!(stands.is_some(), "the second attempt has none of its own yet");
+    while lab.phase("A") == Phase::Preparing {
+        let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+        lab.put(Input::WorkspaceFailed { task, attempt, reason: "moved back".to_owned() });
+        lab.now = Time(lab.now.0 + 3_600_000);
+        lab.put(Input::Tick);
+    }
+    assert_eq!(lab.phase("A"), Phase::Failed);
+    assert_eq!(place(&lab), stands);
+}
+
+#[test]
 fn a_workspace_that_cannot_be_removed_is_tried_three_times_and_then_left_to_the_next_life() {
     let mut lab = one();
     lab.board("A");

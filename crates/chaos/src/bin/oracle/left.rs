@@ -31,8 +31,11 @@ pub(crate) fn check(
     let state = git_dir.join("mainstem");
     let is_lock = |path: &PathBuf| path.extension().is_some_and(|end| end == "lock");
     let in_state = |path: &PathBuf| path.starts_with(&state);
+    // Git of agents and users tidies up by itself; ours never does.
+    let tidying = git_dir.join("objects/maintenance.lock");
+    let foreign = |path: &PathBuf| *path == tidying || stage.foreign_locks.contains(path);
     for path in files_below(&git_dir, &[]) {
-        if is_lock(&path) && !in_state(&path) && !stage.foreign_locks.contains(&path) {
+        if is_lock(&path) && !in_state(&path) && !foreign(&path) {
             wrong.push(format!("left: lock {}", path.display()));
         }
     }
