@@ -11,6 +11,7 @@
 mod rng;
 #[path = "../../core/tests/sim/rules.rs"]
 mod rules;
+#[expect(dead_code, reason = "the core's tables use the rest")]
 #[path = "../../core/tests/sim/setup.rs"]
 mod setup;
 #[path = "sim/agent.rs"]
@@ -45,7 +46,6 @@ const TWICE: u64 = 150;
 /// Lines of a failing seed's trace that are shown.
 const TRACE_SHOWN: usize = 400;
 
-#[expect(clippy::disallowed_methods, reason = "the seed is chosen by whoever runs the test")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }

@@ -57,28 +57,10 @@ impl Machine {
                     self.fail_attempt(task, Class::Transient, reason);
                 }
             }
-            Input::AgentStarted { task, attempt, pid } => {
-                if self.is_current(task, attempt, &[P::Preparing]) {
-                    let id = self.id(task);
-                    self.emit(Fact::AgentStarted { task: id, attempt, pid });
-                }
-            }
-            Input::AgentUnreached { task, attempt, reason } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    self.agent_unreached(task, &reason);
-                }
-            }
-            Input::AgentSaid { task, attempt, mark, said } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    self.agent_said(task, attempt, mark, said);
-                }
-            }
-            Input::AgentEnded { task, attempt, ending, claim } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    let id = self.id(task);
-                    self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
-                }
-            }
+            agent @ (Input::AgentStarted { .. }
+            | Input::AgentUnreached { .. }
+            | Input::AgentSaid { .. }
+            | Input::AgentEnded { .. }) => self.take_of_agent(agent),
             Input::Collected { task, attempt, evidence } => {
                 let fresh = |a: &crate::tasks::AttemptState| a.evidence.is_none();
                 if self.is_current(task, attempt, &[P::Verifying])
@@ -113,6 +95,35 @@ impl Machine {
         self.life = super::Life { begun: true, no_room, ..super::Life::default() };
         self.life.scope = scope.map(|wanted| self.scope_of(wanted));
         self.suspect_all();
+    }
+
+    fn take_of_agent(&mut self, input: Input) {
+        use Phase as P;
+        match input {
+            Input::AgentStarted { task, attempt, pid } => {
+                if self.is_current(task, attempt, &[P::Preparing]) {
+                    let id = self.id(task);
+                    self.emit(Fact::AgentStarted { task: id, attempt, pid });
+                }
+            }
+            Input::AgentUnreached { task, attempt, reason } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    self.agent_unreached(task, &reason);
+                }
+            }
+            Input::AgentSaid { task, attempt, mark, said } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    self.agent_said(task, attempt, mark, said);
+                }
+            }
+            Input::AgentEnded { task, attempt, ending, claim } => {
+                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
+                    let id = self.id(task);
+                    self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
+                }
+            }
+            _ => {}
+        }
     }
 
     fn take_of_train(&mut self, input: Input) {

@@ -191,7 +191,11 @@ impl Agent {
         }
     }
 
+    /// Notes what it left; once only, for its folder may be gone when somebody looks again.
     fn leave(&mut self, git: &Git) {
+        if self.left.is_some() {
+            return;
+        }
         let files = git.workspaces.get(&self.workspace).map(|workspace| workspace.files.clone());
         let branch = || git.branches.get(&self.branch).map(|at| git.files(*at).clone());
         self.left = Some(files.or_else(branch).unwrap_or_default());

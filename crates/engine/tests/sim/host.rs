@@ -2,6 +2,7 @@
 //! things happening between any two steps, so that a death leaves them half done.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::world::{Ear, Gate, Happening, Shared, World};
 #[derive(Debug)]
 pub struct Flight {
     ticket: Ticket,
-    order: Order,
+    order: Arc<Order>,
     step: usize,
     turns: Turns,
     /// The commit that a step found, for the next one.
@@ -83,6 +84,7 @@ impl Outside for Simulated {
         world.note(|| format!("start {} {:?}", order.task.id, order.deed));
         let turns = if world.strikes(Fault::OrderTwice) { Turns::First } else { Turns::Only };
         let number = world.number();
+        let order = Arc::new(order);
         let flight = Flight { ticket, order, step: 0, turns, found: 0, verdicts: Vec::new() };
         world.flights.insert(number, flight);
         world.step_later(number);
@@ -189,7 +191,7 @@ impl World {
     }
 
     fn perform(&mut self, flight: &mut Flight) -> Progress {
-        let order = flight.order.clone();
+        let order = Arc::clone(&flight.order);
         let key = (order.task.id.clone(), order.attempt);
         let fails = self.strikes(Fault::OrderFails);
         let effect = match &order.deed {
@@ -254,7 +256,7 @@ impl World {
     }
 
     fn prepare(&mut self, flight: &mut Flight, key: &Key, must: &[Oid], fails: bool) -> Progress {
-        let order = flight.order.clone();
+        let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         let called_off = order.cancel.load(Ordering::Relaxed) && flight.step == 3;
         if fails || called_off {
@@ -324,7 +326,7 @@ impl World {
             return self.unreached(order);
         }
         self.tell(Input::AgentStarted { task, attempt, pid: 7 });
-        let dir = World::job_dir(key);
+        let dir = Self::job_dir(key);
         self.inbox.push_back(Event::Follow { task, attempt, dir });
         Progress::Done
     }
@@ -346,7 +348,7 @@ impl World {
             }
         }
         self.stir(key);
-        let dir = World::job_dir(key);
+        let dir = Self::job_dir(key);
         self.inbox.push_back(Event::Follow { task, attempt, dir });
         Progress::Done
     }
@@ -358,7 +360,7 @@ impl World {
         base: Option<&Oid>,
         fails: bool,
     ) -> Progress {
-        let order = flight.order.clone();
+        let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         let lives = self.agents.get(key).is_some_and(Agent::lives);
         assert!(!lives, "what {} left is looked at while its agent lives", key.0);
@@ -396,7 +398,7 @@ impl World {
     }
 
     fn run_gates(&mut self, flight: &mut Flight, key: &Key, tip: &Oid) -> Progress {
-        let order = flight.order.clone();
+        let order = Arc::clone(&flight.order);
         let tree = self.git.tree_name(Git::find(tip));
         let commands = order.task.verify.clone();
         let prefix = format!("gate/{}/{}/", key.0, key.1);
@@ -472,7 +474,7 @@ impl World {
         (keep_branch, landed): (bool, bool),
         fails: bool,
     ) -> Progress {
-        let order = flight.order.clone();
+        let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         if fails {
             let workspace = Err("no".to_owned());

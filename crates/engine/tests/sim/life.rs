@@ -90,14 +90,14 @@ pub fn run(seed: u64, trace: Option<Trace>) -> Report {
         horizon,
         calm_since: None,
     };
-    sim.to_the_end();
+    sim.runs_out();
     let journal = sim.journal.reader().read_after(0, usize::MAX).unwrap();
     let tally = sim.world.get().faults.tally.clone();
     Report { turns: sim.turns, lives: sim.lives, tally, journal }
 }
 
 impl Sim {
-    fn to_the_end(&mut self) {
+    fn runs_out(&mut self) {
         let mut calm_lives = 0;
         loop {
             self.grow_calm();
@@ -111,8 +111,14 @@ impl Sim {
             let quiet = calm && wrote == 2;
             calm_lives += u64::from(calm);
             assert!(calm_lives <= CALM_LIVES, "another life always changes something");
-            if let (true, End::Rested(Rest::Done | Rest::NotLanded)) = (quiet, end) {
-                break;
+            if let End::Rested(Rest::Done | Rest::NotLanded) = end {
+                if quiet {
+                    break;
+                }
+                if wrote == 2 {
+                    // Nothing is left to be hostile to.
+                    self.horizon = 0;
+                }
             }
         }
         let (_, machine) = ledger::newest(&self.journal.reader(), &self.settings).unwrap().unwrap();

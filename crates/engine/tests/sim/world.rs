@@ -252,22 +252,22 @@ impl World {
 
     fn look(&mut self, key: u64) {
         let Some(ear) = self.ears.get(&key).cloned() else { return };
-        let Some(agent) = self.agents.get(&ear.of).cloned() else { return };
-        let said = agent.log.len();
+        let Some(agent) = self.agents.get(&ear.of) else { return };
+        let (job, said) = (agent.job.clone(), agent.log.len());
+        let fresh = agent.log[ear.lines..].to_vec();
         if ear.lines < said {
             let dropped = self.strikes(Fault::Gap);
-            let fresh = &agent.log[ear.lines..];
             if dropped {
                 self.gaps.insert(ear.of.clone());
                 let bytes = fresh.len() as u64;
                 self.inbox.push_back(Event::Watch(WatchEvent::Gap { key, bytes }));
             } else {
-                let lines = fresh.to_vec().into();
+                let lines = fresh.into();
                 self.inbox.push_back(Event::Watch(WatchEvent::Lines { key, lines }));
             }
             self.ears.get_mut(&key).unwrap().lines = said;
         }
-        match agent.job {
+        match job {
             Job::Alive => return self.later(5, 700, Happening::Look(key)),
             Job::Vanished { .. } => {
                 self.inbox.push_back(Event::Watch(WatchEvent::Vanished { key }));
