@@ -63,7 +63,8 @@ mod tests {
 
     #[test]
     fn commands_and_tables_without_tests_are_no_tests() {
-        let page = "| what | test |\n|---|---|\n| a | `cargo xtask chaos` |\n\n| key |\n| `a_b_c_d` |\n";
+        let page =
+            "| what | test |\n|---|---|\n| a | `cargo xtask chaos` |\n\n| key |\n| `a_b_c_d` |\n";
         assert_eq!(check(page, &BTreeSet::new()).len(), 0);
     }
 }
