@@ -2,6 +2,7 @@
 //! that failed once is; what a round is, is the business of the crate `chaos`.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::{Verdict, shell};
 
@@ -17,8 +18,41 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<Verdict, String> {
     attack(root, "release", words)
 }
 
+/// What every test run attacks with, on the debug build: the rounds that failed once, a few rounds of
+/// a fresh seed, a sample of the crash points, and the rigs where the machine has what they need.
+pub(crate) fn slice(root: &Path) -> Result<bool, String> {
+    let parts: [&[&str]; 3] = [
+        &["--corpus"],
+        &["--rounds", "25", "--minutes", "2"],
+        &["--campaign", "points", "--rounds", "20", "--minutes", "1"],
+    ];
+    let mut good = true;
+    for words in parts {
+        good &= attack(root, "debug", words)? == Verdict::Clean;
+    }
+    let rigs: [&[&str]; 3] = [
+        &["--campaign", "disk", "--rounds", "2", "--minutes", "1"],
+        &["--campaign", "syscalls", "--rounds", "2", "--minutes", "1"],
+        &["--campaign", "power", "--only", "ext4", "--rounds", "2", "--minutes", "1"],
+    ];
+    for words in rigs {
+        // A machine that cannot carry a rig says so, and is no reason to fail.
+        match attacker(root, "debug", words)?.status().map_err(|error| error.to_string())?.code() {
+            Some(0) => {}
+            Some(2) => println!("{} skipped: this machine cannot carry it", words[1]),
+            _ => good = false,
+        }
+    }
+    Ok(good)
+}
+
 /// Attacks the build of a profile that is there already.
-pub(crate) fn attack(root: &Path, profile: &str, words: &[&str]) -> Result<Verdict, String> {
+fn attack(root: &Path, profile: &str, words: &[&str]) -> Result<Verdict, String> {
+    let mut command = attacker(root, profile, words)?;
+    Ok(if shell::succeeds(&mut command)? { Verdict::Clean } else { Verdict::Findings })
+}
+
+fn attacker(root: &Path, profile: &str, words: &[&str]) -> Result<Command, String> {
     let target = shell::target_dir(root)?;
     let mut command = shell::command(target.join(profile).join("chaos"), root);
     command.arg("--failures").arg(target.join("chaos"));
@@ -31,7 +65,7 @@ pub(crate) fn attack(root: &Path, profile: &str, words: &[&str]) -> Result<Verdi
             command.arg(word);
         }
     }
-    Ok(if shell::succeeds(&mut command)? { Verdict::Clean } else { Verdict::Findings })
+    Ok(command)
 }
 
 fn corpus(root: &Path) -> Result<Vec<PathBuf>, String> {

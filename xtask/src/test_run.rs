@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Verdict, gen_docs, shell, tidy};
+use crate::{Verdict, chaos, gen_docs, shell, tidy};
 
 /// `merge-tree --write-tree` came with this version.
 const GIT_MIN: (u32, u32) = (2, 38);
@@ -69,6 +69,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict, String> {
     let built = report.step("build", || cargo_step(root, &["build", "--workspace", "--bins"]));
     if built {
         report.tests(root, options);
+    }
+    if built && !options.quick && options.filter.is_none() {
+        report.step("chaos", || chaos::slice(root));
     }
     if built && !options.quick {
         report.step("doc", || {

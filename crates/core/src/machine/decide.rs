@@ -12,6 +12,8 @@ use crate::policy::{self, Judgement};
 use crate::room::Shortage;
 use crate::train::Stage;
 
+/// How often what an agent left is tried to be read in one life.
+const COLLECTS_MAX: u32 = 3;
 /// How often a workspace is tried to be removed in one life.
 const REMOVALS_MAX: u32 = 3;
 
@@ -42,13 +44,7 @@ impl Machine {
             Input::AdoptPlan { plan, hash } => self.adopt_plan(plan, hash),
             Input::Begin { epoch, pid, host, version, scope } => {
                 self.emit(Fact::EngineStarted { epoch, pid, host, version });
-                if self.paused {
-                    self.emit(Fact::RunResumed {});
-                }
-                let no_room = self.life.no_room.take();
-                self.life = super::Life { begun: true, no_room, ..super::Life::default() };
-                self.life.scope = scope.map(|wanted| self.scope_of(&wanted));
-                self.suspect_all();
+                self.begin_life(scope.as_deref());
             }
             Input::WorkspaceReady { task, attempt, workspace, base } => {
                 if self.lacks_workspace(task, attempt) {
@@ -106,6 +102,17 @@ impl Machine {
             other => self.take_of_train(other),
         }
         None
+    }
+
+    /// Nothing of the last life's is known any more but the room there was.
+    fn begin_life(&mut self, scope: Option<&[TaskIx]>) {
+        if self.paused {
+            self.emit(Fact::RunResumed {});
+        }
+        let no_room = self.life.no_room.take();
+        self.life = super::Life { begun: true, no_room, ..super::Life::default() };
+        self.life.scope = scope.map(|wanted| self.scope_of(wanted));
+        self.suspect_all();
     }
 
     fn take_of_train(&mut self, input: Input) {
@@ -333,7 +340,15 @@ impl Machine {
             Ok(evidence) => evidence,
             Err(reason) => {
                 let reason = format!("what the agent left could not be read: {reason}");
-                return self.fail_attempt(t, Class::Transient, reason);
+                let failed = self.life.collects_failed.entry((t, attempt)).or_default();
+                *failed += 1;
+                if *failed >= COLLECTS_MAX {
+                    return self.fail_attempt(t, Class::Transient, reason);
+                }
+                // The work is there and done: reading it again is cheaper than doing it again.
+                self.life.given.forget(t);
+                let (task, message) = (Some(self.id(t)), limits::brief(&reason));
+                return self.emit(Fact::Noticed { task, message, lasts: false });
             }
         };
         let task = self.id(t);

@@ -391,6 +391,8 @@ struct Life {
     no_room: Option<Shortage>,
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
+    /// How often what an attempt left could not be read.
+    collects_failed: BTreeMap<(TaskIx, u32), u32>,
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
     unreached: BTreeMap<TaskIx, (u32, Time)>,

@@ -42,6 +42,24 @@ fn a_task_walks_to_the_branch() {
 }
 
 #[test]
+fn work_that_cannot_be_read_is_read_again_before_the_attempt_is_given_up() {
+    let mut lab = one();
+    lab.work("A");
+    lab.end("A", exited_well());
+    let fail = |lab: &mut Lab| {
+        let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+        lab.put(Input::Collected { task, attempt, evidence: Err("git was killed".to_owned()) })
+    };
+    for _ in 0..2 {
+        let asked = fail(&mut lab);
+        assert!(matches!(asked[..], [Effect::CollectEvidence { .. }]), "{asked:?}");
+        assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Verifying, 1));
+    }
+    fail(&mut lab);
+    assert_ne!(lab.phase("A"), Phase::Verifying, "the third time it is given up");
+}
+
+#[test]
 fn a_workspace_that_cannot_be_removed_is_tried_three_times_and_then_left_to_the_next_life() {
     let mut lab = one();
     lab.board("A");

@@ -50,7 +50,7 @@ pub(crate) fn check(
             wrong.push(format!("left: process {} {}", process.pid, process.command));
         }
     }
-    fsck(stage, wrong)?;
+    fsck(stage, truth, wrong)?;
     user(stage, truth, wrong)
 }
 
@@ -60,7 +60,7 @@ fn worktrees(stage: &Stage) -> Result<Vec<String>, String> {
     Ok(paths.map(str::to_owned).collect())
 }
 
-fn fsck(stage: &Stage, wrong: &mut Vec<String>) -> Result<(), String> {
+fn fsck(stage: &Stage, truth: &Truth, wrong: &mut Vec<String>) -> Result<(), String> {
     let output = stage
         .command(Path::new("git"))
         .args(["fsck", "--no-dangling", "--no-progress", "--strict"])
@@ -71,8 +71,17 @@ fn fsck(stage: &Stage, wrong: &mut Vec<String>) -> Result<(), String> {
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    if !output.status.success() || !said.trim().is_empty() {
-        wrong.push(format!("git fsck: {said}"));
+    // Damage to a workspace that nobody uses any more is whoever's did it.
+    let theirs = |line: &str| {
+        let damaged = truth.scripts.iter().filter(|script| truth.was_damaged(&script.task));
+        damaged
+            .map(|script| format!("worktrees/mainstem-{}-", script.task))
+            .any(|admin| line.contains(&admin))
+    };
+    let ours: Vec<&str> =
+        said.lines().filter(|line| !line.trim().is_empty() && !theirs(line)).collect();
+    if !ours.is_empty() || (!output.status.success() && said.trim().is_empty()) {
+        wrong.push(format!("git fsck: {}", ours.join("\n")));
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ fn look(outside: &Path) -> Result<Vec<String>, String> {
     journal(&stage, &said, &mut wrong);
     let landings = landed::landings(&stage)?;
     landed::check(&stage, &truth, &said, &landings, &mut wrong)?;
-    work::check(&stage, &truth, &landings, &mut wrong)?;
+    work::check(&stage, &truth, &said, &landings, &mut wrong)?;
     left::check(&stage, &truth, &said, &mut wrong)?;
     money(&stage, &truth, &said, &mut wrong);
     if let Some(cut) = &stage.power_cut {

@@ -36,6 +36,8 @@ pub(crate) struct Truth {
     pub(crate) withdrawn: Vec<String>,
     pub(crate) edited: BTreeMap<String, String>,
     pub(crate) stashed: Vec<String>,
+    /// Tasks whose workspace was destroyed and that have not begun another attempt since.
+    hit: BTreeSet<String>,
     lines: usize,
 }
 
@@ -49,6 +51,7 @@ impl Truth {
             withdrawn: Vec::new(),
             edited: BTreeMap::new(),
             stashed: Vec::new(),
+            hit: BTreeSet::new(),
             lines: 0,
         };
         let events =
@@ -77,9 +80,11 @@ impl Truth {
         self.lines += 1;
         match event {
             Event::Start { task, attempt, base } => {
+                let hit = self.hit.remove(&task);
                 let told = self.told.entry((task, attempt)).or_default();
                 told.starts += 1;
                 told.base = base;
+                told.destroyed |= hit;
             }
             Event::Doing { task, attempt, n } => {
                 self.told.entry((task, attempt)).or_default().begun.insert(n);
@@ -103,6 +108,7 @@ impl Truth {
             Event::Withdrawn { from } => self.withdrawn.push(from),
             Event::Destroyed { task } => {
                 // Whichever attempt stood there: the latest that began, or one about to begin.
+                self.hit.insert(task.clone());
                 let latest = self.told.iter_mut().rfind(|((id, _), _)| *id == task);
                 if let Some((_, told)) = latest {
                     told.destroyed = true;
@@ -118,6 +124,12 @@ impl Truth {
             }
             Event::Fault { .. } => {}
         }
+    }
+
+    /// Whether somebody ever damaged this task's workspace.
+    pub(crate) fn was_damaged(&self, task: &str) -> bool {
+        self.hit.contains(task)
+            || self.told.iter().any(|((id, _), told)| id == task && told.destroyed)
     }
 
     pub(crate) fn script(&self, task: &str) -> Option<&Script> {
