@@ -47,7 +47,7 @@ pub fn play_twice(room: &Room, words: &[&str]) -> Result<Played, String> {
 
 /// Every operation of every scene.
 pub fn list_failing(order: &Order) -> Result<List, String> {
-    let scenes: Vec<_> = scenes::all().into_iter().filter(|scene| scene.after.is_empty()).collect();
+    let scenes = order.scenes(|scene| scene.after.is_empty());
     let counts = order.each(&scenes, |scene| {
         let room = Room::new(&order.tools)?;
         let mut stage = room.stage(&scene.show)?;

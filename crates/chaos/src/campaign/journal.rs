@@ -26,7 +26,7 @@ const FAR_ENOUGH_WITHIN: Duration = Duration::from_secs(15);
 
 /// Every index of every scene.
 pub fn list(order: &Order) -> Result<List, String> {
-    let scenes: Vec<_> = scenes::all().into_iter().filter(|scene| scene.after.is_empty()).collect();
+    let scenes = order.scenes(|scene| scene.after.is_empty());
     let counts = order.each(&scenes, |scene| {
         let room = Room::new(&order.tools)?;
         let mut stage = room.stage(&scene.show)?;

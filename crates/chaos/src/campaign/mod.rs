@@ -14,6 +14,8 @@ use std::time::Instant;
 use mainstem_testkit::Rng;
 use tempfile::TempDir;
 
+use scenes::Scene;
+
 use crate::play::Played;
 use crate::show::Show;
 use crate::stage::{Stage, Tools};
@@ -91,7 +93,7 @@ pub struct List {
 
 impl Order {
     /// A sample of the cases if only so many are wanted, in the order they had.
-    pub fn sample(&self, cases: Vec<String>) -> Vec<String> {
+    pub fn sample<T>(&self, cases: Vec<T>) -> Vec<T> {
         let Some(rounds) = self.rounds.filter(|rounds| *rounds < cases.len()) else { return cases };
         let mut rng = Rng::new(self.seed);
         let mut left = cases.len();
@@ -105,6 +107,12 @@ impl Order {
                 taken
             })
             .collect()
+    }
+
+    /// The scenes to count: a sample of cases needs only some.
+    fn scenes(&self, which: impl Fn(&Scene) -> bool) -> Vec<Scene> {
+        let rounds = self.rounds.map(|rounds| rounds.div_ceil(3));
+        Self { rounds, ..self.clone() }.sample(scenes::all().into_iter().filter(which).collect())
     }
 
     /// Does one thing per item, a few at once; the results are in the items' order.

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use super::scenes::{self, Scene};
 use super::{List, Order, Room, number, wish};
+use crate::judge::Violation;
+use crate::ledger::{self, Event};
 use crate::play::{Played, play};
 use crate::stage::{Stage, Wishes};
 
@@ -14,6 +16,8 @@ use crate::stage::{Stage, Wishes};
 const KILLED: i32 = 137;
 /// The scenes whose pairs are all played.
 const PAIRED: [&str; 2] = ["one", "need"];
+/// In a sample of pairs, about so many have the same first death.
+const SECONDS: usize = 4;
 
 /// What a dry run counted: the names of the points of each part of a scene, the run and then each
 /// command that follows it.
@@ -22,7 +26,7 @@ struct Walk {
     wrong: Vec<String>,
 }
 
-/// All deaths of all scenes, but for those named like one that was counted already in a sample.
+/// All deaths of all scenes.
 pub fn list(order: &Order) -> Result<List, String> {
     let scenes = scenes::all();
     let walks = order.each(&scenes, |scene| walk(&Room::new(&order.tools)?, scene))?;
@@ -116,6 +120,9 @@ pub fn list_pairs(order: &Order) -> Result<List, String> {
         let first = walk(&Room::new(&order.tools)?, &scene)?;
         let points = first.parts.first().map_or(0, Vec::len);
         let firsts: Vec<u64> = (1..=points as u64).collect();
+        // A sample of pairs needs only a sample of firsts.
+        let wanted = order.rounds.map(|rounds| rounds.div_ceil(2 * SECONDS));
+        let firsts = Order { rounds: wanted, ..order.clone() }.sample(firsts);
         let seconds = order.each(&firsts, |n| {
             let room = Room::new(&order.tools)?;
             let deaths = Deaths { part: 0, at: vec![*n] };
@@ -143,6 +150,12 @@ fn go(room: &Room, scene: &Scene, deaths: &Deaths) -> Result<(Stage, Played), St
     let mut played = play(&mut stage, &scene.show)?;
     if !scene.after.is_empty() && played.violations.is_empty() {
         after(&mut stage, scene, deaths, &mut played)?;
+    }
+    let events = ledger::read(&stage.outside).map_err(|error| error.to_string())?;
+    let started = events.iter().filter(|event| matches!(event, Event::Start { .. })).count();
+    if let Some(expected) = scene.starts.filter(|starts| *starts != started) {
+        let what = format!("{started} agents were started, not {expected}");
+        played.violations.push(Violation(what));
     }
     for (life, at) in deaths.at.iter().enumerate() {
         let names = names(&stage, deaths.part, life);

@@ -13,6 +13,8 @@ pub struct Scene {
     pub show: Show,
     /// Tasks that must have landed at rest.
     pub lands: Vec<String>,
+    /// How many agents are started in all, if a death of the engine must not change that.
+    pub starts: Option<usize>,
     /// Commands that follow at rest: the product's words, or git's.
     pub after: &'static [&'static [&'static str]],
     /// Tasks whose landing those take back.
@@ -21,7 +23,8 @@ pub struct Scene {
 
 impl Scene {
     fn new(name: &'static str, scripts: Vec<Script>) -> Self {
-        let lands = scripts.iter().map(|script| script.task.clone()).collect();
+        let lands: Vec<String> = scripts.iter().map(|script| script.task.clone()).collect();
+        let starts = Some(lands.len());
         let settings = Settings {
             jobs: 2,
             retries: 1,
@@ -33,7 +36,7 @@ impl Scene {
             barrier: "none".to_owned(),
         };
         let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
-        Self { name, show, lands, after: &[], undone: Vec::new() }
+        Self { name, show, lands, starts, after: &[], undone: Vec::new() }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Settings)) -> Self {
@@ -43,6 +46,11 @@ impl Scene {
 
     fn lands(mut self, tasks: &[&str]) -> Self {
         self.lands = tasks.iter().map(|task| (*task).to_owned()).collect();
+        self
+    }
+
+    fn starts(mut self, starts: impl Into<Option<usize>>) -> Self {
+        self.starts = starts.into();
         self
     }
 
@@ -109,20 +117,26 @@ fn troubled() -> Vec<Scene> {
     let nothing = script("T-0", &[], vec![exit(vec![pause(1)], 0)]);
     let long = script("T-0", &[], vec![exit(vec![own("T-0"), pause(1500)], 0)]);
     vec![
-        Scene::new("conflict", vec![clash("T-0", "T-1"), clash("T-1", "T-0")]),
-        Scene::new("retry", vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1), fine("T-0")])]),
-        Scene::new("red", vec![script("T-0", &[], vec![exit(vec![red.clone()], 0), fine("T-0")])]),
+        Scene::new("conflict", vec![clash("T-0", "T-1"), clash("T-1", "T-0")]).starts(3),
+        Scene::new("retry", vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1), fine("T-0")])])
+            .starts(2),
+        Scene::new("red", vec![script("T-0", &[], vec![exit(vec![red.clone()], 0), fine("T-0")])])
+            .starts(2),
         Scene::new(
             "fails",
             vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1)]), good("T-1", &["T-0"])],
         )
         .with(|set| set.keep = "failed".to_owned())
+        .starts(2)
         .lands(&[]),
-        Scene::new("nothing", vec![nothing, good("T-1", &[])]).lands(&["T-1"]),
+        Scene::new("nothing", vec![nothing, good("T-1", &[])]).starts(3).lands(&["T-1"]),
         Scene::new("cancel", vec![long.clone(), good("T-1", &[])])
             .fault(2, What::Command(vec!["cancel".to_owned(), "T-0".to_owned()]))
+            .starts(None)
             .lands(&["T-1"]),
-        Scene::new("interrupt", vec![long, good("T-1", &[])]).fault(3, What::Interrupt(1)),
+        Scene::new("interrupt", vec![long, good("T-1", &[])])
+            .fault(3, What::Interrupt(1))
+            .starts(None),
         Scene::new("pushed", vec![good("T-0", &[]), good("T-1", &["T-0"])])
             .fault(4, What::Others(Others::Commit)),
     ]
@@ -141,6 +155,7 @@ fn followed() -> Vec<Scene> {
             .then(&[&["clean", "--config", "snapshots.keep=0s"]]),
         Scene::new("again", vec![failing.clone()])
             .with(|set| set.retries = 0)
+            .starts(2)
             .then(&[&["retry", "T-0"]]),
         Scene::new("dropped", vec![failing])
             .with(|set| set.retries = 0)

@@ -1,4 +1,5 @@
-//! Dying at every instant: after each death a plain `run` finishes the work, once.
+//! Dying at any instant: after each death a plain `run` finishes the work, once. Deaths at counted
+//! places are the business of the chaos campaigns.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,8 +15,6 @@ use mainstem_testkit::{Output, Rng, Scene, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
-/// Exit code of a process that SIGKILL ended.
-const KILLED: i32 = 137;
 /// Rounds at once. Most of a round is waiting for processes to start and end.
 const THREADS: usize = 3;
 /// Lives after the deaths until a run must have come to its end.
@@ -29,22 +28,6 @@ struct Case {
     files: &'static [(&'static str, &'static str)],
     plan: fn(&Path) -> String,
 }
-
-/// One task leaves its edit uncommitted, the other needs it, commits, and has a gate of its own.
-const PAIR: Case = Case {
-    tasks: &["T-1", "T-2"],
-    files: &[("a.txt", "a\n"), ("b.txt", "a\n")],
-    plan: |count| {
-        shell_plan(&[
-            ("T-1", &counted(count, "echo a > a.txt"), ""),
-            (
-                "T-2",
-                &counted(count, &format!("cat a.txt > b.txt; {COMMIT}")),
-                "needs = [\"T-1\"]\nverify = [\"test -s b.txt\"]",
-            ),
-        ])
-    },
-};
 
 /// Two at the same time, and one that needs both.
 const TRIANGLE: Case = Case {
@@ -78,35 +61,14 @@ impl Case {
         scene.config(GATES).plan(&plan)
     }
 
-    /// The points that a life without a death passes.
-    fn points(&self) -> Vec<String> {
-        let scene = self.scene();
-        let log = scene.outside("points");
-        let path = log.display().to_string();
-        let wish = [("MAINSTEM_CRASH_LOG", path.as_str())];
-        scene.spawn_with(&["run", "plan.toml", "-j", "2"], &wish).wait().expect_code(0);
-        log_of(&log).lines().map(str::to_owned).collect()
-    }
-
-    /// Dies at the given points, one per life, then lives on to the end and checks everything.
-    fn round(&self, deaths: &[usize]) {
-        let scene = self.scene();
-        for at in deaths {
-            let output = live(&scene, Some(*at));
-            // A life that is shorter than the wish has nothing left to die of.
-            assert!([KILLED, 0].contains(&output.code), "{deaths:?}: {output:?}");
-        }
-        self.finish(&scene, &format!("{deaths:?}"));
-    }
-
     /// Lives until the work is done, then looks at everything a user can see.
     fn finish(&self, scene: &Scene, story: &str) {
-        let mut last = live(scene, None);
+        let mut last = live(scene);
         for _ in 1..LIVES_MAX {
             if last.code == 0 {
                 break;
             }
-            last = live(scene, None);
+            last = live(scene);
         }
         assert_eq!(last.code, 0, "{story}: {}\n{:#?}", last.stderr, scene.facts());
         scene.assert_each_lands_once(self.tasks);
@@ -121,18 +83,10 @@ impl Case {
         let once = self.tasks.iter().map(|task| ((*task).to_owned(), 1)).collect();
         assert_eq!(ran, once, "{story}: how often each agent ran");
     }
-
-    /// Plays rounds on a few threads; all that fail are named at the end.
-    fn rounds(&self, stories: &[Vec<usize>]) {
-        at_once(stories, |deaths| self.round(deaths));
-    }
 }
 
-/// Starts the run with a wish to die at a point; none if it should just run.
-fn live(scene: &Scene, die_at: Option<usize>) -> Output {
-    let at = die_at.map(|at| at.to_string());
-    let wish: Vec<(&str, &str)> = at.iter().map(|at| ("MAINSTEM_CRASH_AT", at.as_str())).collect();
-    scene.spawn_with(&["run", "plan.toml", "-j", "2"], &wish).wait()
+fn live(scene: &Scene) -> Output {
+    scene.spawn(&["run", "plan.toml", "-j", "2"]).wait()
 }
 
 fn tally(log: &str) -> BTreeMap<String, usize> {
@@ -162,34 +116,6 @@ fn at_once<S: Sync + std::fmt::Debug>(stories: &[S], play: impl Fn(&S) + Sync) {
     assert!(failed.is_empty(), "not survived: {}", failed.join(" "));
 }
 
-fn slow() -> bool {
-    std::env::var_os("RUN_SLOW").is_some_and(|value| value == "1")
-}
-
-#[test]
-fn a_death_at_every_point_loses_and_doubles_nothing() {
-    let points = PAIR.points();
-    assert!(points.len() > 50, "a run passes many points: {points:#?}");
-    // To die before a fact is written is, but for a moment, to die after what was done before it.
-    let stories: Vec<Vec<usize>> = (1..=points.len())
-        .filter(|at| slow() || !points[at - 1].ends_with("journal.before"))
-        .map(|at| vec![at])
-        .collect();
-    PAIR.rounds(&stories);
-}
-
-#[test]
-fn two_deaths_in_a_row_lose_and_double_nothing() {
-    let count = TRIANGLE.points().len();
-    let step = if slow() { 1 } else { count / 4 + 1 };
-    // Off the grid of the other axis, so that a sample meets different pairs of points.
-    let firsts = (1..=count).step_by(step);
-    let stories: Vec<Vec<usize>> = firsts
-        .flat_map(|first| (1..=count).skip(first % step).step_by(step).map(move |j| vec![first, j]))
-        .collect();
-    TRIANGLE.rounds(&stories);
-}
-
 #[test]
 fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     at_once(&[1, 2, 3, 4, 5], |seed| {
@@ -201,52 +127,6 @@ fn kill_9_at_random_moments_loses_and_doubles_nothing() {
         }
         TRIANGLE.finish(&scene, &format!("seed {seed}"));
     });
-}
-
-#[test]
-fn a_death_between_failures_conflicts_and_reworks_loses_nothing() {
-    let scene = troubled();
-    let log = scene.outside("points");
-    let path = log.display().to_string();
-    let args = ["run", "plan.toml", "-j", "3"];
-    scene.spawn_with(&args, &[("MAINSTEM_CRASH_LOG", &path)]).wait().expect_code(0);
-    let count = log_of(&log).lines().count();
-    let step = if slow() { 1 } else { count / 10 + 1 };
-    let stories: Vec<usize> = (1..=count).step_by(step).collect();
-    at_once(&stories, |at| {
-        let scene = troubled();
-        let at = at.to_string();
-        let output = scene.spawn_with(&args, &[("MAINSTEM_CRASH_AT", &at)]).wait();
-        assert!([KILLED, 0].contains(&output.code), "{at}: {output:?}");
-        scene.expect(0, &args);
-        scene.assert_each_lands_once(&["FAILS", "LEFT", "RIGHT", "RED"]);
-        let both = scene.repo().show("main", "same.txt").unwrap_or_default();
-        let mut lines: Vec<_> = both.lines().collect();
-        lines.sort_unstable();
-        assert_eq!(lines, ["LEFT", "RIGHT"], "{at}: both sides of the conflict are there");
-        scene.facts();
-        scene.assert_nothing_left();
-    });
-}
-
-/// One fails first, one has a red gate first, two clash and one of them is done again.
-fn troubled() -> Scene {
-    let scene = Scene::new(BIN);
-    let log = scene.outside("log");
-    let both = meet(&log, 2);
-    let clash = format!("{both}; echo $MAINSTEM_TASK >> same.txt");
-    scene.config("[run]\nretries = 1\n[gates]\nverify = [\"test -e plan.toml\"]\n").plan(
-        &shell_plan(&[
-            ("FAILS", "echo $MAINSTEM_ATTEMPT > fails.txt; test $MAINSTEM_ATTEMPT -gt 1", ""),
-            (
-                "RED",
-                "echo $MAINSTEM_ATTEMPT > red.txt",
-                "verify = [\"test $(cat red.txt) -gt 1\"]\nneeds = [\"FAILS\"]",
-            ),
-            ("LEFT", &clash, "priority = 9"),
-            ("RIGHT", &clash, "priority = 9"),
-        ]),
-    )
 }
 
 #[test]

@@ -99,28 +99,29 @@ impl Machine {
 
     fn take_of_agent(&mut self, input: Input) {
         use Phase as P;
+        const AT_WORK: [P; 3] = [P::Preparing, P::Working, P::Asking];
         match input {
-            Input::AgentStarted { task, attempt, pid } => {
-                if self.is_current(task, attempt, &[P::Preparing]) {
-                    let id = self.id(task);
-                    self.emit(Fact::AgentStarted { task: id, attempt, pid });
-                }
+            Input::AgentStarted { task, attempt, pid }
+                if self.is_current(task, attempt, &[P::Preparing]) =>
+            {
+                let id = self.id(task);
+                self.emit(Fact::AgentStarted { task: id, attempt, pid });
             }
-            Input::AgentUnreached { task, attempt, reason } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    self.agent_unreached(task, &reason);
-                }
+            Input::AgentUnreached { task, attempt, reason }
+                if self.is_current(task, attempt, &AT_WORK) =>
+            {
+                self.agent_unreached(task, &reason);
             }
-            Input::AgentSaid { task, attempt, mark, said } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    self.agent_said(task, attempt, mark, said);
-                }
+            Input::AgentSaid { task, attempt, mark, said }
+                if self.is_current(task, attempt, &AT_WORK) =>
+            {
+                self.agent_said(task, attempt, mark, said);
             }
-            Input::AgentEnded { task, attempt, ending, claim } => {
-                if self.is_current(task, attempt, &[P::Preparing, P::Working, P::Asking]) {
-                    let id = self.id(task);
-                    self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
-                }
+            Input::AgentEnded { task, attempt, ending, claim }
+                if self.is_current(task, attempt, &AT_WORK) =>
+            {
+                let id = self.id(task);
+                self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
             }
             _ => {}
         }

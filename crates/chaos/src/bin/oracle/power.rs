@@ -21,13 +21,13 @@ pub(crate) fn check(
         let (task, commit) = (text("task"), text("commit"));
         let landed = said.task(&task).is_some_and(|task| task["phase"] == "landed");
         match fact["type"].as_str() {
-            Some("task_landed") if fact["empty"] != true => {
-                if stage.git(&["merge-base", "--is-ancestor", &commit, "refs/heads/main"]).is_err()
-                {
-                    wrong.push(format!(
-                        "power: the landing {commit} of {task} was told and is gone"
-                    ));
-                }
+            Some("task_landed")
+                if fact["empty"] != true
+                    && stage
+                        .git(&["merge-base", "--is-ancestor", &commit, "refs/heads/main"])
+                        .is_err() =>
+            {
+                wrong.push(format!("power: the landing {commit} of {task} was told and is gone"));
             }
             // Once the work has landed its snapshots may be pruned.
             Some("snapshot_taken") if !landed => {
