@@ -309,7 +309,7 @@ fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
         // Old enough to be known for dead, as after a git that was killed long ago.
         stage
             .command(Path::new("touch"))
-            .args(["-d", "1 hour ago"])
+            .args(["-d", "3 days ago"])
             .arg(&path)
             .status()
             .map_err(|error| error.to_string())?;
@@ -339,7 +339,9 @@ fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let admin = fs::read_to_string(workspace.join(".git"))
         .ok()
-        .and_then(|text| text.trim().strip_prefix("gitdir: ").map(PathBuf::from));
+        .and_then(|text| text.trim().strip_prefix("gitdir: ").map(PathBuf::from))
+        // An agent may have pointed it at the repository itself, which is not ours to damage.
+        .filter(|admin| admin.parent().is_some_and(|folder| folder.ends_with("worktrees")));
     // Whoever damages things may come too late: what is gone cannot be damaged.
     let _ = match damage {
         Damage::Delete => fs::remove_dir_all(&workspace),
