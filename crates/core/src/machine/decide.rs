@@ -365,21 +365,28 @@ impl Machine {
         };
         let task = self.id(t);
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
-        let (ending, claim) =
-            current.ending.clone().unwrap_or((Ending::Vanished {}, Default::default()));
         let stopped = current.stop.is_some();
-        let judgement = policy::judge(&ending, &claim, &evidence);
         self.emit(Fact::EvidenceCollected { task, attempt, evidence });
         if stopped {
             return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
         }
-        match judgement {
-            Judgement::Worked | Judgement::NothingToDo => {
-                if self.plan.tasks[t.ix()].verify.is_empty() {
-                    self.passed(t, attempt);
-                }
+        if !self.failed_by_evidence(t) && self.plan.tasks[t.ix()].verify.is_empty() {
+            self.passed(t, attempt);
+        }
+    }
+
+    /// Judges by what is on record, and fails the attempt if that is bad.
+    fn failed_by_evidence(&mut self, t: TaskIx) -> bool {
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let evidence = current.evidence.as_ref().expect("BUG: it was just put on record");
+        let unknown = (Ending::Vanished {}, Default::default());
+        let (ending, claim) = current.ending.as_ref().unwrap_or(&unknown);
+        match policy::judge(ending, claim, evidence) {
+            Judgement::Worked | Judgement::NothingToDo => false,
+            Judgement::Bad { class, reason } => {
+                self.fail_attempt(t, class, reason);
+                true
             }
-            Judgement::Bad { class, reason } => self.fail_attempt(t, class, reason),
         }
     }
 
@@ -418,6 +425,10 @@ impl Machine {
             return;
         }
         self.record_gates(t, attempt, GateScope::Task, tree, &gates);
+        // Where the journal lost its end between evidence and judgement, it was never judged.
+        if self.failed_by_evidence(t) {
+            return;
+        }
         match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
             // Fewer verdicts than gates is not a pass.
             None if gates.len() >= self.plan.tasks[t.ix()].verify.len() => self.passed(t, attempt),

@@ -8,6 +8,7 @@ use mainstem_core::machine::{Command, Input, Rest};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{OnFailure, Task};
 
+use crate::cover::evidence;
 use crate::drive::{exited_well, question, verdict};
 use crate::lab::Lab;
 use crate::setup::{plan, settings, task};
@@ -278,6 +279,19 @@ fn work_that_is_found_on_the_branch_has_landed_before_it_boards() {
     let mut lab = in_phase(Phase::Working);
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     lab.ignored(Input::Landed { task, attempt, commit: "m-A".into(), old: "c0".into() });
+}
+
+#[test]
+fn evidence_that_was_never_judged_is_judged_before_the_gates_count() {
+    let mut lab = one();
+    lab.work("A");
+    lab.end("A", Ending::Exited { code: 1 });
+    // The journal ends with the evidence; the judgement that followed it is lost.
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let fact = Fact::EvidenceCollected { task: "A".into(), attempt, evidence: evidence() };
+    lab.machine.apply(&fact, Time(5_000)).unwrap();
+    lab.put(Input::GatesRan { task, attempt, tree: "t".into(), gates: Vec::new() });
+    assert_ne!(lab.phase("A"), Phase::Boarding);
 }
 
 #[test]
