@@ -189,6 +189,11 @@ impl Prune<'_> {
     }
 }
 
+/// The present, and never before the last fact: a clock that was set back makes no landing younger.
+pub fn present(machine: &Machine) -> Time {
+    Time(clock::now_ms()).max(machine.now())
+}
+
 /// The facts that name what is about to go.
 pub fn facts_of(due: &Due, why: &str) -> Vec<Fact> {
     let refs: Vec<RefValue> = due
@@ -209,7 +214,7 @@ pub fn at_rest(
 ) -> Result<(), PruneError> {
     let Some(reader) = ledger::open_reader(&layout.journal())? else { return Ok(()) };
     let keep_ms = newest.1.settings().snapshot_keep_ms;
-    let now = Time(clock::now_ms());
+    let now = present(newest.1);
     let due = Prune { repo, reader: &reader, newest, keep_ms, now }.due()?;
     if due.is_empty() {
         return Ok(());

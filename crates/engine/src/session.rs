@@ -231,7 +231,7 @@ impl Session {
     /// The snapshots that the policy lets go.
     pub fn due(&self, run: &RunId, machine: &Machine) -> Result<Due, SessionError> {
         let reader = self.journal.reader()?;
-        let (keep_ms, now) = (self.settings.snapshot_keep_ms, Time(clock::now_ms()));
+        let (keep_ms, now) = (self.settings.snapshot_keep_ms, prune::present(machine));
         let newest = (run, machine);
         Ok(Prune { repo: &self.repo, reader: &reader, newest, keep_ms, now }.due()?)
     }
@@ -349,6 +349,8 @@ impl Session {
         tidy_up(&self.repo, &self.layout, &machine);
         // What landed in this life may be due already. If not now, then at the next start.
         let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
+        // An agent that was killed in a commit may have left it; so may one of the user's.
+        let _ = self.repo.sweep_packed();
         Ok((outcome, machine, run))
     }
 

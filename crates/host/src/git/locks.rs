@@ -2,7 +2,9 @@
 //!
 //! A lock may only be taken away if its holder is dead. For our own git processes that is proven:
 //! each holds a shared lock on `mainstem/git.live` while it lives, also when we were killed, and
-//! leaves a note naming the shared ref it is about to lock.
+//! leaves a note naming the shared ref it is about to lock. The lock of the packed refs is taken by
+//! every commit too, also by those of agents: it is nobody's when all git processes that were alive
+//! when it was seen are dead and it is still the same.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -15,6 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::error::{GitError, OnPath, Result};
 use super::run::Git;
 use super::{Repo, bytes_of, path_from};
+use crate::process::tree;
 
 /// How long git processes of an earlier life of ours may take to end.
 const STRAYS_END: Duration = Duration::from_secs(60);
@@ -23,6 +26,9 @@ const STRAYS_END: Duration = Duration::from_secs(60);
 const LOCK_AGE_MIN: Duration = Duration::from_secs(5);
 /// A ref lock of anybody this old has no living holder.
 const LOCK_AGE_DEAD: Duration = Duration::from_secs(600);
+const PACKED_LOCK: &str = "packed-refs.lock";
+/// How long a git process that may hold a lock is given to end.
+const HOLDERS_END: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a sweep found.
@@ -71,7 +77,7 @@ impl Repo {
             self.sweep_shared(lock, &marked, true, &mut swept)?;
         }
         for (name, is_ref) in [
-            ("packed-refs.lock", true),
+            (PACKED_LOCK, true),
             ("HEAD.lock", true),
             ("index.lock", false),
             ("config.lock", false),
@@ -109,7 +115,25 @@ impl Repo {
                 remove(lock, &mut Vec::new())?;
             }
         }
+        if packed.is_some() {
+            self.free_packed()?;
+        }
         self.run_marked(git, locks)
+    }
+
+    /// Takes the lock of the packed refs away if nobody holds it; says whether it did.
+    pub fn sweep_packed(&self) -> Result<bool> {
+        let mut swept = Swept::default();
+        self.sweep_shared(self.common_dir().join(PACKED_LOCK), &[], true, &mut swept)?;
+        Ok(!swept.removed.is_empty())
+    }
+
+    /// For a git that would wait long for the lock of the packed refs and then fail.
+    pub(super) fn free_packed(&self) -> Result<()> {
+        match made_at(&self.common_dir().join(PACKED_LOCK))? {
+            Some(_) => self.sweep_packed().map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Runs a git that may take these locks: said before, so that another life knows whose they
@@ -202,7 +226,11 @@ impl Repo {
         if from_before_boot || (is_ref && age >= LOCK_AGE_DEAD) {
             return remove(&lock, &mut swept.removed);
         }
-        if !ours {
+        let held = match !ours && lock.ends_with(PACKED_LOCK) {
+            true => may_hold()?,
+            false => None,
+        };
+        if !ours && held.is_none() {
             swept.foreign.push(lock);
             return Ok(());
         }
@@ -210,8 +238,9 @@ impl Repo {
         while Instant::now() < deadline && made_at(&lock)? == Some(made) {
             std::thread::sleep(POLL);
         }
+        let dead = held.is_none_or(|holders| all_end(&holders));
         match made_at(&lock)? {
-            Some(now) if now == made => remove(&lock, &mut swept.removed),
+            Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
             Some(_) => {
                 swept.foreign.push(lock);
                 Ok(())
@@ -227,6 +256,24 @@ impl Repo {
             }
         }
         Ok(())
+    }
+}
+
+/// The git processes that live now, whoever's: one of them holds a lock that is there now, if
+/// anybody does. None if this system does not tell.
+fn may_hold() -> Result<Option<Vec<(u32, u64)>>> {
+    tree::named(b"git").on("read the processes in", Path::new("/proc"))
+}
+
+/// Waits a little for these processes to end.
+fn all_end(processes: &[(u32, u64)]) -> bool {
+    let deadline = Instant::now() + HOLDERS_END;
+    loop {
+        let alive = processes.iter().any(|(pid, start)| tree::is_same(*pid, *start));
+        if !alive || Instant::now() >= deadline {
+            return !alive;
+        }
+        std::thread::sleep(POLL);
     }
 }
 

@@ -382,6 +382,7 @@ impl Repo {
 
     /// Brings index and files to where HEAD is.
     fn fill(&self, admin: &Path, path: &Path, spot: Spot<'_>, base: &Oid) -> Result<()> {
+        self.free_packed()?;
         self.git_in(admin, path)
             .args(["reset", "--quiet", "--hard"])
             .timeout(TIMEOUT_CHECKOUT)

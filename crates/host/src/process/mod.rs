@@ -21,7 +21,7 @@ mod job;
 mod log;
 mod record;
 mod supervise;
-mod tree;
+pub(crate) mod tree;
 mod watch;
 
 pub use answers::is_ask;

@@ -18,8 +18,8 @@ use linux as system;
 #[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 use portable as system;
 
-pub(crate) use system::boot_id;
 pub(super) use system::{REAPS_ORPHANS, Waiting, become_reaper, memory, process, waiting};
+pub(crate) use system::{boot_id, named};
 
 /// One line of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) fn start_time(pid: u32) -> u64 {
 }
 
 /// Whether this process is still the one that started then (dead ones that nobody reaped are not).
-pub(super) fn is_same(pid: u32, start_time: u64) -> bool {
+pub(crate) fn is_same(pid: u32, start_time: u64) -> bool {
     matches!(process(pid), Ok(Some(p)) if p.start_time == start_time && !p.zombie)
 }
 

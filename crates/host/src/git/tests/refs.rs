@@ -267,3 +267,44 @@ fn commits_beyond_a_branch_are_told_from_those_on_it() {
     let counted = |n: usize| sizes[n].map(|size| (size.files, size.insertions));
     assert_eq!([counted(0), counted(1), counted(2)], [Some((1, 1)), None, Some((0, 0))]);
 }
+
+#[test]
+fn a_lock_of_the_packed_refs_that_a_killed_agent_left_holds_nothing_up() {
+    let scene = Scene::new();
+    let tip = scene.tip("main");
+    let lock = scene.repo.common_dir().join("packed-refs.lock");
+    let made = scene.repo.update_ref("refs/mainstem/x", &tip, None, "x").unwrap();
+    assert_eq!(made, Cas::Moved);
+    // Nobody announced it and nobody holds it, as after an agent's commit that was killed.
+    fs::write(&lock, "").unwrap();
+    assert_eq!(scene.repo.delete_ref("refs/mainstem/x", Some(&tip)).unwrap(), Cas::Moved);
+    assert!(!lock.exists());
+    fs::write(&lock, "").unwrap();
+    assert!(scene.repo.sweep_locks(None).unwrap().removed.contains(&lock));
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_lock_of_the_packed_refs_is_left_to_a_git_that_lives() {
+    let scene = Scene::new();
+    let lock = scene.repo.common_dir().join("packed-refs.lock");
+    let gate = scene.at("gate");
+    let repo = scene.repo.clone();
+    let alias = format!(
+        "alias.hold=!echo > '{}'; while [ ! -e '{}' ]; do sleep 0.05; done",
+        lock.display(),
+        gate.display()
+    );
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| repo.git().set(alias).arg("hold").run().map(drop));
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while !lock.exists() {
+            assert!(std::time::Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        assert!(!scene.repo.sweep_packed().unwrap());
+        assert!(lock.exists());
+        fs::write(&gate, "").unwrap();
+        holder.join().unwrap().unwrap();
+    });
+}

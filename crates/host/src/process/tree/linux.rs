@@ -97,6 +97,15 @@ fn children(pid: u32) -> Option<Vec<u32>> {
     Some(all)
 }
 
+/// Living processes whose program's name begins so, with their start; `None`: this system does not tell.
+pub(crate) fn named(prefix: &[u8]) -> io::Result<Option<Vec<(u32, u64)>>> {
+    let called = |pid: u32| {
+        std::fs::read(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with(prefix))
+    };
+    let living = table()?.into_iter().filter(|p| !p.zombie && called(p.pid));
+    Ok(Some(living.map(|p| (p.pid, p.start_time)).collect()))
+}
+
 /// Those of the table whose environment holds `pair`.
 pub(super) fn with_variable(table: &[Process], pair: &[u8]) -> io::Result<HashSet<u32>> {
     let has = |pid: u32| {

@@ -168,6 +168,12 @@ impl Waiting {
     }
 }
 
+/// Living processes whose program's name begins so, with their start; `None`: this system does not tell.
+#[expect(clippy::unnecessary_wraps, reason = "the same face as on Linux, where it can fail")]
+pub(crate) fn named(_prefix: &[u8]) -> io::Result<Option<Vec<(u32, u64)>>> {
+    Ok(None)
+}
+
 /// The threads below `root` that wait for `file`; `None`: this system does not tell.
 pub(in crate::process) fn waiting(_root: u32, _file: (u64, u64)) -> Option<Vec<Waiting>> {
     None
