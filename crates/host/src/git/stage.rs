@@ -21,7 +21,18 @@ pub(super) struct Staged {
     pub(super) head: Option<Oid>,
     /// Unless it stays where it was taken from.
     pub(super) index: Option<PrivateIndex>,
+    /// The worktree's own index is damaged or hides changes.
+    pub(super) distrusted: bool,
     pub(super) notes: Vec<String>,
+}
+
+/// Where a private index comes from.
+#[derive(Debug, Default)]
+pub(super) struct Seeded {
+    /// The worktree's index, if there was one.
+    pub(super) own: Option<Stamp>,
+    /// It was there and not used.
+    pub(super) distrusted: bool,
 }
 
 /// An index file that disappears with this value.
@@ -62,14 +73,18 @@ impl Repo {
             Some(head) => self.tree_of(head)? == staged.tree,
             None => self.is_empty_tree(&staged.tree)?,
         };
+        let index = admin.join("index");
         if clean {
+            // Left damaged, it would stop every `git fsck` and `git gc` of the whole repository.
+            if let Some(private) = staged.index.as_ref().filter(|_| staged.distrusted) {
+                fs::rename(&private.0, &index).on("write", &index)?;
+            }
             return Ok(None);
         }
         let mut parents: Vec<Oid> = staged.head.iter().cloned().collect();
         parents.extend(self.merge_heads(&admin, worktree)?);
         let commit = self.commit_tree(&staged.tree, &parents, message, who, who, date_ms)?;
         self.move_head(&admin, worktree, branch, &commit, staged.head.as_ref())?;
-        let index = admin.join("index");
         if let Some(private) = &staged.index {
             fs::rename(&private.0, &index).on("write", &index)?;
         }
@@ -148,8 +163,9 @@ impl Repo {
         let git_dir = admin.unwrap_or_else(|| self.common_dir().to_path_buf());
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let index = PrivateIndex(self.tmp("index"));
+        let mut distrusted = false;
         if git_dir != self.common_dir() {
-            self.seed(&git_dir, worktree, &index.0)?;
+            distrusted = self.seed(&git_dir, worktree, &index.0)?.distrusted;
         }
         let filters = self.distrusted_filters(&git_dir)?;
         let mut notes = filters.notes;
@@ -158,18 +174,13 @@ impl Repo {
         let nested = desk.nested()?;
         desk.add_all(&nested, &[], &mut notes)?;
         let tree = desk.write_tree()?;
-        Ok(Staged { tree, head, index: Some(index), notes })
+        Ok(Staged { tree, head, index: Some(index), distrusted, notes })
     }
 
     /// Copies the worktree's index so that unchanged files need not be read again, and says which
     /// one that was. The time of the file is copied too: git finds edits made within the same tick
     /// by comparing with it. If there is none, or it hides changes, HEAD is taken instead.
-    pub(super) fn seed(
-        &self,
-        git_dir: &Path,
-        worktree: &Path,
-        index: &Path,
-    ) -> Result<Option<Stamp>> {
+    pub(super) fn seed(&self, git_dir: &Path, worktree: &Path, index: &Path) -> Result<Seeded> {
         let own = git_dir.join("index");
         // By one open file: whoever replaces the index meanwhile does not mix two of them.
         let copy = || -> io::Result<Stamp> {
@@ -181,12 +192,14 @@ impl Repo {
             Ok(Stamp::from(&meta))
         };
         let copied = copy().ok();
-        if copied.is_none() || self.index_hides_changes(git_dir, worktree, Some(index))? {
+        let hides = || self.index_hides_changes(git_dir, worktree, Some(index));
+        let distrusted = copied.is_some() && hides()?;
+        if copied.is_none() || distrusted {
             let head = self.look_up("HEAD^{commit}", self.git_in(git_dir, worktree))?;
             let desk = Desk { repo: self, git_dir, worktree, index, without: &[] };
             desk.start_from(head.as_ref())?;
         }
-        Ok(copied)
+        Ok(Seeded { own: copied, distrusted })
     }
 
     /// Those of `files` that git ignores in this worktree.

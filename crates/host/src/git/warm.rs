@@ -130,7 +130,7 @@ impl Repo {
                 place.display()
             ));
         }
-        Ok(Staged { tree, head: seen.head, index: None, notes })
+        Ok(Staged { tree, head: seen.head, index: None, distrusted: false, notes })
     }
 
     /// An index to begin with: the last one, or a copy of the worktree's own. That one tells which
@@ -164,7 +164,7 @@ impl Repo {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let index = PrivateIndex(self.tmp("index"));
         let path = index.0.clone();
-        warm.own = self.seed(admin, worktree, &path)?;
+        warm.own = self.seed(admin, worktree, &path)?.own;
         warm.index = Some(index);
         Ok(path)
     }

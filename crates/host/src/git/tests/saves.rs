@@ -208,6 +208,18 @@ fn leftovers_become_one_commit_on_the_branch() {
 }
 
 #[test]
+fn an_index_that_the_agent_damaged_is_made_whole_though_nothing_is_left_over() {
+    let scene = Scene::new();
+    let (path, base) = workspace(&scene);
+    let index = scene.repo.admin_dirs(&path).unwrap().remove(0).join("index");
+    fs::write(&index, "no index").unwrap();
+    let saved = scene.repo.commit_leftovers(&path, BRANCH, "left over\n", &who(), 0).unwrap();
+    assert_eq!((saved, scene.tip(BRANCH)), (None, base));
+    assert_eq!(git(&path, &["status", "--porcelain"]), "");
+    git(&path, &["fsck", "--no-progress"]);
+}
+
+#[test]
 fn leftovers_of_an_unfinished_merge_remember_both_sides() {
     let scene = Scene::new();
     let (path, base) = workspace(&scene);
