@@ -417,6 +417,7 @@ impl<'a> Driver<'a> {
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
             prompt,
+            seen: current.started_at.is_some(),
         }
     }
 

@@ -71,16 +71,23 @@ impl Prune<'_> {
         let mut landed = BTreeMap::new();
         for (task, kept) in care::all_snapshots(self.repo)? {
             let Some(landing) = self.landing_of(&task)? else { continue };
-            if landing.at.plus_ms(self.keep_ms) > self.now {
+            if !self.is_old(landing.at) {
                 continue;
             }
             landed.insert(task.clone(), landing);
             due.insert(task, kept);
         }
+        self.only_of_the_run(&mut due, &landed)?;
         self.only_proven(&mut due, &landed)?;
         self.only_old(&mut due)?;
         due.retain(|_, kept| !kept.is_empty());
         Ok(due)
+    }
+
+    /// By the clock on the wall alone: facts may carry the time of a clock that was once wrong, and
+    /// then it is better to keep too long. Who keeps nothing keeps nothing, whatever the clock says.
+    fn is_old(&self, at: Time) -> bool {
+        self.keep_ms == 0 || at.plus_ms(self.keep_ms) <= self.now
     }
 
     fn landing_of(&self, task: &str) -> Result<Option<Landed>, PruneError> {
@@ -133,6 +140,38 @@ impl Prune<'_> {
         }
     }
 
+    /// Drops snapshots that the run which landed did not take: ids come back in later runs, and what
+    /// another run left under the same one has not landed.
+    fn only_of_the_run(
+        &self,
+        due: &mut Due,
+        landed: &BTreeMap<String, Landed>,
+    ) -> Result<(), PruneError> {
+        for (task, kept) in due {
+            let Some(landing) = landed.get(task) else { continue };
+            let taken = self.taken_by(&landing.run, task)?;
+            let by_it = |kept: &Kept| taken.contains(&(kept.refname.clone(), kept.commit.clone()));
+            kept.retain(|kept| kept.attempt == 0 || by_it(kept));
+        }
+        Ok(())
+    }
+
+    /// The snapshots of a task that a run told of.
+    fn taken_by(&self, run: &RunId, task: &str) -> Result<HashSet<(String, Oid)>, PruneError> {
+        let (mut taken, mut after) = (HashSet::new(), 0);
+        loop {
+            let records = self.reader.read_task(run.as_str(), task, after, BATCH);
+            let records = records.map_err(LedgerError::from)?;
+            let Some(last) = records.last() else { return Ok(taken) };
+            after = last.seq;
+            for record in &records {
+                if let Fact::SnapshotTaken { refname, commit, .. } = ledger::decode(record)? {
+                    taken.insert((refname, commit));
+                }
+            }
+        }
+    }
+
     /// Drops tasks whose landing the target branch does not show: by the commit itself, or, if its
     /// history was rewritten, by the trailers.
     fn only_proven(
@@ -180,18 +219,13 @@ impl Prune<'_> {
         let times: HashMap<Oid, (i64, String)> = self.repo.commit_times(&commits)?;
         for kept in due.values_mut() {
             kept.retain(|kept| match times.get(&kept.commit) {
-                Some((at, _)) => Time(*at).plus_ms(self.keep_ms) <= self.now,
+                Some((at, _)) => self.is_old(Time(*at)),
                 // A ref whose commit is lost is for a person to look at.
                 None => false,
             });
         }
         Ok(())
     }
-}
-
-/// The present, and never before the last fact: a clock that was set back makes no landing younger.
-pub fn present(machine: &Machine) -> Time {
-    Time(clock::now_ms()).max(machine.now())
 }
 
 /// The facts that name what is about to go.
@@ -214,7 +248,7 @@ pub fn at_rest(
 ) -> Result<(), PruneError> {
     let Some(reader) = ledger::open_reader(&layout.journal())? else { return Ok(()) };
     let keep_ms = newest.1.settings().snapshot_keep_ms;
-    let now = present(newest.1);
+    let now = Time(clock::now_ms());
     let due = Prune { repo, reader: &reader, newest, keep_ms, now }.due()?;
     if due.is_empty() {
         return Ok(());

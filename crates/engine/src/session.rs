@@ -231,7 +231,7 @@ impl Session {
     /// The snapshots that the policy lets go.
     pub fn due(&self, run: &RunId, machine: &Machine) -> Result<Due, SessionError> {
         let reader = self.journal.reader()?;
-        let (keep_ms, now) = (self.settings.snapshot_keep_ms, prune::present(machine));
+        let (keep_ms, now) = (self.settings.snapshot_keep_ms, Time(clock::now_ms()));
         let newest = (run, machine);
         Ok(Prune { repo: &self.repo, reader: &reader, newest, keep_ms, now }.due()?)
     }

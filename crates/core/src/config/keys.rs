@@ -80,7 +80,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 19] = [
+pub const NOT_SETTINGS: [&str; 20] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -95,6 +95,7 @@ pub const NOT_SETTINGS: [&str; 19] = [
     "MAINSTEM_JOB",
     "MAINSTEM_MODEL",
     "MAINSTEM_ROLE",
+    "MAINSTEM_TREE",
     "MAINSTEM_CRASH_AT",
     "MAINSTEM_CRASH_LOG",
     "MAINSTEM_EFFECTS_TWICE",

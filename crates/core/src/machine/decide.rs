@@ -259,9 +259,36 @@ impl Machine {
         let dropped =
             self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
         let dropped = dropped.cloned().collect();
+        let reused = self.reused_ids(&plan);
         self.emit(Fact::PlanAdopted { revision: self.revision + 1, hash, plan, dropped });
+        for task in reused {
+            let message = "it landed already, for another text: it does not run again. Give the new \
+                           task an id of its own, or start afresh with `mainstem run --new`";
+            self.emit(Fact::Noticed {
+                task: Some(task),
+                message: message.to_owned(),
+                lasts: false,
+            });
+        }
         // Edges may have gone with it: who was blocked may be free.
         self.suspect_all();
+    }
+
+    /// Tasks of a new plan that have landed, but were asked for something else then.
+    fn reused_ids(&self, plan: &crate::plan::Plan) -> Vec<TaskId> {
+        let asked = |task: &crate::plan::Task| {
+            (task.title.clone(), task.description.clone(), task.run.clone(), task.script.clone())
+        };
+        let other = |task: &&crate::plan::Task| match self.find(task.id.as_str()) {
+            Ok(t) => {
+                self.tasks.phase(t) == Phase::Landed
+                    && asked(&self.plan.tasks[t.ix()]) != asked(task)
+            }
+            Err(_) => {
+                self.dropped.get(&task.id).is_some_and(|state| state.phase() == Phase::Landed)
+            }
+        };
+        plan.tasks.iter().filter(other).map(|task| task.id.clone()).collect()
     }
 
     /// The wanted tasks and everything that must be over before they can start.

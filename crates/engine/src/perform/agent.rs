@@ -38,6 +38,8 @@ pub struct Assignment {
     pub base: Oid,
     /// The prompt.
     pub prompt: String,
+    /// It was seen alive already: it is found again, and never started a second time.
+    pub seen: bool,
 }
 
 /// Starts the agent, or finds it running or ended, and has its output followed.
@@ -46,6 +48,8 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
     let world = &errand.world;
     let dir = world.layout.agent_job(&world.run, &errand.task.id, attempt);
     let started = match process::state(&dir) {
+        // Somebody took its record away. What it left is judged like that of any agent that vanished.
+        Ok(JobState::Absent) if assignment.seen => return bury(errand, Claim::None),
         Ok(JobState::Absent) => workspace::make_sure(errand, &assignment.base)
             .map_err(|error| error.to_string())
             .and_then(|()| start(errand, assignment, &dir)),

@@ -8,13 +8,16 @@ use std::sync::atomic::Ordering;
 use mainstem_core::fact::Verdict;
 use mainstem_core::id::{Oid, RunId, TaskId};
 use mainstem_core::machine::{GateResult, Input};
-use mainstem_host::process::{self, Ending, Exit, JobState};
+use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
 use mainstem_host::{crash, files};
 
 use super::{Errand, workspace};
 
 /// Bytes of a failed gate's output that are kept in the record and in the next prompt.
 const DETAIL_BYTES: usize = 4_000;
+
+/// Tells a gate which tree it judges.
+const TREE: &str = "MAINSTEM_TREE";
 
 /// Jobs of a former car that are looked for even if the settings have fewer now.
 const GATES_NOTED: usize = 16;
@@ -32,7 +35,7 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
     };
     let cwd = errand.workspace.clone();
     let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
-    let gates = run(errand, &errand.task.verify, &cwd, dir, || Ok(()));
+    let gates = run(errand, (&errand.task.verify, &tree), &cwd, dir, || Ok(()));
     errand.tell(Input::GatesRan { task, attempt, tree, gates });
 }
 
@@ -76,7 +79,7 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
             Err("it moved the checkout that it was to verify".to_owned())
         }
     };
-    Ok(run(errand, commands, &lane, dir, still_there))
+    Ok(run(errand, (commands, tree), &lane, dir, still_there))
 }
 
 /// Ends whatever an earlier life or car still runs in the lane, whoever's it was, and notes whose
@@ -106,6 +109,13 @@ fn take_lane(errand: &Errand, commit: &Oid) -> std::io::Result<()> {
     Ok(())
 }
 
+/// One gate to be run.
+struct Gate<'a> {
+    command: &'a str,
+    cwd: &'a Path,
+    tree: &'a Oid,
+}
+
 fn unable(gate: &str, detail: String) -> GateResult {
     GateResult {
         gate: gate.to_owned(),
@@ -119,14 +129,14 @@ fn unable(gate: &str, detail: String) -> GateResult {
 
 fn run(
     errand: &Errand,
-    commands: &[String],
+    (commands, tree): (&[String], &Oid),
     cwd: &Path,
     dir: impl Fn(usize) -> PathBuf,
     sound: impl Fn() -> Result<(), String>,
 ) -> Vec<GateResult> {
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
-        let mut result = run_one(errand, command, cwd, &dir(n));
+        let mut result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
         if let Err(detail) = sound() {
             (result.verdict, result.detail) = (Verdict::Error, detail);
         }
@@ -139,15 +149,14 @@ fn run(
     results
 }
 
-fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult {
+fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     let world = &errand.world;
-    let mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
+    let Gate { command, cwd, tree } = *gate;
+    let mut mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
+    mark.insert(TREE.to_owned(), tree.to_string());
     let env = world.command_env(&mark);
     let spec = world.shell(command, cwd.to_path_buf(), env, world.settings.gates.timeout_ms);
-    // A gate that was stopped on the way gave no verdict: it runs again.
-    if let Ok(JobState::Ended(Exit { ending: Ending::Stopped, .. })) = process::state(dir)
-        && let Err(error) = process::set_aside(dir)
-    {
+    if let Err(error) = forget_other(dir, &spec) {
         return unable(command, error.to_string());
     }
     let exit = match process::run_to_end(dir, &spec, &world.supervisor(), &errand.cancel) {
@@ -179,6 +188,26 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
         log: Some(world.layout.relative(dir)),
         detail,
         cached: false,
+    }
+}
+
+/// A gate that was stopped on the way gave no verdict, and one of another command or on other work gave
+/// none for this: it runs again.
+fn forget_other(dir: &Path, spec: &JobSpec) -> std::io::Result<()> {
+    match process::state(dir)? {
+        JobState::Absent => Ok(()),
+        JobState::Ended(Exit { ending: Ending::Stopped, .. }) => process::set_aside(dir).map(drop),
+        _ => {
+            let same = |other: &JobSpec| {
+                (&other.argv, &other.cwd, other.env.get(TREE))
+                    == (&spec.argv, &spec.cwd, spec.env.get(TREE))
+            };
+            if process::spec(dir)?.as_ref().is_some_and(same) {
+                Ok(())
+            } else {
+                process::reset(dir)
+            }
+        }
     }
 }
 

@@ -145,7 +145,11 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
             ("Mainstem-Attempt", attempt.as_str()),
         ];
         return Ok(match repo.find_landing(&now, &trailers, None).map_err(words)? {
-            Some(commit) => Outcome::Landed { commit, old: old.clone() },
+            Some(commit) => {
+                // Where it stands now, not where it was to land: somebody's work may be between.
+                let before = repo.resolve(&format!("{commit}^1")).map_err(words)?;
+                Outcome::Landed { commit, old: before.unwrap_or_else(|| old.clone()) }
+            }
             None => Outcome::Refused { found: Some(now) },
         });
     }

@@ -87,7 +87,9 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
 fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
     let world = &errand.world;
     let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
-    if !job.exists() {
+    // So did one of an attempt that has not been made yet.
+    let later = last_attempt(errand)? > errand.attempt;
+    if !job.exists() && !later {
         return Ok(None);
     }
     end_earlier_jobs(errand)?;
@@ -101,6 +103,25 @@ fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
     process::reset(&job)
         .map_err(WorkspaceError::io("the record of an earlier agent cannot be removed"))?;
     Ok(None)
+}
+
+/// The last attempt at this task that has a folder.
+fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
+    let world = &errand.world;
+    let this = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    let folder = this.parent().unwrap_or(&this);
+    let unreadable = || WorkspaceError::io("the folders of earlier attempts cannot be listed");
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(unreadable()(error)),
+    };
+    let mut last = 0;
+    for entry in entries {
+        let name = entry.map_err(unreadable())?.file_name();
+        last = last.max(name.to_str().and_then(|name| name.parse().ok()).unwrap_or(0));
+    }
+    Ok(last)
 }
 
 fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
@@ -129,6 +150,9 @@ pub fn make_sure(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     if errand.world.made.has(errand.ix, errand.attempt) {
         return Ok(());
     }
+    // Whatever a person did in there meanwhile is no attempt's.
+    let series = format!("refs/mainstem/snapshots/{}/0", errand.task.id);
+    save(errand, &errand.workspace, &series, 0)?;
     fill(errand, base)
 }
 
@@ -156,22 +180,27 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
 /// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
 /// also if the agent took its `.git` away: the folder would be repaired, and reset, all the same.
 fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
-    let repo = &errand.world.repo;
+    let world = &errand.world;
+    let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
+    let before = errand.attempt.saturating_sub(1).max(1);
+    let attempt = if ran { errand.attempt } else { before };
+    let series = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
+    save(errand, path, &series, attempt)
+}
+
+fn save(errand: &Errand, path: &Path, series: &str, attempt: u32) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let repo = &world.repo;
     if !repo.would_lose(path)? {
         return Ok(());
     }
-    let world = &errand.world;
-    let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
     let why = "before the workspace is used again";
-    let before = errand.attempt.saturating_sub(1).max(1);
-    let attempt = if ran { errand.attempt } else { before };
-    let prefix = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
     // A workspace that was made ready and never used would pass for the attempt's last state.
     // What cannot be told is saved.
-    if repo.worktree_is_held(path, &prefix, &world.target_ref()).unwrap_or(false) {
+    if repo.worktree_is_held(path, series, &world.target_ref()).unwrap_or(false) {
         return Ok(());
     }
-    if let Some(kept) = repo.snapshot(path, &prefix, why)?
+    if let Some(kept) = repo.snapshot(path, series, why)?
         && kept.fresh
     {
         let (task, why) = (errand.ix, why.to_owned());
@@ -210,7 +239,8 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
 /// under them: setup commands, gates, agents.
 fn end_earlier_jobs(errand: &Errand) -> Result<(), WorkspaceError> {
     let world = &errand.world;
-    jobs::end_all(&world.layout, &world.run, &errand.task.id, errand.attempt)
+    let last = last_attempt(errand)?.max(errand.attempt);
+    jobs::end_all(&world.layout, &world.run, &errand.task.id, last)
         .map_err(WorkspaceError::io("what an earlier attempt still runs cannot be ended"))
 }
 

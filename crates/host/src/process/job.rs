@@ -131,6 +131,15 @@ fn first_line(
     }
 }
 
+/// What the job in `dir` was started with; values of variables that are not ours are gone once it has
+/// ended. None if there is no such record, or none that can be read.
+pub fn spec(dir: &Path) -> io::Result<Option<JobSpec>> {
+    match record::read(dir, SPEC) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        other => other,
+    }
+}
+
 /// What is true of the job in `dir` now.
 pub fn state(dir: &Path) -> io::Result<JobState> {
     // Looked at first: a supervisor lets the gate go only once it holds the lock and has its record.
