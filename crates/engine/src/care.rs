@@ -297,7 +297,8 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
     let mut newest = session.newest()?;
     let machine = newest.as_ref().map(|(_, machine)| machine);
     let mut litter = Vec::new();
-    let mut in_use = BTreeSet::new();
+    // A bare repository's HEAD is no worktree.
+    let mut in_use = BTreeSet::from([repo.default_branch()?]);
     for worktree in repo.worktrees()? {
         let Ok(rest) = worktree.path.strip_prefix(canonical(&layout)) else {
             in_use.extend(worktree.branch.filter(|_| !worktree.prunable));

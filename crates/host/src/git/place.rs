@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{GitError, OnPath, Result};
@@ -213,13 +214,21 @@ fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
 }
 
-/// The git dir of the other repository whose worktree is at `path`: both halves say so.
+/// The git dir of the other repository whose worktree is at `path`: both halves say so. One folder may
+/// have two names, by mounts, so repositories are told apart by what they are.
 pub(super) fn stranger(repo: &Repo, path: &Path) -> Option<PathBuf> {
     let target = settled(&dot_git_target(path)?);
-    let bytes = fs::read(target.join("gitdir")).ok()?;
-    let back = target.join(path_from(bytes.trim_ascii_end()));
-    let mutual = back.parent().map(placed)? == placed(path);
-    (mutual && !target.starts_with(repo.common_dir())).then_some(target)
+    if target.starts_with(repo.common_dir()) {
+        return None;
+    }
+    let named = |file: &str| {
+        let bytes = fs::read(target.join(file)).ok()?;
+        Some(target.join(path_from(bytes.trim_ascii_end())))
+    };
+    let mutual = named("gitdir")?.parent().map(placed)? == placed(path);
+    let id = |dir: &Path| fs::metadata(dir).map(|meta| (meta.dev(), meta.ino())).ok();
+    let other = id(&named("commondir")?)? != id(repo.common_dir())?;
+    (mutual && other).then_some(target)
 }
 
 /// Where the `.git` file of a worktree points; `None` if there is no such file.
