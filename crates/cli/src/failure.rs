@@ -200,6 +200,12 @@ impl From<SessionError> for Failure {
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
+            SessionError::Copied { ref state, .. } => {
+                let folder = state.parent().unwrap_or(state).display();
+                Self::new(error.to_string())
+                    .hint("work on the original, or start afresh here without its state:")
+                    .hint(format!("rm -rf '{folder}'/mainstem '{folder}'/worktrees/mainstem-*"))
+            }
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("mainstem run PLAN starts one; mainstem demo shows how"),
             SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(

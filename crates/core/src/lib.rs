@@ -15,6 +15,7 @@ pub mod limits;
 pub mod effect;
 pub mod policy;
 pub mod room;
+pub mod unit;
 pub mod tasks;
 pub mod schedule;
 pub mod train;

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::{Barrier, Settings, Unit};
+use crate::config::{Barrier, Settings};
 use crate::effect::LastFailure;
 use crate::fact::{AfterStop, Claim, Ending, Evidence};
 use crate::graph::Graph;
@@ -12,6 +12,7 @@ use crate::id::{Oid, TaskIx, Time};
 use crate::phase::{PHASES, Phase};
 use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
+use crate::unit::unit_name;
 
 /// All that is known of one task.
 #[derive(Debug, Clone)]
@@ -629,18 +630,8 @@ fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
                 (None, None, true) => settings.run.agent.clone().unwrap_or_default(),
             };
             let entry = settings.agents.get(&agent);
-            let unit = match settings.workspace.unit {
-                Unit::Task => format!("task {}", task.id),
-                Unit::Epic => match &task.epic {
-                    Some(epic) => format!("epic {epic}"),
-                    None => format!("task {}", task.id),
-                },
-                Unit::Phase => match &task.phase {
-                    Some(phase) => format!("phase {phase}"),
-                    None => format!("task {}", task.id),
-                },
-                Unit::None => "all".to_owned(),
-            };
+            // Folders may not differ in case alone.
+            let unit = unit_name(task, settings.workspace.unit).to_ascii_lowercase();
             Claims {
                 provider: entry.and_then(|e| e.provider.clone()).unwrap_or_else(|| agent.clone()),
                 model: task.model.clone().or_else(|| entry.and_then(|e| e.model.clone())),

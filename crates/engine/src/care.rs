@@ -1,7 +1,7 @@
 //! Looking after what a run left: restoring snapshots, undoing a landing, cleaning up. None of it
 //! ever removes work that is neither landed nor on a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -161,8 +161,11 @@ pub fn undo(
         repo.keep_tip(&refname, &series, Some(&old), "mainstem: kept by undo")?;
         (old, false)
     } else {
+        session.claim_root()?;
         let world = world_of(&session, &run, &machine, exe, env);
-        (revert(world, &machine, t, &commit, &head)?, true)
+        let reverted = revert(world, &machine, t, &commit, &head);
+        session.layout().leave();
+        (reverted?, true)
     };
     crash::point("undo.before");
     // A revert that changes nothing was made before and not written down.
@@ -294,8 +297,13 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
     let mut newest = session.newest()?;
     let machine = newest.as_ref().map(|(_, machine)| machine);
     let mut litter = Vec::new();
+    // A bare repository's HEAD is no worktree.
+    let mut in_use = BTreeSet::from([repo.default_branch()?]);
     for worktree in repo.worktrees()? {
-        let Ok(rest) = worktree.path.strip_prefix(canonical(&layout)) else { continue };
+        let Ok(rest) = worktree.path.strip_prefix(canonical(&layout)) else {
+            in_use.extend(worktree.branch.filter(|_| !worktree.prunable));
+            continue;
+        };
         let name = rest.to_string_lossy().into_owned();
         let place = worktree.path.display().to_string();
         let mut stays = machine.and_then(|m| needed(m, &name));
@@ -310,6 +318,7 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
             crash::point("clean.saved");
             repo.remove_worktree(&worktree.path, &layout.trash())?;
         }
+        in_use.extend(worktree.branch.filter(|_| stays.is_some() && !worktree.prunable));
         litter.push(Litter { what: "workspace".to_owned(), place, stays });
     }
     let mut gone = Vec::new();
@@ -320,6 +329,13 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
             .is_some_and(|m| m.find(&name).is_ok_and(|t| m.tasks().phase(t) == Phase::Conflicted));
         if stays.is_none() && conflicted {
             stays = Some(format!("{name} is conflicted; its work is kept here for you"));
+        }
+        if stays.is_none() && in_use.contains(&format!("mainstem/{name}")) {
+            stays = Some("it is checked out".to_owned());
+        }
+        // Its name is to become part of a snapshot's.
+        if stays.is_none() && check_id(&name).is_err() {
+            stays = Some("it is none of ours".to_owned());
         }
         if stays.is_none() && !dry {
             let series = format!("refs/mainstem/snapshots/{name}/0");
@@ -394,13 +410,11 @@ fn empty_trash(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<(
             let what = "the trash cannot be emptied".to_owned();
             files::empty_trash(&layout.trash())
                 .map_err(|source| SessionError::Io { what, source })?;
-            // Not empty if something in it is to be kept; then it stays, and so does the root.
-            let _ = std::fs::remove_dir(layout.trash());
         }
         litter.push(Litter { what: "trash".to_owned(), place, stays: None });
     }
     if !dry {
-        let _ = std::fs::remove_dir(layout.root());
+        layout.leave();
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! `mainstem_core` could decide, prints nothing, parses no arguments.
 
 pub mod paths;
+mod home;
 pub mod kept;
 pub mod ledger;
 pub mod world;

@@ -1,34 +1,94 @@
 //! Where things are: the state folder beside the repository's objects, and the workspaces outside.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::{RunId, TaskId};
 use mainstem_host::git::Repo;
+use mainstem_host::lock::{Acquired, LockError, OwnerLock};
+use serde_json::{Value, json};
 
 /// Longest socket path that every system takes.
 const SOCKET_LEN_MAX: usize = 100;
+/// In a folder of workspaces: whose it is. Locked while an engine lives.
+const OWNER: &str = ".owner";
+/// A folder that goes while it is taken is made again; more often than this means something else.
+const CLAIMS_MAX: u32 = 8;
 
 /// The folders and files of one repository.
 #[derive(Debug, Clone)]
 pub struct Layout {
+    common_dir: PathBuf,
     state: PathBuf,
     root: PathBuf,
+    /// Where workspaces are if the wanted place is another repository's.
+    aside: PathBuf,
 }
 
 impl Layout {
     /// For this repository; `root` is the setting, if there is one.
     pub fn new(repo: &Repo, root: Option<&str>) -> Self {
-        let state = repo.common_dir().join("mainstem");
+        let common_dir = repo.common_dir().to_path_buf();
+        let state = common_dir.join("mainstem");
         let home = repo.toplevel().unwrap_or_else(|| repo.common_dir());
-        let root = match root {
+        let name = home.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(".git").unwrap_or(&name).to_owned();
+        let wanted = match root {
             Some(root) => home.join(root),
-            None => {
-                let name = home.file_name().unwrap_or_default().to_string_lossy();
-                let name = name.strip_suffix(".git").unwrap_or(&name).to_owned();
-                home.parent().unwrap_or(home).join(format!("{name}.mainstem"))
-            }
+            None => home.parent().unwrap_or(home).join(format!("{name}.mainstem")),
         };
-        Self { state, root }
+        let aside = wanted.join(format!("{name}-{:016x}", hash(&common_dir)));
+        // Once aside, it stays there until nothing is left in it.
+        let elsewhere = aside.join(OWNER).exists() || !is_ours(&owner_of(&wanted), &common_dir);
+        let root = if elsewhere { aside.clone() } else { wanted };
+        Self { common_dir, state, root, aside }
+    }
+
+    /// Takes the folder of workspaces for this repository; if it is another one's, a folder of our own
+    /// in it. Held until the lock is dropped, ours until [`Layout::leave`].
+    pub fn claim(&mut self) -> Result<OwnerLock, LockError> {
+        let body = json!({ "repository": self.common_dir.to_string_lossy() });
+        let mut tries = 0;
+        loop {
+            let path = self.root.join(OWNER);
+            let failed = |what, source| LockError::Io { what, path: path.clone(), source };
+            fs::create_dir_all(&self.root).map_err(|error| failed("make the folder of", error))?;
+            match OwnerLock::acquire_if(&path, &body, |there| is_ours(there, &self.common_dir)) {
+                Ok(Acquired::Held(lock)) => return Ok(lock),
+                Ok(Acquired::Busy { .. }) if self.root != self.aside => {
+                    self.root = self.aside.clone();
+                }
+                Ok(Acquired::Busy { .. }) => {
+                    let why = std::io::Error::other("another repository has taken it");
+                    return Err(failed("take", why));
+                }
+                Err(LockError::Io { source, .. })
+                    if source.kind() == std::io::ErrorKind::NotFound && tries < CLAIMS_MAX =>
+                {
+                    tries += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives the folder of workspaces back if nothing of ours is in it but what the trash keeps.
+    pub fn leave(&self) {
+        // What is not empty stays, and is named by `mainstem clean`.
+        let _ = fs::remove_dir(self.trash());
+        let Ok(entries) = fs::read_dir(&self.root) else { return };
+        let needed = entries.flatten().any(|entry| {
+            let name = entry.file_name();
+            name != OWNER && name != ".trash" && !entry.path().join(OWNER).exists()
+        });
+        let owner = owner_of(&self.root);
+        if !needed && !owner.is_null() && is_ours(&owner, &self.common_dir) {
+            let _ = fs::remove_file(self.root.join(OWNER));
+        }
+        let _ = fs::remove_dir(&self.root);
+        if let Some(wanted) = self.aside.parent() {
+            let _ = fs::remove_dir(wanted);
+        }
     }
 
     /// All that is ours inside the git folder.
@@ -59,11 +119,8 @@ impl Layout {
             return near;
         }
         let uid = rustix::process::getuid().as_raw();
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        for byte in near.as_os_str().as_encoded_bytes() {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        std::env::temp_dir().join(format!("mainstem-{uid}")).join(format!("{hash:016x}.sock"))
+        let name = format!("{:016x}.sock", hash(&near));
+        std::env::temp_dir().join(format!("mainstem-{uid}")).join(name)
     }
     /// What waits for deletion.
     pub fn trash(&self) -> PathBuf {
@@ -105,5 +162,30 @@ impl Layout {
     /// A path as facts name it.
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.state).unwrap_or(path).to_string_lossy().into_owned()
+    }
+}
+
+fn hash(path: &Path) -> u64 {
+    let start: u64 = 0xcbf2_9ce4_8422_2325;
+    path.as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// What the owner of a folder of workspaces wrote there; null if nobody did.
+fn owner_of(root: &Path) -> Value {
+    let text = fs::read_to_string(root.join(OWNER)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Whether a folder with this owner is ours to use: nobody's, ours, or of a repository that is gone.
+fn is_ours(owner: &Value, common_dir: &Path) -> bool {
+    match owner["repository"].as_str() {
+        // What cannot be looked at is there.
+        Some(other) => {
+            Path::new(other) == common_dir || matches!(Path::new(other).try_exists(), Ok(false))
+        }
+        None => true,
     }
 }

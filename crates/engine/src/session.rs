@@ -20,6 +20,7 @@ use crate::control::Control;
 use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
+use crate::home;
 use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune, PruneError};
@@ -65,6 +66,24 @@ pub enum SessionError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// The state belongs to another repository, of which this is a copy.
+    #[error(
+        "this repository is a copy of {}, and so is its Mainstem state: the agents and workspaces \
+         in it are the original's",
+        of.display()
+    )]
+    Copied {
+        /// The original's git folder.
+        of: PathBuf,
+        /// The copied state.
+        state: PathBuf,
+    },
+    /// A path that facts and records could not name.
+    #[error("the path {path:?} is not UTF-8; move the repository to one that is")]
+    OddPath {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is nothing to run.
     #[error("there is no run in this repository yet")]
     NoRun,
@@ -108,6 +127,8 @@ pub struct Session {
     exe: PathBuf,
     env: Vec<(String, String)>,
     written: Vec<Written>,
+    /// The folder of workspaces, once something is to be made there.
+    root: Option<OwnerLock>,
     _lock: OwnerLock,
 }
 
@@ -160,6 +181,11 @@ impl Session {
         env: Vec<(String, String)>,
     ) -> Result<Self, SessionError> {
         let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+        for path in [layout.state(), layout.root(), repo.dir()] {
+            if path.to_str().is_none() {
+                return Err(SessionError::OddPath { path: path.to_path_buf() });
+            }
+        }
         let io = |what: &str| {
             let what = what.to_owned();
             move |source| SessionError::Io { what, source }
@@ -176,11 +202,24 @@ impl Session {
             Acquired::Held(lock) => lock,
             Acquired::Busy { holder } => return Err(owned(&holder)),
         };
+        let copied = home::settle(repo.common_dir(), layout.state())
+            .map_err(io("it cannot be noted whose the state folder is"))?;
+        if let Some(of) = copied {
+            return Err(SessionError::Copied { of, state: layout.state().to_path_buf() });
+        }
         let mut journal = SqliteJournal::open(layout.journal())?;
         let epoch = journal.take_over()?;
         crash::point("session.taken");
         let written = Vec::new();
-        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, _lock: lock })
+        let root = None;
+        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, root, _lock: lock })
+    }
+
+    /// Takes the folder of workspaces, so that no other repository's engine works in it.
+    pub fn claim_root(&mut self) -> Result<(), SessionError> {
+        self.root = Some(self.layout.claim()?);
+        crash::point("session.claimed");
+        Ok(())
     }
 
     /// Where things are.
@@ -302,6 +341,7 @@ impl Session {
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
+        self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
         let _ = self.repo.catch_up(machine.target());
@@ -426,8 +466,7 @@ fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
         let _ = repo.remove_worktree(&layout.lane(), &layout.trash());
     }
     let _ = files::empty_trash(&layout.trash());
-    let _ = std::fs::remove_dir(layout.trash());
-    let _ = std::fs::remove_dir(layout.root());
+    layout.leave();
 }
 
 /// A task that has begun and is not settled cannot simply vanish from the plan.

@@ -68,6 +68,16 @@ pub struct OwnerLock {
 impl OwnerLock {
     /// Takes the lock and writes `body` (pid, host, start, version, socket …) for others to read.
     pub fn acquire(path: &Path, body: &Value) -> Result<Acquired, LockError> {
+        Self::acquire_if(path, body, |_| true)
+    }
+
+    /// The same if what the last holder wrote (`null` if nothing) is `acceptable`; otherwise it is
+    /// left as it is, and busy.
+    pub fn acquire_if(
+        path: &Path,
+        body: &Value,
+        acceptable: impl Fn(&Value) -> bool,
+    ) -> Result<Acquired, LockError> {
         let deadline = Instant::now() + SETTLE;
         loop {
             let file = open(path).map_err(failed("open", path))?;
@@ -76,8 +86,14 @@ impl OwnerLock {
             {
                 // The file may have been replaced between open and lock: then we hold nothing.
                 if same_file(&file, path) {
+                    let holder = read_body(&file, Instant::now());
+                    if !acceptable(&holder) {
+                        return Ok(Acquired::Busy { holder });
+                    }
                     let mut lock = Self { file, path: path.to_owned() };
-                    lock.describe(body)?;
+                    if holder != *body {
+                        lock.describe(body)?;
+                    }
                     return Ok(Acquired::Held(lock));
                 }
             } else if Instant::now() >= deadline {

@@ -163,6 +163,7 @@ fn bring_back(
         return Ok(repo.restore_branch(&format!("restore/{task}"), &kept.commit)?);
     };
     let full = format!("refs/heads/{name}");
+    repo.make_sure_of_room(name)?;
     match repo.update_ref(&full, &kept.commit, None, "mainstem: restore")? {
         Cas::Moved => Ok(name.to_owned()),
         Cas::Refused { found: Some(found) } if found == kept.commit => Ok(name.to_owned()),

@@ -6,6 +6,7 @@ mod faults;
 mod hostile;
 mod line;
 mod looks;
+mod neighbours;
 mod plans;
 mod repairs;
 mod seeds;

@@ -128,6 +128,20 @@ fn epics_and_phases_are_barriers_in_order_of_first_mention() {
 }
 
 #[test]
+fn a_task_named_like_a_shared_workspace_waits_its_turn_in_it() {
+    let mut s = settings();
+    s.workspace.unit = Unit::Epic;
+    let of_epic = Task { epic: Some(EpicId::new("a")), ..task("one", &[]) };
+    let mut both = plan(vec![of_epic, task("Epic-a", &[]), task("free", &[])]);
+    both.epics = vec![Epic { id: EpicId::new("a"), title: String::new(), needs: Vec::new() }];
+    let mut lab = Lab::new(&s, both);
+    assert_eq!(lab.started(), ["one", "free"]);
+    lab.board("one");
+    lab.land("one");
+    assert_eq!(lab.started(), ["one", "free", "Epic-a"]);
+}
+
+#[test]
 fn a_barrier_does_not_wait_for_what_nobody_asked_for() {
     let mut s = settings();
     s.schedule.barrier = Barrier::Level;

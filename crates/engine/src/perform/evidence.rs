@@ -93,7 +93,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = &errand.workspace;
-    let (tip, recovered) = if path.join(".git").exists() {
+    let (tip, recovered) = if !repo.is_replaced(path) && path.join(".git").exists() {
         // Once committed, all that is there is one commit, which is kept below. What cannot be
         // committed is at least put on a snapshot as files.
         tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?

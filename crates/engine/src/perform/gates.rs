@@ -34,6 +34,10 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
         }
     };
     let cwd = errand.workspace.clone();
+    if world.repo.is_replaced(&cwd) {
+        let gates = vec![unable("the workspace", "something else is in its place".to_owned())];
+        return errand.tell(Input::GatesRan { task, attempt, tree, gates });
+    }
     let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
     let gates = run(errand, (&errand.task.verify, &tree), &cwd, dir, || Ok(()));
     errand.tell(Input::GatesRan { task, attempt, tree, gates });

@@ -71,28 +71,8 @@ impl Errand {
     }
 }
 
-/// The name of a task's workspace folder: its own id, or that of what it shares it with.
+/// The name of a task's workspace folder.
 pub fn unit_name(machine: &Machine, t: TaskIx) -> String {
-    use mainstem_core::config::Unit;
     let task = &machine.plan().tasks[t.ix()];
-    match machine.settings().workspace.unit {
-        Unit::Task => task.id.to_string(),
-        Unit::Epic => match &task.epic {
-            Some(epic) => format!("epic-{epic}"),
-            None => task.id.to_string(),
-        },
-        Unit::Phase => match &task.phase {
-            Some(phase) => format!("phase-{}", safe_name(phase)),
-            None => task.id.to_string(),
-        },
-        Unit::None => "shared".to_owned(),
-    }
-}
-
-/// A phase is free text; a folder is not.
-fn safe_name(text: &str) -> String {
-    let clean: String =
-        text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
-    let sum = text.bytes().fold(0u32, |sum, b| sum.wrapping_mul(31).wrapping_add(u32::from(b)));
-    format!("{clean}-{sum:08x}")
+    mainstem_core::unit::unit_name(task, machine.settings().workspace.unit)
 }

@@ -88,6 +88,16 @@ pub enum GitError {
         /// The branch.
         branch: String,
     },
+    /// Git has no room for a branch `a/b` beside a branch `a`.
+    #[error(
+        "the branch `{branch}` leaves no room for a branch `{wanted}`; rename it with `git branch -m {branch} NEW`, or name another one"
+    )]
+    NoBranchRoom {
+        /// The branch that is there.
+        branch: String,
+        /// The one that was to be.
+        wanted: String,
+    },
     /// A file or folder resisted.
     #[error("could not {what} {}: {source}", path.display())]
     Files {

@@ -33,12 +33,7 @@ impl Repo {
             return Ok(());
         }
         let index = self.index_of(path, git_dir)?;
-        let input: Vec<u8> =
-            touched.iter().flat_map(|one| [bytes_of(&one.name), b"\n"].concat()).collect();
-        // A name with a line end cannot be asked for this way; such a checkout is left as it is.
-        if touched.iter().any(|one| bytes_of(&one.name).contains(&b'\n')) {
-            return Ok(());
-        }
+        let input: Vec<u8> = touched.iter().flat_map(|one| quoted(bytes_of(&one.name))).collect();
         let hashed =
             self.git_in(git_dir, path).args(["hash-object", "--stdin-paths"]).input(input).run()?;
         let hashes: Vec<&str> = hashed.line()?.lines().collect();
@@ -103,6 +98,21 @@ impl Repo {
         }
         Ok(index)
     }
+}
+
+/// A name as a line of a list: git takes a line that starts with a quote for a quoted one, and there
+/// is no other way to name a file with a line end.
+fn quoted(name: &[u8]) -> Vec<u8> {
+    let mut line = vec![b'"'];
+    for &byte in name {
+        match byte {
+            b'"' | b'\\' => line.extend_from_slice(&[b'\\', byte]),
+            0x20..0x7f => line.push(byte),
+            _ => line.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+        }
+    }
+    line.extend_from_slice(b"\"\n");
+    line
 }
 
 fn is_none(id: &str) -> bool {

@@ -19,6 +19,7 @@ mod landing;
 mod locks;
 mod mend;
 mod merge;
+mod place;
 mod refs;
 mod run;
 mod search;

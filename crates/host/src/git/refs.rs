@@ -199,6 +199,7 @@ impl Repo {
     pub fn restore_branch(&self, name: &str, commit: &Oid) -> Result<String> {
         /// Nobody restores one task a thousand times; a loop needs an end.
         const TRIES_MAX: u32 = 1000;
+        self.make_sure_of_room(name)?;
         for n in 1..=TRIES_MAX {
             let candidate = if n == 1 { name.to_owned() } else { format!("{name}-{n}") };
             let full = format!("refs/heads/{candidate}");
@@ -214,6 +215,15 @@ impl Repo {
             }
         }
         Err(GitError::NoBranch { branch: name.to_owned() })
+    }
+
+    /// Fails if another branch leaves no room for one of this name.
+    pub fn make_sure_of_room(&self, name: &str) -> Result<()> {
+        let Some((folder, _)) = name.rsplit_once('/') else { return Ok(()) };
+        match self.branch_room(folder)? {
+            Some(branch) => Err(GitError::NoBranchRoom { branch, wanted: name.to_owned() }),
+            None => Ok(()),
+        }
     }
 
     fn judge(&self, answer: Result<()>, name: &str, old: Option<&Oid>) -> Result<Cas> {

@@ -5,10 +5,11 @@ use std::path::Path;
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
+use super::place::{is_folder, placed};
 use super::refs::now_ms;
 use super::stage::Staged;
 use super::warm::Reach;
-use super::{Cas, Identity, Repo, settled};
+use super::{Cas, Identity, Repo};
 
 /// The state of a worktree, kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,8 +79,8 @@ impl Repo {
         message: &str,
         reach: Reach,
     ) -> Result<Option<Snapshot>> {
-        let worktree = settled(worktree);
-        if !worktree.is_dir() {
+        let worktree = placed(worktree);
+        if !is_folder(&worktree) {
             return Ok(None);
         }
         let prefix = prefix.trim_end_matches('/');

@@ -12,6 +12,7 @@ use mainstem_core::id::Oid;
 use super::desk::Desk;
 use super::error::{GitError, OnPath, Result};
 use super::filters::Stamp;
+use super::place::placed;
 use super::run::TIMEOUT_CHECKOUT;
 use super::{Identity, Repo, lossy, parts, settled};
 
@@ -62,7 +63,7 @@ impl Repo {
         who: &Identity,
         date_ms: i64,
     ) -> Result<Option<Oid>> {
-        let worktree = &settled(worktree);
+        let worktree = &placed(worktree);
         let Some(admin) = self.usable_admin(worktree)? else {
             let why = "it is no worktree of this repository any more".to_owned();
             return Err(GitError::NotOurs { path: worktree.clone(), why });
@@ -97,7 +98,7 @@ impl Repo {
 
     /// The commit a worktree is at; `None` before the first one, or if its HEAD is unusable.
     pub fn worktree_tip(&self, worktree: &Path) -> Result<Option<Oid>> {
-        let worktree = settled(worktree);
+        let worktree = placed(worktree);
         match self.usable_admin(&worktree)? {
             Some(admin) => self.look_up("HEAD^{commit}", self.git_in(&admin, &worktree)),
             None => Ok(None),
@@ -124,7 +125,7 @@ impl Repo {
     /// Whether everything in a worktree is held elsewhere: nothing uncommitted, and its commit is on
     /// a ref of the series or part of the branch `also_in`.
     pub fn worktree_is_held(&self, worktree: &Path, series: &str, also_in: &str) -> Result<bool> {
-        let worktree = settled(worktree);
+        let worktree = placed(worktree);
         let Some(git_dir) = self.usable_admin(&worktree)? else { return Ok(false) };
         let without = &self.distrusted_filters(&git_dir)?.without;
         let index = git_dir.join("index");

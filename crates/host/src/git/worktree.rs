@@ -3,9 +3,8 @@
 //! Knows paths and branches, not what they are for. Only the admin folder that belongs to the path
 //! asked for is ever touched: other people's worktrees live in the same repository.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,9 +12,13 @@ use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
 use super::locks::{entries, remove_locks_in};
+use super::place::{
+    ADMIN_START, LOCKED_BY_US, dot_git_target, has_head, is_absent, is_empty_dir, is_folder,
+    is_half_made, placed, stranger,
+};
 use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::{Repo, bytes_of, is_oid, lossy, path_from, settled};
-use crate::files::{self, Fate};
+use crate::files;
 
 /// One worktree as git lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct Worktree {
     pub head: Option<Oid>,
     /// Whether it is the bare repository itself, without files.
     pub bare: bool,
-    /// Whether somebody locked it against removal.
+    /// Whether somebody else than us locked it against removal.
     pub locked: bool,
     /// Whether its folder is gone.
     pub prunable: bool,
@@ -74,8 +77,6 @@ const UNFINISHED_REST: &[&str] = &[
 /// Git is done with the first files of an admin folder in well under a millisecond. One that is
 /// still not readable after this long was left by a killed git.
 const HALF_MADE_AGE: Duration = Duration::from_secs(5);
-/// Names of admin folders that we make start so: git itself names them after the worktree.
-const ADMIN_START: &[u8] = b"mainstem-";
 const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Repo {
@@ -140,72 +141,14 @@ impl Repo {
                     last.branch = lossy(value).strip_prefix("refs/heads/").map(str::to_owned);
                 }
                 b"bare" => last.bare = true,
+                // Git calls nothing prunable that is locked.
+                b"locked" if value == LOCKED_BY_US.as_bytes() => {
+                    let gone = fs::symlink_metadata(last.path.join(".git"));
+                    last.prunable |= gone.is_err_and(|error| is_absent(&error));
+                }
                 b"locked" => last.locked = true,
                 b"prunable" => last.prunable = true,
                 _ => {}
-            }
-        }
-        Ok(found)
-    }
-
-    /// Takes a worktree away: its folder goes to `trash`, its admin folder is dropped. Works if
-    /// either half is missing, and again. Its branch stays.
-    pub fn remove_worktree(&self, path: &Path, trash: &Path) -> Result<()> {
-        let path = self.allowed(path)?;
-        let admins = self.admin_dirs(&path)?;
-        let fate = self.fate_of(&path, &admins)?;
-        files::move_to_trash(&path, trash, fate).on("move to the trash", &path)?;
-        self.drop_admins(&admins)
-    }
-
-    /// Whether the worktree at `path` was made by [`Repo::prepare_worktree`] or its like, and not by
-    /// somebody's `git worktree add`.
-    pub fn is_of_our_making(&self, path: &Path) -> Result<bool> {
-        let ours = |admin: &PathBuf| {
-            admin.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(ADMIN_START))
-        };
-        Ok(self.admin_dirs(path)?.iter().any(ours))
-    }
-
-    /// Whether what is at `path` would be lost if its place were used anew: a folder with something in
-    /// it that is, or was, a worktree of this repository. Whatever else is there is moved aside and
-    /// kept.
-    pub fn would_lose(&self, path: &Path) -> Result<bool> {
-        let path = self.allowed(path)?;
-        if !path.is_dir() || is_empty_dir(&path)? {
-            return Ok(false);
-        }
-        let admins = self.admin_dirs(&path)?;
-        Ok(!admins.is_empty() || self.fate_of(&path, &admins)? == Fate::Gone)
-    }
-
-    /// The folder git keeps about the worktree at `path`, if it can be trusted so far that git can
-    /// work with it; the folder itself may have been tampered with.
-    pub(super) fn usable_admin(&self, path: &Path) -> Result<Option<PathBuf>> {
-        Ok(self.admin_dirs(path)?.into_iter().find(|admin| has_head(admin)))
-    }
-
-    /// All admin folders that say they belong to `path`; a killed git may have left several.
-    pub(super) fn admin_dirs(&self, path: &Path) -> Result<Vec<PathBuf>> {
-        let dot_git = settled(path).join(".git");
-        let mut found = Vec::new();
-        for admin in entries(&self.common_dir().join("worktrees"))? {
-            let file = admin.join("gitdir");
-            let bytes = match fs::read(&file) {
-                Ok(bytes) => bytes,
-                Err(error) if is_absent(&error) => continue,
-                Err(error) => return Err(error).on("read", &file),
-            };
-            let named = admin.join(path_from(bytes.trim_ascii_end()));
-            // Names first: following the links of a thousand other worktrees would cost more than
-            // all the rest.
-            let name =
-                |path: &Path| path.parent().and_then(Path::file_name).map(OsStr::to_os_string);
-            let same = named.file_name() == dot_git.file_name()
-                && name(&named) == name(&dot_git)
-                && named.parent().map(settled).as_deref() == dot_git.parent();
-            if same {
-                found.push(admin);
             }
         }
         Ok(found)
@@ -219,6 +162,13 @@ impl Repo {
         trash: &Path,
     ) -> Result<Option<String>> {
         let path = self.allowed(path)?;
+        if let Some(other) = stranger(self, &path) {
+            let why = format!(
+                "another repository's worktree stands there ({}); set another `[workspace] root`",
+                other.display()
+            );
+            return Err(GitError::NotOurs { path, why });
+        }
         self.clear_half_made(&path, trash)?;
         let mut kept = None;
         if let Spot::Branch { branch, keep } = spot {
@@ -233,10 +183,9 @@ impl Repo {
                 Err(error) => return Err(error),
             }
         }
-        let admins = self.admin_dirs(&path)?;
+        let admins = self.our_admins(&path)?;
         if !is_empty_dir(&path)? {
-            let fate = self.fate_of(&path, &admins)?;
-            files::move_to_trash(&path, trash, fate).on("move to the trash", &path)?;
+            self.move_aside(&path, &admins, trash)?;
         }
         self.drop_admins(&admins)?;
         if let Some(parent) = path.parent() {
@@ -297,7 +246,7 @@ impl Repo {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let name: String = name.chars().take(40).map(plain).collect();
-        Ok(all.join(format!("mainstem-{name}-{}", files::unique())))
+        Ok(all.join(format!("{ADMIN_START}{name}-{}", files::unique())))
     }
 
     /// A repository with settings per worktree (a sparse checkout) hands the main one's on.
@@ -371,10 +320,9 @@ impl Repo {
 
     /// At our own path nobody else makes worktrees: a half-made one is a dead one.
     fn clear_half_made(&self, path: &Path, trash: &Path) -> Result<()> {
-        let admins = self.admin_dirs(path)?;
+        let admins = self.our_admins(path)?;
         if admins.iter().any(|admin| is_half_made(admin)) {
-            let fate = self.fate_of(path, &admins)?;
-            files::move_to_trash(path, trash, fate).on("move to the trash", path)?;
+            self.move_aside(path, &admins, trash)?;
             self.drop_admins(&admins)?;
         }
         Ok(())
@@ -382,6 +330,8 @@ impl Repo {
 
     /// Brings index and files to where HEAD is.
     fn fill(&self, admin: &Path, path: &Path, spot: Spot<'_>, base: &Oid) -> Result<()> {
+        let locked = admin.join("locked");
+        fs::write(&locked, LOCKED_BY_US).on("write", &locked)?;
         self.free_packed()?;
         self.git_in(admin, path)
             .args(["reset", "--quiet", "--hard"])
@@ -392,7 +342,7 @@ impl Repo {
 
     fn recycle(&self, path: &Path, admin: &Path, spot: Spot<'_>, base: &Oid) -> Result<()> {
         remove_locks_in(admin, &mut Vec::new())?;
-        for name in UNFINISHED.iter().chain(UNFINISHED_REST).chain(&["locked"]) {
+        for name in UNFINISHED.iter().chain(UNFINISHED_REST) {
             let file = admin.join(name);
             files::remove_all(&file).on("remove", &file)?;
         }
@@ -474,8 +424,8 @@ impl Repo {
     fn recyclable_admin(&self, path: &Path) -> Result<Option<PathBuf>> {
         let dot_git = path.join(".git");
         let gone = fs::symlink_metadata(&dot_git).is_err_and(|error| is_absent(&error));
-        let admins = self.admin_dirs(path)?;
-        if let ([admin], true, true) = (admins.as_slice(), gone, path.is_dir())
+        let admins = self.our_admins(path)?;
+        if let ([admin], true, true) = (admins.as_slice(), gone, is_folder(path))
             && has_head(admin)
             && !is_half_made(admin)
             && admin.join("index").is_file()
@@ -490,8 +440,11 @@ impl Repo {
 
     /// The admin folder of `path` if both halves point at each other and nothing is half-made.
     fn sound_admin(&self, path: &Path) -> Result<Option<PathBuf>> {
-        let admins = self.admin_dirs(path)?;
-        let Some(target) = dot_git_target(path) else { return Ok(None) };
+        let path = &placed(path);
+        let admins = self.our_admins(path)?;
+        let Some(target) = dot_git_target(path).filter(|_| is_folder(path)) else {
+            return Ok(None);
+        };
         let mut sound = admins.iter().filter(|admin| {
             settled(&target) == **admin
                 && has_head(admin)
@@ -505,66 +458,10 @@ impl Repo {
 
     fn refuse_busy(&self, branch: &str, path: &Path) -> Result<()> {
         for other in self.worktrees()? {
-            let busy = other.branch.as_deref() == Some(branch) && settled(&other.path) != path;
+            let busy = other.branch.as_deref() == Some(branch) && placed(&other.path) != path;
             // One whose folder is gone and that nobody locked holds nothing.
             if busy && !other.bare && (!other.prunable || other.locked) {
                 return Err(GitError::BranchBusy { branch: branch.to_owned(), path: other.path });
-            }
-        }
-        Ok(())
-    }
-
-    /// A workspace must not contain, or be, the repository.
-    fn allowed(&self, path: &Path) -> Result<PathBuf> {
-        let refuse =
-            |why: &str| GitError::NotOurs { path: path.to_path_buf(), why: why.to_owned() };
-        if !path.is_absolute() {
-            return Err(refuse("the path is not absolute"));
-        }
-        let path = settled(path);
-        let top = self.toplevel();
-        if self.common_dir().starts_with(&path) || top.is_some_and(|top| top.starts_with(&path)) {
-            return Err(refuse("it holds the repository itself"));
-        }
-        if path.starts_with(self.common_dir()) {
-            return Err(refuse("it lies inside the git folder"));
-        }
-        Ok(path)
-    }
-
-    /// Only what is a worktree of this repository may be deleted one day.
-    fn fate_of(&self, path: &Path, admins: &[PathBuf]) -> Result<Fate> {
-        // A file where the folder was: no snapshot can hold it.
-        if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()) {
-            return Ok(Fate::Kept);
-        }
-        let dot_git = path.join(".git");
-        let ours = match fs::symlink_metadata(&dot_git) {
-            // A git killed while it wrote the file leaves it empty.
-            Ok(meta) if meta.is_file() && meta.len() == 0 => {
-                !admins.is_empty() || entries(path)? == [dot_git]
-            }
-            // Our own entry for this path, and no repository of its own in it: whatever an agent
-            // wrote into the file, the folder is the one we made.
-            Ok(meta) if meta.is_file() && !admins.is_empty() => true,
-            Ok(_) => dot_git_target(path)
-                .is_some_and(|target| target.starts_with(self.common_dir().join("worktrees"))),
-            Err(error) if is_absent(&error) => !admins.is_empty(),
-            Err(error) => return Err(error).on("look at", &dot_git),
-        };
-        Ok(if ours { Fate::Gone } else { Fate::Kept })
-    }
-
-    /// Out of git's sight in one step first: a half-deleted admin folder belongs to nobody.
-    fn drop_admins(&self, admins: &[PathBuf]) -> Result<()> {
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
-        for admin in admins {
-            self.inner.shelf.forget(admin);
-            let aside = self.tmp("admin");
-            match fs::rename(admin, &aside) {
-                Ok(()) => files::remove_all(&aside).on("remove", &aside)?,
-                Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(error).on("move aside", admin),
             }
         }
         Ok(())
@@ -615,46 +512,11 @@ impl Repo {
 }
 
 /// After a power loss these must not be empty: an empty `commondir` breaks everybody's git.
-fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || {
         let mut file = fs::File::create(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     };
     write().on("write", path)
-}
-
-/// Where the `.git` file of a worktree points; `None` if there is no such file.
-fn dot_git_target(path: &Path) -> Option<PathBuf> {
-    let file = path.join(".git");
-    if !fs::symlink_metadata(&file).ok()?.is_file() {
-        return None;
-    }
-    let bytes = fs::read(&file).ok()?;
-    Some(path.join(path_from(bytes.strip_prefix(b"gitdir: ")?.trim_ascii_end())))
-}
-
-/// Git writes this while it makes a worktree, and takes it away at the end.
-fn is_half_made(admin: &Path) -> bool {
-    fs::read(admin.join("locked")).is_ok_and(|text| text.starts_with(b"initializing"))
-}
-
-fn has_head(admin: &Path) -> bool {
-    fs::read(admin.join("HEAD")).is_ok_and(|bytes| {
-        bytes.starts_with(b"ref: refs/") || is_oid(&lossy(bytes.trim_ascii_end()))
-    })
-}
-
-/// Whether there is nothing at `path`, or an empty folder.
-fn is_empty_dir(path: &Path) -> Result<bool> {
-    match fs::symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(entries(path)?.is_empty()),
-        Ok(_) => Ok(false),
-        Err(error) if is_absent(&error) => Ok(true),
-        Err(error) => Err(error).on("look at", path),
-    }
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -223,7 +223,7 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
         Err(e) => return Err(e),
     };
     // A torn record is no reason to let marked processes live.
-    let pids = record::read::<Pids>(&dir, PIDS).ok().flatten();
+    let pids = record::read::<Pids>(&dir, PIDS).ok().flatten().filter(|pids| is_of(pids, &dir));
     let leaf = recorded_leaf(pids.as_ref());
     let deadline = Instant::now() + LEFTOVER_PATIENCE;
     let mut killed = std::collections::HashSet::new();
@@ -255,6 +255,18 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
         }
         killed.extend(left);
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a record found in `dir` was written there. One whose folder is still somewhere else came
+/// with a copy, and its processes belong to the original; one whose folder is gone was moved.
+fn is_of(pids: &Pids, dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(there) = &pids.dir else { return true };
+    match (fs::metadata(there), fs::metadata(dir)) {
+        (Ok(there), Ok(here)) => (there.dev(), there.ino()) == (here.dev(), here.ino()),
+        (Err(error), _) => error.kind() == io::ErrorKind::NotFound,
+        (_, Err(_)) => true,
     }
 }
 

@@ -148,6 +148,9 @@ pub struct Pids {
     /// The cgroup that holds the command and all it starts, if it has one.
     #[serde(default)]
     pub cgroup: Option<PathBuf>,
+    /// The job's folder: in a copy of it these processes are not the copy's.
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
 }
 
 /// What is true of a job now.

@@ -175,6 +175,7 @@ impl Supervisor {
             agent_start_time: None,
             started_at_ms: clock::now_ms(),
             cgroup: leaf.as_ref().map(|leaf| leaf.dir().to_owned()),
+            dir: dir.to_str().map(Into::into),
         };
         // Durable, because without it the job counts as never run and would be run again.
         record::write(&dir, PIDS, &pids, Durable::Yes).map_err(io("write pid.json"))?;

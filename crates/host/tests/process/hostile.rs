@@ -193,6 +193,30 @@ fn a_process_that_got_the_number_of_a_dead_one_is_left_alone() {
 }
 
 #[test]
+fn a_copy_of_a_jobs_folder_harms_nobody_and_a_moved_one_is_the_job() {
+    let place = Place::new();
+    place.start(&place.spec("sleep 600"));
+    let pids = place.pids();
+    let copy = place.file("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::copy(place.dir().join("pid.json"), copy.join("pid.json")).unwrap();
+    assert_eq!(process::state(&copy).unwrap(), JobState::Vanished);
+    assert_eq!(process::kill_leftovers(&copy).unwrap(), 0);
+    process::stop(&copy, Stop::Kill).unwrap();
+    process::end(&copy).unwrap();
+    assert!(alive(pids.pid) && alive(pids.agent_pid.unwrap()));
+
+    kill9(pids.pid);
+    let moved = place.file("moved");
+    wait_for("vanished", || {
+        (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+    });
+    fs::rename(place.dir(), &moved).unwrap();
+    process::end(&moved).unwrap();
+    wait_for("the command to be gone", || (!alive(pids.agent_pid.unwrap())).then_some(()));
+}
+
+#[test]
 fn a_record_that_names_a_group_of_others_harms_nobody() {
     let place = Place::new();
     place.start(&place.spec("sleep 600"));

@@ -44,6 +44,10 @@ pub(crate) fn check(
     }
     let mut skip: Vec<PathBuf> = workspaces.iter().map(PathBuf::from).collect();
     skip.push(stage.repo.clone());
+    if !workspaces.is_empty() {
+        // Says whose the workspaces are while there are some.
+        skip.push(stage.place().join("repo.mainstem/.owner"));
+    }
     for path in files_below(stage.place(), &skip) {
         wrong.push(format!("left: {}", path.display()));
     }

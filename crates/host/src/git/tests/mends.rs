@@ -37,6 +37,22 @@ fn a_follower_that_died_between_files_and_index_is_finished() {
 }
 
 #[test]
+fn files_with_odd_names_are_mended_like_any_other() {
+    let scene = Scene::new();
+    let names = ["\"quoted\" ü.txt", "\"", "line\nend", "back\\slash", "tail\r"];
+    let files: Vec<(&str, Option<&str>)> = names.iter().map(|name| (*name, Some("x\n"))).collect();
+    let (old, new) = begun(&scene, &files);
+    for name in &names[1..] {
+        scene.write(name, "x\n");
+    }
+    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(status(&scene), "");
+    for name in names {
+        assert_eq!(read(&scene, name), "x\n", "{name:?}");
+    }
+}
+
+#[test]
 fn files_that_the_power_emptied_while_a_checkout_followed_come_back() {
     let scene = Scene::new();
     let (_, new) = begun(&scene, &[("a.txt", Some("landed\n")), ("dir/b.txt", Some("b2\n"))]);

@@ -308,3 +308,17 @@ fn a_lock_of_the_packed_refs_is_left_to_a_git_that_lives() {
         holder.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_branch_that_leaves_no_room_for_a_restored_one_is_named_at_once() {
+    let scene = Scene::new();
+    let tip = scene.tip("main");
+    git(&scene.top(), &["branch", "restore"]);
+    let refused = scene.repo.restore_branch("restore/t-1", &tip).unwrap_err();
+    assert!(
+        matches!(&refused, GitError::NoBranchRoom { branch, .. } if branch == "restore"),
+        "{refused}"
+    );
+    git(&scene.top(), &["branch", "-m", "restore", "mine"]);
+    assert_eq!(scene.repo.restore_branch("restore/t-1", &tip).unwrap(), "restore/t-1");
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use mainstem_core::id::Oid;
 
 use super::super::GitError;
-use super::{KEEP, Scene, commit, git, plain, write};
+use super::{KEEP, Scene, commit, git, plain, who, write};
 use crate::files;
 
 const BRANCH: &str = "mainstem/t-1";
@@ -67,6 +67,7 @@ fn a_used_workspace_is_recycled_and_keeps_its_warm_caches() {
     git(&path, &["checkout", "-q", "-b", "elsewhere"]);
     git(&path, &["init", "-q", "nested"]);
     write(&path, "nested/file", "x");
+    git(&scene.top(), &["worktree", "unlock", path.to_str().unwrap()]);
     git(&scene.top(), &["worktree", "lock", path.to_str().unwrap()]);
     fs::write(admin_of(&scene, &path).join("index.lock"), "").unwrap();
 
@@ -190,6 +191,110 @@ fn a_foreign_folder_is_moved_aside_and_never_deleted() {
         prepare(&scene, &path, &base);
         assert_eq!(kept(&scene).len(), n);
     }
+}
+
+#[test]
+fn a_link_in_a_workspaces_place_is_never_followed() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let feature = scene.at("feature");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", "feature", feature.to_str().unwrap()]);
+    write(&feature, "unsaved.txt", "mine");
+    write(&scene.at("docs"), "letter.txt", "mine");
+    for target in ["feature", "docs"] {
+        let path = scene.at("work");
+        prepare(&scene, &path, &base);
+        fs::remove_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink(target, &path).unwrap();
+        assert!(scene.repo.is_replaced(&path));
+        assert!(!scene.repo.would_lose(&path).unwrap());
+        assert_eq!(scene.repo.snapshot(&path, KEEP, "why").unwrap(), None);
+        let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &who(), 0);
+        assert!(matches!(left, Err(GitError::NotOurs { .. })), "{left:?}");
+        // Used again, and removed: the link goes, what it leads to stays.
+        prepare(&scene, &path, &base);
+        fs::remove_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink(target, &path).unwrap();
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        assert!(fs::symlink_metadata(&path).is_err(), "{target}");
+        assert_eq!(kept(&scene), [] as [std::path::PathBuf; 0]);
+    }
+    assert_eq!(git(&feature, &["status", "--porcelain"]), "?? unsaved.txt\n");
+    assert_eq!(git(&feature, &["rev-parse", "HEAD"]).trim(), base.as_str());
+    let docs: Vec<_> = fs::read_dir(scene.at("docs")).unwrap().collect();
+    assert_eq!(docs.len(), 1);
+}
+
+#[test]
+fn somebodys_worktree_in_our_place_is_moved_aside_and_stays_one() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let path = scene.at("work");
+    git(&scene.top(), &["worktree", "add", "-q", "-b", "theirs", path.to_str().unwrap()]);
+    write(&path, "unsaved.txt", "mine");
+    for n in 1..=2 {
+        if n == 1 {
+            prepare(&scene, &path, &base);
+            scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        } else {
+            let aside = kept(&scene).remove(0);
+            git(&aside, &["worktree", "move", ".", path.to_str().unwrap()]);
+            scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        }
+        let aside = kept(&scene);
+        assert_eq!(aside.len(), 1);
+        assert_eq!(git(&aside[0], &["branch", "--show-current"]), "theirs\n");
+        let listed = git(&scene.top(), &["worktree", "list", "--porcelain"]);
+        assert!(listed.contains(&format!("worktree {}\n", aside[0].display())), "{listed}");
+        assert_eq!(fs::read_to_string(aside[0].join("unsaved.txt")).unwrap(), "mine");
+    }
+}
+
+#[test]
+fn another_repositorys_workspace_is_neither_used_nor_removed() {
+    let (ours, theirs) = (Scene::new(), Scene::new());
+    let base = ours.tip("main");
+    let path = ours.at("work");
+    prepare(&ours, &path, &base);
+    fs::remove_dir_all(&path).unwrap();
+    let other = theirs.tip("main");
+    theirs.repo.prepare_worktree(&path, BRANCH, &other, &theirs.trash(), KEEP).unwrap();
+    write(&path, "live.txt", "at work");
+    assert!(ours.repo.is_replaced(&path) && !theirs.repo.is_replaced(&path));
+    let made = ours.repo.prepare_worktree(&path, BRANCH, &base, &ours.trash(), KEEP);
+    assert!(matches!(made, Err(GitError::NotOurs { .. })), "{made:?}");
+    let left = ours.repo.commit_leftovers(&path, BRANCH, "left", &who(), 0);
+    assert!(matches!(left, Err(GitError::NotOurs { .. })), "{left:?}");
+    ours.repo.remove_worktree(&path, &ours.trash()).unwrap();
+    assert_eq!(fs::read_to_string(path.join("live.txt")).unwrap(), "at work");
+    assert!(theirs.repo.worktree_is_intact(&path, BRANCH).unwrap());
+    assert_eq!(ours.repo.worktrees().unwrap().len(), 1);
+}
+
+#[test]
+fn one_agents_git_does_not_remove_anothers_workspace() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let (first, second) = (scene.at("one"), scene.at("two"));
+    scene.repo.prepare_worktree(&first, "mainstem/one", &base, &scene.trash(), KEEP).unwrap();
+    for _ in 0..2 {
+        prepare(&scene, &second, &base);
+        write(&second, "unsaved.txt", "x");
+        let removed = plain(&first, &["worktree", "remove", "--force", second.to_str().unwrap()]);
+        assert!(!removed.status.success());
+        let said = String::from_utf8_lossy(&removed.stderr).into_owned();
+        assert!(said.contains("mainstem works here"), "{said}");
+        assert!(second.join("unsaved.txt").exists());
+        git(&scene.top(), &["worktree", "unlock", second.to_str().unwrap()]);
+    }
+    // With its folder gone it is in nobody's way, though it is locked.
+    prepare(&scene, &second, &base);
+    fs::remove_dir_all(&second).unwrap();
+    let third = scene.at("three");
+    prepare(&scene, &third, &base);
+    scene.repo.remove_worktree(&third, &scene.trash()).unwrap();
+    scene.repo.remove_worktree(&second, &scene.trash()).unwrap();
+    assert_eq!(scene.repo.worktrees().unwrap().len(), 2);
 }
 
 #[test]

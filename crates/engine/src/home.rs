@@ -1,0 +1,113 @@
+//! Whose the state folder is. A copied repository brings along the state of the one it was copied
+//! from: records of living agents, paths of workspaces. Working on those would end and take what is
+//! the original's.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+/// In the state folder: where the repository was when this state was last worked on, and a name that
+/// a copy shares and nobody else has.
+const HOME: &str = "home";
+
+/// Notes whose state this is. If it came from a repository that is still where it was, and has it
+/// too, nothing is noted and that one is returned: this one is a copy. A moved repository is no copy.
+pub(crate) fn settle(common_dir: &Path, state: &Path) -> io::Result<Option<PathBuf>> {
+    let here = common_dir.to_string_lossy();
+    let noted = read(state)?;
+    if noted["repository"] == here.as_ref() && noted["id"].is_string() {
+        return Ok(None);
+    }
+    if let Some(before) = noted["repository"].as_str().map(Path::new)
+        && !is_same(before, common_dir)
+        && noted["id"].is_string()
+        // What cannot be read there may well be the original.
+        && read(&before.join("mainstem")).map_or(true, |theirs| theirs["id"] == noted["id"])
+    {
+        return Ok(Some(before.to_path_buf()));
+    }
+    let id = match &noted["id"] {
+        Value::String(id) => id.clone(),
+        _ => format!("{:x}-{}", mainstem_host::clock::now_ms(), std::process::id()),
+    };
+    write(state, &json!({ "repository": here, "id": id }))?;
+    Ok(None)
+}
+
+/// Null if there is none; what cannot be understood was torn and counts as none.
+fn read(state: &Path) -> io::Result<Value> {
+    match fs::read(state.join(HOME)) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(Value::Null)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The caller holds the engine's lock, so there is one writer.
+fn write(state: &Path, value: &Value) -> io::Result<()> {
+    let draft = state.join(format!("{HOME}.tmp"));
+    let mut file = File::create(&draft)?;
+    file.write_all(format!("{value}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&draft, state.join(HOME))
+}
+
+/// One folder may have two names, by links and mounts.
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (fs::metadata(one), fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn place(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
+        let common = dir.join(name);
+        fs::create_dir_all(common.join("mainstem")).unwrap();
+        (common.clone(), common.join("mainstem"))
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        fs::copy(from.join(HOME), to.join(HOME)).unwrap();
+    }
+
+    #[test]
+    fn a_copy_is_told_from_a_move_and_from_another_repository_in_the_old_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, state) = place(dir.path(), "first");
+        for _ in 0..2 {
+            assert_eq!(settle(&first, &state).unwrap(), None);
+        }
+        let (second, copied) = place(dir.path(), "second");
+        copy(&state, &copied);
+        for _ in 0..2 {
+            assert_eq!(settle(&second, &copied).unwrap(), Some(first.clone()));
+        }
+        // The original is gone: what is here was moved, and stays so whatever comes there later.
+        fs::rename(&first, dir.path().join("away")).unwrap();
+        assert_eq!(settle(&second, &copied).unwrap(), None);
+        let (first, state) = place(dir.path(), "first");
+        assert_eq!(settle(&first, &state).unwrap(), None);
+        let (third, moved) = place(dir.path(), "third");
+        copy(&copied, &moved);
+        fs::remove_dir_all(&second).unwrap();
+        let (second, new) = place(dir.path(), "second");
+        assert_eq!(settle(&second, &new).unwrap(), None);
+        assert_eq!(settle(&third, &moved).unwrap(), None);
+        // A note that was torn says nothing.
+        fs::write(moved.join(HOME), "{").unwrap();
+        assert_eq!(settle(&third, &moved).unwrap(), None);
+        assert!(fs::read_to_string(moved.join(HOME)).unwrap().contains("third"));
+    }
+}
