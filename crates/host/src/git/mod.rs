@@ -14,6 +14,7 @@ mod follow;
 mod heal;
 mod hygiene;
 mod include;
+mod inside;
 mod keep;
 mod landing;
 mod locks;
@@ -24,6 +25,7 @@ mod run;
 mod search;
 mod snapshot;
 mod stage;
+mod tracked;
 mod warm;
 mod worktree;
 
@@ -47,6 +49,7 @@ pub use locks::Swept;
 pub use merge::{Merge, Replay};
 pub use refs::Cas;
 pub use snapshot::Snapshot;
+pub use stage::Leftovers;
 pub use worktree::{Prepared, Worktree};
 
 use error::{MIN_MAJOR, MIN_MINOR, OnPath, Result};
