@@ -18,6 +18,10 @@ use crate::files;
 
 /// In the git dir of a checkout that could not follow: the commit it shows.
 const LEFT: &str = "mainstem-left";
+/// In the git dir of a checkout while index and files are written: from which commit to which.
+const STEP: &str = "mainstem-step";
+/// Room that stays free on the disk besides what is written.
+const ROOM_SPARE: u64 = 1 << 20;
 /// How far back a checkout without that file is looked for.
 const RECENT_MAX: &str = "64";
 
@@ -115,9 +119,7 @@ impl Repo {
 
     fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
         let git_dir = self.git_dir_of(path)?;
-        if let Some(left) = self.left_at(&git_dir)? {
-            self.mend(path, &git_dir, &left, new)?;
-        }
+        self.finish_step(path, &git_dir)?;
         // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
         let copy = self.index_copy(&git_dir)?;
         let checkout = Checkout { path, git_dir: &git_dir, copy: &copy.0 };
@@ -141,7 +143,9 @@ impl Repo {
         if refusal.is_none() {
             // The files first: once the note is gone, whatever they are counts as the user's.
             files::sync_filesystem(path).on("sync", path)?;
-            files::remove_all(&left).on("remove", &left)?;
+            for note in [git_dir.join(STEP), left] {
+                files::remove_all(&note).on("remove", &note)?;
+            }
         }
         Ok(refusal)
     }
@@ -182,14 +186,53 @@ impl Repo {
         // The index too is on disk before anybody is told that the checkout has followed.
         let git = || self.git_in(git_dir, path).set("core.fsync=added");
         real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
+        if let Some(why) = self.no_room(checkout, from, to)? {
+            return Ok(Some(format!("{why}; when there is, {way}")));
+        }
+        // What this step leaves half done is ours to put right, and nothing else is.
+        let step = git_dir.join(STEP);
+        files::write_atomic(&step, format!("{from} {to}\n").as_bytes()).on("write", &step)?;
         match real(git().args(args).args([from.as_str(), to.as_str()])) {
             Ok(()) => Ok(None),
-            // An edit between trial and act: git refuses before it touches anything.
+            // An edit between trial and act, and git refused before it touched anything; or it could
+            // not write, and stopped in the middle.
             Err(GitError::Failed { code: Some(_), stderr, .. }) => {
+                self.finish_step(path, git_dir)?;
                 Ok(Some(checkout.refused(&stderr, from)))
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Puts right what a step left half done, if one did.
+    fn finish_step(&self, path: &Path, git_dir: &Path) -> Result<()> {
+        let step = git_dir.join(STEP);
+        let text = match fs::read(&step) {
+            Ok(bytes) => lossy(bytes.trim_ascii()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).on("read", &step),
+        };
+        // A power loss can leave it empty: then nothing came after it.
+        if let Some((from, to)) = text.split_once(' ')
+            && let (Some(from), Some(to)) = (self.resolve(from)?, self.resolve(to)?)
+        {
+            self.mend(path, git_dir, &from, &to)?;
+            files::sync_filesystem(path).on("sync", path)?;
+        }
+        files::remove_all(&step).on("remove", &step)
+    }
+
+    /// Why the files that a step writes have no room, if they have none.
+    fn no_room(&self, checkout: &Checkout<'_>, from: &Oid, to: &Oid) -> Result<Option<String>> {
+        let index = checkout.git_dir.join("index");
+        let index = fs::metadata(index).map_or(0, |meta| meta.len());
+        let needed = self.bytes_written(from, to)? + 2 * index + ROOM_SPARE;
+        let free = files::free_bytes(checkout.path).on("look at", checkout.path)?;
+        let no_room = format!(
+            "there is no room on the disk for its new files ({} MiB needed)",
+            needed.div_ceil(1 << 20)
+        );
+        Ok((free < needed).then_some(no_room))
     }
 
     fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
@@ -332,7 +375,10 @@ impl Checkout<'_> {
         let line = stderr.lines().next().unwrap_or("git refused").trim_start_matches("error: ");
         let way = self.catch_up(from);
         let name = line.split_once('\'').and_then(|(_, rest)| rest.rsplit_once('\''));
-        let Some((name, _)) = name else { return format!("{line}; when that is solved, {way}") };
+        let by_edit = line.contains("not uptodate") || line.contains("would be");
+        let Some((name, _)) = name.filter(|_| by_edit) else {
+            return format!("{line}; when that is solved, {way}");
+        };
         let (git, from) = (format!("git -C {}", quoted(&self.path.to_string_lossy())), short(from));
         let file = quoted(name);
         format!(

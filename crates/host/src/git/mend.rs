@@ -1,15 +1,18 @@
 //! Puts right what a follower of ours left half done in a checkout when it was killed or the power went:
-//! files that it had written while the index still had the old ones, and files that came out empty.
+//! files that it had written while the index still had the old ones, and files that it took away or only
+//! began to write, because it was killed, the power went or the disk was full.
 //!
-//! Only files that the landing touches, and only such contents as the follower itself can have made.
+//! Only after a step that really began, only files that the landing touches, and only such contents as the
+//! follower itself can have made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
 
-use super::error::{OnPath, Result};
+use super::error::{GitError, OnPath, Result};
 use super::{Repo, bytes_of, lossy, parts, path_from};
 use crate::files;
 
@@ -24,20 +27,47 @@ impl Repo {
     /// Gives the files of a checkout that an unfinished step between two commits left in between
     /// the content that the index has for them.
     pub(super) fn mend(&self, path: &Path, git_dir: &Path, from: &Oid, to: &Oid) -> Result<()> {
-        let touched: Vec<Touched> = self
-            .touched(from, to)?
-            .into_iter()
-            .filter(|one| fs::symlink_metadata(path.join(&one.name)).is_ok_and(|m| m.is_file()))
-            .collect();
-        if touched.is_empty() {
+        let index = self.index_of(path, git_dir)?;
+        let skipped = self.skipped(path, git_dir)?;
+        let mut again: Vec<u8> = Vec::new();
+        let mut touched: Vec<Touched> = Vec::new();
+        for one in self.touched(from, to)? {
+            match fs::symlink_metadata(path.join(&one.name)) {
+                Ok(meta) if meta.is_file() => touched.push(one),
+                Ok(_) => {}
+                // Git takes a file away before it writes the new one.
+                Err(_) if index.contains_key(&one.name) && !skipped.contains(&one.name) => {
+                    again.extend_from_slice(bytes_of(&one.name));
+                    again.push(0);
+                }
+                Err(_) => {}
+            }
+        }
+        again.extend(self.to_write_again(path, git_dir, &touched, &index)?);
+        if again.is_empty() {
             return Ok(());
         }
-        let index = self.index_of(path, git_dir)?;
+        let git = self.git_in(git_dir, path).args(["checkout-index", "-f", "-q", "-z", "--stdin"]);
+        git.input(again).run().map(drop)
+    }
+
+    /// Of the files that are there, those that a step of ours left as they are. New ones are removed.
+    fn to_write_again(
+        &self,
+        path: &Path,
+        git_dir: &Path,
+        touched: &[Touched],
+        index: &HashMap<PathBuf, String>,
+    ) -> Result<Vec<u8>> {
+        let mut again: Vec<u8> = Vec::new();
+        if touched.is_empty() {
+            return Ok(again);
+        }
         let input: Vec<u8> =
             touched.iter().flat_map(|one| [bytes_of(&one.name), b"\n"].concat()).collect();
         // A name with a line end cannot be asked for this way; such a checkout is left as it is.
         if touched.iter().any(|one| bytes_of(&one.name).contains(&b'\n')) {
-            return Ok(());
+            return Ok(again);
         }
         let hashed =
             self.git_in(git_dir, path).args(["hash-object", "--stdin-paths"]).input(input).run()?;
@@ -45,18 +75,17 @@ impl Repo {
         if hashes.len() != touched.len() {
             return Err(hashed.bad());
         }
-        let mut again: Vec<u8> = Vec::new();
         for (one, hash) in touched.iter().zip(hashes) {
             let file = path.join(&one.name);
-            let empty = fs::metadata(&file).is_ok_and(|meta| meta.len() == 0);
+            let begun = || self.is_begun(path, git_dir, one);
             match index.get(&one.name) {
                 // The new file of a step that never came to its index: it is in the commit to come.
-                None if is_none(&one.from) && (*hash == one.to || empty) => {
+                None if is_none(&one.from) && (*hash == one.to || begun()?) => {
                     files::remove_all(&file).on("remove", &file)?;
                 }
                 Some(staged) if *staged != *hash => {
                     let ahead = *staged == one.from && *hash == one.to;
-                    if ahead || empty {
+                    if ahead || begun()? {
                         again.extend_from_slice(bytes_of(&one.name));
                         again.push(0);
                     }
@@ -64,11 +93,63 @@ impl Repo {
                 _ => {}
             }
         }
-        if again.is_empty() {
-            return Ok(());
+        Ok(again)
+    }
+
+    /// Whether a file is the beginning of the new one: written so far when the power or the room on
+    /// the disk ended.
+    fn is_begun(&self, path: &Path, git_dir: &Path, one: &Touched) -> Result<bool> {
+        let file = path.join(&one.name);
+        let here = fs::read(&file).on("read", &file)?;
+        if here.is_empty() || is_none(&one.to) {
+            return Ok(here.is_empty());
         }
-        let git = self.git_in(git_dir, path).args(["checkout-index", "-f", "-q", "-z", "--stdin"]);
-        git.input(again).run().map(drop)
+        match self.as_written(path, git_dir, &one.name, &one.to) {
+            Ok(new) => Ok(new.starts_with(&here)),
+            // Its filter fails, or it is too large to compare: then it counts as somebody's.
+            Err(GitError::Failed { code: Some(_), .. } | GitError::TooMuchOutput { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A blob as git would write it into a file of this name.
+    pub(super) fn as_written(
+        &self,
+        path: &Path,
+        git_dir: &Path,
+        name: &Path,
+        id: &str,
+    ) -> Result<Vec<u8>> {
+        let mut place = OsString::from("--path=");
+        place.push(name);
+        let git = self.git_in(git_dir, path).args(["cat-file", "--filters"]).arg(place).arg(id);
+        Ok(git.run()?.stdout)
+    }
+
+    /// How much a step from one commit to another writes into files, filters aside.
+    pub(super) fn bytes_written(&self, from: &Oid, to: &Oid) -> Result<u64> {
+        let touched = self.touched(from, to)?;
+        let ids = touched.iter().map(|one| &one.to).filter(|id| !is_none(id));
+        let input: String = ids.map(|id| format!("{id}\n")).collect();
+        if input.is_empty() {
+            return Ok(0);
+        }
+        let args = ["cat-file", "--batch-check=%(objectsize)"];
+        let answer = self.git().args(args).input(input).run()?;
+        // The commit of a submodule is not here, and is not written.
+        Ok(answer.line()?.lines().filter_map(|size| size.parse::<u64>().ok()).sum())
+    }
+
+    /// Files outside a sparse checkout: they are in the index and not in the folder.
+    fn skipped(&self, path: &Path, git_dir: &Path) -> Result<HashSet<PathBuf>> {
+        if !self.is_sparse(git_dir, path)? {
+            return Ok(HashSet::new());
+        }
+        let listed = self.git_in(git_dir, path).args(["ls-files", "-t", "-z"]).run()?;
+        let skipped = parts(&listed.stdout).filter_map(|entry| entry.strip_prefix(b"S "));
+        Ok(skipped.map(path_from).collect())
     }
 
     fn touched(&self, from: &Oid, to: &Oid) -> Result<Vec<Touched>> {
