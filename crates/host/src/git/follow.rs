@@ -1,6 +1,6 @@
 //! Brings checkouts of a branch along after the branch was moved under them.
 //!
-//! The user's files come first: either a checkout follows completely, or nothing in it changes.
+//! The user's files come first: either a checkout follows completely, edits kept, or nothing in it changes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
-use super::run::{Git, TIMEOUT_CHECKOUT};
+use super::locks::Mark;
+use super::run::{Answer, TIMEOUT_CHECKOUT};
 use super::stage::PrivateIndex;
 use super::worktree::UNFINISHED;
 use super::{Repo, is_oid, lossy, oid, parts, path_from, settled};
@@ -50,6 +51,43 @@ enum Shown {
     Older(Oid),
 }
 
+/// Checkouts that have a note of where they are, because their branch is about to move.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Expected(Vec<PathBuf>);
+
+impl Expected {
+    /// The branch did not move.
+    pub fn withdraw(self) {
+        for note in self.0 {
+            // One that stays only makes the next follower look once more.
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+/// The lock of somebody's index, held by us.
+struct IndexLock {
+    path: PathBuf,
+    _mark: Mark,
+}
+
+impl IndexLock {
+    /// Puts another index in place of the locked one, in one step, which ends the lock.
+    fn replace_with(self, index: &Path) -> Result<()> {
+        fs::rename(index, &self.path).on("write", &self.path)?;
+        let own = self.path.with_extension("");
+        fs::rename(&self.path, &own).on("write", &own)
+    }
+}
+
+impl Drop for IndexLock {
+    fn drop(&mut self) {
+        // After a replacement there is none: whoever takes it next makes it first.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Checkout<'a> {
     path: &'a Path,
@@ -59,25 +97,21 @@ struct Checkout<'a> {
 
 impl Repo {
     /// After `refs/heads/<branch>` went from `old` to `new`: updates index and files of each
-    /// worktree that has it checked out, if none of the touched files was edited or is in the way.
+    /// worktree that has it checked out, if none of the touched files is in the way, or edited so that
+    /// it cannot have both changes.
     /// One that was left at an earlier commit catches up from there, in one step.
     pub fn follow_checkout(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Follow> {
         let mut outcome = Follow::NotCheckedOut;
-        for worktree in self.worktrees()? {
-            if worktree.bare || worktree.branch.as_deref() != Some(branch) {
-                continue;
-            }
-            let path = if self.is_main(&worktree.path) {
-                self.toplevel().map(Path::to_path_buf)
-            } else {
-                Some(settled(&worktree.path))
-            };
-            let Some(path) = path.filter(|path| path.is_dir()) else { continue };
+        for path in self.checkouts(branch)? {
             match self.follow_one(&path, old, new).inspect_err(|_| self.note_left(&path, old))? {
                 None if outcome == Follow::NotCheckedOut => outcome = Follow::Moved,
                 None => {}
                 Some(why) => {
-                    let why = format!("{} was left as it is: {why}", path.display());
+                    let why = format!(
+                        "{} was left as it is, and a commit there with its old files would take the \
+                         landing back: {why}",
+                        path.display()
+                    );
                     outcome = Follow::Left { why };
                 }
             }
@@ -99,6 +133,43 @@ impl Repo {
             let _ = self.follow_checkout(branch, &tip, &tip)?;
         }
         Ok(())
+    }
+
+    /// To be called before the branch moves: notes in every checkout of it where it is now, so that
+    /// whoever comes after a crash brings it along.
+    pub fn expect_move(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Expected> {
+        let mut expected = Expected::default();
+        for path in self.checkouts(branch)? {
+            let git_dir = self.git_dir_of(&path)?;
+            let left = git_dir.join(LEFT);
+            if left.exists() {
+                continue;
+            }
+            let copy = self.index_copy(&git_dir)?;
+            let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &copy.0 };
+            if let Shown::At(from) = self.shown(&checkout, old, new)? {
+                files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
+                expected.0.push(left);
+            }
+        }
+        Ok(expected)
+    }
+
+    /// The folders that have a branch checked out.
+    fn checkouts(&self, branch: &str) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for worktree in self.worktrees()? {
+            if worktree.bare || worktree.branch.as_deref() != Some(branch) {
+                continue;
+            }
+            let path = if self.is_main(&worktree.path) {
+                self.toplevel().map(Path::to_path_buf)
+            } else {
+                Some(settled(&worktree.path))
+            };
+            found.extend(path.filter(|path| path.is_dir()));
+        }
+        Ok(found)
     }
 
     /// A checkout that could not even be looked at is behind all the same: whoever comes next must know.
@@ -159,48 +230,70 @@ impl Repo {
                 "a merge, rebase or similar is under way there ({name}); finish or abort it, then {way}"
             )));
         }
-        if git_dir.join("index.lock").exists() {
+        // Held to the end: a commit of the person's meanwhile would have half of the landing.
+        let Some(lock) = self.lock_index(git_dir)? else {
             return Ok(Some(format!(
                 "another git command is working there (index.lock); when it has ended, {way}"
             )));
-        }
+        };
+        self.copy_index(git_dir, copy)?;
         if let Some(place) = self.in_the_way(git_dir, path, from, to)? {
             return Ok(Some(format!(
                 "{} is not under version control and in the way; move it away, then {way}",
                 place.display()
             )));
         }
-        let on = |git: Git| git.timeout(TIMEOUT_CHECKOUT);
-        let trial = || on(self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy));
+        // The index too is on disk before anybody is told that the checkout has followed.
+        let git = || {
+            let git = self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy);
+            git.set("core.fsync=added").timeout(TIMEOUT_CHECKOUT)
+        };
         // Exit code 1 says that some files differ; whether they matter is decided below.
-        trial().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        let args = ["read-tree", "-m", "-u"];
-        match trial().args(args).args(["-n", from.as_str(), to.as_str()]).run() {
-            Ok(_) => {}
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
+        git().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
+        let try_it = || {
+            let git = git().args(["read-tree", "-m", "-u", "-n"]);
+            refusal_of(git.args([from.as_str(), to.as_str()]).run())
+        };
+        let mut blends = Vec::new();
+        if let Some(stderr) = try_it()? {
+            let place = (path, git_dir, copy);
+            let Some(possible) = self.blends(place, from, to)? else {
+                return Ok(Some(checkout.refused(&stderr, from)));
+            };
+            self.stage_landed(place, &possible)?;
+            if try_it()?.is_some() {
                 return Ok(Some(checkout.refused(&stderr, from)));
             }
-            Err(error) => return Err(error),
+            blends = possible;
         }
-        let real = |git: Git| self.run_marked(on(git), vec![git_dir.join("index.lock")]);
-        // The index too is on disk before anybody is told that the checkout has followed.
-        let git = || self.git_in(git_dir, path).set("core.fsync=added");
-        real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
         if let Some(why) = self.no_room(checkout, from, to)? {
             return Ok(Some(format!("{why}; when there is, {way}")));
         }
         // What this step leaves half done is ours to put right, and nothing else is.
         let step = git_dir.join(STEP);
         files::write_atomic(&step, format!("{from} {to}\n").as_bytes()).on("write", &step)?;
-        match real(git().args(args).args([from.as_str(), to.as_str()])) {
-            Ok(()) => Ok(None),
-            // An edit between trial and act, and git refused before it touched anything; or it could
-            // not write, and stopped in the middle.
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
-                self.finish_step(path, git_dir)?;
-                Ok(Some(checkout.refused(&stderr, from)))
-            }
-            Err(error) => Err(error),
+        let act = git().args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
+        let mut refusal = refusal_of(act.run())?.map(|stderr| checkout.refused(&stderr, from));
+        if refusal.is_none() && !self.write_blends(path, &blends)? {
+            refusal = Some(format!("a file was edited in this very moment; {way}"));
+        }
+        if refusal.is_none() {
+            return lock.replace_with(copy).map(|()| None);
+        }
+        // An edit between trial and act, and git refused before it touched anything; or it could not
+        // write, and stopped in the middle.
+        self.finish_step(path, git_dir)?;
+        Ok(refusal)
+    }
+
+    /// Takes the lock of a checkout's index as git does; `None` if somebody has it.
+    fn lock_index(&self, git_dir: &Path) -> Result<Option<IndexLock>> {
+        let path = git_dir.join("index.lock");
+        let mark = self.mark(std::slice::from_ref(&path))?;
+        match fs::File::create_new(&path) {
+            Ok(_) => Ok(Some(IndexLock { path, _mark: mark })),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error).on("create", &path),
         }
     }
 
@@ -238,14 +331,19 @@ impl Repo {
     fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let copy = PrivateIndex(self.tmp("index"));
+        self.copy_index(git_dir, &copy.0)?;
+        Ok(copy)
+    }
+
+    fn copy_index(&self, git_dir: &Path, copy: &Path) -> Result<()> {
         let own = git_dir.join("index");
         if own.exists() {
             let time = fs::metadata(&own).and_then(|meta| meta.modified()).on("look at", &own)?;
-            fs::copy(&own, &copy.0).on("copy", &own)?;
-            let file = fs::File::options().write(true).open(&copy.0);
+            fs::copy(&own, copy).on("copy", &own)?;
+            let file = fs::File::options().write(true).open(copy);
             file.and_then(|file| file.set_modified(time)).on("copy", &own)?;
         }
-        Ok(copy)
+        Ok(())
     }
 
     /// Which commit a checkout shows, whatever its HEAD says since the branch moved.
@@ -387,6 +485,15 @@ impl Checkout<'_> {
              `{git} restore --source={from} --staged --worktree -- {file}`, {way}, and put it back \
              with `{git} apply --3way - < mine.patch`"
         )
+    }
+}
+
+/// What git said if it would not; whatever else went wrong is an error.
+fn refusal_of(answer: Result<Answer>) -> Result<Option<String>> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(GitError::Failed { code: Some(_), stderr, .. }) => Ok(Some(stderr)),
+        Err(error) => Err(error),
     }
 }
 

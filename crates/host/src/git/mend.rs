@@ -17,10 +17,12 @@ use super::{Repo, bytes_of, lossy, parts, path_from};
 use crate::files;
 
 /// A file that differs between two commits.
-struct Touched {
-    name: PathBuf,
-    from: String,
-    to: String,
+pub(super) struct Touched {
+    pub(super) name: PathBuf,
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Its mode, if it is an ordinary file of the same mode in both.
+    pub(super) plain: Option<String>,
 }
 
 impl Repo {
@@ -152,7 +154,7 @@ impl Repo {
         Ok(skipped.map(path_from).collect())
     }
 
-    fn touched(&self, from: &Oid, to: &Oid) -> Result<Vec<Touched>> {
+    pub(super) fn touched(&self, from: &Oid, to: &Oid) -> Result<Vec<Touched>> {
         let diff = self.diff_tree(from, to, &["-r", "-z", "--no-renames", "--no-abbrev"]).run()?;
         let records: Vec<&[u8]> = parts(&diff.stdout).collect();
         let mut touched = Vec::new();
@@ -160,18 +162,20 @@ impl Repo {
             let [what, name] = record else { return Err(diff.bad()) };
             let what = lossy(what);
             let words: Vec<&str> = what.split(' ').collect();
-            let [_, _, from, to, _] = words[..] else { return Err(diff.bad()) };
+            let [mode, mode_to, from, to, _] = words[..] else { return Err(diff.bad()) };
+            let plain = mode.strip_prefix(':') == Some(mode_to) && mode_to.starts_with("100");
             touched.push(Touched {
                 name: path_from(name),
                 from: from.to_owned(),
                 to: to.to_owned(),
+                plain: plain.then(|| mode_to.to_owned()),
             });
         }
         Ok(touched)
     }
 
     /// What the index of a checkout has for each file, conflicts aside.
-    fn index_of(&self, path: &Path, git_dir: &Path) -> Result<HashMap<PathBuf, String>> {
+    pub(super) fn index_of(&self, path: &Path, git_dir: &Path) -> Result<HashMap<PathBuf, String>> {
         let listed = self.git_in(git_dir, path).args(["ls-files", "-s", "-z"]).run()?;
         let mut index = HashMap::new();
         for entry in parts(&listed.stdout) {

@@ -6,6 +6,7 @@
 
 mod attend;
 mod birth;
+mod blend;
 mod changes;
 mod desk;
 mod error;
@@ -42,7 +43,7 @@ use mainstem_core::id::Oid;
 
 pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
-pub use follow::Follow;
+pub use follow::{Expected, Follow};
 pub use hygiene::Flaw;
 pub use landing::Landing;
 pub use locks::Swept;
