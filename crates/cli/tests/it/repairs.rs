@@ -364,3 +364,21 @@ fn work_in_a_submodule_lands_verified_and_can_be_checked_out() {
     assert!(scene.repo().git(&kept).contains("left.txt"), "the uncommitted file is kept");
     scene.assert_nothing_left();
 }
+
+#[test]
+fn status_names_a_checkout_that_stayed_behind_until_it_is_brought_along() {
+    let scene = scene();
+    let scene = scene.plan(
+        "version = 1\n[[task]]\nid = \"T\"\nrun = \"echo theirs > README.md; echo f > feature.txt\"\n",
+    );
+    scene.repo().write("README.md", "mine\n");
+    let out = scene.expect(0, &["run", "plan.toml"]);
+    assert!(out.stderr.contains("would take the landing back"), "{}", out.stderr);
+    assert_eq!(scene.repo().read("README.md"), "mine\n");
+    assert!(scene.expect(0, &["status"]).stdout.contains("would take landings back"));
+    scene.repo().git(&["checkout", "-q", "README.md"]);
+    let left = scene.repo().git(&["rev-parse", "HEAD~1"]);
+    scene.repo().git(&["read-tree", "-m", "-u", left.trim(), "HEAD"]);
+    assert!(!scene.expect(0, &["status"]).stdout.contains("would take landings back"));
+    assert_eq!(scene.repo().read("feature.txt"), "f\n");
+}

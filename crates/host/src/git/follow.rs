@@ -68,23 +68,30 @@ impl Expected {
 
 /// The lock of somebody's index, held by us.
 struct IndexLock {
-    path: PathBuf,
+    /// Until it is given up.
+    path: Option<PathBuf>,
     _mark: Mark,
 }
 
 impl IndexLock {
     /// Puts another index in place of the locked one, in one step, which ends the lock.
-    fn replace_with(self, index: &Path) -> Result<()> {
-        fs::rename(index, &self.path).on("write", &self.path)?;
-        let own = self.path.with_extension("");
-        fs::rename(&self.path, &own).on("write", &own)
+    fn replace_with(mut self, index: &Path, own: &Path) -> Result<()> {
+        // Not looked at again once it is renamed: it may be somebody else's by then.
+        let Some(path) = self.path.take() else { return Ok(()) };
+        let done = fs::rename(index, &path).and_then(|()| fs::rename(&path, own));
+        if done.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        done.on("write", own)
     }
 }
 
 impl Drop for IndexLock {
     fn drop(&mut self) {
-        // After a replacement there is none: whoever takes it next makes it first.
-        let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            // One that stays is swept at the next start, by its mark.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -153,6 +160,24 @@ impl Repo {
             }
         }
         Ok(expected)
+    }
+
+    /// Checkouts of a branch that still show an older commit, each with what brings it along. Looks
+    /// only.
+    pub fn left_behind(&self, branch: &str) -> Result<Vec<(PathBuf, String)>> {
+        let mut behind = Vec::new();
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else { return Ok(behind) };
+        for path in self.checkouts(branch)? {
+            let git_dir = self.git_dir_of(&path)?;
+            let Some(left) = self.left_at(&git_dir)? else { continue };
+            let index = git_dir.join("index");
+            let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &index };
+            if self.weigh(&checkout, &left, &tip)?.0 > 0 {
+                let way = checkout.catch_up(&left);
+                behind.push((path, way));
+            }
+        }
+        Ok(behind)
     }
 
     /// The folders that have a branch checked out.
@@ -278,7 +303,7 @@ impl Repo {
             refusal = Some(format!("a file was edited in this very moment; {way}"));
         }
         if refusal.is_none() {
-            return lock.replace_with(copy).map(|()| None);
+            return lock.replace_with(copy, &git_dir.join("index")).map(|()| None);
         }
         // An edit between trial and act, and git refused before it touched anything; or it could not
         // write, and stopped in the middle.
@@ -291,7 +316,7 @@ impl Repo {
         let path = git_dir.join("index.lock");
         let mark = self.mark(std::slice::from_ref(&path))?;
         match fs::File::create_new(&path) {
-            Ok(_) => Ok(Some(IndexLock { path, _mark: mark })),
+            Ok(_) => Ok(Some(IndexLock { path: Some(path), _mark: mark })),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error).on("create", &path),
         }

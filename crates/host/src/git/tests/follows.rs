@@ -240,10 +240,15 @@ fn an_edit_that_meets_the_landing_leaves_the_checkout_and_the_message_warns_of_a
     let before = fs::read(scene.repo.common_dir().join("index")).unwrap();
     let why = left(land(&scene, &[("a.txt", Some("theirs\n")), ("feature.txt", Some("f\n"))]));
     assert!(why.contains("would take the landing back"), "{why}");
+    let behind = || scene.repo.left_behind("main").unwrap();
+    assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
     assert_eq!(read(&scene, "a.txt"), "mine\n");
     assert!(!scene.top().join("feature.txt").exists());
     assert_eq!(fs::read(scene.repo.common_dir().join("index")).unwrap(), before);
     assert!(!scene.repo.common_dir().join("index.lock").exists());
+    git(&scene.top(), &["checkout", "-q", "a.txt"]);
+    paste(&scene, commands(&behind()[0].1)[0]);
+    assert_eq!((behind(), status(&scene)), (Vec::new(), String::new()));
 }
 
 #[test]
