@@ -48,7 +48,7 @@ const BY_ATTENTION: [Phase; 13] = [
 
 /// Where every task stands.
 pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
-    let (_, _, look) = context.look(run)?;
+    let (repo, _, look) = context.look(run)?;
     if context.global.json {
         print::out_json(&look.status())?;
         return Ok(exit_code::OK);
@@ -84,6 +84,16 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
     }
     if look.state == RunState::Crashed {
         text.push_str("\nThe engine went away without coming to rest. Nothing is lost: mainstem run goes on.\n");
+    }
+    // Git's word, not the journal's: whether it still is so only the checkout itself can tell.
+    for (place, way) in repo.left_behind(look.machine.target()).unwrap_or_default() {
+        let place = print::harmless(&place.to_string_lossy());
+        let _ = writeln!(
+            text,
+            "\nYour checkout {place} still shows an older commit, and a commit there with its old files \
+             would take landings back. To bring it along, {}.",
+            print::harmless(&way)
+        );
     }
     print::out(&text)?;
     Ok(exit_code::OK)

@@ -42,8 +42,8 @@ fn a_gate_whose_command_was_changed_runs_again() {
 
 #[test]
 fn work_of_another_run_under_the_same_id_is_not_pruned() {
-    let scene = Scene::new(BIN)
-        .plan(&shell_plan(&[("T", "echo precious > p.txt; exit 1", "retries = 0")]));
+    let scene =
+        Scene::new(BIN).plan(&shell_plan(&[("T", "echo precious > p.txt; exit 1", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     let precious = snapshots(&scene, "T");
     assert!(!precious.is_empty());

@@ -302,3 +302,83 @@ fn an_undo_says_so_when_the_branch_went_elsewhere() {
     assert!(refused.stderr.contains("is not on main any more"), "{}", refused.stderr);
     assert_eq!(scene.phase("T"), "landed");
 }
+
+#[test]
+fn no_gate_judges_what_another_gate_or_a_setup_wrote_into_tracked_files() {
+    let mend = "sed -i s/bad/good/ code.txt";
+    let verify = format!("verify = [\"{mend}\", \"grep -q good code.txt\"]\n");
+    let setup = format!(
+        "[gates]\nverify = [\"grep -q good code.txt\"]\n[workspace]\nsetup = [\"test ! -e code.txt || {mend}\"]\n"
+    );
+    let train = format!("[gates]\n{verify}");
+    for (of_task, config) in [("", train.as_str()), ("", &setup), (&verify, "")] {
+        let scene = scene().config(config).plan(&format!(
+            "version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"echo bad > code.txt\"\n{of_task}"
+        ));
+        let before = scene.repo().commit_of("main");
+        scene.expect(2, &["run", "plan.toml"]);
+        assert_eq!(scene.repo().commit_of("main"), before, "{config}{of_task}");
+        scene.assert_nothing_left();
+    }
+}
+
+#[test]
+fn half_of_an_agents_commits_does_not_land() {
+    let commit = "git add -A && git -c user.name=a -c user.email=a@b commit -qm";
+    let three = format!(
+        "for n in 1 2 3; do echo $n > c$n.txt && {commit} c$n; done; export GIT_SEQUENCE_EDITOR=\\\"sed -i '2s/^pick/edit/'\\\""
+    );
+    let task = |run: &str| {
+        format!("version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"{three}; {run}\"\n")
+    };
+    let stopped = scene().plan(&task(
+        "git -c user.name=a -c user.email=a@b rebase -q -i HEAD~3; echo more > c4.txt",
+    ));
+    let before = stopped.repo().commit_of("main");
+    let out = stopped.expect(2, &["run", "plan.toml"]);
+    assert!(out.stderr.contains("rebase"), "{}", out.stderr);
+    assert_eq!(stopped.repo().commit_of("main"), before);
+    stopped.assert_nothing_left();
+
+    let behind = scene().plan(&task("git checkout -q --detach HEAD~1"));
+    behind.expect(0, &["run", "plan.toml"]);
+    assert_eq!(shown(&behind, "c3.txt"), "3");
+}
+
+#[test]
+fn work_in_a_submodule_lands_verified_and_can_be_checked_out() {
+    let scene = scene();
+    let part = mainstem_testkit::Repo::new();
+    let url = part.path().display().to_string();
+    let add = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", &url, "part"];
+    scene.repo().git(&add);
+    let run = "cd part && echo new > new.txt && git add -A && git -c user.name=a -c user.email=a@b commit -qm sub && echo left > left.txt; cd .. && echo x > x.txt";
+    let scene = scene
+        .config("[gates]\nverify = [\"grep -q new part/new.txt\"]\n")
+        .plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{run}\"\n"));
+    let out = scene.expect(0, &["run", "plan.toml"]);
+    assert!(out.stderr.contains("refs/mainstem/inside/T/1/part/"), "{}", out.stderr);
+    scene.repo().git(&["submodule", "update", "--no-fetch"]);
+    assert_eq!(scene.repo().read("part/new.txt"), "new\n");
+    let kept = ["-C", "part", "log", "--all", "--format=", "--name-only"];
+    assert!(scene.repo().git(&kept).contains("left.txt"), "the uncommitted file is kept");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn status_names_a_checkout_that_stayed_behind_until_it_is_brought_along() {
+    let scene = scene();
+    let scene = scene.plan(
+        "version = 1\n[[task]]\nid = \"T\"\nrun = \"echo theirs > README.md; echo f > feature.txt\"\n",
+    );
+    scene.repo().write("README.md", "mine\n");
+    let out = scene.expect(0, &["run", "plan.toml"]);
+    assert!(out.stderr.contains("would take the landing back"), "{}", out.stderr);
+    assert_eq!(scene.repo().read("README.md"), "mine\n");
+    assert!(scene.expect(0, &["status"]).stdout.contains("would take landings back"));
+    scene.repo().git(&["checkout", "-q", "README.md"]);
+    let left = scene.repo().git(&["rev-parse", "HEAD~1"]);
+    scene.repo().git(&["read-tree", "-m", "-u", left.trim(), "HEAD"]);
+    assert!(!scene.expect(0, &["status"]).stdout.contains("would take landings back"));
+    assert_eq!(scene.repo().read("feature.txt"), "f\n");
+}

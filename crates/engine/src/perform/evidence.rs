@@ -93,14 +93,24 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = &errand.workspace;
-    let (tip, recovered) = if !repo.is_replaced(path) && path.join(".git").exists() {
+    if path.is_dir() && !repo.is_replaced(path) {
+        // First: once the workspace is gone nothing leads to them any more.
+        match repo.keep_inside(path, &errand.snapshots()) {
+            Ok(notes) => errand.tell_notes(notes),
+            // The workspace stays until it can be done: nothing goes without it.
+            Err(error) => errand.tell_notes(vec![error.to_string()]),
+        }
+    }
+    let Found { tip, recovered, stopped } = if !repo.is_replaced(path) && path.join(".git").exists()
+    {
         // Once committed, all that is there is one commit, which is kept below. What cannot be
         // committed is at least put on a snapshot as files.
         tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
     } else {
         whole_snapshot(errand, ENDED);
         // The agent removed its own workspace; what it had committed is on the branch.
-        (repo.read_ref(&format!("refs/heads/{}", errand.branch))?, false)
+        let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+        Found { tip, recovered: false, stopped: None }
     };
     crash::point("evidence.committed");
     let tip = work_on_branch(errand, base, tip)?;
@@ -114,6 +124,9 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         repo.hygiene(base, &tip, limit)?.iter().map(ToString::to_string).collect();
     if !repo.is_ancestor(base, &tip)? {
         flaws.insert(0, "the branch no longer contains the commit it started from".to_owned());
+    }
+    if let Some(what) = stopped {
+        flaws.insert(0, format!("a {what} was stopped on its way; finish or abort it"));
     }
     flaws.extend(secrets_in(errand, base, &tip)?);
     Ok(Evidence {
@@ -129,32 +142,47 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     })
 }
 
-/// An agent that went back to its base in the end still has its commits on the branch.
+/// An agent that went back in the end, if only to look, still has its commits on the branch.
 fn work_on_branch(errand: &Errand, base: &Oid, tip: Option<Oid>) -> Result<Option<Oid>, GitError> {
     let repo = &errand.world.repo;
+    let branch = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
     if let Some(tip) = tip.as_ref()
         && repo.tree_of(tip)? != repo.tree_of(base)?
     {
-        return Ok(Some(tip.clone()));
+        return Ok(match branch {
+            // It went back part of the way: the branch has that and more.
+            Some(ahead) if repo.is_ancestor(tip, &ahead)? => Some(ahead),
+            _ => Some(tip.clone()),
+        });
     }
-    let branch = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
     match branch {
         Some(ahead) if ahead != *base && repo.is_ancestor(base, &ahead)? => Ok(Some(ahead)),
         _ => Ok(tip),
     }
 }
 
-fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<(Option<Oid>, bool), GitError> {
+/// Where an attempt ended.
+struct Found {
+    tip: Option<Oid>,
+    /// Something was uncommitted.
+    recovered: bool,
+    /// A command that goes from commit to commit and has not come to its end.
+    stopped: Option<&'static str>,
+}
+
+fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
     let repo = &errand.world.repo;
     let message =
         format!("{}: work left uncommitted by attempt {}", errand.task.id, errand.attempt);
     let now = mainstem_host::clock::now_ms();
     let left = repo.commit_leftovers(path, &errand.branch, &message, &repo.identity()?, now)?;
-    let recovered = left.is_some();
-    match left {
-        Some(tip) => Ok((Some(tip), recovered)),
-        None => Ok((repo.worktree_tip(path)?, recovered)),
-    }
+    errand.tell_notes(left.notes);
+    let recovered = left.commit.is_some();
+    let tip = match left.commit {
+        Some(tip) => Some(tip),
+        None => repo.worktree_tip(path)?,
+    };
+    Ok(Found { tip, recovered, stopped: left.stopped })
 }
 
 /// Named secrets whose values are in any version of any file between. The values themselves are

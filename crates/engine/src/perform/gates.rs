@@ -39,7 +39,8 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
         return errand.tell(Input::GatesRan { task, attempt, tree, gates });
     }
     let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
-    let gates = run(errand, (&errand.task.verify, &tree), &cwd, dir, || Ok(()));
+    let ready = || settle(errand, &cwd, tip, Edits::Kept);
+    let gates = run(errand, (&errand.task.verify, &tree), &cwd, dir, ready, || Ok(()));
     errand.tell(Input::GatesRan { task, attempt, tree, gates });
 }
 
@@ -63,7 +64,11 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
     let words = |error: mainstem_host::git::GitError| error.to_string();
     std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
     take_lane(errand, commit).map_err(|error| format!("the lane cannot be cleared: {error}"))?;
-    world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
+    let made = world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
+    // What is not there cannot be judged.
+    if made.unfilled && !commands.is_empty() {
+        return Ok(vec![unable("the merged tree", made.notes.join("; "))]);
+    }
     crash::point("train.checked_out");
     let place = world.layout.train_job(&world.run, &errand.task.id, commit.as_str(), 0);
     workspace::set_up(errand, &lane, &place.with_extension("setup"))
@@ -83,7 +88,39 @@ pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<Ga
             Err("it moved the checkout that it was to verify".to_owned())
         }
     };
-    Ok(run(errand, (commands, tree), &lane, dir, still_there))
+    let ready = || settle(errand, &lane, commit, Edits::Gone);
+    Ok(run(errand, (commands, tree), &lane, dir, ready, still_there))
+}
+
+/// What becomes of edits that a gate or a setup command made in tracked files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edits {
+    /// They go to a snapshot: a person may be at work in a task's workspace.
+    Kept,
+    /// The lane holds nothing but merges that can be made again.
+    Gone,
+}
+
+/// Sets tracked files back to what is to be verified, so that no gate judges what another one, or a
+/// setup command, wrote into them.
+fn settle(errand: &Errand, place: &Path, commit: &Oid, edits: Edits) -> Result<(), String> {
+    let repo = &errand.world.repo;
+    let words = |error: mainstem_host::git::GitError| error.to_string();
+    let changed = repo.tracked_changes(place, commit).map_err(words)?;
+    let Some(file) = changed.first() else { return Ok(()) };
+    let why = "before a gate sees its files as they were committed";
+    if edits == Edits::Kept
+        && let Some(kept) = repo.snapshot(place, &errand.snapshots(), why).map_err(words)?
+        && kept.fresh
+    {
+        errand.tell_kept(kept.refname, kept.commit, why);
+    }
+    repo.restore_tracked(place, commit).map_err(words)?;
+    let (count, name) = (changed.len(), file.display());
+    errand.tell_notes(vec![format!(
+        "{count} tracked files were not as committed when a gate was to run, such as {name}; they were set back"
+    )]);
+    Ok(())
 }
 
 /// Ends whatever an earlier life or car still runs in the lane, whoever's it was, and notes whose
@@ -136,10 +173,15 @@ fn run(
     (commands, tree): (&[String], &Oid),
     cwd: &Path,
     dir: impl Fn(usize) -> PathBuf,
+    ready: impl Fn() -> Result<(), String>,
     sound: impl Fn() -> Result<(), String>,
 ) -> Vec<GateResult> {
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
+        if let Err(detail) = ready() {
+            results.push(unable(command, detail));
+            break;
+        }
         let mut result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
         if let Err(detail) = sound() {
             (result.verdict, result.detail) = (Verdict::Error, detail);

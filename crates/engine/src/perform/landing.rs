@@ -156,6 +156,8 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
     if repo.tree_of(new).map_err(words)? != *tree {
         return Err("the commit to land does not have the verified tree".to_owned());
     }
+    // A checkout that cannot be looked at now is told about when it is to follow.
+    let expected = repo.expect_move(&world.target, old, new).unwrap_or_default();
     crash::point("land.before");
     let reason = format!("mainstem: land {}", errand.task.id);
     match repo.update_ref(&target, new, Some(old), &reason).map_err(words)? {
@@ -163,7 +165,10 @@ fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome
             crash::point("land.moved");
             Ok(landed())
         }
-        Cas::Refused { found } => Ok(Outcome::Refused { found }),
+        Cas::Refused { found } => {
+            expected.withdraw();
+            Ok(Outcome::Refused { found })
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One worktree with an index of our own laid over it: what git is asked there touches neither the
 //! worktree's own index nor its lock, and runs no filter that was planted meanwhile.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -131,7 +132,7 @@ impl Desk<'_> {
         for place in nested {
             self.add_nested(place, notes)?;
             notes.push(format!(
-                "{} is a repository of its own: its files are kept, its history is not",
+                "{} is a repository of its own: its files are in here, its history is not",
                 place.display()
             ));
         }
@@ -226,8 +227,36 @@ impl Desk<'_> {
         crate::files::remove_all(self.index).on("remove", self.index)?;
         if let Some(commit) = commit {
             self.git().args(["read-tree", commit.as_str()]).run()?;
+            self.skip_outside()?;
         }
         Ok(())
+    }
+
+    /// In a sparse checkout, marks what is not there because it lies outside: git does so only where it
+    /// writes the files as well, and without the marks they would all look deleted.
+    fn skip_outside(&self) -> Result<()> {
+        if !self.repo.is_sparse(self.git_dir, self.worktree)? {
+            return Ok(());
+        }
+        let absent = self.git().args(["ls-files", "--deleted", "-z"]).run()?.stdout;
+        let check = || {
+            let git = self.git().args(["sparse-checkout", "check-rules", "-z"]);
+            git.input(absent.clone()).run().map(|answer| answer.stdout)
+        };
+        let inside = match check() {
+            Ok(inside) => inside,
+            // A git before 2.41, or patterns that make no sense: nothing is taken for deleted.
+            Err(GitError::Failed { code: Some(_), .. }) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let inside: HashSet<&[u8]> = parts(&inside).collect();
+        let outside = parts(&absent).filter(|name| !inside.contains(name));
+        let outside: Vec<PathBuf> = outside.map(path_from).collect();
+        if outside.is_empty() {
+            return Ok(());
+        }
+        let git = self.git().args(["update-index", "--skip-worktree", "-z", "--stdin"]);
+        git.input(nul_separated(&outside)).run().map(drop)
     }
 }
 

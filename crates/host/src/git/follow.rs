@@ -1,6 +1,6 @@
 //! Brings checkouts of a branch along after the branch was moved under them.
 //!
-//! The user's files come first: either a checkout follows completely, or nothing in it changes.
+//! The user's files come first: either a checkout follows completely, edits kept, or nothing in it changes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
-use super::run::{Git, TIMEOUT_CHECKOUT};
+use super::locks::Mark;
+use super::run::{Answer, TIMEOUT_CHECKOUT};
 use super::stage::PrivateIndex;
 use super::worktree::UNFINISHED;
 use super::{Repo, is_oid, lossy, oid, parts, path_from, settled};
@@ -18,6 +19,10 @@ use crate::files;
 
 /// In the git dir of a checkout that could not follow: the commit it shows.
 const LEFT: &str = "mainstem-left";
+/// In the git dir of a checkout while index and files are written: from which commit to which.
+const STEP: &str = "mainstem-step";
+/// Room that stays free on the disk besides what is written.
+const ROOM_SPARE: u64 = 1 << 20;
 /// How far back a checkout without that file is looked for.
 const RECENT_MAX: &str = "64";
 
@@ -46,6 +51,50 @@ enum Shown {
     Older(Oid),
 }
 
+/// Checkouts that have a note of where they are, because their branch is about to move.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct Expected(Vec<PathBuf>);
+
+impl Expected {
+    /// The branch did not move.
+    pub fn withdraw(self) {
+        for note in self.0 {
+            // One that stays only makes the next follower look once more.
+            let _ = fs::remove_file(note);
+        }
+    }
+}
+
+/// The lock of somebody's index, held by us.
+struct IndexLock {
+    /// Until it is given up.
+    path: Option<PathBuf>,
+    _mark: Mark,
+}
+
+impl IndexLock {
+    /// Puts another index in place of the locked one, in one step, which ends the lock.
+    fn replace_with(mut self, index: &Path, own: &Path) -> Result<()> {
+        // Not looked at again once it is renamed: it may be somebody else's by then.
+        let Some(path) = self.path.take() else { return Ok(()) };
+        let done = fs::rename(index, &path).and_then(|()| fs::rename(&path, own));
+        if done.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        done.on("write", own)
+    }
+}
+
+impl Drop for IndexLock {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // One that stays is swept at the next start, by its mark.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Checkout<'a> {
     path: &'a Path,
@@ -55,25 +104,21 @@ struct Checkout<'a> {
 
 impl Repo {
     /// After `refs/heads/<branch>` went from `old` to `new`: updates index and files of each
-    /// worktree that has it checked out, if none of the touched files was edited or is in the way.
+    /// worktree that has it checked out, if none of the touched files is in the way, or edited so that
+    /// it cannot have both changes.
     /// One that was left at an earlier commit catches up from there, in one step.
     pub fn follow_checkout(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Follow> {
         let mut outcome = Follow::NotCheckedOut;
-        for worktree in self.worktrees()? {
-            if worktree.bare || worktree.branch.as_deref() != Some(branch) {
-                continue;
-            }
-            let path = if self.is_main(&worktree.path) {
-                self.toplevel().map(Path::to_path_buf)
-            } else {
-                Some(settled(&worktree.path))
-            };
-            let Some(path) = path.filter(|path| path.is_dir()) else { continue };
+        for path in self.checkouts(branch)? {
             match self.follow_one(&path, old, new).inspect_err(|_| self.note_left(&path, old))? {
                 None if outcome == Follow::NotCheckedOut => outcome = Follow::Moved,
                 None => {}
                 Some(why) => {
-                    let why = format!("{} was left as it is: {why}", path.display());
+                    let why = format!(
+                        "{} was left as it is, and a commit there with its old files would take the \
+                         landing back: {why}",
+                        path.display()
+                    );
                     outcome = Follow::Left { why };
                 }
             }
@@ -97,6 +142,61 @@ impl Repo {
         Ok(())
     }
 
+    /// To be called before the branch moves: notes in every checkout of it where it is now, so that
+    /// whoever comes after a crash brings it along.
+    pub fn expect_move(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Expected> {
+        let mut expected = Expected::default();
+        for path in self.checkouts(branch)? {
+            let git_dir = self.git_dir_of(&path)?;
+            let left = git_dir.join(LEFT);
+            if left.exists() {
+                continue;
+            }
+            let copy = self.index_copy(&git_dir)?;
+            let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &copy.0 };
+            if let Shown::At(from) = self.shown(&checkout, old, new)? {
+                files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
+                expected.0.push(left);
+            }
+        }
+        Ok(expected)
+    }
+
+    /// Checkouts of a branch that still show an older commit, each with what brings it along. Looks
+    /// only.
+    pub fn left_behind(&self, branch: &str) -> Result<Vec<(PathBuf, String)>> {
+        let mut behind = Vec::new();
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else { return Ok(behind) };
+        for path in self.checkouts(branch)? {
+            let git_dir = self.git_dir_of(&path)?;
+            let Some(left) = self.left_at(&git_dir)? else { continue };
+            let index = git_dir.join("index");
+            let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &index };
+            if self.weigh(&checkout, &left, &tip)?.0 > 0 {
+                let way = checkout.catch_up(&left);
+                behind.push((path, way));
+            }
+        }
+        Ok(behind)
+    }
+
+    /// The folders that have a branch checked out.
+    fn checkouts(&self, branch: &str) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for worktree in self.worktrees()? {
+            if worktree.bare || worktree.branch.as_deref() != Some(branch) {
+                continue;
+            }
+            let path = if self.is_main(&worktree.path) {
+                self.toplevel().map(Path::to_path_buf)
+            } else {
+                Some(settled(&worktree.path))
+            };
+            found.extend(path.filter(|path| path.is_dir()));
+        }
+        Ok(found)
+    }
+
     /// A checkout that could not even be looked at is behind all the same: whoever comes next must know.
     fn note_left(&self, path: &Path, old: &Oid) {
         if let Ok(left) = self.git_dir_of(path).map(|git_dir| git_dir.join(LEFT))
@@ -115,9 +215,7 @@ impl Repo {
 
     fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
         let git_dir = self.git_dir_of(path)?;
-        if let Some(left) = self.left_at(&git_dir)? {
-            self.mend(path, &git_dir, &left, new)?;
-        }
+        self.finish_step(path, &git_dir)?;
         // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
         let copy = self.index_copy(&git_dir)?;
         let checkout = Checkout { path, git_dir: &git_dir, copy: &copy.0 };
@@ -141,7 +239,9 @@ impl Repo {
         if refusal.is_none() {
             // The files first: once the note is gone, whatever they are counts as the user's.
             files::sync_filesystem(path).on("sync", path)?;
-            files::remove_all(&left).on("remove", &left)?;
+            for note in [git_dir.join(STEP), left] {
+                files::remove_all(&note).on("remove", &note)?;
+            }
         }
         Ok(refusal)
     }
@@ -155,54 +255,120 @@ impl Repo {
                 "a merge, rebase or similar is under way there ({name}); finish or abort it, then {way}"
             )));
         }
-        if git_dir.join("index.lock").exists() {
+        // Held to the end: a commit of the person's meanwhile would have half of the landing.
+        let Some(lock) = self.lock_index(git_dir)? else {
             return Ok(Some(format!(
                 "another git command is working there (index.lock); when it has ended, {way}"
             )));
-        }
+        };
+        self.copy_index(git_dir, copy)?;
         if let Some(place) = self.in_the_way(git_dir, path, from, to)? {
             return Ok(Some(format!(
                 "{} is not under version control and in the way; move it away, then {way}",
                 place.display()
             )));
         }
-        let on = |git: Git| git.timeout(TIMEOUT_CHECKOUT);
-        let trial = || on(self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy));
+        // The index too is on disk before anybody is told that the checkout has followed.
+        let git = || {
+            let git = self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy);
+            git.set("core.fsync=added").timeout(TIMEOUT_CHECKOUT)
+        };
         // Exit code 1 says that some files differ; whether they matter is decided below.
-        trial().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        let args = ["read-tree", "-m", "-u"];
-        match trial().args(args).args(["-n", from.as_str(), to.as_str()]).run() {
-            Ok(_) => {}
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
+        git().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
+        let try_it = || {
+            let git = git().args(["read-tree", "-m", "-u", "-n"]);
+            refusal_of(git.args([from.as_str(), to.as_str()]).run())
+        };
+        let mut blends = Vec::new();
+        if let Some(stderr) = try_it()? {
+            let place = (path, git_dir, copy);
+            let Some(possible) = self.blends(place, from, to)? else {
+                return Ok(Some(checkout.refused(&stderr, from)));
+            };
+            self.stage_landed(place, &possible)?;
+            if try_it()?.is_some() {
                 return Ok(Some(checkout.refused(&stderr, from)));
             }
-            Err(error) => return Err(error),
+            blends = possible;
         }
-        let real = |git: Git| self.run_marked(on(git), vec![git_dir.join("index.lock")]);
-        // The index too is on disk before anybody is told that the checkout has followed.
-        let git = || self.git_in(git_dir, path).set("core.fsync=added");
-        real(git().args(["update-index", "-q", "--refresh"]).accept(&[1]))?;
-        match real(git().args(args).args([from.as_str(), to.as_str()])) {
-            Ok(()) => Ok(None),
-            // An edit between trial and act: git refuses before it touches anything.
-            Err(GitError::Failed { code: Some(_), stderr, .. }) => {
-                Ok(Some(checkout.refused(&stderr, from)))
-            }
-            Err(error) => Err(error),
+        if let Some(why) = self.no_room(checkout, from, to)? {
+            return Ok(Some(format!("{why}; when there is, {way}")));
         }
+        // What this step leaves half done is ours to put right, and nothing else is.
+        let step = git_dir.join(STEP);
+        files::write_atomic(&step, format!("{from} {to}\n").as_bytes()).on("write", &step)?;
+        let act = git().args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
+        let mut refusal = refusal_of(act.run())?.map(|stderr| checkout.refused(&stderr, from));
+        if refusal.is_none() && !self.write_blends(path, &blends)? {
+            refusal = Some(format!("a file was edited in this very moment; {way}"));
+        }
+        if refusal.is_none() {
+            return lock.replace_with(copy, &git_dir.join("index")).map(|()| None);
+        }
+        // An edit between trial and act, and git refused before it touched anything; or it could not
+        // write, and stopped in the middle.
+        self.finish_step(path, git_dir)?;
+        Ok(refusal)
+    }
+
+    /// Takes the lock of a checkout's index as git does; `None` if somebody has it.
+    fn lock_index(&self, git_dir: &Path) -> Result<Option<IndexLock>> {
+        let path = git_dir.join("index.lock");
+        let mark = self.mark(std::slice::from_ref(&path))?;
+        match fs::File::create_new(&path) {
+            Ok(_) => Ok(Some(IndexLock { path: Some(path), _mark: mark })),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(error).on("create", &path),
+        }
+    }
+
+    /// Puts right what a step left half done, if one did.
+    fn finish_step(&self, path: &Path, git_dir: &Path) -> Result<()> {
+        let step = git_dir.join(STEP);
+        let text = match fs::read(&step) {
+            Ok(bytes) => lossy(bytes.trim_ascii()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).on("read", &step),
+        };
+        // A power loss can leave it empty: then nothing came after it.
+        if let Some((from, to)) = text.split_once(' ')
+            && let (Some(from), Some(to)) = (self.resolve(from)?, self.resolve(to)?)
+        {
+            self.mend(path, git_dir, &from, &to)?;
+            files::sync_filesystem(path).on("sync", path)?;
+        }
+        files::remove_all(&step).on("remove", &step)
+    }
+
+    /// Why the files that a step writes have no room, if they have none.
+    fn no_room(&self, checkout: &Checkout<'_>, from: &Oid, to: &Oid) -> Result<Option<String>> {
+        let index = checkout.git_dir.join("index");
+        let index = fs::metadata(index).map_or(0, |meta| meta.len());
+        let needed = self.bytes_written(from, to)? + 2 * index + ROOM_SPARE;
+        let free = files::free_bytes(checkout.path).on("look at", checkout.path)?;
+        let no_room = format!(
+            "there is no room on the disk for its new files ({} MiB needed)",
+            needed.div_ceil(1 << 20)
+        );
+        Ok((free < needed).then_some(no_room))
     }
 
     fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
         fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
         let copy = PrivateIndex(self.tmp("index"));
+        self.copy_index(git_dir, &copy.0)?;
+        Ok(copy)
+    }
+
+    fn copy_index(&self, git_dir: &Path, copy: &Path) -> Result<()> {
         let own = git_dir.join("index");
         if own.exists() {
             let time = fs::metadata(&own).and_then(|meta| meta.modified()).on("look at", &own)?;
-            fs::copy(&own, &copy.0).on("copy", &own)?;
-            let file = fs::File::options().write(true).open(&copy.0);
+            fs::copy(&own, copy).on("copy", &own)?;
+            let file = fs::File::options().write(true).open(copy);
             file.and_then(|file| file.set_modified(time)).on("copy", &own)?;
         }
-        Ok(copy)
+        Ok(())
     }
 
     /// Which commit a checkout shows, whatever its HEAD says since the branch moved.
@@ -332,7 +498,10 @@ impl Checkout<'_> {
         let line = stderr.lines().next().unwrap_or("git refused").trim_start_matches("error: ");
         let way = self.catch_up(from);
         let name = line.split_once('\'').and_then(|(_, rest)| rest.rsplit_once('\''));
-        let Some((name, _)) = name else { return format!("{line}; when that is solved, {way}") };
+        let by_edit = line.contains("not uptodate") || line.contains("would be");
+        let Some((name, _)) = name.filter(|_| by_edit) else {
+            return format!("{line}; when that is solved, {way}");
+        };
         let (git, from) = (format!("git -C {}", quoted(&self.path.to_string_lossy())), short(from));
         let file = quoted(name);
         format!(
@@ -341,6 +510,15 @@ impl Checkout<'_> {
              `{git} restore --source={from} --staged --worktree -- {file}`, {way}, and put it back \
              with `{git} apply --3way - < mine.patch`"
         )
+    }
+}
+
+/// What git said if it would not; whatever else went wrong is an error.
+fn refusal_of(answer: Result<Answer>) -> Result<Option<String>> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(GitError::Failed { code: Some(_), stderr, .. }) => Ok(Some(stderr)),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Looks for things in a change that no merge should bring in, whatever the change is about.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use mainstem_core::id::Oid;
 
@@ -41,6 +41,13 @@ pub enum Flaw {
         /// The path.
         path: String,
     },
+    /// A submodule that is at a commit which only the agent's workspace has.
+    UnknownCommit {
+        /// The path of the submodule.
+        path: String,
+        /// The commit.
+        commit: String,
+    },
 }
 
 impl std::fmt::Display for Flaw {
@@ -58,6 +65,12 @@ impl std::fmt::Display for Flaw {
                 f,
                 "{path}: a repository was added as a pointer without its files; \
                  remove the `.git` inside it, or make it a submodule"
+            ),
+            Self::UnknownCommit { path, commit } => write!(
+                f,
+                "{path}: the submodule is at {commit}, which neither this repository's copy of it \
+                 nor its remote has; push that commit, or run `git submodule update --init` in the \
+                 main checkout first"
             ),
         }
     }
@@ -155,14 +168,13 @@ impl Repo {
         entries: &[Entry],
         flaws: &mut Vec<Flaw>,
     ) -> Result<()> {
-        let links: Vec<&Entry> =
-            entries.iter().filter(|entry| entry.is_new && entry.mode == "160000").collect();
+        let links: Vec<&Entry> = entries.iter().filter(|entry| entry.mode == "160000").collect();
         if links.is_empty() {
             return Ok(());
         }
         // Exit code 1: the file is there and names no path. No file at all: every link is loose.
         let modules = format!("{tip}:.gitmodules");
-        let mut named = HashSet::new();
+        let mut named = HashMap::new();
         if self.look_up(&modules, self.git())?.is_some() {
             let answer = self
                 .git()
@@ -177,12 +189,20 @@ impl Repo {
                 .accept(&[1])
                 .run()?;
             for entry in parts(&answer.stdout) {
-                let value = entry.splitn(2, |&b| b == b'\n').nth(1).unwrap_or_default();
-                named.insert(value.to_vec());
+                let mut halves = entry.splitn(2, |&b| b == b'\n');
+                let key = lossy(halves.next().unwrap_or_default());
+                let name = key.trim_start_matches("submodule.").trim_end_matches(".path");
+                named.insert(halves.next().unwrap_or_default().to_vec(), name.to_owned());
             }
         }
-        for link in links.into_iter().filter(|link| !named.contains(&link.name)) {
-            flaws.push(Flaw::LooseGitlink { path: lossy(&link.name) });
+        for link in links {
+            let path = lossy(&link.name);
+            match named.get(&link.name) {
+                None if link.is_new => flaws.push(Flaw::LooseGitlink { path }),
+                None => {}
+                Some(name) if self.has_for_submodule(name, &Oid::new(link.id.as_str()))? => {}
+                Some(_) => flaws.push(Flaw::UnknownCommit { path, commit: link.id.clone() }),
+            }
         }
         Ok(())
     }

@@ -153,7 +153,7 @@ impl Repo {
     }
 
     /// Notes that a git process of ours is about to take locks that others use too.
-    fn mark(&self, locks: &[PathBuf]) -> Result<Mark> {
+    pub(super) fn mark(&self, locks: &[PathBuf]) -> Result<Mark> {
         let ours = [
             self.common_dir().join("refs/mainstem"),
             self.common_dir().join("refs/heads/mainstem"),

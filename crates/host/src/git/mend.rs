@@ -1,64 +1,51 @@
 //! Puts right what a follower of ours left half done in a checkout when it was killed or the power went:
-//! files that it had written while the index still had the old ones, and files that came out empty.
+//! files that it had written while the index still had the old ones, and files that it took away or only
+//! began to write, because it was killed, the power went or the disk was full.
 //!
-//! Only files that the landing touches, and only such contents as the follower itself can have made.
+//! Only after a step that really began, only files that the landing touches, and only such contents as the
+//! follower itself can have made.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
 
-use super::error::{OnPath, Result};
+use super::error::{GitError, OnPath, Result};
 use super::{Repo, bytes_of, lossy, parts, path_from};
 use crate::files;
 
 /// A file that differs between two commits.
-struct Touched {
-    name: PathBuf,
-    from: String,
-    to: String,
+pub(super) struct Touched {
+    pub(super) name: PathBuf,
+    pub(super) from: String,
+    pub(super) to: String,
+    /// Its mode, if it is an ordinary file of the same mode in both.
+    pub(super) plain: Option<String>,
 }
 
 impl Repo {
     /// Gives the files of a checkout that an unfinished step between two commits left in between
     /// the content that the index has for them.
     pub(super) fn mend(&self, path: &Path, git_dir: &Path, from: &Oid, to: &Oid) -> Result<()> {
-        let touched: Vec<Touched> = self
-            .touched(from, to)?
-            .into_iter()
-            .filter(|one| fs::symlink_metadata(path.join(&one.name)).is_ok_and(|m| m.is_file()))
-            .collect();
-        if touched.is_empty() {
-            return Ok(());
-        }
         let index = self.index_of(path, git_dir)?;
-        let input: Vec<u8> = touched.iter().flat_map(|one| quoted(bytes_of(&one.name))).collect();
-        let hashed =
-            self.git_in(git_dir, path).args(["hash-object", "--stdin-paths"]).input(input).run()?;
-        let hashes: Vec<&str> = hashed.line()?.lines().collect();
-        if hashes.len() != touched.len() {
-            return Err(hashed.bad());
-        }
+        let skipped = self.skipped(path, git_dir)?;
         let mut again: Vec<u8> = Vec::new();
-        for (one, hash) in touched.iter().zip(hashes) {
-            let file = path.join(&one.name);
-            let empty = fs::metadata(&file).is_ok_and(|meta| meta.len() == 0);
-            match index.get(&one.name) {
-                // The new file of a step that never came to its index: it is in the commit to come.
-                None if is_none(&one.from) && (*hash == one.to || empty) => {
-                    files::remove_all(&file).on("remove", &file)?;
+        let mut touched: Vec<Touched> = Vec::new();
+        for one in self.touched(from, to)? {
+            match fs::symlink_metadata(path.join(&one.name)) {
+                Ok(meta) if meta.is_file() => touched.push(one),
+                Ok(_) => {}
+                // Git takes a file away before it writes the new one.
+                Err(_) if index.contains_key(&one.name) && !skipped.contains(&one.name) => {
+                    again.extend_from_slice(bytes_of(&one.name));
+                    again.push(0);
                 }
-                Some(staged) if *staged != *hash => {
-                    let ahead = *staged == one.from && *hash == one.to;
-                    if ahead || empty {
-                        again.extend_from_slice(bytes_of(&one.name));
-                        again.push(0);
-                    }
-                }
-                _ => {}
+                Err(_) => {}
             }
         }
+        again.extend(self.to_write_again(path, git_dir, &touched, &index)?);
         if again.is_empty() {
             return Ok(());
         }
@@ -66,7 +53,103 @@ impl Repo {
         git.input(again).run().map(drop)
     }
 
-    fn touched(&self, from: &Oid, to: &Oid) -> Result<Vec<Touched>> {
+    /// Of the files that are there, those that a step of ours left as they are. New ones are removed.
+    fn to_write_again(
+        &self,
+        path: &Path,
+        git_dir: &Path,
+        touched: &[Touched],
+        index: &HashMap<PathBuf, String>,
+    ) -> Result<Vec<u8>> {
+        let mut again: Vec<u8> = Vec::new();
+        if touched.is_empty() {
+            return Ok(again);
+        }
+        let input: Vec<u8> = touched.iter().flat_map(|one| quoted(bytes_of(&one.name))).collect();
+        let hashed =
+            self.git_in(git_dir, path).args(["hash-object", "--stdin-paths"]).input(input).run()?;
+        let hashes: Vec<&str> = hashed.line()?.lines().collect();
+        if hashes.len() != touched.len() {
+            return Err(hashed.bad());
+        }
+        for (one, hash) in touched.iter().zip(hashes) {
+            let file = path.join(&one.name);
+            let begun = || self.is_begun(path, git_dir, one);
+            match index.get(&one.name) {
+                // The new file of a step that never came to its index: it is in the commit to come.
+                None if is_none(&one.from) && (*hash == one.to || begun()?) => {
+                    files::remove_all(&file).on("remove", &file)?;
+                }
+                Some(staged) if *staged != *hash => {
+                    let ahead = *staged == one.from && *hash == one.to;
+                    if ahead || begun()? {
+                        again.extend_from_slice(bytes_of(&one.name));
+                        again.push(0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(again)
+    }
+
+    /// Whether a file is the beginning of the new one: written so far when the power or the room on
+    /// the disk ended.
+    fn is_begun(&self, path: &Path, git_dir: &Path, one: &Touched) -> Result<bool> {
+        let file = path.join(&one.name);
+        let here = fs::read(&file).on("read", &file)?;
+        if here.is_empty() || is_none(&one.to) {
+            return Ok(here.is_empty());
+        }
+        match self.as_written(path, git_dir, &one.name, &one.to) {
+            Ok(new) => Ok(new.starts_with(&here)),
+            // Its filter fails, or it is too large to compare: then it counts as somebody's.
+            Err(GitError::Failed { code: Some(_), .. } | GitError::TooMuchOutput { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A blob as git would write it into a file of this name.
+    pub(super) fn as_written(
+        &self,
+        path: &Path,
+        git_dir: &Path,
+        name: &Path,
+        id: &str,
+    ) -> Result<Vec<u8>> {
+        let mut place = OsString::from("--path=");
+        place.push(name);
+        let git = self.git_in(git_dir, path).args(["cat-file", "--filters"]).arg(place).arg(id);
+        Ok(git.run()?.stdout)
+    }
+
+    /// How much a step from one commit to another writes into files, filters aside.
+    pub(super) fn bytes_written(&self, from: &Oid, to: &Oid) -> Result<u64> {
+        let touched = self.touched(from, to)?;
+        let ids = touched.iter().map(|one| &one.to).filter(|id| !is_none(id));
+        let input: String = ids.map(|id| format!("{id}\n")).collect();
+        if input.is_empty() {
+            return Ok(0);
+        }
+        let args = ["cat-file", "--batch-check=%(objectsize)"];
+        let answer = self.git().args(args).input(input).run()?;
+        // The commit of a submodule is not here, and is not written.
+        Ok(answer.line()?.lines().filter_map(|size| size.parse::<u64>().ok()).sum())
+    }
+
+    /// Files outside a sparse checkout: they are in the index and not in the folder.
+    fn skipped(&self, path: &Path, git_dir: &Path) -> Result<HashSet<PathBuf>> {
+        if !self.is_sparse(git_dir, path)? {
+            return Ok(HashSet::new());
+        }
+        let listed = self.git_in(git_dir, path).args(["ls-files", "-t", "-z"]).run()?;
+        let skipped = parts(&listed.stdout).filter_map(|entry| entry.strip_prefix(b"S "));
+        Ok(skipped.map(path_from).collect())
+    }
+
+    pub(super) fn touched(&self, from: &Oid, to: &Oid) -> Result<Vec<Touched>> {
         let diff = self.diff_tree(from, to, &["-r", "-z", "--no-renames", "--no-abbrev"]).run()?;
         let records: Vec<&[u8]> = parts(&diff.stdout).collect();
         let mut touched = Vec::new();
@@ -74,18 +157,20 @@ impl Repo {
             let [what, name] = record else { return Err(diff.bad()) };
             let what = lossy(what);
             let words: Vec<&str> = what.split(' ').collect();
-            let [_, _, from, to, _] = words[..] else { return Err(diff.bad()) };
+            let [mode, mode_to, from, to, _] = words[..] else { return Err(diff.bad()) };
+            let plain = mode.strip_prefix(':') == Some(mode_to) && mode_to.starts_with("100");
             touched.push(Touched {
                 name: path_from(name),
                 from: from.to_owned(),
                 to: to.to_owned(),
+                plain: plain.then(|| mode_to.to_owned()),
             });
         }
         Ok(touched)
     }
 
     /// What the index of a checkout has for each file, conflicts aside.
-    fn index_of(&self, path: &Path, git_dir: &Path) -> Result<HashMap<PathBuf, String>> {
+    pub(super) fn index_of(&self, path: &Path, git_dir: &Path) -> Result<HashMap<PathBuf, String>> {
         let listed = self.git_in(git_dir, path).args(["ls-files", "-s", "-z"]).run()?;
         let mut index = HashMap::new();
         for entry in parts(&listed.stdout) {

@@ -6,6 +6,7 @@
 
 mod attend;
 mod birth;
+mod blend;
 mod changes;
 mod desk;
 mod error;
@@ -14,6 +15,7 @@ mod follow;
 mod heal;
 mod hygiene;
 mod include;
+mod inside;
 mod keep;
 mod landing;
 mod locks;
@@ -25,6 +27,7 @@ mod run;
 mod search;
 mod snapshot;
 mod stage;
+mod tracked;
 mod warm;
 mod worktree;
 
@@ -41,13 +44,14 @@ use mainstem_core::id::Oid;
 
 pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
-pub use follow::Follow;
+pub use follow::{Expected, Follow};
 pub use hygiene::Flaw;
 pub use landing::Landing;
 pub use locks::Swept;
 pub use merge::{Merge, Replay};
 pub use refs::Cas;
 pub use snapshot::Snapshot;
+pub use stage::Leftovers;
 pub use worktree::{Prepared, Worktree};
 
 use error::{MIN_MAJOR, MIN_MINOR, OnPath, Result};

@@ -84,18 +84,36 @@ impl Repo {
             return Ok(None);
         }
         let prefix = prefix.trim_end_matches('/');
-        let Some(admin) = self.usable_admin(&worktree)? else {
-            return self.keep_staged(self.stage(&worktree)?, prefix, message, &mut None);
+        let kept = self.take_files(&worktree, prefix, message, reach)?;
+        match (kept, reach) {
+            // Last: what is kept of them is told with the snapshot.
+            (Some(mut kept), Reach::Whole) => {
+                kept.notes.extend(self.keep_inside(&worktree, prefix)?);
+                Ok(Some(kept))
+            }
+            (kept, _) => Ok(kept),
+        }
+    }
+
+    fn take_files(
+        &self,
+        worktree: &Path,
+        prefix: &str,
+        message: &str,
+        reach: Reach,
+    ) -> Result<Option<Snapshot>> {
+        let Some(admin) = self.usable_admin(worktree)? else {
+            return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
         };
         let warm = self.inner.shelf.of(&admin);
         // Somebody else takes one of the same worktree right now: both get what is there.
         let Ok(mut warm) = warm.try_lock() else {
-            return self.keep_staged(self.stage(&worktree)?, prefix, message, &mut None);
+            return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
         };
-        let staged = self.stage_warm(&worktree, &admin, reach, &mut warm)?;
+        let staged = self.stage_warm(worktree, &admin, reach, &mut warm)?;
         // Taken away while we looked: what was seen half gone is no work of anybody's, and whoever
         // took it away kept it first.
-        if self.usable_admin(&worktree)?.as_ref() != Some(&admin) {
+        if self.usable_admin(worktree)?.as_ref() != Some(&admin) {
             return Ok(None);
         }
         self.keep_staged(staged, prefix, message, &mut warm.last)

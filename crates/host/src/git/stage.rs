@@ -27,6 +27,26 @@ pub(super) struct Staged {
     pub(super) notes: Vec<String>,
 }
 
+/// What was found uncommitted in a worktree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// The commit that holds it now; `None` if there was nothing.
+    pub commit: Option<Oid>,
+    /// What it could not hold, one sentence each.
+    pub notes: Vec<String>,
+    /// A command that goes from commit to commit and stopped on the way: HEAD is not where it was to
+    /// end.
+    pub stopped: Option<&'static str>,
+}
+
+/// Files and folders in a git dir that say so.
+const STOPPED: &[(&str, &str)] = &[
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("sequencer", "cherry-pick or revert of several commits"),
+    ("BISECT_START", "bisect"),
+];
+
 /// Where a private index comes from.
 #[derive(Debug, Default)]
 pub(super) struct Seeded {
@@ -51,7 +71,7 @@ impl Drop for PrivateIndex {
 
 impl Repo {
     /// Commits what is uncommitted in a worktree (tracked and untracked, not ignored) without
-    /// running hooks; `None` if there is nothing. Whoever worked there must be dead.
+    /// running hooks. Whoever worked there must be dead.
     ///
     /// If HEAD is on `branch`, the branch moves along. If the agent went elsewhere, HEAD is detached
     /// at the new commit: a branch that is not the workspace's own is never written to.
@@ -62,7 +82,7 @@ impl Repo {
         message: &str,
         who: &Identity,
         date_ms: i64,
-    ) -> Result<Option<Oid>> {
+    ) -> Result<Leftovers> {
         let worktree = &placed(worktree);
         let Some(admin) = self.usable_admin(worktree)? else {
             let why = "it is no worktree of this repository any more".to_owned();
@@ -75,12 +95,14 @@ impl Repo {
             None => self.is_empty_tree(&staged.tree)?,
         };
         let index = admin.join("index");
+        let stopped = STOPPED.iter().find(|(name, _)| admin.join(name).exists());
+        let stopped = stopped.map(|(_, what)| *what);
         if clean {
             // Left damaged, it would stop every `git fsck` and `git gc` of the whole repository.
             if let Some(private) = staged.index.as_ref().filter(|_| staged.distrusted) {
                 fs::rename(&private.0, &index).on("write", &index)?;
             }
-            return Ok(None);
+            return Ok(Leftovers { commit: None, notes: staged.notes, stopped });
         }
         let mut parents: Vec<Oid> = staged.head.iter().cloned().collect();
         parents.extend(self.merge_heads(&admin, worktree)?);
@@ -89,11 +111,13 @@ impl Repo {
         if let Some(private) = &staged.index {
             fs::rename(&private.0, &index).on("write", &index)?;
         }
-        for name in super::worktree::UNFINISHED {
+        // What stopped half way is still to be seen if we are asked again.
+        let settled = |name: &&&str| STOPPED.iter().all(|(stopped, _)| stopped != *name);
+        for name in super::worktree::UNFINISHED.iter().filter(settled) {
             let file = admin.join(name);
             crate::files::remove_all(&file).on("remove", &file)?;
         }
-        Ok(Some(commit))
+        Ok(Leftovers { commit: Some(commit), notes: staged.notes, stopped })
     }
 
     /// The commit a worktree is at; `None` before the first one, or if its HEAD is unusable.
@@ -133,7 +157,7 @@ impl Repo {
             Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
         let seen = desk.look()?;
         let Some(head) = seen.head else { return Ok(false) };
-        if !seen.changed.is_empty() || !seen.nested.is_empty() {
+        if !seen.changed.is_empty() || !seen.nested.is_empty() || !self.inside_is_held(&worktree)? {
             return Ok(false);
         }
         if self.list_refs(series)?.iter().any(|(_, kept)| *kept == head) {
@@ -249,7 +273,7 @@ impl Repo {
                 ["160000", _, id] => id,
                 _ => continue,
             };
-            notes.push(format!("submodule {place} is at {link}, which only its own folder has"));
+            notes.push(format!("submodule {place} is at {link}, which is not in here"));
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ pub struct Worktree {
 pub struct Prepared {
     /// One sentence each, for people.
     pub notes: Vec<String>,
+    /// A submodule that the user has is not as it should be there.
+    pub unfilled: bool,
     /// The ref that keeps where the branch was before, if nothing else would have.
     pub kept: Option<String>,
 }
@@ -410,14 +412,19 @@ impl Repo {
         if assumed || !skipped {
             return Ok(assumed);
         }
-        // Skipping is what a sparse checkout is made of. Each worktree may have its own; exit code 1
-        // is documented as "no such key".
+        // Skipping is what a sparse checkout is made of.
+        Ok(!self.is_sparse(git_dir, worktree)?)
+    }
+
+    /// Whether a worktree shows only some of its files. Each may have its own setting.
+    pub(super) fn is_sparse(&self, git_dir: &Path, worktree: &Path) -> Result<bool> {
+        // Exit code 1 is documented as "no such key".
         let sparse = self
             .git_in(git_dir, worktree)
             .args(["config", "--type=bool", "--get", "core.sparseCheckout"])
             .accept(&[1])
             .run()?;
-        Ok(sparse.line()? != "true")
+        Ok(sparse.line()? == "true")
     }
 
     /// Like [`Self::sound_admin`], but repairs a missing `.git` file, the one thing agents delete.
@@ -467,7 +474,7 @@ impl Repo {
         Ok(())
     }
 
-    fn fill_submodules(&self, path: &Path, base: &Oid) -> Result<Prepared> {
+    pub(super) fn fill_submodules(&self, path: &Path, base: &Oid) -> Result<Prepared> {
         let mut prepared = Prepared::default();
         let modules = self.common_dir().join("modules");
         let listed =
@@ -494,16 +501,23 @@ impl Repo {
             }
             // Cloned from the copy the user already has: no network, and nothing is written to the
             // shared configuration, because the address is given here.
-            let outcome = Git::new(&path)
-                .set("protocol.file.allow=always")
-                .set(format!("submodule.{name}.url={}", source.display()))
-                .set(format!("submodule.{name}.active=true"))
-                .env("GIT_ALLOW_PROTOCOL", "file")
-                .args(["submodule", "--quiet", "update", "--init", "--force", "--recursive", "--"])
-                .arg(place)
-                .timeout(TIMEOUT_CHECKOUT)
-                .run();
-            if let Err(error) = outcome {
+            let update = |more: &[&str]| {
+                Git::new(&path)
+                    .set("protocol.file.allow=always")
+                    .set(format!("submodule.{name}.url={}", source.display()))
+                    .set(format!("submodule.{name}.active=true"))
+                    .env("GIT_ALLOW_PROTOCOL", "file")
+                    .args(["submodule", "--quiet", "update", "--init", "--force"])
+                    .args(more)
+                    .arg("--")
+                    .arg(place)
+                    .timeout(TIMEOUT_CHECKOUT)
+                    .run()
+            };
+            let filled = update(&[]);
+            prepared.unfilled |= filled.is_err();
+            // Those inside it may have to come over a network.
+            if let Err(error) = filled.and_then(|_| update(&["--recursive"])) {
                 prepared.notes.push(format!("submodule {place} could not be filled: {error}"));
             }
         }

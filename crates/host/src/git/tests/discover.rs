@@ -114,7 +114,7 @@ fn repositories_with_long_object_ids_work() {
     scene.repo.prepare_worktree(&path, "mainstem/t", &first, &scene.trash(), KEEP).unwrap();
     fs::write(path.join("f"), "x").unwrap();
     let made = scene.repo.commit_leftovers(&path, "mainstem/t", "m", &super::who(), 0).unwrap();
-    let merged = scene.repo.merge(&first, &made.unwrap()).unwrap();
+    let merged = scene.repo.merge(&first, &made.commit.unwrap()).unwrap();
     assert!(matches!(merged, super::super::Merge::Clean { .. }));
 }
 

@@ -88,14 +88,13 @@ fn the_advice_for_a_file_in_the_way_works_as_printed() {
 
 #[test]
 fn the_advice_for_an_edited_file_works_as_printed_and_keeps_both_changes() {
-    for staged in [false, true] {
+    // Where only the folder has the edit, both are had without any advice.
+    {
         let scene = Scene::new();
         scene.write("o'dd name", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
         scene.commit("more");
         scene.write("o'dd name", "1\n2\n3\n4\n5\n6\n7\n8\nmine\n");
-        if staged {
-            git(&scene.top(), &["add", "-A"]);
-        }
+        git(&scene.top(), &["add", "-A"]);
         let landed = ("o'dd name", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n"));
         let why = left(land(&scene, &[landed, ("a.txt", Some("landed\n"))]));
         assert!(why.contains("o'dd name was changed here"), "{why}");
@@ -210,4 +209,58 @@ fn catching_up_leaves_alone_what_shows_the_branch_already() {
     scene.repo.catch_up("main").unwrap();
     assert_eq!(status(&scene), " M a.txt\n");
     assert_eq!(read(&scene, "a.txt"), "my edit\n");
+}
+
+#[test]
+fn an_edit_that_does_not_meet_the_landing_is_kept_and_is_all_that_the_next_commit_has() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = Scene::new();
+    scene.write("ü e", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
+    scene.commit("more");
+    scene.write("ü e", "1\n2\n3\n4\n5\n6\n7\n8\nmine\n");
+    fs::set_permissions(scene.top().join("ü e"), fs::Permissions::from_mode(0o600)).unwrap();
+    scene.write("dir/b.txt", "mine too, elsewhere\n");
+    let files = [("ü e", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n")), ("feature.txt", Some("f\n"))];
+    assert_eq!(land(&scene, &files), Follow::Moved);
+    assert_eq!(read(&scene, "ü e"), "theirs\n2\n3\n4\n5\n6\n7\n8\nmine\n");
+    let mode = fs::metadata(scene.top().join("ü e")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(status(&scene), " M dir/b.txt\n M \"ü e\"\n");
+    git(&scene.top(), &["commit", "-qam", "my small fix"]);
+    let diff = git(&scene.top(), &["diff", "--unified=0", "HEAD~1", "HEAD", "--", "ü e"]);
+    assert!(diff.contains("-9\n+mine\n") && !diff.contains("-theirs"), "{diff}");
+    assert_eq!(git(&scene.top(), &["show", "HEAD:feature.txt"]), "f\n");
+    assert!(!record(&scene));
+}
+
+#[test]
+fn an_edit_that_meets_the_landing_leaves_the_checkout_and_the_message_warns_of_a_commit() {
+    let scene = Scene::new();
+    scene.write("a.txt", "mine\n");
+    let before = fs::read(scene.repo.common_dir().join("index")).unwrap();
+    let why = left(land(&scene, &[("a.txt", Some("theirs\n")), ("feature.txt", Some("f\n"))]));
+    assert!(why.contains("would take the landing back"), "{why}");
+    let behind = || scene.repo.left_behind("main").unwrap();
+    assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
+    assert_eq!(read(&scene, "a.txt"), "mine\n");
+    assert!(!scene.top().join("feature.txt").exists());
+    assert_eq!(fs::read(scene.repo.common_dir().join("index")).unwrap(), before);
+    assert!(!scene.repo.common_dir().join("index.lock").exists());
+    git(&scene.top(), &["checkout", "-q", "a.txt"]);
+    paste(&scene, commands(&behind()[0].1)[0]);
+    assert_eq!((behind(), status(&scene)), (Vec::new(), String::new()));
+}
+
+#[test]
+fn a_checkout_is_brought_along_by_the_next_life_if_this_one_ends_right_after_the_landing() {
+    let scene = Scene::new();
+    let old = scene.tip("main");
+    let new = scene.change(&old, &[("a.txt", Some("landed\n"))]);
+    scene.repo.expect_move("main", &old, &new).unwrap().withdraw();
+    assert!(!record(&scene), "the branch did not move");
+    let _ = scene.repo.expect_move("main", &old, &new).unwrap();
+    move_main(&scene, &old, &new);
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!((status(&scene), read(&scene, "a.txt")), (String::new(), "landed\n".to_owned()));
+    assert!(!record(&scene));
 }

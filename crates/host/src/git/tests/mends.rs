@@ -19,6 +19,7 @@ fn begun(scene: &Scene, files: &[(&str, Option<&str>)]) -> (Oid, Oid) {
     let new = scene.change(&old, files);
     let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
     fs::write(scene.repo.common_dir().join("mainstem-left"), format!("{old}\n")).unwrap();
+    fs::write(scene.repo.common_dir().join("mainstem-step"), format!("{old} {new}\n")).unwrap();
     (old, new)
 }
 
@@ -72,6 +73,63 @@ fn what_a_person_changed_meanwhile_is_not_mended() {
     scene.write("a.txt", "mine\n");
     scene.repo.catch_up("main").unwrap();
     assert_eq!(read(&scene, "a.txt"), "mine\n");
+}
+
+#[test]
+fn a_file_that_a_person_emptied_is_not_mended_where_no_step_began() {
+    let scene = Scene::new();
+    scene.write("a.txt", "");
+    for text in ["landed\n", "again\n"] {
+        let old = scene.tip("main");
+        let new = scene.change(&old, &[("a.txt", Some(text))]);
+        let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
+        let followed = scene.repo.follow_checkout("main", &old, &new).unwrap();
+        assert!(matches!(followed, Follow::Left { .. }), "{followed:?}");
+        assert_eq!(read(&scene, "a.txt"), "");
+    }
+}
+
+#[test]
+fn files_that_were_only_begun_or_taken_away_come_back() {
+    let scene = Scene::new();
+    let files = [
+        ("a.txt", Some("landed, and quite long\n")),
+        ("dir/b.txt", Some("b2\n")),
+        ("new.txt", Some("new\n")),
+    ];
+    begun(&scene, &files);
+    // The disk was full in the middle of the first; the second was taken away to be written.
+    scene.write("a.txt", "landed, and");
+    fs::remove_file(scene.top().join("dir/b.txt")).unwrap();
+    scene.write("new.txt", "ne");
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), "");
+    assert_eq!(read(&scene, "a.txt"), "landed, and quite long\n");
+    assert_eq!(read(&scene, "dir/b.txt"), "b2\n");
+}
+
+#[test]
+fn a_step_that_fails_half_way_leaves_the_checkout_as_it_was_and_blames_nobody() {
+    let scene = Scene::new();
+    scene.write(".gitattributes", "z.txt filter=broken\n");
+    scene.write("z.txt", "z\n");
+    scene.commit("more");
+    git(&scene.top(), &["config", "filter.broken.clean", "cat"]);
+    git(&scene.top(), &["config", "filter.broken.smudge", "false"]);
+    git(&scene.top(), &["config", "filter.broken.required", "true"]);
+    let old = scene.tip("main");
+    git(&scene.top(), &["config", "filter.broken.smudge", "cat"]);
+    let new = scene.change(&old, &[("a.txt", Some("landed\n")), ("z.txt", Some("z2\n"))]);
+    git(&scene.top(), &["config", "filter.broken.smudge", "false"]);
+    let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
+    // Written by the time the filter fails: `a.txt`, and `z.txt` is gone.
+    let followed = scene.repo.follow_checkout("main", &old, &new);
+    let told = format!("{followed:?}");
+    assert!(!told.contains("was changed here"), "{told}");
+    git(&scene.top(), &["config", "filter.broken.smudge", "cat"]);
+    scene.repo.catch_up("main").unwrap();
+    assert_eq!(status(&scene), "");
+    assert_eq!((read(&scene, "a.txt"), read(&scene, "z.txt")), ("landed\n".into(), "z2\n".into()));
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod mends;
 mod refs;
 mod saves;
 mod snaps;
+mod sound;
 mod worktrees;
 
 use std::fs;

@@ -99,8 +99,9 @@ fn the_files_of_nested_repositories_are_not_lost() {
         "{names:?}"
     );
     assert!(kept.notes.iter().any(|note| note.starts_with("tool ")), "{:?}", kept.notes);
-    assert_eq!(snapshot(&scene, &path), again(&kept));
-    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let same = snapshot(&scene, &path);
+    assert_eq!((same.commit, same.number, same.fresh), (kept.commit, 1, false));
+    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.names(&made), names);
 }
 
@@ -189,14 +190,14 @@ fn leftovers_become_one_commit_on_the_branch() {
     let (path, base) = workspace(&scene);
     let save =
         || scene.repo.commit_leftovers(&path, BRANCH, "left over\n", &who(), 1_700_000_000_000);
-    assert_eq!(save().unwrap(), None);
+    assert_eq!(save().unwrap().commit, None);
     write(&path, "a.txt", "edited\n");
     write(&path, "new file", "n\n");
     write(&path, "x.ignored", "i");
     fs::remove_file(path.join("dir/b.txt")).unwrap();
     let admin = scene.repo.admin_dirs(&path).unwrap().remove(0);
     fs::write(admin.join("index.lock"), "").unwrap();
-    let made = save().unwrap().unwrap();
+    let made = save().unwrap().commit.unwrap();
     assert_eq!(scene.names(&made), [".gitignore", "a.txt", "new file"]);
     assert_eq!(scene.tip(&format!("{made}^")), base);
     assert_eq!(scene.tip(BRANCH), made);
@@ -204,7 +205,7 @@ fn leftovers_become_one_commit_on_the_branch() {
     assert_eq!(git(&path, &["log", "-1", "--format=%ct"]).trim(), "1700000000");
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
     assert!(!scene.repo.worktree_dirty(&path).unwrap());
-    assert_eq!(save().unwrap(), None);
+    assert_eq!(save().unwrap().commit, None);
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn an_index_that_the_agent_damaged_is_made_whole_though_nothing_is_left_over() {
     let index = scene.repo.admin_dirs(&path).unwrap().remove(0).join("index");
     fs::write(&index, "no index").unwrap();
     let saved = scene.repo.commit_leftovers(&path, BRANCH, "left over\n", &who(), 0).unwrap();
-    assert_eq!((saved, scene.tip(BRANCH)), (None, base));
+    assert_eq!((saved.commit, scene.tip(BRANCH)), (None, base));
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
     git(&path, &["fsck", "--no-progress"]);
 }
@@ -227,7 +228,7 @@ fn leftovers_of_an_unfinished_merge_remember_both_sides() {
     write(&path, "a.txt", "mine\n");
     commit(&path, "mine");
     git(&path, &["merge", "-q", "--no-commit", other.as_str()]);
-    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert!(scene.repo.is_ancestor(&other, &made).unwrap());
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
     assert!(git(&path, &["status"]).contains("nothing to commit"));
@@ -239,17 +240,18 @@ fn leftovers_never_move_a_branch_that_is_not_the_workspaces() {
     let (path, base) = workspace(&scene);
     git(&path, &["checkout", "-q", "-b", "release"]);
     write(&path, "a.txt", "edited\n");
-    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.tip("release"), base);
     assert_eq!(scene.tip(BRANCH), base);
     assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(made.clone()));
     // Detached now, and again so.
     write(&path, "a.txt", "more\n");
-    let more = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let more = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.tip(&format!("{more}^")), made);
     assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(more));
     git(&path, &["checkout", "-q", "--orphan", "unborn"]);
-    let unborn = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let unborn =
+        scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(unborn));
     assert_eq!(scene.repo.read_ref("refs/heads/unborn").unwrap(), None);
 }

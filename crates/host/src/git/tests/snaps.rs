@@ -225,7 +225,7 @@ fn a_sparse_checkout_of_the_agents_own_is_not_taken_for_deletions() {
     assert_eq!(scene.show(&kept.commit, "dir/b.txt"), "edited outside the cone\n");
     fs::remove_file(path.join("dir/b.txt")).unwrap();
     assert_eq!(scene.names(&whole(&scene, &path).commit), wanted);
-    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.names(&made), wanted);
 }
 
@@ -257,7 +257,7 @@ fn filters_of_the_owner_run_and_planted_ones_do_not() {
     write(&path, "y.up", "text\n");
     let kept = passing(&scene, &path);
     assert_eq!(scene.show(&kept.commit, "y.up"), "text\n");
-    scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().unwrap();
+    scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     scene.repo.worktree_dirty(&path).unwrap();
     assert!(!trace.exists());
 }

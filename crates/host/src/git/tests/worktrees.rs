@@ -380,7 +380,7 @@ fn planted_hooks_and_monitors_never_run() {
     write(&path, "new", "n");
     scene.repo.worktree_dirty(&path).unwrap();
     scene.repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap();
-    scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().commit.unwrap();
     prepare_quietly(&scene, &path, &next);
     let _ = scene.repo.update_ref("refs/heads/main", &next, Some(&base), "land").unwrap();
     let _ = scene.repo.follow_checkout("main", &base, &next).unwrap();
@@ -511,7 +511,8 @@ fn a_sparse_checkout_is_handed_on() {
     prepare(&scene, &path, &base);
     assert!(path.join("a.txt").exists() && !path.join("dir").exists());
     write(&path, "a.txt", "x\n");
-    let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    let made =
+        scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().commit.unwrap();
     assert!(scene.names(&made).contains(&"dir/b.txt".to_owned()));
     prepare(&scene, &path, &base);
 }
@@ -530,7 +531,8 @@ fn a_repository_with_another_ref_store_works_too() {
         repo.prepare_worktree(&path, BRANCH, &base, &dir.path().join("trash"), KEEP).unwrap();
         write(&path, "f", "x");
         assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
-        assert!(repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().is_some());
+        let saved = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap();
+        assert!(saved.commit.is_some());
     }
 }
 
@@ -549,7 +551,7 @@ fn a_submodule_can_be_the_repository() {
     repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     assert_eq!(super::super::Repo::discover(&path).unwrap().toplevel(), Some(inner.as_path()));
     write(&path, "a.txt", "landed\n");
-    let tip = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().unwrap();
+    let tip = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().commit.unwrap();
     let _ = repo.update_ref("refs/heads/main", &tip, Some(&base), "land").unwrap();
     assert_eq!(repo.follow_checkout("main", &base, &tip).unwrap(), super::super::Follow::Moved);
     assert_eq!(fs::read_to_string(inner.join("a.txt")).unwrap(), "landed\n");

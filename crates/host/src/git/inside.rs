@@ -1,0 +1,456 @@
+//! Repositories inside a worktree: submodules, and those that an agent cloned or made there. Their
+//! history goes with the worktree, so it is kept on refs first: a submodule's in the copy that the
+//! user has of it, any other's in this repository.
+//!
+//! Their configuration is not trusted: files are read with ours, only objects are theirs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::id::Oid;
+
+use super::desk::Desk;
+use super::error::{GitError, OnPath, Result};
+use super::locks::entries;
+use super::run::{Git, TIMEOUT_CHECKOUT};
+use super::stage::PrivateIndex;
+use super::{Repo, bytes_of, is_oid, lossy, oid, parts, path_from, settled};
+use crate::files;
+
+/// Submodules of submodules of …: deeper ones are kept as files.
+const DEPTH_MAX: u32 = 4;
+
+/// One repository inside a worktree.
+#[derive(Debug)]
+struct Inner {
+    /// For people, and in the names of refs.
+    label: String,
+    /// Its files, if they are there.
+    folder: Option<PathBuf>,
+    /// Its own git dir; ours if it lost it.
+    git_dir: PathBuf,
+    /// The git dir of the repository that takes its history in.
+    home: PathBuf,
+    /// The commit that is recorded for it outside.
+    link: Option<Oid>,
+    is_submodule: bool,
+    /// A snapshot of the worktree has its files.
+    files_are_kept: bool,
+    depth: u32,
+}
+
+/// What `.gitmodules` says of one submodule.
+struct Named {
+    name: String,
+    place: PathBuf,
+}
+
+impl Repo {
+    /// Keeps the commits and uncommitted files of all repositories inside a worktree that nothing
+    /// else holds, on refs beside the series `prefix`; says what went where.
+    pub fn keep_inside(&self, worktree: &Path, prefix: &str) -> Result<Vec<String>> {
+        let mut notes = Vec::new();
+        let base = prefix.replacen("refs/mainstem/snapshots", "refs/mainstem/inside", 1);
+        for (inner, tips) in self.unheld(&settled(worktree))? {
+            let label = &inner.label;
+            match self.take_in(&inner, &tips, &base) {
+                Ok(name) => notes.push(format!(
+                    "{label} is a repository of its own: what only it had is kept in {} as {name}",
+                    inner.home.display()
+                )),
+                // One that an agent made can be broken, or half of a history; its files are kept.
+                Err(error @ GitError::Failed { code: Some(_), .. }) if !inner.is_submodule => {
+                    notes.push(format!("the history of {label} could not be kept: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Whether no repository inside a worktree has anything that nobody else has.
+    pub(super) fn inside_is_held(&self, worktree: &Path) -> Result<bool> {
+        Ok(self.unheld(worktree)?.is_empty())
+    }
+
+    /// The repositories inside a worktree that have something nobody else has, and what.
+    fn unheld(&self, worktree: &Path) -> Result<Vec<(Inner, Vec<Oid>)>> {
+        let admin = self.usable_admin(worktree)?;
+        let git_dir = admin.clone().unwrap_or_else(|| self.common_dir().to_path_buf());
+        let mut open = self.inside(worktree, &git_dir, &git_dir.join("index"), None)?;
+        if let Some(admin) = &admin {
+            // A submodule whose folder is gone still has its commits there.
+            for (name, git_dir) in git_dirs_below(&admin.join("modules"))? {
+                if open.iter().all(|inner| inner.git_dir != git_dir) {
+                    let home = self.home_of(&name);
+                    open.push(Inner {
+                        label: name,
+                        folder: None,
+                        git_dir,
+                        home,
+                        link: None,
+                        is_submodule: true,
+                        files_are_kept: false,
+                        depth: 1,
+                    });
+                }
+            }
+        }
+        let mut found = Vec::new();
+        while let Some(inner) = open.pop() {
+            let mut tips = self.tips_of(&inner)?;
+            if let Some(folder) = &inner.folder {
+                if !inner.files_are_kept {
+                    tips.extend(self.uncommitted(&inner, folder)?);
+                }
+                if inner.depth < DEPTH_MAX {
+                    let index = inner.git_dir.join("index");
+                    open.extend(self.inside(folder, self.common_dir(), &index, Some(&inner))?);
+                }
+            }
+            tips.dedup();
+            let mut unheld = Vec::new();
+            for tip in tips {
+                if !self.holds(&inner.home, &tip)? {
+                    unheld.push(tip);
+                }
+            }
+            if !unheld.is_empty() {
+                found.push((inner, unheld));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The repositories directly inside a folder (that of `above`, or the worktree), by an index and by
+    /// what lies there.
+    fn inside(
+        &self,
+        folder: &Path,
+        git_dir: &Path,
+        own: &Path,
+        above: Option<&Inner>,
+    ) -> Result<Vec<Inner>> {
+        let index = self.index_to_read(own)?;
+        let desk = Desk { repo: self, git_dir, worktree: folder, index: &index.0, without: &[] };
+        let named = self.named_submodules(folder)?;
+        let mut found = Vec::new();
+        let listed = match desk.git().args(["ls-files", "-s", "-z"]).run() {
+            Ok(answer) => answer.stdout,
+            // A damaged index names nothing; what is there is found by its folder below.
+            Err(GitError::Failed { code: Some(_), .. }) => {
+                desk.start_from(None)?;
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        for entry in parts(&listed) {
+            let Some(tab) = entry.iter().position(|&b| b == b'\t') else { continue };
+            let meta = lossy(&entry[..tab]);
+            let Some(link) = meta.strip_prefix("160000 ").and_then(|rest| rest.split(' ').next())
+            else {
+                continue;
+            };
+            let place = path_from(&entry[tab + 1..]);
+            let name = named.iter().find(|named| named.place == place);
+            let link = is_oid(link).then(|| Oid::new(link));
+            let name = name.map(|named| named.name.as_str());
+            found.extend(self.inner_at((folder, git_dir, above), &place, name, link)?);
+        }
+        for place in desk.nested()? {
+            let name = named.iter().find(|named| named.place == place);
+            let name = name.map(|named| named.name.as_str());
+            found.extend(self.inner_at((folder, git_dir, above), &place, name, None)?);
+        }
+        Ok(found)
+    }
+
+    fn inner_at(
+        &self,
+        (outside, outside_git, above): (&Path, &Path, Option<&Inner>),
+        place: &Path,
+        name: Option<&str>,
+        link: Option<Oid>,
+    ) -> Result<Option<Inner>> {
+        let folder = outside.join(place);
+        let is_folder = fs::symlink_metadata(&folder).is_ok_and(|meta| meta.is_dir());
+        if !is_folder || entries(&folder)?.is_empty() {
+            return Ok(None);
+        }
+        let spare = name.map(|name| outside_git.join("modules").join(name));
+        let own = git_dir_in(&folder).or_else(|| spare.filter(|dir| is_git_dir(dir)));
+        let own = own.map(|dir| settled(&dir));
+        // A worktree of a repository, ours or another: its history does not go with the folder.
+        let linked = own.is_none() && folder.join(".git").is_file() && link.is_none();
+        if linked || own.as_deref().is_some_and(|own| own == self.common_dir()) {
+            return Ok(None);
+        }
+        let home = match name.filter(|_| above.is_none()) {
+            Some(name) => self.home_of(name),
+            None => self.common_dir().to_path_buf(),
+        };
+        Ok(Some(Inner {
+            label: match above {
+                Some(above) => format!("{}/{}", above.label, place.display()),
+                None => place.display().to_string(),
+            },
+            folder: Some(folder),
+            git_dir: own.unwrap_or_else(|| self.common_dir().to_path_buf()),
+            home,
+            is_submodule: link.is_some(),
+            files_are_kept: above.map_or(link.is_none(), |above| above.files_are_kept),
+            link,
+            depth: above.map_or(1, |above| above.depth + 1),
+        }))
+    }
+
+    /// The user's own copy of a submodule; this repository if there is none.
+    fn home_of(&self, name: &str) -> PathBuf {
+        let copy = self.common_dir().join("modules").join(name);
+        if is_git_dir(&copy) { settled(&copy) } else { self.common_dir().to_path_buf() }
+    }
+
+    /// Whether a submodule's commit can be had by others: the user's copy has it, or a workspace's has
+    /// it from the remote.
+    pub(super) fn has_for_submodule(&self, name: &str, commit: &Oid) -> Result<bool> {
+        let copy = self.common_dir().join("modules").join(name);
+        if is_git_dir(&copy) && self.look_up(commit.as_str(), plain(&copy))?.is_some() {
+            return Ok(true);
+        }
+        for admin in entries(&self.common_dir().join("worktrees"))? {
+            let copy = admin.join("modules").join(name);
+            if !is_git_dir(&copy) || self.look_up(commit.as_str(), plain(&copy))?.is_none() {
+                continue;
+            }
+            let args = ["for-each-ref", "--count=1", "--contains", commit.as_str(), "refs/remotes"];
+            if !plain(&copy).args(args).run()?.stdout.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn named_submodules(&self, folder: &Path) -> Result<Vec<Named>> {
+        let file = folder.join(".gitmodules");
+        if !file.is_file() {
+            return Ok(Vec::new());
+        }
+        // Exit code 1: it names none. A file that git cannot read (3) names none either.
+        let answer = self
+            .git()
+            .args(["config", "-z", "--file"])
+            .arg(&file)
+            .args(["--get-regexp", r"^submodule\..*\.path$"])
+            .accept(&[1, 3, 128])
+            .run()?;
+        let mut named = Vec::new();
+        for entry in parts(&answer.stdout) {
+            let Some(end) = entry.iter().position(|&b| b == b'\n') else { continue };
+            let key = lossy(&entry[..end]);
+            let name = key.strip_prefix("submodule.").and_then(|key| key.strip_suffix(".path"));
+            // Git itself refuses such names.
+            let Some(name) = name.filter(|name| !name.split('/').any(|part| part == "..")) else {
+                continue;
+            };
+            named.push(Named { name: name.to_owned(), place: path_from(&entry[end + 1..]) });
+        }
+        Ok(named)
+    }
+
+    /// Its HEAD, its branches, what it stashed last, and what is recorded of it outside.
+    fn tips_of(&self, inner: &Inner) -> Result<Vec<Oid>> {
+        if inner.git_dir == self.common_dir() {
+            return Ok(Vec::new());
+        }
+        let git = || plain(&inner.git_dir);
+        let mut tips: Vec<Oid> = self.look_up("HEAD^{commit}", git())?.into_iter().collect();
+        let args = ["for-each-ref", "--format=%(objectname)", "refs/heads", "refs/stash"];
+        let listed = git().args(args).run()?;
+        tips.extend(listed.line()?.lines().filter(|line| is_oid(line)).map(Oid::new));
+        if let Some(link) = &inner.link {
+            tips.extend(self.look_up(&format!("{link}^{{commit}}"), git())?);
+        }
+        tips.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        Ok(tips)
+    }
+
+    /// A commit in its own store of the files that are not committed there; the same one as long as
+    /// nothing changes.
+    fn uncommitted(&self, inner: &Inner, folder: &Path) -> Result<Option<Oid>> {
+        let is_ours = inner.git_dir == self.common_dir();
+        let objects = inner.git_dir.join("objects");
+        let head =
+            if is_ours { None } else { self.look_up("HEAD^{commit}", plain(&inner.git_dir))? };
+        let own = if is_ours { PathBuf::new() } else { inner.git_dir.join("index") };
+        let index = self.index_to_read(&own)?;
+        let filters = self.distrusted_filters(self.common_dir())?;
+        let git_dir = self.common_dir();
+        let without = &filters.without;
+        let desk = Desk { repo: self, git_dir, worktree: folder, index: &index.0, without };
+        if own.exists() && self.index_hides_changes(git_dir, folder, Some(&index.0))? {
+            desk.start_from(None)?;
+        }
+        let git = || desk.git().env("GIT_OBJECT_DIRECTORY", &objects).timeout(TIMEOUT_CHECKOUT);
+        let mut spec = b".\0".to_vec();
+        for place in desk.nested()? {
+            spec.extend_from_slice(b":(exclude,literal,top)");
+            spec.extend_from_slice(bytes_of(&place));
+            spec.push(0);
+        }
+        // Exit code 1: some could not be read; the others are in.
+        git()
+            .args(["add", "--all", "--sparse", "--ignore-errors", "--pathspec-from-file=-"])
+            .arg("--pathspec-file-nul")
+            .input(spec)
+            .accept(&[1])
+            .run()?;
+        let written = git().arg("write-tree").run()?;
+        let tree = oid(written.line()?, &written)?;
+        let before = match &head {
+            Some(head) => self.look_up(&format!("{head}^{{tree}}"), plain(&inner.git_dir))?,
+            None => None,
+        };
+        let nothing = git().args(["ls-tree", "-z", tree.as_str()]).run()?.stdout.is_empty();
+        if before.as_ref() == Some(&tree) || (head.is_none() && nothing) {
+            return Ok(None);
+        }
+        let mut commit = git().args(["commit-tree", "-m", "uncommitted files", tree.as_str()]);
+        let mut date = "1".to_owned();
+        if let Some(head) = &head {
+            let args = ["show", "-s", "--format=%ct", head.as_str()];
+            date = plain(&inner.git_dir).args(args).run()?.line()?.trim().to_owned();
+            commit = commit.args(["-p", head.as_str()]);
+        }
+        let date = format!("@{date} +0000");
+        let commit = commit.env("GIT_AUTHOR_DATE", &date).env("GIT_COMMITTER_DATE", &date).run()?;
+        oid(commit.line()?, &commit).map(Some)
+    }
+
+    /// Whether a repository has a commit, and on a ref.
+    fn holds(&self, home: &Path, tip: &Oid) -> Result<bool> {
+        if self.look_up(tip.as_str(), plain(home))?.is_none() {
+            return Ok(false);
+        }
+        let args = ["rev-list", "--max-count=1", tip.as_str(), "--not", "--all"];
+        match plain(home).args(args).run() {
+            Ok(answer) => Ok(answer.stdout.is_empty()),
+            // It has the commit and not all that the commit needs.
+            Err(GitError::Failed { code: Some(_), .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes these commits, and all they need, into their home; the name of the refs.
+    fn take_in(&self, inner: &Inner, tips: &[Oid], base: &str) -> Result<String> {
+        let plain_char = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let label: String = inner.label.chars().take(60).map(plain_char).collect();
+        let mut refspecs = Vec::new();
+        let mut first = None;
+        for tip in tips {
+            let name = format!("{base}/{label}/{}", &tip.as_str()[..12]);
+            // Only we write below it, one at a time: a lock is what a killed git left.
+            let lock = inner.home.join(format!("{name}.lock"));
+            files::remove_all(&lock).on("remove", &lock)?;
+            refspecs.push(format!("+{tip}:{name}"));
+            first.get_or_insert(name);
+        }
+        let front = self.front_of(inner, tips)?;
+        let fetched = plain(&inner.home)
+            .set("protocol.file.allow=always")
+            // Only by this version can a commit be asked for that is on no ref.
+            .set("protocol.version=2")
+            .env("GIT_ALLOW_PROTOCOL", "file")
+            .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--"])
+            .arg(&front)
+            .args(refspecs)
+            .timeout(TIMEOUT_CHECKOUT)
+            .run();
+        // What stays is swept at the next start.
+        let _ = files::remove_all(&front);
+        fetched.map(|_| first.unwrap_or_default())
+    }
+
+    /// A repository that has the objects of another and none of its settings: those can name a folder
+    /// that is gone, or worse.
+    fn front_of(&self, inner: &Inner, tips: &[Oid]) -> Result<PathBuf> {
+        let front = self.tmp("front");
+        let sha256 = tips.iter().any(|tip| tip.as_str().len() == 64);
+        let config = if sha256 {
+            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
+        } else {
+            "[core]\n\tbare = true\n"
+        };
+        let objects = [bytes_of(&inner.git_dir.join("objects")), b"\n"].concat();
+        let make = || -> std::io::Result<()> {
+            fs::create_dir_all(front.join("objects/info"))?;
+            fs::create_dir_all(front.join("refs"))?;
+            fs::write(front.join("objects/info/alternates"), objects)?;
+            fs::write(front.join("config"), config)?;
+            fs::write(front.join("HEAD"), "ref: refs/heads/none\n")?;
+            let shallow = inner.git_dir.join("shallow");
+            if shallow.is_file() {
+                fs::copy(&shallow, front.join("shallow"))?;
+            }
+            Ok(())
+        };
+        make().on("create", &front)?;
+        Ok(front)
+    }
+
+    /// A copy of an index to work on, or an empty one.
+    fn index_to_read(&self, own: &Path) -> Result<PrivateIndex> {
+        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        let copy = PrivateIndex(self.tmp("index"));
+        if own.is_file() {
+            let time = fs::metadata(own).and_then(|meta| meta.modified()).on("look at", own)?;
+            fs::copy(own, &copy.0).on("copy", own)?;
+            let file = fs::File::options().write(true).open(&copy.0);
+            file.and_then(|file| file.set_modified(time)).on("copy", own)?;
+        }
+        Ok(copy)
+    }
+}
+
+/// A command on a repository that is not ours. It must not go to any network for what it lacks.
+fn plain(git_dir: &Path) -> Git {
+    // That of a submodule names its folder, which may be gone.
+    let git = Git::new(git_dir).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", git_dir);
+    git.env("GIT_NO_LAZY_FETCH", "1")
+}
+
+/// The git dir that the `.git` in a folder is, or names.
+fn git_dir_in(folder: &Path) -> Option<PathBuf> {
+    let dot_git = folder.join(".git");
+    let meta = fs::symlink_metadata(&dot_git).ok()?;
+    let dir = if meta.is_file() {
+        let bytes = fs::read(&dot_git).ok()?;
+        folder.join(path_from(bytes.strip_prefix(b"gitdir: ")?.trim_ascii_end()))
+    } else {
+        dot_git
+    };
+    is_git_dir(&dir).then_some(dir)
+}
+
+fn is_git_dir(dir: &Path) -> bool {
+    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
+}
+
+/// The git dirs below a folder, with their names relative to it.
+fn git_dirs_below(top: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    let mut open = vec![top.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        if !fs::symlink_metadata(&dir).is_ok_and(|meta| meta.is_dir()) {
+            continue;
+        }
+        if !is_git_dir(&dir) {
+            open.extend(entries(&dir)?);
+            continue;
+        }
+        let name = dir.strip_prefix(top).unwrap_or(&dir).to_string_lossy().into_owned();
+        found.push((name, settled(&dir)));
+        // Those of its own submodules.
+        open.push(dir.join("modules"));
+    }
+    Ok(found)
+}
