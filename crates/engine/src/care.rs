@@ -169,15 +169,13 @@ pub fn undo(
     };
     crash::point("undo.before");
     // A revert that changes nothing was made before and not written down.
-    let moved = if new == head {
-        Cas::Moved
-    } else {
+    if new != head {
+        let expected = repo.expect_move(&target, &head, &new)?;
         let reason = format!("mainstem: undo {task}");
-        repo.update_ref(&refname, &new, Some(&head), &reason)?
-    };
-    match moved {
-        Cas::Moved => {}
-        Cas::Refused { .. } => return Err(UndoError::Moved(target)),
+        if let Cas::Refused { .. } = repo.update_ref(&refname, &new, Some(&head), &reason)? {
+            expected.withdraw();
+            return Err(UndoError::Moved(target));
+        }
     }
     crash::point("undo.moved");
     let checkout = left_alone(repo.follow_checkout(&target, &head, &new)?);

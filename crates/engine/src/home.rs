@@ -7,14 +7,16 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use mainstem_host::lock;
 use serde_json::{Value, json};
 
 /// In the state folder: where the repository was when this state was last worked on, and a name that
 /// a copy shares and nobody else has.
 const HOME: &str = "home";
 
-/// Notes whose state this is. If it came from a repository that is still where it was, and has it
-/// too, nothing is noted and that one is returned: this one is a copy. A moved repository is no copy.
+/// Notes whose state this is. If it came from a repository that is still where it was, has it too and
+/// is at work there, nothing is noted and that one is returned: this one is a copy. A copy of one that
+/// rests goes its own way from here: what is the original's in the state is known as such and left alone.
 pub(crate) fn settle(common_dir: &Path, state: &Path) -> io::Result<Option<PathBuf>> {
     let here = common_dir.to_string_lossy();
     let noted = read(state)?;
@@ -27,14 +29,24 @@ pub(crate) fn settle(common_dir: &Path, state: &Path) -> io::Result<Option<PathB
         // What cannot be read there may well be the original.
         && read(&before.join("mainstem")).map_or(true, |theirs| theirs["id"] == noted["id"])
     {
-        return Ok(Some(before.to_path_buf()));
+        if is_at_work(&before.join("mainstem")) {
+            return Ok(Some(before.to_path_buf()));
+        }
+        write(state, &json!({ "repository": here, "id": new_id() }))?;
+        return Ok(None);
     }
-    let id = match &noted["id"] {
-        Value::String(id) => id.clone(),
-        _ => format!("{:x}-{}", mainstem_host::clock::now_ms(), std::process::id()),
-    };
+    let id = noted["id"].as_str().map_or_else(new_id, str::to_owned);
     write(state, &json!({ "repository": here, "id": id }))?;
     Ok(None)
+}
+
+/// Whether an engine holds the lock there. Doubt counts as yes.
+fn is_at_work(state: &Path) -> bool {
+    !matches!(lock::probe(&state.join("engine.lock")), Ok(lock::Probe::Free))
+}
+
+fn new_id() -> String {
+    format!("{:x}-{}", mainstem_host::clock::now_ms(), std::process::id())
 }
 
 /// Null if there is none; what cannot be understood was torn and counts as none.
@@ -70,6 +82,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
+    use mainstem_host::lock::OwnerLock;
+
     use super::*;
 
     fn place(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -91,9 +105,15 @@ mod tests {
         }
         let (second, copied) = place(dir.path(), "second");
         copy(&state, &copied);
+        let at_work = OwnerLock::acquire(&state.join("engine.lock"), &json!({})).unwrap();
         for _ in 0..2 {
             assert_eq!(settle(&second, &copied).unwrap(), Some(first.clone()));
         }
+        drop(at_work);
+        let (other, copied_too) = place(dir.path(), "other");
+        copy(&state, &copied_too);
+        assert_eq!(settle(&other, &copied_too).unwrap(), None);
+        assert_ne!(read(&copied_too).unwrap()["id"], read(&state).unwrap()["id"]);
         // The original is gone: what is here was moved, and stays so whatever comes there later.
         fs::rename(&first, dir.path().join("away")).unwrap();
         assert_eq!(settle(&second, &copied).unwrap(), None);

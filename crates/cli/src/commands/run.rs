@@ -110,7 +110,7 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
         machine.jobs()
     ));
     if here == Some(target) {
-        print::err("your checkout follows the landings; what you have edited there is kept");
+        print::err("your checkout follows the landings; files you have edited are never touched");
     }
     if settings.sandbox != SandboxKind::Off {
         print::err(

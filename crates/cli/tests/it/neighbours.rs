@@ -91,7 +91,7 @@ fn a_link_in_the_place_of_a_workspace_leads_nobody_to_the_users_worktree() {
 }
 
 #[test]
-fn a_copied_repository_is_refused_and_does_not_harm_the_originals_agents() {
+fn a_copy_of_a_repository_at_work_is_refused_and_does_not_harm_the_originals_agents() {
     let scene = waiting();
     let running = scene.spawn(&["run", "plan.toml"]);
     let place = scene.repo().place();
@@ -101,6 +101,10 @@ fn a_copied_repository_is_refused_and_does_not_harm_the_originals_agents() {
     let copied = scene.repo().command("cp").args(["-a", "."]).arg(&copy).status().unwrap();
     assert!(copied.success());
     let dir = copy.to_str().unwrap();
+    let other = place.join("other");
+    let copied = scene.repo().command("cp").args(["-a", "."]).arg(&other).status().unwrap();
+    assert!(copied.success());
+    let said = scene.mainstem(&["-C", dir, "run"]).stderr;
     for args in [&["run"][..], &["cancel", "T"], &["clean"]] {
         let refused = scene.expect(1, &[&["-C", dir], args].concat());
         assert!(refused.stderr.contains("is a copy of"), "{}", refused.stderr);
@@ -111,7 +115,6 @@ fn a_copied_repository_is_refused_and_does_not_harm_the_originals_agents() {
     scene.assert_each_lands_once(&["T"]);
 
     // The command that is named helps.
-    let said = scene.mainstem(&["-C", dir, "run"]).stderr;
     let command = said.lines().find_map(|line| line.find("rm -rf").map(|at| &line[at..])).unwrap();
     let done = scene.repo().command("sh").args(["-c", command]).status().unwrap();
     assert!(done.success(), "{command}");
@@ -122,6 +125,11 @@ fn a_copied_repository_is_refused_and_does_not_harm_the_originals_agents() {
     fs::rename(&copy, &moved).unwrap();
     scene.expect(0, &["-C", moved.to_str().unwrap(), "run"]);
     fs::remove_dir_all(&moved).unwrap();
+    // A copy of one that rests goes its own way, also if it was made in the middle of the work.
+    scene.expect(0, &["-C", other.to_str().unwrap(), "run"]);
+    assert_eq!(git(&scene, &other, &["show", "main:who.txt"]), "first");
+    scene.assert_each_lands_once(&["T"]);
+    fs::remove_dir_all(&other).unwrap();
     scene.assert_nothing_left();
 }
 

@@ -279,17 +279,8 @@ impl Repo {
             let git = git().args(["read-tree", "-m", "-u", "-n"]);
             refusal_of(git.args([from.as_str(), to.as_str()]).run())
         };
-        let mut blends = Vec::new();
         if let Some(stderr) = try_it()? {
-            let place = (path, git_dir, copy);
-            let Some(possible) = self.blends(place, from, to)? else {
-                return Ok(Some(checkout.refused(&stderr, from)));
-            };
-            self.stage_landed(place, &possible)?;
-            if try_it()?.is_some() {
-                return Ok(Some(checkout.refused(&stderr, from)));
-            }
-            blends = possible;
+            return Ok(Some(checkout.refused(&stderr, from)));
         }
         if let Some(why) = self.no_room(checkout, from, to)? {
             return Ok(Some(format!("{why}; when there is, {way}")));
@@ -298,10 +289,7 @@ impl Repo {
         let step = git_dir.join(STEP);
         files::write_atomic(&step, format!("{from} {to}\n").as_bytes()).on("write", &step)?;
         let act = git().args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
-        let mut refusal = refusal_of(act.run())?.map(|stderr| checkout.refused(&stderr, from));
-        if refusal.is_none() && !self.write_blends(path, &blends)? {
-            refusal = Some(format!("a file was edited in this very moment; {way}"));
-        }
+        let refusal = refusal_of(act.run())?.map(|stderr| checkout.refused(&stderr, from));
         if refusal.is_none() {
             return lock.replace_with(copy, &git_dir.join("index")).map(|()| None);
         }

@@ -227,7 +227,7 @@ impl Repo {
             return remove(&lock, &mut swept.removed);
         }
         let held = match !ours && lock.ends_with(PACKED_LOCK) {
-            true => may_hold()?,
+            true => self.may_hold()?,
             false => None,
         };
         if !ours && held.is_none() {
@@ -249,6 +249,14 @@ impl Repo {
         }
     }
 
+    /// The git processes that live now and may work on this repository, whoever's: one of them holds a
+    /// lock that is there now, if anybody does. None if this system does not tell.
+    fn may_hold(&self) -> Result<Option<Vec<(u32, u64)>>> {
+        let found = tree::named(b"git").on("read the processes in", Path::new("/proc"))?;
+        let here = |(pid, _): &(u32, u64)| !works_elsewhere(*pid, self.common_dir());
+        Ok(found.map(|processes| processes.into_iter().filter(here).collect()))
+    }
+
     fn sweep_tmp(&self) -> Result<()> {
         for entry in entries(&self.tmp_dir())? {
             if !is_of_this_life(&entry) {
@@ -259,10 +267,37 @@ impl Repo {
     }
 }
 
-/// The git processes that live now, whoever's: one of them holds a lock that is there now, if
-/// anybody does. None if this system does not tell.
-fn may_hold() -> Result<Option<Vec<(u32, u64)>>> {
-    tree::named(b"git").on("read the processes in", Path::new("/proc"))
+/// Whether a git process is known to work on another repository than this. What is not known for sure
+/// does not count.
+fn works_elsewhere(pid: u32, common_dir: &Path) -> bool {
+    let Some((cwd, arguments, environment)) = tree::surroundings(pid) else { return false };
+    let words = |text: &[u8]| text.split(|&b| b == 0).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let named: Vec<PathBuf> = words(&environment)
+        .iter()
+        .filter_map(|pair| {
+            let value = pair.strip_prefix(b"GIT_DIR=");
+            value.or_else(|| pair.strip_prefix(b"GIT_COMMON_DIR=")).map(path_from)
+        })
+        .collect();
+    if !named.is_empty() {
+        return named.iter().all(|dir| dir.is_absolute() && !dir.starts_with(common_dir));
+    }
+    if words(&arguments).iter().any(|word| word.starts_with(b"--git-dir")) {
+        return false;
+    }
+    let Some(top) = cwd.ancestors().find(|dir| fs::symlink_metadata(dir.join(".git")).is_ok())
+    else {
+        return !cwd.starts_with(common_dir);
+    };
+    let dot_git = top.join(".git");
+    match fs::read(&dot_git) {
+        Ok(text) => text.strip_prefix(b"gitdir: ").is_some_and(|target| {
+            let target = top.join(path_from(target.trim_ascii_end()));
+            target.canonicalize().is_ok_and(|target| !target.starts_with(common_dir))
+        }),
+        // A folder.
+        Err(_) => dot_git.canonicalize().is_ok_and(|dir| dir != common_dir),
+    }
 }
 
 /// Waits a little for these processes to end.

@@ -21,8 +21,6 @@ pub(super) struct Touched {
     pub(super) name: PathBuf,
     pub(super) from: String,
     pub(super) to: String,
-    /// Its mode, if it is an ordinary file of the same mode in both.
-    pub(super) plain: Option<String>,
 }
 
 impl Repo {
@@ -157,13 +155,11 @@ impl Repo {
             let [what, name] = record else { return Err(diff.bad()) };
             let what = lossy(what);
             let words: Vec<&str> = what.split(' ').collect();
-            let [mode, mode_to, from, to, _] = words[..] else { return Err(diff.bad()) };
-            let plain = mode.strip_prefix(':') == Some(mode_to) && mode_to.starts_with("100");
+            let [_, _, from, to, _] = words[..] else { return Err(diff.bad()) };
             touched.push(Touched {
                 name: path_from(name),
                 from: from.to_owned(),
                 to: to.to_owned(),
-                plain: plain.then(|| mode_to.to_owned()),
             });
         }
         Ok(touched)

@@ -6,7 +6,6 @@
 
 mod attend;
 mod birth;
-mod blend;
 mod changes;
 mod desk;
 mod error;

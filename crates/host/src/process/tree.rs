@@ -19,7 +19,7 @@ use linux as system;
 use portable as system;
 
 pub(super) use system::{REAPS_ORPHANS, Waiting, become_reaper, memory, process, waiting};
-pub(crate) use system::{boot_id, named};
+pub(crate) use system::{boot_id, named, surroundings};
 
 /// One line of the process table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

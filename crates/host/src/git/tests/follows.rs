@@ -88,13 +88,14 @@ fn the_advice_for_a_file_in_the_way_works_as_printed() {
 
 #[test]
 fn the_advice_for_an_edited_file_works_as_printed_and_keeps_both_changes() {
-    // Where only the folder has the edit, both are had without any advice.
-    {
+    for staged in [false, true] {
         let scene = Scene::new();
         scene.write("o'dd name", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
         scene.commit("more");
         scene.write("o'dd name", "1\n2\n3\n4\n5\n6\n7\n8\nmine\n");
-        git(&scene.top(), &["add", "-A"]);
+        if staged {
+            git(&scene.top(), &["add", "-A"]);
+        }
         let landed = ("o'dd name", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n"));
         let why = left(land(&scene, &[landed, ("a.txt", Some("landed\n"))]));
         assert!(why.contains("o'dd name was changed here"), "{why}");
@@ -209,28 +210,6 @@ fn catching_up_leaves_alone_what_shows_the_branch_already() {
     scene.repo.catch_up("main").unwrap();
     assert_eq!(status(&scene), " M a.txt\n");
     assert_eq!(read(&scene, "a.txt"), "my edit\n");
-}
-
-#[test]
-fn an_edit_that_does_not_meet_the_landing_is_kept_and_is_all_that_the_next_commit_has() {
-    use std::os::unix::fs::PermissionsExt;
-    let scene = Scene::new();
-    scene.write("ü e", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
-    scene.commit("more");
-    scene.write("ü e", "1\n2\n3\n4\n5\n6\n7\n8\nmine\n");
-    fs::set_permissions(scene.top().join("ü e"), fs::Permissions::from_mode(0o600)).unwrap();
-    scene.write("dir/b.txt", "mine too, elsewhere\n");
-    let files = [("ü e", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n")), ("feature.txt", Some("f\n"))];
-    assert_eq!(land(&scene, &files), Follow::Moved);
-    assert_eq!(read(&scene, "ü e"), "theirs\n2\n3\n4\n5\n6\n7\n8\nmine\n");
-    let mode = fs::metadata(scene.top().join("ü e")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    assert_eq!(status(&scene), " M dir/b.txt\n M \"ü e\"\n");
-    git(&scene.top(), &["commit", "-qam", "my small fix"]);
-    let diff = git(&scene.top(), &["diff", "--unified=0", "HEAD~1", "HEAD", "--", "ü e"]);
-    assert!(diff.contains("-9\n+mine\n") && !diff.contains("-theirs"), "{diff}");
-    assert_eq!(git(&scene.top(), &["show", "HEAD:feature.txt"]), "f\n");
-    assert!(!record(&scene));
 }
 
 #[test]

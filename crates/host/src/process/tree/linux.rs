@@ -106,6 +106,13 @@ pub(crate) fn named(prefix: &[u8]) -> io::Result<Option<Vec<(u32, u64)>>> {
     Ok(Some(living.map(|p| (p.pid, p.start_time)).collect()))
 }
 
+/// Where a process is, its arguments and its environment; `None` if it does not show them, or is gone.
+pub(crate) fn surroundings(pid: u32) -> Option<(PathBuf, Vec<u8>, Vec<u8>)> {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).ok();
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+    Some((cwd, read("cmdline")?, read("environ")?))
+}
+
 /// Those of the table whose environment holds `pair`.
 pub(super) fn with_variable(table: &[Process], pair: &[u8]) -> io::Result<HashSet<u32>> {
     let has = |pid: u32| {

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::{Process, below};
@@ -172,6 +173,11 @@ impl Waiting {
 #[expect(clippy::unnecessary_wraps, reason = "the same face as on Linux, where it can fail")]
 pub(crate) fn named(_prefix: &[u8]) -> io::Result<Option<Vec<(u32, u64)>>> {
     Ok(None)
+}
+
+/// Where a process is, its arguments and its environment; `None` if it does not show them, or is gone.
+pub(crate) fn surroundings(_pid: u32) -> Option<(PathBuf, Vec<u8>, Vec<u8>)> {
+    None
 }
 
 /// The threads below `root` that wait for `file`; `None`: this system does not tell.
