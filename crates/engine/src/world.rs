@@ -109,6 +109,7 @@ impl World {
             line_bytes: LINE_BYTES,
             keeps_work: false,
             memory_bytes: None,
+            door: None,
         }
     }
 
@@ -132,6 +133,7 @@ impl World {
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
             keeps_work: true,
+            door: None,
             memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
         }
     }
