@@ -117,6 +117,9 @@ pub(crate) enum Command {
         /// The steps.
         file: PathBuf,
     },
+    /// Speak with an agent over the Model Context Protocol (started by the agent).
+    #[command(name = "__mcp", hide = true)]
+    Mcp,
     /// Sleep (used by the script agent).
     #[command(name = "__sleep", hide = true)]
     Sleep {

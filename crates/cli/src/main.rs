@@ -18,7 +18,7 @@ use mainstem_api::exit_code;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 fn main() -> ExitCode {
     // The supervisor must be alone in its process: it is dispatched before anything else happens.
@@ -58,12 +58,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// The server that an agent's program starts: standard output is the protocol's.
+fn mcp() -> Outcome {
+    let get = |name: &str| std::env::var(name).ok();
+    let surroundings = mainstem_mcp::Surroundings::from_env(get)
+        .map_err(|missing| Failure::new(missing.to_string()))?;
+    mainstem_mcp::serve(surroundings, env!("CARGO_PKG_VERSION"))
+        .map_err(|error| Failure::io("the client could not be served", &error))?;
+    Ok(exit_code::OK)
+}
+
 fn dispatch(cli: Cli) -> Outcome {
     let command = match cli.command {
         Command::Script { file } => {
             return Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1));
         }
         Command::Sleep { ms } => return Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
+        Command::Mcp => return mcp(),
         Command::Supervise { .. } => return Ok(exit_code::USAGE),
         other => other,
     };

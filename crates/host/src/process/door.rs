@@ -28,8 +28,8 @@ use super::log::Writer;
 pub const DOOR_LINE_BYTES_MAX: usize = 1 << 20;
 /// The longest path that every Unix takes for a socket, with room for its end.
 const SOCKET_LEN_MAX: usize = 100;
-/// Connections at once; an agent has one or two servers.
-const GUESTS_MAX: usize = 16;
+/// Connections at once: one for each open question, and some to spare.
+const GUESTS_MAX: usize = 64;
 /// Whoever has not shown the token by then goes.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 /// A greeting is short.
