@@ -45,6 +45,19 @@ pub struct Brief<'a> {
     pub script_file: &'a str,
     /// Our own binary, for agents that are built in.
     pub own_exe: &'a str,
+    /// The server through which the agent can ask and report, to be put into its own configuration.
+    pub mcp: Option<&'a McpEntry>,
+}
+
+/// A server of the Model Context Protocol on standard input and output, as every CLI configures them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct McpEntry {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What it must find in its environment; CLIs do not hand down their own.
+    pub env: BTreeMap<String, String>,
 }
 
 /// How to start one attempt.
@@ -256,6 +269,7 @@ pub(crate) mod tests {
                 agent: &self.agent,
                 script_file: "/s/script.json",
                 own_exe: "/bin/mainstem",
+                mcp: None,
             })
         }
     }

@@ -79,7 +79,8 @@ impl ServerHandler for Server {
             Ok(Call::Ask(line)) => self.ask(&line, context).await,
         };
         // What goes wrong is for the model to read, not for its program.
-        let told = result.unwrap_or_else(|why| CallToolResult::error(vec![ContentBlock::text(why)]));
+        let told =
+            result.unwrap_or_else(|why| CallToolResult::error(vec![ContentBlock::text(why)]));
         Ok(told.into())
     }
 }

@@ -293,9 +293,13 @@ mod tests {
         assert_eq!(said("ask", json!({"question": "?", "x": 1})), "`ask` takes no `x`");
         assert!(said("ask", json!({"question": "?", "deadline_seconds": -1})).contains("seconds"));
         assert!(said("ask", json!({"question": "x".repeat(20_000)})).contains("shorter"));
-        assert!(said("complete_task", json!({"summary": "s", "outcome": "great"})).contains("great"));
-        assert!(said("propose_task", json!({"title": "t", "description": "d", "needs": [1]}))
-            .contains("list"));
+        assert!(
+            said("complete_task", json!({"summary": "s", "outcome": "great"})).contains("great")
+        );
+        assert!(
+            said("propose_task", json!({"title": "t", "description": "d", "needs": [1]}))
+                .contains("list")
+        );
         assert!(said("merge", json!({})).contains("there is no tool `merge`"));
     }
 

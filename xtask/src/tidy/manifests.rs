@@ -18,7 +18,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["core", "planner", "agents", "host", "store", "api"]),
     ("server", &["engine", "api"]),
     ("tui", &["api"]),
-    ("cli", &["core", "planner", "agents", "host", "store", "api", "engine", "mcp", "server", "tui"]),
+    (
+        "cli",
+        &["core", "planner", "agents", "host", "store", "api", "engine", "mcp", "server", "tui"],
+    ),
     ("testkit", &[]),
     ("chaos", &["testkit"]),
 ];
