@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Where every task stands.
     Status(LookArgs),
     /// Everything about one task.
-    Show(TaskArgs),
+    Show(ShowArgs),
     /// What a task's agent printed.
     Logs(LogsArgs),
     /// What a task changed.
@@ -227,11 +227,17 @@ pub(crate) struct LookArgs {
     pub(crate) run: Option<String>,
 }
 
-/// Commands about one task.
+/// `show`
 #[derive(Debug, Args)]
-pub(crate) struct TaskArgs {
+pub(crate) struct ShowArgs {
     /// The task.
     pub(crate) task: String,
+    /// Only the prompt of its newest attempt.
+    #[arg(long)]
+    pub(crate) prompt: bool,
+    /// The prompt of an earlier attempt.
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub(crate) attempt: Option<u32>,
     /// An earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,

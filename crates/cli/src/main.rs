@@ -89,7 +89,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
-        Command::Show(args) => c::show::show(context, &args.task, args.run.as_deref()),
+        Command::Show(args) => c::show::show(context, &args),
         Command::Diff(args) => c::show::diff(context, &args),
         Command::Graph(args) => c::plan::graph(context, &args),
         Command::Logs(args) => c::logs::logs(context, &args),
@@ -121,8 +121,9 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Completions(args) => c::reference::completions(args.shell),
         Command::Man(args) => c::reference::man(context, &args),
         Command::Reference { dir } => c::reference::write(&dir),
-        Command::Supervise { .. } | Command::Script { .. } | Command::Sleep { .. } => {
-            Ok(exit_code::USAGE)
-        }
+        Command::Supervise { .. }
+        | Command::Script { .. }
+        | Command::Mcp
+        | Command::Sleep { .. } => Ok(exit_code::USAGE),
     }
 }

@@ -24,6 +24,9 @@ pub const PROVIDER_WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 /// Characters of a reason that are kept in a fact.
 pub const REASON_CHARS_MAX: usize = 2_000;
 
+/// Answered questions of a task that its next attempt is told of.
+pub const ANSWERS_KEPT: usize = 30;
+
 /// Tasks named in a chain of blocked ones; the middle of a longer one is left out.
 pub const CHAIN_MAX: usize = 16;
 

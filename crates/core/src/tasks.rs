@@ -43,6 +43,8 @@ pub struct TaskState {
     pub chain: Vec<TaskIx>,
     /// Why the attempt before did not lead on.
     pub last: Option<LastFailure>,
+    /// Questions of all its attempts that were answered, with the answers; the last ones.
+    pub answered: Vec<(String, String)>,
     /// Newest snapshot.
     pub snapshot: Option<(String, Oid)>,
     /// When it got into its phase.
@@ -183,6 +185,7 @@ impl TaskState {
             reason: String::new(),
             chain: Vec::new(),
             last: None,
+            answered: Vec::new(),
             snapshot: None,
             since: Time(0),
             started_at: None,

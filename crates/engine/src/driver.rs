@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use mainstem_agents::{AgentEvent, Parser, PromptInput, RetryContext, adapter, prompt};
+use mainstem_agents::{AgentEvent, Parser, adapter};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
 use mainstem_core::id::{RunId, TaskIx, Time};
@@ -24,6 +24,7 @@ use crate::outside::Outside;
 use crate::perform::agent::Assignment;
 use crate::perform::{Deed, Order, unit_name};
 use crate::queue::{Key, Queue, Weight};
+use crate::told::Told;
 
 /// Events taken in one round, so that their facts share one commit.
 const ROUND_MAX: usize = 256;
@@ -378,29 +379,6 @@ impl<'a> Driver<'a> {
             .as_ref()
             .and_then(|id| plan.epics.iter().find(|epic| epic.id == *id))
             .cloned();
-        let landed_before: Vec<_> = self
-            .machine
-            .graph()
-            .needs(t)
-            .filter(|p| self.machine.tasks().get(*p).landed.is_some())
-            .map(|p| (plan.tasks[p.ix()].id.clone(), plan.tasks[p.ix()].title.clone()))
-            .collect();
-        let retry = state.last.as_ref().map(|last| RetryContext {
-            attempt: current.n,
-            class: last.class.word().to_owned(),
-            reason: last.reason.clone(),
-            gate_output: Some(last.gate_output.clone()).filter(|text| !text.is_empty()),
-            conflict_files: last.files.clone(),
-            other_tasks: Vec::new(),
-        });
-        let prompt = prompt::build(&PromptInput {
-            task,
-            epic_title: epic.as_ref().map(|epic| epic.title.as_str()),
-            landed_before: &landed_before,
-            gates: &self.machine.settings().gates.verify,
-            retry: retry.as_ref(),
-            answers: &[],
-        });
         let agent = self.machine.settings().agents.get(&current.agent).cloned();
         let agent = agent.unwrap_or_else(|| mainstem_core::config::Agent {
             kind: current.agent.clone(),
@@ -416,7 +394,7 @@ impl<'a> Driver<'a> {
             model: current.model.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
-            prompt,
+            told: Told::of(&self.machine, t),
         }
     }
 

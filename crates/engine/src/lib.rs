@@ -10,6 +10,8 @@ pub mod world;
 pub mod event;
 pub mod queue;
 pub mod room;
+pub mod told;
+pub mod prompts;
 pub mod perform;
 pub mod prune;
 pub mod outside;

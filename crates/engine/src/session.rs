@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
+use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
 use crate::world::{Made, World};
@@ -54,6 +55,9 @@ pub enum SessionError {
     /// Snapshots could not be pruned.
     #[error(transparent)]
     Prune(#[from] PruneError),
+    /// The template of prompts cannot be used.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
     /// The engine broke off.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -299,6 +303,7 @@ impl Session {
         if let Some(branch) = self.repo.branch_room("mainstem")? {
             return Err(SessionError::NoBranchRoom(branch));
         }
+        let template = prompts::template(Some(&self.repo), &self.settings)?;
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
@@ -318,6 +323,7 @@ impl Session {
             target: machine.target().to_owned(),
             exe: self.exe.clone(),
             env: self.env.clone(),
+            template,
             made: Made::default(),
         };
         world.settle();

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use mainstem_agents::allowed_env;
+use mainstem_agents::{Template, allowed_env};
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
@@ -34,6 +34,8 @@ pub struct World {
     pub exe: PathBuf,
     /// The environment that we were started with.
     pub env: Vec<(String, String)>,
+    /// How prompts are put together.
+    pub template: Template,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
 }

@@ -18,7 +18,7 @@ use mainstem_engine::paths::Layout;
 use mainstem_host::git::{Changes, Repo};
 use serde_json::{Value, json};
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, ShowArgs};
 use crate::commands::history::{self, ending_words};
 use crate::commands::logs;
 use crate::commands::status::{one_line, short};
@@ -238,8 +238,9 @@ impl Attempt {
 }
 
 /// Everything about one task.
-pub(crate) fn show(context: &Context, task: &str, run: Option<&str>) -> Outcome {
-    let (repo, layout, look) = context.look_at_run(run)?;
+pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
+    let task = args.task.as_str();
+    let (repo, layout, look) = context.look_at_run(args.run.as_deref())?;
     let t = look.machine.find(task)?;
     let subject = Subject {
         attempts: attempts(&look, task)?,
@@ -252,7 +253,20 @@ pub(crate) fn show(context: &Context, task: &str, run: Option<&str>) -> Outcome 
         verbose: context.global.verbose > 0,
         color: context.color_out,
     };
-    if context.global.json {
+    if args.prompt {
+        let newest = subject.attempts.last().map_or(0, |a| a.n);
+        let n = args.attempt.unwrap_or(newest);
+        let Some((path, text)) = subject.prompt(n) else {
+            return Err(Failure::new(format!("there is no prompt of attempt {n} of {task}"))
+                .hint(format!("mainstem show {task} lists its attempts")));
+        };
+        if context.global.json {
+            let value = json!({"task": task, "attempt": n, "path": path, "text": text});
+            print::out_json(&value)?;
+        } else {
+            print::out(&print::harmless(&text))?;
+        }
+    } else if context.global.json {
         print::out_json(&subject.json()?)?;
     } else {
         print::out(&subject.text())?;
@@ -287,9 +301,8 @@ impl Subject<'_> {
         needs.chain(after).chain(needed).chain(before).collect()
     }
 
-    /// The newest attempt's prompt, without secrets; none if there is no such file.
-    fn prompt(&self) -> Option<(std::path::PathBuf, String)> {
-        let n = self.attempts.last()?.n;
+    /// An attempt's prompt, without secrets; none if there is no such file.
+    fn prompt(&self, n: u32) -> Option<(std::path::PathBuf, String)> {
         let path = self.layout.attempt(&self.run, &self.task().id, n).join("prompt.md");
         let bytes = std::fs::read(&path).ok()?;
         let text = String::from_utf8_lossy(&self.redactor.redact(&bytes)).into_owned();
@@ -328,7 +341,7 @@ impl Subject<'_> {
         value["attempts"] =
             self.attempts.iter().map(|a| a.json(self.layout, &self.run, task)).collect();
         value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
-        let prompt = self.prompt();
+        let prompt = self.attempts.last().and_then(|a| self.prompt(a.n));
         value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
         if self.verbose {
             value["prompt_text"] = prompt.map(|(_, text)| text).into();
@@ -386,7 +399,7 @@ impl Subject<'_> {
             let count = print::count(self.snapshots.len() as u64, "snapshot");
             let _ = writeln!(out, "\n  {count}: mainstem restore {} --list", task.id);
         }
-        if let Some((path, text)) = self.prompt() {
+        if let Some((path, text)) = self.attempts.last().and_then(|a| self.prompt(a.n)) {
             let _ = writeln!(out, "  prompt: {}", path.display());
             if self.verbose {
                 let _ = writeln!(out, "\n{}", print::harmless(text.trim_end()));

@@ -5,6 +5,7 @@ mod faults;
 mod hostile;
 mod line;
 mod looks;
+mod mcp;
 mod plans;
 mod repairs;
 mod seeds;

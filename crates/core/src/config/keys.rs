@@ -25,6 +25,8 @@ pub enum Kind {
     Texts,
     /// A list of globs.
     Globs,
+    /// A list of `PATTERN => ANSWER`.
+    Rules,
     /// A program with its arguments, or one text for `sh -c`.
     Command,
     /// A time span such as `45m`.
@@ -48,6 +50,7 @@ impl Kind {
             Self::Choice => "one of a few words",
             Self::Texts => "a list of texts",
             Self::Globs => "a list of globs",
+            Self::Rules => "a list of texts such as \"which port => 8080\"",
             Self::Command => "a list of texts, or one text for `sh -c`",
             Self::Duration => "a duration such as \"45m\"",
             Self::Size => "a size such as \"4G\"",
@@ -80,7 +83,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 19] = [
+pub const NOT_SETTINGS: [&str; 21] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -95,6 +98,8 @@ pub const NOT_SETTINGS: [&str; 19] = [
     "MAINSTEM_JOB",
     "MAINSTEM_MODEL",
     "MAINSTEM_ROLE",
+    "MAINSTEM_MCP_SOCKET",
+    "MAINSTEM_MCP_TOKEN",
     "MAINSTEM_CRASH_AT",
     "MAINSTEM_CRASH_LOG",
     "MAINSTEM_EFFECTS_TWICE",
@@ -312,6 +317,55 @@ static KEYS: &[KeyDoc] = &[
         "\"14d\"",
         "How long snapshots of a task stay after it landed; 0s removes them at once, 3650d is for good. \
          Those of tasks that have not landed always stay.",
+    ),
+    key(
+        "prompt.template",
+        Kind::Text,
+        "",
+        "File with the template of prompts, relative to the repository; without it the built-in one.",
+    ),
+    key(
+        "prompt.tokens",
+        int(2_000, 1_000_000),
+        "64000",
+        "Longest prompt, counting four bytes as a token; what matters least is shortened.",
+    ),
+    key(
+        "questions.policy",
+        Kind::Rules,
+        "[]",
+        "Answers to questions, first match wins: \"PATTERN => ANSWER\"; * stands for anything.",
+    ),
+    key(
+        "questions.agent",
+        Kind::Text,
+        "",
+        "Agent that answers what no rule does, with the plan in view; without it people do.",
+    ),
+    key(
+        "questions.agent_timeout",
+        Kind::Duration,
+        "\"5m\"",
+        "Time for the answering agent; after it the question waits for a person.",
+    ),
+    key(
+        "questions.default",
+        Kind::Text,
+        "",
+        "Answer when the deadline passes and the question names none.",
+    ),
+    key(
+        "questions.deadline",
+        Kind::Duration,
+        "\"0s\"",
+        "Deadline of questions that name none; 0s is none.",
+    ),
+    key("lessons.learn", Kind::Bool, "true", "Learn from attempts and tell later ones."),
+    key(
+        "lessons.folder",
+        Kind::Text,
+        "",
+        "Where lessons are kept, relative to the repository; without it beside the journal.",
     ),
     choice("store.kind", &["embedded"], "\"embedded\"", "Where tasks are kept."),
 ];

@@ -9,6 +9,8 @@ mod values;
 
 use std::collections::BTreeMap;
 
+use crate::question::Rule;
+
 /// Everything that can be set, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -30,6 +32,12 @@ pub struct Settings {
     pub agents: BTreeMap<String, Agent>,
     /// `[sandbox] kind`
     pub sandbox: SandboxKind,
+    /// `[prompt]`
+    pub prompt: Prompt,
+    /// `[questions]`
+    pub questions: Questions,
+    /// `[lessons]`
+    pub lessons: Lessons,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
     /// `[snapshots] keep`, in milliseconds: how long after the landing.
@@ -55,6 +63,39 @@ impl Settings {
         .filter_map(|(asked, cure)| asked.then_some(cure))
         .collect()
     }
+}
+
+/// `[prompt]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// A template of the user's, relative to the repository.
+    pub template: Option<String>,
+    /// Longest prompt.
+    pub tokens: u32,
+}
+
+/// `[questions]`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Questions {
+    /// Rules that answer by themselves, the first match wins.
+    pub policy: Vec<Rule>,
+    /// Who answers what no rule does.
+    pub agent: Option<String>,
+    /// How long that may take.
+    pub agent_timeout_ms: u64,
+    /// Taken when the deadline passes and the question names nothing.
+    pub default: Option<String>,
+    /// For questions that name none.
+    pub deadline_ms: Option<u64>,
+}
+
+/// `[lessons]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lessons {
+    /// Whether to learn, and to tell.
+    pub learn: bool,
+    /// Where they are kept, relative to the repository.
+    pub folder: Option<String>,
 }
 
 /// `[run]`

@@ -6,11 +6,13 @@ use super::keys::AGENT_KINDS;
 use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
-    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, OnConflict, Prompt,
+    Questions, Run, RunOnFailure, SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit,
+    Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
+use crate::question::Rule;
 
 /// Adds the built-in agents, and a kind to those named after one; others must say theirs.
 pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diagnostic)>) {
@@ -90,6 +92,15 @@ pub(super) fn build(values: &Values) -> Settings {
             "off" => SandboxKind::Off,
             _ => SandboxKind::Auto,
         },
+        prompt: Prompt { template: v.text("prompt.template"), tokens: v.int("prompt.tokens") },
+        questions: Questions {
+            policy: v.texts("questions.policy").iter().filter_map(|r| Rule::parse(r)).collect(),
+            agent: v.text("questions.agent"),
+            agent_timeout_ms: v.ms("questions.agent_timeout"),
+            default: v.text("questions.default"),
+            deadline_ms: Some(v.ms("questions.deadline")).filter(|ms| *ms > 0),
+        },
+        lessons: Lessons { learn: v.flag("lessons.learn"), folder: v.text("lessons.folder") },
         snapshot_every_ms: v.ms("snapshots.every"),
         snapshot_keep_ms: v.ms("snapshots.keep"),
     }

@@ -4,6 +4,7 @@
 use crate::fact::{Fact, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
+use crate::limits;
 use crate::machine::{Machine, OpenQuestion};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
@@ -287,7 +288,12 @@ impl Machine {
             }
             Fact::QuestionAnswered { question, text, .. } => {
                 attempt.answer = Some(text.clone());
-                self.questions.retain(|q| q.name != *question);
+                if let Some(at) = self.questions.iter().position(|q| q.name == *question) {
+                    let asked = self.questions.remove(at).text;
+                    state.answered.push((asked, text.clone()));
+                    let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
+                    state.answered.drain(..over);
+                }
             }
             Fact::AgentResumed { .. } => {
                 if let (Some((question, number)), Some(text)) = (&attempt.question, &attempt.answer)

@@ -325,7 +325,7 @@ impl Machine {
                 }
                 let number = current.asked + 1;
                 let question = format!("Q{}", self.asked + 1);
-                let deadline = deadline_ms.map(|ms| self.now.plus_ms(ms));
+                let (default, deadline) = self.terms(default, deadline_ms);
                 let text = limits::brief(&text);
                 self.emit(Fact::QuestionAsked {
                     question,

@@ -7,6 +7,7 @@
 
 mod apply;
 mod decide;
+mod inbox;
 mod settle;
 mod command;
 mod want;

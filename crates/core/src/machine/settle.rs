@@ -19,6 +19,7 @@ impl Machine {
     /// on, who starts.
     pub(super) fn settle(&mut self) {
         if self.life.begun {
+            self.answer_by_rule();
             self.pass_deadlines();
             self.end_waiting_stops();
             self.ask_next();

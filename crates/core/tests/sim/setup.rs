@@ -63,6 +63,9 @@ pub fn settings() -> Settings {
             .collect(),
         sandbox: SandboxKind::Off,
         snapshot_every_ms: 0,
+        prompt: mainstem_core::config::Prompt { template: None, tokens: 64_000 },
+        questions: mainstem_core::config::Questions::default(),
+        lessons: mainstem_core::config::Lessons { learn: true, folder: None },
         snapshot_keep_ms: 0,
     }
 }

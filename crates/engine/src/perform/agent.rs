@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use mainstem_agents::{Brief, adapter, allowed_env, answer_line};
+use mainstem_agents::{Brief, PromptInput, adapter, allowed_env, answer_line, prompt};
 use mainstem_core::config;
 use mainstem_core::fact::{Claim, Ending};
 use mainstem_core::id::Oid;
@@ -13,8 +13,10 @@ use mainstem_core::plan::Epic;
 use mainstem_host::process::{self, JobState, Start, Stop};
 use mainstem_host::{crash, files, ports};
 
-use super::{Errand, workspace};
+use super::{Errand, mcp, workspace};
 use crate::event::Event;
+use crate::prompts;
+use crate::told::Told;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
 const PORT_FIRST: u16 = 20_000;
@@ -36,8 +38,8 @@ pub struct Assignment {
     pub epic: Option<Epic>,
     /// Where the attempt starts.
     pub base: Oid,
-    /// The prompt.
-    pub prompt: String,
+    /// What it is told of the run.
+    pub told: Told,
 }
 
 /// Starts the agent, or finds it running or ended, and has its output followed.
@@ -93,7 +95,8 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     };
     std::fs::create_dir_all(&tmp)
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
-    write(&prompt_file, &assignment.prompt)?;
+    write(&prompt_file, &prompt_of(errand, assignment))?;
+    let (door, entry) = mcp::prepare(errand, assignment, &tmp)?;
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
     let port = lease_port(errand, dir);
@@ -116,6 +119,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             agent: &assignment.agent,
             script_file: &place.join("script.json").to_string_lossy(),
             own_exe: &world.exe.to_string_lossy(),
+            mcp: Some(&entry),
         })
         .map_err(|error| error.to_string())?;
     for (path, text) in &launch.files {
@@ -127,10 +131,12 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
         let message = format!("agent {} wants ${name}, which is not set", assignment.name);
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
-    let env: BTreeMap<String, String> = environment.vars;
+    let mut env: BTreeMap<String, String> = environment.vars;
+    env.extend(entry.env);
     let mut spec = world.agent_spec(launch.argv, workspace, env);
     spec.stdin = launch.stdin_prompt.then_some(prompt_file);
     spec.converse = launch.converse;
+    spec.door = Some(door);
     let limit = errand.task.timeout_ms.unwrap_or(world.settings.run.timeout_ms);
     spec.wall_ms = (limit > 0).then_some(limit);
     crash::point("agent.before_start");
@@ -138,6 +144,23 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
         Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The attempt's prompt, as the template in force puts it.
+fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
+    let world = &errand.world;
+    let told = &assignment.told;
+    let input = PromptInput {
+        task: &errand.task,
+        epic_title: assignment.epic.as_ref().map(|epic| epic.title.as_str()),
+        landed_before: &told.landed_before,
+        gates: &world.settings.gates.verify,
+        retry: told.retry.as_ref(),
+        answers: &told.answers,
+        lessons: &[],
+        bytes_max: prompts::bytes_max(&world.settings),
+    };
+    prompt::build(&input, &world.template)
 }
 
 /// The first of ten ports that are this attempt's alone until its workspace goes. An attempt does

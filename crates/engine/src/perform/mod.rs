@@ -6,6 +6,7 @@ pub mod evidence;
 pub mod gates;
 pub mod jobs;
 pub mod landing;
+pub mod mcp;
 pub mod order;
 pub mod workspace;
 

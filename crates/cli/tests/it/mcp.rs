@@ -1,0 +1,232 @@
+//! The tools that an attempt's agent gets: a real server, spoken to as the CLIs speak to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::{Scene, wait_until};
+use serde_json::{Value, json};
+
+const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A client in shell: `say LINE`, `call ID TOOL ARGUMENTS`, `hear ID` (the response is in $line).
+fn client() -> String {
+    format!(
+        r#"set -e
+d=$MAINSTEM_TMP; mkfifo $d/in $d/out
+'{BIN}' __mcp < $d/in > $d/out &
+exec 3> $d/in 4< $d/out
+say() {{ printf '%s\n' "$1" >&3; }}
+hear() {{ while IFS= read -r line <&4; do case "$line" in *'"id":'$1[,}}]*) return 0;; esac; done; return 1; }}
+call() {{ say '{{"jsonrpc":"2.0","id":'$1',"method":"tools/call","params":{{"name":"'$2'","arguments":'"$3"'}}}}'; }}
+say '{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{{}},"clientInfo":{{"name":"test","version":"1"}}}}}}'
+hear 1; printf '%s\n' "$line" > init.json
+say '{{"jsonrpc":"2.0","method":"notifications/initialized"}}'
+"#
+    )
+}
+
+fn landed(scene: &Scene, path: &str) -> Value {
+    let text = scene.repo().show("main", path).unwrap_or_else(|| panic!("{path} did not land"));
+    serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
+}
+
+fn text_of(response: &Value) -> &str {
+    response["result"]["content"][0]["text"].as_str().unwrap_or_default()
+}
+
+fn questions(scene: &Scene) -> Vec<Value> {
+    scene.status()["questions"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_question_outlives_the_engine_and_is_answered_by_a_person() {
+    let script = format!(
+        "{}\ncall 2 ask '{{\"question\":\"Which colour?\",\"options\":[\"red\",\"blue\"]}}'; hear 2; printf '%s\\n' \"$line\" > answer.json",
+        client()
+    );
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    wait_until(PATIENCE, "the question", || questions(&scene).len() == 1);
+    scene.assert_phases(&[("T-1", "asking")]);
+    running.kill9();
+    scene.expect(0, &["answer", "Q1", "2"]);
+    scene.expect(0, &["run"]);
+    scene.assert_phases(&[("T-1", "landed")]);
+    let answer = landed(&scene, "answer.json");
+    assert_eq!(text_of(&answer), "blue", "{answer}");
+    assert_eq!(scene.facts_of("question_asked").len(), 1);
+    let version = &landed(&scene, "init.json")["result"]["protocolVersion"];
+    assert_eq!(version, "2025-06-18", "the client's version is spoken");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn many_questions_at_once_get_their_own_answers() {
+    let script = format!(
+        "{}\nfor n in 2 3 4; do call $n ask '{{\"question\":\"'$MAINSTEM_TASK-$n'\"}}'; done; \
+         for n in 2 3 4; do while [ ! -e $MAINSTEM_TASK-$n.json ]; do IFS= read -r line <&4; \
+         k=$(printf '%s' \"$line\" | sed 's/.*\"id\":\\([0-9]*\\).*/\\1/'); \
+         printf '%s\\n' \"$line\" > $MAINSTEM_TASK-$k.json; done; done",
+        client().replace("> init.json", "> /dev/null")
+    );
+    let tasks = ["A", "B", "C"];
+    let plan: Vec<_> = tasks.iter().map(|id| (*id, script.as_str(), "")).collect();
+    let scene = Scene::new(BIN).plan(&shell_plan(&plan));
+    let running = scene.spawn(&["run", "plan.toml", "-j", "3"]);
+    let mut answered = BTreeMap::new();
+    wait_until(PATIENCE, "nine questions", || {
+        for question in questions(&scene) {
+            let name = question["id"].as_str().unwrap_or_default().to_owned();
+            let text = question["question"].as_str().unwrap_or_default().to_owned();
+            if answered.insert(name.clone(), text.clone()).is_none() {
+                scene.expect(0, &["answer", &name, &format!("for {text}")]);
+            }
+        }
+        answered.len() == 9
+    });
+    running.wait().expect_code(0);
+    for task in tasks {
+        for n in 2..=4 {
+            let response = landed(&scene, &format!("{task}-{n}.json"));
+            assert_eq!(text_of(&response), format!("for {task}-{n}"), "{response}");
+        }
+    }
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn the_tools_tell_report_and_refuse_in_words() {
+    let script = format!(
+        r#"{}
+say '{{"jsonrpc":"2.0","id":2,"method":"tools/list"}}'; hear 2; printf '%s\n' "$line" > tools.json
+call 3 get_task '{{}}'; hear 3; printf '%s\n' "$line" > task.json
+call 4 list_peers '{{}}'; hear 4; printf '%s\n' "$line" > peers.json
+call 5 report_progress '{{"text":"half way"}}'; hear 5; printf '%s\n' "$line" > progress.json
+call 6 ask '{{}}'; hear 6; printf '%s\n' "$line" > empty.json
+call 7 merge '{{}}'; hear 7; printf '%s\n' "$line" > unknown.json
+say '{{"jsonrpc":"2.0","id":8,"method":"no/such"}}'; hear 8; printf '%s\n' "$line" > method.json
+call 9 complete_task '{{"summary":"did it","evidence":["ran it"]}}'; hear 9; printf '%s\n' "$line" > done.json
+say '{{"jsonrpc":"2.0","id":10,"method":"ping"}}'; hear 10; printf '%s\n' "$line" > ping.json"#,
+        client()
+    );
+    let scene = Scene::new(BIN).plan(&shell_plan(&[
+        ("T-1", &script, "title = \"The one\"\ndescription = \"Paint it blue\""),
+        ("T-2", "echo 2 > 2.txt", "needs = [\"T-1\"]"),
+    ]));
+    scene.expect(0, &["run", "plan.toml"]);
+    let tools = landed(&scene, "tools.json");
+    let names: Vec<_> = tools["result"]["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "ask",
+            "report_progress",
+            "complete_task",
+            "log_issue",
+            "propose_task",
+            "get_task",
+            "list_peers"
+        ]
+    );
+    assert!(text_of(&landed(&scene, "task.json")).contains("Paint it blue"));
+    let peers: Value = serde_json::from_str(text_of(&landed(&scene, "peers.json"))).expect("JSON");
+    assert_eq!(peers["peers"][0]["id"], "T-2");
+    for name in ["empty.json", "unknown.json"] {
+        let refused = landed(&scene, name);
+        assert_eq!(refused["result"]["isError"], true, "{refused}");
+    }
+    assert!(text_of(&landed(&scene, "empty.json")).contains("`ask` needs `question`"));
+    assert_eq!(landed(&scene, "method.json")["error"]["code"], -32601);
+    assert_eq!(landed(&scene, "ping.json")["result"], json!({}));
+    let log = scene.expect(0, &["logs", "T-1"]).stdout;
+    assert!(log.contains(r#""mainstem":"progress""#) && log.contains("claimed_done"), "{log}");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_cancelled_call_leaves_the_server_alive_and_the_question_open() {
+    let script = format!(
+        "{}\ncall 2 ask '{{\"question\":\"Same?\"}}'; while [ ! -e go ]; do sleep 0.05; done; rm go; \
+         say '{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":2}}}}'; \
+         say '{{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"ping\"}}'; hear 9; touch $MAINSTEM_TMP/cancelled; \
+         call 3 ask '{{\"question\":\"Same?\"}}'; hear 3; printf '%s\\n' \"$line\" > answer.json",
+        client()
+    );
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    wait_until(PATIENCE, "the question", || questions(&scene).len() == 1);
+    let workspace = scene.task("T-1")["workspace"].as_str().map(std::path::PathBuf::from);
+    std::fs::write(workspace.expect("it has one").join("go"), "").expect("a file");
+    let cancelled = scene.attempt_dir("T-1", 1).join("tmp/cancelled");
+    wait_until(PATIENCE, "the cancelled call", || cancelled.exists());
+    scene.expect(0, &["answer", "Q1", "the very same"]);
+    running.wait().expect_code(0);
+    assert_eq!(text_of(&landed(&scene, "answer.json")), "the very same");
+    assert_eq!(scene.facts_of("question_asked").len(), 1);
+}
+
+#[test]
+fn the_server_says_what_it_misses_when_started_by_hand() {
+    let scene = Scene::new(BIN);
+    let output = scene.mainstem(&["__mcp"]);
+    assert!(output.stderr.contains("MAINSTEM_MCP_SOCKET"), "{}", output.stderr);
+}
+
+// ---- prompts -------------------------------------------------------------------------------
+
+#[test]
+fn a_users_template_makes_the_prompt_and_show_prints_it() {
+    let scene = Scene::new(BIN).config("[prompt]\ntemplate = \"prompt.md\"\n").plan(&shell_plan(
+        &[("T-1", "cp $MAINSTEM_PROMPT got.txt", "description = \"{{ 7*7 }} ⟦ task.id ⟧\"")],
+    ));
+    scene.repo().commit("template", &[("prompt.md", "House style.\n⟦ sections.task ⟧")]);
+    scene.expect(0, &["run", "plan.toml"]);
+    let shown = scene.expect(0, &["show", "T-1", "--prompt"]).stdout;
+    assert!(shown.starts_with("House style.\n# T-1"), "{shown}");
+    assert!(shown.contains("{{ 7*7 }} ⟦ task.id ⟧"), "{shown}");
+    assert_eq!(scene.repo().show("main", "got.txt").as_deref(), Some(shown.as_str()));
+    let told = scene.expect(0, &["show", "T-1", "--prompt", "--json"]).stdout;
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&told["attempt"], told["text"].as_str()), (&json!(1), Some(shown.as_str())));
+    scene.expect(1, &["show", "T-1", "--prompt", "--attempt", "7"]);
+}
+
+#[test]
+fn a_template_with_a_mistake_is_refused_with_its_line_before_anything_starts() {
+    let scene = Scene::new(BIN)
+        .config("[prompt]\ntemplate = \"prompt.md\"\n")
+        .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
+    for args in [&["run", "plan.toml"][..], &["plan", "check", "plan.toml"]] {
+        let said = scene.expect(1, args).stderr;
+        assert!(said.contains("prompt.md") && said.contains("cannot be read"), "{said}");
+    }
+    scene.repo().commit("template", &[("prompt.md", "one\n⟦ sections.task ⟧\n⟦ nonsense ⟧\n")]);
+    for args in [&["run", "plan.toml"][..], &["plan", "check", "plan.toml"]] {
+        let said = scene.expect(1, args).stderr;
+        assert!(said.contains("prompt.md") && said.contains("line 3"), "{said}");
+    }
+    let told = scene.expect(0, &["history", "--json"]).stdout;
+    assert_eq!(told.trim(), "", "nothing started");
+}
+
+#[test]
+fn what_was_answered_before_is_told_to_the_next_attempt() {
+    let ask = r#"{"mainstem":"ask","question":"Which port?"}"#;
+    let script = format!(
+        "if [ $MAINSTEM_ATTEMPT = 1 ]; then echo '{ask}'; read -r a; exit 1; fi; cp $MAINSTEM_PROMPT got.txt"
+    );
+    let scene = Scene::new(BIN)
+        .config("[questions]\npolicy = [\"which port => 8080\"]\n")
+        .plan(&shell_plan(&[("T-1", &script, "retries = 1")]));
+    scene.expect(0, &["run", "plan.toml"]);
+    let prompt = scene.repo().show("main", "got.txt").unwrap_or_default();
+    assert!(prompt.contains("- Which port?\n  Answer: 8080"), "{prompt}");
+    assert_eq!(scene.facts_of("question_answered")[0]["by"], "policy");
+}
