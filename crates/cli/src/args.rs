@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Graph(GraphArgs),
     /// Everything that happened, in order.
     History(HistoryArgs),
+    /// What earlier attempts taught later ones.
+    Lessons(LessonsArgs),
     /// Start no new agent; running ones go on.
     Pause,
     /// Let agents start again.
@@ -333,6 +335,37 @@ pub(crate) struct HistoryArgs {
     /// Only this run; otherwise all runs of the repository.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
+}
+
+/// `lessons`
+#[derive(Debug, Args)]
+pub(crate) struct LessonsArgs {
+    /// What to do with lessons; list if not said.
+    #[command(subcommand)]
+    pub(crate) command: Option<LessonsCommand>,
+}
+
+/// What to do with lessons.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LessonsCommand {
+    /// How much is known in each domain.
+    List,
+    /// All that is known in a domain.
+    Show {
+        /// database, api, frontend, testing, security, deployment or general.
+        domain: String,
+    },
+    /// Forget lessons of a domain.
+    Forget {
+        /// The domain.
+        domain: String,
+        /// Those that hold this text.
+        #[arg(required_unless_present = "all")]
+        text: Option<String>,
+        /// All of them.
+        #[arg(long, conflicts_with = "text")]
+        all: bool,
+    },
 }
 
 /// `cancel`

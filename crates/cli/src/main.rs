@@ -93,6 +93,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Diff(args) => c::show::diff(context, &args),
         Command::Graph(args) => c::plan::graph(context, &args),
         Command::Logs(args) => c::logs::logs(context, &args),
+        Command::Lessons(args) => c::lessons::lessons(context, args.command.as_ref()),
         Command::History(args) => c::history::history(context, &args),
         Command::Pause => c::steer::steer(context, vec![Request::Pause]),
         Command::Resume => c::steer::steer(context, vec![Request::Resume]),

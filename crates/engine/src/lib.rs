@@ -12,6 +12,7 @@ pub mod queue;
 pub mod room;
 pub mod told;
 pub mod prompts;
+pub mod lessons;
 pub mod perform;
 pub mod prune;
 pub mod outside;

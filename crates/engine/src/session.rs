@@ -21,6 +21,7 @@ use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::ledger::{self, LedgerError, Written};
+use crate::lessons::Shelf;
 use crate::paths::Layout;
 use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
@@ -324,6 +325,11 @@ impl Session {
             exe: self.exe.clone(),
             env: self.env.clone(),
             template,
+            shelf: self
+                .settings
+                .lessons
+                .learn
+                .then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
             made: Made::default(),
         };
         world.settle();
@@ -353,6 +359,7 @@ impl Session {
             end_leftover_jobs(&self.layout, &run, &machine);
         }
         tidy_up(&self.repo, &self.layout, &machine);
+        learn(&self.repo, &self.layout, &self.settings, machine.target());
         // What landed in this life may be due already. If not now, then at the next start.
         let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
         Ok((outcome, machine, run))
@@ -420,6 +427,15 @@ fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
             let id = &machine.plan().tasks[t.ix()].id;
             let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
         }
+    }
+}
+
+/// Learns from the attempts of this life. If not now, then before the next attempt starts.
+fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
+    if settings.lessons.learn
+        && let Ok(Some(reader)) = ledger::open_reader(&layout.journal())
+    {
+        let _ = Shelf::new(repo, layout, settings).catch_up(&reader, repo, target);
     }
 }
 

@@ -12,6 +12,7 @@ use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobSpec};
 
+use crate::lessons::Shelf;
 use crate::paths::Layout;
 
 /// Longest line of output kept in one piece.
@@ -36,6 +37,8 @@ pub struct World {
     pub env: Vec<(String, String)>,
     /// How prompts are put together.
     pub template: Template,
+    /// Where lessons are; none if nobody wants any.
+    pub shelf: Option<Shelf>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
 }

@@ -5,6 +5,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod init;
+pub(crate) mod lessons;
 pub(crate) mod logs;
 pub(crate) mod plan;
 pub(crate) mod reference;

@@ -230,3 +230,61 @@ fn what_was_answered_before_is_told_to_the_next_attempt() {
     assert!(prompt.contains("- Which port?\n  Answer: 8080"), "{prompt}");
     assert_eq!(scene.facts_of("question_answered")[0]["by"], "policy");
 }
+
+// ---- lessons -------------------------------------------------------------------------------
+
+#[test]
+fn a_failure_and_its_cure_are_learned_once_and_told_to_later_attempts() {
+    let script = "echo $MAINSTEM_ATTEMPT > schema.sql; echo x > model.rs";
+    let scene = Scene::new(BIN).plan(&shell_plan(&[
+        (
+            "T-1",
+            script,
+            "title = \"Database schema\"\nretries = 1\nverify = [\"grep -q 2 schema.sql || { echo no such table; exit 1; }\"]",
+        ),
+        (
+            "T-2",
+            "cp $MAINSTEM_PROMPT prompt.txt",
+            "title = \"Migration of the database\"\nneeds = [\"T-1\"]",
+        ),
+        ("T-3", "cp $MAINSTEM_PROMPT other.txt", "title = \"Something else\"\nneeds = [\"T-1\"]"),
+    ]));
+    scene.expect(0, &["run", "plan.toml"]);
+    let main = |path| scene.repo().show("main", path).unwrap_or_default();
+    let prompt = main("prompt.txt");
+    assert!(
+        prompt.contains("went wrong before: gate `grep") && prompt.contains("no such table"),
+        "{prompt}"
+    );
+    assert!(prompt.contains("cure: attempt 2 of T-1 passed"), "{prompt}");
+    assert!(prompt.contains("changed together: model.rs, schema.sql"), "{prompt}");
+    assert!(!main("other.txt").contains("no such table"), "another domain");
+    let show = || scene.expect(0, &["lessons", "show", "database", "--json"]).stdout;
+    let told: Value = serde_json::from_str(&show()).expect("JSON");
+    assert_eq!(told["failures"][0]["from"][0]["task"], "T-1");
+    // Reading the journal again from its beginning teaches nothing new.
+    let folder = scene.repo().path().join(".git/mainstem/lessons");
+    let before = show();
+    std::fs::remove_file(folder.join(".learned")).expect("it is there");
+    scene.expect(0, &["run"]);
+    assert_eq!(show(), before);
+    let listed = scene.expect(0, &["lessons"]).stdout;
+    assert!(listed.contains("database") && listed.contains("1 failure"), "{listed}");
+    scene.expect(0, &["lessons", "forget", "database", "no such table"]);
+    assert!(!show().contains("no such table"));
+    scene.expect(1, &["lessons", "show", "nonsense"]);
+}
+
+#[test]
+fn damaged_lessons_are_named_and_stop_nothing() {
+    let scene = Scene::new(BIN).config("[lessons]\nfolder = \"lessons\"\n").plan(&shell_plan(&[(
+        "T-1",
+        "echo x > x.txt",
+        "",
+    )]));
+    scene.repo().commit("lessons", &[("lessons/general.toml", "not = [toml")]);
+    scene.expect(0, &["run", "plan.toml"]);
+    let said = scene.expect(1, &["lessons"]).stderr;
+    assert!(said.contains("general.toml") && said.contains("mend it"), "{said}");
+    assert!(scene.facts_of("noticed").iter().any(|f| f.to_string().contains("no lessons")));
+}

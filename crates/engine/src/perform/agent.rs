@@ -15,6 +15,8 @@ use mainstem_host::{crash, files, ports};
 
 use super::{Errand, mcp, workspace};
 use crate::event::Event;
+use crate::ledger;
+use crate::lessons::{self, LessonError};
 use crate::prompts;
 use crate::told::Told;
 
@@ -146,10 +148,25 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     }
 }
 
+/// What attempts that ended before this one teach it.
+fn lessons_for(errand: &Errand) -> Result<Vec<String>, LessonError> {
+    let world = &errand.world;
+    let Some(shelf) = &world.shelf else { return Ok(Vec::new()) };
+    if let Some(reader) = ledger::open_reader(&world.layout.journal())? {
+        shelf.catch_up(&reader, &world.repo, &world.target)?;
+    }
+    Ok(shelf.read(lessons::domain_of(&errand.task))?.told())
+}
+
 /// The attempt's prompt, as the template in force puts it.
 fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
     let world = &errand.world;
     let told = &assignment.told;
+    let lessons = lessons_for(errand).unwrap_or_else(|error| {
+        let message = format!("its prompt has no lessons: {error}");
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+        Vec::new()
+    });
     let input = PromptInput {
         task: &errand.task,
         epic_title: assignment.epic.as_ref().map(|epic| epic.title.as_str()),
@@ -157,7 +174,7 @@ fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
         gates: &world.settings.gates.verify,
         retry: told.retry.as_ref(),
         answers: &told.answers,
-        lessons: &[],
+        lessons: &lessons,
         bytes_max: prompts::bytes_max(&world.settings),
     };
     prompt::build(&input, &world.template)
