@@ -44,6 +44,8 @@ pub enum Effect {
         question: String,
         /// The answer.
         text: String,
+        /// The asker's own name for the question.
+        reference: Option<String>,
     },
     /// Commit leftovers, take a snapshot, and say what there is.
     CollectEvidence {
