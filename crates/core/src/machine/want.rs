@@ -235,14 +235,15 @@ impl Machine {
             Some((n, number)) if n == attempt => number,
             _ => 0,
         };
-        for (number, question, text) in current.answers.iter().filter(|a| a.0 > given) {
-            self.life.given.answers[t.ix()] = Some((attempt, *number));
+        for answer in current.answers.iter().filter(|answer| answer.number > given) {
+            self.life.given.answers[t.ix()] = Some((attempt, answer.number));
             effects.push(Effect::DeliverAnswer {
                 task: t,
                 attempt,
-                number: *number,
-                question: question.clone(),
-                text: text.clone(),
+                number: answer.number,
+                question: answer.question.clone(),
+                text: answer.text.clone(),
+                reference: answer.reference.clone(),
             });
         }
     }
