@@ -92,8 +92,8 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
             workspace::prepare(&errand, must_contain);
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
-        Effect::DeliverAnswer { number, question, text, .. } => {
-            agent::answer(&errand, *number, question, text);
+        Effect::DeliverAnswer { number, question, text, reference, .. } => {
+            agent::answer(&errand, *number, question, text, reference.as_deref());
         }
         Effect::CollectEvidence { base, .. } => evidence::collect(&errand, base.as_ref()),
         Effect::TakeSnapshot { .. } => evidence::snapshot(&errand, "work in progress"),

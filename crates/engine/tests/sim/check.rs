@@ -73,9 +73,8 @@ pub fn after_turn(world: &World, machine: &Machine) {
         let phase = state.phase().word();
         assert!(current && may, "the agent of {task}/{attempt} lives, its task is {phase}");
     }
-    let counted: f64 = world.counted.values().sum();
-    let spent = machine.spent_usd();
-    assert!((counted - spent).abs() < 1e-9, "{counted} was counted, the machine has {spent}");
+    let (paid, spent) = (world.paid, machine.spent_usd());
+    assert!((paid - spent).abs() < 1e-9, "{paid} was paid, the machine has {spent}");
 }
 
 /// Holds when an engine has gone in good order.

@@ -61,6 +61,10 @@ impl Outside for Simulated {
         Time(self.0.get().wall())
     }
 
+    fn zone_min(&mut self) -> i32 {
+        0
+    }
+
     fn room(&mut self) -> Result<(), Shortage> {
         let mut world = self.0.get();
         world.no_room = world.strikes(Fault::NoRoom);
