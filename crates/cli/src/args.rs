@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Answer(AnswerArgs),
     /// The merge train: queued, verified, landed, evicted, and why.
     Train(LookArgs),
+    /// Tokens and money, by task or otherwise, and what the rest may cost.
+    Cost(CostArgs),
     /// Bring a snapshot of a task's work back as a branch.
     Restore(RestoreArgs),
     /// Take back the last landing.
@@ -350,6 +352,37 @@ pub(crate) struct AnswerArgs {
     /// The answer, or the number of an option.
     #[arg(required = true)]
     pub(crate) text: Vec<String>,
+}
+
+/// `cost`
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// What to sum by.
+    #[arg(long, value_enum, default_value_t = CostBy::Task)]
+    pub(crate) by: CostBy,
+    /// As comma-separated values.
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// What to sum by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostBy {
+    /// Task and attempt.
+    Attempt,
+    /// Task.
+    Task,
+    /// Epic.
+    Epic,
+    /// Model.
+    Model,
+    /// Agent.
+    Agent,
+    /// Day, in UTC.
+    Day,
 }
 
 /// `restore`

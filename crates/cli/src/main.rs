@@ -77,6 +77,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Run(args) => c::run::run(context, &args),
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
+        Command::Cost(args) => c::cost::cost(context, &args),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
         Command::Show(args) => c::show::show(context, &args.task, args.run.as_deref()),
         Command::Diff(args) => c::show::diff(context, &args),

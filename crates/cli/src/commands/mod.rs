@@ -1,6 +1,7 @@
 //! One file per command, or per family of commands that share everything.
 
 pub(crate) mod care;
+pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod history;
