@@ -37,6 +37,8 @@ pub struct Brief<'a> {
     pub prompt_file: &'a str,
     /// The model chosen for this attempt, if one was.
     pub model: Option<&'a str>,
+    /// The session of an earlier attempt that is to be taken up.
+    pub session: Option<&'a str>,
     /// The agent's name under `[agents.*]`.
     pub agent_name: &'a str,
     /// The agent's settings.
@@ -241,10 +243,7 @@ pub(crate) mod tests {
                 agent: config::Agent {
                     kind: "command".into(),
                     command: vec!["./agent.sh".into(), "--fast".into()],
-                    provider: None,
-                    model: None,
-                    secrets: Vec::new(),
-                    env: BTreeMap::new(),
+                    ..config::Agent::default()
                 },
                 model: None,
                 run: RunId::new("r1"),
@@ -265,6 +264,7 @@ pub(crate) mod tests {
                 tmp: "/t/T-1",
                 prompt_file: "/s/prompt.md",
                 model: self.model.as_deref(),
+                session: None,
                 agent_name: "mine",
                 agent: &self.agent,
                 script_file: "/s/script.json",

@@ -88,8 +88,16 @@ pub(crate) enum Command {
     Questions(LookArgs),
     /// Answer a question.
     Answer(AnswerArgs),
+    /// Tasks that agents proposed; nothing comes of them before they are accepted.
+    Proposals(LookArgs),
+    /// Make proposed tasks part of the run.
+    Accept(ProposalArgs),
+    /// Decline proposed tasks.
+    Reject(ProposalArgs),
     /// The merge train: queued, verified, landed, evicted, and why.
     Train(LookArgs),
+    /// Tokens and money, by task or otherwise, and what the rest may cost.
+    Cost(CostArgs),
     /// Bring a snapshot of a task's work back as a branch.
     Restore(RestoreArgs),
     /// Take back the last landing.
@@ -392,6 +400,45 @@ pub(crate) struct AnswerArgs {
     /// The answer, or the number of an option.
     #[arg(required = true)]
     pub(crate) text: Vec<String>,
+}
+
+/// `cost`
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// What to sum by.
+    #[arg(long, value_enum, default_value_t = CostBy::Task)]
+    pub(crate) by: CostBy,
+    /// As comma-separated values.
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// What to sum by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostBy {
+    /// Task and attempt.
+    Attempt,
+    /// Task.
+    Task,
+    /// Epic.
+    Epic,
+    /// Model.
+    Model,
+    /// Agent.
+    Agent,
+    /// Day, in UTC.
+    Day,
+}
+
+/// `accept` and `reject`
+#[derive(Debug, Args)]
+pub(crate) struct ProposalArgs {
+    /// The proposals, as `mainstem proposals` names them.
+    #[arg(required = true, value_name = "P")]
+    pub(crate) proposals: Vec<String>,
 }
 
 /// `restore`

@@ -88,6 +88,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Run(args) => c::run::run(context, &args),
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
+        Command::Cost(args) => c::cost::cost(context, &args),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
         Command::Show(args) => c::show::show(context, &args),
         Command::Diff(args) => c::show::diff(context, &args),
@@ -114,6 +115,9 @@ fn dispatch(cli: Cli) -> Outcome {
             let text = args.text.join(" ");
             c::steer::steer(context, vec![Request::Answer { question: args.question, text }])
         }
+        Command::Proposals(args) => c::proposals::proposals(context, args.run.as_deref()),
+        Command::Accept(args) => c::proposals::decide(context, args.proposals, true),
+        Command::Reject(args) => c::proposals::decide(context, args.proposals, false),
         Command::Restore(args) => c::restore::restore(context, &args),
         Command::Undo(args) => c::care::undo(context, &args),
         Command::Clean(args) => c::care::clean(context, &args),

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Class, Fact, Verdict};
+use mainstem_core::fact::{Claim, Class, Fact, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::lesson::{Domain, Learned, Lessons, Source};
 use mainstem_core::plan::{Plan, Task};
@@ -286,6 +286,14 @@ impl Attempt {
                 if *attempt == n =>
             {
                 self.learned.failures.push(("work was refused".to_owned(), reason.clone()));
+            }
+            Fact::IssueLogged { attempt, title, text, .. } if *attempt == n => {
+                self.learned.failures.push((title.clone(), text.clone()));
+            }
+            Fact::AgentEnded { attempt, claim: Claim::Done { evidence, .. }, .. }
+                if *attempt == n =>
+            {
+                self.learned.evidence.clone_from(evidence);
             }
             Fact::TaskLanded { attempt, empty: false, .. } if *attempt == n => {
                 self.learned.landed = true;

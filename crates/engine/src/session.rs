@@ -281,10 +281,11 @@ impl Session {
             }
         };
         if let Some(plan) = &request.plan {
-            let hash = plan_hash(plan);
+            let plan = machine.with_accepted(plan.clone());
+            let hash = plan_hash(&plan);
             if hash != machine.plan_hash() {
-                check_dropped(&machine, plan)?;
-                let plan = Box::new(plan.clone());
+                check_dropped(&machine, &plan)?;
+                let plan = Box::new(plan);
                 self.record(&run, &mut machine, Input::AdoptPlan { plan, hash })?;
             }
         } else if machine.revision() == 0 {

@@ -24,25 +24,13 @@ pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T
     };
     let task = Task {
         id: TaskId::new("T-1"),
-        epic: None,
-        phase: None,
         title: "Title".to_owned(),
         description: DESCRIPTION.to_owned(),
         acceptance: some("holds"),
-        needs: Vec::new(),
-        after: Vec::new(),
         writes: some("src/**"),
-        agent: None,
         role: full.then(|| "coder".to_owned()),
-        model: None,
-        effort: Default::default(),
-        priority: 0,
         verify: some("true"),
-        on_failure: Default::default(),
-        timeout_ms: None,
-        retries: None,
-        run: None,
-        script: Vec::new(),
+        ..Task::empty()
     };
     then(&PromptInput {
         task: &task,

@@ -3,6 +3,7 @@
 mod crash;
 mod faults;
 mod hostile;
+mod limits;
 mod line;
 mod looks;
 mod mcp;

@@ -43,7 +43,9 @@ fn questions(scene: &Scene) -> Vec<Value> {
 #[test]
 fn a_question_outlives_the_engine_and_is_answered_by_a_person() {
     let script = format!(
-        "{}\ncall 2 ask '{{\"question\":\"Which colour?\",\"options\":[\"red\",\"blue\"]}}'; hear 2; printf '%s\\n' \"$line\" > answer.json",
+        "{}\nsay '{{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/call\",\"params\":{{\"name\":\"ask\",\"_meta\":{{\"progressToken\":\"p\"}},\
+         \"arguments\":{{\"question\":\"Which colour?\",\"options\":[\"red\",\"blue\"]}}}}}}'; \
+         IFS= read -r line <&4; printf '%s\\n' \"$line\" > sign.json; hear 2; printf '%s\\n' \"$line\" > answer.json",
         client()
     );
     let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
@@ -57,6 +59,9 @@ fn a_question_outlives_the_engine_and_is_answered_by_a_person() {
     let answer = landed(&scene, "answer.json");
     assert_eq!(text_of(&answer), "blue", "{answer}");
     assert_eq!(scene.facts_of("question_asked").len(), 1);
+    let sign = landed(&scene, "sign.json");
+    assert_eq!(sign["method"], "notifications/progress", "{sign}");
+    assert_eq!(sign["params"]["progressToken"], "p");
     let version = &landed(&scene, "init.json")["result"]["protocolVersion"];
     assert_eq!(version, "2025-06-18", "the client's version is spoken");
     scene.assert_nothing_left();
@@ -287,4 +292,113 @@ fn damaged_lessons_are_named_and_stop_nothing() {
     let said = scene.expect(1, &["lessons"]).stderr;
     assert!(said.contains("general.toml") && said.contains("mend it"), "{said}");
     assert!(scene.facts_of("noticed").iter().any(|f| f.to_string().contains("no lessons")));
+}
+
+// ---- who answers, and what becomes of proposals --------------------------------------------
+
+#[test]
+fn an_answering_agent_answers_and_what_it_cannot_answer_waits_for_a_person() {
+    let ask = |text: &str| {
+        let line = json!({"mainstem": "ask", "question": text, "options": ["red", "blue"]});
+        format!("echo '{line}'; read -r a; echo \"$a\" >> answers.txt")
+    };
+    let script = format!("{}; {}", ask("Which colour?"), ask("Which size?"));
+    let wise = "case $(cat $MAINSTEM_PROMPT) in *'Which colour?'*Paint*) echo '{\"answer\":\"blue\"}';; \
+        *) echo '{\"answer\":\"huge\"}' > $MAINSTEM_OUTPUT;; esac";
+    let config = format!(
+        "[questions]\nagent = \"wise\"\n[agents.wise]\nkind = \"command\"\ncommand = {}\n",
+        json!(["sh", "-c", wise])
+    );
+    let scene = Scene::new(BIN).config(&config).plan(&shell_plan(&[(
+        "T-1",
+        &script,
+        "description = \"Paint it\"",
+    )]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    wait_until(PATIENCE, "the second question", || {
+        questions(&scene).iter().any(|question| question["id"] == "Q2")
+    });
+    wait_until(PATIENCE, "a question for people", || {
+        scene.facts_of("noticed").iter().any(|f| f.to_string().contains("Q2 waits for a person"))
+    });
+    scene.expect(0, &["answer", "Q2", "red"]);
+    running.wait().expect_code(0);
+    let by: Vec<_> = scene
+        .facts_of("question_answered")
+        .iter()
+        .map(|fact| {
+            (fact["text"].as_str().map(str::to_owned), fact["by"].as_str().map(str::to_owned))
+        })
+        .collect();
+    let pair = |text: &str, by: &str| (Some(text.to_owned()), Some(by.to_owned()));
+    assert_eq!(by, [pair("blue", "agent wise"), pair("red", "person")]);
+    let answers = scene.repo().show("main", "answers.txt").unwrap_or_default();
+    assert!(answers.contains("blue") && answers.contains("red"), "{answers}");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_deadline_of_the_settings_answers_what_nobody_does() {
+    let ask = r#"echo '{"mainstem":"ask","question":"Well?"}'; read -r a; echo "$a" > answer.txt"#;
+    let scene = Scene::new(BIN)
+        .config("[questions]\ndeadline = \"1s\"\ndefault = \"the usual\"\n")
+        .plan(&shell_plan(&[("T-1", ask, "")]));
+    scene.expect(0, &["run", "plan.toml"]);
+    assert!(scene.repo().show("main", "answer.txt").unwrap_or_default().contains("the usual"));
+    assert_eq!(scene.facts_of("question_answered")[0]["by"], "deadline");
+}
+
+#[test]
+fn a_proposed_task_is_nobodys_before_it_is_accepted_and_then_part_of_the_run() {
+    let scene = Scene::new(BIN);
+    let go = scene.outside("go").display().to_string();
+    let agent = format!(
+        r#"if [ $MAINSTEM_TASK = T-1 ]; then
+echo '{{"mainstem":"propose_task","id":"T-9","title":"More","description":"Do more","needs":["T-1"]}}'
+echo '{{"mainstem":"propose_task","id":"../x","title":"Odd","description":"Odd","needs":["T-77"]}}'
+echo '{{"mainstem":"issue","title":"A leak","text":"in the cellar","severity":"high"}}'
+until [ -e '{go}' ]; do sleep 0.05; done
+fi
+echo $MAINSTEM_TASK > $MAINSTEM_TASK.txt"#
+    );
+    let config = format!(
+        "[run]\nagent = \"mine\"\n[agents.mine]\nkind = \"command\"\ncommand = {}\n",
+        json!(["sh", "-c", agent])
+    );
+    let scene =
+        scene.config(&config).plan("version = 1\n[[task]]\nid = \"T-1\"\ntitle = \"One\"\n");
+    let running = scene.spawn(&["run", "plan.toml"]);
+    let listed = || -> Value {
+        let text = scene.expect(0, &["proposals", "--json"]).stdout;
+        serde_json::from_str(&text).expect("JSON")
+    };
+    wait_until(PATIENCE, "two proposals", || {
+        scene.status()["tasks"][0]["phase"] == "working"
+            && listed()["issues"].as_array().is_some_and(|all| all.len() == 1)
+    });
+    assert_eq!(scene.status()["tasks"].as_array().map(Vec::len), Some(1), "in quarantine");
+    let refused = scene.expect(1, &["accept", "P2"]).stderr;
+    assert!(refused.contains("T-77"), "{refused}");
+    scene.expect(0, &["reject", "P2"]);
+    scene.expect(0, &["accept", "p1"]);
+    scene.expect(1, &["accept", "P7"]);
+    scene.expect(1, &["reject", "P1"]);
+    std::fs::write(&go, "").expect("a file");
+    running.wait().expect_code(0);
+    scene.assert_phases(&[("T-1", "landed"), ("T-9", "landed")]);
+    let states: Vec<Value> = listed()["proposals"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|p| p["state"].clone())
+        .collect();
+    assert_eq!(states, ["accepted", "rejected"]);
+    // The plan's file does not know it; it stays all the same.
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.assert_each_lands_once(&["T-1", "T-9"]);
+    let shown = scene.expect(0, &["proposals"]).stdout;
+    let one = scene.expect(0, &["show", "T-1"]).stdout;
+    assert!(one.contains("issue: A leak"), "{one}");
+    assert!(shown.contains("accepted as T-9") && shown.contains("A leak"), "{shown}");
+    scene.assert_nothing_left();
 }

@@ -132,9 +132,13 @@ pub fn keys() -> &'static [KeyDoc] {
 /// The setting at a dotted path, with names of agents and of table entries as written.
 pub fn find(path: &str) -> Option<&'static KeyDoc> {
     KEYS.iter().find(|doc| doc.key == path).or_else(|| {
-        let rest = path.strip_prefix("agents.")?;
+        let (section, rest) = path.split_once('.')?;
         let (_, last) = rest.rsplit_once('.')?;
-        KEYS.iter().find(|doc| doc.key.strip_prefix("agents.*.") == Some(last))
+        let of_any = |doc: &&KeyDoc| {
+            let (of, key) = doc.key.split_once(".*.").unwrap_or_default();
+            of == section && key == last
+        };
+        KEYS.iter().find(of_any)
     })
 }
 
@@ -154,6 +158,18 @@ static KEYS: &[KeyDoc] = &[
         Kind::Duration,
         "\"0s\"",
         "An attempt that prints nothing for this long is ended; 0s is never.",
+    ),
+    key(
+        "run.stall_restarts",
+        int(0, 1_000),
+        "1",
+        "How often an attempt without progress is started again, in its session, before it counts as failed.",
+    ),
+    choice(
+        "run.on_looping",
+        &["ask", "fail"],
+        "\"ask\"",
+        "What becomes of a task whose agent does the same thing over and over: a person looks, or it failed.",
     ),
     key("run.grace", Kind::Duration, "\"10s\"", "Between asking an agent to end and killing it."),
     key("limits.per_provider", Kind::Counts, "{}", "Agents at once per provider."),
@@ -203,6 +219,42 @@ static KEYS: &[KeyDoc] = &[
         Kind::Duration,
         "\"60s\"",
         "Wait for a rate limit that names no time.",
+    ),
+    key(
+        "limits.quota_wait",
+        Kind::Duration,
+        "\"30m\"",
+        "Wait for a used-up quota that names no time.",
+    ),
+    key(
+        "limits.auto_resume",
+        Kind::Bool,
+        "true",
+        "Go on by itself when a quota is filled again; otherwise wait for `mainstem resume`.",
+    ),
+    key(
+        "limits.quiet_hours",
+        Kind::Text,
+        "",
+        "Hours of the day in which no attempt starts, such as \"22:00-07:00\", in local time.",
+    ),
+    key(
+        "limits.breaker",
+        int(0, 10_000),
+        "5",
+        "Failures of a provider in a row, of different attempts, before it is left alone; 0 is never.",
+    ),
+    key(
+        "limits.breaker_wait",
+        Kind::Duration,
+        "\"1m\"",
+        "For how long at first; doubles each time that the probe fails.",
+    ),
+    key(
+        "limits.fallback_after",
+        Kind::Duration,
+        "\"10m\"",
+        "How long a provider must still rest before a fallback agent takes over.",
     ),
     key(
         "workspace.root",
@@ -290,8 +342,25 @@ static KEYS: &[KeyDoc] = &[
         "budget.per_attempt",
         Kind::Number,
         "0.0",
-        "Money reserved for an attempt before its cost is known.",
+        "Money reserved for an attempt before its cost is known; then the average so far.",
     ),
+    key(
+        "budget.per_task",
+        Kind::Number,
+        "",
+        "Money for one task over all its attempts; without it there is no limit.",
+    ),
+    key("models.by_role", Kind::Variables, "{}", "A tier or a model by role."),
+    key(
+        "models.by_priority",
+        Kind::Variables,
+        "{}",
+        "A tier or a model by the least priority that it is for.",
+    ),
+    key("prices.*.input", Kind::Number, "", "Dollars per million tokens read by this model."),
+    key("prices.*.output", Kind::Number, "", "Dollars per million tokens written."),
+    key("prices.*.cache_read", Kind::Number, "", "Dollars per million tokens read from a cache."),
+    key("prices.*.cache_write", Kind::Number, "", "Dollars per million tokens written to a cache."),
     KeyDoc {
         key: "agents.*.kind",
         kind: Kind::Choice,
@@ -300,10 +369,28 @@ static KEYS: &[KeyDoc] = &[
         choices: AGENT_KINDS,
     },
     key("agents.*.command", Kind::Command, "[]", "What a command agent runs."),
-    key("agents.*.provider", Kind::Text, "", "Whose quota it uses; without it its own."),
+    key(
+        "agents.*.provider",
+        Kind::Text,
+        "",
+        "Whose quota it uses; without it anthropic, openai or google by its kind, else its own.",
+    ),
     key("agents.*.model", Kind::Text, "", "Model for tasks that name none."),
     key("agents.*.secrets", Kind::Texts, "[]", "Environment variables handed to it on purpose."),
     key("agents.*.env", Kind::Variables, "{}", "Further environment."),
+    key("agents.*.fallback", Kind::Texts, "[]", "Agents that take over while its provider rests."),
+    key(
+        "agents.*.models",
+        Kind::Variables,
+        "{}",
+        "Its models by tier: cheap, middle, top; with them one is chosen for each attempt.",
+    ),
+    choice(
+        "agents.*.billing",
+        &["metered", "included"],
+        "",
+        "Whether what it uses is paid for by amount, or included in a subscription.",
+    ),
     choice(
         "sandbox.kind",
         &["auto", "bwrap", "landlock", "off"],

@@ -10,6 +10,7 @@ use crate::diag::nearest;
 use crate::glob::check_glob;
 use crate::plan::doc::{self, Faults, Format, Node, Value, clip};
 use crate::plan::units::{parse_duration_ms, parse_size, render_duration_ms, render_size};
+use crate::quiet::QuietHours;
 
 /// A value that fits its key. Displayed as TOML.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,6 +191,11 @@ fn line(
     } else if doc.key == "land.branch" && !branch_name(text) {
         // It is handed to git, which must not take it for an option or a range.
         Some("is no name of a branch")
+    } else if doc.key == "limits.quiet_hours"
+        && !text.is_empty()
+        && QuietHours::parse(text).is_err()
+    {
+        Some("is no span of hours such as \"22:00-07:00\"")
     } else {
         None
     };

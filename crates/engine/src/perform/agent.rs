@@ -36,6 +36,8 @@ pub struct Assignment {
     pub agent: config::Agent,
     /// The model chosen.
     pub model: Option<String>,
+    /// The session of an earlier attempt that it takes up.
+    pub session: Option<String>,
     /// The task's epic.
     pub epic: Option<Epic>,
     /// Where the attempt starts.
@@ -117,6 +119,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             tmp: &tmp.to_string_lossy(),
             prompt_file: &prompt_file.to_string_lossy(),
             model: assignment.model.as_deref(),
+            session: assignment.session.as_deref(),
             agent_name: &assignment.name,
             agent: &assignment.agent,
             script_file: &place.join("script.json").to_string_lossy(),
@@ -217,10 +220,11 @@ pub fn stop(errand: &Errand, now: bool) {
 }
 
 /// Hands an answer over; written twice it is read once.
-pub fn answer(errand: &Errand, number: u32, question: &str, text: &str) {
+pub fn answer(errand: &Errand, number: u32, question: &str, text: &str, reference: Option<&str>) {
     let world = &errand.world;
     let dir = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
-    if let Err(error) = process::answer(&dir, number, answer_line(question, text).trim_end()) {
+    let line = answer_line(question, text, reference);
+    if let Err(error) = process::answer(&dir, number, line.trim_end()) {
         tell_trouble(errand, "answered", &error);
     }
     crash::point("answer.delivered");
