@@ -231,10 +231,7 @@ pub enum Fact {
     ProposalDecided {
         /// Its name: P and its number among the run's proposals.
         proposal: String,
-        /// Whether it is to be done.
-        accepted: bool,
-        /// The task it becomes.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// The task it becomes; none if it was rejected.
         becomes: Option<TaskId>,
     },
     /// An agent asked and waits.
@@ -255,7 +252,6 @@ pub enum Fact {
         #[serde(default)]
         options: Vec<String>,
         /// Taken when the deadline passes.
-        #[serde(default)]
         default: Option<String>,
         /// When that is.
         #[serde(default)]

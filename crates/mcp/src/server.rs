@@ -13,7 +13,7 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::io::stdio;
-use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
 use crate::tools::{self, Call};
@@ -36,7 +36,7 @@ struct Server {
 /// Serves standard input and output until the client goes.
 pub(crate) async fn serve(to: Surroundings, version: &str) -> io::Result<()> {
     let server = Server { to, version: version.to_owned(), answered: Arc::default() };
-    let running = match server.serve(stdio()).await {
+    let running = match rmcp::serve_server(server, stdio()).await {
         Ok(running) => running,
         // A client that left before it said a word wants nothing.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),

@@ -47,11 +47,11 @@ impl Machine {
                 hash.clone_into(&mut self.plan_hash);
                 self.adopt(plan)?;
             }
-            Fact::ProposalDecided { proposal, accepted, becomes } => {
+            Fact::ProposalDecided { proposal, becomes } => {
                 let place = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
                 let place = place.and_then(|n| n.checked_sub(1));
                 if let Some(known) = place.and_then(|at| self.proposals.get_mut(at)) {
-                    let becomes = becomes.clone().filter(|_| *accepted);
+                    let becomes = becomes.clone();
                     known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
                 }
             }

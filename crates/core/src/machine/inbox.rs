@@ -117,7 +117,6 @@ impl Machine {
         let id = task.id.clone();
         self.emit(Fact::ProposalDecided {
             proposal: format!("P{}", at + 1),
-            accepted: true,
             becomes: Some(id.clone()),
         });
         let (revision, hash) = (self.revision + 1, format!("accepted {id}"));
@@ -178,8 +177,7 @@ impl Machine {
                 hint: Some(format!("mainstem cancel {id}")),
             }),
             None => {
-                let (accepted, becomes) = (false, None);
-                self.emit(Fact::ProposalDecided { proposal: name.clone(), accepted, becomes });
+                self.emit(Fact::ProposalDecided { proposal: name.clone(), becomes: None });
                 Ok(format!("{name} is rejected"))
             }
         }

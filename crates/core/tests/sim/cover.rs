@@ -116,7 +116,7 @@ fn run_samples() -> Vec<Fact> {
         },
         Fact::ProviderFreed { provider: String::new() },
         Fact::RefsRemoved { refs: Vec::new(), why: String::new() },
-        Fact::ProposalDecided { proposal: "P1".to_owned(), accepted: false, becomes: None },
+        Fact::ProposalDecided { proposal: "P1".to_owned(), becomes: None },
     ]
 }
 
