@@ -37,6 +37,8 @@ pub struct Brief<'a> {
     pub prompt_file: &'a str,
     /// The model chosen for this attempt, if one was.
     pub model: Option<&'a str>,
+    /// The session of an earlier attempt that is to be taken up.
+    pub session: Option<&'a str>,
     /// The agent's name under `[agents.*]`.
     pub agent_name: &'a str,
     /// The agent's settings.
@@ -45,6 +47,19 @@ pub struct Brief<'a> {
     pub script_file: &'a str,
     /// Our own binary, for agents that are built in.
     pub own_exe: &'a str,
+    /// The server through which the agent can ask and report, to be put into its own configuration.
+    pub mcp: Option<&'a McpEntry>,
+}
+
+/// A server of the Model Context Protocol on standard input and output, as every CLI configures them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct McpEntry {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// What it must find in its environment; CLIs do not hand down their own.
+    pub env: BTreeMap<String, String>,
 }
 
 /// How to start one attempt.
@@ -228,10 +243,7 @@ pub(crate) mod tests {
                 agent: config::Agent {
                     kind: "command".into(),
                     command: vec!["./agent.sh".into(), "--fast".into()],
-                    provider: None,
-                    model: None,
-                    secrets: Vec::new(),
-                    env: BTreeMap::new(),
+                    ..config::Agent::default()
                 },
                 model: None,
                 run: RunId::new("r1"),
@@ -252,10 +264,12 @@ pub(crate) mod tests {
                 tmp: "/t/T-1",
                 prompt_file: "/s/prompt.md",
                 model: self.model.as_deref(),
+                session: None,
                 agent_name: "mine",
                 agent: &self.agent,
                 script_file: "/s/script.json",
                 own_exe: "/bin/mainstem",
+                mcp: None,
             })
         }
     }

@@ -11,8 +11,8 @@ pub mod environment;
 pub mod prompt;
 pub mod redact;
 
-pub use adapter::{Adapter, Brief, Launch, LaunchError, UnknownKind, adapter};
+pub use adapter::{Adapter, Brief, Launch, LaunchError, McpEntry, UnknownKind, adapter};
 pub use environment::{Environment, allowed_env};
 pub use lines::{AgentEvent, Parser, answer_line};
-pub use prompt::{PromptInput, RetryContext};
+pub use prompt::{PromptInput, RetryContext, Template, TemplateError};
 pub use redact::Redactor;

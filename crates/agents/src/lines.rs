@@ -1,16 +1,20 @@
-//! The JSON lines a `command` agent may print, and the line that answers it.
+//! The line protocol: the JSON lines that an agent, or whatever drives one, may print, and the line that
+//! answers it.
 //!
 //! A line is ours only if it is one JSON object with a text under the key `mainstem`. Everything
 //! else is log: prose about limits or questions means nothing here, however it is worded.
 
+use mainstem_core::fact::{Basis, Fault, Usage};
 use serde_json::{Map, Value};
 
 /// Longer lines are log. No message of ours comes near; reading one would cost memory for nothing.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Texts from an agent end up in the journal, so each is cut here.
 pub const TEXT_BYTES_MAX: usize = 16 * 1024;
-/// More options than a person would read.
+/// More options than a person would read; also the most proofs or needs that are kept.
 pub const OPTIONS_MAX: usize = 32;
+/// Names of sessions, models and references are short; longer ones are none.
+pub const NAME_BYTES_MAX: usize = 512;
 /// The longest wait an agent can ask for: a weekly quota. More is taken as this.
 pub const WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 /// A token count above this is a broken counter, not usage of one attempt.
@@ -21,23 +25,50 @@ pub const COST_USD_MAX: f64 = 1_000_000.0;
 /// Something an agent said that means more than log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEvent {
-    /// Tokens and money spent since the last such line.
-    Usage {
-        /// Tokens read.
-        input_tokens: u64,
-        /// Tokens written.
-        output_tokens: u64,
-        /// Money, if the agent knows.
-        cost_usd: Option<f64>,
+    /// The agent's own name for the conversation, to take it up again later.
+    Session {
+        /// The name.
+        id: String,
     },
+    /// Tokens and money spent since the last such line.
+    Usage(Usage),
     /// The provider refuses more work for now.
     RateLimited {
         /// When to try again, if it was said.
         retry_after_ms: Option<u64>,
+        /// The same as a moment, in milliseconds since the epoch.
+        reset_at_ms: Option<i64>,
+        /// What the provider said; may be empty.
+        message: String,
+        /// The agent waits by itself and goes on.
+        retrying: bool,
+    },
+    /// The provider's quota is used up.
+    QuotaExhausted {
+        /// When it is filled again, in milliseconds since the epoch.
+        reset_at_ms: Option<i64>,
+        /// Which quota, in the provider's words; may be empty.
+        window: String,
         /// What the provider said; may be empty.
         message: String,
     },
-    /// A question; the agent waits for the answer on its standard input.
+    /// The provider, or the agent's program, gave up.
+    Failed {
+        /// In which way.
+        fault: Fault,
+        /// What was said; may be empty.
+        message: String,
+        /// The command that helps.
+        help: Option<String>,
+    },
+    /// A sign of life.
+    Progress {
+        /// What it is at; may be empty.
+        text: String,
+        /// The tool it uses.
+        tool: Option<String>,
+    },
+    /// A question; the agent waits for the answer.
     Ask {
         /// The question.
         question: String,
@@ -47,6 +78,35 @@ pub enum AgentEvent {
         default: Option<String>,
         /// How long the agent is willing to wait.
         deadline_ms: Option<u64>,
+        /// The asker's own name for it, which its answer carries.
+        reference: Option<String>,
+    },
+    /// The agent says that it is done.
+    ClaimedDone {
+        /// What it did; may be empty.
+        summary: String,
+        /// What it offers as proof.
+        evidence: Vec<String>,
+    },
+    /// Something is wrong that is not part of the task.
+    Issue {
+        /// In a few words.
+        title: String,
+        /// In more; may be empty.
+        text: String,
+        /// As the agent sees it; may be empty.
+        severity: String,
+    },
+    /// A further task, in the agent's opinion.
+    ProposeTask {
+        /// Its id, if the agent named one.
+        id: Option<String>,
+        /// In a few words.
+        title: String,
+        /// What to do; may be empty.
+        description: String,
+        /// What it would need.
+        needs: Vec<String>,
     },
     /// The task needs no change.
     NothingToDo {
@@ -71,11 +131,14 @@ pub trait Parser: Send {
 ///
 /// It reads `{"mainstem":"answer","question":"Q1","text":"…","answer":"…"}`: the answer stands under
 /// both words, because people look for either. It comes after the prompt on the
-/// same stream, so an agent skips lines until one has `answer` under the key `mainstem`.
-pub fn answer_line(question_id: &str, text: &str) -> String {
+/// same stream, so an agent skips lines until one has `answer` under the key `mainstem`. The answer to a
+/// question that was asked with a `ref` carries the same one.
+pub fn answer_line(question_id: &str, text: &str, reference: Option<&str>) -> String {
     let (question, text) = (Value::from(question_id), Value::from(text));
+    let reference = reference.map(|name| format!(",\"ref\":{}", Value::from(name)));
+    let reference = reference.unwrap_or_default();
     format!(
-        "{{\"mainstem\":\"answer\",\"question\":{question},\"text\":{text},\"answer\":{text}}}\n"
+        "{{\"mainstem\":\"answer\",\"question\":{question},\"text\":{text},\"answer\":{text}{reference}}}\n"
     )
 }
 
@@ -94,12 +157,43 @@ fn event(line: &[u8]) -> Option<AgentEvent> {
     }
     let fields = object(line)?;
     match fields.get("mainstem")?.as_str()? {
+        "session" => Some(AgentEvent::Session { id: name(&fields, "id")? }),
         "usage" => usage(&fields),
         "rate_limited" => Some(AgentEvent::RateLimited {
             retry_after_ms: seconds(&fields, "retry_after"),
-            message: text(&fields, "message").unwrap_or_default(),
+            reset_at_ms: moment(&fields, "reset_at"),
+            message: words(&fields, "message"),
+            retrying: fields.get("retrying") == Some(&Value::Bool(true)),
         }),
+        "quota_exhausted" => Some(AgentEvent::QuotaExhausted {
+            reset_at_ms: moment(&fields, "reset_at"),
+            window: words(&fields, "window"),
+            message: words(&fields, "message"),
+        }),
+        "failed" => Some(AgentEvent::Failed {
+            fault: Fault::from_word(fields.get("class")?.as_str()?),
+            message: words(&fields, "message"),
+            help: text(&fields, "help").filter(|help| !help.trim().is_empty()),
+        }),
+        "progress" => {
+            Some(AgentEvent::Progress { text: words(&fields, "text"), tool: name(&fields, "tool") })
+        }
         "ask" => ask(&fields),
+        "claimed_done" => Some(AgentEvent::ClaimedDone {
+            summary: words(&fields, "summary"),
+            evidence: texts(&fields, "evidence"),
+        }),
+        "issue" => Some(AgentEvent::Issue {
+            title: title(&fields)?,
+            text: words(&fields, "text"),
+            severity: name(&fields, "severity").unwrap_or_default(),
+        }),
+        "propose_task" => Some(AgentEvent::ProposeTask {
+            id: name(&fields, "id"),
+            title: title(&fields)?,
+            description: words(&fields, "description"),
+            needs: texts(&fields, "needs"),
+        }),
         "nothing_to_do" => Some(AgentEvent::NothingToDo { reason: reason(&fields) }),
         "blocked" => Some(AgentEvent::Blocked { reason: reason(&fields) }),
         _ => None,
@@ -175,14 +269,27 @@ fn usage(fields: &Map<String, Value>) -> Option<AgentEvent> {
         .get("cost_usd")
         .and_then(Value::as_f64)
         .filter(|cost| (0.0..=COST_USD_MAX).contains(cost));
-    if input.is_none() && output.is_none() && cost_usd.is_none() {
+    let cache_read = tokens(fields, "cache_read_tokens");
+    let cache_write = tokens(fields, "cache_write_tokens");
+    let counted = [input, output, cache_read, cache_write];
+    if counted.iter().all(Option::is_none) && cost_usd.is_none() {
         return None;
     }
-    Some(AgentEvent::Usage {
+    let basis = match fields.get("basis").and_then(Value::as_str) {
+        Some("reported") => Some(Basis::Reported),
+        Some("estimated") => Some(Basis::Estimated),
+        Some("included") => Some(Basis::Included),
+        _ => None,
+    };
+    Some(AgentEvent::Usage(Usage {
         input_tokens: input.unwrap_or(0),
         output_tokens: output.unwrap_or(0),
+        cache_read_tokens: cache_read.unwrap_or(0),
+        cache_write_tokens: cache_write.unwrap_or(0),
         cost_usd,
-    })
+        model: name(fields, "model"),
+        basis,
+    }))
 }
 
 fn tokens(fields: &Map<String, Value>, key: &str) -> Option<u64> {
@@ -201,26 +308,49 @@ fn seconds(fields: &Map<String, Value>, key: &str) -> Option<u64> {
     Some((seconds * 1000.0).ceil().clamp(0.0, WAIT_MS_MAX as f64) as u64)
 }
 
+/// A moment in seconds since the epoch as milliseconds. What cannot be one is unknown.
+fn moment(fields: &Map<String, Value>, key: &str) -> Option<i64> {
+    let seconds = fields.get(key)?.as_f64().filter(|at| (0.0..=EPOCH_SECONDS_MAX).contains(at))?;
+    Some((seconds * 1000.0).ceil() as i64)
+}
+
+/// The year 9999: a later moment is a broken clock, or milliseconds taken for seconds.
+const EPOCH_SECONDS_MAX: f64 = 253_402_300_799.0;
+
 fn ask(fields: &Map<String, Value>) -> Option<AgentEvent> {
     let question = text(fields, "question").filter(|question| !question.trim().is_empty())?;
-    let offered = fields.get("options").and_then(Value::as_array);
-    let options = offered
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .take(OPTIONS_MAX)
-        .map(|option| cut(option, TEXT_BYTES_MAX).to_owned())
-        .collect();
     Some(AgentEvent::Ask {
         question,
-        options,
+        options: texts(fields, "options"),
         default: text(fields, "default"),
         deadline_ms: seconds(fields, "deadline"),
+        reference: name(fields, "ref"),
     })
 }
 
+fn texts(fields: &Map<String, Value>, key: &str) -> Vec<String> {
+    let all = fields.get(key).and_then(Value::as_array).into_iter().flatten();
+    let texts = all.filter_map(Value::as_str).take(OPTIONS_MAX);
+    texts.map(|text| cut(text, TEXT_BYTES_MAX).to_owned()).collect()
+}
+
 fn reason(fields: &Map<String, Value>) -> String {
-    text(fields, "reason").unwrap_or_default()
+    words(fields, "reason")
+}
+
+fn words(fields: &Map<String, Value>, key: &str) -> String {
+    text(fields, key).unwrap_or_default()
+}
+
+fn title(fields: &Map<String, Value>) -> Option<String> {
+    text(fields, "title").filter(|title| !title.trim().is_empty())
+}
+
+/// A short text that names something. Cut it would name something else, so a long one is none.
+fn name(fields: &Map<String, Value>, key: &str) -> Option<String> {
+    let name = fields.get(key)?.as_str()?.trim();
+    let fits = !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+    (fits && !name.chars().any(char::is_control)).then(|| name.to_owned())
 }
 
 fn text(fields: &Map<String, Value>, key: &str) -> Option<String> {
@@ -253,11 +383,21 @@ mod tests {
     fn every_line_of_the_contract_is_understood() {
         assert_eq!(
             one(r#"{"mainstem":"usage","input_tokens":1,"output_tokens":2,"cost_usd":0.01}"#),
-            Some(AgentEvent::Usage { input_tokens: 1, output_tokens: 2, cost_usd: Some(0.01) })
+            Some(AgentEvent::Usage(Usage {
+                input_tokens: 1,
+                output_tokens: 2,
+                cost_usd: Some(0.01),
+                ..Usage::default()
+            }))
         );
         assert_eq!(
             one(r#"{"mainstem":"rate_limited","retry_after":30}"#),
-            Some(AgentEvent::RateLimited { retry_after_ms: Some(30_000), message: String::new() })
+            Some(AgentEvent::RateLimited {
+                retry_after_ms: Some(30_000),
+                reset_at_ms: None,
+                message: String::new(),
+                retrying: false,
+            })
         );
         assert_eq!(
             one(r#"{"mainstem":"ask","question":"Which?","options":["a","b"]}"#),
@@ -266,6 +406,7 @@ mod tests {
                 options: vec!["a".into(), "b".into()],
                 default: None,
                 deadline_ms: None,
+                reference: None,
             })
         );
         assert_eq!(
@@ -276,6 +417,117 @@ mod tests {
             one(r#"{"mainstem":"blocked","reason":"no schema"}"#),
             Some(AgentEvent::Blocked { reason: "no schema".into() })
         );
+    }
+
+    #[test]
+    fn every_further_line_of_the_protocol_is_understood() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            one(r#"{"mainstem":"session","id":"s-1"}"#),
+            Some(AgentEvent::Session { id: "s-1".into() })
+        );
+        assert_eq!(
+            one(
+                r#"{"mainstem":"usage","cache_read_tokens":7,"cache_write_tokens":8,"model":"m-1","basis":"included"}"#
+            ),
+            Some(AgentEvent::Usage(Usage {
+                cache_read_tokens: 7,
+                cache_write_tokens: 8,
+                model: some("m-1"),
+                basis: Some(Basis::Included),
+                ..Usage::default()
+            }))
+        );
+        assert_eq!(
+            one(
+                r#"{"mainstem":"rate_limited","reset_at":1800000000,"retrying":true,"message":"m"}"#
+            ),
+            Some(AgentEvent::RateLimited {
+                retry_after_ms: None,
+                reset_at_ms: Some(1_800_000_000_000),
+                message: "m".into(),
+                retrying: true,
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"quota_exhausted","reset_at":1800000000,"window":"five_hour"}"#),
+            Some(AgentEvent::QuotaExhausted {
+                reset_at_ms: Some(1_800_000_000_000),
+                window: "five_hour".into(),
+                message: String::new(),
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"failed","class":"auth","message":"401","help":"claude /login"}"#),
+            Some(AgentEvent::Failed {
+                fault: Fault::Auth,
+                message: "401".into(),
+                help: some("claude /login"),
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"progress","text":"reads","tool":"Read"}"#),
+            Some(AgentEvent::Progress { text: "reads".into(), tool: some("Read") })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"claimed_done","summary":"did","evidence":["ran tests",3]}"#),
+            Some(AgentEvent::ClaimedDone {
+                summary: "did".into(),
+                evidence: vec!["ran tests".into()],
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"issue","title":"T","text":"t","severity":"high"}"#),
+            Some(AgentEvent::Issue {
+                title: "T".into(),
+                text: "t".into(),
+                severity: "high".into(),
+            })
+        );
+        assert_eq!(
+            one(r#"{"mainstem":"propose_task","id":"T-9","title":"T","needs":["T-1"]}"#),
+            Some(AgentEvent::ProposeTask {
+                id: some("T-9"),
+                title: "T".into(),
+                description: String::new(),
+                needs: vec!["T-1".into()],
+            })
+        );
+        assert!(matches!(
+            one(r#"{"mainstem":"ask","question":"Q","ref":"r-1"}"#),
+            Some(AgentEvent::Ask { reference, .. }) if reference == some("r-1")
+        ));
+    }
+
+    #[test]
+    fn what_a_further_line_must_say_is_asked_for_and_unknown_words_have_a_place() {
+        for line in [
+            r#"{"mainstem":"session"}"#,
+            r#"{"mainstem":"session","id":" "}"#,
+            r#"{"mainstem":"session","id":"a\nb"}"#,
+            r#"{"mainstem":"failed"}"#,
+            r#"{"mainstem":"issue","text":"no title"}"#,
+            r#"{"mainstem":"propose_task","title":""}"#,
+        ] {
+            assert_eq!(one(line), None, "{line}");
+        }
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        assert_eq!(one(&format!(r#"{{"mainstem":"session","id":"{long}"}}"#)), None);
+        assert!(matches!(
+            one(r#"{"mainstem":"failed","class":"something_new"}"#),
+            Some(AgentEvent::Failed { fault: Fault::Other, help: None, .. })
+        ));
+        for fault in Fault::ALL {
+            let line = format!(r#"{{"mainstem":"failed","class":"{}"}}"#, fault.word());
+            assert!(matches!(one(&line), Some(AgentEvent::Failed { fault: f, .. }) if f == fault));
+        }
+        for nonsense in ["-1", "1800000000000", "\"soon\"", "NaN", "null"] {
+            let line = format!(r#"{{"mainstem":"quota_exhausted","reset_at":{nonsense}}}"#);
+            let Some(AgentEvent::QuotaExhausted { reset_at_ms, .. }) = one(&line) else {
+                panic!("a quota is used up whatever its time is: {line}")
+            };
+            assert_eq!(reset_at_ms, None, "{nonsense}");
+        }
     }
 
     #[test]
@@ -293,6 +545,7 @@ mod tests {
                 options: vec!["a".into()],
                 default: Some("a".into()),
                 deadline_ms: Some(1500),
+                reference: None,
             })
         );
     }
@@ -348,7 +601,7 @@ mod tests {
     fn a_broken_number_costs_only_its_own_field() {
         assert_eq!(
             one(r#"{"mainstem":"usage","input_tokens":10.0,"output_tokens":1e30,"cost_usd":-1}"#),
-            Some(AgentEvent::Usage { input_tokens: 10, output_tokens: 0, cost_usd: None })
+            Some(AgentEvent::Usage(Usage { input_tokens: 10, ..Usage::default() }))
         );
     }
 
@@ -403,10 +656,10 @@ mod tests {
     #[test]
     fn an_answer_is_one_line_whatever_it_says() {
         assert_eq!(
-            answer_line("Q1", "yes"),
+            answer_line("Q1", "yes", None),
             "{\"mainstem\":\"answer\",\"question\":\"Q1\",\"text\":\"yes\",\"answer\":\"yes\"}\n"
         );
-        let hostile = answer_line("Q\"1", "two\nlines \"quoted\" \u{1b}[31m");
+        let hostile = answer_line("Q\"1", "two\nlines \"quoted\" \u{1b}[31m", Some("r\"1"));
         assert_eq!(hostile.matches('\n').count(), 1);
         let value: Value = serde_json::from_str(&hostile).expect("an answer is JSON");
         assert_eq!(value["text"], "two\nlines \"quoted\" \u{1b}[31m");

@@ -3,6 +3,7 @@
 //! Knows the task and what the engine tells about its surroundings; chooses nothing. Every part is
 //! bounded, because a prompt that does not fit is refused by the agent as a whole.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use mainstem_core::id::TaskId;
@@ -10,8 +11,19 @@ use mainstem_core::plan::Task;
 
 use crate::lines::cut;
 
+mod sample;
+pub mod template;
+
+pub use template::{Template, TemplateError};
+
 /// The whole prompt. Models take more, but an agent's context is not for us to fill.
 pub const PROMPT_BYTES_MAX: usize = 256 * 1024;
+/// The smallest budget: below it there would be rules and no task.
+pub const PROMPT_BYTES_MIN: usize = 8 * 1024;
+/// A part shorter than this is not worth its heading.
+const PART_BYTES_MIN: usize = 256;
+/// Ends a part that was too long.
+const SHORTENED: &str = "\n(The rest did not fit.)\n";
 /// The description, by far the part that matters most.
 const DESCRIPTION_BYTES_MAX: usize = 96 * 1024;
 /// Each list of short things: acceptance, what landed, verification, files, answers.
@@ -40,6 +52,10 @@ pub struct PromptInput<'a> {
     pub retry: Option<&'a RetryContext>,
     /// Questions of earlier attempts and their answers.
     pub answers: &'a [(String, String)],
+    /// What earlier attempts learned, one line each.
+    pub lessons: &'a [String],
+    /// How long the whole may be.
+    pub bytes_max: usize,
 }
 
 /// Why there is another attempt.
@@ -57,35 +73,112 @@ pub struct RetryContext {
     pub conflict_files: Vec<String>,
     /// Tasks whose landing is on the other side of the conflict, with their texts.
     pub other_tasks: Vec<(TaskId, String)>,
+    /// What a review of the work before found.
+    pub findings: Vec<String>,
 }
 
-/// Builds the prompt. Never longer than [`PROMPT_BYTES_MAX`].
-pub fn build(input: &PromptInput<'_>) -> String {
-    let mut out = String::new();
-    heading(&mut out, input);
-    if !input.task.acceptance.is_empty() {
-        section(&mut out, "Acceptance");
-        out.push_str("The task is done when all of this holds:\n\n");
-        list(&mut out, input.task.acceptance.iter().map(String::as_str));
-    }
-    if let Some(retry) = input.retry {
-        retried(&mut out, retry);
-    }
-    if !input.answers.is_empty() {
-        answered(&mut out, input.answers);
-    }
-    if !input.landed_before.is_empty() {
-        section(&mut out, "What is already there");
-        out.push_str("The work of these tasks is in your starting commit; build on it:\n\n");
-        let landed = input.landed_before.iter();
-        list(&mut out, landed.map(|(id, title)| format!("{id}: {}", one_line(title))));
-    }
-    guidelines(&mut out, input.task);
-    verification(&mut out, input);
-    if out.len() > PROMPT_BYTES_MAX {
-        out.truncate(cut(&out, PROMPT_BYTES_MAX).len());
+/// Builds the prompt. Never longer than its budget, nor than [`PROMPT_BYTES_MAX`].
+///
+/// A template that fails here, though it was tried when it was read, is passed over: the built-in one
+/// takes its place.
+pub fn build(input: &PromptInput<'_>, template: &Template) -> String {
+    let mut parts = parts(input);
+    let bytes_max = input.bytes_max.clamp(PROMPT_BYTES_MIN, PROMPT_BYTES_MAX);
+    parts.fit(bytes_max);
+    let built =
+        template.render(input, &parts).or_else(|_| Template::default().render(input, &parts));
+    let mut out = built.unwrap_or_default();
+    if out.len() > bytes_max {
+        out.truncate(cut(&out, bytes_max).len());
     }
     out
+}
+
+/// A part of the prompt. In the order in which they give way when there is too little room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Landed,
+    Lessons,
+    Answers,
+    Verification,
+    Retry,
+    Acceptance,
+    Task,
+    Guidelines,
+}
+
+/// The parts as texts.
+struct Parts(BTreeMap<Part, String>);
+
+impl Parts {
+    fn text(&self, part: Part) -> &str {
+        self.0.get(&part).map_or("", String::as_str)
+    }
+
+    /// Shortens what matters least until all of it fits.
+    fn fit(&mut self, bytes_max: usize) {
+        let mut over = self.0.values().map(String::len).sum::<usize>().saturating_sub(bytes_max);
+        for text in self.0.values_mut() {
+            if over == 0 {
+                return;
+            }
+            let before = text.len();
+            let keep = before.saturating_sub(over + SHORTENED.len());
+            if keep < PART_BYTES_MIN {
+                text.clear();
+            } else {
+                let whole_lines = cut(text, keep).rfind('\n').map_or(0, |end| end + 1);
+                text.truncate(whole_lines);
+                text.push_str(SHORTENED);
+            }
+            over = over.saturating_sub(before - text.len());
+        }
+    }
+}
+
+fn parts(input: &PromptInput<'_>) -> Parts {
+    let mut parts = BTreeMap::new();
+    let mut part = |name: Part, fill: &dyn Fn(&mut String)| {
+        let mut text = String::new();
+        fill(&mut text);
+        parts.insert(name, text);
+    };
+    part(Part::Task, &|out| heading(out, input));
+    part(Part::Acceptance, &|out| {
+        if !input.task.acceptance.is_empty() {
+            section(out, "Acceptance");
+            out.push_str("The task is done when all of this holds:\n\n");
+            list(out, input.task.acceptance.iter().map(String::as_str));
+        }
+    });
+    part(Part::Retry, &|out| {
+        if let Some(retry) = input.retry {
+            retried(out, retry);
+        }
+    });
+    part(Part::Answers, &|out| {
+        if !input.answers.is_empty() {
+            answered(out, input.answers);
+        }
+    });
+    part(Part::Landed, &|out| {
+        if !input.landed_before.is_empty() {
+            section(out, "What is already there");
+            out.push_str("The work of these tasks is in your starting commit; build on it:\n\n");
+            let landed = input.landed_before.iter();
+            list(out, landed.map(|(id, title)| format!("{id}: {}", one_line(title))));
+        }
+    });
+    part(Part::Lessons, &|out| {
+        if !input.lessons.is_empty() {
+            section(out, "What earlier attempts in this repository learned");
+            out.push_str("Found by machine; check before you rely on it:\n\n");
+            list(out, input.lessons.iter().map(|lesson| one_line(lesson)));
+        }
+    });
+    part(Part::Guidelines, &|out| guidelines(out, input.task));
+    part(Part::Verification, &|out| verification(out, input));
+    Parts(parts)
 }
 
 fn heading(out: &mut String, input: &PromptInput<'_>) {
@@ -98,10 +191,20 @@ fn heading(out: &mut String, input: &PromptInput<'_>) {
     if let Some(role) = task.role.as_deref().filter(|role| !role.trim().is_empty()) {
         let _ = writeln!(out, "\nYour role: {}", one_line(role));
     }
-    let description = task.description.trim();
+    let description = description(task);
     if !description.is_empty() {
-        let _ = writeln!(out, "\n{}", cut(description, DESCRIPTION_BYTES_MAX));
+        let _ = writeln!(out, "\n{description}");
     }
+}
+
+/// The task's text, bounded.
+fn description(task: &Task) -> &str {
+    cut(task.description.trim(), DESCRIPTION_BYTES_MAX)
+}
+
+/// The end of a gate's output, bounded.
+fn end_of_gate(output: &str) -> &str {
+    tail(output.trim_end(), GATE_OUTPUT_BYTES_MAX)
 }
 
 fn guidelines(out: &mut String, task: &Task) {
@@ -111,6 +214,8 @@ fn guidelines(out: &mut String, task: &Task) {
            Others work at the same time in theirs.\n\
          - Commit often, with messages that say what and why. Your commits are the result.\n\
          - Run the tests that belong to your change before you end.\n\
+         - Bring documentation along that your change makes untrue.\n\
+         - If a decision is not yours to take, ask (the tool `ask`, if you have it) instead of guessing.\n\
          - Do not touch files outside this workspace.\n\
          - Do not stash, switch branches, rewrite the starting commit or push.\n\
          - Leave the tree clean: commit what belongs to the task, delete what does not.\n\
@@ -152,7 +257,11 @@ fn retried(out: &mut String, retry: &RetryContext) {
     }
     if let Some(output) = retry.gate_output.as_deref().filter(|text| !text.trim().is_empty()) {
         out.push_str("\nThe end of the failed check's output:\n\n");
-        fenced(out, tail(output.trim_end(), GATE_OUTPUT_BYTES_MAX));
+        fenced(out, end_of_gate(output));
+    }
+    if !retry.findings.is_empty() {
+        out.push_str("\nA review of that work found:\n\n");
+        list(out, retry.findings.iter().map(|finding| one_line(finding)));
     }
     if !retry.conflict_files.is_empty() {
         out.push_str("\nThese files did not merge with what has landed since:\n\n");
@@ -232,19 +341,26 @@ fn tail(text: &str, bytes_max: usize) -> &str {
 }
 
 #[cfg(test)]
+pub(crate) fn plain(task: &Task) -> PromptInput<'_> {
+    PromptInput {
+        task,
+        epic_title: None,
+        landed_before: &[],
+        gates: &[],
+        retry: None,
+        answers: &[],
+        lessons: &[],
+        bytes_max: PROMPT_BYTES_MAX,
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::adapter::tests::task;
 
-    fn plain(task: &Task) -> PromptInput<'_> {
-        PromptInput {
-            task,
-            epic_title: None,
-            landed_before: &[],
-            gates: &[],
-            retry: None,
-            answers: &[],
-        }
+    fn built(input: &PromptInput<'_>) -> String {
+        build(input, &Template::default())
     }
 
     #[test]
@@ -257,7 +373,7 @@ mod tests {
         task.verify = vec!["cargo test -p store".into()];
         let landed = [(TaskId::new("T-0"), "Skeleton".to_owned())];
         let gates = ["cargo test".to_owned()];
-        let text = build(&PromptInput {
+        let text = built(&PromptInput {
             epic_title: Some("Storage"),
             landed_before: &landed,
             gates: &gates,
@@ -289,6 +405,8 @@ The work of these tasks is in your starting commit; build on it:
 - You are in an isolated workspace: a checkout of your own, on a branch of its own. Others work at the same time in theirs.
 - Commit often, with messages that say what and why. Your commits are the result.
 - Run the tests that belong to your change before you end.
+- Bring documentation along that your change makes untrue.
+- If a decision is not yours to take, ask (the tool `ask`, if you have it) instead of guessing.
 - Do not touch files outside this workspace.
 - Do not stash, switch branches, rewrite the starting commit or push.
 - Leave the tree clean: commit what belongs to the task, delete what does not.
@@ -321,9 +439,10 @@ Before your work lands, these must pass on the merged tree:
             gate_output: Some("line\n```\nassertion failed\n".into()),
             conflict_files: vec!["src/`odd`.rs".into()],
             other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
+            findings: vec!["it leaks\na file".into()],
         };
         let answers = [("Which port?".to_owned(), "8080".to_owned())];
-        let text = build(&PromptInput { retry: Some(&retry), answers: &answers, ..plain(&task) });
+        let text = built(&PromptInput { retry: Some(&retry), answers: &answers, ..plain(&task) });
         let expected = "\
 # T-2: Schema
 
@@ -341,6 +460,10 @@ line
 ```
 assertion failed
 ````
+
+A review of that work found:
+
+- it leaks a file
 
 These files did not merge with what has landed since:
 
@@ -366,7 +489,7 @@ The other side is task T-9, which was asked to do this:
     fn an_empty_task_still_has_a_prompt() {
         let mut task = task("T-3");
         task.title.clear();
-        let text = build(&plain(&task));
+        let text = built(&plain(&task));
         assert!(text.starts_with("# T-3: Untitled task\n\n## How to work\n"), "{text}");
     }
 
@@ -375,7 +498,7 @@ The other side is task T-9, which was asked to do this:
         let task = task("T-4");
         let output = format!("{}é THE END", "é".repeat(20_000));
         let retry = RetryContext { gate_output: Some(output), ..RetryContext::default() };
-        let text = build(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
         assert!(text.contains("é THE END\n```"), "the tail is missing");
         assert!(text.len() < 16 * 1024, "{}", text.len());
     }
@@ -400,17 +523,43 @@ The other side is task T-9, which was asked to do this:
             gate_output: Some(huge.clone()),
             conflict_files: many.clone(),
             other_tasks: landed.clone(),
+            findings: many.clone(),
         };
-        let text = build(&PromptInput {
+        let text = built(&PromptInput {
             task: &task,
             epic_title: Some(&huge),
             landed_before: &landed,
             gates: &many,
             retry: Some(&retry),
             answers: &answers,
+            lessons: &many,
+            bytes_max: PROMPT_BYTES_MAX,
         });
         assert!(text.len() <= PROMPT_BYTES_MAX, "{}", text.len());
         assert!(text.contains("## How to work") && text.contains("## Verification"));
         assert!(text.contains("more\n"), "a shortened list says so");
+    }
+
+    #[test]
+    fn a_small_budget_takes_from_what_matters_least() {
+        let mut task = task("T-6");
+        task.description = "what to do\n".repeat(200);
+        task.acceptance = vec!["it holds".into()];
+        let landed: Vec<_> =
+            (0..200).map(|n| (TaskId::new(format!("L-{n}")), "x".repeat(60))).collect();
+        let lessons = vec!["learned".repeat(10); 50];
+        let input = PromptInput {
+            landed_before: &landed,
+            lessons: &lessons,
+            bytes_max: 9000,
+            ..plain(&task)
+        };
+        let text = built(&input);
+        assert!(text.len() <= 9000, "{}", text.len());
+        assert!(text.contains("it holds") && text.contains("## How to work"));
+        assert_eq!(text.matches("what to do").count(), 200);
+        assert!(text.contains("(The rest did not fit.)"), "{text}");
+        let roomy = built(&PromptInput { bytes_max: PROMPT_BYTES_MAX, ..input });
+        assert!(roomy.contains("L-199"));
     }
 }

@@ -32,6 +32,16 @@ pub enum Request {
         /// The new number.
         n: u32,
     },
+    /// Make a proposed task part of the run.
+    Accept {
+        /// The proposal.
+        proposal: String,
+    },
+    /// Decline a proposed task.
+    Reject {
+        /// The proposal.
+        proposal: String,
+    },
     /// Answer a question.
     Answer {
         /// The question.

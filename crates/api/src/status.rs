@@ -231,11 +231,14 @@ pub struct Question {
 pub struct Limit {
     /// The provider.
     pub provider: String,
-    /// Until when; null if nobody knows.
+    /// Until when; null if only a person ends it.
     #[serde(with = "time::wire_option")]
     pub until: Option<i64>,
     /// What it said.
     pub reason: String,
+    /// `rate`, `quota`, `breaker`, or `quiet_hours` for all providers.
+    #[serde(default)]
+    pub kind: String,
     /// The tasks that wait for it.
     pub waiting: Vec<String>,
 }
@@ -338,6 +341,7 @@ mod tests {
                 provider: "anthropic".into(),
                 until: None,
                 reason: "429".into(),
+                kind: "rate".into(),
                 waiting: vec!["T-002".into()],
             }],
             totals,
@@ -356,7 +360,7 @@ mod tests {
             r#""candidate":null,"reason":null}],"#,
             r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
             r#""asked_at":"1970-01-01T00:00:01.000Z","default":"a","deadline":"1970-01-01T00:00:02.000Z"}],"#,
-            r#""limits":[{"provider":"anthropic","until":null,"reason":"429","waiting":["T-002"]}],"#,
+            r#""limits":[{"provider":"anthropic","until":null,"reason":"429","kind":"rate","waiting":["T-002"]}],"#,
             r#""totals":{"tasks":1,"by_phase":{"waiting":0,"ready":0,"preparing":0,"working":1,"asking":0,"#,
             r#""verifying":0,"boarding":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,
             r#""skipped":0},"landed":0,"cost_usd":0.25,"input_tokens":10,"output_tokens":0,"elapsed_ms":0,"#,

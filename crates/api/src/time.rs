@@ -16,6 +16,13 @@ pub fn from_rfc3339(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_millisecond)
 }
 
+/// How many minutes local time is ahead of UTC at this moment, by the system's zone; 0 where there is none.
+#[must_use]
+pub fn zone_minutes(at_ms: i64) -> i32 {
+    let Ok(at) = Timestamp::from_millisecond(at_ms) else { return 0 };
+    jiff::tz::TimeZone::system().to_offset(at).seconds() / 60
+}
+
 /// Keeps a time as milliseconds in a struct and as RFC 3339 text on the wire: `#[serde(with = "time::wire")]`.
 pub mod wire {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

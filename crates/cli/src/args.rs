@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Where every task stands.
     Status(LookArgs),
     /// Everything about one task.
-    Show(TaskArgs),
+    Show(ShowArgs),
     /// What a task's agent printed.
     Logs(LogsArgs),
     /// What a task changed.
@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Graph(GraphArgs),
     /// Everything that happened, in order.
     History(HistoryArgs),
+    /// What earlier attempts taught later ones.
+    Lessons(LessonsArgs),
     /// Start no new agent; running ones go on.
     Pause,
     /// Let agents start again.
@@ -86,8 +88,16 @@ pub(crate) enum Command {
     Questions(LookArgs),
     /// Answer a question.
     Answer(AnswerArgs),
+    /// Tasks that agents proposed; nothing comes of them before they are accepted.
+    Proposals(LookArgs),
+    /// Make proposed tasks part of the run.
+    Accept(ProposalArgs),
+    /// Decline proposed tasks.
+    Reject(ProposalArgs),
     /// The merge train: queued, verified, landed, evicted, and why.
     Train(LookArgs),
+    /// Tokens and money, by task or otherwise, and what the rest may cost.
+    Cost(CostArgs),
     /// Bring a snapshot of a task's work back as a branch.
     Restore(RestoreArgs),
     /// Take back the last landing.
@@ -117,6 +127,9 @@ pub(crate) enum Command {
         /// The steps.
         file: PathBuf,
     },
+    /// Speak with an agent over the Model Context Protocol (started by the agent).
+    #[command(name = "__mcp", hide = true)]
+    Mcp,
     /// Sleep (used by the script agent).
     #[command(name = "__sleep", hide = true)]
     Sleep {
@@ -224,11 +237,17 @@ pub(crate) struct LookArgs {
     pub(crate) run: Option<String>,
 }
 
-/// Commands about one task.
+/// `show`
 #[derive(Debug, Args)]
-pub(crate) struct TaskArgs {
+pub(crate) struct ShowArgs {
     /// The task.
     pub(crate) task: String,
+    /// Only the prompt of its newest attempt.
+    #[arg(long)]
+    pub(crate) prompt: bool,
+    /// The prompt of an earlier attempt.
+    #[arg(long, value_name = "N", requires = "prompt")]
+    pub(crate) attempt: Option<u32>,
     /// An earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
@@ -326,6 +345,37 @@ pub(crate) struct HistoryArgs {
     pub(crate) run: Option<String>,
 }
 
+/// `lessons`
+#[derive(Debug, Args)]
+pub(crate) struct LessonsArgs {
+    /// What to do with lessons; list if not said.
+    #[command(subcommand)]
+    pub(crate) command: Option<LessonsCommand>,
+}
+
+/// What to do with lessons.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LessonsCommand {
+    /// How much is known in each domain.
+    List,
+    /// All that is known in a domain.
+    Show {
+        /// database, api, frontend, testing, security, deployment or general.
+        domain: String,
+    },
+    /// Forget lessons of a domain.
+    Forget {
+        /// The domain.
+        domain: String,
+        /// Those that hold this text.
+        #[arg(required_unless_present = "all")]
+        text: Option<String>,
+        /// All of them.
+        #[arg(long, conflicts_with = "text")]
+        all: bool,
+    },
+}
+
 /// `cancel`
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
@@ -350,6 +400,45 @@ pub(crate) struct AnswerArgs {
     /// The answer, or the number of an option.
     #[arg(required = true)]
     pub(crate) text: Vec<String>,
+}
+
+/// `cost`
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// What to sum by.
+    #[arg(long, value_enum, default_value_t = CostBy::Task)]
+    pub(crate) by: CostBy,
+    /// As comma-separated values.
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
+}
+
+/// What to sum by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostBy {
+    /// Task and attempt.
+    Attempt,
+    /// Task.
+    Task,
+    /// Epic.
+    Epic,
+    /// Model.
+    Model,
+    /// Agent.
+    Agent,
+    /// Day, in UTC.
+    Day,
+}
+
+/// `accept` and `reject`
+#[derive(Debug, Args)]
+pub(crate) struct ProposalArgs {
+    /// The proposals, as `mainstem proposals` names them.
+    #[arg(required = true, value_name = "P")]
+    pub(crate) proposals: Vec<String>,
 }
 
 /// `restore`

@@ -8,6 +8,7 @@ use mainstem_core::diag::Diagnostic;
 use mainstem_core::machine::Refusal;
 use mainstem_engine::care::UndoError;
 use mainstem_engine::look::LookError;
+use mainstem_engine::prompts::PromptError;
 use mainstem_engine::session::SessionError;
 use mainstem_host::git::GitError;
 
@@ -197,6 +198,7 @@ impl From<SessionError> for Failure {
         match error {
             SessionError::Refused(refusal) => refusal.into(),
             SessionError::Git(error) => error.into(),
+            SessionError::Prompt(error) => error.into(),
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
@@ -213,6 +215,12 @@ impl From<SessionError> for Failure {
             ),
             other => Self::new(other.to_string()),
         }
+    }
+}
+
+impl From<PromptError> for Failure {
+    fn from(error: PromptError) -> Self {
+        Self::new(error.to_string()).hint("docs/guide/prompts.md shows all that a template can use")
     }
 }
 

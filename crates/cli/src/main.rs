@@ -18,7 +18,7 @@ use mainstem_api::exit_code;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 fn main() -> ExitCode {
     // The supervisor must be alone in its process: it is dispatched before anything else happens.
@@ -58,12 +58,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// The server that an agent's program starts: standard output is the protocol's.
+fn mcp() -> Outcome {
+    let get = |name: &str| std::env::var(name).ok();
+    let surroundings = mainstem_mcp::Surroundings::from_env(get)
+        .map_err(|missing| Failure::new(missing.to_string()))?;
+    mainstem_mcp::serve(surroundings, env!("CARGO_PKG_VERSION"))
+        .map_err(|error| Failure::io("the client could not be served", &error))?;
+    Ok(exit_code::OK)
+}
+
 fn dispatch(cli: Cli) -> Outcome {
     let command = match cli.command {
         Command::Script { file } => {
             return Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1));
         }
         Command::Sleep { ms } => return Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
+        Command::Mcp => return mcp(),
         Command::Supervise { .. } => return Ok(exit_code::USAGE),
         other => other,
     };
@@ -77,11 +88,13 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Run(args) => c::run::run(context, &args),
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
+        Command::Cost(args) => c::cost::cost(context, &args),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
-        Command::Show(args) => c::show::show(context, &args.task, args.run.as_deref()),
+        Command::Show(args) => c::show::show(context, &args),
         Command::Diff(args) => c::show::diff(context, &args),
         Command::Graph(args) => c::plan::graph(context, &args),
         Command::Logs(args) => c::logs::logs(context, &args),
+        Command::Lessons(args) => c::lessons::lessons(context, args.command.as_ref()),
         Command::History(args) => c::history::history(context, &args),
         Command::Pause => c::steer::steer(context, vec![Request::Pause]),
         Command::Resume => c::steer::steer(context, vec![Request::Resume]),
@@ -102,6 +115,9 @@ fn dispatch(cli: Cli) -> Outcome {
             let text = args.text.join(" ");
             c::steer::steer(context, vec![Request::Answer { question: args.question, text }])
         }
+        Command::Proposals(args) => c::proposals::proposals(context, args.run.as_deref()),
+        Command::Accept(args) => c::proposals::decide(context, args.proposals, true),
+        Command::Reject(args) => c::proposals::decide(context, args.proposals, false),
         Command::Restore(args) => c::restore::restore(context, &args),
         Command::Undo(args) => c::care::undo(context, &args),
         Command::Clean(args) => c::care::clean(context, &args),
@@ -110,8 +126,9 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Completions(args) => c::reference::completions(args.shell),
         Command::Man(args) => c::reference::man(context, &args),
         Command::Reference { dir } => c::reference::write(&dir),
-        Command::Supervise { .. } | Command::Script { .. } | Command::Sleep { .. } => {
-            Ok(exit_code::USAGE)
-        }
+        Command::Supervise { .. }
+        | Command::Script { .. }
+        | Command::Mcp
+        | Command::Sleep { .. } => Ok(exit_code::USAGE),
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 use mainstem_api::{fact_line, time};
-use mainstem_core::fact::{Fact, GateScope, Verdict};
+use mainstem_core::fact::{Fact, GateScope, LimitKind, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
@@ -118,12 +118,7 @@ fn footer(machine: &Machine, began: i64, now: i64) -> String {
     if machine.is_paused() {
         parts.push("paused".to_owned());
     }
-    for (provider, state) in machine.providers() {
-        if let Some(until) = state.until.filter(|at| at.0 > now) {
-            let wait = print::duration(u64::try_from(until.0 - now).unwrap_or(0));
-            parts.push(format!("{provider} waits {wait}"));
-        }
-    }
+    parts.extend(waits(machine, now));
     let elapsed = u64::try_from(now - began).unwrap_or(0);
     parts.push(print::duration(elapsed));
     if over > 0 && usize::try_from(over).is_ok_and(|over| over < total) {
@@ -131,6 +126,22 @@ fn footer(machine: &Machine, began: i64, now: i64) -> String {
         parts.push(format!("about {} left", print::duration(left)));
     }
     parts.join(" · ")
+}
+
+/// What is waited for, each with a countdown.
+fn waits(machine: &Machine, now: i64) -> Vec<String> {
+    let left = |until: Time| print::duration(u64::try_from(until.0 - now).unwrap_or(0));
+    let auto_resume = machine.settings().limits.auto_resume;
+    let mut waits = Vec::new();
+    for (provider, known) in machine.providers() {
+        match known.rests_until(Time(now), auto_resume) {
+            Some(Some(until)) => waits.push(format!("{provider} waits {}", left(until))),
+            Some(None) => waits.push(format!("{provider} waits for mainstem resume")),
+            None => {}
+        }
+    }
+    waits.extend(machine.quiet_until().map(|until| format!("quiet for {}", left(until))));
+    waits
 }
 
 type Words = (&'static str, Style, String);
@@ -155,6 +166,8 @@ fn short(oid: &Oid) -> &str {
 pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
     of_run(fact, verbose)
         .or_else(|| of_attempt(fact, machine, verbose))
+        .or_else(|| of_provider(fact, machine))
+        .or_else(|| of_remark(fact, verbose))
         .or_else(|| of_gates(fact, verbose))
         .or_else(|| of_train(fact, verbose))
         .or_else(|| of_task(fact))
@@ -196,8 +209,10 @@ fn of_run(fact: &Fact, verbose: bool) -> Option<Words> {
 
 fn of_attempt(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
     match fact {
-        Fact::AttemptIntended { attempt, agent, .. } if *attempt > 1 || verbose => {
-            in_phase(Phase::Preparing, format!("attempt {attempt} with {agent}"))
+        Fact::AttemptIntended { attempt, agent, model, session, .. } if *attempt > 1 || verbose => {
+            let model = model.as_ref().map(|model| format!(" {model}")).unwrap_or_default();
+            let again = if session.is_some() { ", in its session" } else { "" };
+            in_phase(Phase::Preparing, format!("attempt {attempt} with {agent}{model}{again}"))
         }
         Fact::WorkspaceReady { base, .. } if verbose => {
             in_phase(Phase::Preparing, format!("workspace  at {}", short(base)))
@@ -218,18 +233,63 @@ fn of_attempt(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
         Fact::QuestionAnswered { question, text, by, .. } => {
             in_phase(Phase::Working, format!("answered   {question} by {by}: {text}"))
         }
-        Fact::ProviderLimited { provider, until, .. } => {
-            let until = time::to_rfc3339(until.0);
-            let until = until.get(11..19).unwrap_or_default();
-            warning("⏸", format!("limited    provider {provider} rests until {until}"))
-        }
         Fact::SnapshotTaken { refname, .. } if verbose => {
             plain("·", format!("snapshot   {refname}"))
         }
         Fact::StopRequested { reason, .. } => plain("⊘", format!("stopping   {reason}")),
-        Fact::AttemptFailed { attempt, class, reason, .. } => {
-            warning("↻", format!("attempt {attempt} {}: {reason}", class.word()))
+        Fact::AttemptFailed { attempt, class, reason, help, .. } => {
+            let help = help.as_ref().map(|help| format!("  → {help}")).unwrap_or_default();
+            warning("↻", format!("attempt {attempt} {}: {reason}{help}", class.word()))
         }
+        _ => None,
+    }
+}
+
+fn of_provider(fact: &Fact, machine: &Machine) -> Option<Words> {
+    let clock = |until: &Time| {
+        let until = time::to_rfc3339(until.0);
+        until.get(11..19).unwrap_or_default().to_owned()
+    };
+    match fact {
+        Fact::ProviderLimited { kind: LimitKind::Quota, provider, .. }
+            if !machine.settings().limits.auto_resume =>
+        {
+            let words = format!("quota      of {provider} is used up  → mainstem resume");
+            warning("⏸", words)
+        }
+        Fact::ProviderLimited { kind: LimitKind::Quota, provider, until, .. } => warning(
+            "⏸",
+            format!("quota      of {provider} is used up, it rests until {}", clock(until)),
+        ),
+        Fact::ProviderLimited { provider, until, .. } => {
+            warning("⏸", format!("limited    provider {provider} rests until {}", clock(until)))
+        }
+        Fact::ProviderParked { provider, until, message, .. } => warning(
+            "⏸",
+            format!("provider {provider} is left alone until {}: {message}", clock(until)),
+        ),
+        Fact::ProviderFreed { provider } => {
+            plain("▶", format!("provider {provider} is tried again"))
+        }
+        _ => None,
+    }
+}
+
+fn of_remark(fact: &Fact, verbose: bool) -> Option<Words> {
+    match fact {
+        Fact::BudgetReached { per_task, percent, spent_usd, limit_usd, .. } => {
+            let whose = if *per_task { "its budget" } else { "the run's budget" };
+            let words =
+                format!("budget     {percent} % of {whose}: ${spent_usd:.2} of ${limit_usd:.2}");
+            warning("!", words)
+        }
+        Fact::IssueLogged { title, .. } => plain("·", format!("issue      {title}")),
+        Fact::TaskProposed { title, .. } => plain("·", format!("proposes   {title}")),
+        Fact::ProposalDecided { proposal, becomes: Some(id), .. } => {
+            plain("▶", format!("{proposal} is accepted: it is task {id} now"))
+        }
+        Fact::ProposalDecided { proposal, .. } => plain("·", format!("{proposal} is rejected")),
+        Fact::SessionSeen { session, .. } if verbose => plain("·", format!("session    {session}")),
         _ => None,
     }
 }

@@ -44,6 +44,19 @@ pub enum Effect {
         question: String,
         /// The answer.
         text: String,
+        /// The asker's own name for the question.
+        reference: Option<String>,
+    },
+    /// Ask the answering agent a question.
+    Consult {
+        /// Whose question.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Which question of that attempt.
+        number: u32,
+        /// Its name in the inbox.
+        question: String,
     },
     /// Commit leftovers, take a snapshot, and say what there is.
     CollectEvidence {
@@ -135,6 +148,7 @@ impl Effect {
             | Self::RunAgent { task, attempt }
             | Self::StopAgent { task, attempt, .. }
             | Self::DeliverAnswer { task, attempt, .. }
+            | Self::Consult { task, attempt, .. }
             | Self::CollectEvidence { task, attempt, .. }
             | Self::TakeSnapshot { task, attempt }
             | Self::RunGates { task, attempt, .. }

@@ -87,6 +87,12 @@ pub enum Fact {
         /// Money set aside for it.
         #[serde(default)]
         reserved_usd: f64,
+        /// Why this model, if it was chosen by rule.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        model_reason: String,
+        /// The session of an earlier attempt that it takes up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
     },
     /// Its workspace stands, at the base commit.
     WorkspaceReady {
@@ -116,13 +122,20 @@ pub enum Fact {
         attempt: u32,
         /// Place in the output, so that a second reading counts nothing twice.
         mark: u64,
-        /// Tokens read.
-        input_tokens: u64,
-        /// Tokens written.
-        output_tokens: u64,
-        /// Money, if the agent named it.
-        #[serde(default)]
-        cost_usd: Option<f64>,
+        /// How much of what.
+        #[serde(flatten)]
+        usage: Usage,
+    },
+    /// The agent named the session it works in, so that a later attempt can take it up.
+    SessionSeen {
+        /// Whose.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// Place in the output.
+        mark: u64,
+        /// The agent's own name for it.
+        session: String,
     },
     /// A provider told an agent to wait.
     ProviderLimited {
@@ -139,6 +152,87 @@ pub enum Fact {
         /// What the agent said.
         #[serde(default)]
         message: String,
+        /// What kind of limit.
+        #[serde(default)]
+        kind: LimitKind,
+        /// The agent waits by itself and goes on.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        retrying: bool,
+    },
+    /// A provider is left alone for another reason than an agent's word.
+    ProviderParked {
+        /// Whose quota.
+        provider: String,
+        /// What kind of wait.
+        kind: LimitKind,
+        /// No attempt of this provider starts before.
+        until: Time,
+        /// In words.
+        #[serde(default)]
+        message: String,
+    },
+    /// A person lets a provider be used again.
+    ProviderFreed {
+        /// Whose quota.
+        provider: String,
+    },
+    /// Spending passed a mark of a budget; said once per mark.
+    BudgetReached {
+        /// Whose spending.
+        task: TaskId,
+        /// It is the budget of that task alone, not of the run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        per_task: bool,
+        /// Percent of the budget.
+        percent: u32,
+        /// Money spent.
+        spent_usd: f64,
+        /// The budget.
+        limit_usd: f64,
+    },
+    /// An agent found something that is not part of its task.
+    IssueLogged {
+        /// Who found it.
+        task: TaskId,
+        /// In which attempt.
+        attempt: u32,
+        /// Place in the output.
+        mark: u64,
+        /// In a few words.
+        title: String,
+        /// In more.
+        #[serde(default)]
+        text: String,
+        /// As the agent sees it.
+        #[serde(default)]
+        severity: String,
+    },
+    /// An agent proposes a further task. Nothing comes of it before somebody accepts it.
+    TaskProposed {
+        /// Who proposes.
+        task: TaskId,
+        /// In which attempt.
+        attempt: u32,
+        /// Place in the output.
+        mark: u64,
+        /// Its id, if the agent named one.
+        #[serde(default)]
+        id: Option<String>,
+        /// In a few words.
+        title: String,
+        /// What to do.
+        #[serde(default)]
+        description: String,
+        /// What it would need.
+        #[serde(default)]
+        needs: Vec<String>,
+    },
+    /// A person decided on a proposed task.
+    ProposalDecided {
+        /// Its name: P and its number among the run's proposals.
+        proposal: String,
+        /// The task it becomes; none if it was rejected.
+        becomes: Option<TaskId>,
     },
     /// An agent asked and waits.
     QuestionAsked {
@@ -158,11 +252,13 @@ pub enum Fact {
         #[serde(default)]
         options: Vec<String>,
         /// Taken when the deadline passes.
-        #[serde(default)]
         default: Option<String>,
         /// When that is.
         #[serde(default)]
         deadline: Option<Time>,
+        /// The asker's own name for it: the answer goes to whoever asked with it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
     },
     /// Somebody answered.
     QuestionAnswered {
@@ -174,7 +270,7 @@ pub enum Fact {
         attempt: u32,
         /// The answer.
         text: String,
-        /// `person` or `deadline`.
+        /// `person`, `policy`, `deadline`, or `agent` and its name.
         by: String,
     },
     /// The answer may go to the agent: it has a slot again.
@@ -279,6 +375,9 @@ pub enum Fact {
         /// Not again before.
         #[serde(default)]
         retry_at: Option<Time>,
+        /// The command that helps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
     },
 
     // ---- the train -----------------------------------------------------------------------
@@ -469,6 +568,9 @@ impl Fact {
             | Self::RunResumed {}
             | Self::RunCancelled {}
             | Self::JobsChanged { .. }
+            | Self::ProviderParked { .. }
+            | Self::ProviderFreed { .. }
+            | Self::ProposalDecided { .. }
             | Self::RefsRemoved { .. } => None,
             Self::Noticed { task, .. } => task.as_ref(),
             Self::RunDraining { task, .. }
@@ -476,7 +578,11 @@ impl Fact {
             | Self::WorkspaceReady { task, .. }
             | Self::AgentStarted { task, .. }
             | Self::UsageReported { task, .. }
+            | Self::SessionSeen { task, .. }
             | Self::ProviderLimited { task, .. }
+            | Self::BudgetReached { task, .. }
+            | Self::IssueLogged { task, .. }
+            | Self::TaskProposed { task, .. }
             | Self::QuestionAsked { task, .. }
             | Self::QuestionAnswered { task, .. }
             | Self::AgentResumed { task, .. }
@@ -593,6 +699,176 @@ pub enum Claim {
     },
     /// The provider said to wait.
     RateLimited {},
+    /// The provider's quota is used up.
+    QuotaExhausted {},
+    /// The provider, or the agent's program, gave up.
+    Failed {
+        /// In which way.
+        fault: Fault,
+        /// In its words.
+        #[serde(default)]
+        message: String,
+        /// The command that helps.
+        #[serde(default)]
+        help: Option<String>,
+    },
+    /// The agent says that it is done. Its word, not a verdict.
+    Done {
+        /// What it did.
+        #[serde(default)]
+        summary: String,
+        /// What it offers as proof.
+        #[serde(default)]
+        evidence: Vec<String>,
+    },
+}
+
+/// In which way a provider or an agent's program gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// Not logged in, or not allowed.
+    Auth,
+    /// Overloaded, unreachable, connection lost.
+    Transient,
+    /// The provider refuses the request as it is.
+    Request,
+    /// The conversation does not fit the model any more.
+    Context,
+    /// There is no such model, or not for us.
+    Model,
+    /// As many turns as it may take.
+    MaxTurns,
+    /// The agent's own budget is spent.
+    Budget,
+    /// It makes no progress.
+    Stalled,
+    /// It does the same thing over and over.
+    Looping,
+    /// Something else.
+    Other,
+}
+
+impl Fault {
+    /// All, in the order of the line protocol.
+    pub const ALL: [Self; 10] = [
+        Self::Auth,
+        Self::Transient,
+        Self::Request,
+        Self::Context,
+        Self::Model,
+        Self::MaxTurns,
+        Self::Budget,
+        Self::Stalled,
+        Self::Looping,
+        Self::Other,
+    ];
+
+    /// The word in JSON and in the line protocol.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::Transient => "transient",
+            Self::Request => "request",
+            Self::Context => "context",
+            Self::Model => "model",
+            Self::MaxTurns => "max_turns",
+            Self::Budget => "budget",
+            Self::Stalled => "stalled",
+            Self::Looping => "looping",
+            Self::Other => "other",
+        }
+    }
+
+    /// What a word stands for; unknown words are [`Fault::Other`].
+    pub fn from_word(word: &str) -> Self {
+        Self::ALL.into_iter().find(|fault| fault.word() == word).unwrap_or(Self::Other)
+    }
+}
+
+/// Why a provider is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    /// Too many requests.
+    #[default]
+    Rate,
+    /// Its quota is used up until it is reset.
+    Quota,
+    /// It failed too often in a row.
+    Breaker,
+}
+
+impl LimitKind {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Quota => "quota",
+            Self::Breaker => "breaker",
+        }
+    }
+}
+
+/// Tokens and money, always what was used since the last report.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read, without those from a cache.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Tokens read from a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_read_tokens: u64,
+    /// Tokens written to a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// Money, if it is known.
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+    /// By which model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How the money is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+impl Usage {
+    /// Money that is really paid for: what a subscription includes is not.
+    pub fn paid_usd(&self) -> f64 {
+        match self.basis {
+            Some(Basis::Included) => 0.0,
+            Some(Basis::Reported | Basis::Estimated) | None => self.cost_usd.unwrap_or(0.0),
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// How an amount of money is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The agent named it.
+    Reported,
+    /// Tokens times the price list.
+    Estimated,
+    /// Part of a subscription: worth this much, paid for already.
+    Included,
+}
+
+impl Basis {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Estimated => "estimated",
+            Self::Included => "included",
+        }
+    }
 }
 
 /// What an attempt left behind, read from git by us.
@@ -654,7 +930,13 @@ pub enum Class {
     InvalidOutput,
     /// The provider said to wait. Costs no retry.
     RateLimited,
-    /// Our side failed: no workspace, no process.
+    /// The provider's quota is used up. Costs no retry.
+    QuotaExhausted,
+    /// The provider refuses us, our request or the model: trying again would not help.
+    Refused,
+    /// It cannot go on without a person.
+    NeedsInput,
+    /// Our side or the provider's failed: no workspace, no process, no connection.
     Transient,
     /// Out of time.
     TimedOut,
@@ -676,6 +958,9 @@ impl Class {
             Self::GateFailed => "gate_failed",
             Self::InvalidOutput => "invalid_output",
             Self::RateLimited => "rate_limited",
+            Self::QuotaExhausted => "quota_exhausted",
+            Self::Refused => "refused",
+            Self::NeedsInput => "needs_input",
             Self::Transient => "transient",
             Self::TimedOut => "timed_out",
             Self::Killed => "killed",

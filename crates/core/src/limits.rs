@@ -14,6 +14,19 @@ pub const TRANSIENT_WAIT_MS: u64 = 500;
 /// Longest such wait.
 pub const TRANSIENT_WAIT_MS_MAX: u64 = 60_000;
 
+/// Failures of the provider (overloaded, connection lost) that one task lives through. More than of
+/// our own side: outages last minutes, and a provider that is down is left alone by all meanwhile.
+pub const OUTAGES_MAX: u32 = 8;
+
+/// First wait after such a failure; doubles each time up to [`OUTAGE_WAIT_MS_MAX`].
+pub const OUTAGE_WAIT_MS: u64 = 2_000;
+
+/// Longest such wait.
+pub const OUTAGE_WAIT_MS_MAX: u64 = 300_000;
+
+/// Proposals and issues that are kept in mind per run; the journal has them all.
+pub const REMARKS_MAX: usize = 1_000;
+
 /// Times the same task is redone because its merge clashed, before a person is asked.
 pub const CONFLICT_REWORKS_MAX: u32 = 2;
 
@@ -23,6 +36,9 @@ pub const PROVIDER_WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 
 /// Characters of a reason that are kept in a fact.
 pub const REASON_CHARS_MAX: usize = 2_000;
+
+/// Answered questions of a task that its next attempt is told of.
+pub const ANSWERS_KEPT: usize = 30;
 
 /// Tasks named in a chain of blocked ones; the middle of a longer one is left out.
 pub const CHAIN_MAX: usize = 16;

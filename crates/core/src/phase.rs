@@ -167,7 +167,12 @@ impl Phase {
             // Told of a task, without moving it.
             (
                 P::Preparing | P::Working | P::Asking,
-                F::UsageReported { .. } | F::ProviderLimited { .. },
+                F::UsageReported { .. }
+                | F::SessionSeen { .. }
+                | F::ProviderLimited { .. }
+                | F::BudgetReached { .. }
+                | F::IssueLogged { .. }
+                | F::TaskProposed { .. },
             ) => self,
             (P::Failed | P::Conflicted | P::Blocked, F::RunDraining { .. }) => self,
             (P::Boarding | P::Landed, F::CheckoutFollowed { .. }) => self,

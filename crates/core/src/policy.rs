@@ -2,7 +2,7 @@
 //! data; knows no graph and no train.
 
 use crate::config::Settings;
-use crate::fact::{Claim, Class, Ending, Evidence};
+use crate::fact::{Claim, Class, Ending, Evidence, Fault};
 use crate::limits;
 use crate::plan::Task;
 use crate::plan::units::render_size;
@@ -20,20 +20,20 @@ pub enum Judgement {
         class: Class,
         /// In words.
         reason: String,
+        /// The command that helps.
+        help: Option<String>,
     },
 }
 
 /// Judges an attempt by what it left, never by its word alone. Exit 0 without evidence is a
 /// failure; so is evidence with any other exit.
 pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
-    let bad = |class, reason: String| Judgement::Bad { class, reason: limits::brief(&reason) };
-    let clean_exit = *ending == Ending::Exited { code: 0 };
-    match claim {
-        Claim::Blocked { reason } => return bad(Class::Blocked, reason.clone()),
-        Claim::RateLimited {} if !clean_exit || evidence.base == evidence.tip => {
-            return bad(Class::RateLimited, "the provider's rate limit was reached".to_owned());
-        }
-        Claim::RateLimited {} | Claim::NothingToDo { .. } | Claim::None => {}
+    let bad = |class, reason: String| {
+        let (reason, help) = (limits::brief(&reason), None);
+        Judgement::Bad { class, reason, help }
+    };
+    if let Some(judgement) = by_claim(ending, claim, evidence) {
+        return judgement;
     }
     match ending {
         Ending::Exited { code: 0 } => {}
@@ -68,13 +68,98 @@ pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
     if evidence.base == evidence.tip || evidence.files == 0 {
         return match claim {
             Claim::NothingToDo { .. } => Judgement::NothingToDo,
-            Claim::None | Claim::Blocked { .. } | Claim::RateLimited {} => bad(
+            Claim::None
+            | Claim::Blocked { .. }
+            | Claim::RateLimited {}
+            | Claim::QuotaExhausted {}
+            | Claim::Failed { .. }
+            | Claim::Done { .. } => bad(
                 Class::AgentFailed,
                 "exit code 0, but no commit, no edit and no word of nothing_to_do".to_owned(),
             ),
         };
     }
     Judgement::Worked
+}
+
+/// Claims of trouble are believed, unless the agent went on and did its work all the same.
+fn by_claim(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Option<Judgement> {
+    let clean_exit = *ending == Ending::Exited { code: 0 };
+    let in_vain = !clean_exit || evidence.base == evidence.tip;
+    let (class, reason, help) = match claim {
+        Claim::Blocked { reason } => (Class::Blocked, reason.clone(), None),
+        Claim::RateLimited {} if in_vain => {
+            (Class::RateLimited, "the provider's rate limit was reached".to_owned(), None)
+        }
+        Claim::QuotaExhausted {} if in_vain => {
+            (Class::QuotaExhausted, "the provider's quota is used up".to_owned(), None)
+        }
+        Claim::Failed { fault, message, help } if in_vain => {
+            let (class, reason) = of_fault(*fault, message);
+            (class, reason, help.as_ref().map(|help| limits::brief(help)))
+        }
+        Claim::RateLimited {}
+        | Claim::QuotaExhausted {}
+        | Claim::Failed { .. }
+        | Claim::NothingToDo { .. }
+        | Claim::Done { .. }
+        | Claim::None => return None,
+    };
+    Some(Judgement::Bad { class, reason: limits::brief(&reason), help })
+}
+
+/// What a provider's or a program's failure amounts to. Where nothing but a person can help, another
+/// try would only cost.
+fn of_fault(fault: Fault, message: &str) -> (Class, String) {
+    let (class, what) = match fault {
+        Fault::Auth => (Class::Refused, "the provider does not let it in"),
+        Fault::Request => (Class::Refused, "the provider refuses the request"),
+        Fault::Model => (Class::Refused, "the provider does not have the model"),
+        Fault::Transient => (Class::Transient, "the provider failed"),
+        Fault::Stalled => (Class::TimedOut, "it made no progress"),
+        Fault::Looping => (Class::NeedsInput, "it does the same thing over and over"),
+        Fault::Context => (Class::AgentFailed, "the conversation outgrew the model"),
+        Fault::MaxTurns => (Class::AgentFailed, "it took as many turns as it may"),
+        Fault::Budget => (Class::AgentFailed, "it spent as much as it may"),
+        Fault::Other => (Class::AgentFailed, "the agent failed"),
+    };
+    match message.trim() {
+        "" => (class, what.to_owned()),
+        message => (class, format!("{what}: {message}")),
+    }
+}
+
+/// What an agent claims in the end, of all that it claimed on the way.
+pub fn supersede(had: Claim, new: Claim) -> Claim {
+    match (&had, &new) {
+        // To say "done" takes nothing back; it only shows that a wait is over.
+        (Claim::NothingToDo { .. } | Claim::Blocked { .. }, Claim::Done { .. }) => had,
+        // A program that ends because of a limit often says so a second time, less well.
+        (
+            Claim::RateLimited {} | Claim::QuotaExhausted {},
+            Claim::Failed { fault: Fault::Other | Fault::Transient, .. },
+        ) => had,
+        (Claim::QuotaExhausted {}, Claim::RateLimited {}) => had,
+        _ => new,
+    }
+}
+
+/// May another attempt take up the session that this end left? What went wrong on the merits of the
+/// conversation itself begins afresh.
+pub fn resumes(class: Class) -> bool {
+    match class {
+        Class::GateFailed
+        | Class::InvalidOutput
+        | Class::RateLimited
+        | Class::QuotaExhausted
+        | Class::Transient
+        | Class::TimedOut
+        | Class::Killed
+        | Class::Interrupted
+        | Class::Conflicted
+        | Class::NeedsInput => true,
+        Class::AgentFailed | Class::Refused | Class::Blocked => false,
+    }
 }
 
 /// What a task has used up of its budgets since it was last started by hand.
@@ -84,54 +169,69 @@ pub struct Spent {
     pub retries: u32,
     /// Failures on our side.
     pub transients: u32,
+    /// Failures on the provider's side.
+    pub outages: u32,
+    /// Attempts that made no progress.
+    pub stalls: u32,
     /// Attempts lost without a word.
     pub crashes: u32,
-    /// Waits for the provider in a row.
-    pub waits: u32,
     /// Redone because of a clash.
     pub conflicts: u32,
 }
 
 impl Spent {
-    /// Counts one more end of this class.
-    pub fn count(&mut self, class: Class) {
+    /// Counts one more end of this class, and what lay behind it.
+    pub fn count(&mut self, class: Class, fault: Option<Fault>) {
         match class {
+            Class::TimedOut if fault == Some(Fault::Stalled) => self.stalls += 1,
             Class::AgentFailed | Class::GateFailed | Class::InvalidOutput | Class::TimedOut => {
                 self.retries += 1;
             }
+            Class::Transient if fault == Some(Fault::Transient) => self.outages += 1,
             Class::Transient => self.transients += 1,
             Class::Killed => self.crashes += 1,
-            Class::RateLimited => self.waits += 1,
             Class::Conflicted => self.conflicts += 1,
-            Class::Interrupted | Class::Blocked => {}
-        }
-        if class != Class::RateLimited {
-            self.waits = 0;
+            Class::RateLimited
+            | Class::QuotaExhausted
+            | Class::Refused
+            | Class::NeedsInput
+            | Class::Interrupted
+            | Class::Blocked => {}
         }
     }
 }
 
-/// After an end of this class, already counted in `spent`: milliseconds until the next try, or
-/// none if there is no further one.
+/// After an end of this class, already counted in `spent`: milliseconds until the next try, or none if
+/// there is no further one. `incidents` is how often in a row the provider has limited us.
 pub fn retry_after_ms(
     class: Class,
+    fault: Option<Fault>,
     spent: &Spent,
+    incidents: u32,
     task: &Task,
     settings: &Settings,
 ) -> Option<u64> {
     let retries = task.retries.unwrap_or(settings.run.retries);
+    let merits = spent.retries + spent.stalls.saturating_sub(settings.run.stall_restarts);
+    let backoff = |count: u32, first: u64, most: u64| {
+        let doublings = count.saturating_sub(1).min(16);
+        (first << doublings).min(most)
+    };
     match class {
         Class::AgentFailed | Class::GateFailed | Class::InvalidOutput | Class::TimedOut => {
-            (spent.retries <= retries).then_some(0)
+            (merits <= retries).then_some(0)
+        }
+        Class::Transient if fault == Some(Fault::Transient) => {
+            let wait = backoff(spent.outages, limits::OUTAGE_WAIT_MS, limits::OUTAGE_WAIT_MS_MAX);
+            (spent.outages <= limits::OUTAGES_MAX).then_some(wait)
         }
         Class::Transient => (spent.transients <= limits::TRANSIENTS_MAX).then(|| {
-            let doublings = spent.transients.saturating_sub(1).min(16);
-            (limits::TRANSIENT_WAIT_MS << doublings).min(limits::TRANSIENT_WAIT_MS_MAX)
+            backoff(spent.transients, limits::TRANSIENT_WAIT_MS, limits::TRANSIENT_WAIT_MS_MAX)
         }),
         Class::Killed => (spent.crashes <= limits::CRASHES_MAX).then_some(0),
-        Class::RateLimited => (spent.waits <= settings.limits.rate_limit_waits).then_some(0),
+        Class::RateLimited => (incidents <= settings.limits.rate_limit_waits).then_some(0),
         Class::Conflicted => (spent.conflicts <= limits::CONFLICT_REWORKS_MAX).then_some(0),
-        Class::Interrupted => Some(0),
-        Class::Blocked => None,
+        Class::QuotaExhausted | Class::Interrupted => Some(0),
+        Class::Refused | Class::NeedsInput | Class::Blocked => None,
     }
 }

@@ -10,6 +10,7 @@ use crate::config::{Barrier, Settings};
 use crate::glob::may_overlap;
 use crate::id::TaskIx;
 use crate::plan::Plan;
+use crate::provider::Standing;
 use crate::tasks::{Slot, Tasks};
 
 /// What the scheduler looks at.
@@ -22,8 +23,12 @@ pub struct Board<'a> {
     pub settings: &'a Settings,
     /// Agents at once.
     pub jobs: u32,
-    /// Is this provider to be left alone now?
-    pub provider_rests: &'a dyn Fn(&str) -> bool,
+    /// May attempts of this provider start now?
+    pub provider: &'a dyn Fn(&str) -> Standing,
+    /// Does this provider rest for so long that others take over?
+    pub rests_long: &'a dyn Fn(&str) -> bool,
+    /// It is an hour in which nothing starts.
+    pub quiet: bool,
     /// Is this task asked for?
     pub in_scope: &'a dyn Fn(TaskIx) -> bool,
     /// The first group that is not through; later ones wait at a barrier.
@@ -47,6 +52,10 @@ pub enum Held {
     Role(String),
     /// The provider told us to wait.
     ProviderRests(String),
+    /// The provider was told to wait for, and is tried by few at first.
+    ProviderRamps(String),
+    /// It is an hour in which nothing starts.
+    Quiet,
     /// Another task writes the same files.
     Writes(TaskIx),
     /// Another task uses the workspace.
@@ -57,9 +66,22 @@ pub enum Held {
     Budget,
 }
 
+/// A task and who is to work on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pick {
+    /// The task.
+    pub task: TaskIx,
+    /// Who.
+    pub agent: String,
+    /// Whose quota that uses.
+    pub provider: String,
+    /// In the stead of the task's own agent.
+    pub stands_in: bool,
+}
+
 impl Board<'_> {
     /// The tasks to start now, best first.
-    pub fn starts(&self) -> Vec<TaskIx> {
+    pub fn starts(&self) -> Vec<Pick> {
         let mut starts = Vec::new();
         let mut taken = Taken::new(self);
         let mut queues: Vec<_> = self
@@ -75,18 +97,21 @@ impl Board<'_> {
                 .min();
             let Some((_, q)) = best else { break };
             let Some(t) = queues[q].next() else { break };
-            match self.held(t, &taken) {
-                None => {
-                    taken.take(self, t);
-                    starts.push(t);
+            match self.pick(t, &taken) {
+                Ok(pick) => {
+                    taken.take(self, &pick);
+                    starts.push(pick);
                 }
-                Some(Held::Writes(_)) => taken.waiting_writers.push(t),
+                Err(Held::Writes(_)) => taken.waiting_writers.push(t),
                 // Nothing of this queue can start: all its tasks have the same agent.
-                Some(Held::Agent(_) | Held::Provider(_) | Held::ProviderRests(_)) => {
-                    drop(queues.swap_remove(q));
-                }
-                Some(Held::Slots | Held::Budget) => break,
-                Some(Held::Role(_) | Held::Workspace | Held::Barrier) => {}
+                Err(
+                    Held::Agent(_)
+                    | Held::Provider(_)
+                    | Held::ProviderRests(_)
+                    | Held::ProviderRamps(_),
+                ) => drop(queues.swap_remove(q)),
+                Err(Held::Slots | Held::Budget | Held::Quiet) => break,
+                Err(Held::Role(_) | Held::Workspace | Held::Barrier) => {}
             }
         }
         starts
@@ -94,13 +119,18 @@ impl Board<'_> {
 
     /// Why this ready task does not start now, for people.
     pub fn why_held(&self, t: TaskIx) -> Option<Held> {
-        self.held(t, &Taken::new(self))
+        self.pick(t, &Taken::new(self)).err()
     }
 
     /// Is a named slot missing for this task to go on, now that it had given its own away?
     pub fn named_slots_full(&self, t: TaskIx) -> bool {
         let taken = Taken::new(self);
-        self.full_pool(t, &taken).is_some() || self.full_role(t, &taken).is_some()
+        let claims = self.tasks.claims(t);
+        let (agent, provider) = match &self.tasks.get(t).current {
+            Some(current) => (&current.agent, &current.provider),
+            None => (&claims.agent, &claims.provider),
+        };
+        self.full_pool(agent, provider, &taken).is_some() || self.full_role(t, &taken).is_some()
     }
 
     fn full(&self, slot: Slot, name: &str, taken: &Taken) -> bool {
@@ -114,13 +144,11 @@ impl Board<'_> {
     }
 
     /// Full slots that all tasks of the same agent share.
-    fn full_pool(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
-        let claims = self.tasks.claims(t);
-        if self.full(Slot::Agent, &claims.agent, taken) {
-            return Some(Held::Agent(claims.agent.clone()));
+    fn full_pool(&self, agent: &str, provider: &str, taken: &Taken) -> Option<Held> {
+        if self.full(Slot::Agent, agent, taken) {
+            return Some(Held::Agent(agent.to_owned()));
         }
-        self.full(Slot::Provider, &claims.provider, taken)
-            .then(|| Held::Provider(claims.provider.clone()))
+        self.full(Slot::Provider, provider, taken).then(|| Held::Provider(provider.to_owned()))
     }
 
     fn full_role(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
@@ -128,14 +156,59 @@ impl Board<'_> {
         self.full(Slot::Role, role, taken).then(|| Held::Role(role.clone()))
     }
 
-    fn held(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
+    /// Why this agent cannot start anything now, whatever the task.
+    fn agent_held(&self, agent: &str, provider: &str, taken: &Taken) -> Option<Held> {
+        match (self.provider)(provider) {
+            Standing::Rests => return Some(Held::ProviderRests(provider.to_owned())),
+            Standing::Ramps(most) if taken.used(self, Slot::Provider, provider) >= most => {
+                return Some(Held::ProviderRamps(provider.to_owned()));
+            }
+            Standing::Ramps(_) | Standing::Free => {}
+        }
+        self.full_pool(agent, provider, taken)
+    }
+
+    /// The task's own agent, or one that stands in while that one's provider rests for long.
+    fn who(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
         let claims = self.tasks.claims(t);
-        if (self.provider_rests)(&claims.provider) {
-            return Some(Held::ProviderRests(claims.provider.clone()));
+        let own = Pick {
+            task: t,
+            agent: claims.agent.clone(),
+            provider: claims.provider.clone(),
+            stands_in: false,
+        };
+        let Some(held) = self.agent_held(&own.agent, &own.provider, taken) else { return Ok(own) };
+        if !matches!(held, Held::ProviderRests(_)) || !(self.rests_long)(&own.provider) {
+            return Err(held);
         }
-        if let Some(held) = self.full_pool(t, taken) {
-            return Some(held);
+        let agents = &self.settings.agents;
+        let others = agents.get(&own.agent).into_iter().flat_map(|entry| &entry.fallback);
+        others
+            .filter_map(|name| Some((name, agents.get(name)?.provider_of(name))))
+            .find(|(agent, provider)| self.agent_held(agent, provider, taken).is_none())
+            .map(|(agent, provider)| Pick {
+                task: t,
+                agent: agent.clone(),
+                provider,
+                stands_in: true,
+            })
+            .ok_or(held)
+    }
+
+    fn pick(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
+        if self.quiet {
+            return Err(Held::Quiet);
         }
+        let pick = self.who(t, taken)?;
+        match self.task_held(t, taken) {
+            Some(held) => Err(held),
+            None => Ok(pick),
+        }
+    }
+
+    /// Why this task cannot start now, whoever works on it.
+    fn task_held(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
+        let claims = self.tasks.claims(t);
         if taken.slots >= self.jobs {
             return Some(Held::Slots);
         }
@@ -190,17 +263,17 @@ impl Taken {
         board.tasks.slots_of(slot, name) + now
     }
 
-    fn take(&mut self, board: &Board<'_>, t: TaskIx) {
-        let claims = board.tasks.claims(t);
+    fn take(&mut self, board: &Board<'_>, pick: &Pick) {
+        let claims = board.tasks.claims(pick.task);
         self.slots += 1;
         self.money += board.reserve;
-        *self.by.entry((Slot::Agent, claims.agent.clone())).or_default() += 1;
-        *self.by.entry((Slot::Provider, claims.provider.clone())).or_default() += 1;
+        *self.by.entry((Slot::Agent, pick.agent.clone())).or_default() += 1;
+        *self.by.entry((Slot::Provider, pick.provider.clone())).or_default() += 1;
         if let Some(role) = &claims.role {
             *self.by.entry((Slot::Role, role.clone())).or_default() += 1;
         }
         self.units.push(claims.unit);
-        self.started.push(t);
+        self.started.push(pick.task);
     }
 
     /// Tasks whose declared files are spoken for.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::{Barrier, Settings};
 use crate::effect::LastFailure;
-use crate::fact::{AfterStop, Claim, Ending, Evidence};
+use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
 use crate::graph::Graph;
 use crate::id::{Oid, TaskIx, Time};
 use crate::phase::{PHASES, Phase};
@@ -28,6 +28,14 @@ pub struct TaskState {
     pub spent: Spent,
     /// Money over all attempts.
     pub cost_usd: f64,
+    /// What a subscription paid for, at its worth.
+    pub included_usd: f64,
+    /// Percent of its own budget that people were told of.
+    pub budget_told: u32,
+    /// The last session an agent of it named: the agent and the session.
+    pub session: Option<(String, String)>,
+    /// The command that helps, when it failed.
+    pub help: Option<String>,
     /// Tokens read over all attempts.
     pub input_tokens: u64,
     /// Tokens written over all attempts.
@@ -44,6 +52,8 @@ pub struct TaskState {
     pub chain: Vec<TaskIx>,
     /// Why the attempt before did not lead on.
     pub last: Option<LastFailure>,
+    /// Questions of all its attempts that were answered, with the answers; the last ones.
+    pub answered: Vec<(String, String)>,
     /// Newest snapshot.
     pub snapshot: Option<(String, Oid)>,
     /// When it got into its phase.
@@ -78,6 +88,10 @@ pub struct AttemptState {
     pub provider: String,
     /// Which model.
     pub model: Option<String>,
+    /// Why that one.
+    pub model_reason: String,
+    /// The session of an earlier attempt that it takes up.
+    pub session: Option<String>,
     /// The branch it works on.
     pub branch: String,
     /// Where; none until the workspace stands.
@@ -98,14 +112,18 @@ pub struct AttemptState {
     pub mark: u64,
     /// Questions up to here have been taken note of.
     pub ask_mark: u64,
+    /// Its provider answered it.
+    pub answered: bool,
+    /// What it cost so far.
+    pub cost_usd: f64,
     /// Questions asked so far.
     pub asked: u32,
-    /// The open or just answered question: name and number.
-    pub question: Option<(String, u32)>,
+    /// The open or just answered question: name and number, and how the asker calls it.
+    pub question: Option<(String, u32, Option<String>)>,
     /// Its answer.
     pub answer: Option<String>,
-    /// All answers that may go to the agent: number, question and text.
-    pub answers: Vec<(u32, String, String)>,
+    /// All answers that may go to the agent.
+    pub answers: Vec<Answer>,
     /// How the agent ended, and what it claimed.
     pub ending: Option<(Ending, Claim)>,
     /// What it left.
@@ -114,8 +132,6 @@ pub struct AttemptState {
     pub stop: Option<(AfterStop, String)>,
     /// Money set aside.
     pub reserved_usd: f64,
-    /// The provider told it to wait.
-    pub limited: bool,
     /// The end of the output of the gate that said no.
     pub gate_output: String,
     /// Files that clashed.
@@ -130,7 +146,29 @@ pub struct AttemptState {
     pub snapshot_at: Option<Time>,
 }
 
+/// An answer on its way to an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// To which question of the attempt.
+    pub number: u32,
+    /// Its name in the inbox.
+    pub question: String,
+    /// The answer.
+    pub text: String,
+    /// The asker's own name for the question.
+    pub reference: Option<String>,
+}
+
 impl AttemptState {
+    /// What lay behind its end: a failure that was named, or silence.
+    pub fn fault(&self) -> Option<Fault> {
+        match &self.ending {
+            Some((Ending::TimedOut { idle: true }, _)) => Some(Fault::Stalled),
+            Some((_, Claim::Failed { fault, .. })) => Some(*fault),
+            _ => None,
+        }
+    }
+
     /// An attempt that was just intended.
     pub fn new(n: u32, intended_at: Time) -> Self {
         Self {
@@ -138,6 +176,8 @@ impl AttemptState {
             agent: String::new(),
             provider: String::new(),
             model: None,
+            model_reason: String::new(),
+            session: None,
             branch: String::new(),
             workspace: None,
             stands: None,
@@ -148,6 +188,8 @@ impl AttemptState {
             ended_at: None,
             mark: 0,
             ask_mark: 0,
+            answered: false,
+            cost_usd: 0.0,
             asked: 0,
             question: None,
             answer: None,
@@ -156,7 +198,6 @@ impl AttemptState {
             evidence: None,
             stop: None,
             reserved_usd: 0.0,
-            limited: false,
             gate_output: String::new(),
             clash: Vec::new(),
             removed: false,
@@ -176,6 +217,10 @@ impl TaskState {
             not_before: None,
             spent: Spent::default(),
             cost_usd: 0.0,
+            included_usd: 0.0,
+            budget_told: 0,
+            session: None,
+            help: None,
             input_tokens: 0,
             output_tokens: 0,
             agent_ms: 0,
@@ -184,6 +229,7 @@ impl TaskState {
             reason: String::new(),
             chain: Vec::new(),
             last: None,
+            answered: Vec::new(),
             snapshot: None,
             since: Time(0),
             started_at: None,
@@ -598,10 +644,14 @@ impl Tasks {
         }
     }
 
+    /// Whoever works on it takes the slot, also in another's stead.
     fn named_slots(&self, t: TaskIx) -> Vec<(Slot, String)> {
         let claims = &self.claims[t.ix()];
-        let mut slots =
-            vec![(Slot::Provider, claims.provider.clone()), (Slot::Agent, claims.agent.clone())];
+        let (agent, provider) = match &self.states[t.ix()].current {
+            Some(current) => (&current.agent, &current.provider),
+            None => (&claims.agent, &claims.provider),
+        };
+        let mut slots = vec![(Slot::Provider, provider.clone()), (Slot::Agent, agent.clone())];
         slots.extend(claims.role.clone().map(|role| (Slot::Role, role)));
         slots
     }
@@ -633,7 +683,7 @@ fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
             // Folders may not differ in case alone.
             let unit = unit_name(task, settings.workspace.unit).to_ascii_lowercase();
             Claims {
-                provider: entry.and_then(|e| e.provider.clone()).unwrap_or_else(|| agent.clone()),
+                provider: entry.map_or_else(|| agent.clone(), |entry| entry.provider_of(&agent)),
                 model: task.model.clone().or_else(|| entry.and_then(|e| e.model.clone())),
                 agent,
                 role: task.role.clone(),

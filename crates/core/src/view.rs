@@ -119,6 +119,13 @@ impl Machine {
         }
     }
 
+    /// Its provider's quota was used up, and nobody has said to go on.
+    fn waits_for_person(&self, t: TaskIx) -> bool {
+        let auto_resume = self.settings().limits.auto_resume;
+        let known = self.providers().get(&self.tasks().claims(t).provider);
+        known.is_some_and(|known| known.rests_until(self.now(), auto_resume) == Some(None))
+    }
+
     fn held_in_words(&self, held: &Held) -> String {
         match held {
             Held::Slots => "a free slot".to_owned(),
@@ -126,6 +133,10 @@ impl Machine {
             Held::Agent(name) => format!("a free slot of agent {name}"),
             Held::Role(name) => format!("a free slot of role {name}"),
             Held::ProviderRests(name) => format!("provider {name}"),
+            Held::ProviderRamps(name) => {
+                format!("provider {name}, which is tried by few at first")
+            }
+            Held::Quiet => "the end of limits.quiet_hours".to_owned(),
             Held::Writes(other) => {
                 format!("files of {}", self.plan().tasks[other.ix()].id)
             }
@@ -139,7 +150,10 @@ impl Machine {
         let task = &self.plan().tasks[t.ix()].id;
         let state = self.tasks().get(t);
         match state.phase() {
-            Phase::Failed => Some(format!("mainstem logs {task}, then mainstem retry {task}")),
+            Phase::Failed => Some(match &state.help {
+                Some(help) => format!("{help}, then mainstem retry {task}"),
+                None => format!("mainstem logs {task}, then mainstem retry {task}"),
+            }),
             Phase::Conflicted => Some(format!("mainstem diff {task}, then mainstem retry {task}")),
             Phase::Cancelled | Phase::Skipped => Some(format!("mainstem retry {task}")),
             Phase::Blocked => match state.chain.last() {
@@ -153,7 +167,9 @@ impl Machine {
                 let open = self.questions().iter().find(|q| q.task == t)?;
                 Some(format!("mainstem answer {} TEXT", open.name))
             }
-            Phase::Ready if self.is_paused() => Some("mainstem resume".to_owned()),
+            Phase::Ready if self.is_paused() || self.waits_for_person(t) => {
+                Some("mainstem resume".to_owned())
+            }
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
             Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Boarding | Phase::Landed => {
                 None

@@ -31,6 +31,8 @@ mod policy_table;
 mod room_table;
 #[path = "sim/schedule_table.rs"]
 mod schedule_table;
+#[path = "sim/provider_table.rs"]
+mod provider_table;
 #[path = "sim/flow.rs"]
 mod flow;
 

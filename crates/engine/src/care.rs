@@ -222,6 +222,8 @@ fn world_of(
         target: machine.target().to_owned(),
         exe,
         env,
+        shelf: None,
+        template: mainstem_agents::Template::default(),
         made: Made::default(),
     }
 }

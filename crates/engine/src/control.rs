@@ -115,6 +115,8 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Retry { task } => Command::Retry(task),
         Request::Skip { task } => Command::Skip(task),
         Request::Jobs { n } => Command::Jobs(n),
+        Request::Accept { proposal } => Command::Accept(proposal),
+        Request::Reject { proposal } => Command::Reject(proposal),
         Request::Answer { question, text } => Command::Answer { question, text },
         Request::Ping | Request::Stop { .. } => return None,
     })

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use mainstem_agents::{AgentEvent, Parser, PromptInput, RetryContext, adapter, prompt};
+use mainstem_agents::{AgentEvent, Parser, adapter};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine, Rest, Said, Step};
+use mainstem_core::policy::supersede;
 use mainstem_host::crash;
 use mainstem_host::process::{self as host, WatchEvent};
 use mainstem_store::{Journal, StoreError};
@@ -22,8 +23,10 @@ use crate::face::{Face, Shown};
 use crate::ledger;
 use crate::outside::Outside;
 use crate::perform::agent::Assignment;
+use crate::perform::consult::Consultation;
 use crate::perform::{Deed, Order, unit_name};
 use crate::queue::{Key, Queue, Weight};
+use crate::told::Told;
 
 /// Events taken in one round, so that their facts share one commit.
 const ROUND_MAX: usize = 256;
@@ -39,6 +42,8 @@ struct Followed {
     attempt: u32,
     parser: Box<dyn Parser>,
     claim: Claim,
+    /// What it was last seen doing. Never journaled: it is gone with the engine.
+    progress: Option<String>,
 }
 
 /// The engine at work.
@@ -108,6 +113,12 @@ impl<'a> Driver<'a> {
     /// The run as it stands.
     pub fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// What the agent of a task was last seen doing.
+    pub fn progress(&self, task: TaskIx) -> Option<&str> {
+        let followed = self.followed.values().find(|followed| followed.task == task)?;
+        followed.progress.as_deref()
     }
 
     /// Runs until nothing is left to do.
@@ -251,6 +262,7 @@ impl<'a> Driver<'a> {
             return None;
         }
         self.room_at = Some(now);
+        self.machine.set_zone(self.outside.zone_min());
         Some(Input::Room(self.outside.room()))
     }
 
@@ -269,7 +281,8 @@ impl<'a> Driver<'a> {
             .map_or("command", |agent| agent.kind.as_str());
         let Ok(adapter) = adapter(kind).or_else(|_| adapter("command")) else { return };
         let parser = adapter.parser();
-        self.followed.insert(key, Followed { task, attempt, parser, claim: Claim::None });
+        let followed = Followed { task, attempt, parser, claim: Claim::None, progress: None };
+        self.followed.insert(key, followed);
         self.outside.watch(key, dir);
     }
 
@@ -337,6 +350,12 @@ impl<'a> Driver<'a> {
         let over = matches!(effect, Effect::RemoveWorkspace { .. });
         let deed = match effect {
             Effect::RunAgent { .. } => Deed::RunAgent(Box::new(self.assignment(task))),
+            Effect::Consult { number, question, .. } => {
+                let Some(asked) = Consultation::of(&self.machine, number, &question) else {
+                    return;
+                };
+                Deed::Consult(Box::new(asked))
+            }
             other => Deed::Effect(other),
         };
         let order = self.order(task, attempt, deed);
@@ -358,6 +377,7 @@ impl<'a> Driver<'a> {
             Effect::VerifyCar { .. } => (Key::Train, Weight::Long),
             Effect::FormCar { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
             Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
+            Effect::Consult { .. } => (Key::Questions(task), Weight::Long),
             Effect::PrepareWorkspace { .. }
             | Effect::RunAgent { .. }
             | Effect::StopAgent { .. }
@@ -378,46 +398,20 @@ impl<'a> Driver<'a> {
             .as_ref()
             .and_then(|id| plan.epics.iter().find(|epic| epic.id == *id))
             .cloned();
-        let landed_before: Vec<_> = self
-            .machine
-            .graph()
-            .needs(t)
-            .filter(|p| self.machine.tasks().get(*p).landed.is_some())
-            .map(|p| (plan.tasks[p.ix()].id.clone(), plan.tasks[p.ix()].title.clone()))
-            .collect();
-        let retry = state.last.as_ref().map(|last| RetryContext {
-            attempt: current.n,
-            class: last.class.word().to_owned(),
-            reason: last.reason.clone(),
-            gate_output: Some(last.gate_output.clone()).filter(|text| !text.is_empty()),
-            conflict_files: last.files.clone(),
-            other_tasks: Vec::new(),
-        });
-        let prompt = prompt::build(&PromptInput {
-            task,
-            epic_title: epic.as_ref().map(|epic| epic.title.as_str()),
-            landed_before: &landed_before,
-            gates: &self.machine.settings().gates.verify,
-            retry: retry.as_ref(),
-            answers: &[],
-        });
         let agent = self.machine.settings().agents.get(&current.agent).cloned();
         let agent = agent.unwrap_or_else(|| mainstem_core::config::Agent {
             kind: current.agent.clone(),
-            command: Vec::new(),
-            provider: None,
-            model: None,
-            secrets: Vec::new(),
-            env: BTreeMap::new(),
+            ..Default::default()
         });
         Assignment {
             name: current.agent.clone(),
             agent,
             model: current.model.clone(),
+            session: current.session.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
-            prompt,
             seen: current.started_at.is_some(),
+            told: Told::of(&self.machine, t),
         }
     }
 
@@ -480,26 +474,50 @@ impl SteadyClock {
 impl Followed {
     fn hear(&mut self, mark: u64, event: AgentEvent) -> Option<Input> {
         let said = match event {
-            AgentEvent::Usage { input_tokens, output_tokens, cost_usd } => {
-                Said::Usage { input_tokens, output_tokens, cost_usd }
+            AgentEvent::Session { id } => Said::Session { session: id },
+            AgentEvent::Usage(usage) => Said::Usage(usage),
+            AgentEvent::RateLimited { retry_after_ms, reset_at_ms, message, retrying } => {
+                if !retrying {
+                    self.claims(Claim::RateLimited {});
+                }
+                let reset_at = reset_at_ms.map(Time);
+                Said::RateLimited { retry_after_ms, reset_at, message, retrying }
             }
-            AgentEvent::RateLimited { retry_after_ms, message } => {
-                self.claim = Claim::RateLimited {};
-                Said::RateLimited { retry_after_ms, message }
+            AgentEvent::QuotaExhausted { reset_at_ms, window, message } => {
+                self.claims(Claim::QuotaExhausted {});
+                let message =
+                    if window.is_empty() { message } else { format!("{window}: {message}") };
+                Said::QuotaExhausted { reset_at: reset_at_ms.map(Time), message }
             }
-            AgentEvent::Ask { question, options, default, deadline_ms } => {
-                Said::Asked { text: question, options, default, deadline_ms }
+            AgentEvent::Failed { fault, message, help } => {
+                return self.claims(Claim::Failed { fault, message, help });
+            }
+            AgentEvent::Progress { text, tool } => {
+                self.progress = Some(tool.map_or(text.clone(), |tool| format!("{tool} {text}")));
+                return None;
+            }
+            AgentEvent::Ask { question, options, default, deadline_ms, reference } => {
+                Said::Asked { text: question, options, default, deadline_ms, reference }
+            }
+            AgentEvent::ClaimedDone { summary, evidence } => {
+                return self.claims(Claim::Done { summary, evidence });
+            }
+            AgentEvent::Issue { title, text, severity } => Said::Issue { title, text, severity },
+            AgentEvent::ProposeTask { id, title, description, needs } => {
+                Said::Proposed { id, title, description, needs }
             }
             AgentEvent::NothingToDo { reason } => {
-                self.claim = Claim::NothingToDo { reason };
-                return None;
+                return self.claims(Claim::NothingToDo { reason });
             }
-            AgentEvent::Blocked { reason } => {
-                self.claim = Claim::Blocked { reason };
-                return None;
-            }
+            AgentEvent::Blocked { reason } => return self.claims(Claim::Blocked { reason }),
         };
         Some(Input::AgentSaid { task: self.task, attempt: self.attempt, mark, said })
+    }
+
+    /// Claims are told with the agent's end: a log that is read again gives the same one.
+    fn claims(&mut self, new: Claim) -> Option<Input> {
+        self.claim = supersede(std::mem::take(&mut self.claim), new);
+        None
     }
 }
 

@@ -1,8 +1,8 @@
 //! Looking at a run without owning it: folded from the journal, in any process, at any time.
 
-use mainstem_api::status as wire;
+use mainstem_api::{status as wire, time};
 use mainstem_core::config::Settings;
-use mainstem_core::id::{RunId, TaskIx};
+use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::train::Stage;
@@ -181,23 +181,36 @@ fn questions(machine: &Machine) -> Vec<wire::Question> {
 }
 
 fn limits(machine: &Machine, now: i64) -> Vec<wire::Limit> {
-    let known = machine.providers().iter();
-    known
-        .filter_map(|(name, state)| Some((name, state, state.until.filter(|at| at.0 > now)?)))
-        .map(|(name, state, until)| {
-            let waits = |t: &TaskIx| {
-                machine.tasks().phase(*t) == Phase::Ready
-                    && machine.tasks().claims(*t).provider == *name
-            };
+    let auto_resume = machine.settings().limits.auto_resume;
+    let ready = |t: &TaskIx| machine.tasks().phase(*t) == Phase::Ready;
+    let mut limits: Vec<wire::Limit> = machine
+        .providers()
+        .iter()
+        .filter_map(|(name, known)| {
+            let until = known.rests_until(Time(now), auto_resume)?;
+            let waits = |t: &TaskIx| ready(t) && machine.tasks().claims(*t).provider == *name;
             let waiting = machine.tasks().all().filter(waits).map(|t| id_of(machine, t)).collect();
-            wire::Limit {
+            Some(wire::Limit {
                 provider: name.clone(),
-                until: Some(until.0),
-                reason: state.message.clone(),
+                until: until.map(|at| at.0),
+                reason: known.message().to_owned(),
+                kind: known.kind().word().to_owned(),
                 waiting,
-            }
+            })
         })
-        .collect()
+        .collect();
+    if machine.tasks().count(Phase::Ready) > 0
+        && let Some(until) = machine.quiet_until_at(Time(now), time::zone_minutes(now))
+    {
+        limits.push(wire::Limit {
+            provider: "*".to_owned(),
+            until: Some(until.0),
+            reason: "limits.quiet_hours".to_owned(),
+            kind: "quiet_hours".to_owned(),
+            waiting: machine.tasks().all().filter(ready).map(|t| id_of(machine, t)).collect(),
+        });
+    }
+    limits
 }
 
 fn totals(look: &Look, tasks: &[wire::TaskStatus], now: i64) -> wire::Totals {

@@ -16,6 +16,9 @@ pub trait Outside {
     /// The clock on the wall. It may jump, also backwards.
     fn now(&mut self) -> Time;
 
+    /// How many minutes the clock of this place is ahead of UTC.
+    fn zone_min(&mut self) -> i32;
+
     /// What there is too little of for one more agent, in words for a person.
     fn room(&mut self) -> Result<(), Shortage>;
 

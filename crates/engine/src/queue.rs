@@ -17,6 +17,8 @@ pub enum Key {
     Train,
     /// A snapshot of running work, apart from what the task itself waits for.
     Snapshot(TaskIx),
+    /// Its questions to the answering agent, which may take long and hold up nothing else.
+    Questions(TaskIx),
 }
 
 /// How long an effect may take.

@@ -22,7 +22,9 @@ use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::home;
 use crate::ledger::{self, LedgerError, Written};
+use crate::lessons::Shelf;
 use crate::paths::Layout;
+use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
 use crate::world::{Made, World};
@@ -55,6 +57,9 @@ pub enum SessionError {
     /// Snapshots could not be pruned.
     #[error(transparent)]
     Prune(#[from] PruneError),
+    /// The template of prompts cannot be used.
+    #[error(transparent)]
+    Prompt(#[from] PromptError),
     /// The engine broke off.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -315,10 +320,11 @@ impl Session {
             }
         };
         if let Some(plan) = &request.plan {
-            let hash = plan_hash(plan);
+            let plan = machine.with_accepted(plan.clone());
+            let hash = plan_hash(&plan);
             if hash != machine.plan_hash() {
-                check_dropped(&machine, plan)?;
-                let plan = Box::new(plan.clone());
+                check_dropped(&machine, &plan)?;
+                let plan = Box::new(plan);
                 self.record(&run, &mut machine, Input::AdoptPlan { plan, hash })?;
             }
         } else if machine.revision() == 0 {
@@ -338,6 +344,7 @@ impl Session {
         if let Some(branch) = self.repo.branch_room("mainstem")? {
             return Err(SessionError::NoBranchRoom(branch));
         }
+        let template = prompts::template(Some(&self.repo), &self.settings)?;
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
@@ -358,6 +365,12 @@ impl Session {
             target: machine.target().to_owned(),
             exe: self.exe.clone(),
             env: self.env.clone(),
+            template,
+            shelf: self
+                .settings
+                .lessons
+                .learn
+                .then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
             made: Made::default(),
         };
         world.settle();
@@ -387,6 +400,7 @@ impl Session {
             end_leftover_jobs(&self.layout, &run, &machine);
         }
         tidy_up(&self.repo, &self.layout, &machine);
+        learn(&self.repo, &self.layout, &self.settings, machine.target());
         // What landed in this life may be due already. If not now, then at the next start.
         let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
         // An agent that was killed in a commit may have left it; so may one of the user's.
@@ -456,6 +470,15 @@ fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
             let id = &machine.plan().tasks[t.ix()].id;
             let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
         }
+    }
+}
+
+/// Learns from the attempts of this life. If not now, then before the next attempt starts.
+fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
+    if settings.lessons.learn
+        && let Ok(Some(reader)) = ledger::open_reader(&layout.journal())
+    {
+        let _ = Shelf::new(repo, layout, settings).catch_up(&reader, repo, target);
     }
 }
 

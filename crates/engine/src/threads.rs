@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
+use mainstem_api::time;
 use mainstem_core::id::Time;
 use mainstem_core::machine::Input;
 use mainstem_core::room::Shortage;
@@ -51,6 +52,10 @@ impl Threads {
 impl Outside for Threads {
     fn now(&mut self) -> Time {
         Time(clock::now_ms())
+    }
+
+    fn zone_min(&mut self) -> i32 {
+        time::zone_minutes(clock::now_ms())
     }
 
     fn room(&mut self) -> Result<(), Shortage> {

@@ -6,12 +6,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use mainstem_agents::allowed_env;
+use mainstem_agents::{Template, allowed_env};
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobSpec};
 
+use crate::lessons::Shelf;
 use crate::paths::Layout;
 
 /// Longest line of output kept in one piece.
@@ -34,6 +35,10 @@ pub struct World {
     pub exe: PathBuf,
     /// The environment that we were started with.
     pub env: Vec<(String, String)>,
+    /// How prompts are put together.
+    pub template: Template,
+    /// Where lessons are; none if nobody wants any.
+    pub shelf: Option<Shelf>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
 }
@@ -109,6 +114,7 @@ impl World {
             line_bytes: LINE_BYTES,
             keeps_work: false,
             memory_bytes: None,
+            door: None,
         }
     }
 
@@ -132,6 +138,7 @@ impl World {
             output_bytes: self.settings.limits.output_bytes,
             line_bytes: LINE_BYTES,
             keeps_work: true,
+            door: None,
             memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
         }
     }

@@ -140,7 +140,7 @@ pub(crate) fn held(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Takes the lock exclusively, looking again until `deadline`; `None` if it stayed busy.
-pub(crate) fn take(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
+pub fn take(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
     let file = open(path)?;
     loop {
         if try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {

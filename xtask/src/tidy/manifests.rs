@@ -14,10 +14,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("host", &["core"]),
     ("store", &["core"]),
     ("api", &[]),
+    ("mcp", &[]),
     ("engine", &["core", "planner", "agents", "host", "store", "api"]),
     ("server", &["engine", "api"]),
     ("tui", &["api"]),
-    ("cli", &["core", "planner", "agents", "host", "store", "api", "engine", "server", "tui"]),
+    (
+        "cli",
+        &["core", "planner", "agents", "host", "store", "api", "engine", "mcp", "server", "tui"],
+    ),
     ("testkit", &[]),
     ("chaos", &["testkit"]),
 ];

@@ -223,9 +223,11 @@ fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
         Some(Fact::AgentEnded { attempt, ending, .. }) => {
             format!("agent of attempt {attempt} ended: {}", ending_words(ending))
         }
-        Some(Fact::UsageReported { input_tokens, output_tokens, cost_usd, .. }) => {
-            let cost = cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
-            format!("usage      {input_tokens} tokens in, {output_tokens} out{cost}")
+        Some(Fact::UsageReported { usage, .. }) => {
+            let basis = usage.basis.map(|basis| format!(" {}", basis.word())).unwrap_or_default();
+            let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}{basis}")).unwrap_or_default();
+            let (input, output) = (usage.input_tokens, usage.output_tokens);
+            format!("usage      {input} tokens in, {output} out{cost}")
         }
         Some(Fact::CarFormed { onto, commit, .. }) => {
             format!("merged     {} onto {}", short(commit.as_str()), short(onto.as_str()))

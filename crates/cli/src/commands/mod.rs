@@ -1,12 +1,15 @@
 //! One file per command, or per family of commands that share everything.
 
 pub(crate) mod care;
+pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod history;
 pub(crate) mod init;
+pub(crate) mod lessons;
 pub(crate) mod logs;
 pub(crate) mod plan;
+pub(crate) mod proposals;
 pub(crate) mod reference;
 pub(crate) mod restore;
 pub(crate) mod run;

@@ -50,6 +50,7 @@ fn read(context: &Context, file: &Path) -> Result<(Plan, Graph, Settings), Failu
     let repo = context.repo().ok();
     let settings = context.settings(repo.as_ref())?;
     let plan = context.plan(file, &settings)?;
+    mainstem_engine::prompts::template(repo.as_ref(), &settings)?;
     let graph =
         Graph::new(&plan).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
     Ok((plan, graph, settings))

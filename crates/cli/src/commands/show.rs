@@ -10,6 +10,7 @@ use mainstem_agents::Redactor;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};
 use mainstem_core::id::{Oid, RunId, TaskIx};
+use mainstem_core::machine::Issue;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
 use mainstem_engine::care::{self, Kept};
@@ -18,7 +19,7 @@ use mainstem_engine::paths::Layout;
 use mainstem_host::git::{Changes, Repo};
 use serde_json::{Value, json};
 
-use crate::args::DiffArgs;
+use crate::args::{DiffArgs, ShowArgs};
 use crate::commands::history::{self, ending_words};
 use crate::commands::logs;
 use crate::commands::status::{one_line, short};
@@ -33,6 +34,10 @@ pub(crate) struct Attempt {
     agent: String,
     provider: String,
     model: Option<String>,
+    model_reason: String,
+    /// The session that it took up, and the one that it named.
+    resumed: Option<String>,
+    session: Option<String>,
     branch: String,
     intended_at: i64,
     started_at: Option<i64>,
@@ -104,6 +109,7 @@ fn number_of(fact: &Fact) -> Option<u32> {
         | F::WorkspaceReady { attempt, .. }
         | F::AgentStarted { attempt, .. }
         | F::UsageReported { attempt, .. }
+        | F::SessionSeen { attempt, .. }
         | F::QuestionAsked { attempt, .. }
         | F::QuestionAnswered { attempt, .. }
         | F::AgentEnded { attempt, .. }
@@ -124,11 +130,15 @@ impl Attempt {
 
     fn learn(&mut self, fact: Fact, at: i64) {
         match fact {
-            Fact::AttemptIntended { agent, provider, model, branch, .. } => {
+            Fact::AttemptIntended {
+                agent, provider, model, branch, model_reason, session, ..
+            } => {
                 (self.agent, self.provider, self.model, self.branch) =
                     (agent, provider, model, branch);
+                (self.model_reason, self.resumed) = (model_reason, session);
                 self.intended_at = at;
             }
+            Fact::SessionSeen { session, .. } => self.session = Some(session),
             Fact::WorkspaceReady { workspace, base, .. } => {
                 (self.workspace, self.base) = (Some(workspace), Some(base));
             }
@@ -136,11 +146,11 @@ impl Attempt {
                 self.started_at.get_or_insert(at);
                 self.pid = Some(pid).filter(|pid| *pid > 0);
             }
-            Fact::UsageReported { input_tokens, output_tokens, cost_usd, .. } => {
-                self.input_tokens += input_tokens;
-                self.output_tokens += output_tokens;
-                if let Some(usd) = cost_usd {
-                    *self.cost_usd.get_or_insert_default() += usd;
+            Fact::UsageReported { usage, .. } => {
+                self.input_tokens += usage.input_tokens;
+                self.output_tokens += usage.output_tokens;
+                if usage.cost_usd.is_some() {
+                    *self.cost_usd.get_or_insert_default() += usage.paid_usd();
                 }
             }
             Fact::QuestionAsked { question, text, .. } => {
@@ -220,7 +230,8 @@ impl Attempt {
             .collect();
         json!({
             "attempt": self.n, "agent": self.agent, "provider": self.provider,
-            "model": self.model, "branch": self.branch,
+            "model": self.model, "model_reason": self.model_reason, "branch": self.branch,
+            "session": self.session, "resumed_session": self.resumed,
             "intended_at": time::to_rfc3339(self.intended_at),
             "started_at": when(self.started_at), "ended_at": when(self.ended_at),
             "workspace": self.workspace, "base": self.base, "pid": self.pid,
@@ -238,8 +249,9 @@ impl Attempt {
 }
 
 /// Everything about one task.
-pub(crate) fn show(context: &Context, task: &str, run: Option<&str>) -> Outcome {
-    let (repo, layout, look) = context.look_at_run(run)?;
+pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
+    let task = args.task.as_str();
+    let (repo, layout, look) = context.look_at_run(args.run.as_deref())?;
     let t = look.machine.find(task)?;
     let subject = Subject {
         attempts: attempts(&look, task)?,
@@ -252,7 +264,20 @@ pub(crate) fn show(context: &Context, task: &str, run: Option<&str>) -> Outcome 
         verbose: context.global.verbose > 0,
         color: context.color_out,
     };
-    if context.global.json {
+    if args.prompt {
+        let newest = subject.attempts.last().map_or(0, |a| a.n);
+        let n = args.attempt.unwrap_or(newest);
+        let Some((path, text)) = subject.prompt(n) else {
+            return Err(Failure::new(format!("there is no prompt of attempt {n} of {task}"))
+                .hint(format!("mainstem show {task} lists its attempts")));
+        };
+        if context.global.json {
+            let value = json!({"task": task, "attempt": n, "path": path, "text": text});
+            print::out_json(&value)?;
+        } else {
+            print::out(&print::harmless(&text))?;
+        }
+    } else if context.global.json {
         print::out_json(&subject.json()?)?;
     } else {
         print::out(&subject.text())?;
@@ -287,9 +312,13 @@ impl Subject<'_> {
         needs.chain(after).chain(needed).chain(before).collect()
     }
 
-    /// The newest attempt's prompt, without secrets; none if there is no such file.
-    fn prompt(&self) -> Option<(std::path::PathBuf, String)> {
-        let n = self.attempts.last()?.n;
+    /// What its agents wrote down.
+    fn issues(&self) -> impl Iterator<Item = &Issue> {
+        self.look.machine.issues().iter().filter(|issue| issue.task == self.task().id)
+    }
+
+    /// An attempt's prompt, without secrets; none if there is no such file.
+    fn prompt(&self, n: u32) -> Option<(std::path::PathBuf, String)> {
         let path = self.layout.attempt(&self.run, &self.task().id, n).join("prompt.md");
         let bytes = std::fs::read(&path).ok()?;
         let text = String::from_utf8_lossy(&self.redactor.redact(&bytes)).into_owned();
@@ -327,8 +356,12 @@ impl Subject<'_> {
         }
         value["attempts"] =
             self.attempts.iter().map(|a| a.json(self.layout, &self.run, task)).collect();
+        let issues = self.issues().map(
+            |issue| json!({ "title": issue.title, "text": issue.text, "severity": issue.severity }),
+        );
+        value["issues"] = issues.collect();
         value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
-        let prompt = self.prompt();
+        let prompt = self.attempts.last().and_then(|a| self.prompt(a.n));
         value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
         if self.verbose {
             value["prompt_text"] = prompt.map(|(_, text)| text).into();
@@ -386,7 +419,10 @@ impl Subject<'_> {
             let count = print::count(self.snapshots.len() as u64, "snapshot");
             let _ = writeln!(out, "\n  {count}: mainstem restore {} --list", task.id);
         }
-        if let Some((path, text)) = self.prompt() {
+        for issue in self.issues() {
+            let _ = writeln!(out, "  issue: {}", print::harmless(&issue.title).replace('\n', " "));
+        }
+        if let Some((path, text)) = self.attempts.last().and_then(|a| self.prompt(a.n)) {
             let _ = writeln!(out, "  prompt: {}", path.display());
             if self.verbose {
                 let _ = writeln!(out, "\n{}", print::harmless(text.trim_end()));
@@ -410,6 +446,12 @@ impl Subject<'_> {
             let _ = write!(out, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
         }
         let _ = writeln!(out, "  {}", a.outcome());
+        if let Some(model) = a.model.as_ref().filter(|_| !a.model_reason.is_empty()) {
+            let _ = writeln!(out, "    {} because: {}", one_line(model), one_line(&a.model_reason));
+        }
+        if let Some(session) = &a.resumed {
+            let _ = writeln!(out, "    in the session {}", one_line(session));
+        }
         if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
         {
             let _ = writeln!(out, "    agent ended: {}", one_line(&ending_words(ending)));

@@ -66,17 +66,7 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
         text.push_str(&inbox(&status.questions, now));
     }
     for limit in &status.limits {
-        let left = limit.until.map_or(0, |until| u64::try_from(until - now).unwrap_or(0));
-        let waiting = match limit.waiting.len() {
-            0 => String::new(),
-            n => format!(", {n} waiting for it"),
-        };
-        let _ = writeln!(
-            text,
-            "\nlimit  provider {} rests for another {}{waiting}",
-            print::harmless(&limit.provider),
-            print::duration(left)
-        );
+        let _ = writeln!(text, "\n{}", limit_line(limit, now));
     }
     if !status.train.is_empty() {
         text.push('\n');
@@ -114,6 +104,30 @@ fn state_word(state: RunState) -> &'static str {
         RunState::Resting => "resting",
         RunState::Crashed => "crashed",
     }
+}
+
+/// A wait with its countdown.
+fn limit_line(limit: &wire::Limit, now: i64) -> String {
+    let waiting = match limit.waiting.len() {
+        0 => String::new(),
+        n => format!(", {n} waiting for it"),
+    };
+    let who = match limit.kind.as_str() {
+        "quiet_hours" => "quiet hours: nothing starts".to_owned(),
+        _ => format!("provider {} rests", print::harmless(&limit.provider)),
+    };
+    let how_long = match limit.until {
+        Some(until) => {
+            let left = print::duration(u64::try_from(until - now).unwrap_or(0));
+            format!("for another {left}")
+        }
+        None => "until you say mainstem resume".to_owned(),
+    };
+    let why = match (limit.kind.as_str(), limit.reason.trim()) {
+        ("quiet_hours", _) | (_, "") => String::new(),
+        (kind, reason) => format!("; {kind}: {}", print::clip(&one_line(reason), 80)),
+    };
+    format!("limit  {who} {how_long}{waiting}{why}")
 }
 
 fn header(look: &Look, status: &wire::Status, color: bool) -> String {

@@ -25,6 +25,8 @@ pub enum Kind {
     Texts,
     /// A list of globs.
     Globs,
+    /// A list of `PATTERN => ANSWER`.
+    Rules,
     /// A program with its arguments, or one text for `sh -c`.
     Command,
     /// A time span such as `45m`.
@@ -48,6 +50,7 @@ impl Kind {
             Self::Choice => "one of a few words",
             Self::Texts => "a list of texts",
             Self::Globs => "a list of globs",
+            Self::Rules => "a list of texts such as \"which port => 8080\"",
             Self::Command => "a list of texts, or one text for `sh -c`",
             Self::Duration => "a duration such as \"45m\"",
             Self::Size => "a size such as \"4G\"",
@@ -80,7 +83,7 @@ pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 20] = [
+pub const NOT_SETTINGS: [&str; 22] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -96,6 +99,8 @@ pub const NOT_SETTINGS: [&str; 20] = [
     "MAINSTEM_MODEL",
     "MAINSTEM_ROLE",
     "MAINSTEM_TREE",
+    "MAINSTEM_MCP_SOCKET",
+    "MAINSTEM_MCP_TOKEN",
     "MAINSTEM_CRASH_AT",
     "MAINSTEM_CRASH_LOG",
     "MAINSTEM_EFFECTS_TWICE",
@@ -128,9 +133,13 @@ pub fn keys() -> &'static [KeyDoc] {
 /// The setting at a dotted path, with names of agents and of table entries as written.
 pub fn find(path: &str) -> Option<&'static KeyDoc> {
     KEYS.iter().find(|doc| doc.key == path).or_else(|| {
-        let rest = path.strip_prefix("agents.")?;
+        let (section, rest) = path.split_once('.')?;
         let (_, last) = rest.rsplit_once('.')?;
-        KEYS.iter().find(|doc| doc.key.strip_prefix("agents.*.") == Some(last))
+        let of_any = |doc: &&KeyDoc| {
+            let (of, key) = doc.key.split_once(".*.").unwrap_or_default();
+            of == section && key == last
+        };
+        KEYS.iter().find(of_any)
     })
 }
 
@@ -150,6 +159,18 @@ static KEYS: &[KeyDoc] = &[
         Kind::Duration,
         "\"0s\"",
         "An attempt that prints nothing for this long is ended; 0s is never.",
+    ),
+    key(
+        "run.stall_restarts",
+        int(0, 1_000),
+        "1",
+        "How often an attempt without progress is started again, in its session, before it counts as failed.",
+    ),
+    choice(
+        "run.on_looping",
+        &["ask", "fail"],
+        "\"ask\"",
+        "What becomes of a task whose agent does the same thing over and over: a person looks, or it failed.",
     ),
     key("run.grace", Kind::Duration, "\"10s\"", "Between asking an agent to end and killing it."),
     key("limits.per_provider", Kind::Counts, "{}", "Agents at once per provider."),
@@ -199,6 +220,42 @@ static KEYS: &[KeyDoc] = &[
         Kind::Duration,
         "\"60s\"",
         "Wait for a rate limit that names no time.",
+    ),
+    key(
+        "limits.quota_wait",
+        Kind::Duration,
+        "\"30m\"",
+        "Wait for a used-up quota that names no time.",
+    ),
+    key(
+        "limits.auto_resume",
+        Kind::Bool,
+        "true",
+        "Go on by itself when a quota is filled again; otherwise wait for `mainstem resume`.",
+    ),
+    key(
+        "limits.quiet_hours",
+        Kind::Text,
+        "",
+        "Hours of the day in which no attempt starts, such as \"22:00-07:00\", in local time.",
+    ),
+    key(
+        "limits.breaker",
+        int(0, 10_000),
+        "5",
+        "Failures of a provider in a row, of different attempts, before it is left alone; 0 is never.",
+    ),
+    key(
+        "limits.breaker_wait",
+        Kind::Duration,
+        "\"1m\"",
+        "For how long at first; doubles each time that the probe fails.",
+    ),
+    key(
+        "limits.fallback_after",
+        Kind::Duration,
+        "\"10m\"",
+        "How long a provider must still rest before a fallback agent takes over.",
     ),
     key(
         "workspace.root",
@@ -286,8 +343,25 @@ static KEYS: &[KeyDoc] = &[
         "budget.per_attempt",
         Kind::Number,
         "0.0",
-        "Money reserved for an attempt before its cost is known.",
+        "Money reserved for an attempt before its cost is known; then the average so far.",
     ),
+    key(
+        "budget.per_task",
+        Kind::Number,
+        "",
+        "Money for one task over all its attempts; without it there is no limit.",
+    ),
+    key("models.by_role", Kind::Variables, "{}", "A tier or a model by role."),
+    key(
+        "models.by_priority",
+        Kind::Variables,
+        "{}",
+        "A tier or a model by the least priority that it is for.",
+    ),
+    key("prices.*.input", Kind::Number, "", "Dollars per million tokens read by this model."),
+    key("prices.*.output", Kind::Number, "", "Dollars per million tokens written."),
+    key("prices.*.cache_read", Kind::Number, "", "Dollars per million tokens read from a cache."),
+    key("prices.*.cache_write", Kind::Number, "", "Dollars per million tokens written to a cache."),
     KeyDoc {
         key: "agents.*.kind",
         kind: Kind::Choice,
@@ -296,10 +370,28 @@ static KEYS: &[KeyDoc] = &[
         choices: AGENT_KINDS,
     },
     key("agents.*.command", Kind::Command, "[]", "What a command agent runs."),
-    key("agents.*.provider", Kind::Text, "", "Whose quota it uses; without it its own."),
+    key(
+        "agents.*.provider",
+        Kind::Text,
+        "",
+        "Whose quota it uses; without it anthropic, openai or google by its kind, else its own.",
+    ),
     key("agents.*.model", Kind::Text, "", "Model for tasks that name none."),
     key("agents.*.secrets", Kind::Texts, "[]", "Environment variables handed to it on purpose."),
     key("agents.*.env", Kind::Variables, "{}", "Further environment."),
+    key("agents.*.fallback", Kind::Texts, "[]", "Agents that take over while its provider rests."),
+    key(
+        "agents.*.models",
+        Kind::Variables,
+        "{}",
+        "Its models by tier: cheap, middle, top; with them one is chosen for each attempt.",
+    ),
+    choice(
+        "agents.*.billing",
+        &["metered", "included"],
+        "",
+        "Whether what it uses is paid for by amount, or included in a subscription.",
+    ),
     choice(
         "sandbox.kind",
         &["auto", "bwrap", "landlock", "off"],
@@ -313,6 +405,55 @@ static KEYS: &[KeyDoc] = &[
         "\"14d\"",
         "How long snapshots of a task stay after it landed; 0s removes them at once, 3650d is for good. \
          Those of tasks that have not landed always stay.",
+    ),
+    key(
+        "prompt.template",
+        Kind::Text,
+        "",
+        "File with the template of prompts, relative to the repository; without it the built-in one.",
+    ),
+    key(
+        "prompt.tokens",
+        int(2_000, 1_000_000),
+        "64000",
+        "Longest prompt, counting four bytes as a token; what matters least is shortened.",
+    ),
+    key(
+        "questions.policy",
+        Kind::Rules,
+        "[]",
+        "Answers to questions, first match wins: \"PATTERN => ANSWER\"; * stands for anything.",
+    ),
+    key(
+        "questions.agent",
+        Kind::Text,
+        "",
+        "Agent that answers what no rule does, with the plan in view; without it people do.",
+    ),
+    key(
+        "questions.agent_timeout",
+        Kind::Duration,
+        "\"5m\"",
+        "Time for the answering agent; after it the question waits for a person.",
+    ),
+    key(
+        "questions.default",
+        Kind::Text,
+        "",
+        "Answer when the deadline passes and the question names none.",
+    ),
+    key(
+        "questions.deadline",
+        Kind::Duration,
+        "\"0s\"",
+        "Deadline of questions that name none; 0s is none.",
+    ),
+    key("lessons.learn", Kind::Bool, "true", "Learn from attempts and tell later ones."),
+    key(
+        "lessons.folder",
+        Kind::Text,
+        "",
+        "Where lessons are kept, relative to the repository; without it beside the journal.",
     ),
     choice("store.kind", &["embedded"], "\"embedded\"", "Where tasks are kept."),
 ];

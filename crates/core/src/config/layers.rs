@@ -163,6 +163,7 @@ pub fn resolve(layers: &[Layer]) -> Result<Resolved, Vec<(Origin, Diagnostic)>> 
         wrong.extend(faults.finish(source).into_iter().map(|fault| (origin.clone(), fault)));
     }
     settings::complete_agents(&mut values, &mut wrong);
+    settings::check_agents(&values, &mut wrong);
     if !wrong.is_empty() {
         return Err(wrong);
     }
@@ -199,6 +200,9 @@ fn read_file(values: &mut Values, faults: &mut Faults, origin: &Origin, text: &s
         match node.value {
             Value::Table(entries) if name == "agents" => {
                 entries.into_iter().for_each(|(agent, node)| file.agent(&agent, node));
+            }
+            Value::Table(entries) if name == "prices" => {
+                entries.into_iter().for_each(|(model, node)| file.price(&model, node));
             }
             Value::Table(entries) if known => {
                 for (key, node) in entries {
@@ -247,6 +251,19 @@ impl File<'_, '_> {
         self.values.mention_agent(name, self.origin, Some(line));
         for (key, node) in entries {
             self.key(&format!("agents.{name}.{}", key.text), &key, node);
+        }
+    }
+
+    fn price(&mut self, model: &Key<'_>, node: Node<'_>) {
+        let name = model.text.trim();
+        let Value::Table(entries) = node.value else {
+            let message = format!("`prices.{}` is a table, not {}", clip(name), node.value.kind());
+            let help = format!("write \"{}\" = {{ input = 3.0, output = 15.0 }}", clip(name));
+            self.faults.add_help("config::type", model.span.clone(), message, help);
+            return;
+        };
+        for (key, node) in entries {
+            self.key(&format!("prices.{name}.{}", key.text), &key, node);
         }
     }
 
@@ -333,7 +350,10 @@ fn target(path: &str) -> Option<(&'static KeyDoc, Option<&str>)> {
 
 fn agent_name(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("agents.")?;
-    let rest = rest.split_once(".env.").map_or(rest, |(name, _)| name);
+    let table = rest.split_once(".env.").or_else(|| rest.split_once(".models."));
+    if let Some((name, _)) = table {
+        return Some(name);
+    }
     Some(rest.rsplit_once('.').map_or(rest, |(name, _)| name))
 }
 
@@ -380,6 +400,10 @@ fn show(values: &Values) -> Vec<Shown> {
     let after = at.and_then(|at| keys()[at..].iter().find(|doc| !doc.key.contains('*')));
     let place = after.and_then(|doc| shown.iter().position(|shown| shown.key == doc.key));
     let mut agents = Vec::new();
+    for (path, _, entry) in values.table("prices") {
+        let (value, origin) = (entry.setting.to_string(), entry.origin.clone());
+        agents.push(Shown { key: path.to_owned(), value, origin, line: entry.line });
+    }
     for name in values.agents.keys() {
         for doc in keys() {
             if let Some(last) = doc.key.strip_prefix("agents.*.") {

@@ -9,6 +9,9 @@ mod values;
 
 use std::collections::BTreeMap;
 
+use crate::question::Rule;
+use crate::quiet::QuietHours;
+
 /// Everything that can be set, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -26,10 +29,20 @@ pub struct Settings {
     pub land: Land,
     /// `[budget]`
     pub budget: Budget,
+    /// `[models]`
+    pub models: Models,
+    /// `[prices]`, by model.
+    pub prices: BTreeMap<String, Price>,
     /// `[agents.*]`, the built-in ones included.
     pub agents: BTreeMap<String, Agent>,
     /// `[sandbox] kind`
     pub sandbox: SandboxKind,
+    /// `[prompt]`
+    pub prompt: Prompt,
+    /// `[questions]`
+    pub questions: Questions,
+    /// `[lessons]`
+    pub lessons: Lessons,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
     /// `[snapshots] keep`, in milliseconds: how long after the landing.
@@ -57,6 +70,39 @@ impl Settings {
     }
 }
 
+/// `[prompt]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// A template of the user's, relative to the repository.
+    pub template: Option<String>,
+    /// Longest prompt.
+    pub tokens: u32,
+}
+
+/// `[questions]`
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Questions {
+    /// Rules that answer by themselves, the first match wins.
+    pub policy: Vec<Rule>,
+    /// Who answers what no rule does.
+    pub agent: Option<String>,
+    /// How long that may take.
+    pub agent_timeout_ms: u64,
+    /// Taken when the deadline passes and the question names nothing.
+    pub default: Option<String>,
+    /// For questions that name none.
+    pub deadline_ms: Option<u64>,
+}
+
+/// `[lessons]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lessons {
+    /// Whether to learn, and to tell.
+    pub learn: bool,
+    /// Where they are kept, relative to the repository.
+    pub folder: Option<String>,
+}
+
 /// `[run]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -74,6 +120,19 @@ pub struct Run {
     pub idle_timeout_ms: u64,
     /// Between asking an agent to end and killing its tree.
     pub grace_ms: u64,
+    /// How often an attempt that made no progress is started again before it counts as failed.
+    pub stall_restarts: u32,
+    /// What becomes of a task whose agent does the same thing over and over.
+    pub on_looping: OnLooping,
+}
+
+/// What becomes of a task whose agent does the same thing over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLooping {
+    /// A person looks at it.
+    Ask,
+    /// The attempt failed, like any other.
+    Fail,
 }
 
 /// What one failed task means for the run.
@@ -117,6 +176,18 @@ pub struct Limits {
     pub rate_limit_waits: u32,
     /// Wait for a rate limit that names no time, in milliseconds.
     pub rate_limit_wait_ms: u64,
+    /// Wait for a quota that names no time, in milliseconds.
+    pub quota_wait_ms: u64,
+    /// Go on by itself when a quota is filled again; otherwise a person says so.
+    pub auto_resume: bool,
+    /// When no attempt starts.
+    pub quiet_hours: Option<QuietHours>,
+    /// Failures of a provider in a row before it is left alone; 0 is never.
+    pub breaker: u32,
+    /// For how long at first, in milliseconds.
+    pub breaker_wait_ms: u64,
+    /// How long a provider must still rest before a fallback agent takes over, in milliseconds.
+    pub fallback_after_ms: u64,
 }
 
 /// `[workspace]`
@@ -272,16 +343,51 @@ pub struct Budget {
     pub hard: bool,
     /// Reserved for an attempt before its real cost is known.
     pub per_attempt_usd: f64,
+    /// Money for one task over all its attempts.
+    pub per_task_usd: Option<f64>,
+}
+
+/// What a model costs, in dollars per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Price {
+    /// Tokens read.
+    pub input: f64,
+    /// Tokens written.
+    pub output: f64,
+    /// Tokens read from a cache.
+    pub cache_read: f64,
+    /// Tokens written to a cache.
+    pub cache_write: f64,
+}
+
+/// `[models]`: how a model is chosen for a task that names none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Models {
+    /// A tier or a model, by role.
+    pub by_role: BTreeMap<String, String>,
+    /// A tier or a model, by the least priority it is for.
+    pub by_priority: BTreeMap<i64, String>,
+}
+
+/// A cheap, a middling and a strong model of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tiers {
+    /// For simple tasks, once it has proved itself.
+    pub cheap: Option<String>,
+    /// For most tasks.
+    pub middle: Option<String>,
+    /// For hard and critical ones.
+    pub top: Option<String>,
 }
 
 /// `[agents.NAME]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Agent {
     /// Which adapter drives it.
     pub kind: String,
     /// For `command`: what to run.
     pub command: Vec<String>,
-    /// Whose quota it uses; none means the agent's own name.
+    /// Whose quota it uses; none means that of its kind, or its own name.
     pub provider: Option<String>,
     /// Model for tasks that name none.
     pub model: Option<String>,
@@ -289,6 +395,25 @@ pub struct Agent {
     pub secrets: Vec<String>,
     /// Further environment, name to value.
     pub env: BTreeMap<String, String>,
+    /// Who takes over while its provider rests, best first.
+    pub fallback: Vec<String>,
+    /// Its models, from which one is chosen.
+    pub models: Tiers,
+    /// A subscription pays for it: what it reports is worth, not cost.
+    pub included: bool,
+}
+
+impl Agent {
+    /// Whose quota the agent of this name uses.
+    pub fn provider_of(&self, name: &str) -> String {
+        let usual = match self.kind.as_str() {
+            "claude" => "anthropic",
+            "codex" => "openai",
+            "gemini" => "google",
+            _ => name,
+        };
+        self.provider.clone().unwrap_or_else(|| usual.to_owned())
+    }
 }
 
 /// `[sandbox] kind`

@@ -6,11 +6,14 @@ use super::keys::AGENT_KINDS;
 use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
-    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
+    OnLooping, Price, Prompt, Questions, Run, RunOnFailure, SandboxKind, SatisfiedBy, Schedule,
+    Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
+use crate::question::Rule;
+use crate::quiet::QuietHours;
 
 /// Adds the built-in agents, and a kind to those named after one; others must say theirs.
 pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diagnostic)>) {
@@ -44,6 +47,37 @@ fn fault(line: Option<usize>, message: String, help: String) -> Diagnostic {
     Diagnostic { code: "config::agent", message, span: 0..0, line, column: 1, help: Some(help) }
 }
 
+/// Agents that others fall back on must be there, and tiers have three names.
+pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)>) {
+    let v = Reader { values };
+    for name in values.agents.keys() {
+        let path = format!("agents.{name}.fallback");
+        let strangers =
+            v.texts(&path).into_iter().filter(|other| !values.agents.contains_key(other));
+        for other in strangers {
+            let entry = values.get(&path).expect("BUG: it was just read");
+            let message = format!("`{path}` names `{other}`, which is no agent");
+            let help = format!("add `[agents.{other}]`, or leave it out");
+            wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+        }
+        let models = format!("agents.{name}.models");
+        for (path, tier, entry) in values.table(&models) {
+            if !["cheap", "middle", "top"].contains(&tier) {
+                let message = format!("`{path}`: there is no tier `{tier}`");
+                let help = "known: cheap, middle, top".to_owned();
+                wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+            }
+        }
+    }
+    for (path, least, entry) in values.table("models.by_priority") {
+        if least.trim().parse::<i64>().is_err() {
+            let message = format!("`{path}`: `{least}` is no priority");
+            let help = "write a whole number in quotes".to_owned();
+            wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+        }
+    }
+}
+
 /// Builds the settings. Every key with a default has a value of its kind by now.
 pub(super) fn build(values: &Values) -> Settings {
     let v = Reader { values };
@@ -60,6 +94,11 @@ pub(super) fn build(values: &Values) -> Settings {
             timeout_ms: v.ms("run.timeout"),
             idle_timeout_ms: v.ms("run.idle_timeout"),
             grace_ms: v.ms("run.grace"),
+            stall_restarts: v.int("run.stall_restarts"),
+            on_looping: match v.word("run.on_looping") {
+                "fail" => OnLooping::Fail,
+                _ => OnLooping::Ask,
+            },
         },
         limits: limits(&v),
         workspace: workspace(&v),
@@ -82,7 +121,10 @@ pub(super) fn build(values: &Values) -> Settings {
             usd: v.number("budget.usd"),
             hard: v.flag("budget.hard"),
             per_attempt_usd: v.number("budget.per_attempt").unwrap_or(0.0),
+            per_task_usd: v.number("budget.per_task"),
         },
+        models: models(&v),
+        prices: prices(&v),
         agents: values.agents.keys().map(|name| (name.clone(), agent(&v, name))).collect(),
         sandbox: match v.word("sandbox.kind") {
             "bwrap" => SandboxKind::Bwrap,
@@ -90,6 +132,15 @@ pub(super) fn build(values: &Values) -> Settings {
             "off" => SandboxKind::Off,
             _ => SandboxKind::Auto,
         },
+        prompt: Prompt { template: v.text("prompt.template"), tokens: v.int("prompt.tokens") },
+        questions: Questions {
+            policy: v.texts("questions.policy").iter().filter_map(|r| Rule::parse(r)).collect(),
+            agent: v.text("questions.agent"),
+            agent_timeout_ms: v.ms("questions.agent_timeout"),
+            default: v.text("questions.default"),
+            deadline_ms: Some(v.ms("questions.deadline")).filter(|ms| *ms > 0),
+        },
+        lessons: Lessons { learn: v.flag("lessons.learn"), folder: v.text("lessons.folder") },
         snapshot_every_ms: v.ms("snapshots.every"),
         snapshot_keep_ms: v.ms("snapshots.keep"),
     }
@@ -110,7 +161,39 @@ fn limits(v: &Reader<'_>) -> Limits {
         file_bytes: v.bytes("limits.file_size"),
         rate_limit_waits: v.int("limits.rate_limit_waits"),
         rate_limit_wait_ms: v.ms("limits.rate_limit_wait"),
+        quota_wait_ms: v.ms("limits.quota_wait"),
+        auto_resume: v.flag("limits.auto_resume"),
+        quiet_hours: QuietHours::parse(v.word("limits.quiet_hours")).ok(),
+        breaker: v.int("limits.breaker"),
+        breaker_wait_ms: v.ms("limits.breaker_wait"),
+        fallback_after_ms: v.ms("limits.fallback_after"),
     }
+}
+
+fn models(v: &Reader<'_>) -> Models {
+    let by_priority = v.names("models.by_priority").into_iter();
+    Models {
+        by_role: v.names("models.by_role").into_iter().collect(),
+        by_priority: by_priority
+            .filter_map(|(least, choice)| Some((least.trim().parse().ok()?, choice)))
+            .collect(),
+    }
+}
+
+fn prices(v: &Reader<'_>) -> BTreeMap<String, Price> {
+    let mut prices: BTreeMap<String, Price> = BTreeMap::new();
+    for (path, rest, _) in v.values.table("prices") {
+        let Some((model, what)) = rest.rsplit_once('.') else { continue };
+        let usd = v.number(path).unwrap_or(0.0);
+        let price = prices.entry(model.to_owned()).or_default();
+        match what {
+            "input" => price.input = usd,
+            "output" => price.output = usd,
+            "cache_read" => price.cache_read = usd,
+            _ => price.cache_write = usd,
+        }
+    }
+    prices
 }
 
 fn workspace(v: &Reader<'_>) -> Workspace {
@@ -162,19 +245,21 @@ fn land(v: &Reader<'_>) -> Land {
 
 fn agent(v: &Reader<'_>, name: &str) -> Agent {
     let path = |key: &str| format!("agents.{name}.{key}");
-    let text = |setting: &Setting| match setting {
-        Setting::Text(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let env = path("env");
-    let env = v.values.table(&env).map(|(_, name, entry)| (name.to_owned(), text(&entry.setting)));
+    let mut tiers: BTreeMap<String, String> = v.names(&path("models")).into_iter().collect();
     Agent {
         kind: v.word(&path("kind")).to_owned(),
         command: v.texts(&path("command")),
         provider: v.text(&path("provider")),
         model: v.text(&path("model")),
         secrets: v.texts(&path("secrets")),
-        env: env.collect(),
+        env: v.names(&path("env")).into_iter().collect(),
+        fallback: v.texts(&path("fallback")),
+        models: Tiers {
+            cheap: tiers.remove("cheap"),
+            middle: tiers.remove("middle"),
+            top: tiers.remove("top"),
+        },
+        included: v.word(&path("billing")) == "included",
     }
 }
 
@@ -237,6 +322,16 @@ impl Reader<'_> {
             Some(Setting::Bytes(bytes)) => *bytes,
             _ => 0,
         }
+    }
+
+    /// A table of texts.
+    fn names(&self, path: &str) -> Vec<(String, String)> {
+        let text = |setting: &Setting| match setting {
+            Setting::Text(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let entries = self.values.table(path);
+        entries.map(|(_, name, entry)| (name.to_owned(), text(&entry.setting))).collect()
     }
 
     fn counts(&self, path: &str) -> BTreeMap<String, u32> {

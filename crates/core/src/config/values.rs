@@ -10,6 +10,7 @@ use crate::diag::nearest;
 use crate::glob::check_glob;
 use crate::plan::doc::{self, Faults, Format, Node, Value, clip};
 use crate::plan::units::{parse_duration_ms, parse_size, render_duration_ms, render_size};
+use crate::quiet::QuietHours;
 
 /// A value that fits its key. Displayed as TOML.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,13 +150,13 @@ fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Opti
             let shell = ["sh", "-c", &text].map(str::to_owned).to_vec();
             filled(path, shell, vec![span; 3], false, faults)
         }
-        (Kind::Texts | Kind::Globs | Kind::Command, Value::List(items)) => {
+        (Kind::Texts | Kind::Globs | Kind::Rules | Kind::Command, Value::List(items)) => {
             list(doc, path, items, faults)
         }
         (kind, value) => {
             let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
             let help = match (kind, &value) {
-                (Kind::Texts | Kind::Globs, Value::Str(text)) => {
+                (Kind::Texts | Kind::Globs | Kind::Rules, Value::Str(text)) => {
                     format!("write [\"{}\"]", clip(text))
                 }
                 (Kind::Int { .. } | Kind::Number | Kind::Bool, Value::Str(_)) => {
@@ -190,6 +191,11 @@ fn line(
     } else if doc.key == "land.branch" && !branch_name(text) {
         // It is handed to git, which must not take it for an option or a range.
         Some("is no name of a branch")
+    } else if doc.key == "limits.quiet_hours"
+        && !text.is_empty()
+        && QuietHours::parse(text).is_err()
+    {
+        Some("is no span of hours such as \"22:00-07:00\"")
     } else {
         None
     };
@@ -274,6 +280,16 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
             }
         }
     }
+    if doc.kind == Kind::Rules {
+        for (rule, span) in texts.iter().zip(&spans) {
+            if crate::question::Rule::parse(rule).is_none() {
+                let message = format!("`{path}`: `{}` is no rule", clip(rule));
+                let help = "write \"PATTERN => ANSWER\", both with text in them";
+                faults.add_help("config::rule", span.clone(), message, help);
+                return None;
+            }
+        }
+    }
     let names = doc.key == "agents.*.secrets";
     filled(path, texts, spans, names, faults)
 }
@@ -324,7 +340,7 @@ pub(super) fn from_text<'s>(
         }),
         Kind::Int { .. } => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Int)),
         Kind::Number => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Float)),
-        Kind::Texts | Kind::Globs => {
+        Kind::Texts | Kind::Globs | Kind::Rules => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             let node = |item| Node { span: span.clone(), value: Value::Str(item) };
             bare(Value::List(items.map(|item: &str| node(item.into())).collect()))

@@ -1,14 +1,16 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::fact::{Fact, Verdict};
+use crate::fact::{Claim, Class, Ending, Fact, Fault, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
-use crate::machine::{Machine, OpenQuestion};
+use crate::limits;
+use crate::machine::{Decided, Issue, Machine, OpenQuestion, Proposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
 use crate::policy::Spent;
-use crate::tasks::{AttemptState, Landing, Tasks};
+use crate::provider::Limit;
+use crate::tasks::{Answer, AttemptState, Landing, Tasks};
 use crate::train::Stage;
 
 /// A journal that does not add up.
@@ -45,6 +47,14 @@ impl Machine {
                 hash.clone_into(&mut self.plan_hash);
                 self.adopt(plan)?;
             }
+            Fact::ProposalDecided { proposal, becomes } => {
+                let place = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
+                let place = place.and_then(|n| n.checked_sub(1));
+                if let Some(known) = place.and_then(|at| self.proposals.get_mut(at)) {
+                    let becomes = becomes.clone();
+                    known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
+                }
+            }
             Fact::EngineStarted { epoch, .. } => {
                 self.alive = Some(*epoch);
                 self.draining = None;
@@ -59,6 +69,14 @@ impl Machine {
                 self.jobs_flag = None;
             }
             Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
+            Fact::ProviderParked { provider, kind, until, message } => {
+                self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
+            }
+            Fact::ProviderFreed { provider } => {
+                if let Some(known) = self.providers.get_mut(provider) {
+                    known.free();
+                }
+            }
             Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
@@ -133,7 +151,14 @@ impl Machine {
         let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
         self.life.asks = asks.collect();
         self.life.unreached.clear();
-        self.life.given = super::want::Given::default();
+        let begins_alike = old_plan.tasks.len() <= count
+            && old_plan.tasks.iter().zip(&self.plan.tasks).all(|(a, b)| a.id == b.id);
+        if begins_alike {
+            // Every task has kept its number: what was given out is still under way.
+            self.life.given.grow(old_plan.tasks.len(), count);
+        } else {
+            self.life.given = super::want::Given::default();
+        }
         Ok(())
     }
 
@@ -202,6 +227,10 @@ impl Machine {
                 state.chain.clear();
                 state.spent = Spent::default();
                 state.not_before = None;
+                state.help = None;
+                if let Some(known) = self.providers.get_mut(&self.tasks.claims(t).provider) {
+                    known.forgive();
+                }
             }
             _ => {}
         }
@@ -214,25 +243,136 @@ impl Machine {
         }
         let state = self.tasks.note(t);
         if let Fact::AttemptIntended {
-            attempt, agent, provider, model, branch, reserved_usd, ..
+            attempt,
+            agent,
+            provider,
+            model,
+            branch,
+            reserved_usd,
+            model_reason,
+            session,
+            ..
         } = fact
         {
             state.attempts = *attempt;
             state.reason.clear();
+            state.help = None;
             let before = state.current.take().filter(|before| !before.removed);
             state.current = Some(AttemptState {
                 stands: before.and_then(|before| before.workspace.or(before.stands)),
                 agent: agent.clone(),
                 provider: provider.clone(),
                 model: model.clone(),
+                model_reason: model_reason.clone(),
+                session: session.clone(),
                 branch: branch.clone(),
                 reserved_usd: *reserved_usd,
                 ..AttemptState::new(*attempt, at)
             });
             self.reserved_usd += reserved_usd;
+            if let Some(known) = self.providers.get_mut(provider) {
+                known.tried(at);
+            }
         } else {
             self.note_words(t, fact, at);
+            self.note_remarks(t, fact, at);
             self.note_course(t, fact, at);
+        }
+    }
+
+    /// Money and tokens of the attempt under way.
+    fn note_usage(&mut self, t: TaskIx, mark: u64, usage: &Usage, at: Time) {
+        let state = self.tasks.note(t);
+        let Some(attempt) = state.current.as_mut() else { return };
+        attempt.mark = attempt.mark.max(mark);
+        state.input_tokens += usage.input_tokens;
+        state.output_tokens += usage.output_tokens;
+        let paid = usage.paid_usd();
+        state.cost_usd += paid;
+        state.included_usd += usage.cost_usd.unwrap_or(0.0) - paid;
+        attempt.cost_usd += paid;
+        self.spent_usd += paid;
+        // What is spent need no longer be set aside.
+        let used = paid.min(attempt.reserved_usd);
+        attempt.reserved_usd -= used;
+        self.reserved_usd -= used;
+        if !std::mem::replace(&mut attempt.answered, true)
+            && let Some(known) = self.providers.get_mut(&attempt.provider)
+        {
+            known.answered(at, attempt.intended_at);
+        }
+    }
+
+    /// What the end of an agent says of its provider.
+    fn note_service(&mut self, t: TaskIx, ending: &Ending, claim: &Claim, at: Time) {
+        let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
+        let (provider, begun) = (attempt.provider.clone(), attempt.intended_at);
+        if attempt.cost_usd > 0.0 {
+            self.ended.0 += 1;
+            self.ended.1 += attempt.cost_usd;
+        }
+        match claim {
+            Claim::Failed { fault: Fault::Transient, .. } => {
+                self.providers.entry(provider).or_default().failed();
+            }
+            Claim::RateLimited {} | Claim::QuotaExhausted {} | Claim::Failed { .. } => {}
+            Claim::None
+            | Claim::NothingToDo { .. }
+            | Claim::Blocked { .. }
+            | Claim::Done { .. } => {
+                if *ending == (Ending::Exited { code: 0 })
+                    && let Some(known) = self.providers.get_mut(&provider)
+                {
+                    known.served(at, begun);
+                }
+            }
+        }
+    }
+
+    /// What the model of the attempt under way has achieved with it.
+    fn note_record(&mut self, t: TaskIx, good: bool) {
+        let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
+        let Some(model) = attempt.model.clone() else { return };
+        let record = self.records.entry(model).or_default();
+        record.ended += 1;
+        record.good += u32::from(good);
+        record.usd += attempt.cost_usd;
+    }
+
+    /// What the agent remarked besides its work, and what was told of it.
+    fn note_remarks(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.note(t);
+        let Some(attempt) = state.current.as_mut() else { return };
+        match fact {
+            Fact::SessionSeen { mark, session, .. } => {
+                attempt.mark = attempt.mark.max(*mark);
+                state.session = Some((attempt.agent.clone(), session.clone()));
+            }
+            Fact::BudgetReached { per_task: true, percent, .. } => state.budget_told = *percent,
+            Fact::BudgetReached { per_task: false, percent, .. } => self.budget_told = *percent,
+            Fact::IssueLogged { task, mark, title, text, severity, .. } => {
+                attempt.mark = attempt.mark.max(*mark);
+                if self.issues.len() < limits::REMARKS_MAX {
+                    let (task, title, text) = (task.clone(), title.clone(), text.clone());
+                    self.issues.push(Issue { task, title, text, severity: severity.clone(), at });
+                }
+            }
+            Fact::TaskProposed { task, attempt: n, mark, id, title, description, needs } => {
+                attempt.mark = attempt.mark.max(*mark);
+                if self.proposals.len() < limits::REMARKS_MAX {
+                    self.proposals.push(Proposal {
+                        task: task.clone(),
+                        attempt: *n,
+                        id: id.clone(),
+                        title: title.clone(),
+                        description: description.clone(),
+                        needs: needs.clone(),
+                        at,
+                        decided: None,
+                    });
+                }
+            }
+            _ => {}
         }
     }
 
@@ -241,22 +381,13 @@ impl Machine {
         let state = self.tasks.note(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
-            Fact::UsageReported { mark, input_tokens, output_tokens, cost_usd, .. } => {
+            Fact::UsageReported { mark, usage, .. } => self.note_usage(t, *mark, usage, at),
+            Fact::ProviderLimited { provider, mark, until, message, kind, retrying, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
-                state.input_tokens += input_tokens;
-                state.output_tokens += output_tokens;
-                state.cost_usd += cost_usd.unwrap_or(0.0);
-                self.spent_usd += cost_usd.unwrap_or(0.0);
-            }
-            Fact::ProviderLimited { provider, mark, until, message, .. } => {
-                attempt.mark = attempt.mark.max(*mark);
-                attempt.limited = true;
-                let known = self.providers.entry(provider.clone()).or_default();
-                if known.until.is_none_or(|old| old <= at) {
-                    known.incidents += 1;
-                }
-                known.until = Some(known.until.map_or(*until, |old| old.max(*until)));
-                message.clone_into(&mut known.message);
+                let begun = attempt.intended_at;
+                let (until, kind, retrying) = (*until, *kind, *retrying);
+                let limit = Limit { at, begun, until, kind, message, retrying };
+                self.providers.entry(provider.clone()).or_default().limited(&limit);
             }
             Fact::QuestionAsked {
                 question,
@@ -266,11 +397,12 @@ impl Machine {
                 options,
                 default,
                 deadline,
+                reference,
                 ..
             } => {
                 attempt.ask_mark = attempt.ask_mark.max(*mark);
                 attempt.asked = *number;
-                attempt.question = Some((question.clone(), *number));
+                attempt.question = Some((question.clone(), *number, reference.clone()));
                 attempt.answer = None;
                 self.asked += 1;
                 self.questions.push(OpenQuestion {
@@ -283,16 +415,28 @@ impl Machine {
                     default: default.clone(),
                     deadline: *deadline,
                     at,
+                    reference: reference.clone(),
                 });
             }
             Fact::QuestionAnswered { question, text, .. } => {
                 attempt.answer = Some(text.clone());
-                self.questions.retain(|q| q.name != *question);
+                if let Some(at) = self.questions.iter().position(|q| q.name == *question) {
+                    let asked = self.questions.remove(at).text;
+                    state.answered.push((asked, text.clone()));
+                    let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
+                    state.answered.drain(..over);
+                }
             }
             Fact::AgentResumed { .. } => {
-                if let (Some((question, number)), Some(text)) = (&attempt.question, &attempt.answer)
+                if let (Some((question, number, reference)), Some(text)) =
+                    (&attempt.question, &attempt.answer)
                 {
-                    attempt.answers.push((*number, question.clone(), text.clone()));
+                    attempt.answers.push(Answer {
+                        number: *number,
+                        question: question.clone(),
+                        text: text.clone(),
+                        reference: reference.clone(),
+                    });
                 }
             }
             _ => {}
@@ -325,6 +469,7 @@ impl Machine {
                 state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
                 self.questions.retain(|q| q.task != t);
+                self.note_service(t, ending, claim, at);
             }
             Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
             Fact::SnapshotTaken { refname, commit, .. } => {
@@ -335,10 +480,11 @@ impl Machine {
                 detail.clone_into(&mut attempt.gate_output);
             }
             Fact::CarConflicted { files, .. } => files.clone_into(&mut attempt.clash),
-            Fact::AttemptFailed { attempt: n, class, reason, retry_at, .. } => {
+            Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
-                state.spent.count(*class);
+                state.spent.count(*class, attempt.fault());
                 state.not_before = *retry_at;
+                state.help.clone_from(help);
                 reason.clone_into(&mut state.reason);
                 state.last = Some(crate::effect::LastFailure {
                     attempt: *n,
@@ -349,6 +495,9 @@ impl Machine {
                 });
                 attempt.stop = None;
                 attempt.pid = None;
+                if matches!(class, Class::AgentFailed | Class::GateFailed | Class::InvalidOutput) {
+                    self.note_record(t, false);
+                }
             }
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
@@ -379,12 +528,7 @@ impl Machine {
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
             Fact::TaskLanded { commit, old, empty, .. } => {
                 self.train.leave(t);
-                let provider = self.tasks.claims(t).provider.clone();
-                if let Some(known) = self.providers.get_mut(&provider)
-                    && known.until.is_some_and(|until| until <= at)
-                {
-                    known.until = None;
-                }
+                self.note_record(t, true);
                 self.landings += 1;
                 let state = self.tasks.note(t);
                 state.reason.clear();

@@ -20,6 +20,10 @@ pub enum Command {
     Skip(String),
     /// Agents at once.
     Jobs(u32),
+    /// Make a proposal a task.
+    Accept(String),
+    /// Decline a proposal.
+    Reject(String),
     /// Answer a question.
     Answer {
         /// Its name.
@@ -51,11 +55,7 @@ impl Machine {
                 self.emit(Fact::RunPaused {});
                 Ok("paused: running agents go on, no new one starts".to_owned())
             }
-            Command::Resume if self.paused => {
-                self.emit(Fact::RunResumed {});
-                Ok("resumed".to_owned())
-            }
-            Command::Resume => Ok("not paused".to_owned()),
+            Command::Resume => Ok(self.resume()),
             Command::Cancel(None) => Ok(self.cancel_all()),
             Command::Cancel(Some(id)) => self.cancel(&id),
             Command::Retry(id) => self.retry(&id),
@@ -70,7 +70,23 @@ impl Machine {
                 }
                 Ok(format!("{jobs} agents at once"))
             }
+            Command::Accept(name) => self.accept(&name),
+            Command::Reject(name) => self.reject(&name),
             Command::Answer { question, text } => self.answer(&question, &text),
+        }
+    }
+
+    /// Lets agents start again, and providers be tried again that are waited for.
+    fn resume(&mut self) -> String {
+        let was_paused = self.paused;
+        if was_paused {
+            self.emit(Fact::RunResumed {});
+        }
+        let freed = self.free_providers(false);
+        match (was_paused, freed.is_empty()) {
+            (true, true) => "resumed".to_owned(),
+            (false, true) => "not paused".to_owned(),
+            (_, false) => format!("resumed: {} is tried again", freed.join(", ")),
         }
     }
 

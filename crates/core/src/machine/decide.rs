@@ -1,15 +1,17 @@
 //! What an input means: the decisions. Every change goes through [`Machine::emit`], so it is a
 //! fact first.
 
-use crate::config::{OnConflict, RunOnFailure};
-use crate::fact::{AfterStop, Class, Ending, Fact, GateScope, Verdict};
+use crate::config::{OnConflict, OnLooping, RunOnFailure};
+use crate::fact::{AfterStop, Class, Ending, Fact, Fault, GateScope, Verdict};
 use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
-use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal, Said};
+use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal};
 use crate::phase::Phase;
 use crate::plan::OnFailure;
 use crate::policy::{self, Judgement};
+use crate::provider::Provider;
 use crate::room::Shortage;
+use crate::tasks::AttemptState;
 use crate::train::Stage;
 
 /// How often what an agent left is tried to be read in one life.
@@ -42,6 +44,7 @@ impl Machine {
             Input::Command(command) => return Some(self.command(command)),
             Input::StartRun { target, base } => self.emit(Fact::RunStarted { target, base }),
             Input::AdoptPlan { plan, hash } => self.adopt_plan(plan, hash),
+            Input::Consulted { question, said } => self.consulted(&question, said),
             Input::Begin { epoch, pid, host, version, scope } => {
                 self.emit(Fact::EngineStarted { epoch, pid, host, version });
                 self.begin_life(scope.as_deref());
@@ -91,6 +94,7 @@ impl Machine {
         if self.paused {
             self.emit(Fact::RunResumed {});
         }
+        self.free_providers(true);
         let no_room = self.life.no_room.take();
         self.life = super::Life { begun: true, no_room, ..super::Life::default() };
         self.life.scope = scope.map(|wanted| self.scope_of(wanted));
@@ -122,6 +126,7 @@ impl Machine {
             {
                 let id = self.id(task);
                 self.emit(Fact::AgentEnded { task: id, attempt, ending, claim });
+                self.break_off(task);
             }
             _ => {}
         }
@@ -179,6 +184,11 @@ impl Machine {
             }
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
+            Input::Park { provider, kind, until, message } => {
+                let until = until.min(self.now.plus_ms(limits::PROVIDER_WAIT_MS_MAX));
+                let message = limits::brief(&message);
+                self.emit(Fact::ProviderParked { provider, kind, until, message });
+            }
             Input::Notice { task, message } => {
                 let task = task.map(|t| self.id(t));
                 self.emit(Fact::Noticed { task, message: limits::brief(&message), lasts: false });
@@ -314,61 +324,6 @@ impl Machine {
         self.emit(Fact::Noticed { task, message, lasts: true });
     }
 
-    pub(super) fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {
-        let task = self.id(t);
-        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
-        let seen = match said {
-            Said::Asked { .. } => current.ask_mark,
-            Said::Usage { .. } | Said::RateLimited { .. } => current.mark,
-        };
-        if mark <= seen {
-            return;
-        }
-        match said {
-            Said::Usage { input_tokens, output_tokens, cost_usd } => {
-                let cost_usd = cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
-                self.emit(Fact::UsageReported {
-                    task,
-                    attempt,
-                    mark,
-                    input_tokens,
-                    output_tokens,
-                    cost_usd,
-                });
-            }
-            Said::RateLimited { retry_after_ms, message } => {
-                let wait = retry_after_ms.unwrap_or(self.settings.limits.rate_limit_wait_ms);
-                let until = self.now.plus_ms(wait.min(limits::PROVIDER_WAIT_MS_MAX));
-                let provider = current.provider.clone();
-                let message = limits::brief(&message);
-                self.emit(Fact::ProviderLimited { provider, task, attempt, mark, until, message });
-            }
-            Said::Asked { text, options, default, deadline_ms } => {
-                // An agent that asks again without waiting gets its first answer first.
-                if self.tasks.phase(t) != Phase::Working {
-                    let said = Said::Asked { text, options, default, deadline_ms };
-                    self.life.asks.entry(t).or_default().push_back((attempt, mark, said));
-                    return;
-                }
-                let number = current.asked + 1;
-                let question = format!("Q{}", self.asked + 1);
-                let deadline = deadline_ms.map(|ms| self.now.plus_ms(ms));
-                let text = limits::brief(&text);
-                self.emit(Fact::QuestionAsked {
-                    question,
-                    task,
-                    attempt,
-                    number,
-                    mark,
-                    text,
-                    options,
-                    default,
-                    deadline,
-                });
-            }
-        }
-    }
-
     fn collected(
         &mut self,
         t: TaskIx,
@@ -410,10 +365,41 @@ impl Machine {
         let (ending, claim) = current.ending.as_ref().unwrap_or(&unknown);
         match policy::judge(ending, claim, evidence) {
             Judgement::Worked | Judgement::NothingToDo => false,
-            Judgement::Bad { class, reason } => {
-                self.fail_attempt(t, class, reason);
+            Judgement::Bad { class, reason, help } => {
+                let (class, reason) = self.in_context(t, class, reason);
+                self.fail_with_help(t, class, reason, help);
                 true
             }
+        }
+    }
+
+    /// What an end amounts to, knowing more than the end itself.
+    fn in_context(&self, t: TaskIx, class: Class, reason: String) -> (Class, String) {
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let waits_for_answer = match &current.question {
+            Some((name, ..)) if current.answer.is_none() => Some(name),
+            _ => None,
+        };
+        let by_itself = matches!(
+            current.ending,
+            Some((Ending::Exited { .. } | Ending::TimedOut { idle: true }, _))
+        );
+        match class {
+            Class::AgentFailed | Class::TimedOut if by_itself && waits_for_answer.is_some() => {
+                let question = waits_for_answer.map_or("", String::as_str);
+                let why = format!("it ended while its question {question} had no answer");
+                (Class::NeedsInput, why)
+            }
+            Class::NeedsInput if self.settings.run.on_looping == OnLooping::Fail => {
+                (Class::AgentFailed, reason)
+            }
+            // Maybe only the session that it took up is gone: once more without.
+            Class::Refused
+                if current.session.is_some() && current.fault() == Some(Fault::Request) =>
+            {
+                (Class::AgentFailed, reason)
+            }
+            _ => (class, reason),
         }
     }
 
@@ -493,7 +479,7 @@ impl Machine {
                 self.fail_attempt(t, Class::Conflicted, reason);
             }
             OnConflict::Manual | OnConflict::Fail => {
-                self.end_attempt(t, Class::Conflicted, reason);
+                self.end_attempt(t, Class::Conflicted, reason, None);
             }
         }
     }
@@ -549,28 +535,40 @@ impl Machine {
 
     /// The attempt did not lead on: another one, or the end of the task.
     pub(super) fn fail_attempt(&mut self, t: TaskIx, class: Class, reason: String) {
-        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.clone());
-        if let Some((then, why)) = stop {
-            self.attempt_failed(t, Class::Interrupted, why.clone(), None);
+        self.fail_with_help(t, class, reason, None);
+    }
+
+    fn fail_with_help(&mut self, t: TaskIx, class: Class, reason: String, help: Option<String>) {
+        let current = self.tasks.get(t).current.as_ref();
+        if let Some((then, why)) = current.and_then(|a| a.stop.clone()) {
+            self.attempt_failed(t, Class::Interrupted, why.clone(), None, None);
             return self.after_stop(t, then, why);
         }
+        let fault = current.and_then(AttemptState::fault);
+        let provider = current.and_then(|a| self.providers.get(&a.provider));
+        let incidents = provider.map_or(0, Provider::incidents);
         let mut spent = self.tasks.get(t).spent.clone();
-        spent.count(class);
+        spent.count(class, fault);
         let task = &self.plan.tasks[t.ix()];
-        match policy::retry_after_ms(class, &spent, task, &self.settings) {
-            Some(0) => self.attempt_failed(t, class, reason, None),
+        let wait = policy::retry_after_ms(class, fault, &spent, incidents, task, &self.settings);
+        match wait {
+            Some(_) if self.task_budget_spent(t) => {
+                let reason = format!("{reason}; its budget (budget.per_task) is spent");
+                self.end_attempt(t, class, reason, help);
+            }
+            Some(0) => self.attempt_failed(t, class, reason, None, help),
             Some(wait) => {
                 let at = self.now.plus_ms(wait);
-                self.attempt_failed(t, class, reason, Some(at));
+                self.attempt_failed(t, class, reason, Some(at), help);
             }
-            None => self.end_attempt(t, class, reason),
+            None => self.end_attempt(t, class, reason, help),
         }
     }
 
     /// The attempt did not lead on, and neither will another.
-    fn end_attempt(&mut self, t: TaskIx, class: Class, reason: String) {
+    fn end_attempt(&mut self, t: TaskIx, class: Class, reason: String, help: Option<String>) {
         let files = self.tasks.get(t).current.as_ref().map(|a| a.clash.clone()).unwrap_or_default();
-        self.attempt_failed(t, class, reason.clone(), None);
+        self.attempt_failed(t, class, reason.clone(), None, help);
         let task = self.id(t);
         let fails = self.settings.land.on_conflict == OnConflict::Fail;
         if self.plan.tasks[t.ix()].on_failure == OnFailure::Skip {
@@ -579,7 +577,9 @@ impl Machine {
         }
         self.emit(match class {
             Class::Conflicted if !fails => Fact::TaskConflicted { task: task.clone(), files },
-            Class::Blocked => Fact::TaskBlocked { task: task.clone(), chain: Vec::new(), reason },
+            Class::Blocked | Class::NeedsInput => {
+                Fact::TaskBlocked { task: task.clone(), chain: Vec::new(), reason }
+            }
             _ => Fact::TaskFailed { task: task.clone(), class, reason },
         });
         match self.settings.run.on_failure {
@@ -599,10 +599,11 @@ impl Machine {
         class: Class,
         reason: String,
         retry_at: Option<crate::id::Time>,
+        help: Option<String>,
     ) {
         let attempt = self.tasks.get(t).attempts;
         let (task, reason) = (self.id(t), limits::brief(&reason));
-        self.emit(Fact::AttemptFailed { task, attempt, class, reason, retry_at });
+        self.emit(Fact::AttemptFailed { task, attempt, class, reason, retry_at, help });
     }
 
     fn after_stop(&mut self, t: TaskIx, then: AfterStop, reason: String) {

@@ -7,22 +7,28 @@
 
 mod apply;
 mod decide;
+mod inbox;
+mod words;
 mod settle;
 mod command;
 mod want;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
+pub use words::{Decided, Issue, Proposal, Said};
 
+use crate::choice::Record;
 use crate::config::{Barrier, Settings};
 use crate::effect::Effect;
-use crate::fact::{Claim, Ending, Evidence, Fact, Verdict};
+use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Verdict};
 use crate::graph::Graph;
 use crate::id::{Oid, TaskId, TaskIx, Time};
+use crate::money::{self, Forecast};
 use crate::phase::Phase;
 use crate::plan::Plan;
+use crate::provider::{Provider, Standing};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
@@ -245,6 +251,17 @@ pub enum Input {
     },
     /// The machine has room for more agents, or too little of something.
     Room(Result<(), Shortage>),
+    /// A provider is to be left alone, as somebody else found out: an earlier run, or a planner call.
+    Park {
+        /// Whose quota.
+        provider: String,
+        /// What kind of wait.
+        kind: LimitKind,
+        /// Until when.
+        until: Time,
+        /// In words.
+        message: String,
+    },
     /// Something to tell people.
     Notice {
         /// About which task.
@@ -252,40 +269,15 @@ pub enum Input {
         /// What.
         message: String,
     },
+    /// The answering agent was asked.
+    Consulted {
+        /// Which question.
+        question: String,
+        /// Its answer, or why there is none.
+        said: Result<String, String>,
+    },
     /// Time has passed.
     Tick,
-}
-
-/// A word of an agent that has a meaning for us.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Said {
-    /// Tokens and money.
-    Usage {
-        /// Tokens read.
-        input_tokens: u64,
-        /// Tokens written.
-        output_tokens: u64,
-        /// Money.
-        cost_usd: Option<f64>,
-    },
-    /// The provider says to wait.
-    RateLimited {
-        /// How long, if it said so.
-        retry_after_ms: Option<u64>,
-        /// In its words.
-        message: String,
-    },
-    /// A question.
-    Asked {
-        /// The question.
-        text: String,
-        /// Offered answers.
-        options: Vec<String>,
-        /// Taken when time runs out.
-        default: Option<String>,
-        /// When that is.
-        deadline_ms: Option<u64>,
-    },
 }
 
 /// One gate's verdict.
@@ -316,17 +308,6 @@ pub struct Step {
     pub reply: Option<Result<String, Refusal>>,
 }
 
-/// A provider as far as we know.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProviderState {
-    /// Leave it alone until then.
-    pub until: Option<Time>,
-    /// In its words.
-    pub message: String,
-    /// Incidents so far.
-    pub incidents: u32,
-}
-
 /// An open question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenQuestion {
@@ -348,6 +329,8 @@ pub struct OpenQuestion {
     pub deadline: Option<Time>,
     /// When it was asked.
     pub at: Time,
+    /// The asker's own name for it.
+    pub reference: Option<String>,
 }
 
 /// The run.
@@ -364,7 +347,11 @@ pub struct Machine {
     tasks: Tasks,
     dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
-    providers: BTreeMap<String, ProviderState>,
+    providers: BTreeMap<String, Provider>,
+    /// What models have achieved.
+    records: BTreeMap<String, Record>,
+    proposals: Vec<Proposal>,
+    issues: Vec<Issue>,
     questions: Vec<OpenQuestion>,
     asked: u32,
     landings: u64,
@@ -379,6 +366,12 @@ pub struct Machine {
     lasting: BTreeMap<Option<TaskId>, String>,
     spent_usd: f64,
     reserved_usd: f64,
+    /// Attempts that ended and cost something, and how much.
+    ended: (u32, f64),
+    /// Percent of the run's budget that people were told of.
+    budget_told: u32,
+    /// Minutes that local time is ahead of UTC.
+    zone_min: i32,
     life: Life,
 }
 
@@ -391,6 +384,8 @@ struct Life {
     no_room: Option<Shortage>,
     given: want::Given,
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
+    /// Questions that the answering agent was asked.
+    consulted: BTreeSet<String>,
     /// How often what an attempt left could not be read.
     collects_failed: BTreeMap<(TaskIx, u32), u32>,
     /// How often the workspace of a task that is over could not be removed.
@@ -436,6 +431,9 @@ impl Machine {
             dropped: BTreeMap::new(),
             train: Train::default(),
             providers: BTreeMap::new(),
+            records: BTreeMap::new(),
+            proposals: Vec::new(),
+            issues: Vec::new(),
             questions: Vec::new(),
             asked: 0,
             landings: 0,
@@ -449,6 +447,9 @@ impl Machine {
             lasting: BTreeMap::new(),
             spent_usd: 0.0,
             reserved_usd: 0.0,
+            ended: (0, 0.0),
+            budget_told: 0,
+            zone_min: 0,
             life: Life::default(),
         }
     }
@@ -512,8 +513,20 @@ impl Machine {
         &self.target
     }
     /// Providers that said something.
-    pub fn providers(&self) -> &BTreeMap<String, ProviderState> {
+    pub fn providers(&self) -> &BTreeMap<String, Provider> {
         &self.providers
+    }
+    /// Tasks that agents proposed, oldest first.
+    pub fn proposals(&self) -> &[Proposal] {
+        &self.proposals
+    }
+    /// What agents found besides their tasks, oldest first.
+    pub fn issues(&self) -> &[Issue] {
+        &self.issues
+    }
+    /// Tells how many minutes local time is ahead of UTC.
+    pub fn set_zone(&mut self, minutes: i32) {
+        self.zone_min = minutes;
     }
     /// The inbox.
     pub fn questions(&self) -> &[OpenQuestion] {
@@ -543,6 +556,33 @@ impl Machine {
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd
     }
+    /// Money set aside for attempts under way.
+    pub fn reserved_usd(&self) -> f64 {
+        self.reserved_usd
+    }
+    /// Money to set aside for the next attempt: what those before it cost on average.
+    pub fn reserve(&self) -> f64 {
+        match self.ended {
+            (0, _) => self.settings.budget.per_attempt_usd,
+            (ended, usd) => usd / f64::from(ended),
+        }
+    }
+    /// What the rest may cost.
+    pub fn forecast(&self) -> Forecast {
+        let tasks = self.tasks.all().map(|t| {
+            let state = self.tasks.get(t);
+            (state.cost_usd, state.phase().is_over(), state.attempts > 0)
+        });
+        money::forecast(tasks, self.spent_usd)
+    }
+    /// When the hours end in which nothing starts, if it is one of them.
+    pub fn quiet_until(&self) -> Option<Time> {
+        self.quiet_until_at(self.now, self.zone_min)
+    }
+    /// The same at any time and place.
+    pub fn quiet_until_at(&self, at: Time, zone_min: i32) -> Option<Time> {
+        self.settings.limits.quiet_hours?.ends_at(at, zone_min)
+    }
     /// What was said of the run (`None`) or of a task, and still holds.
     pub fn lasting(&self, task: Option<&TaskId>) -> Option<&str> {
         self.lasting.get(&task.cloned()).map(String::as_str)
@@ -559,7 +599,8 @@ impl Machine {
 
     /// When to step with [`Input::Tick`] if nothing else happens.
     pub fn wake_at(&self) -> Option<Time> {
-        let providers = self.providers.values().filter_map(|p| p.until);
+        let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
+        let quiet = self.quiet_until().filter(|_| self.tasks.count(Phase::Ready) > 0);
         let deadlines =
             self.questions.iter().filter(|q| q.default.is_some()).filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
@@ -569,6 +610,7 @@ impl Machine {
             (every > 0 && self.tasks.phase(t) == Phase::Working).then(|| last.plus_ms(every))
         });
         providers
+            .chain(quiet)
             .chain(deadlines)
             .chain(snapshots)
             .chain(self.tasks.next_delayed())
@@ -634,7 +676,7 @@ impl Machine {
                     && (self.tasks.get(t).not_before.is_some()
                         || self.paused
                         || self.life.no_room.as_ref().is_some_and(|short| short.nobody)
-                        || matches!(board.why_held(t), Some(Held::ProviderRests(_))))
+                        || matches!(board.why_held(t), Some(Held::ProviderRests(_) | Held::Quiet)))
             })
         })
     }
@@ -644,12 +686,27 @@ impl Machine {
         self.with_board(|board| board.why_held(t))
     }
 
-    fn provider_rests(&self, provider: &str) -> bool {
-        self.providers.get(provider).and_then(|p| p.until).is_some_and(|until| until > self.now)
+    /// Does this provider rest for longer than people want to wait?
+    fn rests_long(&self, provider: &str) -> bool {
+        let Some(known) = self.providers.get(provider) else { return false };
+        let limits = &self.settings.limits;
+        match known.rests_until(self.now, limits.auto_resume) {
+            Some(Some(until)) => until.since_ms(self.now) >= limits.fallback_after_ms,
+            Some(None) => true,
+            None => false,
+        }
+    }
+
+    /// May attempts of this provider start now?
+    pub fn standing(&self, provider: &str) -> Standing {
+        let auto_resume = self.settings.limits.auto_resume;
+        let known = self.providers.get(provider);
+        known.map_or(Standing::Free, |known| known.standing(self.now, auto_resume))
     }
 
     fn with_board<R>(&self, look: impl FnOnce(&Board<'_>) -> R) -> R {
-        let rests = |provider: &str| self.provider_rests(provider);
+        let provider = |name: &str| self.standing(name);
+        let rests_long = |name: &str| self.rests_long(name);
         let scope = |t: TaskIx| self.in_scope(t);
         let budget = &self.settings.budget;
         let money_left =
@@ -669,10 +726,12 @@ impl Machine {
             tasks: &self.tasks,
             settings: &self.settings,
             jobs: self.jobs(),
-            provider_rests: &rests,
+            provider: &provider,
+            rests_long: &rests_long,
+            quiet: self.quiet_until().is_some(),
             in_scope: &scope,
             money_left,
-            reserve: budget.per_attempt_usd,
+            reserve: self.reserve(),
         };
         look(&board)
     }

@@ -1,11 +1,15 @@
 //! What follows from the last facts by itself: who is blocked, whose question is next, who goes on,
 //! who starts. Takes no input; every change is a fact through [`Machine::emit`].
 
+use crate::choice::{self, Choice, Situation};
+use crate::config::Agent;
 use crate::fact::{Class, Fact};
 use crate::id::{TaskId, TaskIx};
 use crate::limits;
 use crate::machine::Machine;
 use crate::phase::Phase;
+use crate::policy;
+use crate::schedule::Pick;
 use crate::train::Stage;
 
 impl Machine {
@@ -19,6 +23,7 @@ impl Machine {
     /// on, who starts.
     pub(super) fn settle(&mut self) {
         if self.life.begun {
+            self.answer_by_rule();
             self.pass_deadlines();
             self.end_waiting_stops();
             self.ask_next();
@@ -45,8 +50,8 @@ impl Machine {
             let at_work = self.tasks.slots();
             let allowed = self.life.no_room.as_ref().map_or(usize::MAX, |s| s.allowance(at_work));
             let starts = if allowed == 0 { Vec::new() } else { self.with_board(|b| b.starts()) };
-            for t in starts.into_iter().take(allowed) {
-                self.intend(t);
+            for pick in starts.into_iter().take(allowed) {
+                self.intend(pick);
             }
         }
     }
@@ -202,29 +207,56 @@ impl Machine {
                 continue;
             }
             let current = self.tasks.get(t).current.as_ref().expect("BUG: filtered above");
-            let (question, _) = current.question.clone().expect("BUG: an answer has a question");
+            let (question, ..) = current.question.clone().expect("BUG: an answer has a question");
             let (task, attempt) = (self.id(t), current.n);
             self.emit(Fact::AgentResumed { task, attempt, question });
         }
     }
 
-    fn intend(&mut self, t: TaskIx) {
-        let claims = self.tasks.claims(t).clone();
+    fn intend(&mut self, pick: Pick) {
+        let t = pick.task;
         let task = self.id(t);
         let branch = format!("mainstem/{task}");
-        let reserved_usd = if self.settings.budget.usd.is_some() {
-            self.settings.budget.per_attempt_usd
-        } else {
-            0.0
-        };
+        let reserved_usd = if self.settings.budget.usd.is_some() { self.reserve() } else { 0.0 };
+        let chosen = self.choose_model(&pick);
+        let state = self.tasks.get(t);
+        let resumes = state.last.as_ref().is_some_and(|last| policy::resumes(last.class));
+        let session = state.session.as_ref().filter(|(agent, _)| resumes && *agent == pick.agent);
+        let session = session.map(|(_, session)| session.clone());
         self.emit(Fact::AttemptIntended {
             task,
-            attempt: self.tasks.get(t).attempts + 1,
-            agent: claims.agent,
-            provider: claims.provider,
-            model: claims.model,
+            attempt: state.attempts + 1,
+            agent: pick.agent,
+            provider: pick.provider,
+            model: chosen.model,
             branch,
             reserved_usd,
+            model_reason: chosen.reason,
+            session,
         });
+    }
+
+    fn choose_model(&self, pick: &Pick) -> Choice {
+        let task = &self.plan.tasks[pick.task.ix()];
+        let state = self.tasks.get(pick.task);
+        let on_merits = |class: Class| {
+            matches!(class, Class::AgentFailed | Class::GateFailed | Class::InvalidOutput)
+        };
+        let failed = state.last.as_ref().is_some_and(|last| on_merits(last.class));
+        let before = state.current.as_ref().filter(|_| failed).and_then(|a| a.model.as_deref());
+        let usual = Agent::default();
+        let money_left = self.settings.budget.usd.map(|usd| {
+            let left = usd - self.spent_usd - self.reserved_usd;
+            (if usd > 0.0 { left / usd * 100.0 } else { 0.0 }, left)
+        });
+        choice::choose(&Situation {
+            task,
+            agent: self.settings.agents.get(&pick.agent).unwrap_or(&usual),
+            stands_in: pick.stands_in,
+            models: &self.settings.models,
+            record: &|model| self.records.get(model).copied().unwrap_or_default(),
+            failed_with: before,
+            money_left,
+        })
     }
 }

@@ -51,6 +51,14 @@ impl Given {
         self.stops[t.ix()] = None;
         self.answers[t.ix()] = None;
     }
+    /// Further tasks came after those that are known. Nothing changes before anything was given.
+    pub(super) fn grow(&mut self, before: usize, count: usize) {
+        if self.tasks.len() == before && before > 0 {
+            self.tasks.resize(count, None);
+            self.stops.resize(count, None);
+            self.answers.resize(count, None);
+        }
+    }
     pub(super) fn forget_train(&mut self) {
         self.train = None;
     }
@@ -77,6 +85,7 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_consults(&mut effects);
         effects
     }
 
@@ -235,14 +244,15 @@ impl Machine {
             Some((n, number)) if n == attempt => number,
             _ => 0,
         };
-        for (number, question, text) in current.answers.iter().filter(|a| a.0 > given) {
-            self.life.given.answers[t.ix()] = Some((attempt, *number));
+        for answer in current.answers.iter().filter(|answer| answer.number > given) {
+            self.life.given.answers[t.ix()] = Some((attempt, answer.number));
             effects.push(Effect::DeliverAnswer {
                 task: t,
                 attempt,
-                number: *number,
-                question: question.clone(),
-                text: text.clone(),
+                number: answer.number,
+                question: answer.question.clone(),
+                text: answer.text.clone(),
+                reference: answer.reference.clone(),
             });
         }
     }

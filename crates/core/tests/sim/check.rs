@@ -7,6 +7,8 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_core::provider::Standing;
+use mainstem_core::tasks::Slot;
 
 use crate::drive::Sim;
 use crate::rules::{self, Look};
@@ -109,16 +111,34 @@ fn i9_money_is_counted_once(sim: &Sim<'_>) {
 
 /// All that agents said of money up to their end was counted.
 pub fn i9_no_money_is_forgotten(sim: &Sim<'_>) {
-    use mainstem_core::machine::Said;
+    use mainstem_core::{machine::Said, money};
     let mut said = BTreeMap::new();
     for ((task, attempt), agent) in &sim.world.agents {
         for (n, word) in agent.log.iter().enumerate() {
-            if let Said::Usage { cost_usd, .. } = word {
-                said.insert((task.clone(), *attempt, n as u64 + 1), cost_usd.unwrap_or(0.0));
+            if let Said::Usage(usage) = word {
+                let agent = &sim.agents[&(task.clone(), *attempt)];
+                let model = usage.model.as_deref().unwrap_or_default();
+                let priced = || money::estimate(&sim.settings.prices, model, usage);
+                let worth = usage.cost_usd.or_else(priced).unwrap_or(0.0);
+                let paid = if sim.settings.agents[agent].included { 0.0 } else { worth };
+                said.insert((task.clone(), *attempt, n as u64 + 1), paid);
             }
         }
     }
     assert_eq!(said, sim.usage, "I9: said and counted differ");
+}
+
+/// A provider that rests gets no attempt, and one that is tried again only as many as may try.
+pub fn i13_nobody_starts_at_a_resting_provider(sim: &Sim<'_>, provider: &str) {
+    let Some(known) = sim.shadow.providers().get(provider) else { return };
+    let under_way = sim.shadow.tasks().slots_of(Slot::Provider, provider);
+    match known.standing(sim.now, sim.settings.limits.auto_resume) {
+        Standing::Rests => panic!("I13: an attempt starts while {provider} rests"),
+        Standing::Ramps(most) => {
+            assert!(under_way < most, "I13: {under_way} of {most} try already");
+        }
+        Standing::Free => {}
+    }
 }
 
 /// Recovering once more, with nothing new, decides nothing new and asks for the same.

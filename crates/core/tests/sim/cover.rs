@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::fact::{
-    AfterStop, Claim, Class, Ending, Evidence, Fact, GateScope, StopReason, Verdict,
+    AfterStop, Claim, Class, Ending, Evidence, Fact, GateScope, LimitKind, StopReason, Usage,
+    Verdict,
 };
 use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::phase::{PHASES, Phase};
@@ -26,7 +27,14 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::WorkspaceReady { .. } => "workspace_ready",
         F::AgentStarted { .. } => "agent_started",
         F::UsageReported { .. } => "usage_reported",
+        F::SessionSeen { .. } => "session_seen",
         F::ProviderLimited { .. } => "provider_limited",
+        F::ProviderParked { .. } => "provider_parked",
+        F::ProviderFreed { .. } => "provider_freed",
+        F::BudgetReached { .. } => "budget_reached",
+        F::IssueLogged { .. } => "issue_logged",
+        F::TaskProposed { .. } => "task_proposed",
+        F::ProposalDecided { .. } => "proposal_decided",
         F::QuestionAsked { .. } => "question_asked",
         F::QuestionAnswered { .. } => "question_answered",
         F::AgentResumed { .. } => "agent_resumed",
@@ -78,6 +86,7 @@ pub fn evidence() -> Evidence {
 pub fn samples() -> Vec<Fact> {
     let mut all = run_samples();
     all.extend(attempt_samples());
+    all.extend(remark_samples());
     all.extend(end_samples());
     all
 }
@@ -99,7 +108,15 @@ fn run_samples() -> Vec<Fact> {
         Fact::RunDraining { task, abort: false },
         Fact::RunCancelled {},
         Fact::JobsChanged { jobs: 1 },
+        Fact::ProviderParked {
+            provider: String::new(),
+            kind: LimitKind::Breaker,
+            until: Time(0),
+            message: String::new(),
+        },
+        Fact::ProviderFreed { provider: String::new() },
         Fact::RefsRemoved { refs: Vec::new(), why: String::new() },
+        Fact::ProposalDecided { proposal: "P1".to_owned(), becomes: None },
     ]
 }
 
@@ -117,17 +134,12 @@ fn attempt_samples() -> Vec<Fact> {
             model: None,
             branch: none(),
             reserved_usd: 0.0,
+            model_reason: none(),
+            session: None,
         },
         Fact::WorkspaceReady { task: t(), attempt, workspace: none(), base: oid() },
         Fact::AgentStarted { task: t(), attempt, pid: 1 },
-        Fact::UsageReported {
-            task: t(),
-            attempt,
-            mark: 1,
-            input_tokens: 0,
-            output_tokens: 0,
-            cost_usd: None,
-        },
+        Fact::UsageReported { task: t(), attempt, mark: 1, usage: Usage::default() },
         Fact::ProviderLimited {
             provider: none(),
             task: t(),
@@ -135,6 +147,8 @@ fn attempt_samples() -> Vec<Fact> {
             mark: 1,
             until: Time(0),
             message: none(),
+            kind: LimitKind::Rate,
+            retrying: false,
         },
         Fact::QuestionAsked {
             question: none(),
@@ -146,6 +160,7 @@ fn attempt_samples() -> Vec<Fact> {
             options: Vec::new(),
             default: None,
             deadline: None,
+            reference: None,
         },
         Fact::QuestionAnswered { question: none(), task: t(), attempt, text: none(), by: none() },
         Fact::AgentResumed { task: t(), attempt, question: none() },
@@ -177,6 +192,40 @@ fn attempt_samples() -> Vec<Fact> {
             class: Class::AgentFailed,
             reason: none(),
             retry_at: None,
+            help: None,
+        },
+    ]
+}
+
+fn remark_samples() -> Vec<Fact> {
+    let (task, attempt) = (TaskId::new("T"), 1);
+    let none = String::new;
+    let t = || task.clone();
+    vec![
+        Fact::SessionSeen { task: t(), attempt, mark: 1, session: none() },
+        Fact::BudgetReached {
+            task: t(),
+            per_task: true,
+            percent: 80,
+            spent_usd: 0.0,
+            limit_usd: 0.0,
+        },
+        Fact::IssueLogged {
+            task: t(),
+            attempt,
+            mark: 1,
+            title: none(),
+            text: none(),
+            severity: none(),
+        },
+        Fact::TaskProposed {
+            task: t(),
+            attempt,
+            mark: 1,
+            id: None,
+            title: none(),
+            description: none(),
+            needs: Vec::new(),
         },
     ]
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Verdict};
+use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
 use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
 use mainstem_core::phase::Phase;
@@ -44,6 +44,8 @@ pub struct Sim<'c> {
     pub slots_before: u32,
     pub clash: Vec<Vec<bool>>,
     pub usage: BTreeMap<(TaskId, u32, u64), f64>,
+    /// Who works, or worked.
+    pub agents: BTreeMap<Key, String>,
     pub draining: bool,
     pub interrupting: bool,
     pub main_moved: bool,
@@ -97,6 +99,7 @@ impl<'c> Sim<'c> {
             slots_before: 0,
             clash: Vec::new(),
             usage: BTreeMap::new(),
+            agents: BTreeMap::new(),
             draining: false,
             interrupting: false,
             main_moved: false,
@@ -212,16 +215,20 @@ impl<'c> Sim<'c> {
             Err(illegal) => panic!("I12: {illegal}"),
         }
         match fact {
-            Fact::AttemptIntended { .. } => check::i2_inputs_are_there(&self.shadow, t),
+            Fact::AttemptIntended { task, attempt, agent, provider, .. } => {
+                check::i2_inputs_are_there(&self.shadow, t);
+                check::i13_nobody_starts_at_a_resting_provider(self, provider);
+                self.agents.insert((task.clone(), *attempt), agent.clone());
+            }
             Fact::WorkspaceReady { task, attempt, base, .. } => {
                 let must = self.must_contain.get(&(task.clone(), *attempt));
                 let must = must.expect("I2: a workspace that nobody asked for");
                 let all = must.iter().all(|commit| self.world.git.contains(base, commit));
                 assert!(all, "I2: the base of {task}/{attempt} lacks a landing");
             }
-            Fact::UsageReported { task, attempt, mark, cost_usd, .. } => {
+            Fact::UsageReported { task, attempt, mark, usage } => {
                 let key = (task.clone(), *attempt, *mark);
-                let twice = self.usage.insert(key, cost_usd.unwrap_or(0.0));
+                let twice = self.usage.insert(key, usage.paid_usd());
                 assert_eq!(twice, None, "I9: counted twice: {fact:?}");
             }
             Fact::GateRan {
@@ -265,6 +272,7 @@ impl<'c> Sim<'c> {
                 | Effect::RunAgent { task, .. }
                 | Effect::StopAgent { task, .. }
                 | Effect::DeliverAnswer { task, .. }
+                | Effect::Consult { task, .. }
                 | Effect::CollectEvidence { task, .. }
                 | Effect::TakeSnapshot { task, .. }
                 | Effect::RunGates { task, .. }
@@ -434,6 +442,8 @@ impl<'c> Sim<'c> {
             35..52 => Command::Retry(id),
             52..64 => Command::Skip(id),
             64..70 => Command::Jobs(u32::try_from(self.rng.below(7)).unwrap()),
+            70..74 => Command::Accept(format!("P{}", 1 + self.rng.below(4))),
+            74..76 => Command::Reject(format!("P{}", 1 + self.rng.below(4))),
             _ if open == 0 => Command::Answer { question: "Q9999".to_owned(), text },
             _ => {
                 let at = self.rng.below(open);
@@ -484,7 +494,7 @@ impl<'c> Sim<'c> {
         if let Some(at) = self.live.wake_at() {
             self.now = at;
             self.step(Input::Tick);
-        } else if self.live.is_paused() {
+        } else if self.live.is_paused() || self.waits_for_person() {
             self.step(Input::Command(Command::Resume));
         } else if self.live.no_room().is_some() {
             self.step(Input::Room(Ok(())));
@@ -494,6 +504,13 @@ impl<'c> Sim<'c> {
         } else {
             panic!("I11: nothing goes on, and yet it does not rest:\n{}", self.picture());
         }
+    }
+
+    /// A quota was used up, and nobody has said to go on.
+    fn waits_for_person(&self) -> bool {
+        let auto_resume = self.settings.limits.auto_resume;
+        let mut known = self.live.providers().values();
+        known.any(|provider| provider.rests_until(self.now, auto_resume) == Some(None))
     }
 
     /// The machine has nothing to do: the engine goes, people look, another one comes.
@@ -617,5 +634,16 @@ pub fn question(default: Option<&str>, deadline_ms: Option<u64>) -> Said {
         options: vec!["a".to_owned(), "b".to_owned()],
         default: default.map(str::to_owned),
         deadline_ms,
+        reference: None,
     }
+}
+
+/// Used by tables: what an agent used.
+pub fn usage(cost_usd: Option<f64>) -> Said {
+    Said::Usage(Usage { input_tokens: 1, output_tokens: 1, cost_usd, ..Usage::default() })
+}
+
+/// Used by tables: a provider says to wait.
+pub fn limited(retry_after_ms: Option<u64>) -> Said {
+    Said::RateLimited { retry_after_ms, reset_at: None, message: String::new(), retrying: false }
 }

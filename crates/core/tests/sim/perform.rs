@@ -37,6 +37,10 @@ impl Sim<'_> {
                     agent.answers.insert(number);
                 }
             }
+            Effect::Consult { question, .. } => {
+                let said = if self.wrong(200) { Err("no".to_owned()) } else { Ok("a".to_owned()) };
+                self.reply(Input::Consulted { question, said });
+            }
             Effect::CollectEvidence { task, attempt, base } => self.collect(task, attempt, base),
             Effect::TakeSnapshot { task, attempt } => self.snapshot(task, attempt),
             Effect::RunGates { task, attempt, .. } => {

@@ -26,7 +26,11 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("workspace_ready", &stay(&[Preparing]));
     add("agent_started", &[(Preparing, Working)]);
     add("usage_reported", &stay(&[Preparing, Working, Asking]));
-    add("provider_limited", &stay(&[Preparing, Working, Asking]));
+    for told in
+        ["provider_limited", "session_seen", "budget_reached", "issue_logged", "task_proposed"]
+    {
+        add(told, &stay(&[Preparing, Working, Asking]));
+    }
     add("question_asked", &[(Working, Asking)]);
     add("question_answered", &stay(&[Asking]));
     add("agent_resumed", &[(Asking, Working)]);

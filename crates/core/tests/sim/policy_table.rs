@@ -1,9 +1,9 @@
 //! What ends mean, and when there is another try.
 
-use mainstem_core::fact::{Claim, Class, Ending, Evidence};
+use mainstem_core::fact::{Claim, Class, Ending, Evidence, Fault};
 use mainstem_core::limits;
 use mainstem_core::plan::Task;
-use mainstem_core::policy::{Judgement, Spent, judge, retry_after_ms};
+use mainstem_core::policy::{Judgement, Spent, judge, retry_after_ms, supersede};
 
 use crate::cover::evidence;
 use crate::setup;
@@ -14,7 +14,7 @@ fn nothing() -> Evidence {
 
 fn class(ending: &Ending, claim: &Claim, left: &Evidence) -> Result<Judgement, Class> {
     match judge(ending, claim, left) {
-        Judgement::Bad { class, reason } => {
+        Judgement::Bad { class, reason, .. } => {
             assert!(!reason.is_empty());
             Err(class)
         }
@@ -71,12 +71,18 @@ fn claims_of_trouble_are_believed_and_claims_of_success_are_not() {
 
 /// Tries after the first, until there is none; with the waits before them.
 fn tries(class: Class, task: &Task) -> Vec<u64> {
-    let settings = setup::settings();
+    tries_after(class, None, task)
+}
+
+fn tries_after(class: Class, fault: Option<Fault>, task: &Task) -> Vec<u64> {
+    let mut settings = setup::settings();
+    settings.run.stall_restarts = 2;
     let mut spent = Spent::default();
     let mut waits = Vec::new();
     while waits.len() < 50 {
-        spent.count(class);
-        match retry_after_ms(class, &spent, task, &settings) {
+        spent.count(class, fault);
+        let incidents = u32::try_from(waits.len()).unwrap() + 1;
+        match retry_after_ms(class, fault, &spent, incidents, task, &settings) {
             Some(wait) => waits.push(wait),
             None => break,
         }
@@ -98,22 +104,76 @@ fn every_class_has_its_own_budget() {
     assert_eq!(tries(Class::Conflicted, &task).len(), limits::CONFLICT_REWORKS_MAX as usize);
     assert_eq!(tries(Class::Interrupted, &task).len(), 50, "stopping costs nothing");
     assert_eq!(tries(Class::Blocked, &task), [0; 0]);
+    assert_eq!(tries(Class::QuotaExhausted, &task).len(), 50, "a quota is waited for");
+    assert_eq!(tries(Class::Refused, &task), [0; 0], "what is refused is refused again");
+    assert_eq!(tries(Class::NeedsInput, &task), [0; 0]);
+    let outages = tries_after(Class::Transient, Some(Fault::Transient), &task);
+    assert_eq!(outages[..3], [2_000, 4_000, 8_000]);
+    assert_eq!(outages.len(), limits::OUTAGES_MAX as usize);
+    let stalls = tries_after(Class::TimedOut, Some(Fault::Stalled), &task);
+    assert_eq!(stalls, [0; 3], "two restarts, then the settings' one retry");
 }
 
 #[test]
-fn budgets_do_not_eat_each_other_and_waits_count_in_a_row() {
+fn what_the_provider_or_the_program_says_has_a_class_and_a_cure() {
+    let bad = Ending::Exited { code: 1 };
+    for (fault, wanted) in [
+        (Fault::Auth, Class::Refused),
+        (Fault::Request, Class::Refused),
+        (Fault::Model, Class::Refused),
+        (Fault::Transient, Class::Transient),
+        (Fault::Stalled, Class::TimedOut),
+        (Fault::Looping, Class::NeedsInput),
+        (Fault::Context, Class::AgentFailed),
+        (Fault::MaxTurns, Class::AgentFailed),
+        (Fault::Budget, Class::AgentFailed),
+        (Fault::Other, Class::AgentFailed),
+    ] {
+        let help = Some("claude /login".to_owned());
+        let claim = Claim::Failed { fault, message: "401".to_owned(), help };
+        let Judgement::Bad { class, reason, help } = judge(&bad, &claim, &evidence()) else {
+            panic!("{fault:?} is no success")
+        };
+        assert_eq!(class, wanted, "{fault:?}");
+        assert!(reason.contains("401"), "{reason}");
+        assert_eq!(help.as_deref(), Some("claude /login"));
+        let good = Ending::Exited { code: 0 };
+        assert_eq!(judge(&good, &claim, &evidence()), Judgement::Worked, "it went on");
+    }
+    let quota = Claim::QuotaExhausted {};
+    assert_eq!(class(&bad, &quota, &evidence()), Err(Class::QuotaExhausted));
+    let done = Claim::Done { summary: String::new(), evidence: vec!["trust me".to_owned()] };
+    assert_eq!(class(&bad, &done, &evidence()), Err(Class::AgentFailed), "a word is no verdict");
+    let good = Ending::Exited { code: 0 };
+    assert_eq!(class(&good, &done, &nothing()), Err(Class::AgentFailed));
+}
+
+#[test]
+fn a_later_claim_counts_unless_it_says_less() {
+    let failed = |fault| Claim::Failed { fault, message: String::new(), help: None };
+    let done = || Claim::Done { summary: String::new(), evidence: Vec::new() };
+    let idle = || Claim::NothingToDo { reason: String::new() };
+    assert_eq!(supersede(Claim::RateLimited {}, done()), done());
+    assert_eq!(supersede(idle(), done()), idle());
+    assert_eq!(supersede(Claim::RateLimited {}, failed(Fault::Other)), Claim::RateLimited {});
+    assert_eq!(
+        supersede(Claim::QuotaExhausted {}, Claim::RateLimited {}),
+        Claim::QuotaExhausted {}
+    );
+    assert_eq!(supersede(Claim::RateLimited {}, failed(Fault::Auth)), failed(Fault::Auth));
+    assert_eq!(supersede(done(), idle()), idle());
+}
+
+#[test]
+fn budgets_do_not_eat_each_other() {
     let (task, settings) = (setup::task("T", &[]), setup::settings());
     let mut spent = Spent::default();
     for class in [Class::Transient, Class::Killed, Class::RateLimited, Class::Interrupted] {
-        spent.count(class);
+        spent.count(class, None);
     }
-    spent.count(Class::GateFailed);
-    assert_eq!(retry_after_ms(Class::GateFailed, &spent, &task, &settings), Some(0));
-    assert_eq!(spent.waits, 0, "another end breaks the row of waits");
-    spent.count(Class::AgentFailed);
-    assert_eq!(
-        retry_after_ms(Class::AgentFailed, &spent, &task, &settings),
-        None,
-        "one budget on the merits"
-    );
+    spent.count(Class::GateFailed, None);
+    let left = |class, spent: &Spent| retry_after_ms(class, None, spent, 0, &task, &settings);
+    assert_eq!(left(Class::GateFailed, &spent), Some(0));
+    spent.count(Class::AgentFailed, None);
+    assert_eq!(left(Class::AgentFailed, &spent), None, "one budget on the merits");
 }

@@ -10,6 +10,7 @@ use mainstem_core::id::{TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::{OnFailure, Plan};
+use mainstem_core::provider::Standing;
 use mainstem_core::tasks::{Slot, Tasks};
 
 /// What is looked at.
@@ -95,8 +96,9 @@ fn used_slots(tasks: &Tasks) -> BTreeMap<(Slot, &str), u32> {
     let mut used = BTreeMap::new();
     for t in tasks.all().filter(|t| tasks.phase(*t).holds_slot()) {
         let claims = tasks.claims(t);
-        *used.entry((Slot::Provider, claims.provider.as_str())).or_default() += 1;
-        *used.entry((Slot::Agent, claims.agent.as_str())).or_default() += 1;
+        let current = tasks.get(t).current.as_ref().expect("a slot is held by an attempt");
+        *used.entry((Slot::Provider, current.provider.as_str())).or_default() += 1;
+        *used.entry((Slot::Agent, current.agent.as_str())).or_default() += 1;
         if let Some(role) = &claims.role {
             *used.entry((Slot::Role, role.as_str())).or_default() += 1;
         }
@@ -162,6 +164,10 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
     assert_eq!(live.is_cancelled(), fold.is_cancelled(), "I5: cancelled");
     assert_eq!(live.revision(), fold.revision(), "I5: revision");
     assert!((live.spent_usd() - fold.spent_usd()).abs() < 1e-9, "I5: money");
+    assert!((live.reserved_usd() - fold.reserved_usd()).abs() < 1e-9, "I5: money set aside");
+    assert!((live.reserve() - fold.reserve()).abs() < 1e-9, "I5: money to set aside");
+    assert_eq!(live.proposals(), fold.proposals(), "I5: proposals");
+    assert_eq!(live.issues(), fold.issues(), "I5: issues");
     for t in live.tasks().all() {
         let (a, b) = (live.tasks().get(t), fold.tasks().get(t));
         let id = live.graph().id(t);
@@ -172,6 +178,8 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
         assert_eq!(a.chain, b.chain, "I5: chain of {id}");
         assert_eq!(a.reason, b.reason, "I5: reason of {id}");
         assert_eq!(a.last, b.last, "I5: last failure of {id}");
+        assert_eq!((&a.session, &a.help), (&b.session, &b.help), "I5: session of {id}");
+        assert_eq!(a.budget_told, b.budget_told, "I5: warnings of {id}");
         assert_eq!(
             (a.input_tokens, a.output_tokens),
             (b.input_tokens, b.output_tokens),
@@ -189,6 +197,7 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
             "I5: {id}"
         );
         assert_eq!((a.removed, a.pid), (b.removed, b.pid), "I5: {id}");
+        assert_eq!((&a.agent, &a.model, &a.session), (&b.agent, &b.model, &b.session), "I5: {id}");
     }
 }
 
@@ -250,7 +259,30 @@ fn resources_free(look: &Look<'_>, t: TaskIx) -> bool {
         let used = used.get(&(slot, name)).copied().unwrap_or(0);
         map.get(name).is_none_or(|limit| used < *limit)
     };
-    let rests = |until: Option<Time>| until.is_some_and(|until| until > look.now);
+    let auto_resume = limits.auto_resume;
+    let known = |provider: &str| machine.providers().get(provider);
+    let lets_in = |agent: &str, provider: &str| {
+        let standing =
+            known(provider).map_or(Standing::Free, |p| p.standing(look.now, auto_resume));
+        let open = match standing {
+            Standing::Free => true,
+            Standing::Ramps(most) => {
+                used.get(&(Slot::Provider, provider)).copied().unwrap_or(0) < most
+            }
+            Standing::Rests => false,
+        };
+        open && room(Slot::Provider, provider, &limits.per_provider)
+            && room(Slot::Agent, agent, &limits.per_agent)
+    };
+    let rests = known(&claims.provider).and_then(|p| p.rests_until(look.now, auto_resume));
+    let long = rests.is_some_and(|until| {
+        until.is_none_or(|until| until.since_ms(look.now) >= limits.fallback_after_ms)
+    });
+    let entry = look.settings.agents.get(&claims.agent);
+    let stand_ins = entry.filter(|_| long).into_iter().flat_map(|entry| &entry.fallback);
+    let mut stand_ins = stand_ins.map(|name| (name, look.settings.agents[name].provider_of(name)));
+    let somebody = lets_in(&claims.agent, &claims.provider)
+        || stand_ins.any(|(agent, provider)| lets_in(agent, &provider));
     let barrier = look.settings.schedule.barrier != Barrier::None
         && tasks
             .all()
@@ -259,10 +291,9 @@ fn resources_free(look: &Look<'_>, t: TaskIx) -> bool {
     let workspace = tasks.all().filter(|o| tasks.claims(*o).unit == claims.unit).any(|o| {
         in_workspace(tasks.phase(o)) || tasks.get(o).current.as_ref().is_some_and(|a| a.removing)
     });
-    room(Slot::Provider, &claims.provider, &limits.per_provider)
-        && room(Slot::Agent, &claims.agent, &limits.per_agent)
+    somebody
+        && machine.quiet_until().is_none()
         && claims.role.as_ref().is_none_or(|role| room(Slot::Role, role, &limits.per_role))
-        && !rests(machine.providers().get(&claims.provider).and_then(|p| p.until))
         && !barrier
         && !workspace
         && !tasks.active().any(|o| look.clash[o.ix()][t.ix()])
@@ -273,8 +304,8 @@ fn money_left(look: &Look<'_>) -> bool {
     let budget = &look.settings.budget;
     let Some(usd) = budget.usd.filter(|_| budget.hard) else { return true };
     let tasks = look.live.tasks();
-    let spends = |t: &TaskIx| tasks.phase(*t).holds_slot() || tasks.phase(*t) == Phase::Asking;
-    let spending = u32::try_from(tasks.all().filter(spends).count()).unwrap();
-    let reserved = f64::from(spending) * budget.per_attempt_usd;
-    usd - look.live.spent_usd() - reserved >= budget.per_attempt_usd.max(f64::EPSILON)
+    let set_aside = |t| tasks.get(t).current.as_ref().map_or(0.0, |attempt| attempt.reserved_usd);
+    let reserved: f64 = tasks.active().map(set_aside).sum();
+    // Averages are not exact: what is a hair's breadth from enough may count as too little.
+    usd - look.live.spent_usd() - reserved >= look.live.reserve().max(f64::EPSILON) + 1e-6
 }

@@ -1,12 +1,13 @@
 //! Who starts, in which order, and what holds others back.
 
 use mainstem_core::config::{Barrier, Settings, Unit};
-use mainstem_core::id::{EpicId, Time};
-use mainstem_core::machine::{Command, Input, Said};
+use mainstem_core::id::EpicId;
+use mainstem_core::machine::{Command, Input};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Effort, Epic, Task};
 use mainstem_core::schedule::Held;
 
+use crate::drive::{limited, usage};
 use crate::lab::Lab;
 use crate::setup::{plan, settings, task};
 
@@ -180,12 +181,12 @@ fn a_hard_budget_reserves_and_a_soft_one_does_not_stop() {
             continue;
         }
         assert_eq!(lab.machine.why_held(lab.ix("c")), Some(Held::Budget));
-        let cost_usd = Some(0.25);
-        lab.say("a", 1, Said::Usage { input_tokens: 1, output_tokens: 1, cost_usd });
-        lab.say("a", 1, Said::Usage { input_tokens: 1, output_tokens: 1, cost_usd });
+        lab.say("a", 1, usage(Some(0.25)));
+        lab.say("a", 1, usage(Some(0.25)));
         assert!((lab.machine.spent_usd() - 0.25).abs() < 1e-9, "a mark counts once");
         lab.board("a");
-        assert_eq!(lab.started().len(), 3, "what was set aside and not spent is free again");
+        assert_eq!(lab.started().len(), 4, "now it is known what an attempt costs");
+        assert!((lab.machine.reserve() - 0.25).abs() < 1e-9);
     }
 }
 
@@ -216,15 +217,18 @@ fn a_provider_that_says_wait_is_left_alone_by_all_its_agents() {
     let tasks = vec![by("b", "bob"), by("c", "cid"), by("a", "ann")];
     let mut lab = Lab::new(&jobs(1), plan(tasks));
     lab.work("b");
-    let message = String::new();
-    lab.say("b", 1, Said::RateLimited { retry_after_ms: Some(5_000), message });
+    lab.say("b", 1, limited(Some(5_000)));
     lab.fail_for_good_or_ready("b");
     assert_eq!(lab.started(), ["b", "a"], "cid shares bob's provider");
     lab.fail_for_good("a");
     assert_eq!(lab.all(Phase::Preparing), [""; 0]);
     assert_eq!(lab.machine.rest(), None, "it waits for the provider");
-    assert_eq!(lab.machine.wake_at(), Some(Time(6_000)));
-    lab.now = Time(6_000);
+    let until = lab.machine.wake_at().unwrap();
+    assert!(
+        (6_000..=6_500).contains(&until.0),
+        "at most a tenth more than was asked for: {until:?}"
+    );
+    lab.now = until;
     lab.put(Input::Tick);
     assert_eq!(lab.started().last(), Some(&"b"));
 }

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use mainstem_core::config::{
-    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, Models, OnConflict, OnLooping,
+    Price, Run, RunOnFailure, SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit,
+    Workspace, WorkspaceKind,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
 use mainstem_core::plan::{Effort, Epic, OnFailure, Plan, Task};
+use mainstem_core::quiet::QuietHours;
 
 use crate::rng::Rng;
 
@@ -23,6 +25,8 @@ pub fn settings() -> Settings {
             timeout_ms: 0,
             idle_timeout_ms: 0,
             grace_ms: 0,
+            stall_restarts: 0,
+            on_looping: OnLooping::Ask,
         },
         limits: Limits {
             per_provider: BTreeMap::new(),
@@ -38,6 +42,12 @@ pub fn settings() -> Settings {
             file_bytes: 0,
             rate_limit_waits: 3,
             rate_limit_wait_ms: 1_000,
+            quota_wait_ms: 4_000,
+            auto_resume: true,
+            quiet_hours: None,
+            breaker: 0,
+            breaker_wait_ms: 1_000,
+            fallback_after_ms: 0,
         },
         workspace: Workspace {
             root: None,
@@ -56,13 +66,18 @@ pub fn settings() -> Settings {
             lanes: 1,
             on_conflict: OnConflict::Rework,
         },
-        budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0 },
+        budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
+        models: Models::default(),
+        prices: BTreeMap::new(),
         agents: ["ann", "bob", "cid"]
             .into_iter()
             .map(|name| (name.to_owned(), agent(name)))
             .collect(),
         sandbox: SandboxKind::Off,
         snapshot_every_ms: 0,
+        prompt: mainstem_core::config::Prompt { template: None, tokens: 64_000 },
+        questions: mainstem_core::config::Questions::default(),
+        lessons: mainstem_core::config::Lessons { learn: true, folder: None },
         snapshot_keep_ms: 0,
     }
 }
@@ -71,11 +86,8 @@ pub fn settings() -> Settings {
 fn agent(name: &str) -> Agent {
     Agent {
         kind: "command".to_owned(),
-        command: Vec::new(),
         provider: (name != "ann").then(|| "shared".to_owned()),
-        model: None,
-        secrets: Vec::new(),
-        env: BTreeMap::new(),
+        ..Agent::default()
     }
 }
 
@@ -126,7 +138,41 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     if rng.in_thousand(300) {
         s.snapshot_every_ms = 1_000;
     }
+    random_coordination(rng, &mut s);
     s
+}
+
+/// What providers, models and money may be set to.
+fn random_coordination(rng: &mut Rng, s: &mut Settings) {
+    s.run.stall_restarts = u32::try_from(rng.below(3)).unwrap_or(0);
+    s.run.on_looping = *rng.pick(&[OnLooping::Ask, OnLooping::Fail]);
+    s.limits.auto_resume = rng.in_thousand(700);
+    s.limits.breaker = *rng.pick(&[0, 1, 2, 3]);
+    s.limits.fallback_after_ms = *rng.pick(&[0, 500, 3_000]);
+    if rng.in_thousand(100) {
+        s.limits.quiet_hours = QuietHours::parse("00:00-00:01").ok();
+    }
+    if rng.in_thousand(200) {
+        s.budget.per_task_usd = Some(2.0);
+    }
+    if rng.in_thousand(400) {
+        s.agents.get_mut("ann").unwrap().fallback = vec!["bob".to_owned(), "cid".to_owned()];
+    }
+    if rng.in_thousand(400) {
+        s.agents.get_mut("bob").unwrap().fallback = vec!["ann".to_owned()];
+    }
+    s.agents.get_mut("cid").unwrap().included = rng.in_thousand(300);
+    if rng.in_thousand(300) {
+        let some = |text: &str| Some(text.to_owned());
+        s.agents.get_mut("ann").unwrap().models =
+            Tiers { cheap: some("cheap"), middle: some("middle"), top: some("top") };
+        s.models.by_role.insert("writer".to_owned(), "top".to_owned());
+    }
+    if rng.in_thousand(300) {
+        // A quarter of a dollar per token: exact in binary.
+        let price = Price { input: 250_000.0, ..Price::default() };
+        s.prices.insert("priced".to_owned(), price);
+    }
 }
 
 /// A task as people might write it; needs only earlier ones, so there is no cycle.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstem_core::fact::{Claim, Ending};
-use mainstem_core::id::{Oid, TaskId};
+use mainstem_core::fact::{Claim, Ending, Fault, Usage};
+use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::machine::Said;
 
 use crate::rng::Rng;
@@ -169,14 +169,17 @@ impl Agent {
         let script = (0..words).map(|_| word(rng, fair)).collect();
         let luck = if fair { rng.below(60) } else { rng.below(100) };
         let fate = match luck {
-            0..55 => (Ending::Exited { code: 0 }, Claim::None),
+            0..50 => (Ending::Exited { code: 0 }, Claim::None),
+            50..55 => (Ending::Exited { code: 0 }, done()),
             55..62 => (Ending::Exited { code: 0 }, Claim::NothingToDo { reason: String::new() }),
-            62..67 => (Ending::Exited { code: 0 }, Claim::Blocked { reason: "no".to_owned() }),
-            67..72 => (Ending::Exited { code: 1 }, Claim::RateLimited {}),
-            72..80 => (Ending::Exited { code: 1 }, Claim::None),
-            80..84 => (Ending::Signalled { signal: 9 }, Claim::None),
-            84..88 => (Ending::TimedOut { idle: rng.in_thousand(500) }, Claim::None),
-            88..94 => (Ending::Vanished {}, Claim::None),
+            62..66 => (Ending::Exited { code: 0 }, Claim::Blocked { reason: "no".to_owned() }),
+            66..69 => (Ending::Exited { code: 1 }, Claim::RateLimited {}),
+            69..72 => (Ending::Exited { code: 1 }, Claim::QuotaExhausted {}),
+            72..82 => (Ending::Exited { code: 1 }, failed(*rng.pick(&TROUBLES))),
+            82..86 => (Ending::Exited { code: 1 }, Claim::None),
+            86..89 => (Ending::Signalled { signal: 9 }, Claim::None),
+            89..92 => (Ending::TimedOut { idle: rng.in_thousand(500) }, Claim::None),
+            92..96 => (Ending::Vanished {}, Claim::None),
             _ => (Ending::NotStarted { why: "no such program".to_owned() }, Claim::None),
         };
         let idle = matches!(fate.1, Claim::NothingToDo { .. });
@@ -216,25 +219,58 @@ impl Agent {
     }
 }
 
+/// Provider outages are what a breaker counts, so they are frequent.
+const TROUBLES: [Fault; 8] = [
+    Fault::Transient,
+    Fault::Transient,
+    Fault::Transient,
+    Fault::Auth,
+    Fault::Request,
+    Fault::Stalled,
+    Fault::Looping,
+    Fault::Context,
+];
+
+fn failed(fault: Fault) -> Claim {
+    Claim::Failed { fault, message: "503".to_owned(), help: None }
+}
+
+fn done() -> Claim {
+    Claim::Done { summary: "did it".to_owned(), evidence: Vec::new() }
+}
+
 fn word(rng: &mut Rng, fair: bool) -> Said {
-    match rng.below(if fair { 4 } else { 10 }) {
-        0..5 => Said::Usage {
+    let text = || "text".to_owned();
+    match rng.below(if fair { 6 } else { 16 }) {
+        0..5 => Said::Usage(Usage {
             input_tokens: 1 + rng.next() % 100,
             output_tokens: rng.next() % 10,
             // Exact in binary, so that sums can be compared.
             cost_usd: rng
                 .in_thousand(800)
                 .then(|| f64::from(u32::try_from(rng.below(8)).unwrap_or(0)) * 0.25),
-        },
-        5 | 6 => Said::RateLimited {
+            model: rng.pick(&[None, Some("priced"), Some("other")]).map(str::to_owned),
+            ..Usage::default()
+        }),
+        5 => Said::Session { session: (*rng.pick(&["s1", "s2", "s3"])).to_owned() },
+        6 | 7 => Said::RateLimited {
             retry_after_ms: rng.in_thousand(500).then(|| rng.next() % 5_000),
+            reset_at: rng.in_thousand(300).then(|| Time(i64::try_from(rng.below(90_000)).unwrap())),
             message: "slow down".to_owned(),
+            retrying: rng.in_thousand(400),
         },
+        8 => Said::QuotaExhausted {
+            reset_at: rng.in_thousand(500).then(|| Time(i64::try_from(rng.below(90_000)).unwrap())),
+            message: "no more".to_owned(),
+        },
+        9 => Said::Issue { title: text(), text: text(), severity: String::new() },
+        10 => Said::Proposed { id: None, title: text(), description: text(), needs: Vec::new() },
         _ => Said::Asked {
             text: "which?".to_owned(),
             options: vec!["a".to_owned(), "b".to_owned()],
             default: rng.in_thousand(300).then(|| "a".to_owned()),
             deadline_ms: rng.in_thousand(500).then(|| rng.next() % 3_000),
+            reference: rng.in_thousand(300).then(|| "r".to_owned()),
         },
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use mainstem_agents::{Brief, adapter, allowed_env, answer_line};
+use mainstem_agents::{Brief, PromptInput, adapter, allowed_env, answer_line, prompt};
 use mainstem_core::config;
 use mainstem_core::fact::{Claim, Ending};
 use mainstem_core::id::Oid;
@@ -13,8 +13,12 @@ use mainstem_core::plan::Epic;
 use mainstem_host::process::{self, JobState, Start, Stop};
 use mainstem_host::{crash, files, ports};
 
-use super::{Errand, workspace};
+use super::{Errand, mcp, workspace};
 use crate::event::Event;
+use crate::ledger;
+use crate::lessons::{self, LessonError};
+use crate::prompts;
+use crate::told::Told;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
 const PORT_FIRST: u16 = 20_000;
@@ -32,14 +36,16 @@ pub struct Assignment {
     pub agent: config::Agent,
     /// The model chosen.
     pub model: Option<String>,
+    /// The session of an earlier attempt that it takes up.
+    pub session: Option<String>,
     /// The task's epic.
     pub epic: Option<Epic>,
     /// Where the attempt starts.
     pub base: Oid,
-    /// The prompt.
-    pub prompt: String,
     /// It was seen alive already: it is found again, and never started a second time.
     pub seen: bool,
+    /// What it is told of the run.
+    pub told: Told,
 }
 
 /// Starts the agent, or finds it running or ended, and has its output followed.
@@ -97,7 +103,8 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     };
     std::fs::create_dir_all(&tmp)
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
-    write(&prompt_file, &assignment.prompt)?;
+    write(&prompt_file, &prompt_of(errand, assignment))?;
+    let (door, entry) = mcp::prepare(errand, assignment, &tmp)?;
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
     let port = lease_port(errand, dir);
@@ -116,10 +123,12 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             tmp: &tmp.to_string_lossy(),
             prompt_file: &prompt_file.to_string_lossy(),
             model: assignment.model.as_deref(),
+            session: assignment.session.as_deref(),
             agent_name: &assignment.name,
             agent: &assignment.agent,
             script_file: &place.join("script.json").to_string_lossy(),
             own_exe: &world.exe.to_string_lossy(),
+            mcp: Some(&entry),
         })
         .map_err(|error| error.to_string())?;
     for (path, text) in &launch.files {
@@ -131,10 +140,12 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
         let message = format!("agent {} wants ${name}, which is not set", assignment.name);
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
-    let env: BTreeMap<String, String> = environment.vars;
+    let mut env: BTreeMap<String, String> = environment.vars;
+    env.extend(entry.env);
     let mut spec = world.agent_spec(launch.argv, workspace, env);
     spec.stdin = launch.stdin_prompt.then_some(prompt_file);
     spec.converse = launch.converse;
+    spec.door = Some(door);
     let limit = errand.task.timeout_ms.unwrap_or(world.settings.run.timeout_ms);
     spec.wall_ms = (limit > 0).then_some(limit);
     crash::point("agent.before_start");
@@ -142,6 +153,38 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
         Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// What attempts that ended before this one teach it.
+fn lessons_for(errand: &Errand) -> Result<Vec<String>, LessonError> {
+    let world = &errand.world;
+    let Some(shelf) = &world.shelf else { return Ok(Vec::new()) };
+    if let Some(reader) = ledger::open_reader(&world.layout.journal())? {
+        shelf.catch_up(&reader, &world.repo, &world.target)?;
+    }
+    Ok(shelf.read(lessons::domain_of(&errand.task))?.told())
+}
+
+/// The attempt's prompt, as the template in force puts it.
+fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
+    let world = &errand.world;
+    let told = &assignment.told;
+    let lessons = lessons_for(errand).unwrap_or_else(|error| {
+        let message = format!("its prompt has no lessons: {error}");
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+        Vec::new()
+    });
+    let input = PromptInput {
+        task: &errand.task,
+        epic_title: assignment.epic.as_ref().map(|epic| epic.title.as_str()),
+        landed_before: &told.landed_before,
+        gates: &world.settings.gates.verify,
+        retry: told.retry.as_ref(),
+        answers: &told.answers,
+        lessons: &lessons,
+        bytes_max: prompts::bytes_max(&world.settings),
+    };
+    prompt::build(&input, &world.template)
 }
 
 /// The first of ten ports that are this attempt's alone until its workspace goes. An attempt does
@@ -181,10 +224,11 @@ pub fn stop(errand: &Errand, now: bool) {
 }
 
 /// Hands an answer over; written twice it is read once.
-pub fn answer(errand: &Errand, number: u32, question: &str, text: &str) {
+pub fn answer(errand: &Errand, number: u32, question: &str, text: &str, reference: Option<&str>) {
     let world = &errand.world;
     let dir = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
-    if let Err(error) = process::answer(&dir, number, answer_line(question, text).trim_end()) {
+    let line = answer_line(question, text, reference);
+    if let Err(error) = process::answer(&dir, number, line.trim_end()) {
         tell_trouble(errand, "answered", &error);
     }
     crash::point("answer.delivered");

@@ -14,7 +14,10 @@ pub fn end_all(layout: &Layout, run: &RunId, task: &TaskId, attempt: u32) -> io:
     for attempt in 1..=attempt {
         let place = layout.attempt(run, task, attempt);
         end_in(&place, &|name| {
-            name == "agent" || name.starts_with("gate-") || name.starts_with("setup-")
+            name == "agent"
+                || name.starts_with("gate-")
+                || name.starts_with("setup-")
+                || name.starts_with("answer-")
         })?;
     }
     let attempts = layout.attempt(run, task, attempt);

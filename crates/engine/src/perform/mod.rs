@@ -2,10 +2,12 @@
 //! effect, because after a crash all outstanding ones come again.
 
 pub mod agent;
+pub mod consult;
 pub mod evidence;
 pub mod gates;
 pub mod jobs;
 pub mod landing;
+pub mod mcp;
 pub mod order;
 pub mod workspace;
 

@@ -13,7 +13,8 @@ use mainstem_core::plan::Task;
 use mainstem_host::fault;
 
 use super::agent::Assignment;
-use super::{Errand, agent, evidence, gates, landing, workspace};
+use super::consult::Consultation;
+use super::{Errand, agent, consult, evidence, gates, landing, workspace};
 use crate::event::Event;
 use crate::world::World;
 
@@ -45,6 +46,8 @@ pub enum Deed {
     Effect(Effect),
     /// Start the agent, or find it again.
     RunAgent(Box<Assignment>),
+    /// Ask the answering agent.
+    Consult(Box<Consultation>),
     /// An agent's supervisor is gone: end what is left of it, then tell its end.
     Bury(Claim),
 }
@@ -85,6 +88,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
     let effect = match &order.deed {
         Deed::Effect(effect) => effect,
         Deed::RunAgent(assignment) => return agent::run(&errand, assignment),
+        Deed::Consult(consultation) => return consult::ask(&errand, consultation),
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
@@ -92,8 +96,8 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
             workspace::prepare(&errand, must_contain);
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
-        Effect::DeliverAnswer { number, question, text, .. } => {
-            agent::answer(&errand, *number, question, text);
+        Effect::DeliverAnswer { number, question, text, reference, .. } => {
+            agent::answer(&errand, *number, question, text, reference.as_deref());
         }
         Effect::CollectEvidence { base, .. } => evidence::collect(&errand, base.as_ref()),
         Effect::TakeSnapshot { .. } => evidence::snapshot(&errand, "work in progress"),
@@ -104,6 +108,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Effect::FormCar { tip, base, date, .. } => landing::form(&errand, tip, base, *date),
         Effect::VerifyCar { commit, tree, .. } => gates::of_train(&errand, commit, tree),
         Effect::Land { old, new, tree, .. } => landing::land(&errand, old, new, tree),
+        Effect::Consult { .. } => panic!("BUG: a question comes with its consultation"),
         Effect::RunAgent { .. } => panic!("BUG: an agent is started with an assignment"),
         Effect::StopJobs { .. } => panic!("BUG: jobs are stopped by their flag, not by an order"),
     }

@@ -79,6 +79,10 @@ impl Agent {
             let at = rng.below(acts.len() + 1);
             acts.insert(at, Act::Say(usage(rng)));
         }
+        if rng.in_thousand(500) {
+            let session = format!("{{\"mainstem\":\"session\",\"id\":\"s{}\"}}", rng.below(3));
+            acts.push_front(Act::Say(session));
+        }
         let mut fate = Ending::Exited { code: 0 };
         if bad {
             fate = misbehave(rng, &mut acts);
@@ -155,6 +159,7 @@ impl Agent {
         if self.job != Job::Alive {
             return;
         }
+        let text = text.replace("@SOON", &(now.max(0) / 1_000 + 4).to_string());
         let offset = self.log.last().map_or(0, |line| line.offset) + 9 + text.len() as u64;
         if let Some((_, cost)) = text.split_once("\"cost_usd\":") {
             let cost = cost.trim_end_matches('}').parse().unwrap();
@@ -223,7 +228,7 @@ fn usage(rng: &mut Rng) -> String {
 fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> Ending {
     let say = |text: &str| Act::Say(text.to_owned());
     for _ in 0..rng.below(3) {
-        let act = match rng.below(12) {
+        let act = match rng.below(20) {
             0..5 => {
                 let rest =
                     *rng.pick(&["", ",\"default\":\"a\",\"deadline\":2", ",\"default\":\"b\""]);
@@ -237,6 +242,14 @@ fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> Ending {
             8 => say("{\"mainstem\":\"nothing_to_do\"}"),
             9 => Act::Destroy,
             10 => say("{\"mainstem\":\"rate_limited\"}"),
+            11 => say("{\"mainstem\":\"rate_limited\",\"retrying\":true,\"reset_at\":@SOON}"),
+            12 => say(
+                "{\"mainstem\":\"quota_exhausted\",\"reset_at\":@SOON,\"window\":\"five_hour\"}",
+            ),
+            13 => say("{\"mainstem\":\"propose_task\",\"title\":\"more\",\"needs\":[\"T0\"]}"),
+            14 => say("{\"mainstem\":\"issue\",\"title\":\"odd\"}"),
+            15 => say("{\"mainstem\":\"progress\",\"text\":\"reads\"}"),
+            16 => say("{\"mainstem\":\"claimed_done\",\"summary\":\"did it\"}"),
             _ => say("just a line"),
         };
         let at = rng.below(acts.len() + 1);
@@ -244,6 +257,11 @@ fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> Ending {
     }
     if rng.in_thousand(150) {
         acts.retain(|act| !matches!(act, Act::Edit));
+    }
+    if rng.in_thousand(250) {
+        let class = *rng.pick(&["transient", "transient", "auth", "looping", "stalled", "request"]);
+        acts.push_back(Act::Say(format!("{{\"mainstem\":\"failed\",\"class\":\"{class}\"}}")));
+        return Ending::Exited { code: 1 };
     }
     match rng.below(10) {
         0..6 => Ending::Exited { code: 0 },

@@ -45,11 +45,13 @@ pub fn intended(world: &World, order: &Order) {
     let key = format!("{}/{}", order.task.id, order.attempt);
     let need = match &order.deed {
         Deed::RunAgent(_) => format!("workspace {key}"),
+        Deed::Consult(consultation) => format!("asked {key} {}", consultation.question),
         Deed::Bury(_) => format!("attempt {key}"),
         Deed::Effect(effect) => match effect {
             Effect::PrepareWorkspace { .. } => format!("attempt {key}"),
             Effect::StopAgent { .. } => format!("stop {key}"),
             Effect::DeliverAnswer { question, .. } => format!("resumed {key} {question}"),
+            Effect::Consult { question, .. } => format!("asked {key} {question}"),
             Effect::CollectEvidence { .. } => format!("ended {key}"),
             Effect::TakeSnapshot { .. } => format!("workspace {key}"),
             Effect::RunGates { .. } => format!("evidence {key}"),
@@ -73,9 +75,8 @@ pub fn after_turn(world: &World, machine: &Machine) {
         let phase = state.phase().word();
         assert!(current && may, "the agent of {task}/{attempt} lives, its task is {phase}");
     }
-    let counted: f64 = world.counted.values().sum();
-    let spent = machine.spent_usd();
-    assert!((counted - spent).abs() < 1e-9, "{counted} was counted, the machine has {spent}");
+    let (paid, spent) = (world.paid, machine.spent_usd());
+    assert!((paid - spent).abs() < 1e-9, "{paid} was paid, the machine has {spent}");
 }
 
 /// Holds when an engine has gone in good order.

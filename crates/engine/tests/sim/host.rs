@@ -61,6 +61,10 @@ impl Outside for Simulated {
         Time(self.0.get().wall())
     }
 
+    fn zone_min(&mut self) -> i32 {
+        0
+    }
+
     fn room(&mut self) -> Result<(), Shortage> {
         let mut world = self.0.get();
         world.no_room = world.strikes(Fault::NoRoom);
@@ -195,6 +199,7 @@ impl World {
         let key = (order.task.id.clone(), order.attempt);
         let fails = self.strikes(Fault::OrderFails);
         let effect = match &order.deed {
+            Deed::Consult(_) => panic!("no agent answers here"),
             Deed::RunAgent(_) => return self.run_agent(&order, &key, flight.step, fails),
             Deed::Bury(claim) => {
                 let (task, attempt) = (order.ix, order.attempt);
@@ -221,6 +226,11 @@ impl World {
                     agent.answers.insert(*number);
                     self.stir(&key);
                 }
+                Progress::Done
+            }
+            Effect::Consult { question, .. } => {
+                let said = if fails { Err("no".to_owned()) } else { Ok("a".to_owned()) };
+                self.tell(Input::Consulted { question: question.clone(), said });
                 Progress::Done
             }
             Effect::CollectEvidence { base, .. } => {

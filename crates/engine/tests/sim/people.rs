@@ -32,7 +32,11 @@ impl World {
 
     /// Somebody looks after the run, so that it does not wait for people for ever.
     pub fn care(&mut self) {
-        if self.shadow.is_paused() {
+        let auto_resume = self.settings.limits.auto_resume;
+        let now = self.shadow.now();
+        let mut known = self.shadow.providers().values();
+        let parked = known.any(|provider| provider.rests_until(now, auto_resume) == Some(None));
+        if self.shadow.is_paused() || parked {
             self.say(Command::Resume);
         }
         if let Some(open) = self.shadow.questions().first() {

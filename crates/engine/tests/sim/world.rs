@@ -101,6 +101,8 @@ pub struct World {
     pub intents: BTreeSet<String>,
     /// Money counted, by attempt and place of the word.
     pub counted: BTreeMap<(Key, u64), f64>,
+    /// What of it was paid for, not included in a subscription.
+    pub paid: f64,
     /// Attempts of whose output a piece was dropped.
     pub gaps: BTreeSet<Key>,
     pub trace: Option<Trace>,
@@ -151,6 +153,7 @@ impl World {
             draining: false,
             intents: BTreeSet::new(),
             counted: BTreeMap::new(),
+            paid: 0.0,
             gaps: BTreeSet::new(),
             trace: None,
         };
@@ -321,9 +324,10 @@ impl World {
         match fact {
             Fact::RunDraining { .. } => self.draining = true,
             Fact::EngineStarted { .. } => self.draining = false,
-            Fact::UsageReported { task, attempt, mark, cost_usd, .. } => {
+            Fact::UsageReported { task, attempt, mark, usage } => {
                 let key = ((task.clone(), *attempt), *mark);
-                let twice = self.counted.insert(key, cost_usd.unwrap_or(0.0));
+                self.paid += usage.paid_usd();
+                let twice = self.counted.insert(key, usage.cost_usd.unwrap_or(0.0));
                 assert_eq!(twice, None, "money is counted once: {fact:?}");
             }
             _ => {}

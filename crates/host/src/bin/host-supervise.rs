@@ -96,7 +96,7 @@ fn ask_at_once(times: u32) -> io::Result<()> {
     let mut bytes = [0; 4096];
     while rustix::io::read(stdin(), &mut bytes)? > 0 {}
     for n in 1..=times {
-        rustix::io::write(stdout(), b"{\"mainstem\":\"ask\"}\n")?;
+        rustix::io::write(stdout(), b"{\"mainstem\":\"ask\",\"question\":\"?\"}\n")?;
         let got = rustix::io::read(stdin(), &mut bytes)?;
         if bytes[..got] != *format!("{n}\n").as_bytes() {
             return Err(io::ErrorKind::InvalidData.into());

@@ -1,6 +1,6 @@
 //! What lies between two commits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mainstem_core::id::Oid;
 
@@ -127,6 +127,16 @@ impl Repo {
             return Ok(None);
         }
         oid(answer.line()?, &answer).map(Some)
+    }
+
+    /// Which of these paths are files of `rev`.
+    pub fn present(&self, rev: &str, paths: &[String]) -> Result<HashSet<String>> {
+        let answer = self
+            .git()
+            .args(["ls-tree", "-r", "-z", "--name-only", "--full-tree", rev, "--"])
+            .args(paths.iter().map(String::as_str))
+            .run()?;
+        Ok(parts(&answer.stdout).map(lossy).collect())
     }
 
     /// The difference as a patch, for people.

@@ -7,6 +7,7 @@
 //! not show who waits, the end is given from time to time. Knows nothing of the questions, only that
 //! they were asked.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -31,17 +32,20 @@ const SOONEST_BLIND: Duration = Duration::from_millis(100);
 const LATEST: Duration = Duration::from_secs(2);
 
 /// Whether an output line asks a question. The n-th such line on stdout is answered by `answers/<n>.json`.
+/// One without a text asks nothing: nobody could answer it.
 pub fn is_ask(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Tag {
         mainstem: String,
+        question: String,
     }
     if line.trim_ascii_start().first() != Some(&b'{') {
         return false;
     }
     let Ok(text) = std::str::from_utf8(line) else { return false };
     text.contains("\"mainstem\"")
-        && serde_json::from_str::<Tag>(text).is_ok_and(|tag| tag.mainstem == "ask")
+        && serde_json::from_str::<Tag>(text)
+            .is_ok_and(|tag| tag.mainstem == "ask" && !tag.question.trim().is_empty())
 }
 
 /// Our side of the pipe.
@@ -54,8 +58,9 @@ pub(super) struct Conversation {
     writer: Option<OwnedFd>,
     prompt: Option<File>,
     queue: Vec<u8>,
-    asked: u32,
-    answered: u32,
+    asked: bool,
+    /// The numbers of the questions that wait for their answers here.
+    waiting: VecDeque<u32>,
     /// Whether the prompt may be written: not before somebody waits for it.
     open: bool,
     quiet_since: Instant,
@@ -81,8 +86,8 @@ impl Conversation {
             writer: Some(writer),
             prompt: prompt.map(File::open).transpose()?,
             queue: Vec::new(),
-            asked: 0,
-            answered: 0,
+            asked: false,
+            waiting: VecDeque::new(),
             open: false,
             quiet_since: now,
             look_at: now + SOONEST,
@@ -92,9 +97,9 @@ impl Conversation {
 
     /// A question was printed. The first one ends the prompt: what is unread of it would be taken for
     /// the answer.
-    pub(super) fn ask(&mut self) {
-        self.asked += 1;
-        if self.asked == 1 {
+    pub(super) fn ask(&mut self, number: u32) {
+        self.waiting.push_back(number);
+        if !std::mem::replace(&mut self.asked, true) {
             self.prompt = None;
             self.queue.clear();
             let mut unread = [0; 4096];
@@ -104,7 +109,7 @@ impl Conversation {
 
     /// Whether a question waits for its answer.
     pub(super) fn pending(&self) -> bool {
-        self.answered < self.asked
+        !self.waiting.is_empty()
     }
 
     /// The pipe, if something waits for room in it.
@@ -120,13 +125,13 @@ impl Conversation {
 
     /// Takes up answers that came, and writes what the pipe has room for.
     pub(super) fn step(&mut self) {
-        while self.pending() {
-            let file = self.dir.join(format!("{}.json", self.answered + 1));
+        while let Some(number) = self.waiting.front() {
+            let file = self.dir.join(format!("{number}.json"));
             // Answers are renamed into place, so what can be read is whole; else it is looked for again.
             let Ok(answer) = std::fs::read(file) else { break };
             self.queue.extend_from_slice(answer.trim_ascii_end());
             self.queue.push(b'\n');
-            self.answered += 1;
+            self.waiting.pop_front();
             self.open = true;
             self.restart(Instant::now());
         }
@@ -344,9 +349,11 @@ mod tests {
     #[test]
     fn only_a_json_line_tagged_ask_is_a_question() {
         assert!(is_ask(br#"{"mainstem":"ask","question":"?"}"#));
-        assert!(is_ask(br#"  { "options": ["a"], "mainstem" : "ask" }"#));
+        assert!(is_ask(br#"  { "options": ["a"], "question": "x", "mainstem" : "ask" }"#));
+        assert!(!is_ask(br#"{"mainstem":"ask"}"#));
+        assert!(!is_ask(br#"{"mainstem":"ask","question":" "}"#));
         assert!(!is_ask(br#"{"mainstem":"usage"}"#));
-        assert!(!is_ask(br#"log: {"mainstem":"ask"}"#));
+        assert!(!is_ask(br#"log: {"mainstem":"ask","question":"?"}"#));
         assert!(!is_ask(br#"{"mainstem":"ask""#));
         assert!(!is_ask(b"{\"mainstem\":\"ask\",\"q\":\"\xff\"}"));
         assert!(!is_ask(b""));

@@ -240,6 +240,9 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
                 // An empty group that stays does no harm.
                 let _ = leaf.remove();
             }
+            if let Ok(Some(JobSpec { door: Some(door), .. })) = record::read(&dir, SPEC) {
+                super::door::take_away(&door);
+            }
             return Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX));
         }
         if let Some(leaf) = leaf.as_ref().filter(|_| !left.is_empty()) {

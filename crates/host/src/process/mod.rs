@@ -17,6 +17,7 @@ use thiserror::Error;
 mod answers;
 mod cgroup;
 mod detached;
+mod door;
 mod job;
 mod log;
 mod record;
@@ -27,6 +28,7 @@ mod watch;
 pub use answers::is_ask;
 pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
+pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
 pub use job::{
     answer, end, is_alive, kill_leftovers, pids, reset, run_to_end, set_aside, spec, start, state,
     stop,
@@ -76,6 +78,9 @@ pub struct JobSpec {
     /// The most memory that all its processes together may use; none is no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// A socket for what the command starts to speak through; none is none.
+    #[serde(default)]
+    pub door: Option<DoorSpec>,
 }
 
 /// How a job's command ended.

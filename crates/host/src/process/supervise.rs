@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::answers::{Conversation, Plug};
 use super::cgroup::{Hierarchy, Leaf};
+use super::door::Door;
 use super::log::Writer;
 use super::record::{self, Durable};
 use super::{EXIT, Ending, Exit, JOB_MARK, JobSpec, LOCK, PIDS, Pids, SPEC, STOP, Stop, tree};
@@ -138,6 +139,7 @@ struct Spawned {
     stderr: OwnedFd,
     conversation: Option<Conversation>,
     plug: Option<Plug>,
+    door: Option<Door>,
 }
 
 impl Supervisor {
@@ -196,7 +198,8 @@ impl Supervisor {
         }
         // Where the kernel does not, the loop watches the memory.
         let watched = !self.make_leaf();
-        match self.spawn() {
+        let door = self.open_door(&mut log);
+        match self.spawn(door) {
             Err(ending) => {
                 self.remove_leaf();
                 self.end(ending, 0, log.totals());
@@ -259,7 +262,18 @@ impl Supervisor {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
 
-    fn spawn(&mut self) -> Result<Spawned, Ending> {
+    /// Opens the door. Without it the command can still do its work, so the log says why and it runs.
+    fn open_door(&self, log: &mut Writer) -> Option<Door> {
+        let spec = self.spec.door.as_ref()?;
+        let opened = Door::open(&self.dir, spec);
+        let tell = |error: io::Error| {
+            let line = format!("mainstem: no socket at {}: {error}", spec.path.display());
+            log.record(b"0 e ", line.replace('\n', " ").as_bytes());
+        };
+        opened.map_err(tell).ok()
+    }
+
+    fn spawn(&mut self, door: Option<Door>) -> Result<Spawned, Ending> {
         let spec = self.spec.clone();
         let Some((program, args)) = spec.argv.split_first() else {
             return Err(not_started("no command is given".into(), false));
@@ -288,7 +302,7 @@ impl Supervisor {
         })?;
         let mut child = self.spawn_inside(&mut command).map_err(|e| self.explain(program, &e))?;
         let stderr = child.stderr.take().expect("BUG: stderr was asked to be a pipe").into();
-        Ok(Spawned { pid: child.id(), stdout, stderr, conversation, plug })
+        Ok(Spawned { pid: child.id(), stdout, stderr, conversation, plug, door })
     }
 
     fn stdin(&self, command: &mut Command) -> io::Result<Option<Conversation>> {

@@ -17,6 +17,7 @@ use mainstem_host::process::{
 };
 use tempfile::TempDir;
 
+mod door;
 mod flood;
 mod hostile;
 mod talk;
@@ -65,6 +66,7 @@ impl Place {
             line_bytes: 1 << 20,
             keeps_work: false,
             memory_bytes: None,
+            door: None,
         }
     }
 

@@ -302,7 +302,55 @@ fn every_key_is_shown_once_and_in_order() {
     let sections: Vec<_> = resolved.values.iter().filter_map(|s| s.key.split('.').next()).collect();
     let mut once = sections.clone();
     once.dedup();
-    assert_eq!(once, known_sections());
+    let mut sections = known_sections();
+    sections.retain(|section| *section != "prices");
+    assert_eq!(once, sections, "prices are shown where there are some");
+}
+
+#[test]
+fn prices_models_and_fallbacks_are_read() {
+    let text = "[agents.claude]\nfallback = ['codex']\nmodels = { cheap = 'h', top = 'o' }\nbilling = 'included'\n\
+        [agents.codex]\n[models]\nby_role = { coder = 'top' }\nby_priority = { '5' = 'top' }\n\
+        [prices]\n'gpt-5.1' = { input = 1.25, output = 10 }\n[limits]\nquiet_hours = '22:00-07:00'\n";
+    let resolved = resolve(&[project(text)]).unwrap();
+    let s = &resolved.settings;
+    let claude = &s.agents["claude"];
+    assert_eq!(
+        (claude.fallback.as_slice(), claude.included),
+        (["codex".to_owned()].as_slice(), true)
+    );
+    assert_eq!(
+        (claude.models.cheap.as_deref(), claude.models.middle.as_deref()),
+        (Some("h"), None)
+    );
+    assert_eq!(claude.provider_of("claude"), "anthropic");
+    assert_eq!(s.agents["codex"].provider_of("codex"), "openai");
+    assert_eq!(s.agents["command"].provider_of("command"), "command");
+    assert_eq!(s.models.by_role["coder"], "top");
+    assert_eq!(s.models.by_priority[&5], "top");
+    let price = s.prices["gpt-5.1"];
+    assert_eq!((price.input, price.output, price.cache_read), (1.25, 10.0, 0.0));
+    assert!(s.limits.quiet_hours.is_some() && s.limits.auto_resume);
+    let shown = |key: &str| resolved.values.iter().any(|shown| shown.key == key);
+    assert!(shown("prices.gpt-5.1.input") && shown("agents.claude.models.top"));
+    let flag = settings(&[Layer::flag("prices.m.input", "3")]);
+    assert_eq!(flag.prices["m"].input, 3.0);
+}
+
+#[test]
+fn what_prices_models_and_hours_cannot_be_is_refused() {
+    for (text, word) in [
+        ("[agents.claude]\nfallback = ['codxe']\n", "codxe"),
+        ("[agents.claude]\nmodels = { huge = 'x' }\n", "huge"),
+        ("[models]\nby_priority = { high = 'top' }\n", "high"),
+        ("[prices]\nm = 3\n", "prices.m"),
+        ("[prices]\nm = { inptu = 3 }\n", "input"),
+        ("[limits]\nquiet_hours = 'at night'\n", "22:00"),
+    ] {
+        let wrong = resolve(&[project(text)]).unwrap_err();
+        let said = format!("{} {:?}", wrong[0].1.message, wrong[0].1.help);
+        assert!(said.contains(word), "{text}: {said}");
+    }
 }
 
 #[test]

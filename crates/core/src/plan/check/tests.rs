@@ -10,10 +10,7 @@ fn agent(kind: &str, command: &[&str]) -> config::Agent {
     config::Agent {
         kind: kind.into(),
         command: command.iter().map(|c| (*c).to_owned()).collect(),
-        provider: None,
-        model: None,
-        secrets: Vec::new(),
-        env: BTreeMap::new(),
+        ..config::Agent::default()
     }
 }
 

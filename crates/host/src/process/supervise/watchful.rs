@@ -12,6 +12,7 @@ use rustix::process::{Signal, WaitOptions, WaitStatus, wait};
 use super::{Spawned, Supervisor, requested};
 use crate::process::answers::{Conversation, Plug, is_ask};
 use crate::process::cgroup::Leaf;
+use crate::process::door::Door;
 use crate::process::log::{Lines, Writer};
 use crate::process::tree::{self, Sent};
 use crate::process::{Ending, Stop};
@@ -78,6 +79,9 @@ pub(super) struct Running<'a> {
     stderr: Source,
     conversation: Option<Conversation>,
     plug: Option<Plug>,
+    door: Option<Door>,
+    /// Questions in the log so far.
+    asks: u32,
     started: Instant,
     wall: Allowance,
     idle: Allowance,
@@ -117,6 +121,8 @@ impl<'a> Running<'a> {
             stderr: source(spawned.stderr, b'e'),
             conversation: spawned.conversation,
             plug: spawned.plug,
+            door: spawned.door,
+            asks: 0,
             started: now,
             wall: Allowance::new(supervisor.spec.wall_ms, now),
             idle: Allowance::new(supervisor.spec.idle_ms, now),
@@ -138,6 +144,7 @@ impl<'a> Running<'a> {
         loop {
             self.wait_for_something();
             self.read_streams();
+            self.hear_guests();
             self.converse();
             self.log.flush();
             self.reap();
@@ -151,6 +158,10 @@ impl<'a> Running<'a> {
         }
         // Nothing writes any more: what is in the pipes is all there is.
         while self.read_streams() {}
+        if let Some(door) = &mut self.door {
+            door.last_call();
+        }
+        self.hear_guests();
         let ms = self.elapsed_ms();
         self.stdout.lines.finish(ms, self.log);
         self.stderr.lines.finish(ms, self.log);
@@ -175,6 +186,9 @@ impl<'a> Running<'a> {
         }
         let writer = self.conversation.as_ref().and_then(Conversation::wants_to_write);
         fds.extend(writer.map(|fd| PollFd::new(fd, PollFlags::OUT)));
+        if let Some(door) = &self.door {
+            door.interests(&mut fds);
+        }
         let woken = poll(&mut fds, Some(&timeout)).is_ok()
             && fds.first().is_some_and(|fd| !fd.revents().is_empty());
         if woken {
@@ -183,6 +197,9 @@ impl<'a> Running<'a> {
             {
             }
             self.look_for_requests_at = Instant::now();
+            if let Some(door) = &mut self.door {
+                door.look_now();
+            }
         }
     }
 
@@ -199,7 +216,8 @@ impl<'a> Running<'a> {
         let look = self.conversation.as_ref().map(Conversation::next_look);
         let watched = matches!(self.phase, Phase::Running) && self.status.is_none();
         let memory = self.memory.filter(|_| watched).map(|_| self.look_at_memory_at);
-        [phase, look, memory].into_iter().flatten().fold(now + TICK, Instant::min)
+        let door = self.door.as_ref().and_then(Door::next_look);
+        [phase, look, memory, door].into_iter().flatten().fold(now + TICK, Instant::min)
     }
 
     /// Reads a turn of both streams; true if there may be more.
@@ -207,9 +225,7 @@ impl<'a> Running<'a> {
         let ms = self.elapsed_ms();
         let mut asks = 0;
         let mut any = false;
-        for (source, may_ask) in
-            [(&mut self.stdout, self.conversation.is_some()), (&mut self.stderr, false)]
-        {
+        for (source, may_ask) in [(&mut self.stdout, true), (&mut self.stderr, false)] {
             let mut seen = |line: &[u8]| asks += u32::from(may_ask && is_ask(line));
             let got = source.read(&mut self.chunk, ms, self.log, &mut seen);
             any |= got;
@@ -217,15 +233,42 @@ impl<'a> Running<'a> {
         if any {
             self.idle.from = Instant::now();
         }
-        if let Some(conversation) = &mut self.conversation {
-            for _ in 0..asks {
-                conversation.ask();
+        for _ in 0..asks {
+            self.asks += 1;
+            if let Some(conversation) = &mut self.conversation {
+                conversation.ask(self.asks);
             }
         }
         any
     }
 
+    /// Takes what comes through the door into the log, in the order of the log.
+    fn hear_guests(&mut self) {
+        let ms = self.elapsed_ms();
+        let Some(door) = &mut self.door else { return };
+        let asks = &mut self.asks;
+        let heard = door.step(ms, self.log, &mut || {
+            *asks += 1;
+            *asks
+        });
+        if heard {
+            self.idle.from = Instant::now();
+        }
+    }
+
     fn converse(&mut self) {
+        self.serve_input();
+        let now = Instant::now();
+        if let Some(since) = self.asked_at {
+            self.wall.forgive(now - since);
+            self.idle.forgive(now - since);
+        }
+        let pending = self.conversation.as_ref().is_some_and(Conversation::pending)
+            || self.door.as_ref().is_some_and(Door::pending);
+        self.asked_at = pending.then_some(now);
+    }
+
+    fn serve_input(&mut self) {
         let Some(mut conversation) = self.conversation.take() else { return };
         conversation.step();
         if matches!(self.phase, Phase::Running)
@@ -239,12 +282,6 @@ impl<'a> Running<'a> {
                 conversation.serve(&waiting, self.plug.as_ref(), stdout);
             }
         }
-        let now = Instant::now();
-        if let Some(since) = self.asked_at {
-            self.wall.forgive(now - since);
-            self.idle.forgive(now - since);
-        }
-        self.asked_at = conversation.pending().then_some(now);
         self.conversation = Some(conversation);
     }
 
@@ -258,7 +295,8 @@ impl<'a> Running<'a> {
             self.idle.from = Instant::now();
         }
         for _ in 0..asks {
-            conversation.ask();
+            self.asks += 1;
+            conversation.ask(self.asks);
         }
     }
 

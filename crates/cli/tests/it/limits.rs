@@ -1,0 +1,187 @@
+//! Providers that limit, refuse and fail, and what it all costs: as a user sees it.
+
+use std::time::Duration;
+
+use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::{Scene, wait_until};
+use serde_json::Value;
+
+use crate::line::BIN;
+
+/// A shell command that prints this line of the protocol.
+fn say(line: &str) -> String {
+    format!("printf '%s\\n' '{line}'")
+}
+
+/// What it does in its first attempt, and what in all later ones.
+fn at_first(first: &str, later: &str) -> String {
+    format!("if [ $MAINSTEM_ATTEMPT = 1 ]; then {first}; else {later}; fi")
+}
+
+fn soon(seconds: u64) -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs()) + seconds
+}
+
+#[test]
+fn one_rate_limit_met_by_all_costs_nobody_a_retry() {
+    let limited = format!("{}; exit 1", say(r#"{"mainstem":"rate_limited","retry_after":1}"#));
+    let work = |n: usize| at_first(&limited, &format!("echo {n} > {n}.txt"));
+    let works: Vec<(String, String)> = (0..4).map(|n| (format!("T-{n}"), work(n))).collect();
+    let tasks: Vec<(&str, &str, &str)> =
+        works.iter().map(|(id, work)| (id.as_str(), work.as_str(), "retries = 0")).collect();
+    let scene =
+        Scene::new(BIN).config("[limits]\nrate_limit_waits = 1\n").plan(&shell_plan(&tasks));
+    scene.expect(0, &["run", "plan.toml", "-j", "4"]);
+    scene.assert_each_lands_once(&["T-0", "T-1", "T-2", "T-3"]);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn words_about_rate_limits_pause_nothing() {
+    let prose = "echo 'Error: 429 rate limit exceeded, usage limit reached, try again in 5 hours'; \
+                 echo '\\u2502 {\"mainstem\":\"rate_limited\"}'; echo x > x.txt";
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", prose, "retries = 0")]));
+    scene.expect(0, &["run", "plan.toml"]);
+    assert!(scene.facts_of("provider_limited").is_empty());
+    assert_eq!(scene.task("T-1")["attempt"], 1);
+}
+
+#[test]
+fn a_used_up_quota_waits_for_a_person_who_wants_that_and_survives_the_engine() {
+    let line = format!(
+        r#"{{"mainstem":"quota_exhausted","reset_at":{},"window":"five_hour","message":"used up"}}"#,
+        soon(3_600)
+    );
+    let session = say(r#"{"mainstem":"session","id":"s-42"}"#);
+    let first = format!("{session}; {}; exit 1", say(&line));
+    let scene = Scene::new(BIN).config("[limits]\nauto_resume = false\n").plan(&shell_plan(&[(
+        "T-1",
+        &at_first(&first, "echo x > x.txt"),
+        "retries = 0",
+    )]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    let parked = || scene.status()["limits"].as_array().is_some_and(|limits| !limits.is_empty());
+    wait_until(Duration::from_secs(60), "the quota is on record", parked);
+    let limit = scene.status()["limits"][0].clone();
+    assert_eq!((&limit["kind"], &limit["until"]), (&"quota".into(), &Value::Null), "{limit:#}");
+    let waits = || scene.task("T-1")["next_action"] == "mainstem resume";
+    wait_until(Duration::from_secs(60), "its task waits for a person", waits);
+    running.kill9();
+    let text = scene.expect(0, &["status"]).stdout;
+    assert!(text.contains("until you say mainstem resume"), "{text}");
+    let again = scene.spawn(&["run"]);
+    wait_until(Duration::from_secs(60), "a new engine is there", || {
+        scene.status()["state"] == "running"
+    });
+    assert_eq!(scene.phase("T-1"), "ready", "an hour has not passed");
+    let said = scene.expect(0, &["resume"]).stderr;
+    assert!(said.contains("command"), "{said}");
+    assert_eq!(again.wait().code, 0);
+    scene.assert_each_lands_once(&["T-1"]);
+    let second = &scene.facts_of("attempt_intended")[1];
+    assert_eq!(second["session"], "s-42", "{second:#}");
+    let shown: Value = serde_json::from_str(&scene.expect(0, &["show", "T-1", "--json"]).stdout)
+        .expect("show --json is JSON");
+    assert_eq!(shown["attempts"][0]["class"], "quota_exhausted", "{shown:#}");
+    assert_eq!(shown["attempts"][1]["resumed_session"], "s-42");
+}
+
+#[test]
+fn who_is_not_let_in_fails_at_once_and_says_what_helps() {
+    let line = r#"{"mainstem":"failed","class":"auth","message":"401","help":"claude /login"}"#;
+    let work = format!("{}; exit 1", say(line));
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 5")]));
+    let out = scene.expect(2, &["run", "plan.toml"]);
+    let task = scene.task("T-1");
+    assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &1.into()), "{task:#}");
+    assert_eq!(task["next_action"], "claude /login, then mainstem retry T-1");
+    assert!(out.stderr.contains("claude /login"), "{}", out.stderr);
+    assert_eq!(scene.facts_of("attempt_failed")[0]["class"], "refused");
+}
+
+#[test]
+fn a_lost_connection_is_tried_again_and_costs_no_retry() {
+    let line = r#"{"mainstem":"failed","class":"transient","message":"connection reset"}"#;
+    let first = format!("{}; exit 1", say(line));
+    let work = at_first(&first, "echo x > x.txt");
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 0")]));
+    scene.expect(0, &["run", "plan.toml"]);
+    assert_eq!(scene.facts_of("attempt_failed")[0]["class"], "transient");
+    scene.assert_each_lands_once(&["T-1"]);
+}
+
+#[test]
+fn money_is_summed_by_what_one_wants_to_know_with_how_it_is_known() {
+    let reported = say(
+        r#"{"mainstem":"usage","input_tokens":10,"output_tokens":5,"cache_read_tokens":7,"cost_usd":0.5,"model":"big"}"#,
+    );
+    let counted = say(
+        r#"{"mainstem":"usage","input_tokens":1000000,"output_tokens":0,"model":"small-2026"}"#,
+    );
+    let scene = Scene::new(BIN)
+        .config(
+            "[prices]\nsmall = { input = 2.0, output = 8.0 }\n[budget]\nusd = 3.0\nhard = false\n",
+        )
+        .plan(&shell_plan(&[
+            ("T-1", &format!("{reported}; echo 1 > 1.txt"), ""),
+            ("T-2", &format!("{counted}; echo 2 > 2.txt"), ""),
+        ]));
+    scene.expect(0, &["run", "plan.toml"]);
+    let cost = |args: &[&str]| -> Value {
+        let all: Vec<&str> = ["cost", "--json"].iter().chain(args).copied().collect();
+        serde_json::from_str(&scene.expect(0, &all).stdout).expect("cost --json is JSON")
+    };
+    let by_model = cost(&["--by", "model"]);
+    assert_eq!(by_model["total"]["cost_usd"], 2.5, "{by_model:#}");
+    assert_eq!(by_model["total"]["basis"], "mixed");
+    let rows = by_model["rows"].as_array().expect("rows");
+    let row = |name: &str| {
+        rows.iter().find(|row| row["model"] == name).unwrap_or_else(|| panic!("no {name}"))
+    };
+    assert_eq!(
+        (&row("big")["basis"], &row("big")["cache_read_tokens"]),
+        (&"reported".into(), &7.into())
+    );
+    assert_eq!(row("small-2026")["basis"], "estimated");
+    assert_eq!(cost(&[])["rows"].as_array().map(Vec::len), Some(2));
+    assert_eq!(by_model["forecast"]["completed"], 2);
+    assert_eq!(by_model["forecast"]["total_usd"], 2.5);
+    let csv = scene.expect(0, &["cost", "--csv", "--by", "agent"]).stdout;
+    assert!(
+        csv.starts_with("agent,attempts,") && csv.contains("\ncommand,2,1000010,5,7,0,2.5"),
+        "{csv}"
+    );
+    let text = scene.expect(0, &["cost"]).stdout;
+    assert!(text.contains("budget    $2.50 of $3.00"), "{text}");
+    assert_eq!(scene.facts_of("budget_reached").len(), 1, "80 %, said once");
+}
+
+#[test]
+fn the_model_is_chosen_by_rule_and_the_reason_is_kept() {
+    let script = "echo $MAINSTEM_MODEL > $MAINSTEM_TASK.txt";
+    let scene = Scene::new(BIN)
+        .config(&format!(
+            "[run]\nagent = 'mine'\n[agents.mine]\nkind = 'command'\ncommand = '{script}'\n\
+             models = {{ cheap = 'small', middle = 'mid', top = 'big' }}\n[models]\nby_role = {{ boss = 'top' }}\n"
+        ))
+        .plan(
+            "version = 1\n[[task]]\nid = \"A\"\ntitle = \"Fix a typo\"\neffort = \"small\"\n\
+             [[task]]\nid = \"B\"\ntitle = \"Fix a typo\"\nrole = \"boss\"\n\
+             [[task]]\nid = \"C\"\ntitle = \"Fix a typo\"\nmodel = \"own\"\n",
+        );
+    scene.expect(0, &["run", "plan.toml"]);
+    for (task, model, reason) in [
+        ("A", "small", "complexity"),
+        ("B", "big", "models.by_role.boss"),
+        ("C", "own", "the task names it"),
+    ] {
+        let file = format!("{task}.txt");
+        assert_eq!(
+            scene.repo().show("main", &file).as_deref(),
+            Some(format!("{model}\n").as_str())
+        );
+        let shown = scene.expect(0, &["show", task]).stdout;
+        assert!(shown.contains(&format!("{model} because: {reason}")), "{shown}");
+    }
+}

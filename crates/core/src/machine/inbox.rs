@@ -1,0 +1,197 @@
+//! The inbox: on which terms a question waits, who answers it before a person has to, and what becomes of
+//! tasks that agents propose.
+
+use crate::effect::Effect;
+use crate::fact::Fact;
+use crate::graph::Graph;
+use crate::id::{TaskId, Time, check_id};
+use crate::limits;
+use crate::machine::words::Decided;
+use crate::machine::{Machine, Proposal, Refusal};
+use crate::plan::{Plan, Task};
+use crate::question;
+
+/// Taken at a deadline for which nobody named an answer.
+const NO_ANSWER: &str = "No answer came in time. Use your own judgement.";
+
+impl Machine {
+    /// The default and the deadline of a question: its own, else those of the settings. A deadline
+    /// always leads to an answer.
+    pub(super) fn terms(
+        &self,
+        default: Option<String>,
+        deadline_ms: Option<u64>,
+    ) -> (Option<String>, Option<Time>) {
+        let settings = &self.settings.questions;
+        let deadline = deadline_ms.or(settings.deadline_ms).map(|ms| self.now.plus_ms(ms));
+        let default = default.or_else(|| settings.default.clone());
+        let default = default.or_else(|| deadline.map(|_| NO_ANSWER.to_owned()));
+        (default, deadline)
+    }
+
+    /// Answers what a rule answers.
+    pub(super) fn answer_by_rule(&mut self) {
+        if self.settings.questions.policy.is_empty() {
+            return;
+        }
+        let rules = &self.settings.questions.policy;
+        let known: Vec<_> = self
+            .questions
+            .iter()
+            .filter_map(|q| {
+                let text = question::by_rule(rules, &q.text, &q.options)?;
+                Some((q.name.clone(), q.task, q.attempt, text))
+            })
+            .collect();
+        for (question, t, attempt, text) in known {
+            let (task, by) = (self.id(t), "policy".to_owned());
+            self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+        }
+    }
+}
+
+impl Machine {
+    /// Questions that the answering agent is to be asked, each once per life.
+    pub(super) fn want_consults(&mut self, effects: &mut Vec<Effect>) {
+        if self.settings.questions.agent.is_none() || self.life.interrupting.is_some() {
+            return;
+        }
+        for q in &self.questions {
+            if self.life.consulted.insert(q.name.clone()) {
+                let (task, attempt, number) = (q.task, q.attempt, q.number);
+                effects.push(Effect::Consult { task, attempt, number, question: q.name.clone() });
+            }
+        }
+    }
+
+    /// What the answering agent said. What cannot be used leaves the question to people.
+    pub(super) fn consulted(&mut self, question: &str, said: Result<String, String>) {
+        let Some(open) = self.questions.iter().find(|q| q.name == question) else { return };
+        let (t, attempt) = (open.task, open.attempt);
+        let task = self.id(t);
+        let used = said.and_then(|text| {
+            let text = limits::brief(&text);
+            let short = limits::brief(&format!("`{text}` is not among the options"));
+            question::chosen(&text, &open.options).ok_or(short)
+        });
+        match used {
+            Ok(text) => {
+                let agent = self.settings.questions.agent.as_deref().unwrap_or_default();
+                let (question, by) = (question.to_owned(), format!("agent {agent}"));
+                self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+            }
+            Err(why) => {
+                let message = format!("{question} waits for a person: {}", limits::brief(&why));
+                self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
+            }
+        }
+    }
+
+    /// The proposal with this name, and its place.
+    fn proposal(&self, name: &str) -> Result<(usize, &Proposal), Refusal> {
+        let place = name.strip_prefix(['P', 'p']).and_then(|n| n.parse::<usize>().ok());
+        let place = place.and_then(|n| n.checked_sub(1));
+        place.and_then(|at| Some((at, self.proposals.get(at)?))).ok_or_else(|| Refusal {
+            message: format!("there is no proposal {name}"),
+            hint: Some("mainstem proposals lists them".to_owned()),
+        })
+    }
+
+    /// Makes a proposal a task of the run: the next revision of its plan.
+    pub(super) fn accept(&mut self, name: &str) -> Result<String, Refusal> {
+        let (at, proposal) = self.proposal(name)?;
+        match &proposal.decided {
+            Some(Decided::Accepted(id)) => return Ok(format!("it is task {id} already")),
+            Some(Decided::Rejected) | None => {}
+        }
+        let refuse = |message: String, hint: &str| Refusal { message, hint: Some(hint.to_owned()) };
+        let task = self.task_of(at, proposal)?;
+        let mut plan = self.plan.clone();
+        plan.tasks.push(task.clone());
+        if let Err(error) = Graph::new(&plan) {
+            return Err(refuse(
+                format!("it does not fit the plan: {error}"),
+                "put it into the plan by hand",
+            ));
+        }
+        let id = task.id.clone();
+        self.emit(Fact::ProposalDecided {
+            proposal: format!("P{}", at + 1),
+            becomes: Some(id.clone()),
+        });
+        let (revision, hash) = (self.revision + 1, format!("accepted {id}"));
+        let (plan, dropped) = (Box::new(plan), Vec::new());
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped });
+        self.suspect_all();
+        Ok(format!("P{} is task {id} now", at + 1))
+    }
+
+    /// A proposal as a task: by the proposer's agent and for its epic.
+    fn task_of(&self, at: usize, proposal: &Proposal) -> Result<Task, Refusal> {
+        let free = |id: &str| check_id(id).is_ok() && self.graph.ix(id).is_none();
+        let proposed = proposal.id.clone().filter(|id| free(id));
+        let id = proposed.unwrap_or_else(|| {
+            let first = format!("P-{}", at + 1);
+            let others = (2..).map(|n| format!("{first}-{n}"));
+            std::iter::once(first.clone()).chain(others).find(|id| free(id)).unwrap_or(first)
+        });
+        let proposer = self.plan.tasks.iter().find(|task| task.id == proposal.task);
+        let agent = proposer.and_then(|task| task.agent.clone());
+        if agent.is_none() && self.settings.run.agent.is_none() {
+            return Err(Refusal {
+                message: "no agent could work on it".to_owned(),
+                hint: Some("set run.agent, then accept it again".to_owned()),
+            });
+        }
+        let mut needs = Vec::new();
+        for need in &proposal.needs {
+            let Some(t) = self.graph.ix(need) else {
+                return Err(Refusal {
+                    message: format!("it needs {need}, which is no task of this run"),
+                    hint: Some(
+                        "put it into the plan by hand, with what it really needs".to_owned(),
+                    ),
+                });
+            };
+            needs.push(self.id(t));
+        }
+        Ok(Task {
+            id: TaskId::new(id),
+            epic: proposer.and_then(|task| task.epic.clone()),
+            title: proposal.title.clone(),
+            description: proposal.description.clone(),
+            needs,
+            agent,
+            ..Task::empty()
+        })
+    }
+
+    /// Declines a proposal.
+    pub(super) fn reject(&mut self, name: &str) -> Result<String, Refusal> {
+        let (at, proposal) = self.proposal(name)?;
+        let name = format!("P{}", at + 1);
+        match &proposal.decided {
+            Some(Decided::Rejected) => Ok(format!("{name} is rejected already")),
+            Some(Decided::Accepted(id)) => Err(Refusal {
+                message: format!("{name} is task {id} already"),
+                hint: Some(format!("mainstem cancel {id}")),
+            }),
+            None => {
+                self.emit(Fact::ProposalDecided { proposal: name.clone(), becomes: None });
+                Ok(format!("{name} is rejected"))
+            }
+        }
+    }
+
+    /// A plan with the tasks that were accepted during the run and that it does not have.
+    pub fn with_accepted(&self, mut plan: Plan) -> Plan {
+        for proposal in &self.proposals {
+            let Some(Decided::Accepted(id)) = &proposal.decided else { continue };
+            let known = plan.tasks.iter().any(|task| task.id == *id);
+            if let Some(task) = self.plan.tasks.iter().find(|task| task.id == *id && !known) {
+                plan.tasks.push(task.clone());
+            }
+        }
+        plan
+    }
+}

@@ -1,0 +1,291 @@
+//! What an agent says while it works, and what that means for its provider and for money.
+
+use crate::fact::{Basis, Claim, Fact, Fault, LimitKind, Usage};
+use crate::id::{TaskIx, Time};
+use crate::limits;
+use crate::machine::Machine;
+use crate::money::{self, WARN_PERCENT};
+use crate::phase::Phase;
+use crate::provider::{self, Standing};
+
+/// A word of an agent that has a meaning for us.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// The session it works in.
+    Session {
+        /// Its own name for it.
+        session: String,
+    },
+    /// Tokens and money since the last such word.
+    Usage(Usage),
+    /// The provider says to wait.
+    RateLimited {
+        /// How long, if it said so.
+        retry_after_ms: Option<u64>,
+        /// Until when, if it said so.
+        reset_at: Option<Time>,
+        /// In its words.
+        message: String,
+        /// The agent waits by itself and goes on.
+        retrying: bool,
+    },
+    /// The provider's quota is used up.
+    QuotaExhausted {
+        /// When it is filled again, if it said so.
+        reset_at: Option<Time>,
+        /// In its words.
+        message: String,
+    },
+    /// A question.
+    Asked {
+        /// The question.
+        text: String,
+        /// Offered answers.
+        options: Vec<String>,
+        /// Taken when time runs out.
+        default: Option<String>,
+        /// When that is.
+        deadline_ms: Option<u64>,
+        /// The asker's own name for it.
+        reference: Option<String>,
+    },
+    /// Something is wrong that is not part of the task.
+    Issue {
+        /// In a few words.
+        title: String,
+        /// In more.
+        text: String,
+        /// As the agent sees it.
+        severity: String,
+    },
+    /// A further task, in the agent's opinion.
+    Proposed {
+        /// Its id, if the agent named one.
+        id: Option<String>,
+        /// In a few words.
+        title: String,
+        /// What to do.
+        description: String,
+        /// What it would need.
+        needs: Vec<String>,
+    },
+}
+
+/// A task that an agent proposed. It is nobody's task before it is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    /// Whose agent.
+    pub task: crate::id::TaskId,
+    /// In which attempt.
+    pub attempt: u32,
+    /// Its id, if the agent named one.
+    pub id: Option<String>,
+    /// In a few words.
+    pub title: String,
+    /// What to do.
+    pub description: String,
+    /// What it would need.
+    pub needs: Vec<String>,
+    /// When.
+    pub at: Time,
+    /// What was decided; none if nothing yet.
+    pub decided: Option<Decided>,
+}
+
+/// What became of a proposal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// It is this task of the run now.
+    Accepted(crate::id::TaskId),
+    /// Somebody declined.
+    Rejected,
+}
+
+/// Something that an agent found besides its task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// Whose agent.
+    pub task: crate::id::TaskId,
+    /// In a few words.
+    pub title: String,
+    /// In more.
+    pub text: String,
+    /// As the agent sees it.
+    pub severity: String,
+    /// When.
+    pub at: Time,
+}
+
+impl Machine {
+    pub(super) fn agent_said(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let seen = match said {
+            Said::Asked { .. } => current.ask_mark,
+            _ => current.mark,
+        };
+        if mark <= seen {
+            return;
+        }
+        let task = self.id(t);
+        match said {
+            Said::Session { session } => {
+                let named = (current.agent.clone(), session);
+                if self.tasks.get(t).session.as_ref() != Some(&named) {
+                    self.emit(Fact::SessionSeen { task, attempt, mark, session: named.1 });
+                }
+            }
+            Said::Usage(usage) => self.used(t, attempt, mark, usage),
+            Said::RateLimited { retry_after_ms, reset_at, message, retrying } => {
+                let unsaid = self.settings.limits.rate_limit_wait_ms;
+                let wait = retry_after_ms.or_else(|| reset_at.map(|at| at.since_ms(self.now)));
+                let word = Limited { wait_ms: wait.unwrap_or(unsaid), message, retrying };
+                self.limited(t, attempt, mark, LimitKind::Rate, word);
+            }
+            Said::QuotaExhausted { reset_at, message } => {
+                let unsaid = self.settings.limits.quota_wait_ms;
+                let wait = reset_at.map(|at| at.since_ms(self.now));
+                // A reset that is past already was read too late, or is nonsense.
+                let wait_ms = wait.filter(|wait| *wait > 0).unwrap_or(unsaid);
+                let word = Limited { wait_ms, message, retrying: false };
+                self.limited(t, attempt, mark, LimitKind::Quota, word);
+            }
+            asked @ Said::Asked { .. } => self.asked(t, attempt, mark, asked),
+            Said::Issue { title, text, severity } => {
+                let (title, text) = (limits::brief(&title), limits::brief(&text));
+                self.emit(Fact::IssueLogged { task, attempt, mark, title, text, severity });
+            }
+            Said::Proposed { id, title, description, needs } => {
+                let title = limits::brief(&title);
+                let proposed =
+                    Fact::TaskProposed { task, attempt, mark, id, title, description, needs };
+                self.emit(proposed);
+            }
+        }
+    }
+
+    /// Money is known as the agent reports it, or by the price list; a subscription pays for all.
+    fn used(&mut self, t: TaskIx, attempt: u32, mark: u64, mut usage: Usage) {
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        usage.cost_usd = usage.cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
+        let included = self.settings.agents.get(&current.agent).is_some_and(|a| a.included);
+        if usage.cost_usd.is_some() {
+            usage.basis.get_or_insert(Basis::Reported);
+        } else if let Some(model) = usage.model.as_ref().or(current.model.as_ref())
+            && let Some(usd) = money::estimate(&self.settings.prices, model, &usage)
+        {
+            usage.cost_usd = Some(usd);
+            usage.basis.get_or_insert(Basis::Estimated);
+        }
+        if included {
+            usage.basis = Some(Basis::Included);
+        }
+        let task = self.id(t);
+        self.emit(Fact::UsageReported { task, attempt, mark, usage });
+        self.warn_of_budget(t);
+    }
+
+    /// People are told once when most of a budget is spent, and once when all of it is.
+    fn warn_of_budget(&mut self, t: TaskIx) {
+        let budget = &self.settings.budget;
+        let state = self.tasks.get(t);
+        let of_task = budget.per_task_usd.map(|usd| (true, state.budget_told, state.cost_usd, usd));
+        let of_run = budget.usd.map(|usd| (false, self.budget_told, self.spent_usd, usd));
+        let due = |(per_task, told, spent, limit): (bool, u32, f64, f64)| {
+            let percent = [100, WARN_PERCENT]
+                .into_iter()
+                .find(|percent| *percent > told && spent >= limit * f64::from(*percent) / 100.0)?;
+            Some((per_task, percent, spent, limit))
+        };
+        let due: Vec<_> = [of_task, of_run].into_iter().flatten().filter_map(due).collect();
+        for (per_task, percent, spent_usd, limit_usd) in due {
+            let task = self.id(t);
+            self.emit(Fact::BudgetReached { task, per_task, percent, spent_usd, limit_usd });
+        }
+    }
+
+    /// Has this task spent all that it may?
+    pub(super) fn task_budget_spent(&self, t: TaskIx) -> bool {
+        let budget = &self.settings.budget;
+        let spent = self.tasks.get(t).cost_usd;
+        budget.hard && budget.per_task_usd.is_some_and(|usd| spent >= usd)
+    }
+
+    fn limited(&mut self, t: TaskIx, attempt: u32, mark: u64, kind: LimitKind, word: Limited) {
+        let Limited { wait_ms, message, retrying } = word;
+        let task = self.id(t);
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let provider = current.provider.clone();
+        let wait = wait_ms.min(limits::PROVIDER_WAIT_MS_MAX);
+        let until = self.now.plus_ms(wait + provider::jitter_ms(task.as_str(), wait));
+        let message = limits::brief(&message);
+        let limited =
+            Fact::ProviderLimited { provider, task, attempt, mark, until, message, kind, retrying };
+        self.emit(limited);
+    }
+
+    fn asked(&mut self, t: TaskIx, attempt: u32, mark: u64, said: Said) {
+        // An agent that asks again without waiting gets its first answer first.
+        if self.tasks.phase(t) != Phase::Working {
+            self.life.asks.entry(t).or_default().push_back((attempt, mark, said));
+            return;
+        }
+        let Said::Asked { text, options, default, deadline_ms, reference } = said else { return };
+        let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
+        let number = current.asked + 1;
+        let (default, deadline) = self.terms(default, deadline_ms);
+        self.emit(Fact::QuestionAsked {
+            question: format!("Q{}", self.asked + 1),
+            task: self.id(t),
+            attempt,
+            number,
+            mark,
+            text: limits::brief(&text),
+            options,
+            default,
+            deadline,
+            reference,
+        });
+    }
+
+    /// A provider that has failed attempt after attempt is left alone for a while.
+    pub(super) fn break_off(&mut self, t: TaskIx) {
+        let Some(current) = self.tasks.get(t).current.as_ref() else { return };
+        let outage =
+            matches!(current.ending, Some((_, Claim::Failed { fault: Fault::Transient, .. })));
+        let Some(known) = self.providers.get(&current.provider).filter(|_| outage) else { return };
+        let limits = &self.settings.limits;
+        if !known.is_broken(limits.breaker, self.now) {
+            return;
+        }
+        let wait = known.breaker_wait_ms(limits.breaker_wait_ms);
+        let until = self.now.plus_ms(wait + provider::jitter_ms(&current.provider, wait));
+        let message = format!("{} failures in a row", known.troubles());
+        let provider = current.provider.clone();
+        self.emit(Fact::ProviderParked { provider, kind: LimitKind::Breaker, until, message });
+    }
+
+    /// A person says go: providers that are waited for are tried again. `by_word` are only those that
+    /// wait for nothing but a person.
+    pub(super) fn free_providers(&mut self, by_word: bool) -> Vec<String> {
+        let auto_resume = self.settings.limits.auto_resume;
+        let rest = self.providers.iter().filter(|(_, known)| match by_word {
+            false => known.standing(self.now, auto_resume) == Standing::Rests,
+            true => {
+                known.standing(self.now, auto_resume) == Standing::Rests
+                    && known.standing(self.now, true) != Standing::Rests
+            }
+        });
+        let names: Vec<String> = rest.map(|(name, _)| name.clone()).collect();
+        for provider in &names {
+            self.emit(Fact::ProviderFreed { provider: provider.clone() });
+        }
+        names
+    }
+}
+
+/// What was said of a limit.
+struct Limited {
+    wait_ms: u64,
+    message: String,
+    retrying: bool,
+}

@@ -1,0 +1,118 @@
+//! Answers that nobody has to think about: rules over the text of a question, and what may count as an
+//! answer where a question offers a choice. Knows nothing of who asks.
+
+/// `PATTERN => ANSWER`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Lower case; `*` stands for any text. It may match anywhere in the question.
+    pieces: Vec<String>,
+    /// What is answered.
+    pub answer: String,
+}
+
+impl Rule {
+    /// Reads a rule; none if a side of it is empty.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (pattern, answer) = text.split_once("=>")?;
+        let answer = answer.trim();
+        let pieces: Vec<String> = pattern
+            .trim()
+            .split('*')
+            .map(|piece| squeeze(piece).to_lowercase())
+            .filter(|piece| !piece.is_empty())
+            .collect();
+        // A lone star is a rule for everything; nothing at all is a mistake.
+        let any = pattern.contains('*');
+        let whole = !answer.is_empty() && (any || !pieces.is_empty());
+        whole.then(|| Self { pieces, answer: answer.to_owned() })
+    }
+
+    /// Whether it is about this question. Case and the amount of space do not count.
+    pub fn matches(&self, question: &str) -> bool {
+        let question = squeeze(question).to_lowercase();
+        let mut rest = question.as_str();
+        self.pieces.iter().all(|piece| match rest.find(piece.as_str()) {
+            Some(at) => {
+                rest = &rest[at + piece.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+fn squeeze(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What the rules answer, if one does. An answer that is not among the options is none.
+pub fn by_rule(rules: &[Rule], question: &str, options: &[String]) -> Option<String> {
+    let rule = rules.iter().find(|rule| rule.matches(question))?;
+    chosen(&rule.answer, options)
+}
+
+/// The answer that a text stands for: one of the options by its words or its number; any text where there
+/// is nothing to choose from.
+pub fn chosen(text: &str, options: &[String]) -> Option<String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return None;
+    }
+    if options.is_empty() {
+        return Some(text.to_owned());
+    }
+    let named = options.iter().find(|option| option.trim().eq_ignore_ascii_case(text));
+    let numbered = || options.get(text.parse::<usize>().ok()?.checked_sub(1)?);
+    named.or_else(numbered).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn rules(texts: &[&str]) -> Vec<Rule> {
+        texts.iter().map(|text| Rule::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_answers() {
+        let rules = rules(&["which port => 8080", "may i * files => no", "* => ask me later"]);
+        let answer = |question: &str| by_rule(&rules, question, &[]).unwrap();
+        assert_eq!(answer("Which  PORT shall it be?"), "8080");
+        assert_eq!(answer("May I delete these two files?"), "no");
+        assert_eq!(answer("Files? May I?"), "ask me later");
+    }
+
+    #[test]
+    fn a_rule_cannot_answer_what_was_not_offered() {
+        let rules = rules(&["colour => Blue", "size => 2"]);
+        let options = ["red".to_owned(), "blue".to_owned()];
+        assert_eq!(by_rule(&rules, "Which colour?", &options).as_deref(), Some("blue"));
+        assert_eq!(by_rule(&rules, "Which size?", &options).as_deref(), Some("blue"));
+        assert_eq!(by_rule(&rules, "Which colour?", &options[..1]), None);
+        assert_eq!(by_rule(&rules, "What now?", &[]), None);
+    }
+
+    #[test]
+    fn half_a_rule_is_none() {
+        for text in ["", "=>", "a =>", "=> b", "a", " => "] {
+            assert_eq!(Rule::parse(text), None, "{text:?}");
+        }
+        assert!(Rule::parse("* => x").unwrap().matches("anything"));
+        assert!(Rule::parse("a => b => c").unwrap().answer == "b => c");
+    }
+
+    #[test]
+    fn a_choice_is_made_by_words_or_number() {
+        let options = ["Yes".to_owned(), "No".to_owned()];
+        assert_eq!(chosen(" no ", &options).as_deref(), Some("No"));
+        assert_eq!(chosen("1", &options).as_deref(), Some("Yes"));
+        assert_eq!(chosen("3", &options), None);
+        assert_eq!(chosen("0", &options), None);
+        assert_eq!(chosen("perhaps", &options), None);
+        assert_eq!(chosen(" ", &[]), None);
+        assert_eq!(chosen("perhaps", &[]).as_deref(), Some("perhaps"));
+    }
+}

@@ -1,0 +1,332 @@
+//! Lessons on disk: one plain file per domain, brought up to date from the journal.
+//!
+//! The journal is read from where it was left, attempt by attempt; a second reading changes nothing, so a
+//! crash at any place costs nothing. What a lesson is and what is kept of it, `core::lesson` says.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use mainstem_core::config::Settings;
+use mainstem_core::fact::{Claim, Class, Fact, Verdict};
+use mainstem_core::id::{Oid, Time};
+use mainstem_core::lesson::{Domain, Learned, Lessons, Source};
+use mainstem_core::plan::{Plan, Task};
+use mainstem_host::git::Repo;
+use mainstem_host::{clock, files, lock};
+use mainstem_store::{Reader, Record};
+
+use crate::ledger::{self, LedgerError};
+use crate::paths::Layout;
+
+/// Another engine's or person's write takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Facts read at once.
+const BATCH: usize = 1_024;
+/// Facts of one task that are looked at.
+const TASK_FACTS_MAX: usize = 10_000;
+/// Changed files of an attempt that are looked at; more is no pattern but a sweep.
+const FILES_MAX: usize = 40;
+
+/// Lessons cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LessonError {
+    /// A file of them.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A file that is not ours any more.
+    #[error("{path} cannot be read as lessons: {why}; mend it or remove it")]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Somebody else writes for too long.
+    #[error("{0} is in use")]
+    Busy(PathBuf),
+    /// The journal they come from.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// Where the lessons are.
+#[derive(Debug)]
+pub struct Shelf {
+    folder: PathBuf,
+    /// Which domain each task of a run belongs to, by the newest plan read.
+    domains: Mutex<Option<(String, BTreeMap<String, Domain>)>>,
+}
+
+impl Shelf {
+    /// The shelf that the settings name.
+    pub fn new(repo: &Repo, layout: &Layout, settings: &Settings) -> Self {
+        let home = repo.toplevel().unwrap_or_else(|| repo.common_dir());
+        let folder = match &settings.lessons.folder {
+            Some(folder) => home.join(folder),
+            None => layout.state().join("lessons"),
+        };
+        Self { folder, domains: Mutex::new(None) }
+    }
+
+    /// The file of a domain.
+    pub fn file(&self, domain: Domain) -> PathBuf {
+        self.folder.join(format!("{}.toml", domain.word()))
+    }
+
+    /// What is known in a domain.
+    pub fn read(&self, domain: Domain) -> Result<Lessons, LessonError> {
+        let path = self.file(domain);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Lessons::from_toml(&text).map_err(|why| LessonError::Damaged { path, why }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lessons::default()),
+            Err(source) => Err(LessonError::Io { path, source }),
+        }
+    }
+
+    /// Changes what is known in a domain; the file is written only if something changed.
+    pub fn change<T>(
+        &self,
+        domain: Domain,
+        change: impl FnOnce(&mut Lessons) -> T,
+    ) -> Result<T, LessonError> {
+        let _held = self.hold()?;
+        self.change_held(domain, change)
+    }
+
+    fn change_held<T>(
+        &self,
+        domain: Domain,
+        change: impl FnOnce(&mut Lessons) -> T,
+    ) -> Result<T, LessonError> {
+        let before = self.read(domain)?;
+        let mut after = before.clone();
+        let out = change(&mut after);
+        if after != before {
+            let path = self.file(domain);
+            files::write_atomic(&path, after.to_toml().as_bytes())
+                .map_err(|source| LessonError::Io { path, source })?;
+        }
+        Ok(out)
+    }
+
+    fn hold(&self) -> Result<std::fs::File, LessonError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| LessonError::Io { path, source }
+        };
+        std::fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
+        let path = self.folder.join(".lock");
+        lock::take(&path, Instant::now() + PATIENCE)
+            .map_err(io(&path))?
+            .ok_or(LessonError::Busy(path))
+    }
+
+    /// Learns from every attempt that has ended since the last time.
+    pub fn catch_up(
+        &self,
+        reader: &dyn Reader,
+        repo: &Repo,
+        target: &str,
+    ) -> Result<(), LessonError> {
+        let mark = self.folder.join(".learned");
+        let _held = self.hold()?;
+        let read = std::fs::read_to_string(&mark).ok().and_then(|text| text.trim().parse().ok());
+        let begin: u64 = read.unwrap_or(0);
+        let mut at = begin;
+        loop {
+            let records = reader.read_after(at, BATCH).map_err(LedgerError::from)?;
+            let Some(last) = records.last() else { break };
+            at = last.seq;
+            for record in &records {
+                self.take_in(reader, record, repo, target)?;
+            }
+        }
+        if at != begin {
+            files::write_atomic(&mark, format!("{at}\n").as_bytes())
+                .map_err(|source| LessonError::Io { path: mark, source })?;
+        }
+        Ok(())
+    }
+
+    fn take_in(
+        &self,
+        reader: &dyn Reader,
+        record: &Record,
+        repo: &Repo,
+        target: &str,
+    ) -> Result<(), LessonError> {
+        let (task, attempt) = match record.kind.as_str() {
+            "plan_adopted" => {
+                if let Fact::PlanAdopted { plan, .. } = ledger::decode(record)? {
+                    self.note_plan(&record.run, &plan);
+                }
+                return Ok(());
+            }
+            "attempt_failed" | "task_landed" => match ledger::decode(record)? {
+                Fact::AttemptFailed { task, attempt, .. }
+                | Fact::TaskLanded { task, attempt, .. } => (task, attempt),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let Some(domain) = self.domain_of(reader, &record.run, task.as_str())? else {
+            return Ok(());
+        };
+        let facts = reader
+            .read_task(&record.run, task.as_str(), 0, TASK_FACTS_MAX)
+            .map_err(LedgerError::from)?;
+        let source = Source {
+            run: record.run.clone(),
+            task: task.to_string(),
+            attempt,
+            at_ms: record.at_ms,
+        };
+        let mut told = Attempt::new(source);
+        for fact in facts.iter().take_while(|fact| fact.seq <= record.seq) {
+            told.hear(&ledger::decode(fact)?);
+        }
+        let learned = told.learned(repo);
+        self.change_held(domain, |lessons| {
+            lessons.learn(&learned);
+            validate(lessons, repo, target);
+        })
+    }
+
+    fn note_plan(&self, run: &str, plan: &Plan) {
+        let domains =
+            plan.tasks.iter().map(|task| (task.id.to_string(), domain_of(task))).collect();
+        if let Ok(mut known) = self.domains.lock() {
+            *known = Some((run.to_owned(), domains));
+        }
+    }
+
+    /// The domain of a task by the run's newest plan; none if no plan has it any more.
+    fn domain_of(
+        &self,
+        reader: &dyn Reader,
+        run: &str,
+        task: &str,
+    ) -> Result<Option<Domain>, LessonError> {
+        let known = self.domains.lock().is_ok_and(|d| d.as_ref().is_some_and(|(r, _)| r == run));
+        if !known {
+            let mut at = 0;
+            loop {
+                let records = reader.read_run(run, at, BATCH).map_err(LedgerError::from)?;
+                let Some(last) = records.last() else { break };
+                at = last.seq;
+                for record in records.iter().filter(|r| r.kind == "plan_adopted") {
+                    if let Fact::PlanAdopted { plan, .. } = ledger::decode(record)? {
+                        self.note_plan(run, &plan);
+                    }
+                }
+            }
+        }
+        let domains = self.domains.lock();
+        Ok(domains.ok().and_then(|d| d.as_ref()?.1.get(task).copied()))
+    }
+}
+
+/// What a task is about. By its text and what it declares only, so that all its attempts agree.
+pub fn domain_of(task: &Task) -> Domain {
+    let text = format!("{} {}", task.title, task.description);
+    Domain::of(&text, task.writes.iter().map(String::as_str))
+}
+
+/// Drops what no longer holds; what git does not tell now is left as it is.
+fn validate(lessons: &mut Lessons, repo: &Repo, target: &str) {
+    let files = lessons.files.iter().map(|note| note.text.clone());
+    let together =
+        lessons.patterns.iter().filter_map(|note| note.text.strip_prefix("changed together: "));
+    let together = together.flat_map(|files| files.split(", ")).map(str::to_owned);
+    let asked: Vec<String> = files.chain(together).collect();
+    let present: Option<HashSet<String>> =
+        if asked.is_empty() { Some(HashSet::new()) } else { repo.present(target, &asked).ok() };
+    let now = Time(clock::now_ms());
+    lessons.validate(now, &|path| present.as_ref().is_none_or(|known| known.contains(path)));
+}
+
+/// One attempt, as its facts tell it.
+struct Attempt {
+    learned: Learned,
+    range: Option<(Oid, Oid)>,
+}
+
+impl Attempt {
+    fn new(source: Source) -> Self {
+        let learned = Learned {
+            source,
+            failures: Vec::new(),
+            landed: false,
+            files: Vec::new(),
+            evidence: Vec::new(),
+        };
+        Self { learned, range: None }
+    }
+
+    fn hear(&mut self, fact: &Fact) {
+        let n = self.learned.source.attempt;
+        match fact {
+            Fact::EvidenceCollected { attempt, evidence, .. } if *attempt == n => {
+                self.range = Some((evidence.base.clone(), evidence.tip.clone()));
+            }
+            Fact::GateRan { attempt, gate, verdict, detail, .. }
+                if *attempt == n && *verdict == Verdict::Failed =>
+            {
+                self.learned.failures.push((format!("gate `{gate}` failed"), end_of(detail)));
+            }
+            Fact::AttemptFailed { attempt, class: Class::InvalidOutput, reason, .. }
+                if *attempt == n =>
+            {
+                self.learned.failures.push(("work was refused".to_owned(), reason.clone()));
+            }
+            Fact::IssueLogged { attempt, title, text, .. } if *attempt == n => {
+                self.learned.failures.push((title.clone(), text.clone()));
+            }
+            Fact::AgentEnded { attempt, claim: Claim::Done { evidence, .. }, .. }
+                if *attempt == n =>
+            {
+                self.learned.evidence.clone_from(evidence);
+            }
+            Fact::TaskLanded { attempt, empty: false, .. } if *attempt == n => {
+                self.learned.landed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn learned(mut self, repo: &Repo) -> Learned {
+        if let Some((base, tip)) = &self.range
+            && self.learned.landed
+            // What is gone by now teaches no files.
+            && let Ok(changes) = repo.changes(base, tip)
+            && changes.files.len() <= FILES_MAX
+        {
+            self.learned.files = changes.files.into_iter().map(|file| file.path).collect();
+        }
+        self.learned
+    }
+}
+
+/// The last lines of a gate's output, where the failure usually is.
+fn end_of(detail: &str) -> String {
+    let lines: Vec<&str> = detail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut taken = 0;
+    let kept = lines.iter().rev().take_while(|line| {
+        taken += line.len() + 1;
+        taken <= 200
+    });
+    let mut kept: Vec<&str> = kept.copied().collect();
+    if kept.is_empty() {
+        kept.extend(lines.last());
+    }
+    kept.reverse();
+    kept.join(" | ")
+}

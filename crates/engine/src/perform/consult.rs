@@ -1,0 +1,154 @@
+//! Asking the answering agent: a job of its own beside the attempt, with the plan in view and nothing to
+//! change. Done twice it is asked once; the second time finds the first answer.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use mainstem_agents::{Brief, adapter, allowed_env};
+use mainstem_core::config;
+use mainstem_core::id::Oid;
+use mainstem_core::machine::{Input, Machine};
+use mainstem_core::plan::Task;
+use mainstem_host::{files, process};
+
+use super::Errand;
+
+/// Bytes of the plan that the agent sees.
+const PLAN_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of its output that are looked at.
+const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// What a driver puts before lines that are log.
+const LOG_MARK: &str = "│ ";
+
+/// A question on its way to the answering agent.
+#[derive(Debug, Clone)]
+pub struct Consultation {
+    /// Which question of its attempt.
+    pub number: u32,
+    /// Its name in the inbox.
+    pub question: String,
+    /// Who answers.
+    pub name: String,
+    /// Its settings.
+    pub agent: config::Agent,
+    /// What it is told.
+    pub prompt: String,
+}
+
+impl Consultation {
+    /// Gathers it; none if the question is no longer open or nobody answers.
+    pub fn of(machine: &Machine, number: u32, question: &str) -> Option<Self> {
+        let name = machine.settings().questions.agent.clone()?;
+        // One that nobody configured is told of when it cannot be started.
+        let unknown = || config::Agent { kind: name.clone(), ..config::Agent::default() };
+        let agent = machine.settings().agents.get(&name).cloned().unwrap_or_else(unknown);
+        let open = machine.questions().iter().find(|q| q.name == question)?;
+        let task = &machine.plan().tasks[open.task.ix()];
+        let mut prompt = format!(
+            "# A question from a colleague\n\nSomebody works on task {} of the plan below and cannot go \
+             on without an answer. Decide as the person responsible for the plan would. Change nothing.\n\n\
+             ## The question\n\n{}\n",
+            task.id, open.text
+        );
+        if !open.options.is_empty() {
+            prompt.push_str("\nThe answer must be one of these, word for word:\n\n");
+            for option in &open.options {
+                let _ = writeln!(prompt, "- {option}");
+            }
+        }
+        let _ = write!(
+            prompt,
+            "\n## How to answer\n\nWrite one JSON object, {{\"answer\": \"…\"}}, into the file named by \
+             $MAINSTEM_OUTPUT, or print it as your last line.\n\n## Its task\n\n{}: {}\n\n{}\n\n## The plan\n\n",
+            task.id, task.title, task.description
+        );
+        let room = prompt.len() + PLAN_BYTES_MAX;
+        for (at, other) in machine.plan().tasks.iter().enumerate() {
+            if prompt.len() > room {
+                let _ = writeln!(prompt, "… and {} more", machine.plan().tasks.len() - at);
+                break;
+            }
+            let first = other.description.lines().next().unwrap_or_default();
+            let _ = writeln!(prompt, "- {}: {} {first}", other.id, other.title);
+        }
+        Some(Self { number, question: question.to_owned(), name, agent, prompt })
+    }
+}
+
+/// Asks, waits, and tells what came.
+pub fn ask(errand: &Errand, consultation: &Consultation) {
+    let said = consult(errand, consultation);
+    errand.tell(Input::Consulted { question: consultation.question.clone(), said });
+}
+
+fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, String> {
+    let world = &errand.world;
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    let dir = place.join(format!("answer-{}", consultation.number));
+    let room = place.join(format!("consult-{}", consultation.number));
+    let text = |error: std::io::Error| format!("{}: {error}", room.display());
+    std::fs::create_dir_all(&room).map_err(text)?;
+    let (prompt, output) = (room.join("prompt.md"), room.join("answer.json"));
+    files::write_atomic(&prompt, consultation.prompt.as_bytes()).map_err(text)?;
+    let adapter = adapter(&consultation.agent.kind).map_err(|error| error.to_string())?;
+    // The asking task's own commands are not for whoever answers.
+    let task = Task { run: None, script: Vec::new(), ..errand.task.clone() };
+    let launch = adapter
+        .launch(&Brief {
+            task: &task,
+            epic: None,
+            run: &world.run,
+            attempt: errand.attempt,
+            base: &Oid::new(""),
+            branch: &errand.branch,
+            workspace: &room.to_string_lossy(),
+            port: 0,
+            tmp: &room.to_string_lossy(),
+            prompt_file: &prompt.to_string_lossy(),
+            model: consultation.agent.model.as_deref(),
+            session: None,
+            agent_name: &consultation.name,
+            agent: &consultation.agent,
+            script_file: &room.join("script.json").to_string_lossy(),
+            own_exe: &world.exe.to_string_lossy(),
+            mcp: None,
+        })
+        .map_err(|error| error.to_string())?;
+    for (path, content) in &launch.files {
+        files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
+    }
+    let allowed = allowed_env(world.env.iter().cloned(), &consultation.agent.secrets, &launch.env);
+    let mut env = allowed.vars;
+    env.insert("MAINSTEM_STAGE".to_owned(), "answer".to_owned());
+    env.insert("MAINSTEM_OUTPUT".to_owned(), output.to_string_lossy().into_owned());
+    let mut spec = world.agent_spec(launch.argv, room.clone(), env);
+    spec.stdin = launch.stdin_prompt.then_some(prompt);
+    spec.keeps_work = false;
+    spec.wall_ms = Some(world.settings.questions.agent_timeout_ms).filter(|ms| *ms > 0);
+    process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
+        .map_err(|error| format!("the answering agent could not be asked: {error}"))?;
+    let written = std::fs::read_to_string(&output).ok().and_then(|text| answer_in(&text));
+    written.or_else(|| printed(&dir)).ok_or_else(|| "the answering agent gave no answer".to_owned())
+}
+
+/// The last answer among the printed lines.
+fn printed(dir: &Path) -> Option<String> {
+    let (mut from, mut found) = (0, None);
+    loop {
+        let output = process::read_output(dir, from, OUTPUT_BYTES_MAX).ok()?;
+        if output.next == from {
+            return found;
+        }
+        from = output.next;
+        let texts = output.lines.iter().map(|line| String::from_utf8_lossy(&line.text));
+        let mut answers =
+            texts.filter_map(|text| answer_in(text.strip_prefix(LOG_MARK).unwrap_or(&text)));
+        found = answers.next_back().or(found);
+    }
+}
+
+/// The answer in a JSON object.
+fn answer_in(text: &str) -> Option<String> {
+    let value: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
+    Some(value.get("answer")?.as_str()?.to_owned()).filter(|text| !text.trim().is_empty())
+}

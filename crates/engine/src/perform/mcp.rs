@@ -1,0 +1,43 @@
+//! The tools of an attempt: the door they speak through, the files they read, and how its agent starts
+//! the server that offers them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use mainstem_agents::McpEntry;
+use mainstem_host::files;
+use mainstem_host::process::DoorSpec;
+
+use super::Errand;
+use super::agent::Assignment;
+use crate::told;
+
+/// What may be said through the door. Tokens, money and limits are not for the agent to tell.
+const KINDS: [&str; 7] =
+    ["ask", "progress", "claimed_done", "issue", "propose_task", "nothing_to_do", "blocked"];
+
+/// Makes everything ready; gives the door and the server's entry.
+pub fn prepare(
+    errand: &Errand,
+    assignment: &Assignment,
+    tmp: &Path,
+) -> Result<(DoorSpec, McpEntry), String> {
+    let world = &errand.world;
+    let door = DoorSpec::new(tmp.join("mcp.sock"), &KINDS)
+        .map_err(|error| format!("no token could be made: {error}"))?;
+    let gates = &world.settings.gates.verify;
+    let (epic, told) = (assignment.epic.as_ref(), &assignment.told);
+    let task = told::task_json(&errand.task, epic, errand.attempt, told, gates);
+    for (name, value) in [("task.json", &task), ("peers.json", &told.peers)] {
+        let path = tmp.join(name);
+        files::write_atomic(&path, format!("{value:#}\n").as_bytes())
+            .map_err(|error| format!("{} could not be written: {error}", path.display()))?;
+    }
+    let env = BTreeMap::from([
+        ("MAINSTEM_MCP_SOCKET".to_owned(), door.path.to_string_lossy().into_owned()),
+        ("MAINSTEM_MCP_TOKEN".to_owned(), door.token.clone()),
+        ("MAINSTEM_TMP".to_owned(), tmp.to_string_lossy().into_owned()),
+    ]);
+    let command = world.exe.to_string_lossy().into_owned();
+    Ok((door, McpEntry { command, args: vec!["__mcp".to_owned()], env }))
+}

@@ -1,0 +1,44 @@
+//! The template of prompts: found and tried before anything starts.
+
+use std::path::PathBuf;
+
+use mainstem_agents::{Template, TemplateError};
+use mainstem_core::config::Settings;
+use mainstem_host::git::Repo;
+
+/// A template that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// There is no such file, or it cannot be read.
+    #[error("the template {path} (prompt.template) cannot be read: {source}")]
+    Unread {
+        /// Where it should be.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// It has a mistake.
+    #[error("the template {path} (prompt.template) has a mistake in {source}")]
+    Wrong {
+        /// Where it is.
+        path: PathBuf,
+        /// Which line, and what.
+        source: TemplateError,
+    },
+}
+
+/// The template in force. Without a repository the path is taken as it is.
+pub fn template(repo: Option<&Repo>, settings: &Settings) -> Result<Template, PromptError> {
+    let Some(named) = &settings.prompt.template else { return Ok(Template::default()) };
+    let home = repo.map(|repo| repo.toplevel().unwrap_or_else(|| repo.common_dir()));
+    let path = home.map_or_else(|| PathBuf::from(named), |home| home.join(named));
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Template::new(&text).map_err(|source| PromptError::Wrong { path, source }),
+        Err(source) => Err(PromptError::Unread { path, source }),
+    }
+}
+
+/// How long a prompt may be, in bytes.
+pub fn bytes_max(settings: &Settings) -> usize {
+    usize::try_from(settings.prompt.tokens).unwrap_or(usize::MAX).saturating_mul(4)
+}

@@ -1,0 +1,90 @@
+//! What an attempt is told of the run around it when it starts: gathered from the machine, so that whoever
+//! starts the agent needs no machine.
+
+use mainstem_agents::RetryContext;
+use mainstem_core::id::{TaskId, TaskIx};
+use mainstem_core::machine::Machine;
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::{Epic, Task};
+use serde_json::{Value, json};
+
+/// Peers told of; the ones at work first.
+const PEERS_MAX: usize = 200;
+
+/// What goes into the prompt and the files of an attempt, beside the task itself.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// Tasks whose work is already in the base, with their titles.
+    pub landed_before: Vec<(TaskId, String)>,
+    /// What happened before, if this is not the first attempt.
+    pub retry: Option<RetryContext>,
+    /// Questions of earlier attempts and their answers.
+    pub answers: Vec<(String, String)>,
+    /// The other tasks, as JSON.
+    pub peers: Value,
+}
+
+impl Told {
+    /// Gathers it for the present attempt of a task.
+    pub fn of(machine: &Machine, t: TaskIx) -> Self {
+        let plan = machine.plan();
+        let state = machine.tasks().get(t);
+        let landed_before = machine
+            .graph()
+            .needs(t)
+            .filter(|p| machine.tasks().get(*p).landed.is_some())
+            .map(|p| (plan.tasks[p.ix()].id.clone(), plan.tasks[p.ix()].title.clone()))
+            .collect();
+        let retry = state.last.as_ref().map(|last| RetryContext {
+            attempt: state.current.as_ref().map_or(state.attempts, |current| current.n),
+            class: last.class.word().to_owned(),
+            reason: last.reason.clone(),
+            gate_output: Some(last.gate_output.clone()).filter(|text| !text.is_empty()),
+            conflict_files: last.files.clone(),
+            ..RetryContext::default()
+        });
+        let answers = state.answered.clone();
+        Self { landed_before, retry, answers, peers: peers(machine, t) }
+    }
+}
+
+fn peers(machine: &Machine, t: TaskIx) -> Value {
+    let mut others: Vec<TaskIx> = machine.tasks().all().filter(|other| *other != t).collect();
+    let rank = |phase: Phase| match phase {
+        phase if phase.is_active() => 0,
+        phase if phase.is_idle() => 1,
+        _ => 2,
+    };
+    others.sort_by_key(|other| (rank(machine.tasks().phase(*other)), other.ix()));
+    let left_out = others.len().saturating_sub(PEERS_MAX);
+    let peers: Vec<Value> = others
+        .into_iter()
+        .take(PEERS_MAX)
+        .map(|other| {
+            let task = &machine.plan().tasks[other.ix()];
+            json!({
+                "id": task.id, "title": task.title, "phase": machine.tasks().phase(other).word(),
+                "writes": task.writes,
+            })
+        })
+        .collect();
+    json!({ "peers": peers, "left_out": left_out })
+}
+
+/// The task as its agent may read it.
+pub fn task_json(
+    task: &Task,
+    epic: Option<&Epic>,
+    attempt: u32,
+    told: &Told,
+    gates: &[String],
+) -> Value {
+    let landed: Vec<Value> =
+        told.landed_before.iter().map(|(id, title)| json!({ "id": id, "title": title })).collect();
+    json!({
+        "id": task.id, "title": task.title, "description": task.description,
+        "acceptance": task.acceptance, "writes": task.writes, "needs": task.needs,
+        "verify": task.verify, "gates": gates, "epic": epic.map(|epic| epic.title.as_str()),
+        "attempt": attempt, "landed_before": landed,
+    })
+}

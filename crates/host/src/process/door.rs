@@ -1,0 +1,469 @@
+//! The door of a job: a socket through which what the command started can speak beside its output.
+//!
+//! Guests show the job's token, then send lines. Each line of an allowed kind is put into the job's log as
+//! if the command had printed it; a line that asks gets its answer back through the door, whenever that
+//! comes and whichever connection asks for it then. Everything is bounded. Knows nothing of what the lines
+//! mean, except which of them ask.
+//!
+//! What a guest sends: `{"token":"…"}` first, then lines such as `{"mainstem":"ask","ref":"r1",…}`. What it
+//! gets, one line each: `{"ok":true}` once the line is in the log, `{"error":"…"}` if it never will be, and
+//! `{"ref":"r1","answer":{…}}` for an answer.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use rustix::event::{PollFd, PollFlags};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::ANSWERS;
+use super::log::Writer;
+
+/// Longest line that a guest may send.
+pub const DOOR_LINE_BYTES_MAX: usize = 1 << 20;
+/// The longest path that every Unix takes for a socket, with room for its end.
+const SOCKET_LEN_MAX: usize = 100;
+/// Connections at once: one for each open question, and some to spare.
+const GUESTS_MAX: usize = 64;
+/// Whoever has not shown the token by then goes.
+const GREETING_PATIENCE: Duration = Duration::from_secs(10);
+/// A greeting is short.
+const GREETING_BYTES_MAX: usize = 4096;
+/// What one guest may leave unread of what we say.
+const UNREAD_BYTES_MAX: usize = 4 << 20;
+/// Lines per second in the long run, and in one go. More wait, none is lost.
+const LINES_PER_SECOND: f64 = 20.0;
+const LINES_AT_ONCE: f64 = 100.0;
+/// Questions of one job that wait for an answer.
+const OPEN_ASKS_MAX: usize = 32;
+/// Questions of one job in all: more than any person answers.
+const ASKS_MAX: usize = 1000;
+/// Longest name of a question.
+const REF_BYTES_MAX: usize = 128;
+/// Answers come with a signal; this is for one that got lost.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A job's door, as asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoorSpec {
+    /// The socket.
+    pub path: PathBuf,
+    /// Its folder is made for it alone, and goes with it.
+    pub own_folder: bool,
+    /// What a guest must show.
+    pub token: String,
+    /// The lines that may come in, by the word under the key `mainstem`.
+    pub kinds: Vec<String>,
+}
+
+impl DoorSpec {
+    /// A door at `near` with a fresh token; elsewhere, in a folder of its own, if that path is too long
+    /// for a socket.
+    pub fn new(near: PathBuf, kinds: &[&str]) -> io::Result<Self> {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        let own_folder = near.as_os_str().len() > SOCKET_LEN_MAX;
+        let path = if own_folder { far(&near) } else { near };
+        Ok(Self { path, own_folder, token: token()?, kinds })
+    }
+}
+
+/// A short path that is this job's alone.
+fn far(near: &Path) -> PathBuf {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in near.as_os_str().as_encoded_bytes() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let below = |base: &Path| {
+        let uid = rustix::process::getuid().as_raw();
+        base.join(format!("mainstem-{uid}")).join(format!("{hash:016x}")).join("mcp.sock")
+    };
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
+    [runtime, Some(env::temp_dir())]
+        .into_iter()
+        .flatten()
+        .filter(|base| base.is_dir())
+        .map(|base| below(&base))
+        .find(|path| path.as_os_str().len() <= SOCKET_LEN_MAX)
+        .unwrap_or_else(|| below(Path::new("/tmp")))
+}
+
+/// A token that nobody guesses.
+fn token() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Removes what a door left: only a socket, and only a folder that was made for it.
+pub(super) fn take_away(spec: &DoorSpec) {
+    let is_socket = fs::symlink_metadata(&spec.path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket {
+        let _ = fs::remove_file(&spec.path);
+    }
+    if spec.own_folder
+        && let Some(folder) = spec.path.parent()
+    {
+        let _ = fs::remove_dir(folder);
+    }
+}
+
+/// Somebody who came in.
+struct Guest {
+    stream: UnixStream,
+    greet_by: Option<Instant>,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    gone: bool,
+    /// Places in the list of questions whose answers it wants.
+    waits: Vec<usize>,
+}
+
+/// A question that came through the door.
+struct Ask {
+    reference: String,
+    number: u32,
+    answered: bool,
+}
+
+/// An open door. What it left on the disk goes when it is dropped.
+pub(super) struct Door {
+    spec: DoorSpec,
+    answers: PathBuf,
+    listener: UnixListener,
+    guests: Vec<Guest>,
+    asks: Vec<Ask>,
+    lines_left: f64,
+    refilled: Instant,
+    look_at: Instant,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        take_away(&self.spec);
+    }
+}
+
+impl Door {
+    /// Opens the door of the job in `dir`.
+    pub(super) fn open(dir: &Path, spec: &DoorSpec) -> io::Result<Self> {
+        if spec.own_folder {
+            for folder in spec.path.ancestors().skip(1).take(2).collect::<Vec<_>>().iter().rev() {
+                make_private(folder)?;
+            }
+        }
+        // Left by a supervisor that was killed: this job's lock is ours now.
+        if fs::symlink_metadata(&spec.path).is_ok_and(|m| m.file_type().is_socket()) {
+            fs::remove_file(&spec.path)?;
+        }
+        let listener = UnixListener::bind(&spec.path)?;
+        fs::set_permissions(&spec.path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let now = Instant::now();
+        Ok(Self {
+            spec: spec.clone(),
+            answers: dir.join(ANSWERS),
+            listener,
+            guests: Vec::new(),
+            asks: Vec::new(),
+            lines_left: LINES_AT_ONCE,
+            refilled: now,
+            look_at: now,
+        })
+    }
+
+    /// Whether a question waits for its answer.
+    pub(super) fn pending(&self) -> bool {
+        self.asks.iter().any(|ask| !ask.answered)
+    }
+
+    /// What to wait for.
+    pub(super) fn interests<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        let listens = self.lines_left >= 1.0;
+        for guest in &self.guests {
+            let mut flags = PollFlags::empty();
+            if listens {
+                flags |= PollFlags::IN;
+            }
+            if !guest.output.is_empty() {
+                flags |= PollFlags::OUT;
+            }
+            let fd: BorrowedFd<'a> = guest.stream.as_fd();
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+    }
+
+    /// When to look again though nothing came.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        let greeting = self.guests.iter().filter_map(|guest| guest.greet_by).min();
+        let answer = self.pending().then_some(self.look_at);
+        let refill = (self.lines_left < 1.0 && !self.guests.is_empty())
+            .then(|| self.refilled + Duration::from_millis(50));
+        [greeting, answer, refill].into_iter().flatten().min()
+    }
+
+    /// Nobody speaks any more: all that is in the sockets is taken in the next step.
+    pub(super) fn last_call(&mut self) {
+        self.lines_left = f64::MAX;
+    }
+
+    /// Looks for answers in the next step.
+    pub(super) fn look_now(&mut self) {
+        self.look_at = Instant::now();
+    }
+
+    /// Lets guests in, takes their lines into the log, hands answers out. `next_number` gives the number
+    /// of the next question of the job. True if any line came.
+    pub(super) fn step(
+        &mut self,
+        ms: u64,
+        log: &mut Writer,
+        next_number: &mut dyn FnMut() -> u32,
+    ) -> bool {
+        let now = Instant::now();
+        let since = now.duration_since(self.refilled).as_secs_f64();
+        if self.lines_left < LINES_AT_ONCE {
+            self.lines_left = (self.lines_left + since * LINES_PER_SECOND).min(LINES_AT_ONCE);
+        }
+        self.refilled = now;
+        self.let_in(now);
+        let mut guests = std::mem::take(&mut self.guests);
+        let mut any = false;
+        for guest in &mut guests {
+            guest.gone |= guest.greet_by.is_some_and(|by| by <= now);
+            while !guest.gone && self.lines_left >= 1.0 {
+                let Some(line) = guest.next_line() else { break };
+                self.lines_left -= 1.0;
+                any |= self.hear(guest, &line, ms, log, next_number);
+            }
+        }
+        self.guests = guests;
+        if now >= self.look_at {
+            self.look_at = now + LOOK;
+            self.take_up_answers();
+        }
+        self.hand_out();
+        self.guests.retain(|guest| !guest.gone);
+        any
+    }
+
+    fn let_in(&mut self, now: Instant) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.guests.len() >= GUESTS_MAX
+                || !is_ours(&stream)
+                || stream.set_nonblocking(true).is_err()
+            {
+                continue;
+            }
+            self.guests.push(Guest {
+                stream,
+                greet_by: Some(now + GREETING_PATIENCE),
+                input: Vec::new(),
+                output: Vec::new(),
+                gone: false,
+                waits: Vec::new(),
+            });
+        }
+    }
+
+    /// Takes one line; true if it went into the log.
+    fn hear(
+        &mut self,
+        guest: &mut Guest,
+        line: &[u8],
+        ms: u64,
+        log: &mut Writer,
+        next_number: &mut dyn FnMut() -> u32,
+    ) -> bool {
+        let Ok(Value::Object(fields)) = serde_json::from_slice::<Value>(line) else {
+            return guest.refuse("a line is one JSON object");
+        };
+        if guest.greet_by.is_some() {
+            let shown = fields.get("token").and_then(Value::as_str).unwrap_or_default();
+            if !same(shown, &self.spec.token) {
+                guest.refuse("the token is not this job's");
+                guest.gone = true;
+                guest.write();
+                return false;
+            }
+            guest.greet_by = None;
+            guest.say(&json!({"ok": true}));
+            return false;
+        }
+        let kind = fields.get("mainstem").and_then(Value::as_str).unwrap_or_default();
+        if !self.spec.kinds.iter().any(|allowed| allowed == kind) {
+            return guest.refuse("lines of this kind do not come through this door");
+        }
+        // Written anew: one line, each key once, so that every reader sees the same.
+        let asks = kind == "ask";
+        let text = Value::Object(fields.clone()).to_string();
+        if text.len() > log.line_bytes() {
+            return guest.refuse("the line is too long");
+        }
+        if asks && !self.note_ask(guest, &fields, next_number) {
+            return false;
+        }
+        log.record(format!("{ms} o ").as_bytes(), text.as_bytes());
+        guest.say(&json!({"ok": true}));
+        true
+    }
+
+    /// Notes a question; true if it is a new one, to be put into the log.
+    fn note_ask(
+        &mut self,
+        guest: &mut Guest,
+        fields: &Map<String, Value>,
+        next_number: &mut dyn FnMut() -> u32,
+    ) -> bool {
+        let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().trim();
+        let reference = text("ref");
+        if reference.is_empty() || reference.len() > REF_BYTES_MAX || text("question").is_empty() {
+            return guest.refuse("a question has a text under `question` and a name under `ref`");
+        }
+        if let Some(known) = self.asks.iter().position(|ask| ask.reference == reference) {
+            guest.waits.push(known);
+            self.look_now();
+            guest.say(&json!({"ok": true}));
+            return false;
+        }
+        let open = self.asks.iter().filter(|ask| !ask.answered).count();
+        if open >= OPEN_ASKS_MAX || self.asks.len() >= ASKS_MAX {
+            return guest.refuse("too many questions; wait for answers, or decide and go on");
+        }
+        guest.waits.push(self.asks.len());
+        let (reference, number) = (reference.to_owned(), next_number());
+        self.asks.push(Ask { reference, number, answered: false });
+        true
+    }
+
+    fn take_up_answers(&mut self) {
+        for ask in self.asks.iter_mut().filter(|ask| !ask.answered) {
+            let file = self.answers.join(format!("{}.json", ask.number));
+            ask.answered = file.exists();
+        }
+    }
+
+    fn hand_out(&mut self) {
+        for guest in &mut self.guests {
+            let (now, later) = guest
+                .waits
+                .drain(..)
+                .partition(|at| self.asks.get(*at).is_some_and(|a| a.answered));
+            guest.waits = later;
+            let now: Vec<usize> = now;
+            for at in now {
+                let ask = &self.asks[at];
+                let file = self.answers.join(format!("{}.json", ask.number));
+                // Answers are renamed into place, so what can be read is whole.
+                let Ok(text) = fs::read_to_string(file) else {
+                    guest.waits.push(at);
+                    continue;
+                };
+                let answer = serde_json::from_str::<Value>(text.trim())
+                    .unwrap_or_else(|_| Value::from(text.trim()));
+                guest.say(&json!({"ref": ask.reference, "answer": answer}));
+            }
+            guest.write();
+        }
+    }
+}
+
+impl Guest {
+    /// The next whole line, if there is one now.
+    fn next_line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(end) = self.input.iter().position(|&b| b == b'\n') {
+                let rest = self.input.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.input, rest);
+                line.pop();
+                return Some(line);
+            }
+            let longest =
+                if self.greet_by.is_some() { GREETING_BYTES_MAX } else { DOOR_LINE_BYTES_MAX };
+            if self.input.len() > longest {
+                self.refuse("the line is too long");
+                self.write();
+                self.gone = true;
+                return None;
+            }
+            let mut chunk = [0; 16 * 1024];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    self.gone = true;
+                    return None;
+                }
+                Ok(n) => self.input.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => {
+                    self.gone = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, value: &Value) {
+        self.output.extend_from_slice(value.to_string().as_bytes());
+        self.output.push(b'\n');
+        self.gone |= self.output.len() > UNREAD_BYTES_MAX;
+    }
+
+    /// Says no; false, for the line does not count.
+    fn refuse(&mut self, why: &str) -> bool {
+        self.say(&json!({"error": why}));
+        false
+    }
+
+    fn write(&mut self) {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(n) if n > 0 => drop(self.output.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                _ => {
+                    self.gone = true;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Makes a folder that only we may enter, or makes sure that the one there is such.
+fn make_private(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    let meta = fs::symlink_metadata(folder)?;
+    let ours = meta.uid() == rustix::process::geteuid().as_raw();
+    if meta.is_dir() && ours && meta.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let why = format!("{} is not a private folder of this user; remove it", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+}
+
+/// Compares without telling by its time how much was right.
+fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// Whether the other side is a process of our own user.
+#[cfg(target_os = "linux")]
+fn is_ours(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+/// The socket's own permissions and the token have to do here.
+#[cfg(not(target_os = "linux"))]
+fn is_ours(_stream: &UnixStream) -> bool {
+    true
+}

@@ -1,0 +1,337 @@
+//! The tools: what they are called, what they take, and what a call comes to. Pure.
+
+use serde_json::{Map, Value, json};
+
+/// Texts longer than this are refused rather than cut: the agent can say it shorter.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+/// Options, proofs, needs.
+const LIST_MAX: usize = 32;
+/// The longest deadline: a week.
+const DEADLINE_SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
+/// Stands for the answer that did not come in time.
+pub const NO_ANSWER: &str =
+    "No answer came in time. Use your own judgement and say in your commit what you assumed.";
+
+/// One tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// Its name; clients put their own prefix before it.
+    pub name: &'static str,
+    /// What it is for, told to the model.
+    pub description: &'static str,
+    /// JSON schema of its arguments.
+    pub schema: Map<String, Value>,
+}
+
+/// What a call comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    /// Send this line, without its `ref`, and wait for the answer.
+    Ask(Map<String, Value>),
+    /// Send this line, then say this.
+    Say(Value, &'static str),
+    /// Give back the content of this file.
+    Read(&'static str),
+}
+
+/// All tools, in the order in which they are listed.
+pub fn all() -> Vec<Tool> {
+    vec![
+        tool(
+            "ask",
+            "Ask the person or policy responsible for this run, and wait for the answer. Use it when a \
+             decision is not yours to take or a wrong guess would be expensive; otherwise decide \
+             yourself. Everybody else keeps working while you wait.",
+            &json!({
+                "question": {"type": "string", "description": "One question, complete in itself."},
+                "options": {"type": "array", "items": {"type": "string"}, "description": "Answers to choose from, if there are a few."},
+                "default": {"type": "string", "description": "Taken when nobody answers in time."},
+                "deadline_seconds": {"type": "number", "description": "How long to wait at most."},
+            }),
+            &["question"],
+        ),
+        tool(
+            "report_progress",
+            "Say in one line what you are doing now. For people who watch; nothing waits for it.",
+            &json!({"text": {"type": "string", "description": "One line."}}),
+            &["text"],
+        ),
+        tool(
+            "complete_task",
+            "Say that your work on the task is over, and how one can see that. It is evidence, not a \
+             verdict: the gates decide. Commit first, then call this once and end.",
+            &json!({
+                "summary": {"type": "string", "description": "What you did, or why nothing was to be done, or what is in the way."},
+                "evidence": {"type": "array", "items": {"type": "string"}, "description": "For example commands that you ran and what came out."},
+                "outcome": {"type": "string", "enum": ["done", "nothing_to_do", "blocked"], "description": "done if not said."},
+            }),
+            &["summary"],
+        ),
+        tool(
+            "log_issue",
+            "Write down something wrong that is not part of your task: a bug, a risk, a broken test. \
+             Do not fix it here.",
+            &json!({
+                "title": {"type": "string", "description": "In a few words."},
+                "text": {"type": "string", "description": "What, where, how to see it."},
+                "severity": {"type": "string", "enum": ["low", "medium", "high"]},
+            }),
+            &["title"],
+        ),
+        tool(
+            "propose_task",
+            "Propose a further task for the plan. Nothing comes of it until a person accepts it.",
+            &json!({
+                "title": {"type": "string", "description": "In a few words."},
+                "description": {"type": "string", "description": "What is to be done, complete in itself."},
+                "needs": {"type": "array", "items": {"type": "string"}, "description": "Ids of tasks whose work it needs."},
+                "id": {"type": "string", "description": "An id for it, if you have a good one."},
+            }),
+            &["title", "description"],
+        ),
+        tool(
+            "get_task",
+            "The task you work on: its text, acceptance list, gates and what landed before it.",
+            &json!({}),
+            &[],
+        ),
+        tool(
+            "list_peers",
+            "The other tasks of the run as they stood when you started, and the files they expect to \
+             change.",
+            &json!({}),
+            &[],
+        ),
+    ]
+}
+
+fn tool(
+    name: &'static str,
+    description: &'static str,
+    properties: &Value,
+    required: &[&str],
+) -> Tool {
+    let schema = json!({
+        "type": "object", "properties": properties, "required": required,
+        "additionalProperties": false,
+    });
+    let Value::Object(schema) = schema else { unreachable!("BUG: a schema is an object") };
+    Tool { name, description, schema }
+}
+
+/// What a call with these arguments comes to, or why it cannot be; told to the model.
+pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> {
+    let known = all();
+    let Some(tool) = known.iter().find(|tool| tool.name == name) else {
+        let names: Vec<_> = known.iter().map(|tool| tool.name).collect();
+        return Err(format!("there is no tool `{name}`; there are {}", names.join(", ")));
+    };
+    let properties = tool.schema["properties"].as_object();
+    if let Some(odd) = arguments.keys().find(|key| properties.is_none_or(|p| !p.contains_key(*key)))
+    {
+        return Err(format!("`{name}` takes no `{odd}`"));
+    }
+    let read = Arguments { tool: name, arguments };
+    Ok(match name {
+        "ask" => Call::Ask(ask(&read)?),
+        "report_progress" => {
+            let line = json!({"mainstem": "progress", "text": read.needed("text")?});
+            Call::Say(line, "Noted.")
+        }
+        "complete_task" => complete(&read)?,
+        "log_issue" => Call::Say(
+            json!({
+                "mainstem": "issue", "title": read.needed("title")?,
+                "text": read.text("text")?.unwrap_or_default(),
+                "severity": read.text("severity")?.unwrap_or_default(),
+            }),
+            "Written down. Go on with your task.",
+        ),
+        "propose_task" => {
+            let mut line = json!({
+                "mainstem": "propose_task", "title": read.needed("title")?,
+                "description": read.needed("description")?, "needs": read.texts("needs")?,
+            });
+            if let Some(id) = read.text("id")? {
+                line["id"] = Value::from(id);
+            }
+            Call::Say(line, "Proposed. A person decides; go on with your task.")
+        }
+        "get_task" => Call::Read("task.json"),
+        _ => Call::Read("peers.json"),
+    })
+}
+
+fn ask(read: &Arguments<'_>) -> Result<Map<String, Value>, String> {
+    let mut line = Map::new();
+    line.insert("mainstem".to_owned(), Value::from("ask"));
+    line.insert("question".to_owned(), Value::from(read.needed("question")?));
+    let options = read.texts("options")?;
+    if !options.is_empty() {
+        line.insert("options".to_owned(), Value::from(options));
+    }
+    let default = read.text("default")?;
+    let seconds = match read.arguments.get("deadline_seconds") {
+        None | Some(Value::Null) => None,
+        Some(given) => {
+            let seconds = given.as_f64().filter(|seconds| *seconds >= 0.0);
+            let seconds = seconds.ok_or("`deadline_seconds` must be a number of seconds")?;
+            Some(seconds.min(DEADLINE_SECONDS_MAX))
+        }
+    };
+    if let Some(seconds) = seconds {
+        line.insert("deadline".to_owned(), Value::from(seconds));
+        // A deadline that leads to nothing would keep the agent waiting after it.
+        let default = default.clone().unwrap_or_else(|| NO_ANSWER.to_owned());
+        line.insert("default".to_owned(), Value::from(default));
+    } else if let Some(default) = default {
+        line.insert("default".to_owned(), Value::from(default));
+    }
+    Ok(line)
+}
+
+fn complete(read: &Arguments<'_>) -> Result<Call, String> {
+    let summary = read.needed("summary")?;
+    let evidence = read.texts("evidence")?;
+    let outcome = read.text("outcome")?;
+    let done = "Noted. End now: the gates decide.";
+    match outcome.as_deref().unwrap_or("done") {
+        "done" => {
+            let line =
+                json!({"mainstem": "claimed_done", "summary": summary, "evidence": evidence});
+            Ok(Call::Say(line, done))
+        }
+        word @ ("nothing_to_do" | "blocked") => {
+            Ok(Call::Say(json!({"mainstem": word, "reason": summary}), "Noted. End now."))
+        }
+        other => Err(format!("`outcome` is done, nothing_to_do or blocked, not `{other}`")),
+    }
+}
+
+/// Typed access with messages for the model.
+struct Arguments<'a> {
+    tool: &'a str,
+    arguments: &'a Map<String, Value>,
+}
+
+impl Arguments<'_> {
+    fn text(&self, key: &str) -> Result<Option<String>, String> {
+        match self.arguments.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.len() <= TEXT_BYTES_MAX => {
+                Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
+            }
+            Some(Value::String(_)) => {
+                Err(format!("`{key}` is longer than {TEXT_BYTES_MAX} bytes; say it shorter"))
+            }
+            Some(_) => Err(format!("`{key}` must be text")),
+        }
+    }
+
+    fn needed(&self, key: &str) -> Result<String, String> {
+        self.text(key)?.ok_or_else(|| format!("`{}` needs `{key}`", self.tool))
+    }
+
+    fn texts(&self, key: &str) -> Result<Vec<String>, String> {
+        let wrong = || format!("`{key}` must be a list of at most {LIST_MAX} texts");
+        let list = match self.arguments.get(key) {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Array(list)) if list.len() <= LIST_MAX => list,
+            Some(_) => return Err(wrong()),
+        };
+        let text = |value: &Value| {
+            let text = value.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX);
+            text.map(str::to_owned).ok_or_else(wrong)
+        };
+        list.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn called(name: &str, arguments: Value) -> Result<Call, String> {
+        call(name, arguments.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_question_becomes_a_line_of_the_protocol() {
+        let Ok(Call::Ask(line)) = called(
+            "ask",
+            json!({"question": " Which? ", "options": ["a", "b"], "default": "a", "deadline_seconds": 2.5}),
+        ) else {
+            panic!("a question asks")
+        };
+        assert_eq!(
+            Value::Object(line),
+            json!({"mainstem": "ask", "question": "Which?", "options": ["a", "b"], "default": "a", "deadline": 2.5})
+        );
+    }
+
+    #[test]
+    fn a_deadline_always_leads_to_an_answer() {
+        let Ok(Call::Ask(line)) = called("ask", json!({"question": "?", "deadline_seconds": 1}))
+        else {
+            panic!("a question asks")
+        };
+        assert_eq!(line["default"], NO_ANSWER);
+        let Ok(Call::Ask(line)) = called("ask", json!({"question": "?"})) else {
+            panic!("a question asks")
+        };
+        assert!(!line.contains_key("default") && !line.contains_key("deadline"));
+    }
+
+    #[test]
+    fn what_a_tool_cannot_take_is_said_in_words() {
+        let said = |name: &str, arguments: Value| called(name, arguments).unwrap_err();
+        assert_eq!(said("ask", json!({})), "`ask` needs `question`");
+        assert_eq!(said("ask", json!({"question": "  "})), "`ask` needs `question`");
+        assert_eq!(said("ask", json!({"question": 7})), "`question` must be text");
+        assert_eq!(said("ask", json!({"question": "?", "x": 1})), "`ask` takes no `x`");
+        assert!(said("ask", json!({"question": "?", "deadline_seconds": -1})).contains("seconds"));
+        assert!(said("ask", json!({"question": "x".repeat(20_000)})).contains("shorter"));
+        assert!(
+            said("complete_task", json!({"summary": "s", "outcome": "great"})).contains("great")
+        );
+        assert!(
+            said("propose_task", json!({"title": "t", "description": "d", "needs": [1]}))
+                .contains("list")
+        );
+        assert!(said("merge", json!({})).contains("there is no tool `merge`"));
+    }
+
+    #[test]
+    fn the_end_of_the_work_is_said_in_the_word_that_fits() {
+        let line = |arguments: Value| match called("complete_task", arguments) {
+            Ok(Call::Say(line, _)) => line,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            line(json!({"summary": "s", "evidence": ["ran"]})),
+            json!({"mainstem": "claimed_done", "summary": "s", "evidence": ["ran"]})
+        );
+        assert_eq!(
+            line(json!({"summary": "s", "outcome": "nothing_to_do"})),
+            json!({"mainstem": "nothing_to_do", "reason": "s"})
+        );
+        assert_eq!(
+            line(json!({"summary": "s", "outcome": "blocked"})),
+            json!({"mainstem": "blocked", "reason": "s"})
+        );
+    }
+
+    #[test]
+    fn every_listed_tool_can_be_called_with_what_it_requires() {
+        for tool in all() {
+            let required = tool.schema["required"].as_array().unwrap();
+            let arguments: Map<_, _> = required
+                .iter()
+                .map(|key| (key.as_str().unwrap().to_owned(), Value::from("x")))
+                .collect();
+            assert!(call(tool.name, &arguments).is_ok(), "{}", tool.name);
+        }
+    }
+}
