@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod context;
+mod drive;
 mod failure;
 mod graph;
 mod pen;
@@ -63,6 +64,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Script { file } => {
             return Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1));
         }
+        Command::Drive { spec } => return Ok(u8::try_from(drive::main(&spec)).unwrap_or(1)),
         Command::Sleep { ms } => return Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
         Command::Supervise { .. } => return Ok(exit_code::USAGE),
         other => other,
@@ -106,12 +108,14 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Undo(args) => c::care::undo(context, &args),
         Command::Clean(args) => c::care::clean(context, &args),
         Command::Doctor => c::doctor::doctor(context),
+        Command::Agents => c::agents::agents(context),
         Command::Config(args) => c::settings::config(context, &args),
         Command::Completions(args) => c::reference::completions(args.shell),
         Command::Man(args) => c::reference::man(context, &args),
         Command::Reference { dir } => c::reference::write(&dir),
-        Command::Supervise { .. } | Command::Script { .. } | Command::Sleep { .. } => {
-            Ok(exit_code::USAGE)
-        }
+        Command::Supervise { .. }
+        | Command::Script { .. }
+        | Command::Drive { .. }
+        | Command::Sleep { .. } => Ok(exit_code::USAGE),
     }
 }

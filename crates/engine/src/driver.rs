@@ -404,11 +404,7 @@ impl<'a> Driver<'a> {
         let agent = self.machine.settings().agents.get(&current.agent).cloned();
         let agent = agent.unwrap_or_else(|| mainstem_core::config::Agent {
             kind: current.agent.clone(),
-            command: Vec::new(),
-            provider: None,
-            model: None,
-            secrets: Vec::new(),
-            env: BTreeMap::new(),
+            ..mainstem_core::config::Agent::default()
         });
         Assignment {
             name: current.agent.clone(),

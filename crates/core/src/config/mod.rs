@@ -275,7 +275,7 @@ pub struct Budget {
 }
 
 /// `[agents.NAME]`
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agent {
     /// Which adapter drives it.
     pub kind: String,
@@ -289,6 +289,32 @@ pub struct Agent {
     pub secrets: Vec<String>,
     /// Further environment, name to value.
     pub env: BTreeMap<String, String>,
+    /// A ready-made command line for `command`.
+    pub preset: Option<String>,
+    /// The program of its command line tool, if it is not the kind's name on the search path.
+    pub binary: Option<String>,
+    /// Arguments added to those of the adapter.
+    pub args: Vec<String>,
+    /// How hard the model thinks, in the tool's own words.
+    pub effort: Option<String>,
+    /// Instructions added to the tool's own system prompt.
+    pub system_prompt: Option<String>,
+    /// Tools it may use; none means all.
+    pub allowed_tools: Vec<String>,
+    /// Most turns of the model in one attempt; zero is no limit.
+    pub max_turns: u32,
+    /// Who decides about its tools.
+    pub permission: Permission,
+}
+
+/// `[agents.NAME] permission`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Permission {
+    /// Everything is allowed: the sandbox around the agent is the wall.
+    #[default]
+    Bypass,
+    /// Only `allowed_tools`; every other request is declined.
+    List,
 }
 
 /// `[sandbox] kind`

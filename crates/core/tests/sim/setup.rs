@@ -71,11 +71,8 @@ pub fn settings() -> Settings {
 fn agent(name: &str) -> Agent {
     Agent {
         kind: "command".to_owned(),
-        command: Vec::new(),
         provider: (name != "ann").then(|| "shared".to_owned()),
-        model: None,
-        secrets: Vec::new(),
-        env: BTreeMap::new(),
+        ..Agent::default()
     }
 }
 

@@ -116,6 +116,10 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             agent: &assignment.agent,
             script_file: &place.join("script.json").to_string_lossy(),
             own_exe: &world.exe.to_string_lossy(),
+            session: None,
+            effort: None,
+            mcp: None,
+            inherited: &world.env,
         })
         .map_err(|error| error.to_string())?;
     for (path, text) in &launch.files {
