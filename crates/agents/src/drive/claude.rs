@@ -247,7 +247,8 @@ impl Claude {
             model: String::new(),
             basis,
         };
-        if usage.is_object() { vec![Action::Emit(line)] } else { Vec::new() }
+        let counted = count_at(usage, "/input_tokens") + count_at(usage, "/output_tokens") > 0;
+        if counted { vec![Action::Emit(line)] } else { Vec::new() }
     }
 
     /// What the messages began with: all there is of a turn that was cut off.

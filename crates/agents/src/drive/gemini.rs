@@ -168,7 +168,9 @@ fn waits_for_limit(text: &str) -> bool {
         return false;
     };
     let limit = [": ", " with 429 error", " with status 429"];
-    tries.parse::<u32>().is_ok() && limit.iter().any(|start| rest.starts_with(start))
+    // The last try is no wait, and other failures that come as JSON carry their own status.
+    let other = rest.ends_with("Max attempts reached") || rest.starts_with(": {\"error\"");
+    tries.parse::<u32>().is_ok() && !other && limit.iter().any(|start| rest.starts_with(start))
 }
 
 fn seconds(text: &str) -> Option<f64> {

@@ -153,7 +153,8 @@ impl Talk {
     fn progress(&mut self, text: &str, tool: &str, now_ms: u64, orders: &mut Vec<Order>) {
         let text = cut(text.lines().next().unwrap_or_default(), 200).to_owned();
         self.doing.clone_from(&text);
-        if self.said_at.is_some_and(|at| now_ms.saturating_sub(at) < PROGRESS_MS) {
+        if text.is_empty() || self.said_at.is_some_and(|at| now_ms.saturating_sub(at) < PROGRESS_MS)
+        {
             return;
         }
         self.said_at = Some(now_ms);

@@ -41,6 +41,10 @@ impl Child {
             program: spec.program.clone(),
             agent: spec.agent.clone(),
         })?;
+        for folder in &spec.folders {
+            // One that cannot be made is missed by the tool, which says so better than we could.
+            let _ = std::fs::create_dir_all(folder);
+        }
         let mut command = Command::new(&found);
         command
             .args(&spec.args)

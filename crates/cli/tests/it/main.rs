@@ -6,6 +6,7 @@ mod hostile;
 mod line;
 mod looks;
 mod plans;
+mod real;
 mod repairs;
 mod seeds;
 mod snapshots;
