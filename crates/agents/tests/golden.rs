@@ -24,7 +24,7 @@ fn spec(name: &str) -> DriveSpec {
     DriveSpec {
         protocol: protocol.to_owned(),
         agent: protocol.to_owned(),
-        workspace: "/work/repo".to_owned(),
+        workspace: "/repo".to_owned(),
         model: name.starts_with("codex").then(|| "gpt-5.5".to_owned()),
         resume: ["resume", "unknown"].iter().any(|end| name.ends_with(end)).then(|| "s-0".into()),
         allowed_tools: allowed,

@@ -168,10 +168,11 @@ impl Acp {
         }
         let call = &params["toolCall"];
         let (name, what) = (text_at(call, "/kind"), about(&call["rawInput"]));
+        // Once each time: some agents take "always" as a change of their mode and refuse that.
         let list = self.spec.allowed_tools.as_ref();
         let allowed = list.is_none_or(|list| super::claude::permits(list, name, &what));
         let wanted =
-            if allowed { ["allow_always", "allow_once"] } else { ["reject_once", "reject_always"] };
+            if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         let options = params["options"].as_array().into_iter().flatten();
         let options: Vec<(&str, &str)> =
             options.map(|o| (text_at(o, "/kind"), text_at(o, "/optionId"))).collect();

@@ -144,14 +144,16 @@ fn compose(found: &Found) -> String {
     add("");
     add("[run]");
     add("jobs = 3                      # agents at once");
-    match found.agents.first() {
+    let agent = match found.agents.first() {
         Some(known) => {
-            add(&format!("agent = {:<22} # who works on tasks that name none", quoted(known.kind)))
+            format!("agent = {:<22} # who works on tasks that name none", quoted(known.kind))
         }
-        None => add(
-            "# agent = \"mine\"              # who works on tasks that name no agent; defined below",
-        ),
-    }
+        None => {
+            "# agent = \"mine\"              # who works on tasks that name no agent; defined below"
+                .to_owned()
+        }
+    };
+    add(&agent);
     add("");
     add("[gates]");
     add("# Run on the exact merged tree; what does not pass does not land.");

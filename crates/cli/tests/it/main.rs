@@ -1,6 +1,7 @@
 //! The one integration binary: each file is one subject.
 
 mod crash;
+mod drive;
 mod faults;
 mod hostile;
 mod line;

@@ -47,3 +47,19 @@ fn a_dropped_connection_is_no_end_of_the_task() {
     let log = stage.scene.mainstem(&["logs", "T-1", "--raw", "--attempt", "1"]).stdout;
     assert!(log.contains("\"class\":\"transient\""), "{log}");
 }
+
+#[test]
+fn a_subscription_that_is_used_up_is_waited_for() {
+    let spent = json!({"fault": {"kind": "usage_limit", "times": 1, "resets_in": 3}});
+    let jobs = [("T-1", "claude", work_with("T-1", spent))];
+    let Some(stage) = Stage::with(&["claude"], "retries = 1", &jobs) else { return };
+    let repo = stage.scene.repo();
+    let config =
+        std::fs::read_to_string(repo.path().join("mainstem.toml")).expect("it was written");
+    let config = config.replace("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN");
+    repo.commit("a subscription", &[("mainstem.toml", &config)]);
+    stage.run(0, "1");
+    stage.scene.assert_each_lands_once(&["T-1"]);
+    let log = stage.scene.mainstem(&["logs", "T-1", "--raw", "--attempt", "1"]).stdout;
+    assert!(log.contains("\"mainstem\":\"quota_exhausted\",\"reset_at\":"), "{log}");
+}

@@ -29,6 +29,7 @@ type Job<'a> = (&'a str, &'a str, Value);
 
 impl Stage {
     /// None, with a line that says so, if one of the agents is not installed.
+    #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn with(agents: &[&str], run: &str, jobs: &[Job<'_>]) -> Option<Self> {
         let llm = StandIn::start();
         let scene = Scene::new(BIN);
