@@ -73,6 +73,8 @@ pub struct Launch {
     /// Absolute paths outside the workspace that the agent's tool must be able to write: its login and
     /// its sessions.
     pub state: Vec<String>,
+    /// Those of them that are folders, to be made before the start: a wall lets through only what is there.
+    pub folders: Vec<String>,
 }
 
 /// Why an attempt cannot be launched. None of these goes away by trying again.

@@ -42,8 +42,6 @@ pub struct DriveSpec {
     pub set: Vec<(String, String)>,
     /// A home of its own with one settings file changed, for a tool that takes settings in no other way.
     pub overlay: Option<Overlay>,
-    /// Folders that are made if they are not there.
-    pub folders: Vec<String>,
     /// Variables that are set only for the superuser.
     pub as_root: BTreeMap<String, String>,
     /// Where the prompt is.

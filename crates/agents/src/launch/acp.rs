@@ -32,5 +32,6 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         "qwen" => below(".qwen"),
         _ => None,
     };
-    Ok(Plan { spec, env, files: Vec::new(), state: state.into_iter().collect() })
+    let state = state.into_iter().collect();
+    Ok(Plan { spec, env, files: Vec::new(), state, state_files: Vec::new() })
 }

@@ -63,11 +63,10 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
     ];
-    let mut state: Vec<String> =
-        folder(brief, "CLAUDE_CONFIG_DIR", ".claude").into_iter().collect();
-    if !brief.agent.env.contains_key("CLAUDE_CONFIG_DIR") {
-        state.extend(super::variable(brief, "HOME").map(|home| format!("{home}/.claude.json")));
-    }
+    let state = folder(brief, "CLAUDE_CONFIG_DIR", ".claude").into_iter().collect();
+    let moved = brief.agent.env.contains_key("CLAUDE_CONFIG_DIR");
+    let home = super::variable(brief, "HOME").filter(|_| !moved);
+    let state_files = home.map(|home| format!("{home}/.claude.json")).into_iter().collect();
     let env = env.map(|(name, value)| (name, value.to_owned())).to_vec();
-    Ok(Plan { spec, env, files, state })
+    Ok(Plan { spec, env, files, state, state_files })
 }

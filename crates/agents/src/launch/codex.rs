@@ -53,10 +53,9 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         spec.args = server;
         spec.fallback = Some(Fallback { protocol: "codex-exec".to_owned(), args: exec });
     }
-    let state: Vec<String> = folder(brief, "CODEX_HOME", ".codex").into_iter().collect();
-    // It refuses to start in a home that is not there.
-    spec.folders.clone_from(&state);
-    Ok(Plan { spec, env: Vec::new(), files: Vec::new(), state })
+    let state = folder(brief, "CODEX_HOME", ".codex").into_iter().collect();
+    let (env, files, state_files) = (Vec::new(), Vec::new(), Vec::new());
+    Ok(Plan { spec, env, files, state, state_files })
 }
 
 /// An entry as an inline table. `required` makes the first request wait until it is up; an answer to

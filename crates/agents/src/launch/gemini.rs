@@ -71,5 +71,5 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         // It leaves a report of every error there.
         ("TMPDIR", brief.tmp.to_owned()),
     ];
-    Ok(Plan { spec, env, files, state })
+    Ok(Plan { spec, env, files, state, state_files: Vec::new() })
 }

@@ -34,7 +34,10 @@ struct Plan {
     /// Variables of the tool; those of the settings win.
     env: Vec<(&'static str, String)>,
     files: Vec<(String, String)>,
+    /// Folders outside the workspace that are the tool's own.
     state: Vec<String>,
+    /// Files outside the workspace that are the tool's own.
+    state_files: Vec<String>,
 }
 
 /// The part of the spec that is the same for all tools.
@@ -74,7 +77,9 @@ fn driven(brief: &Brief<'_>, plan: Plan) -> Result<Launch, LaunchError> {
     // It must be there to be let through the sandbox's wall.
     files.push((plan.spec.transcript.clone(), String::new()));
     files.push((file.clone(), text));
+    let folders = plan.state.clone();
     let mut state = plan.state;
+    state.extend(plan.state_files);
     state.push(plan.spec.transcript);
     let launch = Launch {
         argv: vec![brief.own_exe.to_owned(), DRIVE_COMMAND.to_owned(), file],
@@ -83,6 +88,7 @@ fn driven(brief: &Brief<'_>, plan: Plan) -> Result<Launch, LaunchError> {
         converse: true,
         files,
         state,
+        folders,
     };
     startable(launch, brief)
 }

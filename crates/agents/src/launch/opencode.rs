@@ -71,7 +71,8 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         below("XDG_CONFIG_HOME", ".config"),
     ];
     let env = env.map(|(name, value)| (name, value.to_owned())).to_vec();
-    Ok(Plan { spec, env, files, state: state.into_iter().flatten().collect() })
+    let state = state.into_iter().flatten().collect();
+    Ok(Plan { spec, env, files, state, state_files: Vec::new() })
 }
 
 /// Everything, or only what is listed.

@@ -104,6 +104,7 @@ fn where_tools_keep_their_login_can_be_written() {
     case.agent.env.insert("CLAUDE_CONFIG_DIR".into(), "/c".into());
     let launch = case.launch("claude").unwrap();
     assert_eq!(launch.state, ["/c", "/s/transcript.jsonl"]);
+    assert_eq!(launch.folders, ["/c"], "Codex refuses to start in a home that is not there");
     let state = |kind: &str| self::case(kind).launch(kind).unwrap().state;
     assert!(state("codex").contains(&"/home/me/.codex".to_owned()));
     assert!(state("gemini").contains(&"/home/me/.gemini".to_owned()));

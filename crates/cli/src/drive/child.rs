@@ -41,10 +41,6 @@ impl Child {
             program: spec.program.clone(),
             agent: spec.agent.clone(),
         })?;
-        for folder in &spec.folders {
-            // One that cannot be made is missed by the tool, which says so better than we could.
-            let _ = std::fs::create_dir_all(folder);
-        }
         let mut command = Command::new(&found);
         command
             .args(&spec.args)
@@ -65,8 +61,10 @@ impl Child {
             command.env(&overlay.variable, path);
         }
         let failed = |cause| DriveError::Start { program: found.display().to_string(), cause };
-        let mut child = command.spawn().map_err(failed)?;
         let (sender, events) = mpsc::sync_channel(WAITING);
+        // Before the start: whoever sees the tool may ask us to end.
+        listen(sender.clone()).map_err(failed)?;
+        let mut child = command.spawn().map_err(failed)?;
         if let Some(pipe) = child.stdout.take() {
             let sender = sender.clone();
             std::thread::spawn(move || {
@@ -74,12 +72,10 @@ impl Child {
             });
         }
         if let Some(pipe) = child.stderr.take() {
-            let sender = sender.clone();
             std::thread::spawn(move || {
                 reader::lines(pipe, |line| sender.send(Event::Complaint(line)).is_ok());
             });
         }
-        listen(sender).map_err(failed)?;
         let input = child.stdin.take().map(write_apart);
         Ok(Self { child, input, events, gone: None })
     }

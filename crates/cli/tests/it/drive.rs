@@ -32,7 +32,7 @@ impl Stage {
         std::fs::write(&prompt, "Do \"it\"\nnow").expect("a file");
         let spec = json!({
             "protocol": protocol, "program": tool, "args": ["first"], "fresh_args": ["second"],
-            "fallback": null, "set": [["COLOUR", "blue"]], "overlay": null, "folders": [],
+            "fallback": null, "set": [["COLOUR", "blue"]], "overlay": null,
             "as_root": {"AS_ROOT": "1"}, "prompt_file": prompt, "workspace": scene.repo().path(),
             "transcript": scene.outside("transcript.jsonl"), "resume": null, "model": null,
             "effort": null, "system_prompt": null, "allowed_tools": null, "mcp": null,
@@ -168,4 +168,24 @@ fn a_tool_that_cannot_be_interrupted_is_asked_by_a_signal() {
     wait_until(Duration::from_secs(60), "the tool is up", || stage.told().contains("up"));
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code, 1);
+}
+
+#[test]
+fn a_codex_without_an_app_server_is_driven_by_exec() {
+    let stage = Stage::speaking(
+        "codex",
+        "root=$(dirname \"$0\")\n\
+         if [ \"$1\" = second ]; then cat > \"$root/told\"\n\
+         echo '{\"type\":\"turn.completed\",\"usage\":{\"input_tokens\":7,\"output_tokens\":1}}'; exit 0; fi\n\
+         echo 'error: unrecognized subcommand' >&2; exit 2",
+    );
+    let text = std::fs::read_to_string(&stage.spec).expect("it was written");
+    let mut spec: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    spec["fresh_args"] = json!(null);
+    spec["fallback"] = json!({"protocol": "codex-exec", "args": ["second"]});
+    std::fs::write(&stage.spec, spec.to_string()).expect("a file");
+    let output = stage.run();
+    assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
+    assert!(output.stdout.contains(r#""input_tokens":7"#), "{}", output.stdout);
+    assert_eq!(stage.told(), "Do \"it\"\nnow\n");
 }

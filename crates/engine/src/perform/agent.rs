@@ -122,6 +122,10 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             inherited: &world.env,
         })
         .map_err(|error| error.to_string())?;
+    for folder in &launch.folders {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{folder} could not be made: {error}"))?;
+    }
     for (path, text) in &launch.files {
         write(Path::new(path), text)?;
     }
