@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use mainstem_agents::DriveSpec;
-use mainstem_agents::drive::{Order, Talk};
+use mainstem_agents::drive::{Order, Talk, Turn};
 
 fn spec(name: &str) -> DriveSpec {
     let protocol = match name {
@@ -119,6 +119,22 @@ fn traps_of_the_tools_are_known() {
     assert!(recorded("codex-unknown").contains("thread/start"));
     // A result ends the turn, whatever still runs.
     assert!(recorded("claude-background").contains("== Well"));
+}
+
+#[test]
+fn a_tool_that_waits_for_a_limit_again_and_again_is_ended() {
+    let spec = DriveSpec { protocol: "codex".into(), ..DriveSpec::default() };
+    let mut talk = Talk::new(&spec, String::new()).unwrap();
+    let line = br#"{"method":"error","params":{"error":{"message":"Reconnecting","codexErrorInfo":{"responseStreamDisconnected":{"httpStatusCode":429}}},"willRetry":true}}"#;
+    let ended: Vec<bool> =
+        (0..3).map(|n| talk.line(line, n).contains(&Order::End(Turn::Ill))).collect();
+    assert_eq!(ended, [false, false, true]);
+    let slow =
+        br#"{"type":"system","subtype":"api_retry","retry_delay_ms":600000,"error_status":429}"#;
+    let spec = DriveSpec { protocol: "claude".into(), ..DriveSpec::default() };
+    let orders = Talk::new(&spec, String::new()).unwrap().line(slow, 0);
+    assert!(matches!(&orders[..], [Order::Print(line), Order::End(Turn::Ill)]
+        if line.contains(r#""retry_after":600.0"#) && line.contains(r#""retrying":false"#)));
 }
 
 #[test]

@@ -15,6 +15,9 @@ const TURN: u64 = 3;
 const INTERRUPT: u64 = 4;
 const STEER: u64 = 5;
 
+/// So often the tool may wait for a limit by itself; after that it is for the engine to wait.
+const OWN_WAITS: u32 = 2;
+
 /// A conversation with Codex's app server.
 pub(crate) struct Codex {
     prompt: String,
@@ -24,6 +27,8 @@ pub(crate) struct Codex {
     model: String,
     /// Full windows of the account: when each is free again, and its minutes.
     full: Option<(Option<u64>, String)>,
+    /// How often it waited for a limit.
+    limited: u32,
     /// The last trouble it went on after.
     trouble: Option<Value>,
     blamed: bool,
@@ -40,6 +45,7 @@ impl Codex {
             turn: String::new(),
             model: spec.model.clone().unwrap_or_default(),
             full: None,
+            limited: 0,
             trouble: None,
             blamed: false,
             interrupted: false,
@@ -183,7 +189,15 @@ impl Codex {
                 let line = blame::not_logged_in(Tool::Codex, &self.spec.agent, details);
                 vec![Action::Emit(line), Action::End(Turn::Ill)]
             }
-            Some(429) => vec![Action::Emit(blame::rate_limited(details, None, true))],
+            Some(429) => {
+                self.limited += 1;
+                let stays = self.limited <= OWN_WAITS;
+                let mut actions = vec![Action::Emit(blame::rate_limited(details, None, stays))];
+                if !stays {
+                    actions.push(Action::End(Turn::Ill));
+                }
+                actions
+            }
             _ => vec![Action::Note(format!("{}: {details}", text_at(error, "/message")))],
         }
     }
