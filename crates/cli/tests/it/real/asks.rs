@@ -20,7 +20,7 @@ fn has_server(stage: &Stage) -> bool {
 fn asks(agent: &str) {
     let question = json!({"question": "Which colour?", "options": ["red", "blue"]});
     let script = json!({"id": "T-1", "steps": [
-        {"tool": {"name": "ask", "args": question}},
+        {"tool": {"name": "mcp__mainstem__ask", "args": question}},
         {"write": {"path": "T-1.txt", "content": "hi\n"}},
         {"say": "All done."},
     ]});

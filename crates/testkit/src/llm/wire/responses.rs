@@ -75,6 +75,11 @@ pub(super) fn message(body: &Value, step: &Step, talk: &Talk) -> Value {
         let tool = talk.tools.iter().find(|tool| tool.name == *name);
         if let Some(group) = tool.and_then(|tool| tool.group.as_ref()) {
             item["namespace"] = json!(group);
+        } else if tool.is_none()
+            && let Some((server, name)) = deferred(name)
+        {
+            item["namespace"] = json!(server);
+            item["name"] = json!(name);
         }
         items.push(item);
     }
@@ -85,6 +90,12 @@ pub(super) fn message(body: &Value, step: &Step, talk: &Talk) -> Value {
             "output_tokens": output, "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": input + output},
     })
+}
+
+/// A tool of a server that is there but not offered: `mcp__server__tool` in its two parts.
+fn deferred(name: &str) -> Option<(&str, &str)> {
+    let at = name.strip_prefix("mcp__")?.find("__")? + "mcp__".len();
+    Some((&name[..at], &name[at + 2..]))
 }
 
 pub(super) fn events(message: &Value) -> Vec<Event> {
