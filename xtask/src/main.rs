@@ -12,6 +12,7 @@
 mod bench;
 mod chaos;
 mod gen_docs;
+mod real_agents;
 mod shell;
 mod test_run;
 mod tidy;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Verdict, chaos, gen_docs, shell, tidy};
+use crate::{Verdict, chaos, gen_docs, real_agents, shell, tidy};
 
 /// `merge-tree --write-tree` came with this version.
 const GIT_MIN: (u32, u32) = (2, 38);
@@ -67,6 +67,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict, String> {
         });
     }
     let built = report.step("build", || cargo_step(root, &["build", "--workspace", "--bins"]));
+    if built && !options.quick {
+        report.step("agents", || real_agents::install(root));
+    }
     if built {
         report.tests(root, options);
     }

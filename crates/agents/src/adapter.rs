@@ -9,6 +9,8 @@ use mainstem_core::id::{Oid, RunId};
 use mainstem_core::plan::{Epic, Task};
 
 use crate::command::Command;
+use crate::drive::McpEntry;
+use crate::launch::{Acp, Claude, Codex, Gemini, OpenCode};
 use crate::lines::Parser;
 use crate::script::Script;
 
@@ -45,21 +47,14 @@ pub struct Brief<'a> {
     pub agent: &'a config::Agent,
     /// Where the steps of a `script` agent are to be written.
     pub script_file: &'a str,
-    /// Our own binary, for agents that are built in.
+    /// Our own binary, for agents that are built in or driven by it.
     pub own_exe: &'a str,
-    /// The server through which the agent can ask and report, to be put into its own configuration.
+    /// How hard the model should think, if that was chosen.
+    pub effort: Option<&'a str>,
+    /// Our MCP server, if this attempt gets one.
     pub mcp: Option<&'a McpEntry>,
-}
-
-/// A server of the Model Context Protocol on standard input and output, as every CLI configures them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct McpEntry {
-    /// The program.
-    pub command: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// What it must find in its environment; CLIs do not hand down their own.
-    pub env: BTreeMap<String, String>,
+    /// The engine's own variables: they say where a tool keeps its files.
+    pub inherited: &'a [(String, String)],
 }
 
 /// How to start one attempt.
@@ -75,6 +70,11 @@ pub struct Launch {
     pub converse: bool,
     /// Files the engine writes before the start: path and content.
     pub files: Vec<(String, String)>,
+    /// Absolute paths outside the workspace that the agent's tool must be able to write: its login and
+    /// its sessions.
+    pub state: Vec<String>,
+    /// Those of them that are folders, to be made before the start: a wall lets through only what is there.
+    pub folders: Vec<String>,
 }
 
 /// Why an attempt cannot be launched. None of these goes away by trying again.
@@ -132,6 +132,18 @@ pub enum LaunchError {
         /// What the encoder said.
         cause: String,
     },
+    /// Settings in JSON that are none.
+    #[error(
+        "{name} under [agents.{agent}] env is not a JSON object: {cause}; the adapter adds its own settings to it"
+    )]
+    Settings {
+        /// The variable.
+        name: String,
+        /// Name under `[agents.*]`.
+        agent: String,
+        /// What the parser said.
+        cause: String,
+    },
 }
 
 /// One kind of agent.
@@ -144,31 +156,16 @@ pub trait Adapter: Sync {
     fn parser(&self) -> Box<dyn Parser>;
 }
 
-static ADAPTERS: [&dyn Adapter; 2] = [&Command, &Script];
-
-/// Kinds the design names that this version does not drive.
-const LATER: [&str; 5] = ["claude", "codex", "gemini", "opencode", "acp"];
+static ADAPTERS: [&dyn Adapter; 7] = [&Command, &Script, &Claude, &Codex, &Gemini, &OpenCode, &Acp];
 
 /// A `kind` that no adapter answers to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.sentence())]
+#[error("there are no agents of kind `{kind}`; known kinds: {}", .known.join(", "))]
 pub struct UnknownKind {
     /// The kind as configured.
     pub kind: String,
     /// The kinds there are.
     pub known: Vec<&'static str>,
-}
-
-impl UnknownKind {
-    fn sentence(&self) -> String {
-        let Self { kind, known } = self;
-        if LATER.contains(&kind.as_str()) {
-            return format!(
-                "agents of kind `{kind}` are not available in this version; use kind = \"command\" with the CLI's own headless command"
-            );
-        }
-        format!("there are no agents of kind `{kind}`; known kinds: {}", known.join(", "))
-    }
 }
 
 /// The adapter of a kind.
@@ -232,6 +229,9 @@ pub(crate) mod tests {
         pub(crate) task: Task,
         pub(crate) agent: config::Agent,
         pub(crate) model: Option<String>,
+        pub(crate) session: Option<String>,
+        pub(crate) mcp: Option<McpEntry>,
+        pub(crate) inherited: Vec<(String, String)>,
         run: RunId,
         base: Oid,
     }
@@ -246,6 +246,9 @@ pub(crate) mod tests {
                     ..config::Agent::default()
                 },
                 model: None,
+                session: None,
+                mcp: None,
+                inherited: vec![("HOME".into(), "/home/me".into())],
                 run: RunId::new("r1"),
                 base: Oid::new("abc123"),
             }
@@ -264,12 +267,14 @@ pub(crate) mod tests {
                 tmp: "/t/T-1",
                 prompt_file: "/s/prompt.md",
                 model: self.model.as_deref(),
-                session: None,
+                session: self.session.as_deref(),
                 agent_name: "mine",
                 agent: &self.agent,
                 script_file: "/s/script.json",
                 own_exe: "/bin/mainstem",
-                mcp: None,
+                effort: None,
+                mcp: self.mcp.as_ref(),
+                inherited: &self.inherited,
             })
         }
     }
@@ -380,18 +385,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn unknown_kinds_name_the_known_ones_and_later_kinds_name_a_way_out() {
-        let text = |kind: &str| adapter(kind).err().unwrap().to_string();
+    fn every_kind_has_its_adapter_and_unknown_kinds_name_them() {
         assert_eq!(
-            text("claude"),
-            "agents of kind `claude` are not available in this version; use kind = \"command\" with the CLI's own headless command"
+            adapter("commnad").err().unwrap().to_string(),
+            "there are no agents of kind `commnad`; known kinds: command, script, claude, codex, \
+             gemini, opencode, acp"
         );
-        assert_eq!(
-            text("commnad"),
-            "there are no agents of kind `commnad`; known kinds: command, script"
-        );
-        for kind in ["command", "script"] {
-            assert_eq!(adapter(kind).unwrap().kind(), kind);
+        for kind in config::keys::AGENT_KINDS {
+            assert_eq!(adapter(kind).unwrap().kind(), *kind);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Adapter for Command {
             env: variables(brief),
             stdin_prompt: true,
             converse: true,
-            files: Vec::new(),
+            ..Launch::default()
         };
         startable(launch, brief)
     }
@@ -36,8 +36,36 @@ fn argv(brief: &Brief<'_>) -> Result<Vec<String>, LaunchError> {
         }
         return Ok(vec!["/bin/sh".to_owned(), "-c".to_owned(), run.clone()]);
     }
+    if brief.agent.preset.as_deref() == Some("aider") && brief.agent.command.is_empty() {
+        return Ok(aider(brief));
+    }
     match brief.agent.command.first() {
         Some(program) if !program.trim().is_empty() => Ok(brief.agent.command.clone()),
         _ => Err(LaunchError::EmptyCommand { agent: brief.agent_name.to_owned() }),
     }
+}
+
+/// Aider without a terminal: one message from a file, no questions, its own commits.
+fn aider(brief: &Brief<'_>) -> Vec<String> {
+    let program = brief.agent.binary.as_deref().unwrap_or("aider");
+    let mut argv: Vec<String> = [
+        program,
+        "--yes-always",
+        "--no-check-update",
+        "--no-analytics",
+        "--no-show-model-warnings",
+        "--no-pretty",
+        "--no-stream",
+        "--no-gitignore",
+        "--no-detect-urls",
+        "--no-suggest-shell-commands",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    if let Some(model) = brief.model {
+        argv.extend(["--model".to_owned(), model.to_owned()]);
+    }
+    argv.extend(brief.agent.args.iter().cloned());
+    argv.extend(["--message-file".to_owned(), brief.prompt_file.to_owned()]);
+    argv
 }

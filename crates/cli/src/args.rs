@@ -106,6 +106,8 @@ pub(crate) enum Command {
     Clean(CleanArgs),
     /// Check this machine, repository and configuration.
     Doctor,
+    /// The coding agents that are installed: version, login, what they can do.
+    Agents,
     /// Every setting with its value and where it came from.
     Config(ConfigArgs),
     /// Print a completion script for a shell.
@@ -130,6 +132,12 @@ pub(crate) enum Command {
     /// Speak with an agent over the Model Context Protocol (started by the agent).
     #[command(name = "__mcp", hide = true)]
     Mcp,
+    /// Drive a coding agent's tool (used by the engine).
+    #[command(name = "__drive", hide = true)]
+    Drive {
+        /// What to start and how.
+        spec: PathBuf,
+    },
     /// Sleep (used by the script agent).
     #[command(name = "__sleep", hide = true)]
     Sleep {

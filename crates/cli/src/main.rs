@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod context;
+mod drive;
 mod failure;
 mod graph;
 mod pen;
@@ -73,6 +74,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Script { file } => {
             return Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1));
         }
+        Command::Drive { spec } => return Ok(u8::try_from(drive::main(&spec)).unwrap_or(1)),
         Command::Sleep { ms } => return Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
         Command::Mcp => return mcp(),
         Command::Supervise { .. } => return Ok(exit_code::USAGE),
@@ -122,12 +124,14 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Undo(args) => c::care::undo(context, &args),
         Command::Clean(args) => c::care::clean(context, &args),
         Command::Doctor => c::doctor::doctor(context),
+        Command::Agents => c::agents::agents(context),
         Command::Config(args) => c::settings::config(context, &args),
         Command::Completions(args) => c::reference::completions(args.shell),
         Command::Man(args) => c::reference::man(context, &args),
         Command::Reference { dir } => c::reference::write(&dir),
         Command::Supervise { .. }
         | Command::Script { .. }
+        | Command::Drive { .. }
         | Command::Mcp
         | Command::Sleep { .. } => Ok(exit_code::USAGE),
     }

@@ -11,10 +11,11 @@ pub mod oracle;
 pub mod plans;
 pub mod program;
 pub mod shell;
+pub mod llm;
 
 pub use oracle::{Landing, assert_history_gapless, max_concurrent};
 pub use plans::{Body, Model, PlanShape, Rng, random_plan};
-pub use program::{fake_agent, mainstem};
+pub use program::{fake_agent, mainstem, real_agent};
 pub use repo::{Output, Repo};
 pub use scene::{Running, Scene};
 pub use wait::wait_until;

@@ -19,6 +19,15 @@ pub fn mainstem() -> &'static Path {
     PROGRAM.get_or_init(|| build("mainstem", "mainstem"))
 }
 
+/// A vendor's coding agent, if `cargo xtask test` could install it; otherwise the test says that it is
+/// skipped.
+pub fn real_agent(name: &str) -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("a test has a program");
+    let target = test.ancestors().nth(3).expect("tests lie three folders below the target folder");
+    let program = target.join("agents/node_modules/.bin").join(name);
+    program.exists().then_some(program)
+}
+
 fn build(package: &str, name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a program");
     // <target>/<profile>/deps/<test>

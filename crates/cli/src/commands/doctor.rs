@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anstyle::{AnsiColor, Style};
+use mainstem_agents::known::known;
 use mainstem_api::exit_code;
-use mainstem_core::config::keys::DRIVEN_KINDS;
 use mainstem_core::config::layers::resolve;
 use mainstem_core::config::{SandboxKind, Settings, Unit};
 use mainstem_core::plan::units::render_size;
@@ -460,11 +460,11 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
             (false, true) => report.bad("agent", text, help),
             (false, false) => report.doubt("agent", text, help),
         };
-        let builtin = DRIVEN_KINDS.contains(&name.as_str()) && agent.command.is_empty();
-        if !DRIVEN_KINDS.contains(&agent.kind.as_str()) {
-            let text =
-                format!("agent {name}: the kind {} has no adapter in this version", agent.kind);
-            say(false, text, "give it kind = \"command\" and a command".to_owned());
+        let builtin = ["command", "script"].contains(&name.as_str()) && agent.command.is_empty();
+        if let Some(known) = known(&agent.kind) {
+            let seen = super::agents::look(known, Some(agent));
+            let (ok, help) = (seen.is_ready(), seen.advice(name));
+            say(ok, format!("agent {name}: {}", seen.sentence()), help);
         } else if let Some(program) = agent.command.first() {
             match find(repo, program) {
                 Some(path) => say(true, format!("agent {name}: {}", path.display()), String::new()),
@@ -474,7 +474,7 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
                     format!("install it, or change agents.{name}.command"),
                 ),
             }
-        } else if !builtin && agent.kind == "command" {
+        } else if !builtin && agent.kind == "command" && agent.preset.is_none() {
             let text = format!("agent {name} has no command");
             say(false, text, format!("set agents.{name}.command, or `run` in its tasks"));
         }

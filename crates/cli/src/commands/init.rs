@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use mainstem_agents::known::{KNOWN, Known};
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::{Layer, resolve};
 use mainstem_host::files::write_atomic;
@@ -17,14 +18,6 @@ use crate::print;
 
 /// Larger files are not worth reading for a test command.
 const READ_MAX: u64 = 1 << 20;
-
-/// Coding agents we know by name, each with a command line that takes the prompt from a file.
-const KNOWN_AGENTS: [(&str, &str); 4] = [
-    ("claude", "claude -p --permission-mode acceptEdits < \"$MAINSTEM_PROMPT\""),
-    ("codex", "codex exec --sandbox workspace-write - < \"$MAINSTEM_PROMPT\""),
-    ("gemini", "gemini --approval-mode yolo -p \"$(cat \"$MAINSTEM_PROMPT\")\" < /dev/null"),
-    ("opencode", "opencode run < \"$MAINSTEM_PROMPT\""),
-];
 
 /// Files that hold a plan or could become one.
 const SPECS: [&str; 12] = [
@@ -56,7 +49,7 @@ struct Test {
 struct Found {
     branch: String,
     tests: Vec<Test>,
-    agents: Vec<(&'static str, &'static str)>,
+    agents: Vec<&'static Known>,
     specs: Vec<String>,
 }
 
@@ -70,7 +63,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     let found = Found {
         branch: repo.default_branch()?,
         tests: find_tests(root),
-        agents: KNOWN_AGENTS.into_iter().filter(|(name, _)| on_path(name).is_some()).collect(),
+        agents: KNOWN.iter().filter(|known| on_path(known.program).is_some()).collect(),
         specs: find_specs(root),
     };
     let text = compose(&found);
@@ -102,7 +95,7 @@ fn report(context: &Context, found: &Found, file: &Path, text: &str, written: bo
             .iter()
             .map(|test| json!({ "command": test.command, "because": test.because }))
             .collect();
-        let agents: Vec<&str> = found.agents.iter().map(|(name, _)| *name).collect();
+        let agents: Vec<&str> = found.agents.iter().map(|known| known.kind).collect();
         print::out_json(&json!({
             "written": written, "file": file, "branch": found.branch, "tests": tests,
             "agents": agents, "specs": found.specs, "text": text,
@@ -113,7 +106,7 @@ fn report(context: &Context, found: &Found, file: &Path, text: &str, written: bo
         if list.is_empty() { "none found".to_owned() } else { list.join(" · ") }
     };
     let tests = found.tests.iter().map(|test| format!("{} ({})", test.command, test.because));
-    let agents = found.agents.iter().map(|(name, _)| (*name).to_owned());
+    let agents = found.agents.iter().map(|known| known.kind.to_owned());
     let rows = [
         ("branch", found.branch.clone()),
         ("tests", or_none(tests.collect())),
@@ -151,7 +144,16 @@ fn compose(found: &Found) -> String {
     add("");
     add("[run]");
     add("jobs = 3                      # agents at once");
-    add("# agent = \"mine\"              # who works on tasks that name no agent; defined below");
+    let agent = match found.agents.first() {
+        Some(known) => {
+            format!("agent = {:<22} # who works on tasks that name none", quoted(known.kind))
+        }
+        None => {
+            "# agent = \"mine\"              # who works on tasks that name no agent; defined below"
+                .to_owned()
+        }
+    };
+    add(&agent);
     add("");
     add("[gates]");
     add("# Run on the exact merged tree; what does not pass does not land.");
@@ -185,18 +187,13 @@ fn compose(found: &Found) -> String {
         add("# kind = \"command\"");
         add("# command = [\"./agent.sh\"]");
     } else {
-        let names: Vec<&str> = found.agents.iter().map(|(name, _)| *name).collect();
-        add(&format!(
-            "# Found here: {}. Adapters of their own come in a later version; until then",
-            names.join(", ")
-        ));
         add(
-            "# they run as plain commands. Take the comment signs away from one, and check its rights:",
+            "# Found here; mainstem agents shows versions, logins and what they can do. A key that an",
         );
-        for (name, command) in &found.agents {
-            add(&format!("# [agents.my-{name}]"));
-            add("# kind = \"command\"");
-            add(&format!("# command = {}", quoted(command)));
+        add("# agent needs is named in its `secrets` and read from the environment.");
+        for known in &found.agents {
+            add(&format!("[agents.{}]", known.kind));
+            add(&format!("# secrets = [{}]", quoted(known.keys.first().unwrap_or(&""))));
         }
     }
     lines.join("\n") + "\n"
@@ -384,7 +381,7 @@ mod tests {
             setup: Some("y\"".to_owned()),
         };
         for tests in [vec![], vec![odd.clone()], vec![odd.clone(), odd]] {
-            for agents in [vec![], KNOWN_AGENTS.to_vec()] {
+            for agents in [vec![], KNOWN.iter().collect()] {
                 let found = Found {
                     branch: "feature/x".into(),
                     tests: tests.clone(),
@@ -396,6 +393,7 @@ mod tests {
                 let bare: String = text
                     .replace("# [agents", "[agents")
                     .replace("# kind", "kind")
+                    .replace("# secrets", "secrets")
                     .replace("# command", "command");
                 resolve(&[Layer::project("x", bare)]).unwrap();
             }

@@ -1,5 +1,6 @@
 //! One file per command, or per family of commands that share everything.
 
+pub(crate) mod agents;
 pub(crate) mod care;
 pub(crate) mod cost;
 pub(crate) mod demo;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod doubts;
+mod drive;
 mod faults;
 mod hostile;
 mod limits;
@@ -10,6 +11,7 @@ mod looks;
 mod mcp;
 mod neighbours;
 mod plans;
+mod real;
 mod repairs;
 mod seeds;
 mod snapshots;

@@ -75,9 +75,6 @@ pub struct KeyDoc {
     pub choices: &'static [&'static str],
 }
 
-/// Kinds of agents that can be run.
-pub const DRIVEN_KINDS: [&str; 2] = ["command", "script"];
-
 /// Kinds of agents that the settings may name.
 pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
@@ -391,6 +388,34 @@ static KEYS: &[KeyDoc] = &[
         &["metered", "included"],
         "",
         "Whether what it uses is paid for by amount, or included in a subscription.",
+    ),
+    choice("agents.*.preset", &["aider"], "", "A ready-made command line for a command agent."),
+    key(
+        "agents.*.binary",
+        Kind::Text,
+        "",
+        "The tool's program; without it the kind's name, found on the search path.",
+    ),
+    key("agents.*.args", Kind::Texts, "[]", "Arguments added to those of the adapter."),
+    key("agents.*.effort", Kind::Text, "", "How hard the model thinks, in the tool's own words."),
+    key(
+        "agents.*.system_prompt",
+        Kind::Text,
+        "",
+        "Instructions added to the tool's own system prompt.",
+    ),
+    key("agents.*.allowed_tools", Kind::Texts, "[]", "Tools it may use; none means all."),
+    key(
+        "agents.*.max_turns",
+        int(0, 100_000),
+        "0",
+        "Most turns of the model in one attempt; 0 is no limit.",
+    ),
+    choice(
+        "agents.*.permission",
+        &["bypass", "list"],
+        "\"bypass\"",
+        "Who decides about its tools: nobody, since the sandbox is the wall, or allowed_tools.",
     ),
     choice(
         "sandbox.kind",

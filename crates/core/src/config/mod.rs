@@ -381,7 +381,7 @@ pub struct Tiers {
 }
 
 /// `[agents.NAME]`
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Agent {
     /// Which adapter drives it.
     pub kind: String,
@@ -401,6 +401,22 @@ pub struct Agent {
     pub models: Tiers,
     /// A subscription pays for it: what it reports is worth, not cost.
     pub included: bool,
+    /// A ready-made command line for `command`.
+    pub preset: Option<String>,
+    /// The program of its command line tool, if it is not the kind's name on the search path.
+    pub binary: Option<String>,
+    /// Arguments added to those of the adapter.
+    pub args: Vec<String>,
+    /// How hard the model thinks, in the tool's own words.
+    pub effort: Option<String>,
+    /// Instructions added to the tool's own system prompt.
+    pub system_prompt: Option<String>,
+    /// Tools it may use; none means all.
+    pub allowed_tools: Vec<String>,
+    /// Most turns of the model in one attempt; zero is no limit.
+    pub max_turns: u32,
+    /// Who decides about its tools.
+    pub permission: Permission,
 }
 
 impl Agent {
@@ -414,6 +430,16 @@ impl Agent {
         };
         self.provider.clone().unwrap_or_else(|| usual.to_owned())
     }
+}
+
+/// `[agents.NAME] permission`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Permission {
+    /// Everything is allowed: the sandbox around the agent is the wall.
+    #[default]
+    Bypass,
+    /// Only `allowed_tools`; every other request is declined.
+    List,
 }
 
 /// `[sandbox] kind`

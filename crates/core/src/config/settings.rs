@@ -7,8 +7,8 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, Price, Prompt, Questions, Run, RunOnFailure, SandboxKind, SatisfiedBy, Schedule,
-    Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
+    OnLooping, Permission, Price, Prompt, Questions, Run, RunOnFailure, SandboxKind, SatisfiedBy,
+    Schedule, Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
@@ -31,6 +31,9 @@ pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diag
             let message = format!("the built-in agent `{name}` keeps its kind");
             let help = "choose another name for yours";
             wrong.push((origin, fault(line, message, help.to_owned())));
+        } else if kind.is_none() && values.get(&format!("agents.{name}.preset")).is_some() {
+            let setting = Setting::Text(COMMAND_AGENT.to_owned());
+            values.set(path, Entry { setting, origin: Origin::Default, line: None });
         } else if kind.is_none() && AGENT_KINDS.contains(&name.as_str()) {
             let setting = Setting::Text(name.clone());
             values.set(path, Entry { setting, origin: Origin::Default, line: None });
@@ -260,6 +263,17 @@ fn agent(v: &Reader<'_>, name: &str) -> Agent {
             top: tiers.remove("top"),
         },
         included: v.word(&path("billing")) == "included",
+        preset: v.text(&path("preset")),
+        binary: v.text(&path("binary")),
+        args: v.texts(&path("args")),
+        effort: v.text(&path("effort")),
+        system_prompt: v.text(&path("system_prompt")),
+        allowed_tools: v.texts(&path("allowed_tools")),
+        max_turns: v.int(&path("max_turns")),
+        permission: match v.word(&path("permission")) {
+            "list" => Permission::List,
+            _ => Permission::Bypass,
+        },
     }
 }
 

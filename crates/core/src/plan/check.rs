@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::doc::{self, Faults, clip};
 use super::read::{EpicPlace, Format, Places, Span, TaskPlace, read_lenient};
 use super::{Plan, Task};
-use crate::config::{self, keys::DRIVEN_KINDS};
+use crate::config;
 use crate::diag::{Diagnostic, Lines, nearest};
 use crate::glob::check_glob;
 use crate::graph::{Adjacency, EDGES_MAX, Lookup, epic_edges, plain_edges};
@@ -302,12 +302,7 @@ impl<'a> Check<'a> {
     fn agent_fits(&mut self, task: &Task, place: &TaskPlace, name: &str, agent: &config::Agent) {
         let kind = agent.kind.as_str();
         let span = place.agent.or(place.work).unwrap_or(place.id);
-        let (message, help) = if !DRIVEN_KINDS.contains(&kind) {
-            (
-                format!("agent `{}` is of the kind `{kind}`, which cannot be run yet", clip(name)),
-                format!("use an agent of the kind {}", DRIVEN_KINDS.join(" or ")),
-            )
-        } else if task.run.is_some() && kind != "command" {
+        let (message, help) = if task.run.is_some() && kind != "command" {
             (
                 format!("`run` needs an agent of the kind `command`, not `{kind}`"),
                 "remove `agent` or `run`".to_owned(),
@@ -322,8 +317,17 @@ impl<'a> Check<'a> {
                 format!("the task `{}` gives its agent no script", clip(task.id.as_str())),
                 "add `script` steps or name another agent".to_owned(),
             )
+        } else if kind == "acp" && agent.command.is_empty() {
+            (
+                format!("agent `{}` has no command that speaks ACP", clip(name)),
+                format!(
+                    "add `command` to `[agents.{}]`, such as [\"gemini\", \"--acp\"]",
+                    clip(name)
+                ),
+            )
         } else if kind == "command"
             && agent.command.is_empty()
+            && agent.preset.is_none()
             && task.run.is_none()
             && place.work.is_none()
         {

@@ -128,9 +128,15 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             agent: &assignment.agent,
             script_file: &place.join("script.json").to_string_lossy(),
             own_exe: &world.exe.to_string_lossy(),
+            effort: None,
             mcp: Some(&entry),
+            inherited: &world.env,
         })
         .map_err(|error| error.to_string())?;
+    for folder in &launch.folders {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("{folder} could not be made: {error}"))?;
+    }
     for (path, text) in &launch.files {
         write(Path::new(path), text)?;
     }

@@ -111,7 +111,9 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, Strin
             agent: &consultation.agent,
             script_file: &room.join("script.json").to_string_lossy(),
             own_exe: &world.exe.to_string_lossy(),
+            effort: None,
             mcp: None,
+            inherited: &world.env,
         })
         .map_err(|error| error.to_string())?;
     for (path, content) in &launch.files {

@@ -20,6 +20,7 @@ fn agents() -> BTreeMap<String, config::Agent> {
         ("script".to_owned(), agent("script", &[])),
         ("mine".to_owned(), agent("command", &["./agent.sh"])),
         ("claude".to_owned(), agent("claude", &[])),
+        ("any".to_owned(), agent("acp", &[])),
     ])
 }
 
@@ -137,7 +138,8 @@ fn long_cycles_are_shortened_and_need_no_stack() {
 fn agents_must_be_known_and_fit_the_work() {
     refused("[[task]]\nid = 'a'\nagent = 'mnie'\n", &[("plan::agent", "did you mean `mine`?")]);
     refused("[[task]]\nid = 'a'\nagent = 'zzzzz'\n", &[("plan::agent", "[agents.zzzzz]")]);
-    refused("[[task]]\nid = 'a'\nagent = 'claude'\n", &[("plan::agent", "cannot be run yet")]);
+    load("[[task]]\nid = 'a'\nagent = 'claude'\n").unwrap();
+    refused("[[task]]\nid = 'a'\nagent = 'any'\n", &[("plan::agent", "speaks ACP")]);
     refused("[[task]]\nid = 'a'\nagent = 'script'\n", &[("plan::agent", "no script")]);
     refused("[[task]]\nid = 'a'\nagent = 'command'\n", &[("plan::agent", "no command")]);
     refused("[[task]]\nid = 'a'\nagent = 'script'\nrun = 'x'\n", &[("plan::agent", "`command`")]);

@@ -1,0 +1,366 @@
+//! Claude Code's stream-json, in both directions.
+//!
+//! The end of a turn is its `result` line, whatever still runs in the background. An error of the
+//! provider comes as a result of the subtype `success` with `is_error` set. `total_cost_usd` counts
+//! over the whole session, so that the costs of this turn are taken from the fields that do not.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::blame::{self, Tool, failed};
+use super::line::{Basis, FailureClass, Line};
+use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+
+/// The tool may wait this long by itself; what takes longer is for the engine to wait.
+const OWN_WAIT_MS: u64 = 60_000;
+
+/// A conversation with Claude Code.
+pub(crate) struct Claude {
+    prompt: String,
+    agent: String,
+    allowed: Option<Vec<String>>,
+    resumed: bool,
+    session: String,
+    /// Paid by a subscription.
+    included: bool,
+    interrupted: bool,
+    /// The subscription's limit: when it ends and which it is.
+    quota: Option<(Option<u64>, String)>,
+    /// Calls that have not come back: what they are about.
+    calls: BTreeMap<String, String>,
+    /// What messages began with, for a turn whose end never comes.
+    begun: BTreeMap<String, (String, [u64; 4])>,
+}
+
+impl Claude {
+    pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
+        Self {
+            prompt,
+            agent: spec.agent.clone(),
+            allowed: spec.allowed_tools.clone(),
+            resumed: spec.resume.is_some(),
+            session: String::new(),
+            included: false,
+            interrupted: false,
+            quota: None,
+            calls: BTreeMap::new(),
+            begun: BTreeMap::new(),
+        }
+    }
+
+    fn system(&mut self, message: &Value) -> Vec<Action> {
+        match text_at(message, "/subtype") {
+            "init" => {
+                self.included = text_at(message, "/apiKeySource") == "none";
+                let id = text_at(message, "/session_id");
+                if id.is_empty() || id == self.session {
+                    return Vec::new();
+                }
+                id.clone_into(&mut self.session);
+                let model = text_at(message, "/model");
+                vec![
+                    Action::Emit(Line::Session { id: id.to_owned() }),
+                    Action::Note(format!("session {id}, model {model}")),
+                ]
+            }
+            "api_retry" => self.retry(message),
+            "model_fallback" => {
+                let model = text_at(message, "/fallback_model");
+                vec![Action::Note(format!("goes on with the model {model}"))]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The tool tries again by itself, which helps against a blip and against nothing else.
+    fn retry(&self, message: &Value) -> Vec<Action> {
+        let delay_ms = count_at(message, "/retry_delay_ms");
+        let seconds = Some(delay_ms as f64 / 1000.0);
+        let what = text_at(message, "/error");
+        match message["error_status"].as_u64() {
+            Some(status @ (401 | 403)) => {
+                let text = format!("the provider answered {status} ({what})");
+                let line = blame::not_logged_in(Tool::Claude, &self.agent, &text);
+                vec![Action::Emit(line), Action::End(Turn::Ill)]
+            }
+            Some(429) => {
+                let stays = delay_ms <= OWN_WAIT_MS;
+                let line = blame::rate_limited("429 Too Many Requests", seconds, stays);
+                let mut actions = vec![Action::Emit(line)];
+                if !stays {
+                    actions.push(Action::End(Turn::Ill));
+                }
+                actions
+            }
+            status => {
+                let status = status.map_or_else(|| what.to_owned(), |status| status.to_string());
+                vec![Action::Note(format!("the provider failed ({status}); it tries again"))]
+            }
+        }
+    }
+
+    fn assistant(&mut self, message: &Value) -> Vec<Action> {
+        let body = &message["message"];
+        if message["is_api_error_message"] != true {
+            let usage = &body["usage"];
+            let counts = [
+                count_at(usage, "/input_tokens"),
+                count_at(usage, "/output_tokens"),
+                count_at(usage, "/cache_read_input_tokens"),
+                count_at(usage, "/cache_creation_input_tokens"),
+            ];
+            let model = text_at(body, "/model").to_owned();
+            self.begun.insert(text_at(body, "/id").to_owned(), (model, counts));
+        }
+        let mut actions = Vec::new();
+        for block in body["content"].as_array().into_iter().flatten() {
+            match text_at(block, "/type") {
+                "text" => actions.push(Action::Text(text_at(block, "/text").to_owned())),
+                "tool_use" => {
+                    let (name, what) = (text_at(block, "/name"), about(&block["input"]));
+                    let id = text_at(block, "/id").to_owned();
+                    self.calls.insert(id, format!("{name} {what}"));
+                    actions.push(Action::Tool { name: name.to_owned(), what });
+                }
+                _ => {}
+            }
+        }
+        actions
+    }
+
+    fn tool_results(&mut self, message: &Value) -> Vec<Action> {
+        let blocks = message["message"]["content"].as_array();
+        let results = blocks.into_iter().flatten().filter(|b| b["type"] == "tool_result");
+        let outcome = |block: &Value, calls: &mut BTreeMap<String, String>| Action::Outcome {
+            what: calls.remove(text_at(block, "/tool_use_id")).unwrap_or_default(),
+            text: plain(&block["content"]),
+            failed: block["is_error"] == true,
+        };
+        results.map(|block| outcome(block, &mut self.calls)).collect()
+    }
+
+    fn control(&self, message: &Value) -> Vec<Action> {
+        let request = &message["request"];
+        if text_at(request, "/subtype") != "can_use_tool" {
+            let response = json!({"subtype": "error", "request_id": message["request_id"],
+                "error": "not supported"});
+            return vec![send(&json!({"type": "control_response", "response": response}))];
+        }
+        let name = text_at(request, "/tool_name");
+        let what = about(&request["input"]);
+        let allowed = self.allowed.as_ref().is_none_or(|list| permits(list, name, &what));
+        let answer = if allowed {
+            json!({"behavior": "allow", "updatedInput": request["input"]})
+        } else {
+            json!({"behavior": "deny", "message": format!("{name} is not among the allowed tools")})
+        };
+        let response = json!({"subtype": "success", "request_id": message["request_id"],
+            "response": answer});
+        let word = if allowed { "allowed" } else { "declined" };
+        vec![
+            Action::Note(format!("{name}: {word}")),
+            send(&json!({"type": "control_response", "response": response})),
+        ]
+    }
+
+    fn result(&mut self, message: &Value) -> Vec<Action> {
+        let mut actions = self.spent(message);
+        if message["is_error"] != true {
+            actions.push(Action::End(Turn::Well));
+            return actions;
+        }
+        let errors = message["errors"].as_array();
+        let errors = errors.into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>();
+        if errors.iter().any(|error| error.starts_with("No conversation found with session ID")) {
+            actions.push(Action::End(Turn::Lost));
+            return actions;
+        }
+        let said = Some(text_at(message, "/result")).filter(|text| !text.is_empty());
+        let text = said.map_or_else(|| errors.join("; "), str::to_owned);
+        if let Some(line) = self.blame(message, &text) {
+            actions.push(Action::Emit(line));
+        }
+        actions.push(Action::End(Turn::Ill));
+        actions
+    }
+
+    fn blame(&self, message: &Value, text: &str) -> Option<Line> {
+        let subtype = text_at(message, "/subtype");
+        let reason = text_at(message, "/terminal_reason");
+        if self.interrupted && (reason.starts_with("aborted") || subtype.starts_with("error")) {
+            return None;
+        }
+        let limit = text_at(message, "/api_error") == "usage_limit_reached";
+        if let Some((reset_at, window)) =
+            self.quota.clone().or(limit.then(|| (None, String::new())))
+        {
+            let message = blame::short(text);
+            return Some(Line::QuotaExhausted { reset_at, window, message });
+        }
+        Some(match (subtype, reason) {
+            ("error_max_turns", _) => failed(FailureClass::MaxTurns, text),
+            ("error_max_budget_usd", _) => failed(FailureClass::Budget, text),
+            (_, "prompt_too_long") => failed(FailureClass::Context, text),
+            // Not logged in at all: there is no status, only this one sentence.
+            (_, "api_error") if text.starts_with("Not logged in") => {
+                blame::not_logged_in(Tool::Claude, &self.agent, text)
+            }
+            (_, "api_error") => {
+                let status = message["api_error_status"].as_u64();
+                blame::status(Tool::Claude, &self.agent, status, text)
+            }
+            _ => failed(FailureClass::Other, text),
+        })
+    }
+
+    /// What this turn cost. The fields that count the whole session are of use only for a new one.
+    fn spent(&mut self, message: &Value) -> Vec<Action> {
+        let basis = Some(if self.included { Basis::Included } else { Basis::Reported });
+        let models = match &message["model_usage_since_last_result"] {
+            Value::Object(models) => Some(models),
+            _ if !self.resumed => message["modelUsage"].as_object(),
+            _ => None,
+        };
+        self.begun.clear();
+        if let Some(models) = models {
+            let line = |(model, usage): (&String, &Value)| {
+                Action::Emit(Line::Usage {
+                    input_tokens: count_at(usage, "/inputTokens"),
+                    output_tokens: count_at(usage, "/outputTokens"),
+                    cache_read_tokens: count_at(usage, "/cacheReadInputTokens"),
+                    cache_write_tokens: count_at(usage, "/cacheCreationInputTokens"),
+                    cost_usd: usage["costUSD"].as_f64(),
+                    model: model.clone(),
+                    basis,
+                })
+            };
+            return models.iter().map(line).collect();
+        }
+        let usage = &message["usage"];
+        let line = Line::Usage {
+            input_tokens: count_at(usage, "/input_tokens"),
+            output_tokens: count_at(usage, "/output_tokens"),
+            cache_read_tokens: count_at(usage, "/cache_read_input_tokens"),
+            cache_write_tokens: count_at(usage, "/cache_creation_input_tokens"),
+            cost_usd: message["total_cost_usd"].as_f64().filter(|_| !self.resumed),
+            model: String::new(),
+            basis,
+        };
+        let counted = count_at(usage, "/input_tokens") + count_at(usage, "/output_tokens") > 0;
+        if counted { vec![Action::Emit(line)] } else { Vec::new() }
+    }
+
+    /// What the messages began with: all there is of a turn that was cut off.
+    fn spent_at_least(&mut self) -> Vec<Action> {
+        let mut sums: BTreeMap<String, [u64; 4]> = BTreeMap::new();
+        for (model, counts) in std::mem::take(&mut self.begun).into_values() {
+            let sum = sums.entry(model).or_default();
+            for (sum, count) in sum.iter_mut().zip(counts) {
+                *sum = sum.saturating_add(count);
+            }
+        }
+        let line = |(model, [input, output, read, write]): (String, [u64; 4])| {
+            Action::Emit(Line::Usage {
+                input_tokens: input,
+                output_tokens: output,
+                cache_read_tokens: read,
+                cache_write_tokens: write,
+                cost_usd: None,
+                model,
+                basis: Some(Basis::Estimated),
+            })
+        };
+        sums.into_iter().map(line).collect()
+    }
+}
+
+impl Protocol for Claude {
+    fn begin(&mut self) -> Vec<Action> {
+        vec![user(&self.prompt)]
+    }
+
+    fn line(&mut self, message: &Value) -> Vec<Action> {
+        match text_at(message, "/type") {
+            "system" => self.system(message),
+            "assistant" => self.assistant(message),
+            "user" => self.tool_results(message),
+            "control_request" => self.control(message),
+            "rate_limit_event" => {
+                let info = &message["rate_limit_info"];
+                if text_at(info, "/status") == "rejected" {
+                    let window = text_at(info, "/rateLimitType").to_owned();
+                    self.quota = Some((info["resetsAt"].as_u64(), window));
+                }
+                Vec::new()
+            }
+            "result" => self.result(message),
+            _ => Vec::new(),
+        }
+    }
+
+    fn complaint(&mut self, text: &str) -> Vec<Action> {
+        let taken = text.contains("Session ID") && text.contains("is already in use");
+        if taken { vec![Action::End(Turn::Lost)] } else { Vec::new() }
+    }
+
+    fn interrupt(&mut self) -> Vec<Action> {
+        self.interrupted = true;
+        let request = json!({"subtype": "interrupt"});
+        vec![send(&json!({"type": "control_request", "request_id": "stop", "request": request}))]
+    }
+
+    fn steer(&mut self, text: &str) -> Vec<Action> {
+        vec![user(text)]
+    }
+
+    fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
+        let mut actions = self.spent_at_least();
+        if !self.interrupted {
+            let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
+            let text = format!("claude ended {how} in the middle of its turn");
+            actions.push(Action::Emit(failed(FailureClass::Other, &text)));
+        }
+        actions.push(Action::End(Turn::Ill));
+        actions
+    }
+}
+
+fn send(message: &Value) -> Action {
+    Action::Send(message.to_string())
+}
+
+fn user(text: &str) -> Action {
+    send(&json!({
+        "type": "user",
+        "message": {"role": "user", "content": [{"type": "text", "text": text}]},
+        "parent_tool_use_id": null,
+        "session_id": "default",
+    }))
+}
+
+/// A tool by its name, or by name and the beginning of its input as in `Bash(git *)`.
+pub(crate) fn permits(list: &[String], name: &str, what: &str) -> bool {
+    list.iter().any(|entry| match entry.split_once('(') {
+        None => entry == name,
+        Some((tool, rest)) => {
+            let wanted = rest.strip_suffix(')').unwrap_or(rest);
+            let fits = match wanted.strip_suffix('*') {
+                Some(start) => what.starts_with(start),
+                None => what == wanted,
+            };
+            tool == name && fits
+        }
+    })
+}
+
+/// The text of a result, which is text or a list of blocks.
+fn plain(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            blocks.iter().map(|block| text_at(block, "/text")).collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,114 @@
+//! `codex exec --json`: the second way to drive Codex, for versions without an app server.
+//!
+//! Its errors are texts. Those that count are known by how they begin and the status that follows.
+//! Its counts grow over the whole thread, so that it is never resumed: a new thread's are exact.
+
+use serde_json::Value;
+
+use super::blame::{self, Tool, failed};
+use super::line::{FailureClass, Line};
+use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
+
+/// A conversation with `codex exec`.
+pub(crate) struct CodexExec {
+    prompt: String,
+    agent: String,
+    model: String,
+}
+
+impl CodexExec {
+    pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
+        Self { prompt, agent: spec.agent.clone(), model: spec.model.clone().unwrap_or_default() }
+    }
+
+    fn item(item: &Value, begins: bool) -> Vec<Action> {
+        let command = || text_at(item, "/command").to_owned();
+        match (text_at(item, "/type"), begins) {
+            ("command_execution", true) => {
+                vec![Action::Tool { name: "exec".to_owned(), what: command() }]
+            }
+            ("command_execution", false) => {
+                let failed = item["exit_code"].as_i64().is_some_and(|code| code != 0);
+                let text = text_at(item, "/aggregated_output").to_owned();
+                vec![Action::Outcome { what: command(), text, failed }]
+            }
+            ("agent_message", false) => vec![Action::Text(text_at(item, "/text").to_owned())],
+            ("file_change", false) => {
+                let changes = item["changes"].as_array().into_iter().flatten();
+                let edit = |change: &Value| Action::Tool {
+                    name: "edit".to_owned(),
+                    what: text_at(change, "/path").to_owned(),
+                };
+                changes.map(edit).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn blame(&self, text: &str) -> Line {
+        const LIMIT: [&str; 2] = ["You've hit your usage limit", "You’ve hit your usage limit"];
+        if LIMIT.iter().any(|start| text.starts_with(start)) {
+            let message = blame::short(text);
+            return Line::QuotaExhausted { reset_at: None, window: String::new(), message };
+        }
+        let after = ["exceeded retry limit, last status: ", "unexpected status "]
+            .iter()
+            .find_map(|start| text.strip_prefix(start));
+        if let Some(status) = after.and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok()) {
+            return blame::status(Tool::Codex, &self.agent, Some(status), text);
+        }
+        let transient =
+            ["stream disconnected", "We're currently", "We’re currently", "Selected model"];
+        if transient.iter().any(|start| text.starts_with(start)) {
+            return failed(FailureClass::Transient, text);
+        }
+        if text.starts_with('{') {
+            return failed(FailureClass::Request, text);
+        }
+        failed(FailureClass::Other, text)
+    }
+}
+
+impl Protocol for CodexExec {
+    fn begin(&mut self) -> Vec<Action> {
+        vec![Action::Send(std::mem::take(&mut self.prompt)), Action::CloseInput]
+    }
+
+    fn line(&mut self, message: &Value) -> Vec<Action> {
+        match text_at(message, "/type") {
+            "thread.started" => {
+                let id = text_at(message, "/thread_id").to_owned();
+                vec![Action::Emit(Line::Session { id })]
+            }
+            "item.started" => Self::item(&message["item"], true),
+            "item.completed" => Self::item(&message["item"], false),
+            "error" => vec![Action::Note(text_at(message, "/message").to_owned())],
+            "turn.completed" => {
+                let usage = &message["usage"];
+                let cached = count_at(usage, "/cached_input_tokens");
+                vec![
+                    Action::Emit(Line::Usage {
+                        input_tokens: count_at(usage, "/input_tokens").saturating_sub(cached),
+                        output_tokens: count_at(usage, "/output_tokens"),
+                        cache_read_tokens: cached,
+                        cache_write_tokens: count_at(usage, "/cache_write_input_tokens"),
+                        cost_usd: None,
+                        model: self.model.clone(),
+                        basis: None,
+                    }),
+                    Action::End(Turn::Well),
+                ]
+            }
+            "turn.failed" => {
+                let line = self.blame(text_at(message, "/error/message"));
+                vec![Action::Emit(line), Action::End(Turn::Ill)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
+        let text = format!("codex ended with {code:?} in the middle of its turn");
+        vec![Action::Emit(failed(FailureClass::Other, &text)), Action::End(Turn::Ill)]
+    }
+}

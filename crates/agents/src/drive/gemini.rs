@@ -1,0 +1,179 @@
+//! Gemini CLI's stream-json.
+//!
+//! Its errors have no kind of their own: the provider's answer stands as JSON or as a known sentence in
+//! the message, and retries are announced on standard error only.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::blame::{self, Tool, failed};
+use super::line::{FailureClass, Line};
+use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+
+/// A conversation with Gemini CLI.
+pub(crate) struct Gemini {
+    prompt: String,
+    agent: String,
+    resumed: bool,
+    began: bool,
+    calls: BTreeMap<String, String>,
+    said: String,
+}
+
+impl Gemini {
+    pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
+        Self {
+            prompt,
+            agent: spec.agent.clone(),
+            resumed: spec.resume.is_some(),
+            began: false,
+            calls: BTreeMap::new(),
+            said: String::new(),
+        }
+    }
+
+    /// What was said in pieces, as one text.
+    fn flush(&mut self) -> Vec<Action> {
+        let text = std::mem::take(&mut self.said);
+        if text.trim().is_empty() { Vec::new() } else { vec![Action::Text(text)] }
+    }
+
+    fn result(&mut self, message: &Value) -> Vec<Action> {
+        let mut actions = self.flush();
+        for (model, stats) in message["stats"]["models"].as_object().into_iter().flatten() {
+            let cached = count_at(stats, "/cached");
+            let input = count_at(stats, "/input_tokens").saturating_sub(cached);
+            let output = count_at(stats, "/output_tokens");
+            if input + output + cached > 0 {
+                actions.push(Action::Emit(Line::Usage {
+                    input_tokens: input,
+                    output_tokens: output,
+                    cache_read_tokens: cached,
+                    cache_write_tokens: 0,
+                    cost_usd: None,
+                    model: model.clone(),
+                    basis: None,
+                }));
+            }
+        }
+        if text_at(message, "/status") == "success" {
+            actions.push(Action::End(Turn::Well));
+        } else {
+            let line = self.blame(text_at(message, "/error/message"));
+            actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
+        }
+        actions
+    }
+
+    fn blame(&self, text: &str) -> Line {
+        let inner = text.strip_prefix("[API Error: ").unwrap_or(text);
+        let body = inner.rfind('}').and_then(|end| inner.get(..=end));
+        let body = body.and_then(|body| serde_json::from_str::<Value>(body).ok());
+        if let Some(status) = body.as_ref().and_then(|body| body["error"]["code"].as_u64()) {
+            return blame::status(Tool::Gemini, &self.agent, Some(status), text);
+        }
+        if inner.starts_with("You have exhausted your") {
+            let message = blame::short(text);
+            return Line::QuotaExhausted { reset_at: None, window: String::new(), message };
+        }
+        let wait = inner.rsplit_once("Suggested retry after ").and_then(|(_, rest)| seconds(rest));
+        if wait.is_some() {
+            return blame::rate_limited(text, wait, false);
+        }
+        if ["terminated", "fetch failed", "exception TypeError: fetch failed"]
+            .iter()
+            .any(|start| inner.starts_with(start))
+        {
+            return failed(FailureClass::Transient, text);
+        }
+        failed(FailureClass::Other, text)
+    }
+}
+
+impl Protocol for Gemini {
+    fn begin(&mut self) -> Vec<Action> {
+        vec![Action::Send(std::mem::take(&mut self.prompt)), Action::CloseInput]
+    }
+
+    fn line(&mut self, message: &Value) -> Vec<Action> {
+        let kind = text_at(message, "/type");
+        if kind == "message" && message["role"] == "assistant" {
+            self.said.push_str(text_at(message, "/content"));
+            // A model that never stops is not kept in memory.
+            return if self.said.len() > 1 << 20 { self.flush() } else { Vec::new() };
+        }
+        let mut actions = self.flush();
+        match kind {
+            "init" => {
+                self.began = true;
+                let id = text_at(message, "/session_id").to_owned();
+                actions.push(Action::Emit(Line::Session { id }));
+            }
+            "tool_use" => {
+                let (name, what) = (text_at(message, "/tool_name"), about(&message["parameters"]));
+                let id = text_at(message, "/tool_id").to_owned();
+                self.calls.insert(id, format!("{name} {what}"));
+                actions.push(Action::Tool { name: name.to_owned(), what });
+            }
+            "tool_result" => actions.push(Action::Outcome {
+                what: self.calls.remove(text_at(message, "/tool_id")).unwrap_or_default(),
+                text: text_at(message, "/output").to_owned(),
+                failed: text_at(message, "/status") == "error",
+            }),
+            "result" => actions.extend(self.result(message)),
+            _ => {}
+        }
+        actions
+    }
+
+    fn complaint(&mut self, text: &str) -> Vec<Action> {
+        let lost = ["Error resuming session", "Invalid session identifier", "No previous sessions"];
+        if self.resumed && !self.began && lost.iter().any(|start| text.starts_with(start)) {
+            return vec![Action::End(Turn::Lost)];
+        }
+        if text.starts_with("Invalid auth method selected")
+            || text.starts_with("Please set an Auth method")
+        {
+            let line = blame::not_logged_in(Tool::Gemini, &self.agent, text);
+            return vec![Action::Emit(line), Action::End(Turn::Ill)];
+        }
+        if waits_for_limit(text) {
+            return vec![Action::Emit(blame::rate_limited(text, None, true))];
+        }
+        Vec::new()
+    }
+
+    fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
+        let mut actions = self.flush();
+        if self.resumed && !self.began {
+            actions.push(Action::End(Turn::Lost));
+            return actions;
+        }
+        // 41 is its code for a login that does not work; errors of the provider come as results.
+        let line = match code {
+            Some(41) => blame::not_logged_in(Tool::Gemini, &self.agent, "gemini is not logged in"),
+            _ => failed(FailureClass::Other, "gemini ended in the middle of its turn"),
+        };
+        actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
+        actions
+    }
+}
+
+/// `Attempt 2 failed: …` is what it says of a limit, with the provider's words; of other failures it
+/// says which status they had.
+fn waits_for_limit(text: &str) -> bool {
+    let Some((tries, rest)) = text.strip_prefix("Attempt ").and_then(|r| r.split_once(" failed"))
+    else {
+        return false;
+    };
+    let limit = [": ", " with 429 error", " with status 429"];
+    // The last try is no wait, and other failures that come as JSON carry their own status.
+    let other = rest.ends_with("Max attempts reached") || rest.starts_with(": {\"error\"");
+    tries.parse::<u32>().is_ok() && !other && limit.iter().any(|start| rest.starts_with(start))
+}
+
+fn seconds(text: &str) -> Option<f64> {
+    let number: String = text.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    number.parse().ok()
+}

@@ -1,0 +1,216 @@
+//! Speaking with a coding agent's command line tool: what it prints comes in, what to write to it
+//! and what to tell the engine goes out.
+//!
+//! Pure: no process, no file, no clock (the time is an argument). `mainstem __drive` owns the process
+//! and is a small loop around [`Talk`]. Each tool has one [`Protocol`]; what is common to all of them
+//! (the readable log, progress, repetition) is in [`Talk`].
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+mod acp;
+mod blame;
+mod claude;
+mod codex;
+mod codex_exec;
+mod gemini;
+mod line;
+mod opencode;
+mod repeats;
+mod rpc;
+mod talk;
+
+pub use line::{Basis, FailureClass, Line};
+pub use talk::{Order, Talk};
+
+/// Everything `mainstem __drive` needs to know; written to a file before the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveSpec {
+    /// Which protocol the tool speaks; see [`protocol`].
+    pub protocol: String,
+    /// The tool's program: a name on the search path or a path.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The arguments to try once if the session to go on with is not there; none if nothing is.
+    pub fresh_args: Option<Vec<String>>,
+    /// The protocol and arguments to fall back on if the tool ends without a word.
+    pub fallback: Option<Fallback>,
+    /// Variables that are set whatever else says so.
+    pub set: Vec<(String, String)>,
+    /// A home of its own with one settings file changed, for a tool that takes settings in no other way.
+    pub overlay: Option<Overlay>,
+    /// Variables that are set only for the superuser.
+    pub as_root: BTreeMap<String, String>,
+    /// Where the prompt is.
+    pub prompt_file: String,
+    /// The workspace.
+    pub workspace: String,
+    /// Where the tool's own lines are kept.
+    pub transcript: String,
+    /// The session to go on with.
+    pub resume: Option<String>,
+    /// The model chosen.
+    pub model: Option<String>,
+    /// How hard it thinks.
+    pub effort: Option<String>,
+    /// Instructions for the tool's system prompt.
+    pub system_prompt: Option<String>,
+    /// Only these tools may be used, if set.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Our MCP server, for protocols that take it in a message.
+    pub mcp: Option<McpEntry>,
+    /// The agent's name under `[agents.*]`, for advice.
+    pub agent: String,
+}
+
+/// Another way to drive the same tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// Its protocol.
+    pub protocol: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+}
+
+/// A folder that looks like the tool's own but for one file of settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlay {
+    /// The variable that tells the tool of its home.
+    pub variable: String,
+    /// The home to make.
+    pub home: String,
+    /// The folder in it that holds the tool's files.
+    pub folder: String,
+    /// The real one.
+    pub source: String,
+    /// The file of settings.
+    pub file: String,
+    /// What to change in it, as JSON.
+    pub settings: String,
+    /// Folders that are made in the real one first, so that what is kept there stays.
+    pub shared: Vec<String>,
+}
+
+/// How an agent's tool starts our MCP server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpEntry {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables it needs.
+    pub env: BTreeMap<String, String>,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// The model said that it is through.
+    Well,
+    /// It was ended by an error, a limit or us.
+    Ill,
+    /// The session to go on with does not exist: to be tried afresh.
+    Lost,
+}
+
+/// What a protocol wants done or knows now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Write this line to the tool.
+    Send(String),
+    /// Nothing more will be written to the tool.
+    CloseInput,
+    /// The model said this.
+    Text(String),
+    /// A tool of the agent was started.
+    Tool {
+        /// Its name.
+        name: String,
+        /// What it does: a command, a path.
+        what: String,
+    },
+    /// A tool of the agent has ended.
+    Outcome {
+        /// Its name and what it did, as at its start; what repeats is known by it.
+        what: String,
+        /// What it gave back.
+        text: String,
+        /// Whether it failed.
+        failed: bool,
+    },
+    /// Something to note in the log.
+    Note(String),
+    /// A line for the engine.
+    Emit(Line),
+    /// The turn has ended; what comes after is of no interest.
+    End(Turn),
+}
+
+/// One tool's protocol, as a state machine. It is given whole lines and never fails: what it does not
+/// understand it passes over.
+pub(crate) trait Protocol: Send {
+    /// The tool has been started.
+    fn begin(&mut self) -> Vec<Action>;
+    /// A line of its standard output.
+    fn line(&mut self, message: &Value) -> Vec<Action>;
+    /// A line of its standard error.
+    fn complaint(&mut self, _text: &str) -> Vec<Action> {
+        Vec::new()
+    }
+    /// Asks the tool to stop in the middle of its turn. Empty if the protocol has no word for it.
+    fn interrupt(&mut self) -> Vec<Action> {
+        Vec::new()
+    }
+    /// Says something to the model in the middle of its turn. Empty if the protocol cannot.
+    fn steer(&mut self, _text: &str) -> Vec<Action> {
+        Vec::new()
+    }
+    /// The tool is gone, and its turn had not ended; `code` is its exit code if it had one.
+    fn gone(&mut self, code: Option<i32>) -> Vec<Action>;
+}
+
+/// The protocol that a spec names.
+pub(crate) fn protocol(spec: &DriveSpec, prompt: String) -> Option<Box<dyn Protocol>> {
+    Some(match spec.protocol.as_str() {
+        "claude" => Box::new(claude::Claude::new(spec, prompt)),
+        "codex" => Box::new(codex::Codex::new(spec, prompt)),
+        "codex-exec" => Box::new(codex_exec::CodexExec::new(spec, prompt)),
+        "gemini" => Box::new(gemini::Gemini::new(spec, prompt)),
+        "opencode" => Box::new(opencode::OpenCode::new(spec, prompt)),
+        "acp" => Box::new(acp::Acp::new(spec, prompt)),
+        _ => return None,
+    })
+}
+
+/// The text at a JSON pointer, empty if there is none.
+fn text_at<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The whole number at a JSON pointer, zero if there is none.
+fn count_at(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// What a call of a tool is about, in one line: its command, its path, or its input.
+fn about(input: &Value) -> String {
+    for key in ["command", "cmd", "file_path", "filePath", "path", "absolute_path", "url", "query"]
+    {
+        match &input[key] {
+            Value::String(text) => return text.clone(),
+            Value::Array(words) => {
+                let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+                return words.join(" ");
+            }
+            _ => {}
+        }
+    }
+    if input.as_object().is_none_or(serde_json::Map::is_empty) {
+        return String::new();
+    }
+    let text = input.to_string();
+    crate::lines::cut(&text, 300).to_owned()
+}

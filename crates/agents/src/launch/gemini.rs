@@ -1,0 +1,75 @@
+//! Gemini CLI: stream-json out, the prompt on standard input.
+
+use serde_json::json;
+
+use super::{Plan, beside, folder, handed_over, json_env, session_id, spec, words};
+use crate::adapter::{Brief, LaunchError};
+use crate::drive::Overlay;
+
+/// The `gemini` kind.
+pub(crate) struct Gemini;
+
+pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
+    let mut spec = spec(brief, "gemini");
+    let mode = if spec.allowed_tools.is_some() { "default" } else { "yolo" };
+    let mut args = words(&["--approval-mode", mode, "--skip-trust", "-o", "stream-json"]);
+    for tool in spec.allowed_tools.iter().flatten() {
+        args.extend(["--allowed-tools".to_owned(), tool.clone()]);
+    }
+    if let Some(model) = &spec.model {
+        args.extend(["-m".to_owned(), model.clone()]);
+    }
+    args.extend(brief.agent.args.iter().cloned());
+    spec.fresh_args = Some(args.clone());
+    match &spec.resume {
+        Some(session) => args.extend(["--resume".to_owned(), session.clone()]),
+        None => args.extend(["--session-id".to_owned(), session_id(brief)]),
+    }
+    spec.args = args;
+    let mut settings = json!({
+        "privacy": {"usageStatisticsEnabled": false},
+        // It would go on trying for minutes; waiting is for the engine, which knows of all attempts.
+        "general": {"disableAutoUpdate": true, "maxAttempts": 3},
+    });
+    if handed_over(brief, "GEMINI_API_KEY") {
+        settings["security"] = json!({"auth": {"selectedType": "gemini-api-key"}});
+    }
+    if brief.agent.max_turns > 0 {
+        settings["model"] = json!({"maxSessionTurns": brief.agent.max_turns});
+    }
+    if let Some(mcp) = brief.mcp {
+        let server = json!({"command": mcp.command, "args": mcp.args, "env": json_env(&mcp.env),
+            "trust": true, "timeout": 86_400_000});
+        settings["mcpServers"] = json!({"mainstem": server});
+    }
+    let mut files = Vec::new();
+    if let Some(text) = &spec.system_prompt {
+        // The variable that names a file replaces the whole system prompt; a context file adds to it.
+        settings["context"] = json!({"fileName": ["GEMINI.md", "MAINSTEM.md"]});
+        files.push((beside(brief, "tmp/gemini-home/.gemini/MAINSTEM.md"), text.clone()));
+    }
+    let home =
+        folder(brief, "GEMINI_CLI_HOME", "").map(|home| home.trim_end_matches('/').to_owned());
+    let mut state = Vec::new();
+    if let Some(home) = home {
+        let own = beside(brief, "tmp/gemini-home");
+        state.push(format!("{home}/.gemini"));
+        spec.overlay = Some(Overlay {
+            variable: "GEMINI_CLI_HOME".to_owned(),
+            home: own,
+            folder: ".gemini".to_owned(),
+            source: format!("{home}/.gemini"),
+            file: "settings.json".to_owned(),
+            settings: settings.to_string(),
+            shared: words(&["tmp", "history"]),
+        });
+    }
+    // Its relauncher swallows every signal.
+    let env = vec![
+        ("GEMINI_CLI_NO_RELAUNCH", "true".to_owned()),
+        ("NO_COLOR", "1".to_owned()),
+        // It leaves a report of every error there.
+        ("TMPDIR", brief.tmp.to_owned()),
+    ];
+    Ok(Plan { spec, env, files, state, state_files: Vec::new() })
+}

@@ -1,0 +1,183 @@
+//! `agents`: the coding agents that are installed here, whether they are logged in, and what they can do.
+//!
+//! Looks at files and variables and asks each tool for its version; never at the network.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a tool is asked for its version here and now, outside any run"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use mainstem_agents::known::{ACP, Capabilities, KNOWN, Known};
+use mainstem_api::exit_code;
+use mainstem_core::config::Agent;
+use serde_json::{Map, Value, json};
+
+use crate::context::Context;
+use crate::drive::find_program;
+use crate::failure::Outcome;
+use crate::print;
+
+/// A tool that does not say its version within this is not asked further.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What can be seen of one tool.
+pub(crate) struct Seen {
+    known: &'static Known,
+    path: Option<PathBuf>,
+    login: Option<String>,
+}
+
+impl Seen {
+    /// Whether an attempt could start and would be let in, as far as can be seen.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.path.is_some() && self.login.is_some()
+    }
+
+    /// In one line.
+    pub(crate) fn sentence(&self) -> String {
+        match (&self.path, &self.login) {
+            (None, _) => format!("{} was not found", self.known.program),
+            (Some(path), Some(login)) => format!("{}, logged in by {login}", path.display()),
+            (Some(path), None) => format!("{}, not logged in", path.display()),
+        }
+    }
+
+    /// What would help.
+    pub(crate) fn advice(&self, name: &str) -> String {
+        let Known { package, login_command, keys, .. } = self.known;
+        match self.path {
+            None => format!("npm install -g {package}, or set agents.{name}.binary"),
+            Some(_) => format!(
+                "run {login_command}, or export {} and name it in agents.{name}.secrets",
+                keys.first().unwrap_or(&"a key")
+            ),
+        }
+    }
+}
+
+/// Looks for a tool, with the settings of the agent that uses it if there is one.
+pub(crate) fn look(known: &'static Known, agent: Option<&Agent>) -> Seen {
+    let program = agent.and_then(|agent| agent.binary.as_deref()).unwrap_or(known.program);
+    Seen { known, path: find_program(program), login: login(known, agent) }
+}
+
+/// What logs it in: a key it is handed, or a file it wrote.
+fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let handed = |name: &str| match agent {
+        Some(agent) => {
+            let secret = agent.secrets.iter().any(|secret| secret == name) && set(name);
+            secret || agent.env.get(name).is_some_and(|value| !value.is_empty())
+        }
+        None => set(name),
+    };
+    if let Some(key) = known.keys.iter().find(|key| handed(key)) {
+        return Some(format!("${key}"));
+    }
+    // A provider of its own in the settings brings its own key.
+    let own = agent.is_some_and(|agent| {
+        agent.args.iter().any(|arg| arg.starts_with("model_provider"))
+            || agent.env.contains_key("OPENCODE_CONFIG_CONTENT")
+    });
+    if own {
+        return Some("its own provider".to_owned());
+    }
+    known.logins.iter().find_map(|login| {
+        let named = agent.and_then(|agent| agent.env.get(login.variable)).map(PathBuf::from);
+        let inherited = || std::env::var_os(login.variable).filter(|v| !v.is_empty());
+        let folder = match named.or_else(|| inherited().map(PathBuf::from)) {
+            Some(folder) => folder,
+            None => Path::new(&std::env::var_os("HOME")?).join(login.below_home),
+        };
+        let file = folder.join(login.file);
+        file.exists().then(|| file.display().to_string())
+    })
+}
+
+/// The first line it prints when asked for its version.
+fn version(program: &Path) -> Option<String> {
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let pipe = child.stdout.take()?;
+    let (sender, text) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut std::io::Read::take(pipe, 4096), &mut bytes);
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    let text = text.recv_timeout(PATIENCE).ok();
+    let _ = child.kill();
+    let _ = child.wait();
+    let line = text?.lines().next()?.trim().to_owned();
+    (!line.is_empty()).then_some(line)
+}
+
+/// Prints the table.
+pub(crate) fn agents(context: &Context) -> Outcome {
+    let repo = context.repo().ok();
+    let resolved = context.resolved(repo.as_ref())?;
+    let configured =
+        |known: &Known| resolved.settings.agents.values().find(|agent| agent.kind == known.kind);
+    let seen: Vec<Seen> = KNOWN.iter().map(|known| look(known, configured(known))).collect();
+    let versions: Vec<Option<String>> = std::thread::scope(|scope| {
+        let ask = |seen: &Seen| seen.path.clone().map(|path| scope.spawn(move || version(&path)));
+        let asked: Vec<_> = seen.iter().map(ask).collect();
+        asked.into_iter().map(|thread| thread?.join().ok().flatten()).collect()
+    });
+    if context.global.json {
+        let all: Vec<Value> = seen.iter().zip(&versions).map(|(s, v)| as_json(s, v)).collect();
+        print::out_json(&json!({ "agents": all, "acp": can_json(&ACP) }))?;
+        return Ok(exit_code::OK);
+    }
+    let mut rows = vec![["agent", "version", "login", "path", "can"].map(str::to_owned).to_vec()];
+    for (seen, version) in seen.iter().zip(&versions) {
+        let path = seen.path.as_ref().map(|path| path.display().to_string());
+        let login = match (&seen.path, &seen.login) {
+            (None, _) => "–".to_owned(),
+            (_, Some(login)) => login.clone(),
+            (_, None) => format!("no: {}", seen.known.login_command),
+        };
+        rows.push(vec![
+            seen.known.kind.to_owned(),
+            print::harmless(version.as_deref().unwrap_or("–")),
+            print::harmless(&login),
+            print::harmless(path.as_deref().unwrap_or("not found")),
+            can_words(&seen.known.can),
+        ]);
+    }
+    let dash = || "–".to_owned();
+    rows.push(vec!["acp".to_owned(), dash(), dash(), "any command".to_owned(), can_words(&ACP)]);
+    print::out(&print::table(&rows))?;
+    Ok(exit_code::OK)
+}
+
+fn can_words(can: &Capabilities) -> String {
+    let able = can.list().into_iter().filter(|(_, able)| *able).map(|(name, _)| name);
+    able.collect::<Vec<_>>().join(" ")
+}
+
+fn can_json(can: &Capabilities) -> Value {
+    let mut map = Map::from_iter([("protocol".to_owned(), json!(can.protocol))]);
+    map.extend(can.list().into_iter().map(|(name, able)| (name.to_owned(), json!(able))));
+    Value::Object(map)
+}
+
+fn as_json(seen: &Seen, version: &Option<String>) -> Value {
+    json!({
+        "kind": seen.known.kind, "name": seen.known.name, "provider": seen.known.provider,
+        "installed": seen.path.is_some(), "path": seen.path, "version": version,
+        "tried_version": seen.known.tried, "logged_in": seen.login.is_some(), "login": seen.login,
+        "login_command": seen.known.login_command, "package": seen.known.package,
+        "can": can_json(&seen.known.can),
+    })
+}
