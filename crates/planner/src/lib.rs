@@ -8,4 +8,9 @@
 pub mod extract;
 pub mod schema;
 pub mod words;
+mod knots;
 pub mod gather;
+pub mod source;
+mod tree;
+pub mod import;
+pub mod push;

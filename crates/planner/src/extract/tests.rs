@@ -177,7 +177,7 @@ fn broken_answers() -> Vec<(&'static str, String, Want)> {
         (
             "another epic's tasks",
             GOOD.replace("E-001", "E-002").replace("E001", "E002"),
-            Want::Refused("1 in all"),
+            Want::Refused("were asked for"),
         ),
         (
             "a refusal",

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::plan::Effort;
 
-use super::order::strong_components;
 use super::resolve::Edge;
 use super::{Entry, effort, priority};
+use crate::knots::strong_components;
 use crate::schema::TaskDraft;
 use crate::words::{as_glob, bare, is_generic};
 
