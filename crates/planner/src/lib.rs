@@ -14,3 +14,5 @@ pub mod source;
 mod tree;
 pub mod import;
 pub mod push;
+pub mod export;
+pub mod suggest;

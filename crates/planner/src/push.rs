@@ -48,7 +48,7 @@ pub fn push(imported: &Imported, states: &BTreeMap<String, State>) -> Push {
         }
     }
     groups(imported, &mut now, &mut push);
-    push.edits.sort();
+    push.edits.sort_by(|a, b| (&a.file, a.start, a.end).cmp(&(&b.file, b.start, b.end)));
     push
 }
 

@@ -274,7 +274,7 @@ impl Builder<'_> {
         let place = self.at.place(item.at);
         let mut entry = Entry {
             id,
-            title: text.clone(),
+            title: without_depends(&text),
             needs: depends(&text, self.prefix),
             writes: paths(&text),
             state: item.state,
@@ -431,6 +431,16 @@ fn depends(text: &str, prefix: &str) -> Vec<String> {
         }
     }
     found
+}
+
+/// A title without `(depends on T012)`: that is an edge.
+fn without_depends(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let Some(start) = lower.find("(depends on ") else { return text.to_owned() };
+    let Some(end) = text[start..].find(')') else { return text.to_owned() };
+    let (head, tail) = (text[..start].trim_end(), text[start + end + 1..].trim_start());
+    let gap = if head.is_empty() || tail.is_empty() { "" } else { " " };
+    format!("{head}{gap}{tail}")
 }
 
 /// Kiro keeps criteria in `requirements.md` beside: `### Requirement 1`, then a numbered list.

@@ -127,11 +127,11 @@ fn states(source: &Source, reading: &mut Reading) -> States {
             );
         }
         // A line that ends after the id gets its bar with the state.
-        let (span, bar) = match body.get(field..) {
-            Some(_) => (start + field..start + field + status.len(), ""),
-            None => (start + body.len()..start + body.len(), "|"),
+        let (span, head) = match body.get(field..) {
+            Some(_) => (start + field..start + field + status.len(), String::new()),
+            None => (start..start + body.len(), format!("{body}|")),
         };
-        let words = STATES.map(|(state, word)| (state, format!("{bar}{word}"))).to_vec();
+        let words = STATES.map(|(state, word)| (state, format!("{head}{word}"))).to_vec();
         let mark = Mark { file: file.path.clone(), span, words };
         found.insert(id.trim().to_owned(), ((state.unwrap_or_default(), mark), place));
     }
