@@ -297,7 +297,7 @@ impl Refused {
             column: 1,
             help: Some(help.to_owned()),
         };
-        Self { file: source.root.clone(), text: String::new(), diagnostics: vec![fault] }
+        Self { file: source.name.clone(), text: String::new(), diagnostics: vec![fault] }
     }
 }
 

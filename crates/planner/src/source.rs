@@ -8,7 +8,9 @@ use std::ops::Range;
 /// Files of one tool: a folder, or one file of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Source {
-    /// Where the files are, as typed; only for finding out whose they are and for messages.
+    /// What was asked for, for messages.
+    pub name: String,
+    /// The folder of the files, for finding out whose they are and for messages.
     pub root: String,
     /// Relative to the root, sorted by path.
     pub files: Vec<File>,
@@ -50,7 +52,14 @@ impl Source {
         let mut files: Vec<File> =
             files.into_iter().map(|(path, text)| File { path, text }).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self { root: root.into(), files }
+        let root = root.into();
+        Self { name: if root.is_empty() { ".".to_owned() } else { root.clone() }, root, files }
+    }
+
+    /// The same under the name that was asked for.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 
     /// The file at a path.

@@ -3,6 +3,7 @@
 pub(crate) mod care;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod formats;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod logs;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod formats;
 mod hostile;
 mod line;
 mod looks;
