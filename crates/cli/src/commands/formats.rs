@@ -107,10 +107,7 @@ fn refused(refused: import::Refused) -> Failure {
 
 /// Edges that go round are said with the places of their tasks.
 fn in_order(imported: &Imported, source: &Source) -> Result<(), Failure> {
-    let error = match Graph::new(&imported.plan) {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
+    let Err(error) = Graph::new(&imported.plan) else { return Ok(()) };
     let mut failure = Failure::new(format!("{}: the tasks cannot be put in order", source.name));
     if let GraphError::Cycle(path) = &error {
         let ids: Vec<&str> = path.iter().map(|t| imported.plan.tasks[t.ix()].id.as_str()).collect();
