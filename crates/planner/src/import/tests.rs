@@ -571,3 +571,40 @@ fn several_features_keep_their_ids_apart() {
     );
     assert!(detect(&source).contains(&Format::SpecKit));
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, ..Default::default() })]
+
+    /// Whatever stands in the files: a refusal or a plan whose edges all lead somewhere, never a
+    /// panic, and a push that still leaves readable text.
+    #[test]
+    fn no_file_makes_a_reader_panic(parts in proptest::collection::vec(proptest::sample::select(vec![
+        "- [ ] ", "- [x] T001 ", "  - [ ]* 1.1 ", "* [-] é", "# ", "## Phase 1: ", "## 2. ", "### Requirement 1\n", "---\n", "id: task-1\n",
+        "title: é: x\n", "status: To Do\n", "dependencies: [a, 'b']\n", "\n", "\r\n", "```\n", "(depends on T001, T002)", "[P] [US1]", "| 001 | x | [ ] Pending |\n",
+        "_Requirements: 1.1_\n", "{\"id\": 1, \"tasks\": [", "{\"id\":\"bd-1\",\"title\":\"é\",\"status\":\"open\"}\n", "]}", "[{\"number\": 3, \"state\": \"OPEN\"}]",
+        "tasks:\n  - id: A\n", "    description: x\n", "  - {id: B, dependencies: [A]}\n", "T-001|completed|", "T-002", "|é|\n", "1|a|T-001|T-002\n",
+        "# T-001: é\n", "| Dependencies | T-002 |\n", "# Task 001: x\n", "## Dependencies\n- 002_x\n", "\u{feff}", "“”", "\t", "…", "phase", "Blocked by #3 #é",
+    ]), 0..24)) {
+        let text = parts.concat();
+        let paths = ["tasks.md", "tasks/tasks.json", "backlog/tasks/task-1 - x.md", "prd.json", "phases/01-a/01-01-PLAN.md", "ROADMAP.md",
+            "issues.jsonl", "T-001-x.md", "task-state.conf", "phases.conf", "spec.yaml", "e/tasks/001_x.md", "e/tasks/README.md", "requirements.md"];
+        let source = Source::new(".plan", paths.map(|path| (path.to_owned(), text.clone())));
+        let one = Source::new("", [("a.json".to_owned(), text.clone())]);
+        let _ = (detect(&source), detect(&one));
+        for (format, name, _) in FORMATS {
+            for source in [&source, &one] {
+                let accept = Accept { all: true, commands: true, ..Accept::default() };
+                let Ok(got) = read(source, format, &accept) else { continue };
+                let known: std::collections::BTreeSet<_> = got.plan.tasks.iter().map(|task| task.id.as_str()).collect();
+                for task in &got.plan.tasks {
+                    proptest::prop_assert!(mainstem_core::id::check_id(task.id.as_str()).is_ok(), "{} {}", name, task.id);
+                    proptest::prop_assert!(task.needs.iter().all(|need| known.contains(need.as_str()) && *need != task.id));
+                }
+                proptest::prop_assert_eq!(known.len(), got.plan.tasks.len());
+                let all = got.rows.iter().map(|row| (row.ours.clone(), State::Done)).collect();
+                let _ = apply(source, &push(&got, &all).edits);
+                let _ = crate::suggest::suggest(&got.plan);
+            }
+        }
+    }
+}
