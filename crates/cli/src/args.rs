@@ -1,8 +1,12 @@
 //! What was typed. The doc comments are the help texts.
 
+mod formats;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
 
 /// Many agents, one green main.
 ///
@@ -54,7 +58,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Look at this repository and write mainstem.toml.
     Init(InitArgs),
-    /// Check and show plans.
+    /// Check, show, import and export plans.
     Plan(PlanArgs),
     /// Run a plan until nothing is left to do; a second run resumes.
     Run(RunArgs),
@@ -195,6 +199,14 @@ pub(crate) enum PlanCommand {
         #[arg(long, value_enum, default_value_t = PlanFormat::Tree)]
         format: PlanFormat,
     },
+    /// Make a plan of another tool's task files.
+    Import(ImportArgs),
+    /// Write a plan, or the present run's, in another tool's format or as a picture.
+    Export(ExportArgs),
+    /// Write where the run's tasks stand into the files the plan was imported from.
+    Push(PushArgs),
+    /// Name edges that the texts of a plan hint at.
+    Suggest(SuggestArgs),
 }
 
 /// How to show a plan.

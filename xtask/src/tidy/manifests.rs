@@ -29,8 +29,11 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Scenes for tests: never part of what users get.
 const DEV_ONLY: &str = "testkit";
 
-/// All that the pure crate may use: parsers and derives, nothing that can reach a file, a clock or a process.
-const CORE_EXTERNAL: &[&str] =
+/// Crates that turn values into values and touch nothing.
+const PURE: &[&str] = &["core", "planner"];
+
+/// All that a pure crate may use: parsers and derives, nothing that can reach a file, a clock or a process.
+const PURE_EXTERNAL: &[&str] =
     &["globset", "saphyr-parser", "serde", "serde_json", "thiserror", "toml"];
 
 const LOCK_PACKAGES_MAX: usize = 300;
@@ -104,8 +107,11 @@ fn judge(folder: &str, allowed: &[&str], dependency: &Dependency) -> Option<Stri
         Some(DEV_ONLY) => Some(format!("{folder} ships {name}, which is for tests")),
         Some(ours) if allowed.contains(&ours) => None,
         Some(_) => Some(format!("{folder} may not use {name}")),
-        None if folder == "core" && !dependency.dev && !CORE_EXTERNAL.contains(&name.as_str()) => {
-            Some(format!("core may not use {name}: it must stay pure"))
+        None if PURE.contains(&folder)
+            && !dependency.dev
+            && !PURE_EXTERNAL.contains(&name.as_str()) =>
+        {
+            Some(format!("{folder} may not use {name}: it must stay pure"))
         }
         None => None,
     }

@@ -1,4 +1,5 @@
-//! `plan` and `graph`: looking at plans and at the graph of a run. Changes nothing, ever.
+//! `plan` and `graph`: looking at plans and at the graph of a run. Changes nothing, ever; what
+//! reads and writes other tools' files is in `formats`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,6 +13,7 @@ use mainstem_core::plan::{Effort, Plan, Task};
 use serde_json::{Value, json};
 
 use crate::args::{GraphArgs, GraphFormat, PlanCommand, PlanFormat};
+use crate::commands::formats;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::graph::{self, Subject};
@@ -20,11 +22,15 @@ use crate::print;
 /// Ids of the critical path shown in one line.
 const PATH_SHOWN: usize = 12;
 
-/// `plan check` and `plan show`.
+/// `plan` with what follows it.
 pub(crate) fn plan(context: &Context, command: &PlanCommand) -> Outcome {
     match command {
         PlanCommand::Check { file } => check(context, file),
         PlanCommand::Show { file, format } => show(context, file, *format),
+        PlanCommand::Import(args) => formats::import(context, args),
+        PlanCommand::Export(args) => formats::export(context, args),
+        PlanCommand::Push(args) => formats::push(context, args),
+        PlanCommand::Suggest(args) => formats::suggest(context, args),
     }
 }
 

@@ -4,6 +4,7 @@ mod crash;
 mod doubts;
 mod drive;
 mod faults;
+mod formats;
 mod hostile;
 mod limits;
 mod line;

@@ -1,0 +1,164 @@
+//! Other tools' files on disk: a bounded walk that reads them, and careful writing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use mainstem_host::files::write_atomic;
+use mainstem_planner::source::{Source, enters, reads};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::print;
+
+/// A file of tasks is never this large.
+const FILE_BYTES_MAX: u64 = 10 << 20;
+/// All files together.
+const BYTES_MAX: u64 = 128 << 20;
+/// A folder with more files is a project; name the folder of the tasks.
+const FILES_MAX: usize = 20_000;
+/// Deeper folders hold no task files.
+const DEPTH_MAX: usize = 8;
+
+/// Reads a file, the files of a folder, or standard input.
+pub(super) fn read(context: &Context, typed: &Path) -> Result<Source, Failure> {
+    if typed == Path::new("-") {
+        return standard_input();
+    }
+    let path = context.path(typed);
+    let name = typed.display().to_string();
+    let meta = fs::metadata(&path)
+        .map_err(|error| Failure::io(format!("{name} cannot be read"), &error))?;
+    if meta.is_dir() {
+        return folder(&path, &name);
+    }
+    let parent = typed.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
+    let file_name = typed.file_name().map(|name| name.to_string_lossy().into_owned());
+    let mut found = vec![(file_name.unwrap_or_default(), text(&path, &name)?)];
+    // Criteria of some lists stand in a file beside them.
+    let beside = path.with_file_name("requirements.md");
+    if path.file_name().is_some_and(|name| name == "tasks.md") && beside.is_file() {
+        found.push(("requirements.md".to_owned(), text(&beside, "requirements.md")?));
+    }
+    Ok(Source::new(parent, found).named(name))
+}
+
+fn standard_input() -> Result<Source, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .lock()
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::io("standard input cannot be read", &error))?;
+    let text = checked(bytes, "standard input")?;
+    // Only the kind of text tells whose it is.
+    let start = text.trim_start_matches('\u{feff}').trim_start();
+    let name = if start.starts_with(['{', '[']) { "input.json" } else { "input.md" };
+    Ok(Source::new("", [(name.to_owned(), text)]).named("standard input"))
+}
+
+fn checked(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Failure::new(format!("{name} is larger than 10 MiB"))
+            .hint("split it; no list of tasks is that long"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::new(format!("{name}: byte {at} is not UTF-8")).hint("save the file as UTF-8")
+    })
+}
+
+fn text(path: &Path, name: &str) -> Result<String, Failure> {
+    let unreadable = |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    checked(bytes, name)
+}
+
+/// Symbolic links are not followed: they may lead anywhere.
+fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut todo: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
+    let mut total = 0;
+    while let Some((dir, prefix, depth)) = todo.pop() {
+        let unreadable = |error: std::io::Error| {
+            Failure::io(format!("{} cannot be read", dir.display()), &error)
+        };
+        for entry in fs::read_dir(&dir).map_err(unreadable)? {
+            let entry = entry.map_err(unreadable)?;
+            let kind = entry.file_type().map_err(unreadable)?;
+            let Ok(own) = entry.file_name().into_string() else { continue };
+            let path = if prefix.is_empty() { own.clone() } else { format!("{prefix}/{own}") };
+            if kind.is_dir() && enters(&own) && depth < DEPTH_MAX {
+                todo.push((entry.path(), path, depth + 1));
+            } else if kind.is_file() && reads(&own) {
+                match text(&entry.path(), &path) {
+                    Ok(text) => {
+                        total += text.len() as u64;
+                        found.push((path, text));
+                    }
+                    // One odd file of many is no reason to read none of them.
+                    Err(failure) => print::err(&format!("note: left out: {}", failure.message)),
+                }
+            }
+            if found.len() > FILES_MAX || total > BYTES_MAX {
+                return Err(Failure::new(format!("{name} holds too many files to look through"))
+                    .hint("name the folder of the task files, such as specs/001-name"));
+            }
+        }
+    }
+    Ok(Source::new(name, found))
+}
+
+/// A file that is there and was not to be replaced.
+pub(super) fn in_the_way(path: &Path) -> Failure {
+    Failure::new(format!("{} is already there", path.display())).hint("--force replaces it")
+}
+
+/// Writes a new file, with its folders.
+pub(super) fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
+    if path.exists() && !force {
+        return Err(in_the_way(path));
+    }
+    let failed = |error: std::io::Error| {
+        Failure::io(format!("{} cannot be written", path.display()), &error)
+    };
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    write_atomic(path, text.as_bytes()).map_err(failed)
+}
+
+/// Puts changed texts in the place of what was read; a file that changed meanwhile is left alone.
+pub(super) fn rewrite(
+    context: &Context,
+    source: &Source,
+    typed: &Path,
+    changed: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let typed = context.path(typed);
+    let root = if typed.is_dir() { typed } else { typed.parent().unwrap_or(&typed).to_owned() };
+    for (path, new) in changed {
+        let Some(file) = source.file(path) else {
+            write(&root.join(path), new, false)?;
+            continue;
+        };
+        let name = source.full(path);
+        let failed =
+            |error: std::io::Error| Failure::io(format!("{name} cannot be written"), &error);
+        // Through a link, the file it names is the one that was read.
+        let place = fs::canonicalize(root.join(path)).map_err(failed)?;
+        let now = fs::read(&place).map_err(failed)?;
+        if now != file.text.as_bytes() {
+            return Err(
+                Failure::new(format!("{name} changed while it was looked at")).hint("push again")
+            );
+        }
+        let rights = fs::metadata(&place).map_err(failed)?.permissions();
+        write_atomic(&place, new.as_bytes()).map_err(failed)?;
+        fs::set_permissions(&place, rights).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! Other tools' task files as a user meets them: in, through a run, and back.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use mainstem_testkit::{Output, Scene};
+use serde_json::Value;
+
+const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
+
+const CONFIG: &str = "[run]\nagent = \"mine\"\n[agents.mine]\nkind = \"command\"\ncommand = [\"sh\", \"-c\", \"echo done > $MAINSTEM_TASK.txt\"]\n";
+
+const LIST: &str = "# Tasks: Shop\n\n## Phase 1: Setup\n\n- [x] T001 Begin\n- [ ] T002 [P] Add the `shop.toml`  \n- [ ] T003 Write docs/shop.md (depends on T002)\n  - run: make docs\n";
+
+const STORIES: &str = r#"{"project": "Shop", "branchName": "b", "mood": 1, "userStories": [
+  {"id": "US-001", "title": "First", "acceptanceCriteria": ["cmd: touch $HOME/owned"], "priority": 1, "passes": false, "colour": "red"},
+  {"id": "US-002", "title": "Second", "acceptanceCriteria": [], "priority": 2, "passes": false}
+]}"#;
+
+fn scene() -> Scene {
+    Scene::new(BIN).config(CONFIG)
+}
+
+fn run(scene: &Scene, code: i32, args: &[&str]) -> Output {
+    scene.mainstem(args).expect_code(code)
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_checklist_is_imported_run_and_ticked_in_place() {
+    let scene = scene();
+    scene.repo().commit("tasks", &[("specs/001-shop/tasks.md", LIST)]);
+    run(&scene, 0, &["plan", "import", "auto", "specs/001-shop", "-o", "plan.toml"]);
+    run(&scene, 0, &["plan", "check", "plan.toml"]);
+    run(&scene, 0, &["run", "plan.toml"]);
+    let dry = run(&scene, 0, &["plan", "push", "auto", "specs/001-shop", "--dry-run"]);
+    assert!(dry.stdout.contains("T002: open → done (specs/001-shop/tasks.md:6)"), "{}", dry.stdout);
+    assert_eq!(scene.repo().read("specs/001-shop/tasks.md"), LIST);
+    let pushed = run(&scene, 0, &["--json", "plan", "push", "spec-kit", "specs/001-shop/tasks.md"]);
+    assert_eq!(json(&pushed)["changes"].as_array().unwrap().len(), 2);
+    let want = LIST.replace("[ ] T002", "[x] T002").replace("[ ] T003", "[x] T003");
+    assert_eq!(scene.repo().read("specs/001-shop/tasks.md"), want);
+    let again = run(&scene, 0, &["plan", "push", "auto", "specs/001-shop"]);
+    assert_eq!(again.stdout, "nothing to change\n");
+    // The run's plan goes out with where its tasks stand.
+    let out = run(&scene, 0, &["plan", "export", "progress"]);
+    assert!(out.stdout.contains("2 of 2 tasks are done"), "{}", out.stdout);
+}
+
+#[test]
+fn a_dry_run_says_what_becomes_what_and_writes_nothing() {
+    let scene = scene();
+    scene.repo().write("prd.json", STORIES);
+    let out =
+        run(&scene, 0, &["plan", "import", "ralph", "prd.json", "--dry-run", "-o", "plan.toml"]);
+    for words in [
+        "US-001",
+        "prd.json:2",
+        "lost: colour (1 time, first prd.json:2)",
+        "command: touch $HOME/owned of US-001",
+        "--accept-commands",
+        "ralph: 2 of 2 tasks, 1 edge",
+    ] {
+        assert!(out.stdout.contains(words), "{words}: {}", out.stdout);
+    }
+    assert!(!scene.repo().has("plan.toml"));
+    let report =
+        json(&run(&scene, 0, &["--json", "plan", "import", "auto", "prd.json", "--dry-run"]));
+    assert_eq!(report["commands"][0]["text"], "touch $HOME/owned");
+    assert_eq!(report["rows"][1]["at"]["line"], 3);
+    assert_eq!(report["plan"]["tasks"][1]["needs"][0], "US-001");
+}
+
+#[test]
+fn commands_of_imported_texts_are_gates_only_if_accepted() {
+    let scene = scene();
+    scene.repo().write("prd.json", STORIES);
+    let plain = run(&scene, 0, &["plan", "import", "ralph", "prd.json"]);
+    assert!(
+        !plain.stdout.contains("verify") && !plain.stdout.contains("run ="),
+        "{}",
+        plain.stdout
+    );
+    assert!(plain.stderr.contains("1 command found; commands stay text"), "{}", plain.stderr);
+    let asked = run(&scene, 0, &["plan", "import", "ralph", "prd.json", "--accept-commands"]);
+    assert!(asked.stdout.contains("verify = [\"touch $HOME/owned\"]"), "{}", asked.stdout);
+}
+
+#[test]
+fn what_cannot_be_imported_says_where_and_what_helps() {
+    let scene = scene();
+    let repo = scene.repo();
+    repo.write("tasks.json", "{\"tasks\": [\n  {\"id\": 1,}\n]}");
+    repo.write("loop.md", "- [ ] T001 One (depends on T002)\n- [ ] T002 Two (depends on T001)\n");
+    repo.write("prose.md", "nothing to do\n");
+    repo.write("bad.md", b"- [ ] caf\xe9\n");
+    repo.write("prd.json", STORIES);
+    repo.write(".beads/issues.jsonl", "{\"id\":\"bd-1\",\"title\":\"x\",\"status\":\"open\"}\n");
+    repo.write("plan.toml", "version = 1\n");
+    for (args, code, words) in [
+        (vec!["task-master", "tasks.json"], 1, vec!["tasks.json:2", "syntax::json", "help"]),
+        (vec!["spec-kit", "loop.md"], 1, vec!["T001 → T002 → T001", "loop.md:1", "loop.md:2"]),
+        (vec!["checklist", "prose.md"], 1, vec!["prose.md", "there is no task", "`- [ ]`"]),
+        (vec!["checklist", "bad.md"], 1, vec!["byte 9 is not UTF-8"]),
+        (vec!["spekit", "loop.md"], 64, vec!["did you mean spec-kit?"]),
+        (vec!["auto", "."], 1, vec!["beads and ralph", "name one of them"]),
+        (vec!["auto", "gone.md"], 1, vec!["gone.md cannot be read"]),
+        (vec!["ralph", "prd.json", "-o", "plan.toml"], 1, vec!["already there", "--force"]),
+        (vec!["ralph", "prd.json", "-o", "plan.txt"], 64, vec![".toml or .json"]),
+    ] {
+        let mut all = vec!["plan", "import"];
+        all.extend(&args);
+        let out = run(&scene, code, &all);
+        for word in words {
+            assert!(out.stderr.contains(word), "{args:?}: {word}: {}", out.stderr);
+        }
+    }
+    assert_eq!(repo.read("plan.toml"), "version = 1\n");
+    run(&scene, 0, &["plan", "import", "ralph", "prd.json", "-o", "plan.toml", "--force"]);
+    run(&scene, 0, &["plan", "check", "plan.toml"]);
+}
+
+#[test]
+fn a_plan_goes_out_as_files_text_and_pictures() {
+    let scene = scene().plan(
+        "version = 1\ntitle = \"Shop\"\n[[epic]]\nid = \"E-1\"\ntitle = \"Base\"\n[[task]]\nid = \"a\"\nepic = \"E-1\"\ntitle = \"Table\"\nmodel = \"m\"\n[[task]]\nid = \"b\"\nneeds = [\"a\"]\ntitle = \"Page\"\n",
+    );
+    let mermaid = run(&scene, 0, &["plan", "export", "mermaid", "plan.toml"]);
+    assert!(mermaid.stdout.contains("t0 --> t1"), "{}", mermaid.stdout);
+    let dot = run(&scene, 0, &["plan", "export", "dot", "plan.toml"]);
+    assert!(dot.stdout.contains("\"a\" -> \"b\";"), "{}", dot.stdout);
+    let several = run(&scene, 64, &["plan", "export", "raven", "plan.toml"]);
+    assert!(several.stderr.contains("-o FOLDER"), "{}", several.stderr);
+    let out = run(&scene, 0, &["plan", "export", "raven", "plan.toml", "-o", "docs/tasks"]);
+    assert!(out.stderr.contains("not in this format: model of 1 task"), "{}", out.stderr);
+    assert!(scene.repo().read("docs/tasks/T-002-page.md").contains("| Dependencies | T-001 |"));
+    assert_eq!(
+        scene.repo().read("docs/tasks/phases.conf"),
+        "# id|name|first|last\n1|Base|T-001|T-001\n2|Phase 2|T-002|T-002\n"
+    );
+    run(&scene, 1, &["plan", "export", "raven", "plan.toml", "-o", "docs/tasks"]);
+    run(&scene, 0, &["plan", "export", "raven", "plan.toml", "-o", "docs/tasks", "--force"]);
+    let back = run(&scene, 0, &["plan", "import", "auto", "docs/tasks"]);
+    assert!(back.stdout.contains("needs = [\"T-001\"]"), "{}", back.stdout);
+    let none = run(&scene, 1, &["plan", "export", "json"]);
+    assert!(none.stderr.contains("there is no run"), "{}", none.stderr);
+}
+
+#[test]
+fn suggestions_are_named_with_reasons_and_taken_on_request() {
+    let scene = scene().plan(
+        "version = 1\n[[task]]\nid = \"a\"\ntitle = \"Table\"\n[[task]]\nid = \"b\"\ndescription = \"Do it after a is there.\"\n",
+    );
+    let out = run(&scene, 0, &["plan", "suggest", "plan.toml", "-o", "better.toml"]);
+    assert_eq!(out.stdout, "suggestion: b needs a: its text says \"after a\"\n");
+    assert!(scene.repo().read("better.toml").contains("needs = [\"a\"]"));
+    let out = run(&scene, 0, &["plan", "suggest", "better.toml"]);
+    assert_eq!(out.stdout, "no suggestion\n");
+}
+
+#[test]
+fn a_push_refuses_files_that_the_run_knows_nothing_of() {
+    let scene = scene().plan("version = 1\n[[task]]\nid = \"x\"\n");
+    scene.repo().write("prd.json", STORIES);
+    run(&scene, 0, &["run", "plan.toml"]);
+    let out = run(&scene, 1, &["plan", "push", "auto", "prd.json"]);
+    assert!(out.stderr.contains("none of the run's tasks"), "{}", out.stderr);
+    assert_eq!(scene.repo().read("prd.json"), STORIES);
+}

@@ -1,0 +1,85 @@
+//! Pictures of the graph for other programs to draw.
+
+use std::fmt::Write as _;
+
+use mainstem_core::id::TaskIx;
+
+use super::View;
+use crate::import::State;
+
+/// A Mermaid flowchart.
+pub(super) fn mermaid(view: &View<'_>) -> String {
+    let mut out = String::from("flowchart TD\n");
+    for (i, (id, _, members)) in view.groups.iter().enumerate() {
+        let inside = !id.is_empty();
+        if inside {
+            let _ = writeln!(out, "  subgraph e{i}[\"{}\"]", escape(&view.heading(i)));
+        }
+        for at in members {
+            let done = if view.states[*at] == State::Done { ":::done" } else { "" };
+            let label = format!("{} {}", view.task(*at).id, escape(&view.title(*at)));
+            let _ = writeln!(out, "    t{at}[\"{label}\"]{done}");
+        }
+        if inside {
+            out.push_str("  end\n");
+        }
+    }
+    for (from, to, soft) in edges(view) {
+        let arrow = if soft { "-.->" } else { "-->" };
+        let _ = writeln!(out, "  t{from} {arrow} t{to}");
+    }
+    out.push_str("  classDef done fill:#cfc\n");
+    out
+}
+
+/// A Graphviz digraph.
+pub(super) fn dot(view: &View<'_>) -> String {
+    let mut out = String::from("digraph plan {\n  rankdir=LR;\n  node [shape=box];\n");
+    let text = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    for (i, (id, _, members)) in view.groups.iter().enumerate() {
+        let inside = !id.is_empty();
+        if inside {
+            let label = text(&view.heading(i));
+            let _ = writeln!(out, "  subgraph cluster_{i} {{\n    label=\"{label}\";");
+        }
+        for at in members {
+            let label = text(&format!("{}\n{}", view.task(*at).id, view.title(*at)));
+            let label = label.replace('\n', "\\n");
+            let style = if view.states[*at] == State::Done { ", style=filled" } else { "" };
+            let _ = writeln!(out, "    \"{}\" [label=\"{label}\"{style}];", view.task(*at).id);
+        }
+        if inside {
+            out.push_str("  }\n");
+        }
+    }
+    for (from, to, soft) in edges(view) {
+        let style = if soft { " [style=dashed]" } else { "" };
+        let _ = writeln!(out, "  \"{}\" -> \"{}\"{style};", view.task(from).id, view.task(to).id);
+    }
+    out.push_str("}\n");
+    out
+}
+
+/// From what comes first to what needs it.
+fn edges(view: &View<'_>) -> Vec<(usize, usize, bool)> {
+    let mut found = Vec::new();
+    for (at, needs) in view.needs.iter().enumerate() {
+        found.extend(needs.iter().map(|need| (*need, at, false)));
+        let soft = view.graph.after(TaskIx(at as u32)).map(TaskIx::ix);
+        found.extend(soft.map(|before| (before, at, true)));
+    }
+    found
+}
+
+/// Text that cannot end a label nor be taken for markup.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_alphanumeric() || matches!(c, ' ' | '-' | '_' | '.' | ',' | ':' | '/' | '…') {
+            out.push(c);
+        } else {
+            let _ = write!(out, "#{};", u32::from(c));
+        }
+    }
+    out
+}

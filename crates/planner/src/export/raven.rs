@@ -1,0 +1,176 @@
+//! The task folder: `T-001-name.md`, `task-state.conf`, `phases.conf`, `PROGRESS.md`, `INDEX.md`.
+//!
+//! Numbers go by depth and then by the order of the plan, so that the ranges of `phases.conf` cut the
+//! tasks into phases without overlap.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use mainstem_core::plan::Effort;
+
+use super::{Exported, View, graphs};
+use crate::import::State;
+use crate::words::{slug, unique};
+
+/// A picture of more tasks than this shows nothing.
+const PICTURE_MAX: usize = 100;
+
+/// An id and a phase for each task, by its place in the plan.
+pub(super) struct Ids {
+    ids: Vec<String>,
+    /// Places in the order of ids.
+    order: Vec<usize>,
+}
+
+/// The plan's own ids, by depth.
+pub(super) fn own_ids(view: &View<'_>) -> Ids {
+    let ids = view.plan.tasks.iter().map(|task| task.id.to_string()).collect();
+    Ids { ids, order: by_depth(view) }
+}
+
+fn by_depth(view: &View<'_>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..view.plan.tasks.len()).collect();
+    order.sort_by_key(|at| view.level(*at));
+    order
+}
+
+fn numbered(view: &View<'_>, start: usize) -> Ids {
+    let order = by_depth(view);
+    let width = (start + order.len().saturating_sub(1)).to_string().len().max(3);
+    let mut ids = vec![String::new(); order.len()];
+    for (n, at) in order.iter().enumerate() {
+        ids[*at] = format!("T-{:0width$}", start + n);
+    }
+    Ids { ids, order }
+}
+
+pub(super) fn folder(view: &View<'_>, start: usize) -> Exported {
+    let ids = numbered(view, start);
+    let mut files = Vec::new();
+    let mut taken = BTreeMap::new();
+    let mut states = String::from("# id|status|agent|updated|notes\n");
+    for at in &ids.order {
+        let id = &ids.ids[*at];
+        let name = slug(&view.title(*at));
+        let name = if name.is_empty() { id.to_lowercase() } else { name };
+        files.push((format!("{id}-{}.md", unique(&name, &mut taken)), task(view, *at, &ids)));
+        let state = match view.states[*at] {
+            State::Done => "completed",
+            State::Doing => "in_progress",
+            State::Blocked => "blocked",
+            State::Dropped => "skipped",
+            State::Open | State::Held => "not_started",
+        };
+        let _ = writeln!(states, "{id}|{state}|||");
+    }
+    let mut phases = String::from("# id|name|first|last\n");
+    for (n, members) in phases_of(view, &ids).iter().enumerate() {
+        let (first, last) = (members[0], members[members.len() - 1]);
+        let name = phase_name(view, members, n + 1);
+        let _ = writeln!(phases, "{}|{name}|{}|{}", n + 1, ids.ids[first], ids.ids[last]);
+    }
+    files.push(("task-state.conf".to_owned(), states));
+    files.push(("phases.conf".to_owned(), phases));
+    files.push(("PROGRESS.md".to_owned(), progress(view, &ids)));
+    files.push(("INDEX.md".to_owned(), index(view, &ids)));
+    let pairs =
+        view.plan.tasks.iter().zip(&ids.ids).map(|(task, id)| (task.id.to_string(), id.clone()));
+    Exported { files, ids: pairs.filter(|(a, b)| a != b).collect(), ..Exported::default() }
+}
+
+fn task(view: &View<'_>, at: usize, ids: &Ids) -> String {
+    let task = view.task(at);
+    let needs: Vec<&str> = view.needs[at].iter().map(|need| ids.ids[*need].as_str()).collect();
+    let needs = if needs.is_empty() { "None".to_owned() } else { needs.join(", ") };
+    let effort = match task.effort {
+        Effort::Small => "Small",
+        Effort::Medium => "Medium",
+        Effort::Large => "Large",
+    };
+    let mut out = format!(
+        "# {}: {}\n\n## Metadata\n\n| Field | Value |\n|---|---|\n| Priority | {} |\n| Estimated Effort | {effort} |\n| Dependencies | {needs} |\n\n## Goal\n\n{}\n\n## Acceptance Criteria\n\n",
+        ids.ids[at],
+        view.title(at),
+        priority(task.priority),
+        if task.description.is_empty() { view.title(at) } else { task.description.clone() },
+    );
+    for criterion in &task.acceptance {
+        let _ = writeln!(out, "- [ ] {}", crate::words::one_line(criterion));
+    }
+    if task.acceptance.is_empty() {
+        out.push_str("- [ ] TBD\n");
+    }
+    out
+}
+
+fn priority(number: i64) -> &'static str {
+    match number {
+        10.. => "must-have",
+        ..=-10 => "nice-to-have",
+        _ => "should-have",
+    }
+}
+
+/// Tasks of one depth, in the order of ids.
+fn phases_of(view: &View<'_>, ids: &Ids) -> Vec<Vec<usize>> {
+    ids.order.chunk_by(|a, b| view.level(*a) == view.level(*b)).map(<[usize]>::to_vec).collect()
+}
+
+/// The epic that most tasks of the phase belong to.
+fn phase_name(view: &View<'_>, members: &[usize], number: usize) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for epic in members.iter().filter_map(|at| view.task(*at).epic.as_ref()) {
+        *counts.entry(epic.as_str()).or_default() += 1;
+    }
+    let most = counts.iter().max_by_key(|(id, count)| (**count, std::cmp::Reverse(**id)));
+    let group = most.and_then(|(id, _)| view.groups.iter().position(|(known, ..)| known == id));
+    let name = group.map_or_else(|| format!("Phase {number}"), |at| view.heading(at));
+    name.replace('|', "/")
+}
+
+/// Boxes by phase, with counts.
+pub(super) fn progress(view: &View<'_>, ids: &Ids) -> String {
+    let done = view.states.iter().filter(|state| **state == State::Done).count();
+    let mut out = format!("# Progress\n\n{done} of {} tasks are done.\n", view.states.len());
+    for (n, members) in phases_of(view, ids).iter().enumerate() {
+        let over = members.iter().filter(|at| view.states[**at] == State::Done).count();
+        let name = phase_name(view, members, n + 1);
+        let _ = write!(out, "\n## Phase {}: {name} ({over}/{})\n\n", n + 1, members.len());
+        for at in members {
+            let state = view.states[*at];
+            let tick = if state == State::Done { "x" } else { " " };
+            let word = if matches!(state, State::Open | State::Done) { "" } else { state.word() };
+            let gap = if word.is_empty() { "" } else { " — " };
+            let _ = writeln!(out, "- [{tick}] {} {}{gap}{word}", ids.ids[*at], view.title(*at));
+        }
+    }
+    out
+}
+
+/// Every task in a table, and a picture where one helps.
+pub(super) fn index(view: &View<'_>, ids: &Ids) -> String {
+    let title = if view.plan.title.is_empty() { "Tasks" } else { view.plan.title.as_str() };
+    let mut out =
+        format!("# {title}\n\n| Id | Task | Epic | Effort | Needs |\n|---|---|---|---|---|\n");
+    for at in &ids.order {
+        let task = view.task(*at);
+        let needs: Vec<&str> = view.needs[*at].iter().map(|need| ids.ids[*need].as_str()).collect();
+        let epic = task.epic.as_ref().map(|epic| epic.as_str()).unwrap_or_default();
+        let effort = match task.effort {
+            Effort::Small => "small",
+            Effort::Medium => "medium",
+            Effort::Large => "large",
+        };
+        let name = view.title(*at).replace('|', "\\|");
+        let _ = writeln!(
+            out,
+            "| {} | {name} | {epic} | {effort} | {} |",
+            ids.ids[*at],
+            needs.join(", ")
+        );
+    }
+    if view.plan.tasks.len() < PICTURE_MAX {
+        let _ = write!(out, "\n```mermaid\n{}```\n", graphs::mermaid(view));
+    }
+    out
+}

@@ -1,0 +1,175 @@
+//! Every format reads back what it writes: 500 tasks out, 500 tasks with the same edges in.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+
+use mainstem_core::id::{EpicId, TaskId};
+use mainstem_core::plan::Epic;
+use mainstem_core::plan::read::{Format as Syntax, read_plan};
+
+use super::*;
+use crate::import::{Accept, FORMATS, Order, detect, read};
+use crate::push::push;
+use crate::source::{Source, apply};
+
+/// Five epics of a hundred tasks, edges inside epics and between them.
+fn large() -> Plan {
+    let epic = |e: usize| Epic {
+        id: EpicId::new(format!("E-{e}")),
+        title: format!("Part {e}"),
+        needs: Vec::new(),
+    };
+    let task = |i: usize| Task {
+        id: TaskId::new(format!("T-{:03}", i + 1)),
+        epic: Some(EpicId::new(format!("E-{}", i / 100))),
+        title: format!("Piece {i}: \"quoted\" & `code`"),
+        description: format!("Write piece {i}.\n\nWith a second paragraph; 100% of it."),
+        acceptance: vec![format!("piece {i} works"), "nothing else breaks".to_owned()],
+        needs: [3, 7]
+            .into_iter()
+            .filter(|d| i % 100 >= *d && i.is_multiple_of(*d))
+            .map(|d| TaskId::new(format!("T-{:03}", i + 1 - d)))
+            .collect(),
+        priority: if i.is_multiple_of(10) { 10 } else { 0 },
+        ..Task::empty()
+    };
+    Plan {
+        title: "Large".to_owned(),
+        epics: (0..5).map(epic).collect(),
+        tasks: (0..500).map(task).collect(),
+    }
+}
+
+/// Edges by the titles of their ends.
+fn edges(plan: &Plan) -> BTreeSet<(String, String)> {
+    let title = |id: &TaskId| plan.tasks.iter().find(|task| task.id == *id).unwrap().title.clone();
+    plan.tasks
+        .iter()
+        .flat_map(|task| task.needs.iter().map(move |need| (task.title.clone(), title(need))))
+        .collect()
+}
+
+#[test]
+fn every_format_round_trips_five_hundred_tasks() {
+    let plan = large();
+    let states =
+        BTreeMap::from([("T-001".to_owned(), State::Done), ("T-002".to_owned(), State::Doing)]);
+    let accept = Accept { all: true, order: Order::Free, ..Accept::default() };
+    for (format, name, _) in FORMATS {
+        let out = export(&plan, &states, Target::Tool(format), &Options::default()).unwrap();
+        let root = match format {
+            Format::PlanFolder => ".plan",
+            Format::Backlog => "backlog",
+            Format::SpecKit => "specs/a",
+            Format::OpenSpec => "openspec/changes/a",
+            Format::Kiro => ".kiro/specs/a",
+            _ => "",
+        };
+        let source = Source::new(root, out.files.clone());
+        if format != Format::Checklist {
+            assert_eq!(detect(&source), [format], "{name}");
+        }
+        let back = read(&source, format, &accept)
+            .unwrap_or_else(|why| panic!("{name}: {:?}", why.diagnostics));
+        assert_eq!(back.plan.tasks.len(), 500, "{name}");
+        assert_eq!(edges(&back.plan), edges(&plan), "{name}");
+        let by_title: BTreeMap<&str, &Task> =
+            back.plan.tasks.iter().map(|t| (t.title.as_str(), t)).collect();
+        for task in &plan.tasks {
+            let other = by_title
+                .get(task.title.as_str())
+                .unwrap_or_else(|| panic!("{name}: {}", task.title));
+            for line in task.description.lines() {
+                assert!(other.description.contains(line), "{name}: {}", other.description);
+            }
+            let kept = |text: &String| {
+                other.acceptance.contains(text) || other.description.contains(text.as_str())
+            };
+            assert!(task.acceptance.iter().all(kept), "{name}: {other:?}");
+        }
+        let done: Vec<_> = back.rows.iter().filter(|row| row.state == State::Done).collect();
+        assert_eq!(
+            (done.len(), done[0].title.as_str()),
+            (1, plan.tasks[0].title.as_str()),
+            "{name}"
+        );
+        // A push of every task changes only statuses: reading again differs in nothing else.
+        let all: BTreeMap<String, State> =
+            back.rows.iter().map(|row| (row.ours.clone(), State::Done)).collect();
+        let pushed = push(&back, &all);
+        assert!(pushed.notices.is_empty() && pushed.changes.len() >= 499, "{name}");
+        let mut files: BTreeMap<String, String> = out.files.into_iter().collect();
+        files.extend(apply(&source, &pushed.edits));
+        let again = read(&Source::new(root, files), format, &accept).unwrap();
+        assert_eq!(again.plan, back.plan, "{name}");
+        let finished = again.rows.iter().filter(|row| row.state == State::Done).count();
+        // A GSD plan counts as done by its summary, which a push does not write.
+        assert_eq!(finished, if format == Format::Gsd { 1 } else { 500 }, "{name}");
+    }
+}
+
+#[test]
+fn our_own_files_read_back_as_the_same_plan() {
+    let mut plan = large();
+    plan.epics[1].needs = vec![EpicId::new("E-0")];
+    plan.tasks[3].description = "tabs\t\"\"\" quotes \\ and\r\n\u{7f}control\n".to_owned();
+    plan.tasks[4].timeout_ms = Some(90_000);
+    plan.tasks[4].retries = Some(3);
+    plan.tasks[5].verify = vec!["cargo test \"x\"".to_owned()];
+    plan.tasks[6].writes = vec!["src/**".to_owned()];
+    plan.tasks[6].after = vec![plan.tasks[5].id.clone()];
+    for (target, syntax) in [(Target::Toml, Syntax::Toml), (Target::Json, Syntax::Json)] {
+        let out = export(&plan, &BTreeMap::new(), target, &Options::default()).unwrap();
+        let (back, _) = read_plan(out.files[0].1.as_bytes(), syntax)
+            .unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(back, plan);
+    }
+}
+
+#[test]
+fn the_task_folder_has_phases_that_do_not_overlap() {
+    let plan = large();
+    let out =
+        export(&plan, &BTreeMap::new(), Target::Tool(Format::Raven), &Options { start_id: 600 })
+            .unwrap();
+    let file = |name: &str| &out.files.iter().find(|(path, _)| path == name).unwrap().1;
+    let mut last = 599;
+    for line in file("phases.conf").lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('|').collect();
+        let number = |text: &str| text.trim_start_matches("T-").parse::<usize>().unwrap();
+        assert_eq!(number(fields[2]), last + 1, "{line}");
+        last = number(fields[3]);
+    }
+    assert_eq!(last, 1099);
+    assert!(out.files.iter().any(|(path, _)| path.starts_with("T-0600-")));
+    assert!(!file("INDEX.md").contains("mermaid"), "a picture of 500 tasks shows nothing");
+    assert!(file("PROGRESS.md").contains("0 of 500 tasks are done"));
+}
+
+#[test]
+fn pictures_hold_every_edge_and_no_markup_of_titles() {
+    let mut plan = large();
+    plan.tasks.truncate(20);
+    plan.tasks[0].title = "a\"] --> b; click x".to_owned();
+    let count = edges(&plan).len();
+    let text = |target| {
+        export(&plan, &BTreeMap::new(), target, &Options::default()).unwrap().files[0].1.clone()
+    };
+    let mermaid = text(Target::Mermaid);
+    assert_eq!(mermaid.lines().filter(|line| line.contains(" --> ")).count(), count);
+    assert!(!mermaid.contains("a\"]"));
+    assert_eq!(text(Target::Dot).matches("\" -> \"").count(), count);
+    assert!(text(Target::Index).contains("```mermaid"));
+}
+
+#[test]
+fn what_a_format_has_no_place_for_is_named() {
+    let mut plan = large();
+    plan.tasks[0].model = Some("m".to_owned());
+    plan.tasks[1].after = vec![plan.tasks[0].id.clone()];
+    let out =
+        export(&plan, &BTreeMap::new(), Target::Tool(Format::Ralph), &Options::default()).unwrap();
+    assert_eq!(out.lost, ["after of 1 task", "priority of 50 tasks", "model of 1 task"]);
+    assert_eq!(out.ids[0], ("T-001".to_owned(), "US-001".to_owned()));
+}

@@ -1,0 +1,297 @@
+//! From the epics' answers to one plan, without asking anybody: order, numbers, references,
+//! duplicates, circles, coverage.
+//!
+//! Deterministic: the order in which answers came in changes nothing. Nothing is dropped without
+//! being named in the [`Report`]. Knows no agents and no files.
+
+mod coverage;
+mod merge;
+mod order;
+mod resolve;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_core::id::{EpicId, TaskId};
+use mainstem_core::plan::{Effort, Epic, Plan, Task};
+
+use crate::schema::{EpicBreakdown, EpicTasks, TaskDraft};
+use crate::words;
+
+pub use coverage::Section;
+pub use order::Circle;
+pub use resolve::Reference;
+
+/// Larger answers are no plan that anybody reviewed.
+pub const TASKS_MAX: usize = 10_000;
+
+/// How to gather.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// The number of the first task; 0 is taken for 1.
+    pub start_id: usize,
+    /// The PRD, to see which of its sections nothing covers.
+    pub prd: Option<&'a str>,
+    /// Take the proposed edges of circles out, instead of only naming them.
+    pub drop_circles: bool,
+}
+
+/// A plan and how it came about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gathered {
+    /// The plan; it has circles if [`Report::circles`] names some that were not dropped.
+    pub plan: Plan,
+    /// What was decided on the way.
+    pub report: Report,
+}
+
+/// What was decided on the way, for people to review.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// The final id of each draft, merged ones included, by temporary id.
+    pub ids: BTreeMap<String, TaskId>,
+    /// References that became edges.
+    pub resolved: usize,
+    /// References that name no task; their edges are missing.
+    pub unresolved: Vec<Reference>,
+    /// References that could mean several tasks; the first was taken.
+    pub ambiguous: Vec<Reference>,
+    /// Duplicates that became one task.
+    pub merged: Vec<Merged>,
+    /// Circles, with the edges whose removal opens them.
+    pub circles: Vec<Circle>,
+    /// Sections of the PRD that no task covers.
+    pub uncovered: Vec<Section>,
+    /// Files that tasks would write at the same time.
+    pub overlaps: Vec<Overlap>,
+    /// Epics of the breakdown without any task.
+    pub empty_epics: Vec<String>,
+    /// Needs of epics that stay as barriers, because no task says anything more exact.
+    pub barriers: Vec<(String, String)>,
+}
+
+/// Duplicates that became one task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// The one that stays.
+    pub into: TaskId,
+    /// Its temporary id.
+    pub kept: String,
+    /// The temporary ids that went into it.
+    pub gone: Vec<String>,
+}
+
+/// Two tasks that name the same file with no order between them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlap {
+    /// One.
+    pub a: TaskId,
+    /// The other.
+    pub b: TaskId,
+    /// What both name.
+    pub path: String,
+}
+
+/// Why nothing can be gathered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GatherError {
+    /// Epics that need each other.
+    #[error("epics need each other: {}", .path.join(" → "))]
+    EpicCircle {
+        /// Epic ids; the first is also the last.
+        path: Vec<String>,
+        /// The need whose removal opens the circle: this epic, that one.
+        drop: (String, String),
+    },
+    /// Two answers for one epic.
+    #[error("there are two answers for the epic {0}")]
+    TwoAnswers(String),
+    /// An answer for an epic that is not in the breakdown.
+    #[error("there is an answer for {0}, which is no epic of the breakdown")]
+    UnknownEpic(String),
+    /// Two epics or two drafts of one name.
+    #[error("the id {0} is used twice")]
+    TwiceUsed(String),
+    /// More than [`TASKS_MAX`].
+    #[error("{0} tasks; at most {TASKS_MAX} are gathered into one plan")]
+    TooMany(usize),
+}
+
+/// A draft on its way.
+struct Entry<'a> {
+    /// Place of its epic in the order of epics.
+    epic: usize,
+    draft: &'a TaskDraft,
+}
+
+/// Makes one plan of the answers.
+pub fn gather(
+    breakdown: &EpicBreakdown,
+    answers: &[EpicTasks],
+    options: &Options<'_>,
+) -> Result<Gathered, GatherError> {
+    let epics = order::epics(breakdown)?;
+    let place: BTreeMap<&str, usize> =
+        epics.iter().enumerate().map(|(i, epic)| (epic.id.as_str(), i)).collect();
+    let entries = entries(&place, answers)?;
+    let mut report = Report::default();
+    let resolved = resolve::edges(&entries, &epics, &mut report);
+    let mut barriers = barriers(&entries, &epics, &place, &resolved);
+    let groups = merge::groups(&entries, &resolved, &barriers);
+    let mut joined = merge::join(&entries, &resolved, &groups);
+    let circles = order::circles(&joined, &barriers, &epics);
+    if options.drop_circles {
+        order::drop_edges(&mut joined, &mut barriers, &circles);
+    }
+    let ids = number(&joined, options.start_id.max(1));
+    name_everything(&mut report, &joined, &entries, &ids, &circles, &epics);
+    report.barriers =
+        barriers.iter().map(|(a, b)| (epics[*a].id.clone(), epics[*b].id.clone())).collect();
+    let plan = plan(&epics, &joined, &barriers, &ids);
+    report.overlaps = coverage::overlaps(&plan, &joined, &barriers, &ids);
+    let with_tasks: BTreeSet<usize> = entries.iter().map(|entry| entry.epic).collect();
+    let empty = |(i, _): &(usize, &&crate::schema::EpicPart)| !with_tasks.contains(i);
+    report.empty_epics =
+        epics.iter().enumerate().filter(empty).map(|(_, epic)| epic.id.clone()).collect();
+    if let Some(prd) = options.prd {
+        report.uncovered = coverage::uncovered(prd, &epics, &entries);
+    }
+    Ok(Gathered { plan, report })
+}
+
+/// All drafts in the order of epics and, inside one, as they were written.
+fn entries<'a>(
+    place: &BTreeMap<&str, usize>,
+    answers: &'a [EpicTasks],
+) -> Result<Vec<Entry<'a>>, GatherError> {
+    let mut sorted: Vec<(usize, &EpicTasks)> = Vec::with_capacity(answers.len());
+    for answer in answers {
+        let at = place.get(answer.epic_id.as_str());
+        let at = at.ok_or_else(|| GatherError::UnknownEpic(answer.epic_id.clone()))?;
+        sorted.push((*at, answer));
+    }
+    sorted.sort_by_key(|(at, _)| *at);
+    if let Some(pair) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(GatherError::TwoAnswers(pair[0].1.epic_id.clone()));
+    }
+    let total: usize = answers.iter().map(|answer| answer.tasks.len()).sum();
+    if total > TASKS_MAX {
+        return Err(GatherError::TooMany(total));
+    }
+    let mut seen = BTreeSet::new();
+    let mut entries = Vec::with_capacity(total);
+    for (epic, answer) in sorted {
+        for draft in &answer.tasks {
+            if !seen.insert(draft.temp_id.as_str()) {
+                return Err(GatherError::TwiceUsed(draft.temp_id.clone()));
+            }
+            entries.push(Entry { epic, draft });
+        }
+    }
+    Ok(entries)
+}
+
+/// An epic's need of another one stays a barrier only where no task of it names a task of that one:
+/// then the tasks' own edges say it better and let more run at once.
+fn barriers(
+    entries: &[Entry<'_>],
+    epics: &[&crate::schema::EpicPart],
+    place: &BTreeMap<&str, usize>,
+    edges: &[Vec<resolve::Edge>],
+) -> BTreeSet<(usize, usize)> {
+    let exact: BTreeSet<(usize, usize)> = edges
+        .iter()
+        .enumerate()
+        .flat_map(|(from, edges)| edges.iter().map(move |edge| (from, edge.to)))
+        .map(|(from, to)| (entries[from].epic, entries[to].epic))
+        .collect();
+    let wanted = epics.iter().enumerate().flat_map(|(i, epic)| {
+        epic.dependencies_on_epics
+            .iter()
+            .filter_map(move |name| Some((i, *place.get(name.as_str())?)))
+    });
+    wanted.filter(|pair| !exact.contains(pair)).collect()
+}
+
+/// `T-001` …, dense, four digits from a thousand on.
+fn number(joined: &[merge::Joined<'_>], start: usize) -> Vec<TaskId> {
+    let last = start + joined.len().saturating_sub(1);
+    let width = last.to_string().len().max(3);
+    (0..joined.len()).map(|i| TaskId::new(format!("T-{:0width$}", start + i))).collect()
+}
+
+fn name_everything(
+    report: &mut Report,
+    joined: &[merge::Joined<'_>],
+    entries: &[Entry<'_>],
+    ids: &[TaskId],
+    circles: &[order::Knot],
+    epics: &[&crate::schema::EpicPart],
+) {
+    for (task, id) in joined.iter().zip(ids) {
+        for member in &task.members {
+            report.ids.insert(entries[*member].draft.temp_id.clone(), id.clone());
+        }
+        if task.members.len() > 1 {
+            let temp = |at: &usize| entries[*at].draft.temp_id.clone();
+            report.merged.push(Merged {
+                into: id.clone(),
+                kept: temp(&task.members[0]),
+                gone: task.members[1..].iter().map(temp).collect(),
+            });
+        }
+    }
+    report.circles = circles.iter().map(|knot| knot.named(ids, epics)).collect();
+}
+
+fn plan(
+    epics: &[&crate::schema::EpicPart],
+    joined: &[merge::Joined<'_>],
+    barriers: &BTreeSet<(usize, usize)>,
+    ids: &[TaskId],
+) -> Plan {
+    let used: BTreeSet<usize> = joined.iter().map(|task| task.epic).collect();
+    let epic = |(i, part): (usize, &&crate::schema::EpicPart)| Epic {
+        id: EpicId::new(part.id.as_str()),
+        title: words::one_line(&part.title),
+        needs: barriers
+            .range((i, 0)..(i + 1, 0))
+            .filter(|(_, to)| used.contains(to))
+            .map(|(_, to)| EpicId::new(epics[*to].id.as_str()))
+            .collect(),
+    };
+    let task = |(task, id): (&merge::Joined<'_>, &TaskId)| Task {
+        id: id.clone(),
+        epic: Some(EpicId::new(epics[task.epic].id.as_str())),
+        title: words::one_line(&task.draft.title),
+        description: task.description.clone(),
+        acceptance: task.acceptance.clone(),
+        needs: task.edges.iter().map(|edge| ids[edge.to].clone()).collect(),
+        writes: task.writes.clone(),
+        effort: task.effort,
+        priority: task.priority,
+        ..Task::empty()
+    };
+    let epics = epics.iter().enumerate().filter(|(i, _)| used.contains(i)).map(epic).collect();
+    Plan { title: String::new(), epics, tasks: joined.iter().zip(ids).map(task).collect() }
+}
+
+/// The plan's effort for a draft's word.
+fn effort(word: &str) -> Effort {
+    match word {
+        "small" => Effort::Small,
+        "large" => Effort::Large,
+        _ => Effort::Medium,
+    }
+}
+
+/// The plan's priority for a draft's word.
+fn priority(word: &str) -> i64 {
+    match word {
+        "must-have" => 10,
+        "nice-to-have" => -10,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! References between drafts become edges: temporary ids inside an epic, labels across epics.
+//!
+//! A label is a title or a slug of one, in any spelling. The work per label is bounded by the tasks
+//! that share its rarest word.
+
+use std::collections::BTreeMap;
+
+use super::{Entry, Report};
+use crate::schema::EpicPart;
+use crate::words::{bare, plain};
+
+/// Tasks that a label's words lead to and are looked at, so that a word all titles share costs little.
+const LOOKED_AT: usize = 512;
+/// Candidates that a report names.
+const NAMED: usize = 5;
+
+/// A reference that could not be followed, or not with certainty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The temporary id of the task that names it.
+    pub from: String,
+    /// The reference as written.
+    pub label: String,
+    /// Temporary ids it may mean, the one taken first; none if there is no such task.
+    pub candidates: Vec<String>,
+}
+
+/// An edge and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub(super) to: usize,
+    pub(super) trust: Trust,
+}
+
+/// How sure an edge is; the least sure go first when a circle must be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Trust {
+    /// One of several tasks that a label may mean.
+    Guess,
+    /// A label that is part of the title, or the other way.
+    Similar,
+    /// A label that is the title.
+    Title,
+    /// A temporary id.
+    Id,
+}
+
+/// Titles of one epic, ready to be looked up.
+#[derive(Default)]
+struct Titles {
+    /// Temporary ids in lower case.
+    ids: BTreeMap<String, usize>,
+    exact: BTreeMap<String, Vec<usize>>,
+    bare: BTreeMap<String, Vec<usize>>,
+    words: BTreeMap<String, Vec<usize>>,
+    plain: BTreeMap<usize, String>,
+}
+
+/// The edges of every entry, by what it names. What cannot be followed goes into the report.
+pub(super) fn edges(
+    entries: &[Entry<'_>],
+    epics: &[&EpicPart],
+    report: &mut Report,
+) -> Vec<Vec<Edge>> {
+    let places: BTreeMap<&str, usize> =
+        epics.iter().enumerate().map(|(i, epic)| (epic.id.as_str(), i)).collect();
+    let ids: BTreeMap<&str, usize> =
+        entries.iter().enumerate().map(|(i, entry)| (entry.draft.temp_id.as_str(), i)).collect();
+    let mut titles: Vec<Titles> = Vec::new();
+    titles.resize_with(epics.len(), Titles::default);
+    for (i, entry) in entries.iter().enumerate() {
+        titles[entry.epic].add(i, entry);
+    }
+    let mut all = Vec::with_capacity(entries.len());
+    for (i, entry) in entries.iter().enumerate() {
+        let mut own: Vec<Edge> = Vec::new();
+        let mut add = |edge: Edge| {
+            if edge.to == i {
+                return;
+            }
+            match own.iter_mut().find(|known| known.to == edge.to) {
+                Some(known) => known.trust = known.trust.max(edge.trust),
+                None => own.push(edge),
+            }
+        };
+        let name = |label: &str, candidates: &[usize]| Reference {
+            from: entry.draft.temp_id.clone(),
+            label: label.to_owned(),
+            candidates: candidates
+                .iter()
+                .take(NAMED)
+                .map(|c| entries[*c].draft.temp_id.clone())
+                .collect(),
+        };
+        for label in &entry.draft.local_dependencies {
+            match ids.get(label.as_str()) {
+                Some(to) => {
+                    report.resolved += 1;
+                    add(Edge { to: *to, trust: Trust::Id });
+                }
+                None => report.unresolved.push(name(label, &[])),
+            }
+        }
+        for label in &entry.draft.cross_epic_dependencies {
+            let (epic, rest) = label.split_once(':').unwrap_or((label, ""));
+            let found = places.get(epic.trim()).map(|at| titles[*at].find(rest, i));
+            let (candidates, trust) = found.unwrap_or((Vec::new(), Trust::Guess));
+            let Some(first) = candidates.first() else {
+                report.unresolved.push(name(label, &[]));
+                continue;
+            };
+            report.resolved += 1;
+            if candidates.len() > 1 {
+                report.ambiguous.push(name(label, &candidates));
+                add(Edge { to: *first, trust: Trust::Guess });
+            } else {
+                add(Edge { to: *first, trust });
+            }
+        }
+        all.push(own);
+    }
+    all
+}
+
+impl Titles {
+    fn add(&mut self, at: usize, entry: &Entry<'_>) {
+        let text = plain(&entry.draft.title);
+        self.ids.insert(entry.draft.temp_id.to_lowercase(), at);
+        self.bare.entry(bare(&entry.draft.title)).or_default().push(at);
+        for word in text.split(' ') {
+            let list = self.words.entry(word.to_owned()).or_default();
+            if list.last() != Some(&at) {
+                list.push(at);
+            }
+        }
+        self.exact.entry(text.clone()).or_default().push(at);
+        self.plain.insert(at, text);
+    }
+
+    /// The tasks that a label means, the surest kind of match first; never `but`.
+    fn find(&self, label: &str, but: usize) -> (Vec<usize>, Trust) {
+        let label = label.trim();
+        if let Some(at) = self.ids.get(&label.to_lowercase()) {
+            return (vec![*at], Trust::Id);
+        }
+        let text = plain(label);
+        if text.is_empty() {
+            return (Vec::new(), Trust::Guess);
+        }
+        let others = |list: Option<&Vec<usize>>| -> Vec<usize> {
+            list.into_iter().flatten().copied().filter(|at| *at != but).collect()
+        };
+        let exact = others(self.exact.get(&text));
+        if !exact.is_empty() {
+            return (exact, Trust::Title);
+        }
+        let alike = others(self.bare.get(&bare(label)));
+        if !alike.is_empty() {
+            return (alike, Trust::Title);
+        }
+        let mut similar = self.holding(&text);
+        if similar.is_empty() {
+            similar = self.held_by(&text);
+        }
+        similar.retain(|at| *at != but);
+        (similar, Trust::Similar)
+    }
+
+    /// Tasks whose title has all the words of the label.
+    fn holding(&self, label: &str) -> Vec<usize> {
+        let lists: Option<Vec<&Vec<usize>>> =
+            label.split(' ').map(|word| self.words.get(word)).collect();
+        let Some(lists) = lists else { return Vec::new() };
+        let Some(rarest) = lists.iter().min_by_key(|list| list.len()) else { return Vec::new() };
+        let has_all = |at: &&usize| lists.iter().all(|list| list.binary_search(at).is_ok());
+        rarest.iter().take(LOOKED_AT).filter(has_all).copied().collect()
+    }
+
+    /// Tasks whose whole title, verb aside, stands in the label.
+    fn held_by(&self, label: &str) -> Vec<usize> {
+        let mut lists: Vec<&Vec<usize>> =
+            label.split(' ').filter_map(|word| self.words.get(word)).collect();
+        lists.sort_by_key(|list| list.len());
+        let mut near: Vec<usize> = lists.into_iter().flatten().copied().take(LOOKED_AT).collect();
+        near.sort_unstable();
+        near.dedup();
+        let padded = format!(" {label} ");
+        near.retain(|at| {
+            self.plain.get(at).is_some_and(|title| padded.contains(&format!(" {} ", bare(title))))
+        });
+        near
+    }
+}

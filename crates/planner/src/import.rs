@@ -1,0 +1,435 @@
+//! From other tools' task files to a plan of ours.
+//!
+//! Each format has one file that reads texts into [`Entry`]s: tasks and groups under their own ids,
+//! with the bytes at which their status stands. What is common is here and in `assemble`: ids that
+//! are safe, edges of groups, order, what is left out, what would be lost. Imported text is data:
+//! commands found in it are listed, and become gates only if asked for. Knows no files.
+
+mod assemble;
+mod backlog;
+mod beads;
+mod checklist;
+mod detect;
+mod folder;
+mod github;
+mod gsd;
+mod ralph;
+mod raven;
+mod taskmaster;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use mainstem_core::diag::{Diagnostic, Lines};
+use mainstem_core::plan::doc::Node;
+use mainstem_core::plan::{Effort, Plan};
+
+use crate::source::{File, Source};
+use crate::tree;
+
+pub use detect::detect;
+
+/// Whose files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// GitHub spec-kit `tasks.md`.
+    SpecKit,
+    /// OpenSpec `tasks.md`.
+    OpenSpec,
+    /// Kiro `tasks.md`.
+    Kiro,
+    /// Any Markdown with `- [ ]`.
+    Checklist,
+    /// task-master `tasks.json`.
+    TaskMaster,
+    /// Backlog.md task files.
+    Backlog,
+    /// Ralph `prd.json`.
+    Ralph,
+    /// GSD phase plans.
+    Gsd,
+    /// Beads JSONL or the output of `bd … --json`.
+    Beads,
+    /// Raven task folder with `task-state.conf`.
+    Raven,
+    /// Batch spec of parallel workers, YAML.
+    Workers,
+    /// `.plan/<epic>/tasks/NNN_name.md`.
+    PlanFolder,
+    /// Issues as `gh issue list --json …` prints them.
+    GitHub,
+}
+
+/// Every format with its name on the command line and what it reads.
+pub const FORMATS: [(Format, &str, &str); 13] = [
+    (Format::SpecKit, "spec-kit", "specs/NNN-name/tasks.md of GitHub spec-kit"),
+    (Format::OpenSpec, "openspec", "openspec/changes/ID/tasks.md"),
+    (Format::Kiro, "kiro", ".kiro/specs/NAME/tasks.md"),
+    (Format::Checklist, "checklist", "any Markdown file with `- [ ]` lines"),
+    (Format::TaskMaster, "task-master", ".taskmaster/tasks/tasks.json"),
+    (Format::Backlog, "backlog", "backlog/tasks/*.md of Backlog.md"),
+    (Format::Ralph, "ralph", "prd.json with user stories"),
+    (Format::Gsd, "gsd", ".planning/phases/NN-x/NN-MM-PLAN.md"),
+    (Format::Beads, "beads", ".beads/issues.jsonl, or the output of bd list --json"),
+    (Format::Raven, "raven", "a folder of T-001-name.md with task-state.conf and phases.conf"),
+    (Format::Workers, "workers", "a batch spec of parallel workers (YAML)"),
+    (Format::PlanFolder, "plan-folder", ".plan/EPIC/tasks/NNN_name.md"),
+    (Format::GitHub, "github", "issues in JSON, as gh issue list --json prints them"),
+];
+
+impl Format {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// By its name; `auto` and unknown ones are none.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let plain = name.replace(['-', '_', '.'], "");
+        let same = |known: &str| known.replace('-', "") == plain;
+        let alias = match plain.as_str() {
+            "markdown" | "md" | "plain" => Some(Self::Checklist),
+            "backlogmd" => Some(Self::Backlog),
+            "bd" => Some(Self::Beads),
+            "plan" | "dotplan" => Some(Self::PlanFolder),
+            _ => None,
+        };
+        alias.or_else(|| FORMATS.iter().find(|(_, name, _)| same(name)).map(|(format, ..)| *format))
+    }
+}
+
+/// Where a task stands in its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum State {
+    /// To do.
+    #[default]
+    Open,
+    /// Being done.
+    Doing,
+    /// Stuck.
+    Blocked,
+    /// Put off.
+    Held,
+    /// Done.
+    Done,
+    /// Called off.
+    Dropped,
+}
+
+impl State {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Doing => "doing",
+            Self::Blocked => "blocked",
+            Self::Held => "held",
+            Self::Done => "done",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// A place in a source.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    /// Relative to the source's root.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+}
+
+/// Bytes that say where a task stands, and what to write there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark {
+    /// Relative to the source's root.
+    pub file: String,
+    /// Empty where the status must be put in.
+    pub span: Range<usize>,
+    /// For states the format has words for.
+    pub words: Vec<(State, String)>,
+}
+
+/// A task or a group of tasks, as its source has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entry {
+    /// Their id.
+    pub(crate) id: String,
+    /// The id of its group.
+    pub(crate) parent: Option<String>,
+    /// A group even without members; others become groups by having members.
+    pub(crate) group: bool,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) acceptance: Vec<String>,
+    /// Written down by somebody. Names of tasks or groups.
+    pub(crate) needs: Vec<String>,
+    /// Written down as an order that does not block.
+    pub(crate) after: Vec<String>,
+    /// Follows from the place in the file.
+    pub(crate) order: Vec<String>,
+    pub(crate) writes: Vec<String>,
+    pub(crate) role: Option<String>,
+    pub(crate) phase: Option<String>,
+    pub(crate) effort: Effort,
+    pub(crate) priority: i64,
+    pub(crate) state: State,
+    /// Nice to have: its failure blocks nothing.
+    pub(crate) optional: bool,
+    pub(crate) place: Place,
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) commands: Vec<String>,
+}
+
+/// A command found in the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundCommand {
+    /// Our id of its task.
+    pub task: String,
+    /// Where it was found.
+    pub place: Place,
+    /// The command.
+    pub text: String,
+}
+
+/// Something to know about one place of the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub message: String,
+}
+
+/// A field that the plan has no place for. It stays in the source, and a push leaves it as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lost {
+    /// How often it was found.
+    pub count: usize,
+    /// Where first.
+    pub first: Place,
+}
+
+/// A task of the source and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Their id.
+    pub theirs: String,
+    /// Ours.
+    pub ours: String,
+    /// Its title.
+    pub title: String,
+    /// Where it stands there.
+    pub state: State,
+    /// Where it is.
+    pub place: Place,
+    /// False if it is left out of the plan: done, called off or put off.
+    pub kept: bool,
+}
+
+/// What to take over.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Accept {
+    /// Commands found in the text become gates of their tasks.
+    pub commands: bool,
+    /// Also tasks that are done, called off or put off.
+    pub all: bool,
+    /// What the order of tasks in a file means.
+    pub order: Order,
+}
+
+/// What the order of tasks in a file means, where nothing more exact is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Each needs what stands before it.
+    #[default]
+    Needs,
+    /// Each comes after what stands before it, whatever became of that.
+    After,
+    /// Nothing.
+    Free,
+}
+
+/// What was read, and the plan it makes.
+#[derive(Debug, Clone)]
+pub struct Imported {
+    /// Whose files.
+    pub format: Format,
+    /// The plan.
+    pub plan: Plan,
+    /// Every task of the source.
+    pub rows: Vec<Row>,
+    /// What to know.
+    pub notices: Vec<Notice>,
+    /// Fields that the plan has no place for.
+    pub lost: BTreeMap<String, Lost>,
+    /// Commands found; gates of the plan only if accepted.
+    pub commands: Vec<FoundCommand>,
+    pub(crate) entries: Vec<Entry>,
+    /// Our id of each entry that is a task.
+    pub(crate) ids: Vec<Option<String>>,
+}
+
+/// A source that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The file, as its user knows it.
+    pub file: String,
+    /// Its text.
+    pub text: String,
+    /// What is wrong.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Refused {
+    fn new(source: &Source, file: &File, diagnostics: Vec<Diagnostic>) -> Self {
+        Self { file: source.full(&file.path), text: file.text.clone(), diagnostics }
+    }
+
+    fn whole(source: &Source, message: String, help: &str) -> Self {
+        let fault = Diagnostic {
+            code: "import::nothing",
+            message,
+            span: 0..0,
+            line: 1,
+            column: 1,
+            help: Some(help.to_owned()),
+        };
+        Self { file: source.name.clone(), text: String::new(), diagnostics: vec![fault] }
+    }
+}
+
+/// What a reader collects.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) title: String,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) lost: BTreeMap<String, Lost>,
+}
+
+impl Reading {
+    fn notice(&mut self, place: &Place, message: impl Into<String>) {
+        self.notices.push(Notice { place: place.clone(), message: message.into() });
+    }
+
+    fn lose(&mut self, field: &str, place: &Place) {
+        let lost = self.lost.entry(field.to_owned()).or_default();
+        if lost.count == 0 {
+            lost.first = place.clone();
+        }
+        lost.count += 1;
+    }
+
+    /// Counts every filled key that is not among those the reader takes.
+    fn lose_keys(&mut self, node: &Node<'_>, taken: &[&str], prefix: &str, place: &Place) {
+        for key in tree::keys(node) {
+            let empty = tree::get(node, key).is_none_or(is_blank);
+            if !taken.contains(&key) && !empty {
+                self.lose(&format!("{prefix}{key}"), place);
+            }
+        }
+    }
+}
+
+fn is_blank(node: &Node<'_>) -> bool {
+    use mainstem_core::plan::doc::Value;
+    match &node.value {
+        Value::Null => true,
+        Value::Str(text) => text.trim().is_empty(),
+        Value::List(items) => items.is_empty(),
+        Value::Table(entries) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// Reads a source of a known format.
+pub fn read(source: &Source, format: Format, accept: &Accept) -> Result<Imported, Refused> {
+    let reading = match format {
+        Format::SpecKit | Format::OpenSpec | Format::Kiro | Format::Checklist => {
+            checklist::read(source, format)?
+        }
+        Format::TaskMaster => taskmaster::read(source)?,
+        Format::Backlog => backlog::read(source)?,
+        Format::Ralph => ralph::read(source)?,
+        Format::Gsd => gsd::read(source)?,
+        Format::Beads => beads::read(source)?,
+        Format::Raven => raven::read(source)?,
+        Format::Workers => workers::read(source)?,
+        Format::PlanFolder => folder::read(source)?,
+        Format::GitHub => github::read(source)?,
+    };
+    if reading.entries.iter().all(|entry| entry.group) {
+        let what =
+            FORMATS.iter().find(|(known, ..)| *known == format).map_or("", |(.., what)| what);
+        let message = format!("there is no task of the format {} in it", format.name());
+        return Err(Refused::whole(source, message, &format!("{} reads {what}", format.name())));
+    }
+    Ok(assemble::assemble(format, reading, accept))
+}
+
+/// Places in one file.
+struct At<'a> {
+    file: &'a str,
+    lines: Lines<'a>,
+}
+
+impl<'a> At<'a> {
+    fn new(file: &'a File) -> Self {
+        Self { file: &file.path, lines: Lines::new(&file.text) }
+    }
+
+    fn place(&self, offset: usize) -> Place {
+        Place { file: self.file.to_owned(), line: self.lines.place(offset).0 }
+    }
+}
+
+/// Commands that a criterion names outright: `cmd: …`, `run: …`, `$ …`.
+fn commands_in(texts: &[String]) -> Vec<String> {
+    let named = |text: &String| {
+        let text = text.trim();
+        let rest = ["cmd:", "command:", "run:", "verify:", "$ "].iter().find_map(|start| {
+            let head = text.get(..start.len())?;
+            head.eq_ignore_ascii_case(start).then(|| &text[start.len()..])
+        })?;
+        let rest = rest.trim().trim_matches('`').trim();
+        (!rest.is_empty()).then(|| rest.to_owned())
+    };
+    texts.iter().filter_map(named).collect()
+}
+
+/// Our effort for hours of work.
+fn effort_of_hours(hours: f64) -> Effort {
+    if hours <= 1.0 {
+        Effort::Small
+    } else if hours <= 6.0 {
+        Effort::Medium
+    } else {
+        Effort::Large
+    }
+}
+
+/// Texts under headings, the empty ones left out.
+fn joined(parts: &[(&str, Option<String>)]) -> String {
+    let mut out = String::new();
+    for (head, text) in parts {
+        let text = text.as_deref().unwrap_or_default().trim();
+        if text.is_empty() {
+            continue;
+        }
+        if !out.is_empty() {
+            out.push_str("\n\n");
+        }
+        if !head.is_empty() {
+            out.push_str(head);
+            out.push_str(":\n");
+        }
+        out.push_str(text);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! Turns a PRD's answers or somebody's task file into a plan, and a plan into their files. Pure:
+//! text in, text out.
+//!
+//! Modules stand in reading order: finding JSON in what a model said, what it must look like, how
+//! answers become one plan; then other tools' files: what they are read from, the readers, what is
+//! written back into them, the writers; last, hints at edges that nobody wrote down.
+
+pub mod extract;
+pub mod schema;
+pub mod words;
+mod knots;
+pub mod gather;
+pub mod source;
+mod tree;
+pub mod import;
+pub mod push;
+pub mod export;
+pub mod suggest;

@@ -1,0 +1,332 @@
+//! What the planner's agents are asked for: epics of a PRD, and the tasks of one epic.
+//!
+//! Reads loose JSON into types, or says everything that is wrong, with the path of each field, in
+//! words that go into the retry's prompt. Unknown fields are ignored, null counts as absent. Knows
+//! nothing of agents, nor of where the JSON came from.
+
+mod read;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::extract::Wanted;
+use read::Fields;
+
+/// A PRD in parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EpicBreakdown {
+    /// The parts.
+    pub epics: Vec<EpicPart>,
+}
+
+/// One part of a PRD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EpicPart {
+    /// `E-001`.
+    pub id: String,
+    /// One line.
+    pub title: String,
+    /// What belongs to it.
+    pub description: String,
+    /// Sections of the PRD it covers, by number or heading.
+    #[serde(default)]
+    pub prd_sections: Vec<String>,
+    /// A guess.
+    #[serde(default)]
+    pub estimated_task_count: u64,
+    /// Epics that come first.
+    #[serde(default)]
+    pub dependencies_on_epics: Vec<String>,
+}
+
+/// The tasks of one epic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EpicTasks {
+    /// The epic they belong to.
+    pub epic_id: String,
+    /// At least one.
+    pub tasks: Vec<TaskDraft>,
+}
+
+/// A task before it has its final id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct TaskDraft {
+    /// `E001-T01`.
+    pub temp_id: String,
+    /// One line.
+    pub title: String,
+    /// What to do.
+    pub description: String,
+    /// When it is done; at least one.
+    pub acceptance_criteria: Vec<String>,
+    /// Tasks of the same epic that come first.
+    #[serde(default)]
+    pub local_dependencies: Vec<String>,
+    /// Tasks of other epics that come first, as `E-003:label`.
+    #[serde(default)]
+    pub cross_epic_dependencies: Vec<String>,
+    /// `small`, `medium` or `large`.
+    pub effort: String,
+    /// `must-have`, `should-have` or `nice-to-have`.
+    pub priority: String,
+    /// Files it will probably write, if the agent says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<String>,
+    /// Requirements or sections of the PRD it covers, if the agent says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub covers: Vec<String>,
+}
+
+/// One thing wrong with an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Dotted path, such as `tasks[2].effort`.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem with a field.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.field, self.message)
+    }
+}
+
+/// Problems as a numbered list, for the prompt of the next try.
+pub fn numbered(problems: &[Problem]) -> String {
+    let line = |(n, problem): (usize, &Problem)| format!("{}. {problem}\n", n + 1);
+    problems.iter().enumerate().map(line).collect()
+}
+
+/// Efforts that a draft may name.
+const EFFORTS: [&str; 3] = ["small", "medium", "large"];
+/// Priorities that a draft may name.
+const PRIORITIES: [&str; 3] = ["must-have", "should-have", "nice-to-have"];
+
+/// `E-` and three digits.
+pub fn is_epic_id(text: &str) -> bool {
+    let digits = |rest: &str| rest.len() == 3 && rest.bytes().all(|b| b.is_ascii_digit());
+    text.strip_prefix("E-").is_some_and(digits)
+}
+
+/// The start of the temporary ids of an epic's tasks: `E001-T` for `E-001`.
+pub fn temp_prefix(epic: &str) -> String {
+    format!("{}-T", epic.replace('-', ""))
+}
+
+/// `E001-T` and two or three digits.
+fn is_temp_id(text: &str, prefix: &str) -> bool {
+    text.strip_prefix(prefix).is_some_and(|rest| {
+        (2..=3).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+/// Looks for an [`EpicBreakdown`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WantEpics;
+
+impl Wanted for WantEpics {
+    type Found = EpicBreakdown;
+
+    fn signs(&self) -> &[&str] {
+        &["epics", "\"id\"", "prd_sections"]
+    }
+
+    fn resembles(&self, value: &Value) -> bool {
+        value.get("epics").is_some()
+            || value.as_array().is_some_and(|list| {
+                list.first().is_some_and(|first| {
+                    first.get("dependencies_on_epics").is_some()
+                        || first.get("prd_sections").is_some()
+                })
+            })
+    }
+
+    fn check(&self, value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
+        let wrapped;
+        let value = if value.is_array() {
+            wrapped = json!({ "epics": value });
+            &wrapped
+        } else {
+            value
+        };
+        check_epics(value)
+    }
+
+    fn parts(&self, found: &EpicBreakdown) -> Vec<String> {
+        found.epics.iter().map(|epic| epic.id.clone()).collect()
+    }
+}
+
+/// Looks for the tasks of one epic.
+#[derive(Debug, Clone, Copy)]
+pub struct WantTasks<'a> {
+    /// The epic they were asked for; an answer for another one is refused.
+    pub epic: &'a str,
+    /// Every epic there is.
+    pub epics: &'a BTreeSet<String>,
+}
+
+impl Wanted for WantTasks<'_> {
+    type Found = EpicTasks;
+
+    fn signs(&self) -> &[&str] {
+        &["epic_id", "tasks", "temp_id"]
+    }
+
+    fn resembles(&self, value: &Value) -> bool {
+        value.get("tasks").is_some_and(|tasks| !tasks.is_object())
+            || value.as_array().is_some_and(|list| {
+                list.first().is_some_and(|first| first.get("temp_id").is_some())
+            })
+    }
+
+    fn check(&self, value: &Value) -> Result<EpicTasks, Vec<Problem>> {
+        let wrapped;
+        let value = if value.is_array() {
+            // The temporary ids still prove for which epic the list was made.
+            wrapped = json!({ "epic_id": self.epic, "tasks": value });
+            &wrapped
+        } else {
+            value
+        };
+        check_tasks(value, self.epic, self.epics)
+    }
+
+    fn parts(&self, found: &EpicTasks) -> Vec<String> {
+        found.tasks.iter().map(|task| task.temp_id.clone()).collect()
+    }
+}
+
+/// An [`EpicBreakdown`], or everything that is wrong with it.
+pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
+    let mut fields = Fields::default();
+    let items = fields.list(value, "", "epics").to_vec();
+    if items.is_empty() && fields.problems.is_empty() {
+        fields.wrong("epics", "is empty; name at least one epic");
+    }
+    let mut epics = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let at = format!("epics[{i}]");
+        epics.push(EpicPart {
+            id: fields.text(item, &at, "id"),
+            title: fields.line(item, &at, "title"),
+            description: fields.text(item, &at, "description"),
+            prd_sections: fields.texts(item, &at, "prd_sections"),
+            estimated_task_count: fields.count(item, &at, "estimated_task_count"),
+            dependencies_on_epics: fields.texts(item, &at, "dependencies_on_epics"),
+        });
+    }
+    let known: BTreeSet<&str> = epics.iter().map(|epic| epic.id.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    for (i, epic) in epics.iter().enumerate() {
+        let at = format!("epics[{i}]");
+        if !epic.id.is_empty() && !is_epic_id(&epic.id) {
+            let message = format!("is `{}`; ids are E- and three digits, such as E-001", epic.id);
+            fields.wrong(format!("{at}.id"), message);
+        } else if !seen.insert(&epic.id) {
+            fields.wrong(format!("{at}.id"), format!("`{}` is used twice", epic.id));
+        }
+        for (n, other) in epic.dependencies_on_epics.iter().enumerate() {
+            let at = format!("{at}.dependencies_on_epics[{n}]");
+            if *other == epic.id {
+                fields.wrong(at, "names the epic itself");
+            } else if !known.contains(other.as_str()) {
+                fields.wrong(at, format!("names `{other}`, which is not in the list"));
+            }
+        }
+    }
+    fields.finish(EpicBreakdown { epics })
+}
+
+/// The tasks of the epic that was asked for, or everything that is wrong with them.
+pub fn check_tasks(
+    value: &Value,
+    epic: &str,
+    epics: &BTreeSet<String>,
+) -> Result<EpicTasks, Vec<Problem>> {
+    let mut fields = Fields::default();
+    let epic_id = fields.text(value, "", "epic_id");
+    if !epic_id.is_empty() && epic_id != epic {
+        fields.wrong("epic_id", format!("is `{epic_id}`; the tasks of `{epic}` were asked for"));
+    }
+    let items = fields.list(value, "", "tasks").to_vec();
+    if items.is_empty() && !fields.problems.iter().any(|problem| problem.field == "tasks") {
+        fields.wrong("tasks", "is empty; name at least one task");
+    }
+    let tasks: Vec<TaskDraft> =
+        items.iter().enumerate().map(|(i, item)| draft(&mut fields, item, i)).collect();
+    references(&mut fields, &tasks, epic, epics);
+    fields.finish(EpicTasks { epic_id, tasks })
+}
+
+fn draft(fields: &mut Fields, item: &Value, i: usize) -> TaskDraft {
+    let at = format!("tasks[{i}]");
+    let draft = TaskDraft {
+        temp_id: fields.text(item, &at, "temp_id"),
+        title: fields.line(item, &at, "title"),
+        description: fields.text(item, &at, "description"),
+        acceptance_criteria: fields.texts(item, &at, "acceptance_criteria"),
+        local_dependencies: fields.texts(item, &at, "local_dependencies"),
+        cross_epic_dependencies: fields.texts(item, &at, "cross_epic_dependencies"),
+        effort: fields.choice(item, &at, "effort", &EFFORTS),
+        priority: fields.choice(item, &at, "priority", &PRIORITIES),
+        writes: fields.texts(item, &at, "writes"),
+        covers: fields.texts(item, &at, "covers"),
+    };
+    let blank = draft.acceptance_criteria.iter().all(|text| text.trim().is_empty());
+    let field = format!("{at}.acceptance_criteria");
+    if blank && !fields.problems.iter().any(|problem| problem.field == field) {
+        fields.wrong(field, "is empty; say at least once when the task is done");
+    }
+    draft
+}
+
+fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTreeSet<String>) {
+    let prefix = temp_prefix(epic);
+    let known: BTreeSet<&str> = tasks.iter().map(|task| task.temp_id.as_str()).collect();
+    let mut seen = BTreeSet::new();
+    for (i, task) in tasks.iter().enumerate() {
+        let id = &task.temp_id;
+        if !id.is_empty() && !is_temp_id(id, &prefix) {
+            let message = format!("is `{id}`; ids here are {prefix} and two digits: {prefix}01");
+            fields.wrong(format!("tasks[{i}].temp_id"), message);
+        } else if !id.is_empty() && !seen.insert(id) {
+            fields.wrong(format!("tasks[{i}].temp_id"), format!("`{id}` is used twice"));
+        }
+        for (n, other) in task.local_dependencies.iter().enumerate() {
+            let at = format!("tasks[{i}].local_dependencies[{n}]");
+            if other == id {
+                fields.wrong(at, "names the task itself");
+            } else if !known.contains(other.as_str()) {
+                fields.wrong(at, format!("names `{other}`, which is no task of this epic"));
+            }
+        }
+        for (n, other) in task.cross_epic_dependencies.iter().enumerate() {
+            let at = format!("tasks[{i}].cross_epic_dependencies[{n}]");
+            match other.split_once(':') {
+                Some((to, label)) if is_epic_id(to) && !label.trim().is_empty() => {
+                    if to == epic {
+                        fields.wrong(at, "names its own epic; use local_dependencies");
+                    } else if !epics.contains(to) {
+                        fields.wrong(at, format!("names `{to}`, which is no epic of this plan"));
+                    }
+                }
+                _ => fields.wrong(at, format!("is `{other}`; write E-NNN:title of the task")),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
