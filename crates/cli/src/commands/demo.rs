@@ -29,6 +29,8 @@ use crate::{print, stream};
 
 /// The plan of the tour.
 const PLAN: &str = include_str!("demo_plan.toml");
+/// The agent that works while the engine is killed does so for three seconds.
+const KILL_AFTER_MS: u64 = 1_500;
 const CONFIG: &str = "[run]\njobs = 4\nretries = 1\n\n[gates]\nverify = [\"sh check.sh\"]\n\n[land]\nbranch = \"main\"\non_conflict = \"rework\"\n";
 const CHECK: &str = "# The gate: every file of src must say what it is.\nfor file in src/*.txt; do\n  [ -e \"$file\" ] || continue\n  [ -s \"$file\" ] || { echo \"$file is empty\"; exit 1; }\ndone\n";
 /// Longest the whole tour may take before it gives up on itself.
@@ -271,10 +273,12 @@ impl Tour {
         if response.ok { Ok(()) } else { Err(Failure::new(response.message)) }
     }
 
-    /// The moment for the kill: the long agent works, and something has landed.
+    /// The moment for the kill: the long agent works, and the question is answered if it came in time.
     fn api_works(&self) -> bool {
-        let phase = |id: &str| self.machine.graph().ix(id).map(|t| self.machine.tasks().phase(t));
-        phase("api") == Some(Phase::Working) && self.answered
+        let Some(t) = self.machine.graph().ix("api") else { return false };
+        let started = self.machine.tasks().get(t).current.as_ref().and_then(|a| a.started_at);
+        let since = started.map_or(0, |at| Time(clock::now_ms()).since_ms(at));
+        self.machine.tasks().phase(t) == Phase::Working && (self.answered || since > KILL_AFTER_MS)
     }
 
     fn kill(&mut self, engine: &mut Child) -> Result<(), Failure> {
@@ -282,7 +286,15 @@ impl Tour {
         engine.kill().map_err(|error| Failure::io("the engine cannot be killed", &error))?;
         engine.wait().map_err(|error| Failure::io("the engine was lost", &error))?;
         self.read_on()?;
-        let look = Look::at(&self.layout, &self.settings, None)?;
+        let mut look = Look::at(&self.layout, &self.settings, None)?;
+        // What it was about to start holds its lock for a moment longer.
+        for _ in 0..100 {
+            if look.state != RunState::Running {
+                break;
+            }
+            process::pause_ms(50);
+            look = Look::at(&self.layout, &self.settings, None)?;
+        }
         if look.state != RunState::Crashed {
             return Err(Failure::new("the engine had ended before it could be killed"));
         }
