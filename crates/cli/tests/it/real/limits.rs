@@ -16,6 +16,13 @@ fn a_rate_limit_with_a_time_delays_all_and_all_finish() {
     stage.scene.assert_each_lands_once(&ids);
     let log = stage.scene.mainstem(&["logs", "T-1", "--raw"]).stdout;
     assert!(log.contains("\"retrying\":true"), "{log}");
+    // Whoever is told to wait, it is the provider that rests, and no attempt is lost by it.
+    let told = stage.scene.facts_of("provider_limited");
+    assert!(
+        !told.is_empty() && told.iter().all(|fact| fact["provider"] == "anthropic"),
+        "{told:?}"
+    );
+    assert!(stage.scene.facts_of("attempt_failed").is_empty());
 }
 
 #[test]
@@ -33,6 +40,8 @@ fn a_refused_login_fails_fast_and_names_the_command_that_helps() {
         let log = stage.scene.mainstem(&["logs", task, "--raw"]).stdout;
         assert!(log.contains("\"class\":\"auth\""), "{log}");
         assert!(log.contains(command), "{log}");
+        let next = stage.scene.task(task)["next_action"].to_string();
+        assert!(next.contains(command), "{next}");
     }
 }
 
@@ -52,7 +61,8 @@ fn a_dropped_connection_is_no_end_of_the_task() {
 fn a_subscription_that_is_used_up_is_waited_for() {
     let spent = json!({"fault": {"kind": "usage_limit", "times": 1, "resets_in": 3}});
     let jobs = [("T-1", "claude", work_with("T-1", spent))];
-    let Some(stage) = Stage::with(&["claude"], "retries = 1", &jobs) else { return };
+    // It costs no retry.
+    let Some(stage) = Stage::with(&["claude"], "retries = 0", &jobs) else { return };
     let repo = stage.scene.repo();
     let config =
         std::fs::read_to_string(repo.path().join("mainstem.toml")).expect("it was written");
@@ -62,4 +72,7 @@ fn a_subscription_that_is_used_up_is_waited_for() {
     stage.scene.assert_each_lands_once(&["T-1"]);
     let log = stage.scene.mainstem(&["logs", "T-1", "--raw", "--attempt", "1"]).stdout;
     assert!(log.contains("\"mainstem\":\"quota_exhausted\",\"reset_at\":"), "{log}");
+    let classes: Vec<String> =
+        stage.scene.facts_of("attempt_failed").iter().map(|f| f["class"].to_string()).collect();
+    assert_eq!(classes, ["\"quota_exhausted\""]);
 }

@@ -3,6 +3,7 @@
 //! `cargo xtask test` installs them; where that was not possible these tests say so and pass.
 
 mod asks;
+mod crowd;
 mod ends;
 mod limits;
 mod lands;
