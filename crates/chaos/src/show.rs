@@ -50,7 +50,7 @@ impl Settings {
             "[run]\nagent = \"chaos\"\njobs = {}\nretries = {}\non_failure = \"{}\"\n\
              grace = \"1s\"\ntimeout = \"20s\"\n\
              [limits]\noutput = \"1M\"\n\
-             [land]\nstrategy = \"{}\"\non_conflict = \"{}\"\n\
+             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\n\
              [snapshots]\nevery = \"{}\"\n\
              [workspace]\nkeep = \"{}\"\n\
              [schedule]\nbarrier = \"{}\"\n\
