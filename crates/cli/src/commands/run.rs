@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use mainstem_api::exit_code;
-use mainstem_core::config::{SandboxKind, Settings};
+use mainstem_core::config::{Agent, Permission, SandboxKind, Settings};
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -154,12 +154,28 @@ fn refuse_unknown_kinds(plan: &Plan, settings: &Settings) -> Result<(), Failure>
         if let Err(error) = mainstem_agents::adapter(&agent.kind) {
             return Err(Failure::new(format!("task {}, agent {name}: {error}", task.id)));
         }
+        refuse_unwalled(name, agent, settings)?;
         if agent.kind == "command" && agent.command.is_empty() && task.run.is_none() {
             return Err(Failure::new(format!("task {}: agent {name} has no command", task.id))
                 .hint(format!("give the task `run = \"…\"`, or set agents.{name}.command")));
         }
     }
     Ok(())
+}
+
+/// A model that may use every tool with the user's rights is let loose only if the user says so.
+fn refuse_unwalled(name: &str, agent: &Agent, settings: &Settings) -> Result<(), Failure> {
+    let own = matches!(agent.kind.as_str(), "command" | "script");
+    if own || settings.sandbox == SandboxKind::Off || agent.permission == Permission::List {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "agent {name} would use all of its tools with your rights: this version has no sandbox"
+    ))
+    .hint("in a container or on a machine of its own, set sandbox.kind = \"off\"")
+    .hint(format!(
+        "or name the tools it may use: agents.{name}.permission = \"list\", allowed_tools"
+    )))
 }
 
 fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outcome {

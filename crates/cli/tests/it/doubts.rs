@@ -118,3 +118,16 @@ fn a_landed_id_that_comes_back_with_another_text_is_told_of() {
     };
     assert!(told.iter().any(about), "{told:?}");
 }
+
+#[test]
+fn a_workspace_that_was_made_and_cannot_be_used_is_not_left_behind() {
+    // The setup fails after the workspace was made; nobody ever worked in it.
+    let scene = Scene::new(BIN)
+        .config("[workspace]\nkeep = \"failed\"\nsetup = [\"false\"]\n")
+        .plan(&shell_plan(&[("T", "echo a > a.txt", "retries = 0")]));
+    scene.expect(2, &["run", "plan.toml"]);
+    scene.assert_phases(&[("T", "failed")]);
+    let left = scene.repo().git(&["worktree", "list", "--porcelain"]);
+    assert_eq!(left.matches("worktree ").count(), 1, "{left}");
+    assert_eq!(scene.repo().git(&["branch", "--list", "mainstem/*"]), "");
+}

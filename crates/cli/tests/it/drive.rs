@@ -189,3 +189,15 @@ fn a_codex_without_an_app_server_is_driven_by_exec() {
     assert!(output.stdout.contains(r#""input_tokens":7"#), "{}", output.stdout);
     assert_eq!(stage.told(), "Do \"it\"\nnow\n");
 }
+
+#[test]
+fn a_model_with_all_its_tools_is_refused_unless_the_user_says_that_there_is_no_wall() {
+    let plan = "version = 1\n[[task]]\nid = \"T\"\nagent = \"claude\"\ndescription = \"x\"\n";
+    let config = "[agents.claude]\nkind = \"claude\"\nbinary = \"/bin/false\"\n";
+    let scene = Scene::new(BIN).config(config).plan(plan);
+    let said = scene.expect(1, &["run", "plan.toml"]);
+    assert!(said.stderr.contains("sandbox.kind = \"off\""), "{}", said.stderr);
+    assert_eq!(scene.mainstem(&["history", "--json"]).stdout, "");
+    let off = ["run", "plan.toml", "--config", "sandbox.kind=off", "--config", "run.retries=0"];
+    scene.expect(2, &off);
+}

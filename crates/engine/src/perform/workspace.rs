@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use mainstem_core::config::Unit;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::git::{Cas, GitError};
@@ -78,8 +79,28 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
     }
     errand.tell(match make(errand, must_contain) {
         Ok(base) => ready(base),
-        Err(error) => Input::WorkspaceFailed { task, attempt, reason: error.to_string() },
+        Err(error) => {
+            if let Err(why) = take_back(errand) {
+                errand.tell_notes(vec![format!("an unused workspace stays: {why}")]);
+            }
+            Input::WorkspaceFailed { task, attempt, reason: error.to_string() }
+        }
     });
+}
+
+/// Takes a workspace away that was made, maybe by an earlier life that could not tell of it, and will
+/// not be used now: nobody would know of it.
+fn take_back(errand: &Errand) -> Result<(), WorkspaceError> {
+    let world = &errand.world;
+    let job = |attempt| world.layout.agent_job(&world.run, &errand.task.id, attempt);
+    let used = (1..=errand.attempt).any(|attempt| job(attempt).exists());
+    let shared = world.settings.workspace.unit != Unit::Task;
+    if used || shared || !errand.workspace.join(".git").exists() {
+        return Ok(());
+    }
+    save_what_is_there(errand, &errand.workspace)?;
+    world.repo.remove_worktree(&errand.workspace, &world.layout.trash())?;
+    forget_ref(errand, &format!("refs/heads/{}", errand.branch))
 }
 
 /// An agent that ran before its workspace stood ran in a life that the journal has forgotten. If its
