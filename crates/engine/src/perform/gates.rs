@@ -19,6 +19,9 @@ const DETAIL_BYTES: usize = 4_000;
 /// Tells a gate which tree it judges.
 const TREE: &str = "MAINSTEM_TREE";
 
+/// How often the files that a gate is to see are tried to be set right.
+const READY_TRIES: u32 = 3;
+
 /// Jobs of a former car that are looked for even if the settings have fewer now.
 const GATES_NOTED: usize = 16;
 
@@ -178,7 +181,9 @@ fn run(
 ) -> Vec<GateResult> {
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
-        if let Err(detail) = ready() {
+        // A git that was killed meanwhile says nothing about the work: it is asked again.
+        let again = (1..READY_TRIES).find_map(|_| ready().ok());
+        if let Err(detail) = again.map_or_else(&ready, Ok) {
             results.push(unable(command, detail));
             break;
         }
