@@ -1,6 +1,6 @@
 //! From other tools' task files to a plan of ours.
 //!
-//! Each format has one file that reads texts into [`Entry`]s: tasks and groups under their own ids,
+//! Each format has one file that reads texts into `Entry`s: tasks and groups under their own ids,
 //! with the bytes at which their status stands. What is common is here and in `assemble`: ids that
 //! are safe, edges of groups, order, what is left out, what would be lost. Imported text is data:
 //! commands found in it are listed, and become gates only if asked for. Knows no files.

@@ -2,7 +2,7 @@
 //! and what to tell the engine goes out.
 //!
 //! Pure: no process, no file, no clock (the time is an argument). `mainstem __drive` owns the process
-//! and is a small loop around [`Talk`]. Each tool has one [`Protocol`]; what is common to all of them
+//! and is a small loop around [`Talk`]. Each tool has one `Protocol`; what is common to all of them
 //! (the readable log, progress, repetition) is in [`Talk`].
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub use talk::{Order, Talk};
 /// Everything `mainstem __drive` needs to know; written to a file before the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveSpec {
-    /// Which protocol the tool speaks; see [`protocol`].
+    /// Which protocol the tool speaks; see `protocol`.
     pub protocol: String,
     /// The tool's program: a name on the search path or a path.
     pub program: String,

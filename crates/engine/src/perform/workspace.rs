@@ -95,9 +95,10 @@ fn take_back(errand: &Errand) -> Result<(), WorkspaceError> {
     let job = |attempt| world.layout.agent_job(&world.run, &errand.task.id, attempt);
     let used = (1..=errand.attempt).any(|attempt| job(attempt).exists());
     let shared = world.settings.workspace.unit != Unit::Task;
-    if used || shared || !errand.workspace.join(".git").exists() {
+    if used || shared {
         return Ok(());
     }
+    // Half made, there may be only a branch, or an empty folder.
     save_what_is_there(errand, &errand.workspace)?;
     world.repo.remove_worktree(&errand.workspace, &world.layout.trash())?;
     forget_ref(errand, &format!("refs/heads/{}", errand.branch))

@@ -118,6 +118,7 @@ impl<'w> Timeline<'w> {
             // Without gates, questions and snapshots nobody asks for these.
             Effect::StopAgent { .. }
             | Effect::DeliverAnswer { .. }
+            | Effect::Consult { .. }
             | Effect::TakeSnapshot { .. }
             | Effect::RunGates { .. }
             | Effect::StopJobs { .. }
