@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::blame::{self, Tool, failed};
-use super::line::{Basis, FailureClass, Line};
+use super::line::Line;
 use super::rpc::{self, Message};
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+use mainstem_core::fact::{Basis, Fault};
 
 const INITIALIZE: u64 = 1;
 const AUTHENTICATE: u64 = 2;
@@ -122,9 +123,9 @@ impl Acp {
                 return actions;
             }
             "cancelled" => None,
-            "max_turn_requests" => Some(FailureClass::MaxTurns),
-            "max_tokens" => Some(FailureClass::Context),
-            _ => Some(FailureClass::Other),
+            "max_turn_requests" => Some(Fault::MaxTurns),
+            "max_tokens" => Some(Fault::Context),
+            _ => Some(Fault::Other),
         };
         if let Some(class) = class {
             let text = format!("the agent stopped: {}", text_at(result, "/stopReason"));
@@ -259,7 +260,7 @@ impl Protocol for Acp {
     fn gone(&mut self, _code: Option<i32>) -> Vec<Action> {
         let mut actions = self.flush();
         if !self.interrupted {
-            let line = failed(FailureClass::Other, "the agent ended in the middle of its turn");
+            let line = failed(Fault::Other, "the agent ended in the middle of its turn");
             actions.push(Action::Emit(line));
         }
         actions.push(Action::End(Turn::Ill));
@@ -280,8 +281,8 @@ fn blame_error(error: &Value, text: &str) -> Line {
             blame::not_logged_in(Tool::Acp, "acp", text)
         }
         ("server_error" | "overloaded", _) | (_, "serverOverloaded" | "internalServerError") => {
-            failed(FailureClass::Transient, text)
+            failed(Fault::Transient, text)
         }
-        _ => failed(FailureClass::Other, text),
+        _ => failed(Fault::Other, text),
     }
 }

@@ -3,7 +3,9 @@
 //! Only structured fields and messages whose beginning is known count. Prose about limits, wherever it
 //! stands, means nothing.
 
-use super::line::{FailureClass, Line};
+use mainstem_core::fact::Fault;
+
+use super::line::Line;
 
 /// The longest message that goes into a line.
 const MESSAGE_BYTES: usize = 2_000;
@@ -35,17 +37,13 @@ impl Tool {
 }
 
 /// A failure of this class.
-pub(crate) fn failed(class: FailureClass, message: &str) -> Line {
+pub(crate) fn failed(class: Fault, message: &str) -> Line {
     Line::Failed { class, message: short(message), help: String::new() }
 }
 
 /// A failure to log in.
 pub(crate) fn not_logged_in(tool: Tool, agent: &str, message: &str) -> Line {
-    Line::Failed {
-        class: FailureClass::Auth,
-        message: short(message),
-        help: tool.login_help(agent),
-    }
+    Line::Failed { class: Fault::Auth, message: short(message), help: tool.login_help(agent) }
 }
 
 /// What an HTTP status means for the attempt. None stands for a connection that broke.
@@ -53,11 +51,11 @@ pub(crate) fn status(tool: Tool, agent: &str, status: Option<u64>, message: &str
     match status {
         Some(429) => rate_limited(message, None, false),
         Some(401 | 403) => not_logged_in(tool, agent, message),
-        Some(404) => failed(FailureClass::Model, message),
-        Some(408 | 409) => failed(FailureClass::Transient, message),
-        Some(413) => failed(FailureClass::Context, message),
-        Some(400..500) => failed(FailureClass::Request, message),
-        _ => failed(FailureClass::Transient, message),
+        Some(404) => failed(Fault::Model, message),
+        Some(408 | 409) => failed(Fault::Transient, message),
+        Some(413) => failed(Fault::Context, message),
+        Some(400..500) => failed(Fault::Request, message),
+        _ => failed(Fault::Transient, message),
     }
 }
 
@@ -76,7 +74,7 @@ pub(crate) fn short(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn class(code: Option<u64>) -> Option<FailureClass> {
+    fn class(code: Option<u64>) -> Option<Fault> {
         match status(Tool::Claude, "claude", code, "m") {
             Line::Failed { class, .. } => Some(class),
             _ => None,
@@ -85,11 +83,11 @@ mod tests {
 
     #[test]
     fn every_status_has_its_class() {
-        assert_eq!(class(Some(401)), Some(FailureClass::Auth));
-        assert_eq!(class(Some(400)), Some(FailureClass::Request));
-        assert_eq!(class(Some(404)), Some(FailureClass::Model));
+        assert_eq!(class(Some(401)), Some(Fault::Auth));
+        assert_eq!(class(Some(400)), Some(Fault::Request));
+        assert_eq!(class(Some(404)), Some(Fault::Model));
         for code in [None, Some(500), Some(503), Some(529), Some(408)] {
-            assert_eq!(class(code), Some(FailureClass::Transient), "{code:?}");
+            assert_eq!(class(code), Some(Fault::Transient), "{code:?}");
         }
         assert!(matches!(
             status(Tool::Codex, "codex", Some(429), "m"),

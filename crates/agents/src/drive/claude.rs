@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::blame::{self, Tool, failed};
-use super::line::{Basis, FailureClass, Line};
+use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+use mainstem_core::fact::{Basis, Fault};
 
 /// The tool may wait this long by itself; what takes longer is for the engine to wait.
 const OWN_WAIT_MS: u64 = 60_000;
@@ -199,9 +200,9 @@ impl Claude {
             return Some(Line::QuotaExhausted { reset_at, window, message });
         }
         Some(match (subtype, reason) {
-            ("error_max_turns", _) => failed(FailureClass::MaxTurns, text),
-            ("error_max_budget_usd", _) => failed(FailureClass::Budget, text),
-            (_, "prompt_too_long") => failed(FailureClass::Context, text),
+            ("error_max_turns", _) => failed(Fault::MaxTurns, text),
+            ("error_max_budget_usd", _) => failed(Fault::Budget, text),
+            (_, "prompt_too_long") => failed(Fault::Context, text),
             // Not logged in at all: there is no status, only this one sentence.
             (_, "api_error") if text.starts_with("Not logged in") => {
                 blame::not_logged_in(Tool::Claude, &self.agent, text)
@@ -210,7 +211,7 @@ impl Claude {
                 let status = message["api_error_status"].as_u64();
                 blame::status(Tool::Claude, &self.agent, status, text)
             }
-            _ => failed(FailureClass::Other, text),
+            _ => failed(Fault::Other, text),
         })
     }
 
@@ -319,7 +320,7 @@ impl Protocol for Claude {
         if !self.interrupted {
             let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
             let text = format!("claude ended {how} in the middle of its turn");
-            actions.push(Action::Emit(failed(FailureClass::Other, &text)));
+            actions.push(Action::Emit(failed(Fault::Other, &text)));
         }
         actions.push(Action::End(Turn::Ill));
         actions

@@ -5,9 +5,10 @@
 use serde_json::{Value, json};
 
 use super::blame::{self, Tool, failed};
-use super::line::{FailureClass, Line};
+use super::line::Line;
 use super::rpc::{self, Message};
 use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
+use mainstem_core::fact::Fault;
 
 const INITIALIZE: u64 = 1;
 const THREAD: u64 = 2;
@@ -109,7 +110,7 @@ impl Codex {
                 vec![Action::Note(format!("{text}; a new thread is started")), self.open(None)]
             }
             INITIALIZE | THREAD | TURN => {
-                let line = failed(FailureClass::Other, text);
+                let line = failed(Fault::Other, text);
                 vec![Action::Emit(line), Action::End(Turn::Ill)]
             }
             _ => Vec::new(),
@@ -227,21 +228,19 @@ impl Codex {
                 Line::QuotaExhausted { reset_at, window, message: blame::short(text) }
             }
             "rateLimitExceeded" => blame::rate_limited(text, None, false),
-            "contextWindowExceeded" => failed(FailureClass::Context, text),
-            "sessionBudgetExceeded" => failed(FailureClass::Budget, text),
-            "modelNotFound" => failed(FailureClass::Model, text),
+            "contextWindowExceeded" => failed(Fault::Context, text),
+            "sessionBudgetExceeded" => failed(Fault::Budget, text),
+            "modelNotFound" => failed(Fault::Model, text),
             "unauthorized" => blame::not_logged_in(Tool::Codex, agent, text),
-            "badRequest" => failed(FailureClass::Request, text),
-            "serverOverloaded" | "internalServerError" => failed(FailureClass::Transient, text),
+            "badRequest" => failed(Fault::Request, text),
+            "serverOverloaded" | "internalServerError" => failed(Fault::Transient, text),
             _ if text.starts_with("Missing environment variable") => {
                 blame::not_logged_in(Tool::Codex, agent, text)
             }
             // The body of a refused request comes as it is.
-            _ if text.starts_with("{\"error\"") => failed(FailureClass::Request, text),
-            _ if self.trouble.is_some() || info.is_object() => {
-                failed(FailureClass::Transient, text)
-            }
-            _ => failed(FailureClass::Other, text),
+            _ if text.starts_with("{\"error\"") => failed(Fault::Request, text),
+            _ if self.trouble.is_some() || info.is_object() => failed(Fault::Transient, text),
+            _ => failed(Fault::Other, text),
         }
     }
 }
@@ -286,7 +285,7 @@ impl Protocol for Codex {
         if self.blamed || self.interrupted {
             return vec![Action::End(Turn::Ill)];
         }
-        let line = failed(FailureClass::Other, "codex ended in the middle of its turn");
+        let line = failed(Fault::Other, "codex ended in the middle of its turn");
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
 }

@@ -6,8 +6,9 @@
 use serde_json::Value;
 
 use super::blame::{self, Tool, failed};
-use super::line::{FailureClass, Line};
+use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
+use mainstem_core::fact::Fault;
 
 /// A conversation with `codex exec`.
 pub(crate) struct CodexExec {
@@ -60,12 +61,12 @@ impl CodexExec {
         let transient =
             ["stream disconnected", "We're currently", "We’re currently", "Selected model"];
         if transient.iter().any(|start| text.starts_with(start)) {
-            return failed(FailureClass::Transient, text);
+            return failed(Fault::Transient, text);
         }
         if text.starts_with('{') {
-            return failed(FailureClass::Request, text);
+            return failed(Fault::Request, text);
         }
-        failed(FailureClass::Other, text)
+        failed(Fault::Other, text)
     }
 }
 
@@ -109,6 +110,6 @@ impl Protocol for CodexExec {
 
     fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
         let text = format!("codex ended with {code:?} in the middle of its turn");
-        vec![Action::Emit(failed(FailureClass::Other, &text)), Action::End(Turn::Ill)]
+        vec![Action::Emit(failed(Fault::Other, &text)), Action::End(Turn::Ill)]
     }
 }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::blame::{self, Tool, failed};
-use super::line::{FailureClass, Line};
+use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+use mainstem_core::fact::Fault;
 
 /// A conversation with Gemini CLI.
 pub(crate) struct Gemini {
@@ -85,9 +86,9 @@ impl Gemini {
             .iter()
             .any(|start| inner.starts_with(start))
         {
-            return failed(FailureClass::Transient, text);
+            return failed(Fault::Transient, text);
         }
-        failed(FailureClass::Other, text)
+        failed(Fault::Other, text)
     }
 }
 
@@ -153,7 +154,7 @@ impl Protocol for Gemini {
         // 41 is its code for a login that does not work; errors of the provider come as results.
         let line = match code {
             Some(41) => blame::not_logged_in(Tool::Gemini, &self.agent, "gemini is not logged in"),
-            _ => failed(FailureClass::Other, "gemini ended in the middle of its turn"),
+            _ => failed(Fault::Other, "gemini ended in the middle of its turn"),
         };
         actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
         actions

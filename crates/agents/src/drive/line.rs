@@ -1,6 +1,7 @@
 //! The lines that `mainstem __drive` prints for the engine: the writing half of the line protocol.
 //! Knows nothing of who reads them.
 
+use mainstem_core::fact::{Basis, Fault};
 use serde::Serialize;
 
 /// One line of the line protocol.
@@ -61,7 +62,7 @@ pub enum Line {
     /// The turn failed.
     Failed {
         /// Of which kind the failure is.
-        class: FailureClass,
+        class: Fault,
         /// What was said.
         message: String,
         /// What helps.
@@ -76,44 +77,6 @@ pub enum Line {
         #[serde(skip_serializing_if = "String::is_empty")]
         tool: String,
     },
-}
-
-/// Why a turn failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureClass {
-    /// Not logged in, or the key is refused.
-    Auth,
-    /// The provider or the way to it had trouble; later it may work.
-    Transient,
-    /// The provider refuses this very request.
-    Request,
-    /// More text than the model can take.
-    Context,
-    /// No such model.
-    Model,
-    /// As many turns as were allowed.
-    MaxTurns,
-    /// As much money as was allowed.
-    Budget,
-    /// Silent for too long.
-    Stalled,
-    /// It does the same again and again.
-    Looping,
-    /// Anything else.
-    Other,
-}
-
-/// How far a cost is to be believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Basis {
-    /// The tool said so.
-    Reported,
-    /// Worked out from incomplete counts.
-    Estimated,
-    /// Paid for by a subscription.
-    Included,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
@@ -146,11 +109,8 @@ mod tests {
             limited.to_json(),
             r#"{"mainstem":"rate_limited","retry_after":1.5,"message":"429","retrying":true}"#
         );
-        let failed = Line::Failed {
-            class: FailureClass::MaxTurns,
-            message: "m".into(),
-            help: String::new(),
-        };
+        let failed =
+            Line::Failed { class: Fault::MaxTurns, message: "m".into(), help: String::new() };
         assert_eq!(failed.to_json(), r#"{"mainstem":"failed","class":"max_turns","message":"m"}"#);
     }
 }

@@ -22,7 +22,7 @@ mod repeats;
 mod rpc;
 mod talk;
 
-pub use line::{Basis, FailureClass, Line};
+pub use line::Line;
 pub use talk::{Order, Talk};
 
 /// Everything `mainstem __drive` needs to know; written to a file before the start.

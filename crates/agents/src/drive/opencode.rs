@@ -6,8 +6,9 @@
 use serde_json::Value;
 
 use super::blame::{self, Tool, failed};
-use super::line::{Basis, FailureClass, Line};
+use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
+use mainstem_core::fact::{Basis, Fault};
 
 /// A conversation with OpenCode.
 pub(crate) struct OpenCode {
@@ -64,10 +65,10 @@ impl OpenCode {
         let line = match text_at(error, "/name") {
             "APIError" => self.refused(data, text),
             "ProviderAuthError" => blame::not_logged_in(Tool::OpenCode, &self.agent, text),
-            "ContextOverflowError" => failed(FailureClass::Context, text),
-            "ProviderModelNotFoundError" => failed(FailureClass::Model, text),
+            "ContextOverflowError" => failed(Fault::Context, text),
+            "ProviderModelNotFoundError" => failed(Fault::Model, text),
             "MessageAbortedError" => return vec![Action::End(Turn::Ill)],
-            _ => failed(FailureClass::Other, text),
+            _ => failed(Fault::Other, text),
         };
         self.blamed = true;
         vec![Action::Emit(line), Action::End(Turn::Ill)]
@@ -125,7 +126,7 @@ impl Protocol for OpenCode {
         if code == Some(0) && self.stopped {
             return vec![Action::End(Turn::Well)];
         }
-        let line = failed(FailureClass::Other, "opencode ended in the middle of its turn");
+        let line = failed(Fault::Other, "opencode ended in the middle of its turn");
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
 }

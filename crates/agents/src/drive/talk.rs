@@ -6,10 +6,11 @@
 use serde_json::Value;
 
 use super::blame::failed;
-use super::line::{FailureClass, Line};
+use super::line::Line;
 use super::repeats::{Advice, Repeats};
 use super::{Action, DriveSpec, Protocol, Turn, protocol};
 use crate::lines::cut;
+use mainstem_core::fact::Fault;
 
 /// What every line of the log begins with.
 const BAR: &str = "│ ";
@@ -177,7 +178,7 @@ impl Talk {
             Advice::GiveUp => {}
         }
         let message = format!("it did the same again and again: {}", cut(what, 200));
-        self.order(Action::Emit(failed(FailureClass::Looping, &message)), 0, orders);
+        self.order(Action::Emit(failed(Fault::Looping, &message)), 0, orders);
         self.order(Action::End(Turn::Ill), 0, orders);
     }
 }
