@@ -7,7 +7,8 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule,
+    Settings, Strategy, Unit, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
@@ -84,14 +85,41 @@ pub(super) fn build(values: &Values) -> Settings {
             per_attempt_usd: v.number("budget.per_attempt").unwrap_or(0.0),
         },
         agents: values.agents.keys().map(|name| (name.clone(), agent(&v, name))).collect(),
-        sandbox: match v.word("sandbox.kind") {
+        sandbox: sandbox(&v),
+        secrets_allow: v.texts("secrets.allow"),
+        snapshot_every_ms: v.ms("snapshots.every"),
+        snapshot_keep_ms: v.ms("snapshots.keep"),
+    }
+}
+
+fn sandbox(v: &Reader<'_>) -> Sandbox {
+    Sandbox {
+        kind: match v.word("sandbox.kind") {
             "bwrap" => SandboxKind::Bwrap,
             "landlock" => SandboxKind::Landlock,
             "off" => SandboxKind::Off,
             _ => SandboxKind::Auto,
         },
-        snapshot_every_ms: v.ms("snapshots.every"),
-        snapshot_keep_ms: v.ms("snapshots.keep"),
+        write: v.texts("sandbox.write"),
+        read: v.texts("sandbox.read"),
+        hide: v.texts("sandbox.hide"),
+        tmp: match v.word("sandbox.tmp") {
+            "private" => SandboxTmp::Private,
+            "shared" => SandboxTmp::Shared,
+            _ => SandboxTmp::Auto,
+        },
+        network: match v.word("sandbox.network") {
+            "loopback" => SandboxNetwork::Loopback,
+            "none" => SandboxNetwork::None,
+            _ => SandboxNetwork::Open,
+        },
+        sockets: match v.word("sandbox.sockets") {
+            "open" => SandboxSockets::Open,
+            "blocked" => SandboxSockets::Blocked,
+            _ => SandboxSockets::Auto,
+        },
+        processes: v.int("sandbox.processes"),
+        file_bytes: v.bytes("sandbox.file_size"),
     }
 }
 

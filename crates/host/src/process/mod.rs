@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::wall::Wall;
+
 mod answers;
 mod cgroup;
 mod detached;
@@ -75,6 +77,9 @@ pub struct JobSpec {
     /// The most memory that all its processes together may use; none is no limit.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// The wall around it; none is none.
+    #[serde(default)]
+    pub wall: Option<Wall>,
 }
 
 /// How a job's command ended.

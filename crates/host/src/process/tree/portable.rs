@@ -169,7 +169,11 @@ impl Waiting {
 }
 
 /// The threads below `root` that wait for `file`; `None`: this system does not tell.
-pub(in crate::process) fn waiting(_root: u32, _file: (u64, u64)) -> Option<Vec<Waiting>> {
+pub(in crate::process) fn waiting(
+    _root: u32,
+    _besides: Option<u32>,
+    _file: (u64, u64),
+) -> Option<Vec<Waiting>> {
     None
 }
 
