@@ -60,6 +60,9 @@ pub struct Launch {
     pub converse: bool,
     /// Files the engine writes before the start: path and content.
     pub files: Vec<(String, String)>,
+    /// Absolute paths outside the workspace that this agent must be able to write: its own login and
+    /// sessions.
+    pub state: Vec<String>,
 }
 
 /// Why an attempt cannot be launched. None of these goes away by trying again.

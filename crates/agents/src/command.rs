@@ -20,6 +20,7 @@ impl Adapter for Command {
             stdin_prompt: true,
             converse: true,
             files: Vec::new(),
+            state: Vec::new(),
         };
         startable(launch, brief)
     }

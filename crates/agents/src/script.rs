@@ -30,6 +30,7 @@ impl Adapter for Script {
             stdin_prompt: true,
             converse: true,
             files: vec![(brief.script_file.to_owned(), steps)],
+            state: Vec::new(),
         };
         startable(launch, brief)
     }

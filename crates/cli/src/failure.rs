@@ -200,6 +200,7 @@ impl From<SessionError> for Failure {
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
+            SessionError::Wall(error) => Self::new(error.to_string()).hint(error.help()),
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("mainstem run PLAN starts one; mainstem demo shows how"),
             SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(

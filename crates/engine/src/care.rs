@@ -161,7 +161,7 @@ pub fn undo(
         repo.keep_tip(&refname, &series, Some(&old), "mainstem: kept by undo")?;
         (old, false)
     } else {
-        let world = world_of(&session, &run, &machine, exe, env);
+        let world = world_of(&mut session, &run, &machine, exe, env)?;
         (revert(world, &machine, t, &commit, &head)?, true)
     };
     crash::point("undo.before");
@@ -207,13 +207,14 @@ fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
 }
 
 fn world_of(
-    session: &Session,
+    session: &mut Session,
     run: &RunId,
     machine: &Machine,
     exe: PathBuf,
     env: Vec<(String, String)>,
-) -> World {
-    World {
+) -> Result<World, SessionError> {
+    let walls = session.walls()?.cloned();
+    Ok(World {
         repo: session.repo().clone(),
         layout: session.layout().clone(),
         settings: machine.settings().clone(),
@@ -221,8 +222,9 @@ fn world_of(
         target: machine.target().to_owned(),
         exe,
         env,
+        walls,
         made: Made::default(),
-    }
+    })
 }
 
 fn revert(

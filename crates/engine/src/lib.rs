@@ -6,6 +6,7 @@
 pub mod paths;
 pub mod kept;
 pub mod ledger;
+pub mod walls;
 pub mod world;
 pub mod event;
 pub mod queue;

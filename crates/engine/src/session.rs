@@ -24,6 +24,7 @@ use crate::ledger::{self, LedgerError, Written};
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
+use crate::walls::{self, WallError, Walls};
 use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
@@ -65,6 +66,9 @@ pub enum SessionError {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// No wall as the settings want it.
+    #[error(transparent)]
+    Wall(#[from] WallError),
     /// There is nothing to run.
     #[error("there is no run in this repository yet")]
     NoRun,
@@ -108,6 +112,8 @@ pub struct Session {
     exe: PathBuf,
     env: Vec<(String, String)>,
     written: Vec<Written>,
+    /// Found out once, before anything starts.
+    walls: Option<Option<Walls>>,
     _lock: OwnerLock,
 }
 
@@ -180,7 +186,20 @@ impl Session {
         let epoch = journal.take_over()?;
         crash::point("session.taken");
         let written = Vec::new();
-        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, _lock: lock })
+        let walls = None;
+        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, walls, _lock: lock })
+    }
+
+    /// The walls that jobs of this session stand behind, tried out at the first call; none if the
+    /// settings say so.
+    pub fn walls(&mut self) -> Result<Option<&Walls>, SessionError> {
+        if self.walls.is_none() {
+            let kind = walls::choose(&self.settings.sandbox, &self.exe)?;
+            let place = (&self.repo, &self.layout);
+            let made = |kind| Walls::new(kind, &self.settings, place, (&self.exe, &self.env));
+            self.walls = Some(kind.map(made).transpose()?);
+        }
+        Ok(self.walls.as_ref().and_then(Option::as_ref))
     }
 
     /// Where things are.
@@ -299,6 +318,7 @@ impl Session {
         if let Some(branch) = self.repo.branch_room("mainstem")? {
             return Err(SessionError::NoBranchRoom(branch));
         }
+        let walls = self.walls()?.cloned();
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
@@ -318,6 +338,7 @@ impl Session {
             target: machine.target().to_owned(),
             exe: self.exe.clone(),
             env: self.env.clone(),
+            walls,
             made: Made::default(),
         };
         world.settle();

@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use mainstem_agents::allowed_env;
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
-use mainstem_host::git::Repo;
+use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobSpec};
 
 use crate::paths::Layout;
+use crate::walls::{Behind, Walls};
 
 /// Longest line of output kept in one piece.
 const LINE_BYTES: usize = 1024 * 1024;
@@ -34,6 +35,8 @@ pub struct World {
     pub exe: PathBuf,
     /// The environment that we were started with.
     pub env: Vec<(String, String)>,
+    /// The walls around what we start; none if the settings say so.
+    pub walls: Option<Walls>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
 }
@@ -109,6 +112,7 @@ impl World {
             line_bytes: LINE_BYTES,
             keeps_work: false,
             memory_bytes: None,
+            wall: None,
         }
     }
 
@@ -133,7 +137,18 @@ impl World {
             line_bytes: LINE_BYTES,
             keeps_work: true,
             memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
+            wall: None,
         }
+    }
+
+    /// The same job behind a wall, if there are walls.
+    pub fn walled(&self, mut spec: JobSpec, behind: &Behind<'_>) -> Result<JobSpec, GitError> {
+        if let Some(walls) = &self.walls {
+            let (wall, env) = walls.around(behind, &self.repo)?;
+            spec.wall = Some(wall);
+            spec.env.extend(env);
+        }
+        Ok(spec)
     }
 
     /// Values that must not land or be shown: secrets that the settings name.

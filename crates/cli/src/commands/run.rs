@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use mainstem_api::exit_code;
-use mainstem_core::config::{SandboxKind, Settings};
+use mainstem_core::config::Settings;
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -17,6 +17,8 @@ use crate::context::{Context, environment, own_exe};
 use crate::failure::{Failure, Outcome};
 use crate::print;
 use crate::stream::{self, Stream};
+
+const NO_WALL: &str = "the sandbox is off: agents run with your rights";
 
 /// How long `run --detach` waits for the engine to be up.
 const DETACH_MS: i64 = 20_000;
@@ -46,7 +48,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     if args.detach {
         return detach(context, args);
     }
-    let session = context.session()?;
+    let mut session = context.session()?;
+    let wall = session.walls()?.map(mainstem_engine::walls::Walls::describe);
     let line = Line::new();
     let handle = line.handle();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -70,6 +73,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let ended = session.run(&request, line, &mut face, &mut |run, machine| {
         if !quiet {
             greet(run.as_str(), machine, &settings, target_is_here.as_deref());
+            print::err(wall.as_deref().unwrap_or(NO_WALL));
         }
     });
     face.wipe();
@@ -111,11 +115,6 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
     ));
     if here == Some(target) {
         print::err("your checkout follows the landings; files you have edited are never touched");
-    }
-    if settings.sandbox != SandboxKind::Off {
-        print::err(
-            "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
-        );
     }
     if settings.land.lanes > 1 {
         print::err("the train has one lane in this version, whatever land.lanes says");

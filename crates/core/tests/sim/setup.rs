@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mainstem_core::config::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
@@ -61,7 +61,18 @@ pub fn settings() -> Settings {
             .into_iter()
             .map(|name| (name.to_owned(), agent(name)))
             .collect(),
-        sandbox: SandboxKind::Off,
+        sandbox: Sandbox {
+            kind: SandboxKind::Off,
+            write: Vec::new(),
+            read: Vec::new(),
+            hide: Vec::new(),
+            tmp: SandboxTmp::Auto,
+            network: SandboxNetwork::Open,
+            sockets: SandboxSockets::Auto,
+            processes: 0,
+            file_bytes: 0,
+        },
+        secrets_allow: Vec::new(),
         snapshot_every_ms: 0,
         snapshot_keep_ms: 0,
     }

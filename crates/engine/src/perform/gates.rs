@@ -144,6 +144,10 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
     let mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
     let env = world.command_env(&mark);
     let spec = world.shell(command, cwd.to_path_buf(), env, world.settings.gates.timeout_ms);
+    let spec = match world.walled(spec, &errand.behind(cwd)) {
+        Ok(spec) => spec,
+        Err(error) => return unable(command, error.to_string()),
+    };
     // A gate that was stopped on the way gave no verdict: it runs again.
     if let Ok(JobState::Ended(Exit { ending: Ending::Stopped, .. })) = process::state(dir)
         && let Err(error) = process::set_aside(dir)

@@ -11,7 +11,7 @@ pub mod workspace;
 
 pub use order::{Deed, Order, carry_out};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
@@ -21,6 +21,7 @@ use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
 
 use crate::event::Event;
+use crate::walls::Behind;
 use crate::world::World;
 
 /// Which attempt an effect is for, and whom to tell.
@@ -63,6 +64,12 @@ impl Errand {
         for message in notes {
             self.tell(Input::Notice { task: Some(self.ix), message });
         }
+    }
+
+    /// What a setup command or gate in `cwd` stands behind: this attempt's workspace, or the train's.
+    pub fn behind<'a>(&'a self, cwd: &'a Path) -> Behind<'a> {
+        let branch = (cwd == self.workspace).then_some(self.branch.as_str());
+        Behind { workspace: cwd, branch, ..Behind::default() }
     }
 
     /// Where this attempt's snapshots are.

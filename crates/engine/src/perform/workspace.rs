@@ -223,6 +223,7 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
             .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
         let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
         let spec = world.shell(command, cwd.to_path_buf(), env, SETUP_MS);
+        let spec = world.walled(spec, &errand.behind(cwd))?;
         let failed = |how: String| WorkspaceError::Setup {
             command: command.clone(),
             how,

@@ -185,6 +185,11 @@ impl Repo {
         Ok(self.admin_dirs(path)?.into_iter().find(|admin| has_head(admin)))
     }
 
+    /// The folder git keeps about the worktree at `path`: its index, HEAD and logs.
+    pub fn admin_dir(&self, path: &Path) -> Result<Option<PathBuf>> {
+        self.usable_admin(path)
+    }
+
     /// All admin folders that say they belong to `path`; a killed git may have left several.
     pub(super) fn admin_dirs(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let dot_git = settled(path).join(".git");
