@@ -46,6 +46,9 @@ fn landed_before(errand: &Errand, base: &Oid) -> Result<Option<Input>, GitError>
 /// Takes a snapshot of work in progress. Told only if there was something new: an agent that thinks
 /// for an hour leaves no trace in the journal.
 pub fn snapshot(errand: &Errand, why: &str) {
+    if let Err(error) = errand.take_in(false) {
+        no_snapshot(errand, &error);
+    }
     let taken = errand.world.repo.snapshot_in_passing(&errand.workspace, &errand.snapshots(), why);
     match taken {
         Ok(Some(kept)) if kept.fresh => {
@@ -93,6 +96,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = &errand.workspace;
+    errand.take_in(true)?;
     let (tip, recovered) = if path.join(".git").exists() {
         // Once committed, all that is there is one commit, which is kept below. What cannot be
         // committed is at least put on a snapshot as files.

@@ -19,6 +19,7 @@ use std::sync::mpsc::Sender;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
+use mainstem_host::git::GitError;
 
 use crate::event::Event;
 use crate::walls::Behind;
@@ -70,6 +71,14 @@ impl Errand {
     pub fn behind<'a>(&'a self, cwd: &'a Path) -> Behind<'a> {
         let branch = (cwd == self.workspace).then_some(self.branch.as_str());
         Behind { workspace: cwd, branch, ..Behind::default() }
+    }
+
+    /// Brings commits that the agent made behind its wall to its branch. What cannot be taken in is
+    /// told; the files are looked at all the same.
+    pub fn take_in(&self, over: bool) -> Result<(), GitError> {
+        let refused = self.world.repo.take_in(&self.workspace, &self.branch, over)?;
+        self.tell_notes(refused.into_iter().collect());
+        Ok(())
     }
 
     /// Where this attempt's snapshots are.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use mainstem_core::config::WorkspaceKind;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::git::{Cas, GitError};
@@ -148,6 +149,12 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     }
     errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
+    match (world.settings.workspace.kind, &world.walls) {
+        (WorkspaceKind::Clone, _) => repo.make_clone(&path)?,
+        (WorkspaceKind::Worktree, Some(_)) => repo.seclude(&path)?,
+        (WorkspaceKind::Worktree, None) => {}
+    }
+    crash::point("workspace.secluded");
     set_up(errand, &path, &place)?;
     world.made.note(errand.ix, errand.attempt);
     Ok(())
@@ -160,6 +167,7 @@ fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError
     if !repo.would_lose(path)? {
         return Ok(());
     }
+    errand.take_in(true)?;
     let world = &errand.world;
     let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
     let why = "before the workspace is used again";
@@ -262,6 +270,7 @@ fn take_away(
     let world = &errand.world;
     let repo = &world.repo;
     end_earlier_jobs(errand)?;
+    errand.take_in(true)?;
     if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
         if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?

@@ -22,6 +22,7 @@ mod merge;
 mod refs;
 mod run;
 mod search;
+mod seclude;
 mod snapshot;
 mod stage;
 mod warm;

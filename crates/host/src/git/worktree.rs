@@ -14,7 +14,7 @@ use mainstem_core::id::Oid;
 use super::error::{GitError, OnPath, Result};
 use super::locks::{entries, remove_locks_in};
 use super::run::{Git, TIMEOUT_CHECKOUT};
-use super::{Repo, bytes_of, is_oid, lossy, path_from, settled};
+use super::{Repo, bytes_of, is_oid, lossy, path_from, seclude, settled};
 use crate::files::{self, Fate};
 
 /// One worktree as git lists it.
@@ -76,6 +76,8 @@ const UNFINISHED_REST: &[&str] = &[
 const HALF_MADE_AGE: Duration = Duration::from_secs(5);
 /// Names of admin folders that we make start so: git itself names them after the worktree.
 const ADMIN_START: &[u8] = b"mainstem-";
+/// Longest HEAD that is one.
+const HEAD_BYTES: u64 = 4096;
 const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Repo {
@@ -224,6 +226,7 @@ impl Repo {
         trash: &Path,
     ) -> Result<Option<String>> {
         let path = self.allowed(path)?;
+        self.come_back(&path)?;
         self.clear_half_made(&path, trash)?;
         let mut kept = None;
         if let Spot::Branch { branch, keep } = spot {
@@ -542,6 +545,9 @@ impl Repo {
         if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir()) {
             return Ok(Fate::Kept);
         }
+        if seclude::is_clone(admins) {
+            return Ok(Fate::Gone);
+        }
         let dot_git = path.join(".git");
         let ours = match fs::symlink_metadata(&dot_git) {
             // A git killed while it wrote the file leaves it empty.
@@ -644,9 +650,8 @@ fn is_half_made(admin: &Path) -> bool {
 }
 
 fn has_head(admin: &Path) -> bool {
-    fs::read(admin.join("HEAD")).is_ok_and(|bytes| {
-        bytes.starts_with(b"ref: refs/") || is_oid(&lossy(bytes.trim_ascii_end()))
-    })
+    seclude::read_plain(&admin.join("HEAD"), HEAD_BYTES)
+        .is_ok_and(|text| text.starts_with("ref: refs/") || is_oid(text.trim_ascii_end()))
 }
 
 /// Whether there is nothing at `path`, or an empty folder.
