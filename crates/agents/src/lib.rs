@@ -10,9 +10,11 @@ pub mod lines;
 pub mod environment;
 pub mod prompt;
 pub mod redact;
+pub mod leaks;
 
 pub use adapter::{Adapter, Brief, Launch, LaunchError, UnknownKind, adapter};
 pub use environment::{Environment, allowed_env};
+pub use leaks::Scan;
 pub use lines::{AgentEvent, Parser, answer_line};
 pub use prompt::{PromptInput, RetryContext};
 pub use redact::Redactor;

@@ -327,9 +327,12 @@ impl Session {
         let _ = self.repo.catch_up(machine.target());
         self.prune_or_say(&run, &mut machine)?;
         let Line(sender, receiver) = line;
-        let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
-            SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
-        })?;
+        let control = {
+            let deaf_to = walls.as_ref().map(|_| self.layout.state().to_path_buf());
+            let what = "the control socket cannot be opened".to_owned();
+            Control::listen(&self.layout.socket(), sender.clone(), deaf_to)
+                .map_err(|source| SessionError::Io { what, source })?
+        };
         let world = World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),

@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use mainstem_agents::allowed_env;
+use mainstem_agents::environment::is_denied;
+use mainstem_agents::{Redactor, allowed_env};
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::{GitError, Repo};
@@ -153,8 +154,16 @@ impl World {
 
     /// Values that must not land or be shown: secrets that the settings name.
     pub fn secrets(&self) -> Vec<(String, String)> {
-        let named: std::collections::BTreeSet<&String> =
-            self.settings.agents.values().flat_map(|agent| &agent.secrets).collect();
-        self.env.iter().filter(|(name, _)| named.contains(name)).cloned().collect()
+        let agents = || self.settings.agents.values();
+        let named: BTreeSet<&String> = agents().flat_map(|agent| &agent.secrets).collect();
+        let given = self.env.iter().filter(|(name, _)| named.contains(name)).cloned();
+        // What the settings say outright under a secret's name is one as well.
+        let set = agents().flat_map(|agent| agent.env.clone()).filter(|(name, _)| is_denied(name));
+        given.chain(set).collect()
+    }
+
+    /// Takes known secret values out of whatever is kept or shown.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::new(self.secrets())
     }
 }

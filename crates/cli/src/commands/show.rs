@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
+use std::path::Path;
+
 use mainstem_agents::Redactor;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};
@@ -184,7 +186,8 @@ impl Attempt {
         }
         if self.ended_at.is_none() && !self.branch.is_empty() {
             // Still at work, and no snapshot yet: what it has committed is on its branch.
-            let tip = repo.read_ref(&format!("refs/heads/{}", self.branch))?;
+            let place = Path::new(self.workspace.as_deref().unwrap_or_default());
+            let tip = repo.tip_at_work(place, &self.branch)?;
             return Ok(tip.filter(|tip| *tip != base).map(|tip| (base, tip)));
         }
         Ok(None)

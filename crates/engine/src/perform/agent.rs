@@ -99,7 +99,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     };
     std::fs::create_dir_all(&tmp)
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
-    write(&prompt_file, &assignment.prompt)?;
+    write(&prompt_file, &world.redactor().redact_text(&assignment.prompt))?;
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
     let port = lease_port(errand, dir);

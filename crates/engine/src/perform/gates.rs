@@ -164,7 +164,7 @@ fn run_one(errand: &Errand, command: &str, cwd: &Path, dir: &Path) -> GateResult
         }
     };
     crash::point("gate.ran");
-    let tail = tail_of(dir);
+    let tail = world.redactor().redact_text(&tail_of(dir)).into_owned();
     let (verdict, detail) = match exit.ending {
         Ending::Exited { code: 0 } => (Verdict::Passed, String::new()),
         Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),

@@ -206,12 +206,26 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     for file in world.repo.ignored_to_copy(home, &patterns)? {
         let to = path.join(&file);
         let what = format!("{} could not be copied into the workspace", file.display());
+        if leads_elsewhere(path, &file) {
+            let why = format!("{} is not brought along: a link is in its way", file.display());
+            errand.tell_notes(vec![why]);
+            continue;
+        }
         if let Some(parent) = to.parent() {
             std::fs::create_dir_all(parent).map_err(WorkspaceError::io(what.clone()))?;
         }
         std::fs::copy(home.join(&file), &to).map_err(WorkspaceError::io(what))?;
     }
     Ok(())
+}
+
+/// Whether writing `file` below `folder` would go through a link that landed work brought in.
+fn leads_elsewhere(folder: &Path, file: &Path) -> bool {
+    let mut place = folder.to_path_buf();
+    file.components().any(|part| {
+        place.push(part);
+        std::fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_symlink())
+    })
 }
 
 /// Ends whatever earlier lives and attempts still run in the folder, before it is reset or taken away

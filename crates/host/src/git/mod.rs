@@ -4,6 +4,7 @@
 //! the target, what a snapshot is for and when to retry is decided elsewhere. Absence is always
 //! proven by what git prints, never concluded from a failing command.
 
+mod added;
 mod attend;
 mod birth;
 mod changes;
@@ -39,6 +40,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
+pub use added::Seen;
 pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
 pub use follow::Follow;

@@ -171,6 +171,18 @@ impl Repo {
         Ok(None)
     }
 
+    /// Where the agent in `path` has `branch` now, as far as that can be seen without taking it in.
+    pub fn tip_at_work(&self, path: &Path, branch: &str) -> Result<Option<Oid>> {
+        let refname = format!("refs/heads/{branch}");
+        if let Some(admin) = self.usable_admin(path)?
+            && fs::symlink_metadata(admin.join(VIEW)).is_ok()
+            && let (Some(tip), _) = self.look_into(&admin, &refname)?
+        {
+            return Ok(Some(tip));
+        }
+        self.read_ref(&refname)
+    }
+
     /// The branch in a worktree's view, and the commit HEAD is on if that is another branch.
     fn look_into(&self, admin: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
         let view = admin.join(VIEW);
