@@ -338,14 +338,15 @@ impl Walls {
         }
     }
 
-    /// What git needs to commit in a worktree that has refs of its own: its admin folder and the
+    /// What git needs to commit in a worktree that has a git folder of its own: that one and the
     /// objects, and nothing else of the shared git dir.
     fn git(&self, behind: &Behind<'_>, repo: &Repo, wall: &mut Wall) -> Result<(), GitError> {
-        let Some(admin) = repo.admin_dir(behind.workspace)? else { return Ok(()) };
-        wall.sealed.extend(["commondir", "gitdir"].map(|name| admin.join(name)));
         wall.sealed.push(behind.workspace.join(".git"));
-        wall.allow(&admin, Access::Write);
-        if behind.branch.is_some() {
+        // A detached checkout is for looking at: nothing is committed there.
+        if behind.branch.is_some()
+            && let Some(own) = repo.working_git_dir(behind.workspace)?
+        {
+            wall.allow(&own, Access::Write);
             wall.objects = Some(self.common.join("objects"));
         }
         Ok(())

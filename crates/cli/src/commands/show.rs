@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-
-use anstyle::{AnsiColor, Style};
 use std::path::Path;
 
+use anstyle::{AnsiColor, Style};
 use mainstem_agents::Redactor;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};

@@ -215,6 +215,27 @@ fn assert_untouched(ground: &Ground) {
     scene.assert_nothing_left();
 }
 
+/// The page lists every attack; `MAINSTEM_BLESS=1` writes the list anew.
+#[test]
+fn the_page_on_security_lists_every_attack() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/security.md");
+    let text = fs::read_to_string(&page).expect("the page is there");
+    let (begin, end) = ("<!-- attacks: begin -->\n", "<!-- attacks: end -->");
+    let from = text.find(begin).expect("the list begins") + begin.len();
+    let to = text.find(end).expect("the list ends");
+    let mut list = String::from("| attack | what is tried |\n|---|---|\n");
+    for case in CASES {
+        let _ = writeln!(list, "| `{}` | {} |", case.id, case.what.replace('|', "\\|"));
+    }
+    if std::env::var_os("MAINSTEM_BLESS").is_some() {
+        let new = format!("{}{list}{}", &text[..from], &text[to..]);
+        fs::write(&page, new).expect("the page can be written");
+        return;
+    }
+    assert!(CASES.len() >= 40);
+    assert_eq!(&text[from..to], list, "run this test with MAINSTEM_BLESS=1");
+}
+
 #[test]
 fn no_attack_succeeds_behind_bubblewrap_in_a_worktree() {
     attack("bwrap", "worktree");

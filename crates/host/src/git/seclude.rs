@@ -1,11 +1,12 @@
-//! Gives whoever works in a worktree refs and settings of its own, and takes in what it committed there.
+//! Gives whoever works in a worktree a git folder of its own, and takes in what it committed there.
 //!
 //! In a linked worktree everybody shares one set of refs, and git can only write a ref by writing to its
-//! folder: who may commit may move everything. So a worktree behind a wall gets a *view*: a common
-//! folder of its own, with a copy of refs and settings and with the true objects. The *clone* goes
-//! further: its objects are its own too, and come in by a fetch that checks them.
-//! We ourselves name the true common folder in every call and never look through a view. What is in
-//! one, and in a clone, is its agent's and is read as data.
+//! folder: who may commit may move everything. And whatever is put into a worktree's admin folder, a
+//! pipe in place of a file, say, holds up every git that looks through the worktrees. So an agent
+//! behind a wall gets a *view*: a git folder with a copy of refs and settings, an index of its own, and
+//! the true objects. The *clone* goes further: its objects are its own too, and come in by a fetch that
+//! checks them. We ourselves work with the admin folder, which no agent can write to, and never look
+//! through a view or a clone: what is in there is its agent's and is read as data.
 
 use std::fs;
 use std::io::{self, Read};
@@ -39,7 +40,7 @@ impl Repo {
         let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
         let draft = admin.join("view.draft");
         files::remove_all(&draft).on("remove", &draft)?;
-        self.furnish(&draft)?;
+        self.furnish(&admin, &draft)?;
         let link = |name: &str| -> Result<()> {
             let from = self.common_dir().join(name);
             if from.exists() {
@@ -51,8 +52,7 @@ impl Repo {
         let view = admin.join(VIEW);
         files::remove_all(&view).on("remove", &view)?;
         fs::rename(&draft, &view).on("create", &view)?;
-        let pointer = admin.join("commondir");
-        files::write_atomic(&pointer, format!("{VIEW}\n").as_bytes()).on("write", &pointer)
+        point_to(path, &view)
     }
 
     /// Makes the worktree at `path` a clone: a git folder of its own that borrows our objects.
@@ -60,26 +60,13 @@ impl Repo {
         let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
         let draft = path.join(DRAFT);
         files::remove_all(&draft).on("remove", &draft)?;
-        self.furnish(&draft)?;
-        let head = admin.join("HEAD");
-        fs::copy(&head, draft.join("HEAD")).on("copy", &head)?;
-        let index = admin.join("index");
-        fs::copy(&index, draft.join("index")).on("copy", &index)?;
+        self.furnish(&admin, &draft)?;
         for folder in ["objects/info", "objects/pack"] {
             fs::create_dir_all(draft.join(folder)).on("create", &draft)?;
         }
         let lender = self.common_dir().join("objects");
         let borrowed = draft.join("objects/info/alternates");
         fs::write(&borrowed, [bytes_of(&lender), b"\n"].concat()).on("write", &borrowed)?;
-        let config = draft.join("config");
-        let set = |args: &[&str]| {
-            let git = self.git().args(["config", "--file"]).arg(&config).args(args);
-            // Exit code 5 is documented as "there was none to remove".
-            git.accept(&[5]).run().map(drop)
-        };
-        set(&["core.bare", "false"])?;
-        set(&["--unset-all", "core.worktree"])?;
-        set(&["gc.auto", "0"])?;
         let mark = admin.join(CLONE);
         files::write_atomic(&mark, b"").on("write", &mark)?;
         let dot_git = path.join(".git");
@@ -87,18 +74,25 @@ impl Repo {
         fs::rename(&draft, &dot_git).on("create", &dot_git)
     }
 
-    /// What a view and a clone have alike: settings, refs, excludes.
-    fn furnish(&self, draft: &Path) -> Result<()> {
+    /// What a view and a clone have alike: settings, refs, excludes, HEAD and index.
+    fn furnish(&self, admin: &Path, draft: &Path) -> Result<()> {
         fs::create_dir_all(draft.join("refs/heads")).on("create", draft)?;
         let common = self.common_dir();
-        for name in ["config", "HEAD", "shallow"] {
+        for name in ["HEAD", "index", "config.worktree", "info/sparse-checkout"] {
+            let (from, to) = (admin.join(name), draft.join(name));
+            if from.is_file() {
+                fs::create_dir_all(to.parent().unwrap_or(draft)).on("create", &to)?;
+                fs::copy(&from, &to).on("copy", &from)?;
+            }
+        }
+        for name in ["config", "shallow"] {
             let from = common.join(name);
             if from.is_file() {
                 fs::copy(&from, draft.join(name)).on("copy", &from)?;
             }
         }
         fs::create_dir_all(draft.join("info")).on("create", draft)?;
-        for name in ["exclude", "attributes", "sparse-checkout", "grafts"] {
+        for name in ["exclude", "attributes", "grafts"] {
             let from = common.join("info").join(name);
             if from.is_file() {
                 fs::copy(&from, draft.join("info").join(name)).on("copy", &from)?;
@@ -110,7 +104,14 @@ impl Repo {
             .run()?;
         let refs = draft.join("packed-refs");
         let text = [b"# pack-refs with: sorted \n".as_slice(), &listed.stdout].concat();
-        fs::write(&refs, text).on("write", &refs)
+        fs::write(&refs, text).on("write", &refs)?;
+        let config = draft.join("config");
+        for args in [["core.bare", "false"], ["--unset-all", "core.worktree"], ["gc.auto", "0"]] {
+            let git = self.git().args(["config", "--file"]).arg(&config).args(args);
+            // Exit code 5 is documented as "there was none to remove".
+            git.accept(&[5]).run()?;
+        }
+        Ok(())
     }
 
     /// Undoes both, so that the worktree is an ordinary one again. What was committed there must have
@@ -118,22 +119,18 @@ impl Repo {
     pub(super) fn come_back(&self, path: &Path) -> Result<()> {
         for admin in self.admin_dirs(path)? {
             let (view, mark) = (admin.join(VIEW), admin.join(CLONE));
-            if fs::symlink_metadata(&view).is_ok() {
-                let pointer = admin.join("commondir");
-                files::write_atomic(&pointer, b"../..\n").on("write", &pointer)?;
-                files::remove_all(&view).on("remove", &view)?;
+            if !view.exists() && !mark.exists() {
+                continue;
             }
-            if mark.exists() {
-                let dot_git = path.join(".git");
-                if fs::symlink_metadata(&dot_git).is_ok() {
-                    files::remove_all(&dot_git).on("remove", &dot_git)?;
-                }
-                if path.is_dir() {
-                    let text = [b"gitdir: ", bytes_of(&admin), b"\n"].concat();
-                    fs::write(&dot_git, text).on("write", &dot_git)?;
-                }
-                fs::remove_file(&mark).on("remove", &mark)?;
+            let dot_git = path.join(".git");
+            if fs::symlink_metadata(&dot_git).is_ok() {
+                files::remove_all(&dot_git).on("remove", &dot_git)?;
             }
+            if path.is_dir() {
+                point_to(path, &admin)?;
+            }
+            files::remove_all(&view).on("remove", &view)?;
+            files::remove_all(&mark).on("remove", &mark)?;
         }
         Ok(())
     }
@@ -152,7 +149,7 @@ impl Repo {
                 }
                 Err(error) => return Err(error),
             }
-        } else if fs::symlink_metadata(admin.join(VIEW)).is_ok() {
+        } else if admin.join(VIEW).is_dir() {
             self.look_into(&admin, &refname)?
         } else {
             return Ok(None);
@@ -175,7 +172,7 @@ impl Repo {
     pub fn tip_at_work(&self, path: &Path, branch: &str) -> Result<Option<Oid>> {
         let refname = format!("refs/heads/{branch}");
         if let Some(admin) = self.usable_admin(path)?
-            && fs::symlink_metadata(admin.join(VIEW)).is_ok()
+            && admin.join(VIEW).is_dir()
             && let (Some(tip), _) = self.look_into(&admin, &refname)?
         {
             return Ok(Some(tip));
@@ -187,12 +184,13 @@ impl Repo {
     fn look_into(&self, admin: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
         let view = admin.join(VIEW);
         let tip = self.known_commit(private_ref(&view, refname))?;
-        let target = read_plain(&admin.join("HEAD"), REF_BYTES).ok();
-        let target = target.as_deref().and_then(|text| text.strip_prefix("ref: ")).map(str::trim);
-        let head = match target.filter(|target| *target != refname && is_plain_ref(target)) {
-            Some(target) => self.known_commit(private_ref(&view, target))?,
-            None => None,
+        let text = read_plain(&view.join("HEAD"), REF_BYTES).unwrap_or_default();
+        let id = match text.trim().strip_prefix("ref: ") {
+            Some(target) if target == refname || !is_plain_ref(target) => None,
+            Some(target) => private_ref(&view, target),
+            None => Some(text.trim().to_owned()).filter(|id| is_oid(id)),
         };
+        let head = self.known_commit(id)?.filter(|head| Some(head) != tip.as_ref());
         Ok((tip, head))
     }
 
@@ -278,16 +276,39 @@ fn is_plain_ref(name: &str) -> bool {
     name.starts_with("refs/") && name.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
-/// A file that an agent may have replaced by anything: no link is followed, no pipe waited for.
-pub(super) fn read_plain(path: &Path, most: u64) -> io::Result<String> {
+/// Opens a file that an agent may have replaced by anything: no link is followed, no pipe waited for.
+pub(super) fn open_plain(path: &Path) -> io::Result<fs::File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
+    if file.metadata()?.is_file() {
+        return Ok(file);
     }
+    // Nothing of git's is there; whoever put it there is not waited for.
+    Err(io::Error::new(io::ErrorKind::NotFound, "it is no plain file"))
+}
+
+/// What [`open_plain`] opens, as text.
+pub(super) fn read_plain(path: &Path, most: u64) -> io::Result<String> {
+    read_bytes(path, most).map(|bytes| lossy(&bytes))
+}
+
+/// The same as it is: a path need not be text.
+pub(super) fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    Ok(lossy(&bytes))
+    open_plain(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes the `.git` file of a worktree.
+fn point_to(path: &Path, git_dir: &Path) -> Result<()> {
+    let dot_git = path.join(".git");
+    let text = [b"gitdir: ", bytes_of(git_dir), b"\n"].concat();
+    files::write_atomic(&dot_git, &text).on("write", &dot_git)
+}
+
+/// Where a worktree's view is, if it has one.
+pub(super) fn view_of(admin: &Path) -> PathBuf {
+    admin.join(VIEW)
 }
 
 /// Whether `path` is a clone of our making, whatever is in it.

@@ -173,7 +173,7 @@ impl Repo {
         let own = git_dir.join("index");
         // By one open file: whoever replaces the index meanwhile does not mix two of them.
         let copy = || -> io::Result<Stamp> {
-            let mut from = File::open(&own)?;
+            let mut from = super::seclude::open_plain(&own)?;
             let meta = from.metadata()?;
             let mut to = File::create(index)?;
             io::copy(&mut from, &mut to)?;
@@ -247,7 +247,7 @@ impl Repo {
     /// The other sides of a merge the agent began and did not commit.
     fn merge_heads(&self, admin: &Path, worktree: &Path) -> Result<Vec<Oid>> {
         let file = admin.join("MERGE_HEAD");
-        let Ok(text) = fs::read_to_string(&file) else { return Ok(Vec::new()) };
+        let Ok(text) = super::seclude::read_plain(&file, 1 << 20) else { return Ok(Vec::new()) };
         let mut heads = Vec::new();
         for line in text.lines().filter(|line| super::is_oid(line)) {
             let name = format!("{line}^{{commit}}");

@@ -76,8 +76,8 @@ const UNFINISHED_REST: &[&str] = &[
 const HALF_MADE_AGE: Duration = Duration::from_secs(5);
 /// Names of admin folders that we make start so: git itself names them after the worktree.
 const ADMIN_START: &[u8] = b"mainstem-";
-/// Longest HEAD that is one.
-const HEAD_BYTES: u64 = 4096;
+/// Longest of the files with which git ties a worktree together: a path, a ref.
+const HEAD_BYTES: u64 = 8192;
 const STUMBLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Repo {
@@ -187,9 +187,12 @@ impl Repo {
         Ok(self.admin_dirs(path)?.into_iter().find(|admin| has_head(admin)))
     }
 
-    /// The folder git keeps about the worktree at `path`: its index, HEAD and logs.
-    pub fn admin_dir(&self, path: &Path) -> Result<Option<PathBuf>> {
-        self.usable_admin(path)
+    /// The git folder that whoever works at `path` writes to, if it is not in `path` itself.
+    pub fn working_git_dir(&self, path: &Path) -> Result<Option<PathBuf>> {
+        Ok(self.usable_admin(path)?.map(|admin| {
+            let view = seclude::view_of(&admin);
+            if view.is_dir() { view } else { admin }
+        }))
     }
 
     /// All admin folders that say they belong to `path`; a killed git may have left several.
@@ -198,7 +201,7 @@ impl Repo {
         let mut found = Vec::new();
         for admin in entries(&self.common_dir().join("worktrees"))? {
             let file = admin.join("gitdir");
-            let bytes = match fs::read(&file) {
+            let bytes = match seclude::read_bytes(&file, HEAD_BYTES) {
                 Ok(bytes) => bytes,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(error).on("read", &file),
@@ -503,7 +506,7 @@ impl Repo {
             settled(&target) == **admin
                 && has_head(admin)
                 && !is_half_made(admin)
-                && fs::read(admin.join("commondir")).is_ok_and(|bytes| {
+                && seclude::read_bytes(&admin.join("commondir"), HEAD_BYTES).is_ok_and(|bytes| {
                     settled(&admin.join(path_from(bytes.trim_ascii_end()))) == self.common_dir()
                 })
         });
@@ -646,7 +649,8 @@ fn dot_git_target(path: &Path) -> Option<PathBuf> {
 
 /// Git writes this while it makes a worktree, and takes it away at the end.
 fn is_half_made(admin: &Path) -> bool {
-    fs::read(admin.join("locked")).is_ok_and(|text| text.starts_with(b"initializing"))
+    seclude::read_plain(&admin.join("locked"), HEAD_BYTES)
+        .is_ok_and(|text| text.starts_with("initializing"))
 }
 
 fn has_head(admin: &Path) -> bool {
