@@ -75,7 +75,13 @@ const RULES: &[Rule] = &[
     rule("openai-key", &["sk-proj-", "sk-svcacct-", "sk-admin-"], Letters::Token, 24, 255),
     rule("openrouter-key", &["sk-or-v1-"], Letters::Hex, 40, 128),
     rule("npm-token", &["npm_"], Letters::Alnum, 36, 36),
-    rule("pypi-token", &["pypi-AgEIcHlwaS5vcmc", "pypi-AgENdGVzdC5weXBpLm9yZw"], Letters::Token, 40, 1024),
+    rule(
+        "pypi-token",
+        &["pypi-AgEIcHlwaS5vcmc", "pypi-AgENdGVzdC5weXBpLm9yZw"],
+        Letters::Token,
+        40,
+        1024,
+    ),
     rule("crates-io-token", &["cio"], Letters::Alnum, 32, 32),
     rule("huggingface-token", &["hf_"], Letters::Alnum, 34, 34),
     rule("digitalocean-token", &["dop_v1_", "doo_v1_", "dor_v1_"], Letters::Hex, 64, 64),
@@ -92,7 +98,8 @@ const RULES: &[Rule] = &[
 /// Fewer different letters than this, and it is a placeholder.
 const VARIETY_MIN: usize = 6;
 /// Words in a line that make a signed token a secret.
-const SECRET_WORDS: &[&str] = &["secret", "token", "password", "auth", "key", "credential", "bearer"];
+const SECRET_WORDS: &[&str] =
+    &["secret", "token", "password", "auth", "key", "credential", "bearer"];
 
 /// What is looked for and what is let pass.
 #[derive(Debug, Clone, Default)]
@@ -207,9 +214,7 @@ fn contains(line: &[u8], part: &[u8]) -> bool {
 
 fn positions<'a>(line: &'a [u8], part: &'a [u8]) -> impl Iterator<Item = usize> + 'a {
     let first = part.first().copied();
-    (0..line.len()).filter(move |at| {
-        Some(line[*at]) == first && line[*at..].starts_with(part)
-    })
+    (0..line.len()).filter(move |at| Some(line[*at]) == first && line[*at..].starts_with(part))
 }
 
 #[cfg(test)]

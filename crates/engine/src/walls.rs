@@ -204,7 +204,9 @@ impl Walls {
             (SandboxSockets::Auto, Kind::Bwrap) => false,
             (SandboxSockets::Auto, Kind::Landlock) => match reachable_daemon(&env) {
                 None => false,
-                Some(socket) if settings.agents.values().any(|agent| needs_sockets(&agent.kind)) => {
+                Some(socket)
+                    if settings.agents.values().any(|agent| needs_sockets(&agent.kind)) =>
+                {
                     return Err(WallError::Socket { socket });
                 }
                 Some(_) => true,
@@ -274,12 +276,7 @@ impl Walls {
         Ok((wall, env))
     }
 
-    fn temporary(
-        &self,
-        behind: &Behind<'_>,
-        wall: &mut Wall,
-        env: &mut BTreeMap<String, String>,
-    ) {
+    fn temporary(&self, behind: &Behind<'_>, wall: &mut Wall, env: &mut BTreeMap<String, String>) {
         let own = behind.agent.is_none_or(|kind| OWN_PROGRAMS.contains(&kind));
         let private = match self.sandbox.tmp {
             SandboxTmp::Private => true,

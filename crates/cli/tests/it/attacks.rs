@@ -66,6 +66,8 @@ fn ground(wall: &str, workspace: &str) -> Ground {
     }
     fs::write(home.join(".bashrc"), "# mine\n").expect("a file at home");
     fs::create_dir(scene.outside("canary")).expect("a folder in a temporary folder");
+    repo.git(&["config", "user.name", "Agent"]);
+    repo.git(&["config", "user.email", "agent@example.invalid"]);
     repo.git(&["gc", "-q"]);
     let socket = scene.outside("agent.sock");
     let abstract_name = format!("mainstem-attack-{wall}-{workspace}-{}", std::process::id());
@@ -89,7 +91,9 @@ fn ground(wall: &str, workspace: &str) -> Ground {
 fn guarded(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
     let git = scene.repo().git_dir();
     let mut found = BTreeMap::new();
-    for place in [scene.repo().home(), git.join("hooks"), git.join("info"), git.join("objects/info")] {
+    for place in
+        [scene.repo().home(), git.join("hooks"), git.join("info"), git.join("objects/info")]
+    {
         collect(&place, &mut found);
     }
     for file in ["config", "HEAD", "packed-refs"] {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use mainstem_core::config::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, OnConflict, Run, RunOnFailure,
-    Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings, Strategy, Unit, Workspace, WorkspaceKind,
+    Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule,
+    Settings, Strategy, Unit, Workspace, WorkspaceKind,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};

@@ -35,8 +35,23 @@ impl Repo {
         let range = format!("{base}..{tip}");
         self.git()
             .env("GIT_ATTR_SOURCE", base.as_str())
-            .args(["log", "--reverse", "--format=", "-p", "-U0", "-m", "--no-renames", "--no-color"])
-            .args(["--no-ext-diff", "--no-textconv", "--text", "--src-prefix=a/", "--dst-prefix=b/"])
+            .args([
+                "log",
+                "--reverse",
+                "--format=",
+                "-p",
+                "-U0",
+                "-m",
+                "--no-renames",
+                "--no-color",
+            ])
+            .args([
+                "--no-ext-diff",
+                "--no-textconv",
+                "--text",
+                "--src-prefix=a/",
+                "--dst-prefix=b/",
+            ])
             .args(["--end-of-options", &range, "--"])
             .timeout(TIMEOUT_CHECKOUT)
             .run_into(Box::new(sink))?;

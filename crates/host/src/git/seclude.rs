@@ -202,11 +202,7 @@ impl Repo {
     }
 
     /// Fetches what a clone has: its branch, and the commit HEAD is on if that is not the branch's.
-    fn fetch_clone(
-        &self,
-        git_dir: &Path,
-        refname: &str,
-    ) -> Result<(Option<Oid>, Option<Oid>)> {
+    fn fetch_clone(&self, git_dir: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
         let hardened = || {
             self.git()
                 .set("protocol.allow=never")

@@ -265,9 +265,10 @@ pub fn is_in_a_job(pid: u32, jobs: &Path) -> bool {
     for _ in 0..4096 {
         let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
         let supervises = line.split(|&b| b == 0).skip(1).take(1).any(|word| word == b"__supervise");
-        let of_these = line.split(|&b| b == 0).nth(2).is_some_and(|dir| {
-            Path::new(std::ffi::OsStr::from_bytes(dir)).starts_with(&jobs)
-        });
+        let of_these = line
+            .split(|&b| b == 0)
+            .nth(2)
+            .is_some_and(|dir| Path::new(std::ffi::OsStr::from_bytes(dir)).starts_with(&jobs));
         if supervises && of_these {
             return true;
         }

@@ -30,7 +30,8 @@ pub use answers::is_ask;
 pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
 pub use job::{
-    answer, end, is_alive, is_in_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, start, state, stop,
+    answer, end, is_alive, is_in_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, start,
+    state, stop,
 };
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;

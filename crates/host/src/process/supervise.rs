@@ -140,6 +140,9 @@ struct Supervisor {
     _lock: File,
 }
 
+/// Our end and the wall's end of the pipe through which its step reports.
+type ReportPipe = (OwnedFd, OwnedFd);
+
 /// The command's ends of its pipes, as we hold them.
 struct Spawned {
     pid: u32,
@@ -320,7 +323,7 @@ impl Supervisor {
         &self,
         program: &str,
         args: &[String],
-    ) -> Result<(Vec<OsString>, Option<(OwnedFd, OwnedFd)>), Ending> {
+    ) -> Result<(Vec<OsString>, Option<ReportPipe>), Ending> {
         let Some(wall) = &self.spec.wall else {
             let words = std::iter::once(program).chain(args.iter().map(String::as_str));
             return Ok((words.map(OsString::from).collect(), None));

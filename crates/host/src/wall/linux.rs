@@ -143,7 +143,8 @@ fn restrict(wall: &Wall, cwd: &Path) -> Result<(), Failure> {
     for path in DEVICES {
         rules = add(rules, Path::new(path), device).map_err(failed("device"))?;
     }
-    rules = add(rules, Path::new(SHARED_MEMORY), rights(Access::Write)).map_err(failed("memory"))?;
+    rules =
+        add(rules, Path::new(SHARED_MEMORY), rights(Access::Write)).map_err(failed("memory"))?;
     rules.restrict_self().map_err(failed("Landlock"))?;
     if fs::metadata(cwd).is_err() {
         return Err(("working directory", format!("{} is not there", cwd.display())));
@@ -174,8 +175,7 @@ fn add(
         return Ok(rules);
     }
     let Ok(fd) = PathFd::new(path) else { return Ok(rules) };
-    let rights =
-        if meta.is_dir() { rights } else { rights & AccessFs::from_file(ENFORCED) };
+    let rights = if meta.is_dir() { rights } else { rights & AccessFs::from_file(ENFORCED) };
     if rights.is_empty() || meta.file_type().is_socket() {
         return Ok(rules);
     }

@@ -452,10 +452,7 @@ impl Running<'_> {
     fn hear_report(&mut self) {
         let Some(fd) = &self.report else { return };
         let mut bytes = [0; 1024];
-        let n = match rustix::io::read(fd, &mut bytes) {
-            Ok(n) => n,
-            Err(_) => return,
-        };
+        let Ok(n) = rustix::io::read(fd, &mut bytes) else { return };
         // One word is all there is; whoever keeps the other end open has no more to say.
         self.report = None;
         let text = String::from_utf8_lossy(&bytes[..n]);
