@@ -154,8 +154,11 @@ impl Repo {
         } else {
             return Ok(None);
         };
-        if let Some(tip) = tip
-            && self.read_ref(&refname)?.as_ref() != Some(&tip)
+        let known = self.worktree_tip(path)?;
+        let at = if over { head.as_ref().or(tip.as_ref()) } else { tip.as_ref() };
+        let moved = at.filter(|at| known.as_ref() != Some(*at)).cloned();
+        if let Some(tip) = &tip
+            && self.read_ref(&refname)?.as_ref() != Some(tip)
         {
             let git = self.git().args(["update-ref", "-m", "mainstem: taken in", &refname]);
             self.run_locking(git.arg(tip.as_str()), &refname, false)?;
@@ -165,6 +168,14 @@ impl Repo {
             git.args(["--no-deref", "HEAD", head.as_str()]).run()?;
         }
         self.forget_fetched(&refname)?;
+        if let Some(seen) = moved {
+            // Our own index follows: a file that is committed although it is ignored must not look
+            // deleted. What git cannot bring together is read anew from the files.
+            match self.git_in(&admin, path).args(["read-tree", "-m", seen.as_str()]).run() {
+                Ok(_) | Err(GitError::Failed { code: Some(_), .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(None)
     }
 

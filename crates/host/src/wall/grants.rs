@@ -32,11 +32,12 @@ fn spread(
         if access > Access::Hidden {
             found.push((path.to_path_buf(), access));
         }
-        // Parents come first, so whatever is given more than its parent is added here.
-        for (entry, deeper) in below {
-            if *deeper > Access::Hidden {
-                found.push((entry.clone(), *deeper));
-            }
+        // Each of the next entries down has its own word on what is below it.
+        let covered = |entry: &Path| {
+            below.iter().any(|(other, _)| other != entry && entry.starts_with(other))
+        };
+        for (entry, _) in below.iter().filter(|(entry, _)| !covered(entry)) {
+            spread(entry, access, entries, found)?;
         }
         return Ok(());
     }
@@ -85,6 +86,23 @@ mod tests {
         for ancestor in home.ancestors().chain([home.join("keys").as_path()]) {
             assert!(!found.iter().any(|(path, _)| path == ancestor), "{}", ancestor.display());
         }
+    }
+
+    #[test]
+    fn what_is_opened_again_below_a_hidden_folder_keeps_its_own_secrets() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(home.join("keys")).unwrap();
+        fs::create_dir_all(home.join("src")).unwrap();
+        let entries = vec![
+            (home.parent().unwrap().to_path_buf(), Access::Hidden),
+            (home.clone(), Access::Read),
+            (home.join("keys"), Access::Hidden),
+        ];
+        let found = grants(&entries).unwrap();
+        assert!(found.contains(&(home.join("src"), Access::Read)));
+        let open = |path: &Path| found.iter().any(|(grant, _)| path.starts_with(grant));
+        assert!(!open(&home.join("keys")), "{found:?}");
     }
 
     #[test]

@@ -49,7 +49,9 @@ fn commits_come_in_and_refs_do_not() {
         assert_eq!(scene.repo.read_ref("refs/heads/main").unwrap(), Some(base));
         assert_eq!(scene.repo.read_ref("refs/tags/planted").unwrap(), None);
         assert!(scene.repo.list_refs("refs/mainstem/fetched").unwrap().is_empty());
-        assert!(!fs::read_to_string(scene.repo.common_dir().join("config")).unwrap().contains("hooks"));
+        assert!(
+            !fs::read_to_string(scene.repo.common_dir().join("config")).unwrap().contains("hooks")
+        );
     }
 }
 
@@ -101,6 +103,22 @@ fn a_snapshot_holds_what_is_not_committed() {
         assert_eq!(parent, Some(tip), "clone: {clone}");
         let names = git(&scene.top(), &["ls-tree", "-r", "--name-only", kept.commit.as_str()]);
         assert!(names.contains("one.txt") && names.contains("two.txt"), "{names}");
+    }
+}
+
+#[test]
+fn a_file_that_is_committed_although_it_is_ignored_stays() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, _) = made(&scene, clone);
+        fs::write(path.join("kept.ignored"), "x").unwrap();
+        git(&path, &["add", "-f", "kept.ignored"]);
+        let tip = commit(&path, "one.txt");
+        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        let who = super::who();
+        let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &who, 0).unwrap();
+        assert_eq!(left, None, "clone: {clone}");
+        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
     }
 }
 
