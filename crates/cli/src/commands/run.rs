@@ -68,12 +68,11 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let global = &context.global;
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = mainstem_host::clock::now_ms();
-    let quiet = global.quiet || global.json;
     let target_is_here = repo.current_branch().ok().flatten();
     let ended = session.run(&request, line, &mut face, &mut |run, machine| {
-        if !quiet {
-            greet(run.as_str(), machine, &settings, target_is_here.as_deref());
-            print::err(wall.as_deref().unwrap_or(NO_WALL));
+        if !(global.quiet || global.json) {
+            let wall = wall.as_deref().unwrap_or(NO_WALL);
+            greet(run.as_str(), machine, (&settings, wall), target_is_here.as_deref());
         }
     });
     face.wipe();
@@ -103,7 +102,7 @@ fn leave_now() -> ! {
     std::process::exit(i32::from(exit_code::INTERRUPTED));
 }
 
-fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) {
+fn greet(run: &str, machine: &Machine, (settings, wall): (&Settings, &str), here: Option<&str>) {
     let target = machine.target();
     let landed = machine.tasks().count(mainstem_core::phase::Phase::Landed);
     let resumed = if landed > 0 { format!(", {landed} landed before") } else { String::new() };
@@ -116,6 +115,7 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
     if here == Some(target) {
         print::err("your checkout follows the landings; files you have edited are never touched");
     }
+    print::err(wall);
     if settings.land.lanes > 1 {
         print::err("the train has one lane in this version, whatever land.lanes says");
     }

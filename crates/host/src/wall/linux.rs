@@ -14,6 +14,7 @@ use landlock::{
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
+use rustix::thread::CapabilitySet;
 
 use super::{Access, FAILED, Kind, Wall, grants, seccomp};
 
@@ -83,7 +84,10 @@ fn run(args: &[OsString], report: &mut Report) -> Result<u8, Failure> {
     let wall: Wall = serde_json::from_str(spec).map_err(failed("policy"))?;
     limit(&wall).map_err(failed("limits"))?;
     match wall.kind {
-        Kind::Landlock => restrict(&wall, Path::new(cwd))?,
+        Kind::Landlock => {
+            restrict(&wall, Path::new(cwd))?;
+            lose_rights().map_err(failed("rights"))?;
+        }
         // Namespaces do not keep abstract sockets apart as long as the network is shared.
         Kind::Bwrap => scope_only(),
     }
@@ -102,6 +106,38 @@ fn run(args: &[OsString], report: &mut Report) -> Result<u8, Failure> {
     report.say(&format!("errno {}", error.raw_os_error().unwrap_or(libc::EINVAL)));
     let _ = writeln!(io::stderr(), "mainstem: {}: {error}", program.to_string_lossy());
     Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// What root could read other processes or leave the wall with; with these gone it is root over files
+/// only. Others have none of them.
+fn lose_rights() -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    for right in [
+        CapabilitySet::SYS_ADMIN,
+        CapabilitySet::PERFMON,
+        CapabilitySet::SYS_PTRACE,
+        CapabilitySet::SYS_MODULE,
+        CapabilitySet::SYS_RAWIO,
+        CapabilitySet::SYS_BOOT,
+        CapabilitySet::SYS_TIME,
+        CapabilitySet::SYSLOG,
+        CapabilitySet::MKNOD,
+        CapabilitySet::DAC_READ_SEARCH,
+        CapabilitySet::LINUX_IMMUTABLE,
+        CapabilitySet::NET_ADMIN,
+        CapabilitySet::NET_RAW,
+        CapabilitySet::BPF,
+        CapabilitySet::CHECKPOINT_RESTORE,
+    ] {
+        match rustix::thread::remove_capability_from_bounding_set(right) {
+            // Not ours to take away: then we have it not either, or are no true root.
+            Ok(()) | Err(rustix::io::Errno::PERM | rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn limit(wall: &Wall) -> io::Result<()> {

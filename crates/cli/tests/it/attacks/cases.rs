@@ -330,7 +330,7 @@ pub(super) const CASES: &[Case] = &[
         "tried sh -c 'head -c 60000000 /dev/zero > huge'; rm -f huge",
     ),
     seen(
-        "swarm",
+        "left-behind",
         "leave a hundred processes behind",
         "i=0; while [ $i -lt 100 ]; do setsid sleep 600 & i=$((i+1)); done",
     ),
