@@ -29,6 +29,8 @@ const CLONE: &str = "mainstem-clone";
 const DRAFT: &str = ".git-mainstem-draft";
 /// Where fetched commits are until the branch has them.
 const FETCHED: &str = "refs/mainstem/fetched";
+/// Listing the refs of a clone takes milliseconds.
+const TIMEOUT_LOOK: std::time::Duration = std::time::Duration::from_secs(20);
 /// Longest file with a single ref in it.
 const REF_BYTES: u64 = 4096;
 /// Longest list of refs of an agent's that we read.
@@ -144,7 +146,10 @@ impl Repo {
         let (tip, head) = if admin.join(CLONE).exists() {
             match self.fetch_clone(&path.join(".git"), &refname) {
                 Ok(found) => found,
-                Err(error @ GitError::Failed { code: Some(_), .. }) => {
+                // A pipe in place of a file keeps git waiting: that is the agent's own loss.
+                Err(
+                    error @ (GitError::Failed { code: Some(_), .. } | GitError::TimedOut { .. }),
+                ) => {
                     return Ok(Some(format!("its commits could not be taken in: {error}")));
                 }
                 Err(error) => return Err(error),
@@ -223,7 +228,8 @@ impl Repo {
                 .set("core.sshCommand=false")
                 .timeout(TIMEOUT_CHECKOUT)
         };
-        let listed = hardened().args(["ls-remote", "--quiet", "--"]).arg(git_dir);
+        let listed =
+            hardened().timeout(TIMEOUT_LOOK).args(["ls-remote", "--quiet", "--"]).arg(git_dir);
         let listed = listed.args(["HEAD", refname]).run()?;
         let text = lossy(&listed.stdout);
         let found = |name: &str| {
