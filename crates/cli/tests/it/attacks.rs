@@ -222,7 +222,6 @@ fn assert_untouched(ground: &Ground) {
     let told = scene.mainstem(&["status"]).stdout + &scene.mainstem(&["history"]).stdout;
     assert!(!told.contains('\u{1b}') && !told.contains(SECRET), "{told}");
     repo.git(&["fsck", "--connectivity-only"]);
-    scene.assert_nothing_left();
 }
 
 /// The page lists every attack; `MAINSTEM_BLESS=1` writes the list anew.
