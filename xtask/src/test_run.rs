@@ -216,6 +216,7 @@ fn prepare(root: &Path) -> Result<(), String> {
             return Err(format!("cargo {tool} is missing; run `rustup component add {component}`"));
         }
     }
+    walls(root)?;
     let found = git_version(root);
     if found.is_some_and(|version| version >= GIT_MIN) {
         return Ok(());
@@ -233,6 +234,15 @@ fn prepare(root: &Path) -> Result<(), String> {
         Some(version) if version >= GIT_MIN => Ok(()),
         _ => Err(format!("this system offers no git {major}.{minor}; install a newer one by hand")),
     }
+}
+
+/// Without bubblewrap half of the attacks are not tried: it is installed if that is possible.
+fn walls(root: &Path) -> Result<(), String> {
+    let there = || shell::output(shell::command("bwrap", root).arg("--version")).is_ok();
+    if cfg!(target_os = "linux") && !there() && !install(root, "bubblewrap")? {
+        println!("bubblewrap is not installed: its wall is not tested");
+    }
+    Ok(())
 }
 
 fn git_version(root: &Path) -> Option<(u32, u32)> {

@@ -61,8 +61,18 @@ const PROXIES: &[&str] = &["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"]
 const DENIED_ENDS: &[&str] = &["_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_API_KEY"];
 /// Git's own variables would point an agent's git at another repository; the loader's would run
 /// foreign code in every child.
-const DENIED_PREFIXES: &[&str] = &["GIT_", "LD_", "DYLD_"];
-const DENIED: &[&str] = &["NODE_OPTIONS", "BASH_ENV", "ENV"];
+const DENIED_PREFIXES: &[&str] = &["GIT_", "LD_", "DYLD_", "PYTHON"];
+const DENIED: &[&str] = &[
+    "NODE_OPTIONS",
+    "BASH_ENV",
+    "ENV",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "PERL5OPT",
+    "PERL5LIB",
+    "RUBYOPT",
+    "JAVA_TOOL_OPTIONS",
+];
 
 /// The environment of an agent process, and what could not be put into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -15,10 +15,12 @@ pub mod redact;
 pub mod drive;
 mod launch;
 pub mod known;
+pub mod leaks;
 
 pub use adapter::{Adapter, Brief, Launch, LaunchError, UnknownKind, adapter};
 pub use drive::{DriveSpec, McpEntry};
 pub use environment::{Environment, allowed_env};
+pub use leaks::Scan;
 pub use lines::{AgentEvent, Parser, answer_line};
 pub use prompt::{PromptInput, RetryContext, Template, TemplateError};
 pub use redact::Redactor;

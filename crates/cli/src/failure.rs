@@ -202,6 +202,7 @@ impl From<SessionError> for Failure {
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
+            SessionError::Wall(error) => Self::new(error.to_string()).hint(error.help()),
             SessionError::Copied { ref state, .. } => {
                 let folder = state.parent().unwrap_or(state).display();
                 Self::new(error.to_string())

@@ -30,6 +30,10 @@ fn main() -> ExitCode {
         let code = mainstem_host::process::supervise(std::path::Path::new(&dir));
         return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
+    let mut early = std::env::args_os().skip(1);
+    if early.next().is_some_and(|first| first == mainstem_host::wall::STEP) {
+        return ExitCode::from(mainstem_host::wall::step(&early.collect::<Vec<_>>()));
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

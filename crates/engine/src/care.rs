@@ -162,7 +162,7 @@ pub fn undo(
         (old, false)
     } else {
         session.claim_root()?;
-        let world = world_of(&session, &run, &machine, exe, env);
+        let world = world_of(&mut session, &run, &machine, exe, env)?;
         let reverted = revert(world, &machine, t, &commit, &head);
         session.layout().leave();
         (reverted?, true)
@@ -208,13 +208,14 @@ fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
 }
 
 fn world_of(
-    session: &Session,
+    session: &mut Session,
     run: &RunId,
     machine: &Machine,
     exe: PathBuf,
     env: Vec<(String, String)>,
-) -> World {
-    World {
+) -> Result<World, SessionError> {
+    let walls = session.walls()?.cloned();
+    Ok(World {
         repo: session.repo().clone(),
         layout: session.layout().clone(),
         settings: machine.settings().clone(),
@@ -224,8 +225,9 @@ fn world_of(
         env,
         shelf: None,
         template: mainstem_agents::Template::default(),
+        walls,
         made: Made::default(),
-    }
+    })
 }
 
 fn revert(

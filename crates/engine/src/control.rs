@@ -24,8 +24,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens; only the caller's user may connect.
-    pub fn listen(path: &Path, events: Sender<Event>) -> std::io::Result<Self> {
+    /// Listens; only the caller's user may connect. Nobody is heard who runs in a job below `deaf_to`:
+    /// a wall may not be able to keep its agents from a socket.
+    pub fn listen(
+        path: &Path,
+        events: Sender<Event>,
+        deaf_to: Option<PathBuf>,
+    ) -> std::io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
             std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700))?;
@@ -39,6 +44,13 @@ impl Control {
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
+                let peer = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
+                let pid = peer.ok().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+                if let (Some(jobs), Some(pid)) = (&deaf_to, pid)
+                    && mainstem_host::process::is_in_a_job(pid, jobs)
+                {
+                    continue;
+                }
                 let events = events.clone();
                 let serve = move || serve(&stream, &events);
                 if let Err(error) = std::thread::Builder::new().spawn(serve) {

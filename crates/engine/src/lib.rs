@@ -7,6 +7,7 @@ pub mod paths;
 mod home;
 pub mod kept;
 pub mod ledger;
+pub mod walls;
 pub mod world;
 pub mod event;
 pub mod queue;

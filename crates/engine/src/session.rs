@@ -27,6 +27,7 @@ use crate::paths::Layout;
 use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
+use crate::walls::{self, WallError, Walls};
 use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
@@ -89,6 +90,9 @@ pub enum SessionError {
         /// The path.
         path: PathBuf,
     },
+    /// No wall as the settings want it.
+    #[error(transparent)]
+    Wall(#[from] WallError),
     /// There is nothing to run.
     #[error("there is no run in this repository yet")]
     NoRun,
@@ -134,6 +138,8 @@ pub struct Session {
     written: Vec<Written>,
     /// The folder of workspaces, once something is to be made there.
     root: Option<OwnerLock>,
+    /// Found out once, before anything starts.
+    walls: Option<Option<Walls>>,
     _lock: OwnerLock,
 }
 
@@ -216,8 +222,19 @@ impl Session {
         let epoch = journal.take_over()?;
         crash::point("session.taken");
         let written = Vec::new();
-        let root = None;
-        Ok(Self { repo, layout, settings, journal, epoch, exe, env, written, root, _lock: lock })
+        Ok(Self {
+            repo,
+            layout,
+            settings,
+            journal,
+            epoch,
+            exe,
+            env,
+            written,
+            root: None,
+            walls: None,
+            _lock: lock,
+        })
     }
 
     /// Takes the folder of workspaces, so that no other repository's engine works in it.
@@ -225,6 +242,18 @@ impl Session {
         self.root = Some(self.layout.claim()?);
         crash::point("session.claimed");
         Ok(())
+    }
+
+    /// The walls that jobs of this session stand behind, tried out at the first call; none if the
+    /// settings say so.
+    pub fn walls(&mut self) -> Result<Option<&Walls>, SessionError> {
+        if self.walls.is_none() {
+            let kind = walls::choose(&self.settings.sandbox, &self.exe)?;
+            let place = (&self.repo, &self.layout);
+            let made = |kind| Walls::new(kind, &self.settings, place, (&self.exe, &self.env));
+            self.walls = Some(kind.map(made).transpose()?);
+        }
+        Ok(self.walls.as_ref().and_then(Option::as_ref))
     }
 
     /// Where things are.
@@ -345,6 +374,7 @@ impl Session {
             return Err(SessionError::NoBranchRoom(branch));
         }
         let template = prompts::template(Some(&self.repo), &self.settings)?;
+        let walls = self.walls()?.cloned();
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
@@ -354,9 +384,12 @@ impl Session {
         let _ = self.repo.catch_up(machine.target());
         self.prune_or_say(&run, &mut machine)?;
         let Line(sender, receiver) = line;
-        let control = Control::listen(&self.layout.socket(), sender.clone()).map_err(|source| {
-            SessionError::Io { what: "the control socket cannot be opened".to_owned(), source }
-        })?;
+        let control = {
+            let deaf_to = walls.as_ref().map(|_| self.layout.state().to_path_buf());
+            let what = "the control socket cannot be opened".to_owned();
+            Control::listen(&self.layout.socket(), sender.clone(), deaf_to)
+                .map_err(|source| SessionError::Io { what, source })?
+        };
         let world = World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),
@@ -371,6 +404,7 @@ impl Session {
                 .lessons
                 .learn
                 .then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
+            walls,
             made: Made::default(),
         };
         world.settle();

@@ -1,5 +1,6 @@
 //! The outside as it is: the system's clock, a thread per effect, one thread that watches jobs.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -10,7 +11,7 @@ use mainstem_core::id::Time;
 use mainstem_core::machine::Input;
 use mainstem_core::room::Shortage;
 use mainstem_host::clock;
-use mainstem_host::process::Watch;
+use mainstem_host::process::{Watch, WatchEvent};
 
 use crate::event::Event;
 use crate::outside::Outside;
@@ -37,7 +38,16 @@ impl Threads {
         (results, events): (Sender<Event>, Receiver<Event>),
     ) -> std::io::Result<Self> {
         let seen = results.clone();
-        let watch = Watch::start(move |event| {
+        let redactor = world.redactor();
+        let watch = Watch::start(move |mut event| {
+            if let WatchEvent::Lines { lines, .. } = &mut event {
+                // Questions and reasons go to the journal: values go before anybody reads them.
+                for line in lines.iter_mut() {
+                    if let Cow::Owned(text) = redactor.redact(&line.text) {
+                        line.text = text;
+                    }
+                }
+            }
             // The loop ends before its watcher: then nobody needs the news.
             let _ = seen.send(Event::Watch(event));
         })?;

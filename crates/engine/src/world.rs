@@ -6,14 +6,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use mainstem_agents::{Template, allowed_env};
+use mainstem_agents::environment::is_denied;
+use mainstem_agents::{Redactor, Template, allowed_env};
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
-use mainstem_host::git::Repo;
+use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobSpec};
 
 use crate::lessons::Shelf;
 use crate::paths::Layout;
+use crate::walls::{Behind, Walls};
 
 /// Longest line of output kept in one piece.
 const LINE_BYTES: usize = 1024 * 1024;
@@ -39,6 +41,8 @@ pub struct World {
     pub template: Template,
     /// Where lessons are; none if nobody wants any.
     pub shelf: Option<Shelf>,
+    /// The walls around what we start; none if the settings say so.
+    pub walls: Option<Walls>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
 }
@@ -115,6 +119,7 @@ impl World {
             keeps_work: false,
             memory_bytes: None,
             door: None,
+            wall: None,
         }
     }
 
@@ -140,13 +145,32 @@ impl World {
             keeps_work: true,
             door: None,
             memory_bytes: Some(self.settings.limits.memory_per_agent).filter(|limit| *limit > 0),
+            wall: None,
         }
+    }
+
+    /// The same job behind a wall, if there are walls.
+    pub fn walled(&self, mut spec: JobSpec, behind: &Behind<'_>) -> Result<JobSpec, GitError> {
+        if let Some(walls) = &self.walls {
+            let (wall, env) = walls.around(behind, &self.repo)?;
+            spec.wall = Some(wall);
+            spec.env.extend(env);
+        }
+        Ok(spec)
     }
 
     /// Values that must not land or be shown: secrets that the settings name.
     pub fn secrets(&self) -> Vec<(String, String)> {
-        let named: std::collections::BTreeSet<&String> =
-            self.settings.agents.values().flat_map(|agent| &agent.secrets).collect();
-        self.env.iter().filter(|(name, _)| named.contains(name)).cloned().collect()
+        let agents = || self.settings.agents.values();
+        let named: BTreeSet<&String> = agents().flat_map(|agent| &agent.secrets).collect();
+        let given = self.env.iter().filter(|(name, _)| named.contains(name)).cloned();
+        // What the settings say outright under a secret's name is one as well.
+        let set = agents().flat_map(|agent| agent.env.clone()).filter(|(name, _)| is_denied(name));
+        given.chain(set).collect()
+    }
+
+    /// Takes known secret values out of whatever is kept or shown.
+    pub fn redactor(&self) -> Redactor {
+        Redactor::new(self.secrets())
     }
 }

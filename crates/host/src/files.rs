@@ -158,6 +158,11 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether there is something at `path` that we may write to.
+pub fn can_write(path: &Path) -> bool {
+    path.exists() && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
 /// Bytes an unprivileged process may still write on the filesystem of `path`.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path)?;

@@ -9,3 +9,4 @@ pub mod lock;
 pub mod ports;
 pub mod process;
 pub mod vitals;
+pub mod wall;

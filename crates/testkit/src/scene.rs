@@ -60,6 +60,12 @@ impl Scene {
         self
     }
 
+    /// Without a wall around agents: for what a wall would keep them from.
+    #[must_use]
+    pub fn unwalled(self) -> Self {
+        self.env("MAINSTEM_SANDBOX_KIND", "off")
+    }
+
     /// The repository.
     pub fn repo(&self) -> &Repo {
         &self.repo

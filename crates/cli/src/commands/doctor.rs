@@ -10,20 +10,22 @@ use anstyle::{AnsiColor, Style};
 use mainstem_agents::known::known;
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{SandboxKind, Settings, Unit};
+use mainstem_core::config::{Settings, Unit};
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
+use mainstem_engine::walls;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::lock::{self, Probe};
 use mainstem_host::process::{self, Containment};
+use mainstem_host::wall::{self, Kind};
 use mainstem_store::{SqliteReader, StoreError};
 use serde_json::{Value, json};
 
 use super::init::{on_path, runnable};
-use crate::context::Context;
-use crate::failure::Outcome;
+use crate::context::{Context, own_exe};
+use crate::failure::{Failure, Outcome};
 use crate::print;
 
 /// A lock file younger than this may belong to a git that is at work right now.
@@ -93,18 +95,29 @@ pub(crate) fn doctor(context: &Context) -> Outcome {
     agents(repo.as_ref(), &settings, &mut report);
     conflicts(&settings, &mut report);
     containment(&settings, &mut report);
-    let open = settings.sandbox == SandboxKind::Off;
-    let wall = "sandbox: not in this version; agents run with your rights";
-    if open {
-        report.good("sandbox", wall);
-    } else {
-        report.doubt(
-            "sandbox",
-            wall,
-            "use a container or a user of their own for agents you do not trust",
-        );
-    }
+    sandbox(&settings, &mut report)?;
     finish(context, &report)
+}
+
+/// Tries every wall by running something behind it, and says which one would be used.
+fn sandbox(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
+    let exe = own_exe()?;
+    let words = |kind: Kind| match wall::probe(kind, &exe) {
+        Ok(()) => format!("{} works", kind.name()),
+        Err(why) => format!("{} does not work: {why}", kind.name()),
+    };
+    let found = format!("{}; {}", words(Kind::Bwrap), words(Kind::Landlock));
+    match walls::choose(&settings.sandbox, &exe) {
+        Ok(Some(kind)) => {
+            report.good("sandbox", format!("sandbox: agents run behind {} ({found})", kind.name()));
+        }
+        Ok(None) => report.good(
+            "sandbox",
+            format!("sandbox: off, as the settings say; agents run with your rights ({found})"),
+        ),
+        Err(error) => report.bad("sandbox", format!("sandbox: {error}"), error.help()),
+    }
+    Ok(())
 }
 
 fn finish(context: &Context, report: &Report) -> Outcome {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::Redactor;
+use mainstem_agents::environment::is_denied;
 use mainstem_api::{exit_code, time};
 use mainstem_core::config::Settings;
 use mainstem_core::fact::{GateScope, Verdict};
@@ -36,7 +37,9 @@ const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(crate) fn redactor(settings: &Settings) -> Redactor {
     let named: BTreeSet<&str> =
         settings.agents.values().flat_map(|a| &a.secrets).map(String::as_str).collect();
-    Redactor::new(environment().into_iter().filter(|(name, _)| named.contains(name.as_str())))
+    let given = environment().into_iter().filter(|(name, _)| named.contains(name.as_str()));
+    let set = settings.agents.values().flat_map(|agent| agent.env.clone());
+    Redactor::new(given.chain(set.filter(|(name, _)| is_denied(name))))
 }
 
 /// A task that no agent has worked on yet.

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use mainstem_api::exit_code;
-use mainstem_core::config::{Agent, Permission, SandboxKind, Settings};
+use mainstem_core::config::Settings;
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -17,6 +17,8 @@ use crate::context::{Context, environment, own_exe};
 use crate::failure::{Failure, Outcome};
 use crate::print;
 use crate::stream::{self, Stream};
+
+const NO_WALL: &str = "the sandbox is off: agents run with your rights";
 
 /// How long `run --detach` waits for the engine to be up.
 const DETACH_MS: i64 = 20_000;
@@ -46,7 +48,8 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     if args.detach {
         return detach(context, args);
     }
-    let session = context.session()?;
+    let mut session = context.session()?;
+    let wall = session.walls()?.map(mainstem_engine::walls::Walls::describe);
     let line = Line::new();
     let handle = line.handle();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
@@ -65,11 +68,11 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let global = &context.global;
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = mainstem_host::clock::now_ms();
-    let quiet = global.quiet || global.json;
     let target_is_here = repo.current_branch().ok().flatten();
     let ended = session.run(&request, line, &mut face, &mut |run, machine| {
-        if !quiet {
-            greet(run.as_str(), machine, &settings, target_is_here.as_deref());
+        if !(global.quiet || global.json) {
+            let wall = wall.as_deref().unwrap_or(NO_WALL);
+            greet(run.as_str(), machine, (&settings, wall), target_is_here.as_deref());
         }
     });
     face.wipe();
@@ -99,7 +102,7 @@ fn leave_now() -> ! {
     std::process::exit(i32::from(exit_code::INTERRUPTED));
 }
 
-fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) {
+fn greet(run: &str, machine: &Machine, (settings, wall): (&Settings, &str), here: Option<&str>) {
     let target = machine.target();
     let landed = machine.tasks().count(mainstem_core::phase::Phase::Landed);
     let resumed = if landed > 0 { format!(", {landed} landed before") } else { String::new() };
@@ -112,11 +115,7 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
     if here == Some(target) {
         print::err("your checkout follows the landings; files you have edited are never touched");
     }
-    if settings.sandbox != SandboxKind::Off {
-        print::err(
-            "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
-        );
-    }
+    print::err(wall);
     if settings.land.lanes > 1 {
         print::err("the train has one lane in this version, whatever land.lanes says");
     }
@@ -154,28 +153,12 @@ fn refuse_unknown_kinds(plan: &Plan, settings: &Settings) -> Result<(), Failure>
         if let Err(error) = mainstem_agents::adapter(&agent.kind) {
             return Err(Failure::new(format!("task {}, agent {name}: {error}", task.id)));
         }
-        refuse_unwalled(name, agent, settings)?;
         if agent.kind == "command" && agent.command.is_empty() && task.run.is_none() {
             return Err(Failure::new(format!("task {}: agent {name} has no command", task.id))
                 .hint(format!("give the task `run = \"…\"`, or set agents.{name}.command")));
         }
     }
     Ok(())
-}
-
-/// A model that may use every tool with the user's rights is let loose only if the user says so.
-fn refuse_unwalled(name: &str, agent: &Agent, settings: &Settings) -> Result<(), Failure> {
-    let own = matches!(agent.kind.as_str(), "command" | "script");
-    if own || settings.sandbox == SandboxKind::Off || agent.permission == Permission::List {
-        return Ok(());
-    }
-    Err(Failure::new(format!(
-        "agent {name} would use all of its tools with your rights: this version has no sandbox"
-    ))
-    .hint("in a container or on a machine of its own, set sandbox.kind = \"off\"")
-    .hint(format!(
-        "or name the tools it may use: agents.{name}.permission = \"list\", allowed_tools"
-    )))
 }
 
 fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outcome {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use anstyle::{AnsiColor, Style};
 use mainstem_agents::Redactor;
@@ -194,7 +195,8 @@ impl Attempt {
         }
         if self.ended_at.is_none() && !self.branch.is_empty() {
             // Still at work, and no snapshot yet: what it has committed is on its branch.
-            let tip = repo.read_ref(&format!("refs/heads/{}", self.branch))?;
+            let place = Path::new(self.workspace.as_deref().unwrap_or_default());
+            let tip = repo.tip_at_work(place, &self.branch)?;
             return Ok(tip.filter(|tip| *tip != base).map(|tip| (base, tip)));
         }
         Ok(None)

@@ -1,5 +1,6 @@
 //! The one integration binary: each file is one subject.
 
+mod attacks;
 mod crash;
 mod doubts;
 mod drive;

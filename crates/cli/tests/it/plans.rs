@@ -377,7 +377,7 @@ fn doctor_is_content_with_a_healthy_repository_and_names_what_is_wrong() {
         "no-such-program-here was not found",
         "NO_SUCH_SECRET is not set",
         "! left over from other runs: mainstem/left-over",
-        "sandbox: not in this version",
+        "sandbox: agents run behind ",
     ] {
         assert!(output.stdout.contains(word), "no {word} in {}", output.stdout);
     }

@@ -35,8 +35,10 @@ pub struct Settings {
     pub prices: BTreeMap<String, Price>,
     /// `[agents.*]`, the built-in ones included.
     pub agents: BTreeMap<String, Agent>,
-    /// `[sandbox] kind`
-    pub sandbox: SandboxKind,
+    /// `[sandbox]`
+    pub sandbox: Sandbox,
+    /// `[secrets] allow`: patterns of files and texts that the secret scan lets pass.
+    pub secrets_allow: Vec<String>,
     /// `[prompt]`
     pub prompt: Prompt,
     /// `[questions]`
@@ -53,16 +55,13 @@ impl Settings {
     /// Settings that ask for what this version cannot do, each with the value that it can: they
     /// are refused, never ignored.
     pub fn unbuilt(&self) -> Vec<(&'static str, &'static str)> {
-        let walled = matches!(self.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock);
         [
             (self.land.mode != LandMode::Local, ("land.mode", "local")),
-            (self.workspace.kind != WorkspaceKind::Worktree, ("workspace.kind", "worktree")),
             (
                 self.schedule.satisfied_by != SatisfiedBy::Landed,
                 ("schedule.satisfied_by", "landed"),
             ),
             (self.land.on_conflict == OnConflict::Agent, ("land.on_conflict", "rework")),
-            (walled, ("sandbox.kind", "off")),
         ]
         .into_iter()
         .filter_map(|(asked, cure)| asked.then_some(cure))
@@ -440,6 +439,62 @@ pub enum Permission {
     Bypass,
     /// Only `allowed_tools`; every other request is declined.
     List,
+}
+
+/// `[sandbox]`: the wall around agents, their setup commands and their gates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Which wall.
+    pub kind: SandboxKind,
+    /// Further paths that may be written; `~` and `$NAME` at the start are replaced.
+    pub write: Vec<String>,
+    /// Paths that may be read although they are hidden otherwise.
+    pub read: Vec<String>,
+    /// Further paths to hide.
+    pub hide: Vec<String>,
+    /// Whose temporary folder.
+    pub tmp: SandboxTmp,
+    /// What of the network is left.
+    pub network: SandboxNetwork,
+    /// Unix sockets where the wall cannot hide them.
+    pub sockets: SandboxSockets,
+    /// Most processes of this user while an agent starts another; 0 is no limit.
+    pub processes: u32,
+    /// Largest file that may be written, in bytes; 0 is no limit.
+    pub file_bytes: u64,
+}
+
+/// `[sandbox] tmp`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxTmp {
+    /// Private for agents that talk to a model, shared for commands of the user's own.
+    Auto,
+    /// Each attempt has its own.
+    Private,
+    /// The machine's.
+    Shared,
+}
+
+/// `[sandbox] network`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxNetwork {
+    /// As without a wall.
+    Open,
+    /// Only a loopback of its own.
+    Loopback,
+    /// None at all.
+    None,
+}
+
+/// `[sandbox] sockets`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxSockets {
+    /// Blocked where one that is as good as root can be reached and not be hidden.
+    Auto,
+    /// Left open.
+    Open,
+    /// Blocked.
+    Blocked,
 }
 
 /// `[sandbox] kind`

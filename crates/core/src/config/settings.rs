@@ -7,8 +7,9 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, Permission, Price, Prompt, Questions, Run, RunOnFailure, SandboxKind, SatisfiedBy,
-    Schedule, Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
+    OnLooping, Permission, Price, Prompt, Questions, Run, RunOnFailure, Sandbox, SandboxKind,
+    SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings, Strategy, Tiers,
+    Unit, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
@@ -129,12 +130,8 @@ pub(super) fn build(values: &Values) -> Settings {
         models: models(&v),
         prices: prices(&v),
         agents: values.agents.keys().map(|name| (name.clone(), agent(&v, name))).collect(),
-        sandbox: match v.word("sandbox.kind") {
-            "bwrap" => SandboxKind::Bwrap,
-            "landlock" => SandboxKind::Landlock,
-            "off" => SandboxKind::Off,
-            _ => SandboxKind::Auto,
-        },
+        sandbox: sandbox(&v),
+        secrets_allow: v.texts("secrets.allow"),
         prompt: Prompt { template: v.text("prompt.template"), tokens: v.int("prompt.tokens") },
         questions: Questions {
             policy: v.texts("questions.policy").iter().filter_map(|r| Rule::parse(r)).collect(),
@@ -146,6 +143,37 @@ pub(super) fn build(values: &Values) -> Settings {
         lessons: Lessons { learn: v.flag("lessons.learn"), folder: v.text("lessons.folder") },
         snapshot_every_ms: v.ms("snapshots.every"),
         snapshot_keep_ms: v.ms("snapshots.keep"),
+    }
+}
+
+fn sandbox(v: &Reader<'_>) -> Sandbox {
+    Sandbox {
+        kind: match v.word("sandbox.kind") {
+            "bwrap" => SandboxKind::Bwrap,
+            "landlock" => SandboxKind::Landlock,
+            "off" => SandboxKind::Off,
+            _ => SandboxKind::Auto,
+        },
+        write: v.texts("sandbox.write"),
+        read: v.texts("sandbox.read"),
+        hide: v.texts("sandbox.hide"),
+        tmp: match v.word("sandbox.tmp") {
+            "private" => SandboxTmp::Private,
+            "shared" => SandboxTmp::Shared,
+            _ => SandboxTmp::Auto,
+        },
+        network: match v.word("sandbox.network") {
+            "loopback" => SandboxNetwork::Loopback,
+            "none" => SandboxNetwork::None,
+            _ => SandboxNetwork::Open,
+        },
+        sockets: match v.word("sandbox.sockets") {
+            "open" => SandboxSockets::Open,
+            "blocked" => SandboxSockets::Blocked,
+            _ => SandboxSockets::Auto,
+        },
+        processes: v.int("sandbox.processes"),
+        file_bytes: v.bytes("sandbox.file_size"),
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use mainstem_core::config::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, Models, OnConflict, OnLooping,
-    Price, Run, RunOnFailure, SandboxKind, SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit,
-    Workspace, WorkspaceKind,
+    Price, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
+    SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
@@ -73,7 +73,18 @@ pub fn settings() -> Settings {
             .into_iter()
             .map(|name| (name.to_owned(), agent(name)))
             .collect(),
-        sandbox: SandboxKind::Off,
+        sandbox: Sandbox {
+            kind: SandboxKind::Off,
+            write: Vec::new(),
+            read: Vec::new(),
+            hide: Vec::new(),
+            tmp: SandboxTmp::Auto,
+            network: SandboxNetwork::Open,
+            sockets: SandboxSockets::Auto,
+            processes: 0,
+            file_bytes: 0,
+        },
+        secrets_allow: Vec::new(),
         snapshot_every_ms: 0,
         prompt: mainstem_core::config::Prompt { template: None, tokens: 64_000 },
         questions: mainstem_core::config::Questions::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mainstem_agents::{Brief, PromptInput, adapter, allowed_env, answer_line, prompt};
 use mainstem_core::config;
@@ -10,7 +10,7 @@ use mainstem_core::fact::{Claim, Ending};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Epic;
-use mainstem_host::process::{self, JobState, Start, Stop};
+use mainstem_host::process::{self, JobSpec, JobState, Start, Stop};
 use mainstem_host::{crash, files, ports};
 
 use super::{Errand, mcp, workspace};
@@ -19,6 +19,7 @@ use crate::ledger;
 use crate::lessons::{self, LessonError};
 use crate::prompts;
 use crate::told::Told;
+use crate::walls::Behind;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
 const PORT_FIRST: u16 = 20_000;
@@ -26,6 +27,11 @@ const PORT_FIRST: u16 = 20_000;
 const PORTS: u16 = 10;
 /// Blocks of ports to choose from.
 const PORT_BLOCKS: u16 = 1_000;
+
+/// The attempt's folder for temporary files, its prompt, and what its driver writes down.
+const TMP: &str = "tmp";
+const PROMPT: &str = "prompt.md";
+const TRANSCRIPT: &str = "transcript.jsonl";
 
 /// What an agent is started with.
 #[derive(Debug, Clone)]
@@ -95,15 +101,15 @@ fn came_to_be(dir: &Path) -> io::Result<bool> {
 fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), String> {
     let world = &errand.world;
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
-    let tmp = place.join("tmp");
-    let prompt_file = place.join("prompt.md");
+    let tmp = place.join(TMP);
+    let prompt_file = place.join(PROMPT);
     let write = |path: &Path, text: &str| {
         files::write_atomic(path, text.as_bytes())
             .map_err(|error| format!("{} could not be written: {error}", path.display()))
     };
     std::fs::create_dir_all(&tmp)
         .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
-    write(&prompt_file, &prompt_of(errand, assignment))?;
+    write(&prompt_file, &world.redactor().redact_text(&prompt_of(errand, assignment)))?;
     let (door, entry) = mcp::prepare(errand, assignment, &tmp)?;
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
@@ -149,11 +155,12 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     let mut env: BTreeMap<String, String> = environment.vars;
     env.extend(entry.env);
     let mut spec = world.agent_spec(launch.argv, workspace, env);
-    spec.stdin = launch.stdin_prompt.then_some(prompt_file);
+    spec.stdin = launch.stdin_prompt.then_some(prompt_file.clone());
     spec.converse = launch.converse;
     spec.door = Some(door);
     let limit = errand.task.timeout_ms.unwrap_or(world.settings.run.timeout_ms);
     spec.wall_ms = (limit > 0).then_some(limit);
+    let spec = behind_wall(errand, assignment, spec, &launch.files, &launch.state)?;
     crash::point("agent.before_start");
     match process::start(dir, &spec, &world.supervisor()) {
         Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
@@ -191,6 +198,41 @@ fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
         bytes_max: prompts::bytes_max(&world.settings),
     };
     prompt::build(&input, &world.template)
+}
+
+/// The agent's job behind its wall. Of our state folder it sees what was written for it, and keeps its
+/// transcript there.
+fn behind_wall(
+    errand: &Errand,
+    assignment: &Assignment,
+    spec: JobSpec,
+    files: &[(String, String)],
+    state: &[String],
+) -> Result<JobSpec, String> {
+    let world = &errand.world;
+    let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    let transcript = place.join(TRANSCRIPT);
+    if world.walls.is_some() {
+        // A file that exists can be handed over; a folder of ours cannot.
+        std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&transcript)
+            .map_err(|error| format!("{} could not be made: {error}", transcript.display()))?;
+    }
+    let mut reads: Vec<PathBuf> = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
+    reads.push(place.join(PROMPT));
+    let mut writes: Vec<PathBuf> = state.iter().map(PathBuf::from).collect();
+    writes.push(transcript);
+    let behind = Behind {
+        workspace: &errand.workspace,
+        branch: Some(&errand.branch),
+        tmp: Some(&place.join(TMP)),
+        reads,
+        writes,
+        agent: Some(&assignment.agent.kind),
+    };
+    world.walled(spec, &behind).map_err(|error| error.to_string())
 }
 
 /// The first of ten ports that are this attempt's alone until its workspace goes. An attempt does

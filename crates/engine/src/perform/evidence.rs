@@ -3,13 +3,20 @@
 
 use std::path::Path;
 
+use mainstem_agents::Scan;
 use mainstem_core::fact::Evidence;
+use mainstem_core::glob::may_overlap;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::crash;
 use mainstem_host::git::GitError;
 
 use super::{Errand, landing};
+
+/// The rule that nobody can switch off.
+const KNOWN_VALUE: &str = "known-value";
+/// Finds told one by one.
+const LEAKS_SHOWN: usize = 20;
 
 /// Why the last snapshot of an attempt is taken.
 const ENDED: &str = "the attempt ended";
@@ -46,6 +53,9 @@ fn landed_before(errand: &Errand, base: &Oid) -> Result<Option<Input>, GitError>
 /// Takes a snapshot of work in progress. Told only if there was something new: an agent that thinks
 /// for an hour leaves no trace in the journal.
 pub fn snapshot(errand: &Errand, why: &str) {
+    if let Err(error) = errand.take_in(false) {
+        no_snapshot(errand, &error);
+    }
     let taken = errand.world.repo.snapshot_in_passing(&errand.workspace, &errand.snapshots(), why);
     match taken {
         Ok(Some(kept)) if kept.fresh => {
@@ -101,6 +111,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
             Err(error) => errand.tell_notes(vec![error.to_string()]),
         }
     }
+    errand.take_in(true)?;
     let Found { tip, recovered, stopped } = if !repo.is_replaced(path) && path.join(".git").exists()
     {
         // Once committed, all that is there is one commit, which is kept below. What cannot be
@@ -129,6 +140,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         flaws.insert(0, format!("a {what} was stopped on its way; finish or abort it"));
     }
     flaws.extend(secrets_in(errand, base, &tip)?);
+    flaws.extend(leaks_in(errand, base, &tip)?);
     Ok(Evidence {
         base: base.clone(),
         commits: repo.commits_between(base, &tip)?,
@@ -196,4 +208,37 @@ fn secrets_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, Git
         secrets.iter().map(|(_, value)| value.clone().into_bytes()).collect();
     let found = errand.world.repo.blobs_containing(base, tip, &needles)?;
     Ok(found.iter().map(|n| format!("the work contains the value of ${}", secrets[*n].0)).collect())
+}
+
+/// Lines of any commit that look like a secret, each by file, line and rule; never the line itself.
+fn leaks_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitError> {
+    let world = &errand.world;
+    let values = world.secrets().into_iter().map(|(_, value)| value);
+    let scan = Scan::new(values, &world.settings.secrets_allow);
+    let (tell, found) = std::sync::mpsc::channel();
+    let seen = move |path: &str, number: u32, line: &[u8]| {
+        let passes = || scan.paths.iter().any(|glob| may_overlap(glob, path));
+        if let Some(leak) = scan.line(line)
+            && (leak.rule == KNOWN_VALUE || !passes())
+        {
+            // Whoever asked waits for the end.
+            let _ = tell.send(format!("{path}:{number}: looks like a secret ({})", leak.rule));
+        }
+    };
+    world.repo.added_lines(base, tip, Box::new(seen))?;
+    let mut flaws: Vec<String> = found.try_iter().collect();
+    flaws.sort();
+    flaws.dedup();
+    if let Some(more) = flaws.len().checked_sub(LEAKS_SHOWN).filter(|more| *more > 0) {
+        flaws.truncate(LEAKS_SHOWN);
+        flaws.push(format!("and {more} more lines that look like secrets"));
+    }
+    if !flaws.is_empty() {
+        flaws.push(
+            "take secrets out of every commit; what is none is let pass by [secrets] allow, or by \
+             mainstem:allow-secret in its line"
+                .to_owned(),
+        );
+    }
+    Ok(flaws)
 }

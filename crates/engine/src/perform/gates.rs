@@ -207,6 +207,10 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     mark.insert(TREE.to_owned(), tree.to_string());
     let env = world.command_env(&mark);
     let spec = world.shell(command, cwd.to_path_buf(), env, world.settings.gates.timeout_ms);
+    let spec = match world.walled(spec, &errand.behind(cwd)) {
+        Ok(spec) => spec,
+        Err(error) => return unable(command, error.to_string()),
+    };
     if let Err(error) = forget_other(dir, &spec) {
         return unable(command, error.to_string());
     }
@@ -220,7 +224,7 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
         }
     };
     crash::point("gate.ran");
-    let tail = tail_of(dir);
+    let tail = world.redactor().redact_text(&tail_of(dir)).into_owned();
     let (verdict, detail) = match exit.ending {
         Ending::Exited { code: 0 } => (Verdict::Passed, String::new()),
         Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),

@@ -13,7 +13,7 @@ pub mod workspace;
 
 pub use order::{Deed, Order, carry_out};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
@@ -21,8 +21,10 @@ use std::sync::mpsc::Sender;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
+use mainstem_host::git::GitError;
 
 use crate::event::Event;
+use crate::walls::Behind;
 use crate::world::World;
 
 /// Which attempt an effect is for, and whom to tell.
@@ -65,6 +67,20 @@ impl Errand {
         for message in notes {
             self.tell(Input::Notice { task: Some(self.ix), message });
         }
+    }
+
+    /// What a setup command or gate in `cwd` stands behind: this attempt's workspace, or the train's.
+    pub fn behind<'a>(&'a self, cwd: &'a Path) -> Behind<'a> {
+        let branch = (cwd == self.workspace).then_some(self.branch.as_str());
+        Behind { workspace: cwd, branch, ..Behind::default() }
+    }
+
+    /// Brings commits that the agent made behind its wall to its branch. What cannot be taken in is
+    /// told; the files are looked at all the same.
+    pub fn take_in(&self, over: bool) -> Result<(), GitError> {
+        let refused = self.world.repo.take_in(&self.workspace, &self.branch, over)?;
+        self.tell_notes(refused.into_iter().collect());
+        Ok(())
     }
 
     /// Where this attempt's snapshots are.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use mainstem_core::config::Unit;
+use mainstem_core::config::{Unit, WorkspaceKind};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::git::{Cas, GitError};
@@ -194,6 +194,12 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     }
     errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
+    match (world.settings.workspace.kind, &world.walls) {
+        (WorkspaceKind::Clone, _) => repo.make_clone(&path)?,
+        (WorkspaceKind::Worktree, Some(_)) => repo.seclude(&path)?,
+        (WorkspaceKind::Worktree, None) => {}
+    }
+    crash::point("workspace.secluded");
     set_up(errand, &path, &place)?;
     world.made.note(errand.ix, errand.attempt);
     Ok(())
@@ -216,6 +222,7 @@ fn save(errand: &Errand, path: &Path, series: &str, attempt: u32) -> Result<(), 
     if !repo.would_lose(path)? {
         return Ok(());
     }
+    errand.take_in(true)?;
     let why = "before the workspace is used again";
     // A workspace that was made ready and never used would pass for the attempt's last state.
     // What cannot be told is saved.
@@ -249,12 +256,26 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     for file in world.repo.ignored_to_copy(home, &patterns)? {
         let to = path.join(&file);
         let what = format!("{} could not be copied into the workspace", file.display());
+        if leads_elsewhere(path, &file) {
+            let why = format!("{} is not brought along: a link is in its way", file.display());
+            errand.tell_notes(vec![why]);
+            continue;
+        }
         if let Some(parent) = to.parent() {
             std::fs::create_dir_all(parent).map_err(WorkspaceError::io(what.clone()))?;
         }
         std::fs::copy(home.join(&file), &to).map_err(WorkspaceError::io(what))?;
     }
     Ok(())
+}
+
+/// Whether writing `file` below `folder` would go through a link that landed work brought in.
+fn leads_elsewhere(folder: &Path, file: &Path) -> bool {
+    let mut place = folder.to_path_buf();
+    file.components().any(|part| {
+        place.push(part);
+        std::fs::symlink_metadata(&place).is_ok_and(|meta| meta.is_symlink())
+    })
 }
 
 /// Ends whatever earlier lives and attempts still run in the folder, before it is reset or taken away
@@ -275,6 +296,7 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
             .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
         let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
         let spec = world.shell(command, cwd.to_path_buf(), env, SETUP_MS);
+        let spec = world.walled(spec, &errand.behind(cwd))?;
         let failed = |how: String| WorkspaceError::Setup {
             command: command.clone(),
             how,
@@ -313,6 +335,7 @@ fn take_away(
     let world = &errand.world;
     let repo = &world.repo;
     end_earlier_jobs(errand)?;
+    errand.take_in(true)?;
     if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
         if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?

@@ -7,11 +7,17 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use mainstem_host::process::{self, JobSpec};
+use mainstem_host::wall;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::stdio::{stdin, stdout};
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [step, rest @ ..] = args.as_slice()
+        && step == wall::STEP
+    {
+        return ExitCode::from(wall::step(rest));
+    }
     let words: Vec<&str> = args.iter().filter_map(|a| a.to_str()).collect();
     let done = match words[..] {
         ["__supervise", dir] => {

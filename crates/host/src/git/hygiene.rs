@@ -36,6 +36,18 @@ pub enum Flaw {
         /// The path.
         path: String,
     },
+    /// A path component that would lead out of the folder.
+    DotComponent {
+        /// The path.
+        path: String,
+    },
+    /// A link that leads out of the tree.
+    LinkOutside {
+        /// The path.
+        path: String,
+        /// Where it leads.
+        target: String,
+    },
     /// A pointer to a repository nobody can fetch: it is not in `.gitmodules`.
     LooseGitlink {
         /// The path.
@@ -61,6 +73,10 @@ impl std::fmt::Display for Flaw {
                 write!(f, "{path}: differs from {other} only in upper and lower case")
             }
             Self::GitComponent { path } => write!(f, "{path}: a path must not contain `.git`"),
+            Self::DotComponent { path } => write!(f, "{path}: a path must not contain `.` or `..`"),
+            Self::LinkOutside { path, target } => {
+                write!(f, "{path}: the link leads out of the repository, to {target}")
+            }
             Self::LooseGitlink { path } => write!(
                 f,
                 "{path}: a repository was added as a pointer without its files; \
@@ -93,6 +109,13 @@ impl Repo {
                 flaws.push(Flaw::GitComponent { path: lossy(&entry.name) });
             }
         }
+        for entry in &entries {
+            let stays = |part: &[u8]| !part.is_empty() && part != b"." && part != b"..";
+            if !entry.name.split(|&b| b == b'/').all(stays) {
+                flaws.push(Flaw::DotComponent { path: lossy(&entry.name) });
+            }
+        }
+        self.find_links(&entries, &mut flaws)?;
         if file_bytes_max > 0 {
             self.find_large(&entries, file_bytes_max, &mut flaws)?;
         }
@@ -117,6 +140,22 @@ impl Repo {
             entries.push(Entry { mode: (*mode).to_owned(), id: (*id).to_owned(), is_new, name });
         }
         Ok(entries)
+    }
+
+    /// Links that are new or changed and lead out of the tree: whoever writes through one of them on the
+    /// user's machine writes elsewhere.
+    fn find_links(&self, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+        for entry in entries.iter().filter(|entry| entry.mode == "120000") {
+            let answer = self.git().args(["cat-file", "blob", &entry.id]).run()?;
+            let target = path_from(&answer.stdout);
+            let path = path_from(&entry.name);
+            let from = path.parent().unwrap_or(&path);
+            if leads_out(from, &target) {
+                let (path, target) = (lossy(&entry.name), lossy(&answer.stdout));
+                flaws.push(Flaw::LinkOutside { path, target });
+            }
+        }
+        Ok(())
     }
 
     fn find_large(&self, entries: &[Entry], max: u64, flaws: &mut Vec<Flaw>) -> Result<()> {
@@ -239,6 +278,21 @@ fn adds_markers(patch: &[u8]) -> bool {
             2 if starts(line, b">>>>>>>") => return true,
             stage => stage,
         };
+    }
+    false
+}
+
+/// Whether a link in the folder `from` of a tree leads out of the tree.
+fn leads_out(from: &std::path::Path, target: &std::path::Path) -> bool {
+    use std::path::Component;
+    let mut depth = from.components().count();
+    for part in target.components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
+        }
     }
     false
 }

@@ -6,19 +6,24 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
 use super::desk::Desk;
 use super::error::{GitError, OnPath, Result};
 use super::locks::entries;
+use super::place::is_folder;
 use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::stage::PrivateIndex;
-use super::{Repo, bytes_of, is_oid, lossy, oid, parts, path_from, settled};
+use super::{Repo, bytes_of, is_oid, lend, lossy, oid, parts, path_from, seclude, settled};
 use crate::files;
 
 /// Submodules of submodules of …: deeper ones are kept as files.
 const DEPTH_MAX: u32 = 4;
+
+/// These are looked at in milliseconds; what an agent put there to be waited for is not waited for long.
+const TIMEOUT_LOOK: Duration = Duration::from_secs(30);
 
 /// One repository inside a worktree.
 #[derive(Debug)]
@@ -53,13 +58,15 @@ impl Repo {
         let base = prefix.replacen("refs/mainstem/snapshots", "refs/mainstem/inside", 1);
         for (inner, tips) in self.unheld(&settled(worktree))? {
             let label = &inner.label;
-            match self.take_in(&inner, &tips, &base) {
+            match self.keep_history(&inner, &tips, &base) {
                 Ok(name) => notes.push(format!(
                     "{label} is a repository of its own: what only it had is kept in {} as {name}",
                     inner.home.display()
                 )),
                 // One that an agent made can be broken, or half of a history; its files are kept.
-                Err(error @ GitError::Failed { code: Some(_), .. }) if !inner.is_submodule => {
+                Err(
+                    error @ (GitError::Failed { code: Some(_), .. } | GitError::TimedOut { .. }),
+                ) if !inner.is_submodule => {
                     notes.push(format!("the history of {label} could not be kept: {error}"));
                 }
                 Err(error) => return Err(error),
@@ -80,7 +87,13 @@ impl Repo {
         let mut open = self.inside(worktree, &git_dir, &git_dir.join("index"), None)?;
         if let Some(admin) = &admin {
             // A submodule whose folder is gone still has its commits there.
-            for (name, git_dir) in git_dirs_below(&admin.join("modules"))? {
+            let view = seclude::view_of(admin);
+            let places = [admin.clone(), view, worktree.join(".git")];
+            let mut git_dirs = Vec::new();
+            for place in places.iter().filter(|place| is_folder(place)) {
+                git_dirs.extend(git_dirs_below(&place.join("modules"))?);
+            }
+            for (name, git_dir) in git_dirs {
                 if open.iter().all(|inner| inner.git_dir != git_dir) {
                     let home = self.home_of(&name);
                     open.push(Inner {
@@ -218,13 +231,16 @@ impl Repo {
             return Ok(true);
         }
         for admin in entries(&self.common_dir().join("worktrees"))? {
-            let copy = admin.join("modules").join(name);
-            if !is_git_dir(&copy) || self.look_up(commit.as_str(), plain(&copy))?.is_none() {
-                continue;
-            }
-            let args = ["for-each-ref", "--count=1", "--contains", commit.as_str(), "refs/remotes"];
-            if !plain(&copy).args(args).run()?.stdout.is_empty() {
-                return Ok(true);
+            for place in [seclude::view_of(&admin), admin] {
+                let copy = place.join("modules").join(name);
+                if !is_git_dir(&copy) || self.look_up(commit.as_str(), plain(&copy))?.is_none() {
+                    continue;
+                }
+                let args =
+                    ["for-each-ref", "--count=1", "--contains", commit.as_str(), "refs/remotes"];
+                if !plain(&copy).args(args).run()?.stdout.is_empty() {
+                    return Ok(true);
+                }
             }
         }
         Ok(false)
@@ -341,7 +357,7 @@ impl Repo {
     }
 
     /// Takes these commits, and all they need, into their home; the name of the refs.
-    fn take_in(&self, inner: &Inner, tips: &[Oid], base: &str) -> Result<String> {
+    fn keep_history(&self, inner: &Inner, tips: &[Oid], base: &str) -> Result<String> {
         let plain_char = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
         let label: String = inner.label.chars().take(60).map(plain_char).collect();
         let mut refspecs = Vec::new();
@@ -415,7 +431,7 @@ impl Repo {
 fn plain(git_dir: &Path) -> Git {
     // That of a submodule names its folder, which may be gone.
     let git = Git::new(git_dir).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", git_dir);
-    git.env("GIT_NO_LAZY_FETCH", "1")
+    git.env("GIT_NO_LAZY_FETCH", "1").timeout(TIMEOUT_LOOK)
 }
 
 /// The git dir that the `.git` in a folder is, or names.
@@ -431,8 +447,9 @@ fn git_dir_in(folder: &Path) -> Option<PathBuf> {
     is_git_dir(&dir).then_some(dir)
 }
 
+/// One with something in it that a git would wait for is none: its agent made it so.
 fn is_git_dir(dir: &Path) -> bool {
-    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
+    dir.join("HEAD").is_file() && dir.join("objects").is_dir() && lend::is_sound(dir)
 }
 
 /// The git dirs below a folder, with their names relative to it.

@@ -4,6 +4,7 @@
 //! the target, what a snapshot is for and when to retry is decided elsewhere. Absence is always
 //! proven by what git prints, never concluded from a failing command.
 
+mod added;
 mod attend;
 mod birth;
 mod changes;
@@ -17,6 +18,7 @@ mod include;
 mod inside;
 mod keep;
 mod landing;
+mod lend;
 mod locks;
 mod mend;
 mod merge;
@@ -24,6 +26,7 @@ mod place;
 mod refs;
 mod run;
 mod search;
+mod seclude;
 mod snapshot;
 mod stage;
 mod tracked;
@@ -41,6 +44,7 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
+pub use added::Seen;
 pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
 pub use follow::{Expected, Follow};

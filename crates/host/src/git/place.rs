@@ -10,14 +10,17 @@ use std::path::{Path, PathBuf};
 use super::error::{GitError, OnPath, Result};
 use super::locks::entries;
 use super::worktree::write_synced;
-use super::{Repo, bytes_of, is_oid, lossy, path_from, settled};
+use super::{Repo, bytes_of, is_oid, path_from, seclude, settled};
 use crate::files::{self, Fate};
 
 /// Names of admin folders that we make start so: git itself names them after the worktree.
 pub(super) const ADMIN_START: &str = "mainstem-";
 
+/// Longest of the files with which git ties a worktree together: a path, a ref.
+pub(super) const HEAD_BYTES: u64 = 8192;
+
 /// What HEAD says on a branch of ours: an agent may have made its workspace anew by itself.
-const OUR_BRANCHES: &[u8] = b"ref: refs/heads/mainstem/";
+const OUR_BRANCHES: &str = "ref: refs/heads/mainstem/";
 
 /// Keeps `git worktree remove --force` of one agent, and `git worktree prune`, away from another's
 /// unsaved work.
@@ -69,8 +72,22 @@ impl Repo {
         let mut admins = self.admin_dirs(path)?;
         admins.retain(|admin| has_head(admin));
         let named = dot_git_target(path).map(|target| settled(&target));
-        let at = admins.iter().position(|admin| named.as_ref() == Some(admin)).unwrap_or(0);
+        let is_named = |admin: &PathBuf| named.as_ref().is_some_and(|name| name.starts_with(admin));
+        let at = admins.iter().position(is_named).unwrap_or(0);
         Ok(admins.into_iter().nth(at))
+    }
+
+    /// The git folder that whoever works at `path` writes to, if it is not in `path` itself, and the
+    /// folder with those of its submodules.
+    pub fn working_git_dirs(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let Some(admin) = self.usable_admin(path)? else { return Ok(Vec::new()) };
+        let mut found = vec![admin.join("modules")];
+        if !seclude::is_clone(std::slice::from_ref(&admin)) {
+            let view = seclude::view_of(&admin);
+            found.push(if view.is_dir() { view } else { admin });
+        }
+        found.retain(|dir| is_folder(dir));
+        Ok(found)
     }
 
     /// All admin folders that say they belong to `path`; a killed git may have left several.
@@ -79,7 +96,7 @@ impl Repo {
         let mut found = Vec::new();
         for admin in entries(&self.common_dir().join("worktrees"))? {
             let file = admin.join("gitdir");
-            let bytes = match fs::read(&file) {
+            let bytes = match seclude::read_bytes(&file, HEAD_BYTES) {
                 Ok(bytes) => bytes,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(error).on("read", &file),
@@ -109,7 +126,7 @@ impl Repo {
 
     fn is_our_admin(&self, admin: &Path) -> bool {
         let on_our_branch =
-            || fs::read(admin.join("HEAD")).is_ok_and(|text| text.starts_with(OUR_BRANCHES));
+            || head_of(admin).is_ok_and(|text| text.starts_with(OUR_BRANCHES));
         has_our_name(admin)
             || is_half_made(admin)
             || on_our_branch()
@@ -159,8 +176,11 @@ impl Repo {
             Ok(meta) if !meta.is_dir() => return Ok(Fate::Kept),
             _ => {}
         }
+        if seclude::is_clone(admins) {
+            return Ok(Fate::Gone);
+        }
         let dot_git = path.join(".git");
-        let target = dot_git_target(path);
+        let target = dot_git_target(path).map(|target| seclude::admin_of(&target));
         let among_ours = |target: &PathBuf| target.starts_with(self.common_dir().join("worktrees"));
         let theirs =
             target.as_ref().is_some_and(|t| among_ours(t) && t.is_dir() && !self.is_our_admin(t));
@@ -222,7 +242,7 @@ pub(super) fn stranger(repo: &Repo, path: &Path) -> Option<PathBuf> {
         return None;
     }
     let named = |file: &str| {
-        let bytes = fs::read(target.join(file)).ok()?;
+        let bytes = seclude::read_bytes(&target.join(file), HEAD_BYTES).ok()?;
         Some(target.join(path_from(bytes.trim_ascii_end())))
     };
     let mutual = named("gitdir")?.parent().map(placed)? == placed(path);
@@ -233,11 +253,7 @@ pub(super) fn stranger(repo: &Repo, path: &Path) -> Option<PathBuf> {
 
 /// Where the `.git` file of a worktree points; `None` if there is no such file.
 pub(super) fn dot_git_target(path: &Path) -> Option<PathBuf> {
-    let file = path.join(".git");
-    if !fs::symlink_metadata(&file).ok()?.is_file() {
-        return None;
-    }
-    let bytes = fs::read(&file).ok()?;
+    let bytes = seclude::read_bytes(&path.join(".git"), HEAD_BYTES).ok()?;
     Some(path.join(path_from(bytes.strip_prefix(b"gitdir: ")?.trim_ascii_end())))
 }
 
@@ -249,13 +265,16 @@ fn has_our_name(admin: &Path) -> bool {
 
 /// Git writes this while it makes a worktree, and takes it away at the end.
 pub(super) fn is_half_made(admin: &Path) -> bool {
-    fs::read(admin.join("locked")).is_ok_and(|text| text.starts_with(b"initializing"))
+    seclude::read_plain(&admin.join("locked"), HEAD_BYTES)
+        .is_ok_and(|text| text.starts_with("initializing"))
 }
 
 pub(super) fn has_head(admin: &Path) -> bool {
-    fs::read(admin.join("HEAD")).is_ok_and(|bytes| {
-        bytes.starts_with(b"ref: refs/") || is_oid(&lossy(bytes.trim_ascii_end()))
-    })
+    head_of(admin).is_ok_and(|text| text.starts_with("ref: refs/") || is_oid(text.trim_ascii_end()))
+}
+
+fn head_of(admin: &Path) -> io::Result<String> {
+    seclude::read_plain(&admin.join("HEAD"), HEAD_BYTES)
 }
 
 /// Whether there is nothing at `path`, or an empty folder.

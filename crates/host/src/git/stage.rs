@@ -95,7 +95,9 @@ impl Repo {
             None => self.is_empty_tree(&staged.tree)?,
         };
         let index = admin.join("index");
-        let stopped = STOPPED.iter().find(|(name, _)| admin.join(name).exists());
+        let at_work = super::seclude::at_work(&admin, worktree);
+        let is_there = |name: &str| fs::symlink_metadata(at_work.join(name)).is_ok();
+        let stopped = STOPPED.iter().find(|(name, _)| is_there(name));
         let stopped = stopped.map(|(_, what)| *what);
         if clean {
             // Left damaged, it would stop every `git fsck` and `git gc` of the whole repository.
@@ -209,7 +211,7 @@ impl Repo {
         let own = git_dir.join("index");
         // By one open file: whoever replaces the index meanwhile does not mix two of them.
         let copy = || -> io::Result<Stamp> {
-            let mut from = File::open(&own)?;
+            let mut from = super::seclude::open_plain(&own)?;
             let meta = from.metadata()?;
             let mut to = File::create(index)?;
             io::copy(&mut from, &mut to)?;
@@ -284,8 +286,8 @@ impl Repo {
 
     /// The other sides of a merge the agent began and did not commit.
     fn merge_heads(&self, admin: &Path, worktree: &Path) -> Result<Vec<Oid>> {
-        let file = admin.join("MERGE_HEAD");
-        let Ok(text) = fs::read_to_string(&file) else { return Ok(Vec::new()) };
+        let file = super::seclude::at_work(admin, worktree).join("MERGE_HEAD");
+        let Ok(text) = super::seclude::read_plain(&file, 1 << 20) else { return Ok(Vec::new()) };
         let mut heads = Vec::new();
         for line in text.lines().filter(|line| super::is_oid(line)) {
             let name = format!("{line}^{{commit}}");

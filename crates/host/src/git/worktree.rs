@@ -13,11 +13,11 @@ use mainstem_core::id::Oid;
 use super::error::{GitError, OnPath, Result};
 use super::locks::{entries, remove_locks_in};
 use super::place::{
-    ADMIN_START, LOCKED_BY_US, dot_git_target, has_head, is_absent, is_empty_dir, is_folder,
+    ADMIN_START, HEAD_BYTES, LOCKED_BY_US, dot_git_target, has_head, is_absent, is_empty_dir, is_folder,
     is_half_made, placed, stranger,
 };
 use super::run::{Git, TIMEOUT_CHECKOUT};
-use super::{Repo, bytes_of, is_oid, lossy, path_from, settled};
+use super::{Repo, bytes_of, is_oid, lossy, path_from, seclude, settled};
 use crate::files;
 
 /// One worktree as git lists it.
@@ -171,6 +171,7 @@ impl Repo {
             );
             return Err(GitError::NotOurs { path, why });
         }
+        self.come_back(&path)?;
         self.clear_half_made(&path, trash)?;
         let mut kept = None;
         if let Spot::Branch { branch, keep } = spot {
@@ -456,7 +457,7 @@ impl Repo {
             settled(&target) == **admin
                 && has_head(admin)
                 && !is_half_made(admin)
-                && fs::read(admin.join("commondir")).is_ok_and(|bytes| {
+                && seclude::read_bytes(&admin.join("commondir"), HEAD_BYTES).is_ok_and(|bytes| {
                     settled(&admin.join(path_from(bytes.trim_ascii_end()))) == self.common_dir()
                 })
         });

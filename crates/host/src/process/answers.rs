@@ -63,6 +63,8 @@ pub(super) struct Conversation {
     waiting: VecDeque<u32>,
     /// Whether the prompt may be written: not before somebody waits for it.
     open: bool,
+    /// A process that has the pipe without ever reading it.
+    besides: Option<u32>,
     quiet_since: Instant,
     look_at: Instant,
 }
@@ -89,10 +91,20 @@ impl Conversation {
             asked: false,
             waiting: VecDeque::new(),
             open: false,
+            besides: None,
             quiet_since: now,
             look_at: now + SOONEST,
         };
         Ok((conversation, theirs))
+    }
+
+    /// Names a process that has the pipe and never reads it.
+    pub(super) fn disregard(&mut self, pid: u32) {
+        self.besides = Some(pid);
+    }
+
+    fn waiting(&self) -> Option<Vec<tree::Waiting>> {
+        tree::waiting(std::process::id(), self.besides, self.inode)
     }
 
     /// A question was printed. The first one ends the prompt: what is unread of it would be taken for
@@ -177,7 +189,7 @@ impl Conversation {
         }
         let unread = rustix::io::ioctl_fionread(&self.reader).unwrap_or(0) > 0;
         let busy = unread || self.wants_to_write().is_some();
-        let waiting = if busy { None } else { Some(tree::waiting(std::process::id(), self.inode)) };
+        let waiting = if busy { None } else { Some(self.waiting()) };
         match waiting {
             None => self.later(now, SOONEST),
             Some(Some(waiting)) if waiting.is_empty() => self.later(now, SOONEST),

@@ -279,6 +279,31 @@ pub fn is_alive(pid: u32) -> io::Result<bool> {
     Ok(tree::process(pid)?.is_some_and(|process| !process.zombie))
 }
 
+/// Whether a process descends from the supervisor of a job below `jobs`. Says no where the system does not
+/// show who started whom.
+pub fn is_in_a_job(pid: u32, jobs: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let jobs = jobs.canonicalize().unwrap_or_else(|_| jobs.to_owned());
+    let mut pid = pid;
+    // No chain of ancestors is longer than all processes there can be.
+    for _ in 0..4096 {
+        let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return false };
+        let supervises = line.split(|&b| b == 0).skip(1).take(1).any(|word| word == b"__supervise");
+        let of_these = line
+            .split(|&b| b == 0)
+            .nth(2)
+            .is_some_and(|dir| Path::new(std::ffi::OsStr::from_bytes(dir)).starts_with(&jobs));
+        if supervises && of_these {
+            return true;
+        }
+        match tree::process(pid) {
+            Ok(Some(process)) if process.parent > 1 => pid = process.parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// The cgroup of a job of this boot, if the record names one that can be a job's.
 fn recorded_leaf(pids: Option<&Pids>) -> Option<Leaf> {
     let pids = pids.filter(|pids| pids.boot_id == tree::boot_id())?;

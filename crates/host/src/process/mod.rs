@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::wall::Wall;
+
 mod answers;
 mod cgroup;
 mod detached;
@@ -30,8 +32,8 @@ pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
 pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
 pub use job::{
-    answer, end, is_alive, kill_leftovers, pids, reset, run_to_end, set_aside, spec, start, state,
-    stop,
+    answer, end, is_alive, is_in_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, spec,
+    start, state, stop,
 };
 pub use log::{Output, OutputLine, Stream, read_output};
 pub use supervise::supervise;
@@ -81,6 +83,9 @@ pub struct JobSpec {
     /// A socket for what the command starts to speak through; none is none.
     #[serde(default)]
     pub door: Option<DoorSpec>,
+    /// The wall around it; none is none.
+    #[serde(default)]
+    pub wall: Option<Wall>,
 }
 
 /// How a job's command ended.

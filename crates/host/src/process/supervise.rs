@@ -3,9 +3,10 @@
 //! starter dies it goes on. Knows nothing of what the command is for.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use super::door::Door;
 use super::log::Writer;
 use super::record::{self, Durable};
 use super::{EXIT, Ending, Exit, JOB_MARK, JobSpec, LOCK, PIDS, Pids, SPEC, STOP, Stop, tree};
-use crate::{clock, lock};
+use crate::{clock, lock, wall};
 
 mod watchful;
 
@@ -85,6 +86,14 @@ fn own_program() -> io::Result<PathBuf> {
     Ok(if !program.exists() && running.exists() { running.to_owned() } else { program })
 }
 
+/// The file of this program, for namespaces in which the running one has no name. An upgrade may have
+/// put another version there, which knows the step as well.
+fn own_file() -> io::Result<PathBuf> {
+    let program = env::current_exe()?;
+    let text = program.to_string_lossy();
+    Ok(text.strip_suffix(" (deleted)").map_or_else(|| program.clone(), PathBuf::from))
+}
+
 /// Tells the starter, if it still listens, how far we got.
 fn report(text: &str) {
     let line = format!("{}\n", text.replace('\n', " "));
@@ -132,9 +141,14 @@ struct Supervisor {
     _lock: File,
 }
 
+/// Our end and the wall's end of the pipe through which its step reports.
+type ReportPipe = (OwnedFd, OwnedFd);
+
 /// The command's ends of its pipes, as we hold them.
 struct Spawned {
     pid: u32,
+    /// What the wall's step says about the command; none without a wall.
+    report: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
     conversation: Option<Conversation>,
@@ -282,9 +296,10 @@ impl Supervisor {
             let why = format!("the working directory {} does not exist", spec.cwd.display());
             return Err(not_started(why, false));
         }
-        let mut command = Command::new(program);
+        let (line, report) = self.dressed(program, args)?;
+        let mut command = Command::new(&line[0]);
         command
-            .args(args)
+            .args(&line[1..])
             .env_clear()
             .envs(&spec.env)
             .env(JOB_MARK, &self.dir)
@@ -300,9 +315,45 @@ impl Supervisor {
             let file = spec.stdin.as_deref().unwrap_or(&self.dir);
             not_started(format!("cannot feed {} to standard input: {e}", file.display()), false)
         })?;
-        let mut child = self.spawn_inside(&mut command).map_err(|e| self.explain(program, &e))?;
+        let mut child = self
+            .spawn_inside(&mut command)
+            .map_err(|e| self.explain(&line[0].to_string_lossy(), &e))?;
         let stderr = child.stderr.take().expect("BUG: stderr was asked to be a pipe").into();
-        Ok(Spawned { pid: child.id(), stdout, stderr, conversation, plug, door })
+        let report = report.map(|(ours, _theirs)| ours);
+        let mut conversation = conversation;
+        if let (Some(conversation), true) = (&mut conversation, self.has_scaffold()) {
+            conversation.disregard(child.id());
+        }
+        Ok(Spawned { pid: child.id(), report, stdout, stderr, conversation, plug, door })
+    }
+
+    /// Whether the process we start is the wall's, and the command a grandchild of it.
+    fn has_scaffold(&self) -> bool {
+        self.spec.wall.as_ref().is_some_and(|wall| wall.kind == wall::Kind::Bwrap)
+    }
+
+    /// The command line with the wall around it, and both ends of the pipe that the wall's step reports
+    /// through.
+    fn dressed(
+        &self,
+        program: &str,
+        args: &[String],
+    ) -> Result<(Vec<OsString>, Option<ReportPipe>), Ending> {
+        let Some(wall) = &self.spec.wall else {
+            let words = std::iter::once(program).chain(args.iter().map(String::as_str));
+            return Ok((words.map(OsString::from).collect(), None));
+        };
+        let failed = |e: io::Error| not_started(format!("no wall can be built: {e}"), false);
+        let (ours, theirs) = io::pipe().map_err(failed)?;
+        let (ours, theirs) = (OwnedFd::from(ours), OwnedFd::from(theirs));
+        let kept_open = rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty());
+        kept_open.map_err(|e| failed(e.into()))?;
+        rustix::io::ioctl_fionbio(&ours, true).map_err(|e| failed(e.into()))?;
+        let exe = own_file().map_err(failed)?;
+        let report = Some(theirs.as_raw_fd());
+        let line =
+            wall::dress(wall, &exe, &self.spec.cwd, &self.spec.argv, report).map_err(failed)?;
+        Ok((line, Some((ours, theirs))))
     }
 
     fn stdin(&self, command: &mut Command) -> io::Result<Option<Conversation>> {

@@ -92,6 +92,12 @@ impl std::ops::Deref for Batch {
     }
 }
 
+impl std::ops::DerefMut for Batch {
+    fn deref_mut(&mut self) -> &mut [OutputLine] {
+        &mut self.lines
+    }
+}
+
 impl IntoIterator for Batch {
     type Item = OutputLine;
     type IntoIter = std::vec::IntoIter<OutputLine>;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use mainstem_host::process::{self, DoorSpec, JobSpec};
 use serde_json::{Value, json};
 
-use crate::{PATIENCE, Place, exited, kill9, wait_for};
+use super::{PATIENCE, Place, exited, kill9, wait_for};
 
 const KINDS: [&str; 3] = ["ask", "progress", "issue"];
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use mainstem_host::process::{self, JobSpec, Stop};
 
-use crate::{PROGRAM, Place, exited, wait_for};
+use super::{PROGRAM, Place, exited, wait_for};
 
 fn disk_use(dir: &Path) -> u64 {
     fs::read_dir(dir).unwrap().flatten().map(|e| e.metadata().map_or(0, |m| m.len())).sum()
@@ -109,10 +109,10 @@ fn an_end_that_cannot_be_recorded_at_once_is_recorded_later() {
     let exit = place.dir().join("exit.json");
     fs::create_dir(&exit).unwrap();
     fs::write(place.dir().join("stop"), "kill\n").unwrap();
-    wait_for("the command's end", || (!crate::alive(pids.agent_pid.unwrap())).then_some(()));
+    wait_for("the command's end", || (!super::alive(pids.agent_pid.unwrap())).then_some(()));
     // It has been tried, and is being tried.
     wait_for("a try", || tried(&place.dir()).then_some(()));
-    assert!(crate::alive(pids.pid), "the supervisor must not leave without a record");
+    assert!(super::alive(pids.pid), "the supervisor must not leave without a record");
     fs::remove_dir(&exit).unwrap();
     assert_eq!(place.end().ending, process::Ending::Stopped);
     process::stop(&place.dir(), Stop::Term).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_host::process::{self, Ending, JobSpec, JobState, Pids, Stop};
 
-use crate::{PROGRAM, Place, alive, kill9, wait_for, with_word};
+use super::{PROGRAM, Place, alive, kill9, wait_for, with_word};
 
 /// How a job is ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,7 +152,7 @@ fn who_hides_from_a_dead_supervisor_is_found_where_there_are_cgroups() {
             end(&place, &place.spec(&script), way, || daemons() && !with_word(&word).is_empty());
         let contained = pids.as_ref().is_some_and(|pids| pids.cgroup.is_some());
         nobody_left(&word, way);
-        if contained || (crate::FINDS_ALL && !way.supervisor_dies()) {
+        if contained || (super::FINDS_ALL && !way.supervisor_dies()) {
             nobody_left(&hidden, way);
         } else {
             // As documented: this is what a cgroup is for.
@@ -176,7 +176,7 @@ fn a_process_that_got_the_number_of_a_dead_one_is_left_alone() {
     let (mut first, mut second) = (bystander(), bystander());
     // As if both numbers had been given to others since; the start times are those of the dead.
     let mut record = Pids { pid: first.id(), agent_pid: Some(second.id()), ..pids };
-    if !crate::FINDS_ALL {
+    if !super::FINDS_ALL {
         // `ps` tells the second of a start only: they must not have begun within the same one.
         record.start_time -= 60;
         record.agent_start_time = record.agent_start_time.map(|start| start - 60);

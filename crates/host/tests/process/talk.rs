@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mainstem_host::process::{self, JobSpec};
 
-use crate::{PROGRAM, Place, exited, wait_for};
+use super::{PROGRAM, Place, exited, wait_for};
 
 #[test]
 fn a_program_that_reads_the_prompt_to_its_end_gets_the_end() {

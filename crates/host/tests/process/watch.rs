@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mainstem_host::process::{self, Batch, JobSpec, Watch, WatchEvent};
 
-use crate::{PATIENCE, Place, exited, kill9, supervisor, wait_for};
+use super::{PATIENCE, Place, exited, kill9, supervisor, wait_for};
 
 fn watch() -> (Watch, mpsc::Receiver<WatchEvent>) {
     let (tx, rx) = mpsc::channel();

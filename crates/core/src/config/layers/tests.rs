@@ -49,7 +49,7 @@ fn defaults_are_as_documented() {
     assert_eq!(s.gates.timeout_ms, 1_200_000);
     assert_eq!((s.land.lanes, s.land.on_conflict), (1, OnConflict::Rework));
     assert_eq!((s.budget.usd, s.budget.hard, s.budget.per_attempt_usd), (None, true, 0.0));
-    assert_eq!((s.sandbox, s.snapshot_every_ms), (SandboxKind::Auto, 60_000));
+    assert_eq!((s.sandbox.kind, s.snapshot_every_ms), (SandboxKind::Auto, 60_000));
     assert_eq!(s.snapshot_keep_ms, 14 * 86_400_000);
     let agents: Vec<_> = s.agents.iter().map(|(n, a)| (n.as_str(), a.kind.as_str())).collect();
     assert_eq!(agents, [("command", "command"), ("script", "script")]);
@@ -120,7 +120,7 @@ fn the_contract_example_is_understood() {
     assert_eq!(s.agents["claude"].secrets, ["ANTHROPIC_API_KEY"]);
     assert_eq!(s.agents["claude"].env["A"], "1");
     assert_eq!(s.agents["claude"].env["B.C"], "2");
-    assert_eq!(s.sandbox, SandboxKind::Off);
+    assert_eq!(s.sandbox.kind, SandboxKind::Off);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod lands;
 mod mends;
 mod refs;
 mod saves;
+mod secludes;
 mod snaps;
 mod sound;
 mod worktrees;

@@ -16,6 +16,7 @@ use crate::process::door::Door;
 use crate::process::log::{Lines, Writer};
 use crate::process::tree::{self, Sent};
 use crate::process::{Ending, Stop};
+use crate::wall::Report;
 
 /// What a command left behind gets this long to end by itself.
 const STRAGGLERS: Duration = Duration::from_millis(200);
@@ -75,6 +76,7 @@ pub(super) struct Running<'a> {
     supervisor: &'a Supervisor,
     log: &'a mut Writer,
     pid: u32,
+    report: Option<OwnedFd>,
     stdout: Source,
     stderr: Source,
     conversation: Option<Conversation>,
@@ -88,7 +90,11 @@ pub(super) struct Running<'a> {
     phase: Phase,
     /// Why we end it, if we do.
     cause: Option<Ending>,
-    status: Option<WaitStatus>,
+    /// How the command itself ended.
+    status: Option<Ending>,
+    /// Whether the process we started is the wall's; how that one ended.
+    scaffold: bool,
+    scaffold_end: Option<WaitStatus>,
     leftovers: HashSet<u32>,
     all_dead: bool,
     chunk: Vec<u8>,
@@ -117,6 +123,7 @@ impl<'a> Running<'a> {
             supervisor,
             log,
             pid: spawned.pid,
+            report: spawned.report,
             stdout: source(spawned.stdout, b'o'),
             stderr: source(spawned.stderr, b'e'),
             conversation: spawned.conversation,
@@ -129,6 +136,8 @@ impl<'a> Running<'a> {
             phase: Phase::Running,
             cause: None,
             status: None,
+            scaffold: supervisor.has_scaffold(),
+            scaffold_end: None,
             leftovers: HashSet::new(),
             all_dead: false,
             chunk: vec![0; CHUNK],
@@ -147,6 +156,7 @@ impl<'a> Running<'a> {
             self.hear_guests();
             self.converse();
             self.log.flush();
+            self.hear_report();
             self.reap();
             if self.all_dead && self.status.is_some() {
                 break;
@@ -189,6 +199,7 @@ impl<'a> Running<'a> {
         if let Some(door) = &self.door {
             door.interests(&mut fds);
         }
+        fds.extend(self.report.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let woken = poll(&mut fds, Some(&timeout)).is_ok()
             && fds.first().is_some_and(|fd| !fd.revents().is_empty());
         if woken {
@@ -304,8 +315,12 @@ impl<'a> Running<'a> {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if u32::try_from(pid.as_raw_nonzero().get()) == Ok(self.pid) {
-                        self.status = Some(status);
+                    if u32::try_from(pid.as_raw_nonzero().get()) != Ok(self.pid) {
+                    } else if self.scaffold {
+                        self.scaffold_end = Some(status);
+                    } else {
+                        self.hear_report();
+                        self.status.get_or_insert_with(|| natural(status));
                     }
                 }
                 Ok(None) => return,
@@ -316,6 +331,13 @@ impl<'a> Running<'a> {
                     let in_group =
                         self.leaf().is_some_and(|leaf| leaf.populated().unwrap_or(false));
                     self.all_dead = !in_group && (tree::REAPS_ORPHANS || self.tree().is_empty());
+                    if let (true, None, Some(end)) =
+                        (self.all_dead, &self.status, self.scaffold_end)
+                    {
+                        // The wall went before the command was known to have ended.
+                        self.hear_report();
+                        self.status.get_or_insert_with(|| natural(end));
+                    }
                     return;
                 }
             }
@@ -358,7 +380,7 @@ impl<'a> Running<'a> {
 
     /// Enforces the memory limit where no cgroup does. No grace: it would only take more.
     fn heed_memory(&mut self) {
-        let (Some(limit), Phase::Running, None) = (self.memory, self.phase, self.status) else {
+        let (Some(limit), Phase::Running, None) = (self.memory, self.phase, &self.status) else {
             return;
         };
         let now = Instant::now();
@@ -393,7 +415,7 @@ impl<'a> Running<'a> {
     fn end_tree(&mut self) {
         let now = Instant::now();
         if self.status.is_some() && matches!(self.phase, Phase::Running) {
-            let tree = self.tree();
+            let tree = self.without_scaffold(self.tree());
             for &pid in &tree {
                 tree::signal(pid, Signal::TERM);
                 tree::signal(pid, Signal::CONT);
@@ -418,10 +440,11 @@ impl<'a> Running<'a> {
         if self.status.is_none() {
             tree::signal_group(self.pid, Signal::KILL);
         }
+        let commands: HashSet<u32> = self.without_scaffold(tree.clone()).into_iter().collect();
         let mut denied = !tree.is_empty();
         for pid in tree {
             denied &= tree::signal(pid, Signal::KILL) == Sent::Denied;
-            if pid != self.pid {
+            if pid != self.pid && commands.contains(&pid) {
                 self.leftovers.insert(pid);
             }
         }
@@ -449,7 +472,8 @@ impl<'a> Running<'a> {
 
     /// How it ended if we did not end it.
     fn natural(&self) -> Ending {
-        let ending = natural(self.status);
+        // Everything is dead and nobody told how: not by itself, then.
+        let ending = self.status.clone().unwrap_or(Ending::Stopped);
         let limit =
             self.supervisor.spec.memory_bytes.filter(|_| ending != Ending::Exited { code: 0 });
         match limit {
@@ -461,13 +485,60 @@ impl<'a> Running<'a> {
     }
 }
 
+impl Running<'_> {
+    /// Takes up what the wall's step says about the command.
+    fn hear_report(&mut self) {
+        let Some(fd) = &self.report else { return };
+        let mut bytes = [0; 1024];
+        let Ok(n) = rustix::io::read(fd, &mut bytes) else { return };
+        // One word is all there is; whoever keeps the other end open has no more to say.
+        self.report = None;
+        let text = String::from_utf8_lossy(&bytes[..n]);
+        let Some(report) = Report::read(&text) else { return };
+        self.status.get_or_insert(match report {
+            Report::Exited(code) => Ending::Exited { code },
+            Report::Signal(signal) => Ending::Signalled { signal },
+            Report::NotStarted(number) => {
+                let program = self.supervisor.spec.argv.first().map_or("", String::as_str);
+                self.supervisor.explain(program, &io::Error::from_raw_os_error(number))
+            }
+            Report::NoWall(why) => Ending::NotStarted {
+                why: format!("the wall around it could not be built: {why}"),
+                not_found: false,
+            },
+        });
+    }
+
+    /// Without the processes that are the wall's: the one we started, and the first one behind it.
+    fn without_scaffold(&self, mut tree: Vec<u32>) -> Vec<u32> {
+        if self.scaffold {
+            let walls = |pid: u32| {
+                pid == self.pid
+                    || matches!(tree::process(pid), Ok(Some(p)) if p.parent == self.pid)
+                    || is_first(pid)
+            };
+            tree.retain(|pid| !walls(*pid));
+        }
+        tree
+    }
+}
+
+/// Whether the process is the first one of a namespace.
+fn is_first(pid: u32) -> bool {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    ids.is_some_and(|ids| {
+        let mut ids = ids.split_ascii_whitespace();
+        ids.next_back() == Some("1") && ids.next().is_some()
+    })
+}
+
 fn in_group(pid: u32, group: u32) -> bool {
     matches!(tree::process(pid), Ok(Some(p)) if p.group == group)
 }
 
-fn natural(status: Option<WaitStatus>) -> Ending {
-    let signal = status.and_then(|s| s.terminating_signal());
-    match (status.and_then(|s| s.exit_status()), signal) {
+fn natural(status: WaitStatus) -> Ending {
+    match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Ending::Exited { code },
         (None, Some(signal)) => Ending::Signalled { signal },
         // A status that is neither cannot come from a dead process.

@@ -179,11 +179,16 @@ mod calls {
     pub(super) const WAIT: [u32; 5] = [22, 72, 73, 426, 441];
 }
 
-/// The threads below `root` that wait for `file`; `None` if this system does not tell.
-pub(in crate::process) fn waiting(root: u32, file: (u64, u64)) -> Option<Vec<Waiting>> {
+/// The threads below `root`, but those of `besides`, that wait for `file`; `None` if this system does not
+/// tell.
+pub(in crate::process) fn waiting(
+    root: u32,
+    besides: Option<u32>,
+    file: (u64, u64),
+) -> Option<Vec<Waiting>> {
     std::fs::metadata("/proc/self/syscall").ok()?;
     let mut found = Vec::new();
-    for pid in descendants(root).ok()? {
+    for pid in descendants(root).ok()?.into_iter().filter(|pid| Some(*pid) != besides) {
         let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { continue };
         for task in tasks.flatten().map(|t| t.path()) {
             match std::fs::read_to_string(task.join("syscall")) {

@@ -181,7 +181,11 @@ pub(crate) fn surroundings(_pid: u32) -> Option<(PathBuf, Vec<u8>, Vec<u8>)> {
 }
 
 /// The threads below `root` that wait for `file`; `None`: this system does not tell.
-pub(in crate::process) fn waiting(_root: u32, _file: (u64, u64)) -> Option<Vec<Waiting>> {
+pub(in crate::process) fn waiting(
+    _root: u32,
+    _besides: Option<u32>,
+    _file: (u64, u64),
+) -> Option<Vec<Waiting>> {
     None
 }
 

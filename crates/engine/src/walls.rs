@@ -1,0 +1,381 @@
+//! Which wall stands around agents, setup commands and gates, and what each of them may reach.
+//!
+//! Turns settings and places into the policies of `host::wall`; enforces nothing itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::config::{
+    Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, Settings, WorkspaceKind,
+};
+use mainstem_host::git::{GitError, Repo};
+use mainstem_host::wall::{self, Access, Kind, Network, Wall};
+
+use crate::paths::Layout;
+
+/// Keys and credentials below the home folder.
+const SECRET_PLACES: &[&str] = &[
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".config/gh",
+    ".config/gcloud",
+    ".azure",
+    ".netrc",
+    ".docker",
+    ".kube",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".pypirc",
+    ".cargo/credentials.toml",
+    ".cargo/credentials",
+    ".password-store",
+    ".local/share/keyrings",
+    ".mozilla",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".bash_history",
+    ".zsh_history",
+];
+
+/// Sockets of daemons that do as root what they are told.
+const DAEMONS: &[&str] = &[
+    "/run/docker.sock",
+    "/var/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+    "/run/crio/crio.sock",
+    "/var/lib/lxd/unix.socket",
+    "/var/lib/incus/unix.socket",
+    "/var/snap/lxd/common/lxd/unix.socket",
+    "/run/libvirt/libvirt-sock",
+    "/run/systemd/private",
+    "/run/dbus/system_bus_socket",
+];
+
+/// Temporary folders of the machine.
+const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// Kinds of agents that run a program of the user's own; all others talk to a model.
+const OWN_PROGRAMS: [&str; 2] = ["command", "script"];
+
+/// No wall can be had as asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum WallError {
+    /// The one asked for does not work.
+    #[error("the sandbox asked for, {}, does not work here: {why}", .kind.name())]
+    Broken {
+        /// Which.
+        kind: Kind,
+        /// What it said.
+        why: String,
+    },
+    /// None works.
+    #[error("no sandbox works here: bubblewrap: {bwrap}; Landlock: {landlock}")]
+    None {
+        /// Why not bubblewrap.
+        bwrap: String,
+        /// Why not Landlock.
+        landlock: String,
+    },
+    /// A socket that is as good as root cannot be hidden and may not be blocked.
+    #[error(
+        "agents could reach {socket}, which is as good as root, and {} cannot hide it",
+        Kind::Landlock.name()
+    )]
+    Socket {
+        /// Which.
+        socket: PathBuf,
+    },
+    /// All refs are in one file, so an agent that may commit could move them all.
+    #[error("this repository keeps its refs in a reftable, which no wall can share in part")]
+    Reftable,
+    /// Landlock has no loopback of its own.
+    #[error("sandbox.network = \"loopback\" needs bubblewrap, and the sandbox is {}", .0.name())]
+    NoLoopback(Kind),
+}
+
+impl WallError {
+    /// The command or setting that helps.
+    pub fn help(&self) -> &'static str {
+        match self {
+            Self::Broken { .. } | Self::None { .. } => {
+                "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), or say sandbox.kind = \"off\" to run agents with your rights"
+            }
+            Self::Socket { .. } => {
+                "install bubblewrap, which can hide it, or set sandbox.sockets = \"blocked\" or \"open\""
+            }
+            Self::Reftable => {
+                "set workspace.kind = \"clone\", which gives every agent a git dir of its own"
+            }
+            Self::NoLoopback(_) => {
+                "install bubblewrap, or set sandbox.network to \"open\" or \"none\""
+            }
+        }
+    }
+}
+
+/// Tries each wall that the settings allow, the better one first, by running something behind it.
+pub fn choose(sandbox: &Sandbox, exe: &Path) -> Result<Option<Kind>, WallError> {
+    let tried = |kind: Kind| match wall::probe(kind, exe) {
+        Ok(()) => Ok(Some(kind)),
+        Err(why) => Err(WallError::Broken { kind, why }),
+    };
+    let found = match sandbox.kind {
+        SandboxKind::Off => return Ok(None),
+        SandboxKind::Bwrap => tried(Kind::Bwrap)?,
+        SandboxKind::Landlock => tried(Kind::Landlock)?,
+        SandboxKind::Auto => match wall::probe(Kind::Bwrap, exe) {
+            Ok(()) => Some(Kind::Bwrap),
+            Err(bwrap) => match wall::probe(Kind::Landlock, exe) {
+                Ok(()) => Some(Kind::Landlock),
+                Err(landlock) => return Err(WallError::None { bwrap, landlock }),
+            },
+        },
+    };
+    match found {
+        Some(Kind::Landlock) if sandbox.network == SandboxNetwork::Loopback => {
+            Err(WallError::NoLoopback(Kind::Landlock))
+        }
+        found => Ok(found),
+    }
+}
+
+/// The walls of one engine.
+#[derive(Debug, Clone)]
+pub struct Walls {
+    kind: Kind,
+    sandbox: Sandbox,
+    workspace: WorkspaceKind,
+    /// What we were started with.
+    env: BTreeMap<String, String>,
+    exe: PathBuf,
+    state: PathBuf,
+    root: PathBuf,
+    /// The repository's own folders.
+    repository: Vec<PathBuf>,
+    common: PathBuf,
+    /// Whether no Unix sockets can be made.
+    no_sockets: bool,
+}
+
+/// What stands behind one wall.
+#[derive(Debug, Clone)]
+pub struct Behind<'a> {
+    /// Where it works.
+    pub workspace: &'a Path,
+    /// Its branch; none for a detached checkout.
+    pub branch: Option<&'a str>,
+    /// Its folder for temporary files.
+    pub tmp: Option<&'a Path>,
+    /// Files of ours that it reads.
+    pub reads: Vec<PathBuf>,
+    /// Files and folders outside that are its own.
+    pub writes: Vec<PathBuf>,
+    /// The agent's kind; none for setup commands and gates.
+    pub agent: Option<&'a str>,
+}
+
+impl Default for Behind<'_> {
+    fn default() -> Self {
+        let (reads, writes) = (Vec::new(), Vec::new());
+        Self { workspace: Path::new(""), branch: None, tmp: None, reads, writes, agent: None }
+    }
+}
+
+impl Walls {
+    /// For a repository; refuses what could not be kept.
+    pub fn new(
+        kind: Kind,
+        settings: &Settings,
+        (repo, layout): (&Repo, &Layout),
+        (exe, env): (&Path, &[(String, String)]),
+    ) -> Result<Self, WallError> {
+        let common = repo.common_dir().to_path_buf();
+        let clone = settings.workspace.kind == WorkspaceKind::Clone;
+        if !clone && common.join("reftable").is_dir() {
+            return Err(WallError::Reftable);
+        }
+        let env: BTreeMap<String, String> = env.iter().cloned().collect();
+        let sandbox = settings.sandbox.clone();
+        let no_sockets = match (sandbox.sockets, kind) {
+            (SandboxSockets::Open, _) => false,
+            (SandboxSockets::Blocked, _) => true,
+            (SandboxSockets::Auto, Kind::Bwrap) => false,
+            (SandboxSockets::Auto, Kind::Landlock) => match reachable_daemon(&env) {
+                None => false,
+                Some(socket)
+                    if settings.agents.values().any(|agent| needs_sockets(&agent.kind)) =>
+                {
+                    return Err(WallError::Socket { socket });
+                }
+                Some(_) => true,
+            },
+        };
+        Ok(Self {
+            kind,
+            sandbox,
+            workspace: settings.workspace.kind,
+            env,
+            exe: exe.to_path_buf(),
+            state: layout.state().to_path_buf(),
+            root: layout.root().to_path_buf(),
+            repository: repo.toplevel().into_iter().map(Path::to_path_buf).collect(),
+            common,
+            no_sockets,
+        })
+    }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let sockets = if self.no_sockets { "; Unix sockets are blocked" } else { "" };
+        let network = match self.sandbox.network {
+            SandboxNetwork::Open => "",
+            SandboxNetwork::Loopback => "; no network but a loopback of their own",
+            SandboxNetwork::None => "; no network",
+        };
+        format!("agents run behind {}{network}{sockets}", self.kind.name())
+    }
+
+    /// The policy for one job, and variables that go with it.
+    pub fn around(
+        &self,
+        behind: &Behind<'_>,
+        repo: &Repo,
+    ) -> Result<(Wall, BTreeMap<String, String>), GitError> {
+        let mut wall = Wall::bare(self.kind);
+        let mut env = BTreeMap::new();
+        wall.network = match self.sandbox.network {
+            SandboxNetwork::Open => Network::Open,
+            SandboxNetwork::Loopback => Network::Loopback,
+            SandboxNetwork::None => Network::None,
+        };
+        wall.no_sockets = self.no_sockets;
+        wall.processes = Some(u64::from(self.sandbox.processes)).filter(|n| *n > 0);
+        wall.file_bytes = Some(self.sandbox.file_bytes).filter(|n| *n > 0);
+        self.temporary(behind, &mut wall, &mut env);
+        for place in &self.sandbox.write {
+            self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Write));
+        }
+        for path in self.repository.iter().chain([&self.common, &self.exe]) {
+            wall.allow(path, Access::Read);
+        }
+        self.hide(&mut wall);
+        for place in &self.sandbox.read {
+            self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Read));
+        }
+        behind.reads.iter().for_each(|path| wall.allow(path, Access::Read));
+        behind.writes.iter().for_each(|path| wall.allow(path, Access::Write));
+        wall.allow(behind.workspace, Access::Write);
+        if let Some(tmp) = behind.tmp {
+            wall.allow(tmp, Access::Write);
+        }
+        self.git(behind, repo, &mut wall)?;
+        Ok((wall, env))
+    }
+
+    fn temporary(&self, behind: &Behind<'_>, wall: &mut Wall, env: &mut BTreeMap<String, String>) {
+        let own = behind.agent.is_none_or(|kind| OWN_PROGRAMS.contains(&kind));
+        let private = match self.sandbox.tmp {
+            SandboxTmp::Private => true,
+            SandboxTmp::Shared => false,
+            SandboxTmp::Auto => !own,
+        };
+        let shared = TMP.map(PathBuf::from).into_iter();
+        let shared = shared.chain(self.env.get("TMPDIR").map(PathBuf::from));
+        let below_tmp = |path: &&PathBuf| TMP.iter().any(|tmp| path.starts_with(tmp));
+        match (behind.tmp, private) {
+            (Some(tmp), true) => {
+                TMP.iter().for_each(|path| wall.allow(Path::new(path), Access::Hidden));
+                // What is installed there stays usable.
+                let path = self.env.get("PATH").map(String::as_str).unwrap_or_default();
+                let tools: Vec<PathBuf> = std::env::split_paths(path).collect();
+                let home = self.env.get("HOME").map(PathBuf::from);
+                for place in tools.iter().chain(&home).filter(below_tmp) {
+                    wall.allow(place, Access::Read);
+                }
+                wall.tmp = Some(tmp.to_path_buf());
+                let named = if self.kind == Kind::Bwrap { Path::new("/tmp") } else { tmp };
+                env.insert("TMPDIR".to_owned(), named.to_string_lossy().into_owned());
+            }
+            (tmp, _) => {
+                shared.for_each(|path| wall.allow(&path, Access::Write));
+                // Landlock cannot give a folder and keep back something in it: nothing new can be
+                // made right there.
+                if let (Some(tmp), Kind::Landlock) = (tmp, self.kind)
+                    && below_tmp(&&self.common)
+                {
+                    env.insert("TMPDIR".to_owned(), tmp.to_string_lossy().into_owned());
+                }
+            }
+        }
+    }
+
+    fn hide(&self, wall: &mut Wall) {
+        if let Some(home) = self.env.get("HOME").map(PathBuf::from).filter(|home| home.is_dir()) {
+            SECRET_PLACES.iter().for_each(|place| wall.allow(&home.join(place), Access::Hidden));
+        }
+        if self.kind == Kind::Bwrap {
+            DAEMONS.iter().for_each(|socket| wall.allow(Path::new(socket), Access::Hidden));
+            for name in ["XDG_RUNTIME_DIR", "SSH_AUTH_SOCK"] {
+                if let Some(path) = self.env.get(name).filter(|path| path.starts_with('/')) {
+                    wall.allow(Path::new(path), Access::Hidden);
+                }
+            }
+        }
+        wall.allow(&self.state, Access::Hidden);
+        // A root that holds the repository itself cannot be hidden as a whole.
+        if !self.common.starts_with(&self.root) {
+            wall.allow(&self.root, Access::Hidden);
+        }
+        for place in &self.sandbox.hide {
+            self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Hidden));
+        }
+    }
+
+    /// What git needs to commit in a worktree that has a git folder of its own: that one and the
+    /// objects, and nothing else of the shared git dir.
+    fn git(&self, behind: &Behind<'_>, repo: &Repo, wall: &mut Wall) -> Result<(), GitError> {
+        if self.workspace == WorkspaceKind::Worktree || behind.branch.is_none() {
+            wall.sealed.push(behind.workspace.join(".git"));
+        }
+        // A detached checkout is for looking at: nothing is committed there.
+        if behind.branch.is_some() {
+            let own = repo.working_git_dirs(behind.workspace)?;
+            own.iter().for_each(|dir| wall.allow(dir, Access::Write));
+            if self.workspace == WorkspaceKind::Worktree && !own.is_empty() {
+                wall.objects = Some(self.common.join("objects"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A path of the settings; none if it starts with a variable that is not set.
+    fn expanded(&self, place: &str) -> Option<PathBuf> {
+        let home = || self.env.get("HOME").map(PathBuf::from);
+        if place == "~" {
+            return home();
+        }
+        if let Some(rest) = place.strip_prefix("~/") {
+            return home().map(|home| home.join(rest));
+        }
+        if let Some(rest) = place.strip_prefix('$') {
+            let (name, rest) = rest.split_once('/').unwrap_or((rest, ""));
+            return self.env.get(name).filter(|v| !v.is_empty()).map(|v| Path::new(v).join(rest));
+        }
+        let base = self.repository.first().unwrap_or(&self.common);
+        Some(base.join(place))
+    }
+}
+
+/// Agents that talk to a model get a socket to ask questions through.
+fn needs_sockets(kind: &str) -> bool {
+    !OWN_PROGRAMS.contains(&kind)
+}
+
+/// The first socket of a daemon or key holder that we, and so our agents, could talk to.
+fn reachable_daemon(env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    let keys = env.get("SSH_AUTH_SOCK").map(PathBuf::from);
+    let all = DAEMONS.iter().map(PathBuf::from).chain(keys);
+    all.into_iter().find(|path| mainstem_host::files::can_write(path))
+}

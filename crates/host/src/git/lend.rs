@@ -1,0 +1,177 @@
+//! A repository of ours that lends out the objects of one that an agent wrote.
+//!
+//! Whatever is in an agent's git folder, a git that looks into it reads: settings that name programs, a
+//! pipe in place of a ref that never ends, a list of further folders with objects. So no git of ours
+//! looks into it. Its plain files with objects are given a second name in a folder of ours, and that is
+//! what git reads; everything else stays where it is.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::{GitError, OnPath, Result};
+use super::place::is_folder;
+use super::{Repo, bytes_of, seclude};
+use crate::files;
+
+/// Most files with objects that are looked at; an agent that commits a whole package tree makes tens of
+/// thousands.
+const OBJECTS_MAX: usize = 1_000_000;
+/// Most entries of a nested repository's git folder; packed ones have a few dozen.
+const ENTRIES_MAX: usize = 200_000;
+
+/// The repository; it goes when it is dropped.
+pub(super) struct Front(PathBuf);
+
+impl Front {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        // What stays is swept at the next start.
+        let _ = files::remove_all(&self.0);
+    }
+}
+
+impl Repo {
+    /// A repository with our objects and those in `objects`, an agent's folder of them; `sha256` is how
+    /// they are named.
+    pub(super) fn front_of_agent(&self, objects: &Path, sha256: bool) -> Result<Front> {
+        let front = Front(self.tmp("front"));
+        let own = front.0.join("objects");
+        let config = if sha256 {
+            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
+        } else {
+            "[core]\n\tbare = true\n"
+        };
+        let ours = [bytes_of(&self.common_dir().join("objects")), b"\n"].concat();
+        let make = || -> io::Result<()> {
+            fs::create_dir_all(own.join("info"))?;
+            fs::create_dir_all(own.join("pack"))?;
+            fs::create_dir_all(front.0.join("refs"))?;
+            fs::write(own.join("info/alternates"), ours)?;
+            fs::write(front.0.join("config"), config)?;
+            fs::write(front.0.join("HEAD"), "ref: refs/heads/none\n")?;
+            let shallow = self.common_dir().join("shallow");
+            if shallow.is_file() {
+                fs::copy(&shallow, front.0.join("shallow"))?;
+            }
+            Ok(())
+        };
+        make().on("create", &front.0)?;
+        let too_many = || GitError::NotOurs {
+            path: objects.to_path_buf(),
+            why: format!("it has more than {OBJECTS_MAX} files"),
+        };
+        let mut left = OBJECTS_MAX;
+        for folder in listed(objects).on("list", objects)? {
+            let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+            let loose = name.len() == 2 && is_hex(name);
+            if !(loose || name == "pack") || !is_folder(&folder) {
+                continue;
+            }
+            let to = own.join(name);
+            fs::create_dir_all(&to).on("create", &to)?;
+            for file in listed(&folder).on("list", &folder)? {
+                left = left.checked_sub(1).ok_or_else(too_many)?;
+                let Some(name) = file.file_name().and_then(|name| name.to_str()) else { continue };
+                if if loose { is_hex(name) } else { is_of_pack(name) } {
+                    second_name(&file, &to.join(name)).on("copy", &file)?;
+                }
+            }
+        }
+        Ok(front)
+    }
+}
+
+/// Whether a git folder holds nothing that a reader would wait for: pipes, sockets, devices.
+pub(super) fn is_sound(git_dir: &Path) -> bool {
+    let mut open = vec![git_dir.to_path_buf()];
+    let mut left = ENTRIES_MAX;
+    while let Some(dir) = open.pop() {
+        let Ok(entries) = listed(&dir) else { return false };
+        for entry in entries {
+            let Some(rest) = left.checked_sub(1) else { return false };
+            left = rest;
+            let Ok(meta) = fs::symlink_metadata(&entry) else { return false };
+            if meta.is_dir() {
+                open.push(entry);
+            } else if meta.is_symlink() {
+                if fs::metadata(&entry).is_ok_and(|meta| !meta.is_dir() && !meta.is_file()) {
+                    return false;
+                }
+            } else if !meta.is_file() {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+fn listed(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    if !is_folder(dir) {
+        return Ok(Vec::new());
+    }
+    fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect()
+}
+
+fn is_hex(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+}
+
+fn is_of_pack(name: &str) -> bool {
+    let stem = name.strip_suffix(".pack").or_else(|| name.strip_suffix(".idx"));
+    stem.and_then(|stem| stem.strip_prefix("pack-")).is_some_and(is_hex)
+}
+
+/// A plain file under a second name; whatever else is there is left out.
+fn second_name(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => {
+            if !fs::symlink_metadata(to)?.is_file() {
+                fs::remove_file(to)?;
+            }
+            return Ok(());
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // Another filesystem, or no links at all.
+        Err(_) => {}
+    }
+    match seclude::open_plain(from) {
+        Ok(mut file) => io::copy(&mut file, &mut fs::File::create(to)?).map(|_| ()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // A link: it is not followed.
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_objects_are_lent() {
+        assert!(is_hex("0f") && !is_hex("0F") && !is_hex(""));
+        assert!(is_of_pack("pack-0a1b.pack") && is_of_pack("pack-0a1b.idx"));
+        for name in ["pack-0a1b.keep", "multi-pack-index", "pack-.pack", "tmp_pack_x"] {
+            assert!(!is_of_pack(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_git_folder_with_a_pipe_in_it_is_not_sound() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = dir.path().join("git");
+        fs::create_dir_all(git.join("refs/heads")).unwrap();
+        fs::write(git.join("HEAD"), "x").unwrap();
+        assert!(is_sound(&git));
+        let pipe = git.join("refs/heads/p");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(!is_sound(&git));
+    }
+}

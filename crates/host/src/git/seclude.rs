@@ -1,0 +1,353 @@
+//! Gives whoever works in a worktree a git folder of its own, and takes in what it committed there.
+//!
+//! In a linked worktree everybody shares one set of refs, and git can only write a ref by writing to its
+//! folder: who may commit may move everything. And whatever is put into a worktree's admin folder, a
+//! pipe in place of a file, say, holds up every git that looks through the worktrees. So an agent
+//! behind a wall gets a *view*: a git folder with a copy of refs and settings, an index of its own, and
+//! the true objects. The *clone* goes further: its objects are its own too, and come in by a fetch that
+//! checks them. We ourselves work with the admin folder, which no agent can write to, and never look
+//! through a view or a clone: what is in there is its agent's and is read as data.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::id::Oid;
+use rustix::fs::{Mode, OFlags};
+
+use super::error::{GitError, OnPath, Result};
+use super::run::TIMEOUT_CHECKOUT;
+use super::{Repo, bytes_of, is_oid, lossy};
+use crate::files;
+
+/// The view, in a worktree's admin folder.
+const VIEW: &str = "view";
+/// Says that the worktree's `.git` is a clone of our making. Only we can write there.
+const CLONE: &str = "mainstem-clone";
+/// What a clone is called until it is complete.
+const DRAFT: &str = ".git-mainstem-draft";
+/// Where fetched commits are until the branch has them.
+const FETCHED: &str = "refs/mainstem/fetched";
+/// Longest file with a single ref in it.
+const REF_BYTES: u64 = 4096;
+/// Longest list of refs of an agent's that we read.
+const REFS_BYTES: u64 = 64 << 20;
+
+impl Repo {
+    /// Gives the worktree at `path` a view of its own; calling it again starts the view afresh.
+    pub fn seclude(&self, path: &Path) -> Result<()> {
+        let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
+        let draft = admin.join("view.draft");
+        files::remove_all(&draft).on("remove", &draft)?;
+        self.furnish(&admin, &draft)?;
+        let link = |name: &str| -> Result<()> {
+            let from = self.common_dir().join(name);
+            if from.exists() {
+                symlink(&from, draft.join(name)).on("link", &from)?;
+            }
+            Ok(())
+        };
+        ["objects", "hooks", "lfs"].into_iter().try_for_each(link)?;
+        let view = admin.join(VIEW);
+        files::remove_all(&view).on("remove", &view)?;
+        fs::rename(&draft, &view).on("create", &view)?;
+        point_to(path, &view)
+    }
+
+    /// Makes the worktree at `path` a clone: a git folder of its own that borrows our objects.
+    pub fn make_clone(&self, path: &Path) -> Result<()> {
+        let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
+        let draft = path.join(DRAFT);
+        files::remove_all(&draft).on("remove", &draft)?;
+        self.furnish(&admin, &draft)?;
+        for folder in ["objects/info", "objects/pack"] {
+            fs::create_dir_all(draft.join(folder)).on("create", &draft)?;
+        }
+        let lender = self.common_dir().join("objects");
+        let borrowed = draft.join("objects/info/alternates");
+        fs::write(&borrowed, [bytes_of(&lender), b"\n"].concat()).on("write", &borrowed)?;
+        let mark = admin.join(CLONE);
+        files::write_atomic(&mark, b"").on("write", &mark)?;
+        let dot_git = path.join(".git");
+        files::remove_all(&dot_git).on("remove", &dot_git)?;
+        fs::rename(&draft, &dot_git).on("create", &dot_git)
+    }
+
+    /// What a view and a clone have alike: settings, refs, excludes, HEAD and index.
+    fn furnish(&self, admin: &Path, draft: &Path) -> Result<()> {
+        fs::create_dir_all(draft.join("refs/heads")).on("create", draft)?;
+        let common = self.common_dir();
+        for name in ["HEAD", "index", "config.worktree", "info/sparse-checkout"] {
+            let (from, to) = (admin.join(name), draft.join(name));
+            if from.is_file() {
+                fs::create_dir_all(to.parent().unwrap_or(draft)).on("create", &to)?;
+                fs::copy(&from, &to).on("copy", &from)?;
+            }
+        }
+        for name in ["config", "shallow"] {
+            let from = common.join(name);
+            if from.is_file() {
+                fs::copy(&from, draft.join(name)).on("copy", &from)?;
+            }
+        }
+        fs::create_dir_all(draft.join("info")).on("create", draft)?;
+        for name in ["exclude", "attributes", "grafts"] {
+            let from = common.join("info").join(name);
+            if from.is_file() {
+                fs::copy(&from, draft.join("info").join(name)).on("copy", &from)?;
+            }
+        }
+        let listed = self
+            .git()
+            .args(["for-each-ref", "--format=%(objectname) %(refname)", "--exclude=refs/mainstem/"])
+            .run()?;
+        let refs = draft.join("packed-refs");
+        let text = [b"# pack-refs with: sorted \n".as_slice(), &listed.stdout].concat();
+        fs::write(&refs, text).on("write", &refs)?;
+        let config = draft.join("config");
+        for args in [
+            ["core.bare", "false"],
+            ["--unset-all", "core.worktree"],
+            // Its refs are files, whatever ours are.
+            ["--unset-all", "extensions.refstorage"],
+            ["gc.auto", "0"],
+        ] {
+            let git = self.git().args(["config", "--file"]).arg(&config).args(args);
+            // Exit code 5 is documented as "there was none to remove".
+            git.accept(&[5]).run()?;
+        }
+        Ok(())
+    }
+
+    /// Undoes both, so that the worktree is an ordinary one again. What was committed there must have
+    /// been taken in.
+    pub(super) fn come_back(&self, path: &Path) -> Result<()> {
+        for admin in self.admin_dirs(path)? {
+            let (view, mark) = (admin.join(VIEW), admin.join(CLONE));
+            if !view.exists() && !mark.exists() {
+                continue;
+            }
+            let dot_git = path.join(".git");
+            if fs::symlink_metadata(&dot_git).is_ok() {
+                files::remove_all(&dot_git).on("remove", &dot_git)?;
+            }
+            if path.is_dir() {
+                point_to(path, &admin)?;
+            }
+            files::remove_all(&view).on("remove", &view)?;
+            files::remove_all(&mark).on("remove", &mark)?;
+        }
+        Ok(())
+    }
+
+    /// Moves `branch` to where the agent in `path` has it, if it has refs of its own; `over` says that
+    /// nobody works there any more. Gives a sentence for people if its commits could not be taken in;
+    /// its files are another matter.
+    pub fn take_in(&self, path: &Path, branch: &str, over: bool) -> Result<Option<String>> {
+        let Some(admin) = self.usable_admin(path)? else { return Ok(None) };
+        let refname = format!("refs/heads/{branch}");
+        let (tip, head) = if admin.join(CLONE).exists() {
+            match self.fetch_clone(&path.join(".git"), &refname) {
+                Ok(found) => found,
+                // Objects that are missing, damaged or too many: that is the agent's own loss.
+                Err(
+                    error @ (GitError::Failed { code: Some(_), .. }
+                    | GitError::TimedOut { .. }
+                    | GitError::NotOurs { .. }),
+                ) => {
+                    return Ok(Some(format!("its commits could not be taken in: {error}")));
+                }
+                Err(error) => return Err(error),
+            }
+        } else if admin.join(VIEW).is_dir() {
+            self.look_into(&admin, &refname)?
+        } else {
+            return Ok(None);
+        };
+        let known = self.worktree_tip(path)?;
+        let at = if over { head.as_ref().or(tip.as_ref()) } else { tip.as_ref() };
+        let moved = at.filter(|at| known.as_ref() != Some(*at)).cloned();
+        if let Some(tip) = &tip
+            && self.read_ref(&refname)?.as_ref() != Some(tip)
+        {
+            let git = self.git().args(["update-ref", "-m", "mainstem: taken in", &refname]);
+            self.run_locking(git.arg(tip.as_str()), &refname, false)?;
+        }
+        if let (true, Some(head)) = (over, head) {
+            let git = self.git_in(&admin, path).args(["update-ref", "-m", "mainstem: taken in"]);
+            git.args(["--no-deref", "HEAD", head.as_str()]).run()?;
+        }
+        self.forget_fetched(&refname)?;
+        if let Some(seen) = moved {
+            // Our own index follows: a file that is committed although it is ignored must not look
+            // deleted. What git cannot bring together is read anew from the files.
+            match self.git_in(&admin, path).args(["read-tree", "-m", seen.as_str()]).run() {
+                Ok(_) | Err(GitError::Failed { code: Some(_), .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the agent in `path` has `branch` now, as far as that can be seen without taking it in.
+    pub fn tip_at_work(&self, path: &Path, branch: &str) -> Result<Option<Oid>> {
+        let refname = format!("refs/heads/{branch}");
+        if let Some(admin) = self.usable_admin(path)?
+            && admin.join(VIEW).is_dir()
+            && let (Some(tip), _) = self.look_into(&admin, &refname)?
+        {
+            return Ok(Some(tip));
+        }
+        self.read_ref(&refname)
+    }
+
+    /// The branch in a worktree's view, and the commit HEAD is on if that is another branch.
+    fn look_into(&self, admin: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
+        let (tip, head) = refs_in(&admin.join(VIEW), refname);
+        let tip = self.known_commit(tip)?;
+        let head = self.known_commit(head)?.filter(|head| Some(head) != tip.as_ref());
+        Ok((tip, head))
+    }
+
+    fn known_commit(&self, id: Option<String>) -> Result<Option<Oid>> {
+        match id {
+            Some(id) => self.look_up(&format!("{id}^{{commit}}"), self.git()),
+            None => Ok(None),
+        }
+    }
+
+    /// Fetches what a clone has: its branch, and the commit HEAD is on if that is not the branch's.
+    fn fetch_clone(&self, git_dir: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
+        let (tip, head) = refs_in(git_dir, refname);
+        let mut wanted = Vec::new();
+        for (id, source) in [(&tip, refname), (&head, "HEAD")] {
+            if let Some(id) = id
+                && self.look_up(&format!("{id}^{{commit}}"), self.git())?.is_none()
+            {
+                wanted.push((id, format!("+{id}:{}", fetched(refname, source))));
+            }
+        }
+        if let Some((id, _)) = wanted.first() {
+            let front = self.front_of_agent(&git_dir.join("objects"), id.len() == 64)?;
+            let fetch = self
+                .git()
+                .set("protocol.allow=never")
+                .set("protocol.file.allow=always")
+                // Only by this version can a commit be asked for that is on no ref.
+                .set("protocol.version=2")
+                .set("fetch.fsckObjects=true")
+                .set("transfer.fsckObjects=true")
+                .env("GIT_NO_LAZY_FETCH", "1")
+                .args(["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"])
+                .args(["--no-write-fetch-head", "--no-auto-maintenance", "--"])
+                .arg(front.path())
+                .args(wanted.iter().map(|(_, refspec)| refspec))
+                .timeout(TIMEOUT_CHECKOUT);
+            fetch.run()?;
+        }
+        let tip = self.known_commit(tip)?;
+        let head = self.known_commit(head)?.filter(|head| Some(head) != tip.as_ref());
+        Ok((tip, head))
+    }
+
+    fn forget_fetched(&self, refname: &str) -> Result<()> {
+        for source in [refname, "HEAD"] {
+            let name = fetched(refname, source);
+            if self.read_ref(&name)?.is_some() {
+                let _ = self.delete_ref(&name, None)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fetched(refname: &str, source: &str) -> String {
+    let which = if source == "HEAD" { "head" } else { "branch" };
+    format!("{FETCHED}/{}/{which}", refname.trim_start_matches("refs/heads/"))
+}
+
+/// Where an agent's own git folder has a branch, and where its HEAD is if that is not the branch. Read as
+/// data: it may say anything.
+fn refs_in(git_dir: &Path, refname: &str) -> (Option<String>, Option<String>) {
+    let text = read_plain(&git_dir.join("HEAD"), REF_BYTES).unwrap_or_default();
+    let head = match text.trim().strip_prefix("ref: ") {
+        Some(target) if target == refname || !is_plain_ref(target) => None,
+        Some(target) => private_ref(git_dir, target),
+        None => Some(text.trim().to_owned()).filter(|id| is_oid(id)),
+    };
+    (private_ref(git_dir, refname), head)
+}
+
+/// The value of a ref in an agent's own folder of refs.
+fn private_ref(view: &Path, refname: &str) -> Option<String> {
+    if let Ok(text) = read_plain(&view.join(refname), REF_BYTES) {
+        return Some(text.trim().to_owned()).filter(|id| is_oid(id));
+    }
+    let packed = read_plain(&view.join("packed-refs"), REFS_BYTES).ok()?;
+    let line = packed.lines().find_map(|line| line.strip_suffix(refname)?.strip_suffix(' '));
+    line.filter(|id| is_oid(id)).map(str::to_owned)
+}
+
+/// A name that is no way out of a folder.
+fn is_plain_ref(name: &str) -> bool {
+    name.starts_with("refs/") && name.split('/').all(|part| !part.is_empty() && part != "..")
+}
+
+/// Opens a file that an agent may have replaced by anything: no link is followed, no pipe waited for.
+pub(super) fn open_plain(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    // Nothing of git's is there; whoever put it there is not waited for.
+    Err(io::Error::new(io::ErrorKind::NotFound, "it is no plain file"))
+}
+
+/// What [`open_plain`] opens, as text.
+pub(super) fn read_plain(path: &Path, most: u64) -> io::Result<String> {
+    read_bytes(path, most).map(|bytes| lossy(&bytes))
+}
+
+/// The same as it is: a path need not be text.
+pub(super) fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_plain(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes the `.git` file of a worktree.
+fn point_to(path: &Path, git_dir: &Path) -> Result<()> {
+    let dot_git = path.join(".git");
+    let text = [b"gitdir: ", bytes_of(git_dir), b"\n"].concat();
+    files::write_atomic(&dot_git, &text).on("write", &dot_git)
+}
+
+/// The admin folder that a worktree's `.git` file leads to, by way of a view or not.
+pub(super) fn admin_of(target: &Path) -> PathBuf {
+    let admin = target.parent().filter(|_| target.ends_with(VIEW));
+    admin.unwrap_or(target).to_path_buf()
+}
+
+/// The git folder that whoever works in a worktree uses. What is in there is read as data.
+pub(super) fn at_work(admin: &Path, worktree: &Path) -> PathBuf {
+    let view = view_of(admin);
+    if admin.join(CLONE).exists() {
+        worktree.join(".git")
+    } else if view.is_dir() {
+        view
+    } else {
+        admin.to_path_buf()
+    }
+}
+
+/// Where a worktree's view is, if it has one.
+pub(super) fn view_of(admin: &Path) -> PathBuf {
+    admin.join(VIEW)
+}
+
+/// Whether `path` is a clone of our making, whatever is in it.
+pub(super) fn is_clone(admins: &[PathBuf]) -> bool {
+    admins.iter().any(|admin| admin.join(CLONE).exists())
+}

@@ -1,0 +1,215 @@
+//! Agents with a git folder of their own: what they commit comes in, what they do to refs does not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::id::Oid;
+
+use super::{KEEP, Scene, git};
+
+const BRANCH: &str = "mainstem/t-1";
+
+/// A worktree made ready, with a view or as a clone.
+fn made(scene: &Scene, clone: bool) -> (PathBuf, Oid) {
+    let path = scene.at("work space");
+    let base = scene.repo.read_ref("refs/heads/main").unwrap().unwrap();
+    scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
+    if clone {
+        scene.repo.make_clone(&path).unwrap();
+    } else {
+        scene.repo.seclude(&path).unwrap();
+    }
+    (path, base)
+}
+
+/// What an agent's own git does there.
+fn commit(path: &Path, name: &str) -> Oid {
+    fs::write(path.join(name), name).unwrap();
+    git(path, &["add", "-A"]);
+    git(path, &["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", name]);
+    Oid::new(git(path, &["rev-parse", "HEAD"]).trim())
+}
+
+#[test]
+fn commits_come_in_and_refs_do_not() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, base) = made(&scene, clone);
+        assert_eq!(git(&path, &["status", "--porcelain"]), "");
+        let tip = commit(&path, "one.txt");
+        git(&path, &["update-ref", "refs/heads/main", "HEAD"]);
+        git(&path, &["tag", "planted"]);
+        git(&path, &["config", "core.hooksPath", "/nowhere"]);
+        for _ in 0..2 {
+            assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+            let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
+            assert_eq!(branch.as_ref(), Some(&tip), "clone: {clone}");
+        }
+        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+        assert_eq!(scene.repo.read_ref("refs/heads/main").unwrap(), Some(base));
+        assert_eq!(scene.repo.read_ref("refs/tags/planted").unwrap(), None);
+        assert!(scene.repo.list_refs("refs/mainstem/fetched").unwrap().is_empty());
+        assert!(
+            !fs::read_to_string(scene.repo.common_dir().join("config")).unwrap().contains("hooks")
+        );
+    }
+}
+
+#[test]
+fn work_on_another_branch_comes_in_when_its_agent_is_gone() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, base) = made(&scene, clone);
+        git(&path, &["checkout", "-qb", "elsewhere"]);
+        let tip = commit(&path, "one.txt");
+        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
+        assert_eq!(scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap(), Some(base));
+    }
+}
+
+#[test]
+fn the_place_is_used_again_whatever_became_of_it() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, base) = made(&scene, clone);
+        commit(&path, "one.txt");
+        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        // Twice: a death in between leaves either state.
+        for again in [clone, !clone] {
+            let (path, second) = made(&scene, again);
+            assert_eq!(second, base);
+            assert!(!path.join("one.txt").exists());
+            assert_eq!(git(&path, &["status", "--porcelain"]), "");
+            assert_eq!(git(&path, &["rev-parse", "HEAD"]).trim(), base.as_str());
+        }
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        assert!(!path.exists());
+        assert_eq!(scene.repo.worktrees().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_snapshot_holds_what_is_not_committed() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, _) = made(&scene, clone);
+        let tip = commit(&path, "one.txt");
+        fs::write(path.join("two.txt"), "two").unwrap();
+        git(&path, &["add", "two.txt"]);
+        scene.repo.take_in(&path, BRANCH, false).unwrap();
+        let kept = scene.repo.snapshot(&path, KEEP, "test").unwrap().unwrap();
+        let parent = scene.repo.resolve(&format!("{}^1", kept.commit)).unwrap();
+        assert_eq!(parent, Some(tip), "clone: {clone}");
+        let names = git(&scene.top(), &["ls-tree", "-r", "--name-only", kept.commit.as_str()]);
+        assert!(names.contains("one.txt") && names.contains("two.txt"), "{names}");
+    }
+}
+
+#[test]
+fn a_file_that_is_committed_although_it_is_ignored_stays() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, _) = made(&scene, clone);
+        fs::write(path.join("kept.ignored"), "x").unwrap();
+        git(&path, &["add", "-f", "kept.ignored"]);
+        let tip = commit(&path, "one.txt");
+        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        let who = super::who();
+        let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &who, 0).unwrap();
+        assert_eq!(left.commit, None, "clone: {clone}");
+        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+    }
+}
+
+fn pipe(place: &Path) {
+    let _ = fs::remove_file(place);
+    let _ = fs::remove_dir_all(place);
+    assert!(std::process::Command::new("mkfifo").arg(place).status().unwrap().success());
+}
+
+#[test]
+fn pipes_in_an_agents_git_folder_hold_nobody_up() {
+    for clone in [false, true] {
+        for names in [
+            &["HEAD", "packed-refs", "refs/heads/mainstem", "config", "index", "shallow"][..],
+            &["refs", "info", "MERGE_HEAD"],
+            &["commondir", "gitdir", "HEAD.lock", "rebase-merge"],
+        ] {
+            let scene = Scene::new();
+            let (path, base) = made(&scene, clone);
+            let own = PathBuf::from(git(&path, &["rev-parse", "--absolute-git-dir"]).trim());
+            names.iter().for_each(|name| pipe(&own.join(name)));
+            let began = std::time::Instant::now();
+            assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+            assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(base));
+            assert_eq!(scene.repo.worktrees().unwrap().len(), 2);
+            fs::write(path.join("left.txt"), "left").unwrap();
+            let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &super::who(), 0);
+            assert!(left.unwrap().commit.is_some(), "clone: {clone}");
+            scene.repo.snapshot(&path, KEEP, "test").unwrap();
+            scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn objects_of_a_clone_that_are_no_files_are_not_read() {
+    let scene = Scene::new();
+    let (path, base) = made(&scene, true);
+    let tip = commit(&path, "one.txt");
+    let objects = path.join(".git/objects");
+    let object = objects.join(&tip.as_str()[..2]).join(&tip.as_str()[2..]);
+    let aside = scene.at("object");
+    for attack in ["pipe", "link", "gone", "garbage"] {
+        if object.exists() {
+            fs::rename(&object, &aside).unwrap();
+        }
+        match attack {
+            "pipe" => pipe(&object),
+            "link" => std::os::unix::fs::symlink(&aside, &object).unwrap(),
+            "garbage" => fs::write(&object, "garbage").unwrap(),
+            _ => {}
+        }
+        pipe(&objects.join("info/alternates"));
+        let told = scene.repo.take_in(&path, BRANCH, true).unwrap();
+        assert!(told.is_some_and(|told| told.contains("could not be taken in")), "{attack}");
+        let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
+        assert_eq!(branch.as_ref(), Some(&base), "{attack}");
+        let _ = fs::remove_file(&object);
+    }
+    fs::rename(&aside, &object).unwrap();
+    assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+    assert!(fs::read_dir(scene.repo.common_dir().join("mainstem/tmp")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_rebase_that_stopped_behind_the_wall_is_seen() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, _) = made(&scene, clone);
+        let own = PathBuf::from(git(&path, &["rev-parse", "--absolute-git-dir"]).trim());
+        fs::create_dir(own.join("rebase-merge")).unwrap();
+        let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &super::who(), 0).unwrap();
+        assert_eq!(left.stopped, Some("rebase"), "clone: {clone}");
+    }
+}
+
+#[test]
+fn commits_in_a_nested_repository_with_a_pipe_are_left_and_its_files_kept() {
+    let scene = Scene::new();
+    let (path, _) = made(&scene, false);
+    let nested = path.join("nested");
+    fs::create_dir(&nested).unwrap();
+    git(&nested, &["init", "-q"]);
+    fs::write(nested.join("file.txt"), "x").unwrap();
+    pipe(&nested.join(".git/config"));
+    let began = std::time::Instant::now();
+    scene.repo.keep_inside(&path, KEEP).unwrap();
+    let kept = scene.repo.snapshot(&path, KEEP, "test").unwrap().unwrap();
+    let names = git(&scene.top(), &["ls-tree", "-r", "--name-only", kept.commit.as_str()]);
+    assert!(names.contains("nested/file.txt"), "{names}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(25));
+}

@@ -1,0 +1,103 @@
+//! The command line of bubblewrap for a policy. Starts nothing.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Access, Network, Wall};
+
+const PROGRAM: &str = "bwrap";
+
+/// What root could leave the wall with. Without a user namespace bubblewrap leaves root its rights, and
+/// builds run by root need some of them.
+const ROOT_LOSES: &[&str] = &[
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_PTRACE",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_RAWIO",
+    "CAP_SYS_BOOT",
+    "CAP_SYS_TIME",
+    "CAP_SYS_PACCT",
+    "CAP_SYSLOG",
+    "CAP_MKNOD",
+    "CAP_DAC_READ_SEARCH",
+    "CAP_LINUX_IMMUTABLE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_MAC_ADMIN",
+    "CAP_MAC_OVERRIDE",
+    "CAP_AUDIT_CONTROL",
+    "CAP_BLOCK_SUSPEND",
+    "CAP_WAKE_ALARM",
+    "CAP_BPF",
+    "CAP_PERFMON",
+    "CAP_CHECKPOINT_RESTORE",
+];
+
+/// Everything up to the command to run inside.
+pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<OsString>> {
+    let mut line = Line(vec![PROGRAM.into()]);
+    line.add(&["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--as-pid-1"]);
+    if rustix::process::geteuid().is_root() {
+        for right in ROOT_LOSES {
+            line.add(&["--cap-drop", right]);
+        }
+    }
+    if wall.network != Network::Open {
+        line.add(&["--unshare-net"]);
+    }
+    line.add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+    if let Some(own) = &wall.tmp {
+        line.bind("--bind", own, Path::new("/tmp"));
+        line.add(&["--tmpfs", "/var/tmp"]);
+    }
+    let mut mounts = wall.sorted();
+    if let Some(objects) = &wall.objects {
+        mounts.push((objects.clone(), Access::Write));
+        for fixed in ["pack", "info"].map(|name| objects.join(name)) {
+            fs::create_dir_all(&fixed)?;
+            mounts.push((fixed, Access::Read));
+        }
+    }
+    mounts.push((exe.to_path_buf(), Access::Read));
+    mounts.extend(wall.sealed.iter().map(|path| (path.clone(), Access::Read)));
+    mounts.sort_by_key(|(path, _)| path.components().count());
+    let mut emptied = Vec::new();
+    for (path, access) in mounts {
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        let replaced = wall.tmp.is_some() && ["/tmp", "/var/tmp"].map(Path::new).contains(&&*path);
+        match access {
+            Access::Hidden if replaced => {}
+            Access::Hidden if meta.is_dir() => {
+                line.add(&["--tmpfs"]);
+                line.0.push(path.clone().into());
+                emptied.push(path);
+            }
+            Access::Hidden => line.bind("--ro-bind", Path::new("/dev/null"), &path),
+            Access::Read => line.bind("--ro-bind", &path, &path),
+            Access::Write => line.bind("--bind", &path, &path),
+        }
+    }
+    // Last, because mount points are made in them until then.
+    for path in emptied {
+        line.add(&["--remount-ro"]);
+        line.0.push(path.into());
+    }
+    line.add(&["--chdir"]);
+    line.0.push(cwd.into());
+    line.add(&["--"]);
+    Ok(line.0)
+}
+
+struct Line(Vec<OsString>);
+
+impl Line {
+    fn add(&mut self, words: &[&str]) {
+        self.0.extend(words.iter().map(OsString::from));
+    }
+
+    fn bind(&mut self, how: &str, from: &Path, to: &Path) {
+        self.0.extend([how.into(), from.into(), PathBuf::from(to).into()]);
+    }
+}

@@ -1,0 +1,5 @@
+//! What holds for supervised jobs holds behind the wall of Landlock, too.
+#![cfg(all(target_os = "linux", not(mainstem_portable)))]
+
+#[path = "process/main.rs"]
+mod process;
