@@ -41,6 +41,20 @@ pub struct Settings {
     pub keep: String,
     /// `schedule.barrier`
     pub barrier: String,
+    /// `sandbox.kind`
+    #[serde(default = "off")]
+    pub sandbox: String,
+    /// `workspace.kind`
+    #[serde(default = "worktree")]
+    pub workspace: String,
+}
+
+fn off() -> String {
+    "off".to_owned()
+}
+
+fn worktree() -> String {
+    "worktree".to_owned()
 }
 
 impl Settings {
@@ -52,11 +66,11 @@ impl Settings {
              [limits]\noutput = \"1M\"\n\
              [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\n\
              [snapshots]\nevery = \"{}\"\n\
-             [workspace]\nkeep = \"{}\"\n\
+             [workspace]\nkeep = \"{}\"\nkind = \"{}\"\n\
              [schedule]\nbarrier = \"{}\"\n\
              [gates]\nverify = [\"'{agent}' --gate '{outside}'\"]\n\
              [agents.chaos]\nkind = \"command\"\ncommand = [\"{agent}\", \"{outside}\"]\n\
-             [sandbox]\nkind = \"off\"\n",
+             [sandbox]\nkind = \"{}\"\nwrite = [\"{outside}\"]\n",
             self.jobs,
             self.retries,
             self.on_failure,
@@ -64,7 +78,9 @@ impl Settings {
             self.on_conflict,
             self.snapshots,
             self.keep,
+            self.workspace,
             self.barrier,
+            self.sandbox,
         )
     }
 }
@@ -73,7 +89,15 @@ impl Show {
     /// Draws a round.
     pub fn draw(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let settings = settings(&mut rng);
+        let mut settings = settings(&mut rng);
+        // From dice of their own: seeds of old rounds still draw what they drew.
+        let mut walls = Rng::new(seed ^ WALLS);
+        if walls.chance(1.0 / 6.0) {
+            settings.sandbox = "auto".to_owned();
+        }
+        if walls.chance(0.125) || (settings.sandbox != off() && walls.chance(0.3)) {
+            settings.workspace = "clone".to_owned();
+        }
         let tasks = 2 + rng.below(6) as usize;
         let mut scripts: Vec<Script> = Vec::new();
         // Tricks and failures are rare in most rounds and common in some.
@@ -135,9 +159,16 @@ impl Show {
     /// One line for people.
     pub fn summary(&self) -> String {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
-        format!("{} tasks, {}", self.scripts.len(), faults.join(", "))
+        let walls = match (self.settings.sandbox.as_str(), self.settings.workspace.as_str()) {
+            ("off", "worktree") => String::new(),
+            (wall, workspace) => format!("{workspace} behind {wall}, "),
+        };
+        format!("{} tasks, {walls}{}", self.scripts.len(), faults.join(", "))
     }
 }
+
+/// Any number will do.
+const WALLS: u64 = 0x5afe_5afe;
 
 fn settings(rng: &mut Rng) -> Settings {
     let pick =
@@ -151,6 +182,8 @@ fn settings(rng: &mut Rng) -> Settings {
         snapshots: pick(rng, &["60s", "1s", "0s"]),
         keep: pick(rng, &["until-landed", "until-landed", "failed", "always"]),
         barrier: pick(rng, &["none", "none", "none", "level"]),
+        sandbox: off(),
+        workspace: worktree(),
     }
 }
 

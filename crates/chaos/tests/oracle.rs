@@ -18,6 +18,8 @@ fn show() -> Show {
     show.settings.retries = 0;
     show.settings.on_failure = "continue".to_owned();
     show.settings.barrier = "none".to_owned();
+    show.settings.sandbox = "off".to_owned();
+    show.settings.workspace = "worktree".to_owned();
     show.settings.keep = "until-landed".to_owned();
     let script = |task: &str, needs: &[&str], code: u8| Script {
         task: task.to_owned(),

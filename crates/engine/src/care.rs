@@ -315,6 +315,9 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
         if stays.is_none() && !dry {
             if name != ".train" {
                 let prefix = format!("refs/mainstem/snapshots/{name}/0");
+                let branch = worktree.branch.clone().unwrap_or_else(|| format!("mainstem/{name}"));
+                // What could not be taken in is files, and those are in the snapshot.
+                repo.take_in(&worktree.path, &branch, true)?;
                 repo.snapshot(&worktree.path, &prefix, "before clean")?;
             }
             crash::point("clean.saved");

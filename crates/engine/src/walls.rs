@@ -260,6 +260,12 @@ impl Walls {
         for path in self.repository.iter().chain([&self.common, &self.exe]) {
             wall.allow(path, Access::Read);
         }
+        if self.kind == Kind::Bwrap {
+            // It has devices of its own, and nothing else that is there.
+            for place in self.installed().iter().filter(|place| place.starts_with("/dev/")) {
+                wall.allow(place, Access::Read);
+            }
+        }
         self.hide(&mut wall);
         for place in &self.sandbox.read {
             self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Read));
@@ -288,10 +294,7 @@ impl Walls {
             (Some(tmp), true) => {
                 TMP.iter().for_each(|path| wall.allow(Path::new(path), Access::Hidden));
                 // What is installed there stays usable.
-                let path = self.env.get("PATH").map(String::as_str).unwrap_or_default();
-                let tools: Vec<PathBuf> = std::env::split_paths(path).collect();
-                let home = self.env.get("HOME").map(PathBuf::from);
-                for place in tools.iter().chain(&home).filter(below_tmp) {
+                for place in self.installed().iter().filter(below_tmp) {
                     wall.allow(place, Access::Read);
                 }
                 wall.tmp = Some(tmp.to_path_buf());
@@ -309,6 +312,38 @@ impl Walls {
                 }
             }
         }
+    }
+
+    /// Folders of programs and of settings.
+    fn installed(&self) -> Vec<PathBuf> {
+        let path = self.env.get("PATH").map(String::as_str).unwrap_or_default();
+        let home = self.env.get("HOME").map(PathBuf::from);
+        std::env::split_paths(path).chain(home).filter(|place| place.is_absolute()).collect()
+    }
+
+    /// What must be there to run a program: its folder, and the whole of the package it is a part of.
+    /// A folder that is everybody's is not opened for it.
+    pub fn of_program(&self, program: &str) -> Vec<PathBuf> {
+        let found = if program.contains('/') {
+            Some(PathBuf::from(program))
+        } else {
+            let mut files = self.installed().into_iter().map(|folder| folder.join(program));
+            files.find(|file| file.is_file())
+        };
+        let Some(file) = found.filter(|file| file.is_absolute()) else { return Vec::new() };
+        let real = file.canonicalize().ok();
+        let home = self.env.get("HOME").map(PathBuf::from);
+        let everybodys = |place: &Path| {
+            place.parent().is_none()
+                || TMP.iter().any(|tmp| place == Path::new(tmp))
+                || home.as_deref() == Some(place)
+        };
+        let mut places = Vec::new();
+        for file in [Some(file), real].into_iter().flatten() {
+            let place = package_of(&file);
+            places.push(if everybodys(&place) { file } else { place });
+        }
+        places
     }
 
     fn hide(&self, wall: &mut Wall) {
@@ -368,6 +403,16 @@ impl Walls {
     }
 }
 
+/// The folder that a program cannot do without: its own, or that of the packages it was installed with.
+fn package_of(file: &Path) -> PathBuf {
+    let folder = file.parent().unwrap_or(file);
+    let above = folder.ancestors().filter(|place| place.ends_with("node_modules"));
+    let Some(prefix) = above.last().and_then(Path::parent) else {
+        return folder.to_path_buf();
+    };
+    if prefix.ends_with("lib") { prefix.parent().unwrap_or(prefix) } else { prefix }.to_path_buf()
+}
+
 /// Agents that talk to a model get a socket to ask questions through.
 fn needs_sockets(kind: &str) -> bool {
     !OWN_PROGRAMS.contains(&kind)
@@ -378,4 +423,21 @@ fn reachable_daemon(env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let keys = env.get("SSH_AUTH_SOCK").map(PathBuf::from);
     let all = DAEMONS.iter().map(PathBuf::from).chain(keys);
     all.into_iter().find(|path| mainstem_host::files::can_write(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_comes_with_the_packages_it_was_installed_with() {
+        for (file, place) in [
+            ("/opt/tool/bin/tool", "/opt/tool/bin"),
+            ("/tmp/x/node_modules/.bin/claude", "/tmp/x"),
+            ("/tmp/x/node_modules/a/node_modules/b/cli.js", "/tmp/x"),
+            ("/usr/lib/node_modules/@v/cli/dist/cli.js", "/usr"),
+        ] {
+            assert_eq!(package_of(Path::new(file)), Path::new(place), "{file}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use mainstem_agents::environment::is_denied;
 use mainstem_agents::{Redactor, Template, allowed_env};
-use mainstem_core::config::Settings;
+use mainstem_core::config::{self, Settings};
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobSpec};
@@ -157,6 +157,14 @@ impl World {
             spec.env.extend(env);
         }
         Ok(spec)
+    }
+
+    /// What must be readable to run a job's program and the tool that it drives.
+    pub fn programs(&self, spec: &JobSpec, agent: &config::Agent) -> Vec<PathBuf> {
+        let Some(walls) = &self.walls else { return Vec::new() };
+        let tool = agent.binary.as_ref().unwrap_or(&agent.kind);
+        let own = spec.argv.first();
+        own.into_iter().chain([tool]).flat_map(|program| walls.of_program(program)).collect()
     }
 
     /// Values that must not land or be shown: secrets that the settings name.

@@ -36,7 +36,9 @@ impl Scene {
 
     /// A given repository for this binary.
     pub fn in_repo(repo: Repo, binary: impl Into<PathBuf>) -> Self {
-        Self { repo, binary: binary.into(), env: BTreeMap::new(), started: AtomicU32::new(0) }
+        let scene =
+            Self { repo, binary: binary.into(), env: BTreeMap::new(), started: AtomicU32::new(0) };
+        scene.walled("off")
     }
 
     /// Commits this text as `plan.toml`.
@@ -60,10 +62,10 @@ impl Scene {
         self
     }
 
-    /// Without a wall around agents: for what a wall would keep them from.
+    /// With this wall around agents; a scene has none unless it is about walls, which take their time.
     #[must_use]
-    pub fn unwalled(self) -> Self {
-        self.env("MAINSTEM_SANDBOX_KIND", "off")
+    pub fn walled(self, kind: &str) -> Self {
+        self.env("MAINSTEM_SANDBOX_KIND", kind)
     }
 
     /// The repository.

@@ -35,6 +35,12 @@ struct Args {
     /// Play the rounds in these files instead: those that failed once
     #[arg(long, value_name = "FILE")]
     replay: Vec<PathBuf>,
+    /// Play every drawn round behind this wall (off, auto, bwrap, landlock); drawn, too, without it
+    #[arg(long, value_name = "KIND")]
+    sandbox: Option<String>,
+    /// Play every drawn round in workspaces of this kind (worktree, clone); drawn, too, without it
+    #[arg(long, value_name = "KIND")]
+    workspace: Option<String>,
     /// Plays spent on making a failed round smaller
     #[arg(long, default_value_t = 12)]
     tries: usize,
@@ -187,7 +193,14 @@ fn shows(args: &Args) -> Result<Vec<Show>, String> {
         let first = args.seed.unwrap_or_else(fresh_seed);
         let rounds = args.rounds.unwrap_or(20);
         println!("chaos --seed {first} --rounds {rounds}");
-        return Ok((first..first.saturating_add(rounds)).map(Show::draw).collect());
+        let drawn = |seed| {
+            let mut show = Show::draw(seed);
+            let settings = &mut show.settings;
+            settings.sandbox = args.sandbox.clone().unwrap_or(settings.sandbox.clone());
+            settings.workspace = args.workspace.clone().unwrap_or(settings.workspace.clone());
+            show
+        };
+        return Ok((first..first.saturating_add(rounds)).map(drawn).collect());
     }
     let read = |path: &PathBuf| {
         let text =

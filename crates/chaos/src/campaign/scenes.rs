@@ -34,6 +34,8 @@ impl Scene {
             snapshots: "60s".to_owned(),
             keep: "until-landed".to_owned(),
             barrier: "none".to_owned(),
+            sandbox: "off".to_owned(),
+            workspace: "worktree".to_owned(),
         };
         let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
         Self { name, show, lands, starts, after: &[], undone: Vec::new() }

@@ -15,7 +15,7 @@ use mainstem_testkit::Scene;
 
 mod cases;
 
-use cases::{CASES, PRELUDE};
+use cases::{CASES, Case, PRELUDE};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const SECRET: &str = "keep-this-to-yourself";
@@ -33,7 +33,7 @@ struct Ground {
 
 /// Whether this wall works here. On a machine for tests both do; elsewhere it is said and left out.
 fn works(kind: &str) -> bool {
-    let scene = Scene::new(BIN).env("MAINSTEM_SANDBOX_KIND", kind);
+    let scene = Scene::new(BIN).walled(kind);
     let report = scene.mainstem(&["doctor"]).stdout;
     let works = report.contains("agents run behind");
     // Where it does not, the start is refused, and that is the other way to be safe.
@@ -47,10 +47,10 @@ fn works(kind: &str) -> bool {
 fn ground(wall: &str, workspace: &str) -> Ground {
     let config = format!(
         "[run]\nretries = 0\ntimeout = \"60s\"\ngrace = \"1s\"\n[land]\nbranch = \"main\"\n\
-         [sandbox]\nkind = \"{wall}\"\ntmp = \"private\"\nfile_size = \"30M\"\n\
+         [sandbox]\ntmp = \"private\"\nfile_size = \"30M\"\n\
          [workspace]\nkind = \"{workspace}\"\n"
     );
-    let scene = Scene::new(BIN).config(&config);
+    let scene = Scene::new(BIN).walled(wall).config(&config);
     let (repo, home) = (scene.repo(), scene.repo().home());
     for place in [
         ".ssh/id_ed25519",
@@ -137,12 +137,15 @@ fn plan(ground: &Ground, ids: &[&str]) -> String {
         ("@UFFD@", numbers[3].to_owned()),
     ];
     let mut plan = "version = 1\n".to_owned();
-    for case in CASES.iter().filter(|case| ids.is_empty() || ids.contains(&case.id)) {
-        let mut script = format!("{PRELUDE}{}\nexit 0", case.script);
+    for (id, cases) in grouped(ids) {
+        let mut script = PRELUDE.to_owned();
+        for case in cases {
+            let _ = write!(script, "\necho '{MARK}{}'\n(\n{}\n)\n", case.id, case.script);
+        }
         for (word, value) in &words {
             script = script.replace(word, value);
         }
-        let _ = writeln!(plan, "\n[[task]]\nid = \"{}\"\nrun = '''{script}'''", case.id);
+        let _ = writeln!(plan, "\n[[task]]\nid = \"{id}\"\nrun = '''{script}\nexit 0'''");
     }
     let _ = writeln!(
         plan,
@@ -151,11 +154,30 @@ fn plan(ground: &Ground, ids: &[&str]) -> String {
     plan
 }
 
+/// Before what an attack says.
+const MARK: &str = "attack: ";
+/// Attacks that tell how they went and leave nothing behind share an agent: starting one takes longer
+/// than they do.
+const AT_ONCE: usize = 8;
+
+/// The tasks, and the attacks of each.
+fn grouped(ids: &[&str]) -> Vec<(String, Vec<&'static Case>)> {
+    let wanted = CASES.iter().filter(|case| ids.is_empty() || ids.contains(&case.id));
+    let (told, seen): (Vec<_>, Vec<_>) = wanted.partition(|case| case.tells);
+    let groups = told.chunks(AT_ONCE).enumerate();
+    let groups = groups.map(|(n, cases)| (format!("told-{n}"), cases.to_vec()));
+    groups.chain(seen.into_iter().map(|case| (case.id.to_owned(), vec![case]))).collect()
+}
+
 fn attack(wall: &str, workspace: &str) {
     if !works(wall) {
         return;
     }
     let mut ground = ground(wall, workspace);
+    let sibling = ground.scene.repo().place().join("repo.mainstem/victim");
+    assert!(ground.scene.repo().path().ends_with("repo"), "the sibling is beside the workspaces");
+    fs::create_dir_all(&sibling).expect("a folder in a temporary folder");
+    fs::write(sibling.join("secret.txt"), SECRET).expect("a file in a temporary folder");
     let file = ground.scene.outside("plan.toml");
     let one = std::env::var("ATTACK").unwrap_or_default();
     fs::write(&file, plan(&ground, &one.split_terminator(',').collect::<Vec<_>>()))
@@ -163,19 +185,25 @@ fn attack(wall: &str, workspace: &str) {
     let scene = &ground.scene;
     let run = scene.spawn(&["run", &file.display().to_string(), "-j", "4"]).wait_for(PATIENCE);
     assert!([0, 2].contains(&run.code), "{}\n{}", run.stdout, run.stderr);
+    let ids: Vec<&str> = one.split_terminator(',').collect();
     let mut escaped = Vec::new();
-    for case in CASES.iter().filter(|case| one.is_empty() || one.contains(case.id)) {
-        let log = scene.mainstem(&["logs", case.id]).stdout;
+    for (id, cases) in grouped(&ids) {
+        let log = scene.mainstem(&["logs", &id]).stdout;
         if log.contains("ESCAPED") || log.contains(SECRET) || log.contains('\u{1b}') {
-            escaped.push(format!("{}: {log}", case.id));
-        } else if case.tells && !log.contains("BLOCKED") {
-            escaped.push(format!("{} did not tell: {log}", case.id));
+            escaped.push(format!("{id}: {log}"));
+        }
+        for case in cases.iter().filter(|case| case.tells) {
+            let said = log.split(MARK).find_map(|said| said.strip_prefix(case.id));
+            if !said.is_some_and(|said| said.starts_with('\n') && said.contains("BLOCKED")) {
+                escaped.push(format!("{} did not tell: {log}", case.id));
+            }
         }
     }
     assert!(escaped.is_empty(), "behind {wall}, {workspace}:\n{}", escaped.join("\n"));
     assert!(ground.victim.try_wait().expect("our own child").is_none(), "the victim lives");
     ground.victim.kill().expect("our own child");
     ground.victim.wait().expect("our own child");
+    fs::remove_dir_all(sibling).expect("it is as it was");
     assert_untouched(&ground);
 }
 
@@ -221,7 +249,16 @@ fn assert_untouched(ground: &Ground) {
     }
     let told = scene.mainstem(&["status"]).stdout + &scene.mainstem(&["history"]).stdout;
     assert!(!told.contains('\u{1b}') && !told.contains(SECRET), "{told}");
+    // Objects that an attack made and that nothing leads to are nobody's harm.
     repo.git(&["fsck", "--connectivity-only"]);
+    // Those that got in each other's way wait for a person, who wants none of them.
+    for task in scene.status()["tasks"].as_array().into_iter().flatten() {
+        if task["phase"] == "conflicted" {
+            scene.expect(0, &["skip", task["id"].as_str().expect("it has one")]);
+        }
+    }
+    scene.expect(0, &["clean"]);
+    scene.assert_no_leftovers();
 }
 
 /// The page lists every attack; `MAINSTEM_BLESS=1` writes the list anew.

@@ -191,11 +191,22 @@ fn a_codex_without_an_app_server_is_driven_by_exec() {
 }
 
 #[test]
-fn a_model_with_all_its_tools_is_refused_unless_the_user_says_that_there_is_no_wall() {
+fn where_no_wall_works_a_run_is_refused_unless_the_user_says_that_there_is_none() {
     let plan = "version = 1\n[[task]]\nid = \"T\"\nagent = \"claude\"\ndescription = \"x\"\n";
     let config = "[agents.claude]\nkind = \"claude\"\nbinary = \"/bin/false\"\n";
-    let scene = Scene::new(BIN).config(config).plan(plan);
+    // A search path without bubblewrap, and a wall that only it can be.
+    let folder = mainstem_testkit::Repo::new();
+    let tools = folder.root().join("tools");
+    std::fs::create_dir_all(&tools).expect("a folder in a temporary folder");
+    for tool in ["git", "sh"] {
+        let found = ["/usr/bin", "/bin", "/usr/local/bin"].map(|place| format!("{place}/{tool}"));
+        let found = found.iter().find(|file| std::path::Path::new(file).exists());
+        std::os::unix::fs::symlink(found.expect("it is installed"), tools.join(tool))
+            .expect("a link in a temporary folder");
+    }
+    let scene = Scene::new(BIN).config(config).plan(plan).env("PATH", &tools).walled("bwrap");
     let said = scene.expect(1, &["run", "plan.toml"]);
+    assert!(said.stderr.contains("bwrap is not installed"), "{}", said.stderr);
     assert!(said.stderr.contains("sandbox.kind = \"off\""), "{}", said.stderr);
     assert_eq!(scene.mainstem(&["history", "--json"]).stdout, "");
     let off = ["run", "plan.toml", "--config", "sandbox.kind=off", "--config", "run.retries=0"];

@@ -120,8 +120,7 @@ fn bytes_that_are_no_text_and_escape_sequences_are_shown_harmlessly() {
 
 #[test]
 fn committed_work_survives_an_agent_that_deletes_its_workspace() {
-    let scene =
-        scene_with(IMPATIENT, "write a.txt a -- commit work -- delete-workspace").unwalled();
+    let scene = scene_with(IMPATIENT, "write a.txt a -- commit work -- delete-workspace");
     outcome(&scene, 0);
     assert_eq!(scene.repo().show("main", "a.txt").as_deref(), Some("a\n"));
     scene.assert_nothing_left();
@@ -149,8 +148,7 @@ fn committed_work_survives_an_agent_that_breaks_its_git_file() {
 
 #[test]
 fn work_on_another_branch_is_not_lost() {
-    let scene =
-        scene_with(IMPATIENT, "switch elsewhere -- write a.txt a -- commit work").unwalled();
+    let scene = scene_with(IMPATIENT, "switch elsewhere -- write a.txt a -- commit work");
     let output = scene.mainstem(&["run", "plan.toml", "-j", "2"]);
     assert!([0, 2].contains(&output.code), "{output:?}");
     scene.assert_phases(&[("GOOD", "landed")]);

@@ -346,7 +346,7 @@ fn an_unknown_setting_names_the_nearest_wherever_it_stands() {
 
 #[test]
 fn doctor_is_content_with_a_healthy_repository_and_names_what_is_wrong() {
-    let healthy = scene().config("[gates]\nverify = [\"true\"]\n[sandbox]\nkind = \"off\"\n");
+    let healthy = scene().config("[gates]\nverify = [\"true\"]\n");
     let before = files(&healthy.repo().place());
     let output = healthy.mainstem(&["doctor", "--json"]).expect_code(0);
     let report = json(&output);
@@ -369,6 +369,7 @@ fn doctor_is_content_with_a_healthy_repository_and_names_what_is_wrong() {
         "[run]\nagent = \"mine\"\n[land]\nbranch = \"nowhere\"\n[limits]\ndisk_floor = \"900T\"\n\
          [agents.mine]\nkind = \"command\"\ncommand = [\"no-such-program-here\"]\nsecrets = [\"NO_SUCH_SECRET\"]\n",
     );
+    let ill = ill.walled("auto");
     ill.repo().branch("mainstem/left-over", "main");
     let output = ill.mainstem(&["doctor"]).expect_code(1);
     for word in [

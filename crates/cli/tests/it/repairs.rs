@@ -19,7 +19,7 @@ fn shown(scene: &Scene, path: &str) -> String {
 
 #[test]
 fn a_gate_that_moves_its_checkout_lets_nothing_land_however_often_it_is_tried() {
-    let scene = scene().unwalled();
+    let scene = scene();
     let scene =
         scene.plan("version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"echo x > x.txt\"\n");
     let scene = scene.config(
@@ -35,7 +35,7 @@ fn a_gate_that_moves_its_checkout_lets_nothing_land_however_often_it_is_tried() 
 
 #[test]
 fn commits_that_an_agent_left_behind_on_its_branch_stay_reachable() {
-    let scene = scene().unwalled();
+    let scene = scene();
     let run = "echo x > x.txt && git add -A && git -c user.name=a -c user.email=a@b commit -qm work && git rev-parse HEAD > \\\"$MAINSTEM_TMP/../tip\\\" && git checkout -q --detach HEAD~1";
     let scene = scene.plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{run}\"\n"));
     scene.expect(0, &["run", "plan.toml"]);

@@ -97,7 +97,7 @@ fn work_in_progress_is_kept_while_files_change_and_the_journal_rests_with_them()
 fn a_workspace_without_its_git_file_is_kept_before_it_is_used_again() {
     let gate = "test -e ../again || { touch ../again; echo precious > p.txt; rm .git; false; }";
     let verify = format!("verify = [\"{gate}\"]\nretries = 1");
-    let scene = scene(&[("T", "echo x > x.txt", &verify)]).unwalled();
+    let scene = scene(&[("T", "echo x > x.txt", &verify)]);
     scene.expect(0, &["run", "plan.toml"]);
     assert_recoverable(&scene, "T", "p.txt", "precious\n");
     assert!(scene.repo().show("main", "p.txt").is_none());
@@ -116,7 +116,7 @@ fn a_workspace_without_its_git_file_is_kept_before_it_is_removed() {
 #[test]
 fn what_comes_after_the_landing_is_kept_before_the_workspace_goes() {
     // The train's gate runs when the task's work is done: it plays somebody at work there.
-    let scene = scene(&[("T", "echo x > x.txt", "")]).unwalled();
+    let scene = scene(&[("T", "echo x > x.txt", "")]);
     let there = workspace(&scene, "T");
     let gate = format!(
         "cd '{}' && echo later > later.txt && git add -A && git -c user.name=a -c user.email=a@b.c \

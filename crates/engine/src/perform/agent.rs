@@ -222,6 +222,7 @@ fn behind_wall(
     }
     let mut reads: Vec<PathBuf> = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
     reads.push(place.join(PROMPT));
+    reads.extend(world.programs(&spec, &assignment.agent));
     let mut writes: Vec<PathBuf> = state.iter().map(PathBuf::from).collect();
     writes.push(transcript);
     let behind = Behind {

@@ -2,7 +2,7 @@
 //! change. Done twice it is asked once; the second time finds the first answer.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mainstem_agents::{Brief, adapter, allowed_env};
 use mainstem_core::config;
@@ -12,6 +12,7 @@ use mainstem_core::plan::Task;
 use mainstem_host::{files, process};
 
 use super::Errand;
+use crate::walls::Behind;
 
 /// Bytes of the plan that the agent sees.
 const PLAN_BYTES_MAX: usize = 64 * 1024;
@@ -116,6 +117,9 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, Strin
             inherited: &world.env,
         })
         .map_err(|error| error.to_string())?;
+    for folder in &launch.folders {
+        std::fs::create_dir_all(folder).map_err(|error| format!("{folder}: {error}"))?;
+    }
     for (path, content) in &launch.files {
         files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
     }
@@ -127,6 +131,15 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, Strin
     spec.stdin = launch.stdin_prompt.then_some(prompt);
     spec.keeps_work = false;
     spec.wall_ms = Some(world.settings.questions.agent_timeout_ms).filter(|ms| *ms > 0);
+    let behind = Behind {
+        workspace: &room,
+        tmp: Some(&room),
+        reads: world.programs(&spec, &consultation.agent),
+        writes: launch.state.iter().map(PathBuf::from).collect(),
+        agent: Some(&consultation.agent.kind),
+        ..Behind::default()
+    };
+    let spec = world.walled(spec, &behind).map_err(|error| error.to_string())?;
     process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
         .map_err(|error| format!("the answering agent could not be asked: {error}"))?;
     let written = std::fs::read_to_string(&output).ok().and_then(|text| answer_in(&text));

@@ -76,10 +76,10 @@ impl Errand {
     }
 
     /// Brings commits that the agent made behind its wall to its branch. What cannot be taken in is
-    /// told; the files are looked at all the same.
+    /// told when nobody works there any more; the files are looked at all the same.
     pub fn take_in(&self, over: bool) -> Result<(), GitError> {
         let refused = self.world.repo.take_in(&self.workspace, &self.branch, over)?;
-        self.tell_notes(refused.into_iter().collect());
+        self.tell_notes(refused.into_iter().filter(|_| over).collect());
         Ok(())
     }
 

@@ -53,6 +53,11 @@ pub enum Flaw {
         /// The path.
         path: String,
     },
+    /// What the tree says of its submodules would run a command, or git refuses it.
+    BadModules {
+        /// What is wrong.
+        why: String,
+    },
     /// A submodule that is at a commit which only the agent's workspace has.
     UnknownCommit {
         /// The path of the submodule.
@@ -82,6 +87,7 @@ impl std::fmt::Display for Flaw {
                 "{path}: a repository was added as a pointer without its files; \
                  remove the `.git` inside it, or make it a submodule"
             ),
+            Self::BadModules { why } => write!(f, ".gitmodules: {why}"),
             Self::UnknownCommit { path, commit } => write!(
                 f,
                 "{path}: the submodule is at {commit}, which neither this repository's copy of it \
@@ -121,6 +127,7 @@ impl Repo {
         }
         self.find_case_clashes(tip, &entries, &mut flaws)?;
         self.find_loose_gitlinks(tip, &entries, &mut flaws)?;
+        self.find_bad_modules(&entries, &mut flaws)?;
         self.find_markers(base, tip, &mut flaws)?;
         Ok(flaws)
     }
@@ -242,6 +249,42 @@ impl Repo {
                 Some(name) if self.has_for_submodule(name, &Oid::new(link.id.as_str()))? => {}
                 Some(_) => flaws.push(Flaw::UnknownCommit { path, commit: link.id.clone() }),
             }
+        }
+        Ok(())
+    }
+
+    /// Once such a file has landed, git refuses to compare anything in the user's checkout, or runs what
+    /// it names when its submodules are brought along.
+    fn find_bad_modules(&self, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+        let Some(file) = entries.iter().find(|entry| entry.name == b".gitmodules") else {
+            return Ok(());
+        };
+        let mut flaw = |why: String| flaws.push(Flaw::BadModules { why });
+        if !file.mode.starts_with("10") {
+            flaw("git reads it only as a plain file".to_owned());
+            return Ok(());
+        }
+        let git = self.git().args(["config", "-z", "--blob", &file.id, "--list"]);
+        let answer = git.accept(&[1, 3, 128]).run()?;
+        if answer.code != 0 {
+            flaw("git cannot read it".to_owned());
+        }
+        for entry in parts(&answer.stdout) {
+            let text = lossy(entry);
+            let (key, value) = text.split_once('\n').unwrap_or((&text, ""));
+            let Some((name, key)) = key.strip_prefix("submodule.").and_then(|k| k.rsplit_once('.'))
+            else {
+                continue;
+            };
+            let is_option = value.starts_with('-');
+            let why = match key {
+                "update" if value.starts_with('!') => "its update is a command",
+                "url" if is_option || value.contains("::") => "its address is a command",
+                "path" if is_option => "its path is an option",
+                _ if name.split(['/', '\\']).any(|part| part == "..") => "its name leads elsewhere",
+                _ => continue,
+            };
+            flaw(format!("submodule {name}: {why}"));
         }
         Ok(())
     }

@@ -351,8 +351,12 @@ impl Supervisor {
         rustix::io::ioctl_fionbio(&ours, true).map_err(|e| failed(e.into()))?;
         let exe = own_file().map_err(failed)?;
         let report = Some(theirs.as_raw_fd());
+        let mut wall = wall.clone();
+        if let Some(folder) = self.spec.door.as_ref().and_then(|door| door.path.parent()) {
+            wall.allow(folder, wall::Access::Write);
+        }
         let line =
-            wall::dress(wall, &exe, &self.spec.cwd, &self.spec.argv, report).map_err(failed)?;
+            wall::dress(&wall, &exe, &self.spec.cwd, &self.spec.argv, report).map_err(failed)?;
         Ok((line, Some((ours, theirs))))
     }
 

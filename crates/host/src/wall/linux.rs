@@ -155,6 +155,11 @@ fn limit(wall: &Wall) -> io::Result<()> {
 /// Landlock, all of it.
 fn restrict(wall: &Wall, cwd: &Path) -> Result<(), Failure> {
     let mut entries = wall.sorted();
+    let memory = Path::new(SHARED_MEMORY);
+    if entries.iter().all(|(path, _)| path != memory) {
+        // Split like any other folder if something in it is kept back.
+        entries.push((memory.to_path_buf(), Access::Write));
+    }
     let mut granted = Vec::new();
     if let Some(objects) = &wall.objects {
         fan_out(objects, &mut granted).map_err(failed("objects"))?;
@@ -179,8 +184,6 @@ fn restrict(wall: &Wall, cwd: &Path) -> Result<(), Failure> {
     for path in DEVICES {
         rules = add(rules, Path::new(path), device).map_err(failed("device"))?;
     }
-    rules =
-        add(rules, Path::new(SHARED_MEMORY), rights(Access::Write)).map_err(failed("memory"))?;
     rules.restrict_self().map_err(failed("Landlock"))?;
     if fs::metadata(cwd).is_err() {
         return Err(("working directory", format!("{} is not there", cwd.display())));

@@ -140,7 +140,7 @@ fn a_submodule_is_left_as_it_is() {
 
 #[test]
 fn somebody_elses_commit_on_the_branch_is_kept_and_the_car_is_formed_again() {
-    let scene = Scene::new(BIN).unwalled();
+    let scene = Scene::new(BIN);
     let (done, repo) = (scene.outside("done"), scene.repo().path().display().to_string());
     // The gate runs between forming and landing: the latest moment for somebody to be first.
     let gate = format!(

@@ -34,9 +34,9 @@ impl Stage {
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn with(agents: &[&str], run: &str, jobs: &[Job<'_>]) -> Option<Self> {
         let llm = StandIn::start();
-        let scene = Scene::new(BIN);
+        let scene = Scene::new(BIN).walled("auto");
         let root = scene.repo().root().to_owned();
-        let mut config = format!("[run]\n{run}\n[sandbox]\nkind = \"off\"\n");
+        let mut config = format!("[run]\n{run}\n");
         for agent in agents {
             let Some(program) = real_agent(agent) else {
                 println!("skipped: {agent} is not installed; cargo xtask test installs it");

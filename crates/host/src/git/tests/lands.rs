@@ -360,3 +360,23 @@ fn a_linked_checkout_of_the_branch_follows_as_well() {
     write(&linked, "a.txt", "edit\n");
     assert_eq!(fs::read_to_string(scene.top().join("a.txt")).unwrap(), "one\ntwo\nthree\n");
 }
+
+#[test]
+fn what_would_run_a_command_for_a_submodule_is_a_flaw() {
+    let scene = Scene::new();
+    let base = scene.repo.read_ref("refs/heads/main").unwrap().unwrap();
+    let flaws = |text: &str| {
+        let tip = scene.change(&base, &[(".gitmodules", Some(text))]);
+        scene.repo.hygiene(&base, &tip, 0).unwrap()
+    };
+    let module = |line: &str| format!("[submodule \"e\"]\n\tpath = e\n\t{line}\n");
+    for line in ["update = !touch x", "url = ext::touch x", "url = -u./x", "path = -x", "[broken"] {
+        let found = flaws(&module(line));
+        assert!(matches!(found[..], [Flaw::BadModules { .. }]), "{line}: {found:?}");
+    }
+    let named = flaws("[submodule \"../e\"]\n\tpath = e\n\turl = ./e\n");
+    assert!(!named.is_empty() && named.iter().all(|f| matches!(f, Flaw::BadModules { .. })));
+    for line in ["url = https://example.invalid/e.git", "url = ../e", "update = rebase"] {
+        assert_eq!(flaws(&module(line)), [], "{line}");
+    }
+}
