@@ -254,6 +254,10 @@ impl Walls {
         wall.processes = Some(u64::from(self.sandbox.processes)).filter(|n| *n > 0);
         wall.file_bytes = Some(self.sandbox.file_bytes).filter(|n| *n > 0);
         self.temporary(behind, &mut wall, &mut env);
+        // Wherever it is: in a temporary folder it would be writable with it.
+        if let Some(home) = self.env.get("HOME").filter(|home| home.starts_with('/')) {
+            wall.allow(Path::new(home), Access::Read);
+        }
         for place in &self.sandbox.write {
             self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Write));
         }

@@ -144,7 +144,9 @@ fn second_name(from: &Path, to: &Path) -> io::Result<()> {
         Ok(mut file) => io::copy(&mut file, &mut fs::File::create(to)?).map(|_| ()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A link: it is not followed.
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }

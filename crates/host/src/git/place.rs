@@ -125,8 +125,7 @@ impl Repo {
     }
 
     fn is_our_admin(&self, admin: &Path) -> bool {
-        let on_our_branch =
-            || head_of(admin).is_ok_and(|text| text.starts_with(OUR_BRANCHES));
+        let on_our_branch = || head_of(admin).is_ok_and(|text| text.starts_with(OUR_BRANCHES));
         has_our_name(admin)
             || is_half_made(admin)
             || on_our_branch()

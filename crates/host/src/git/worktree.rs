@@ -13,8 +13,8 @@ use mainstem_core::id::Oid;
 use super::error::{GitError, OnPath, Result};
 use super::locks::{entries, remove_locks_in};
 use super::place::{
-    ADMIN_START, HEAD_BYTES, LOCKED_BY_US, dot_git_target, has_head, is_absent, is_empty_dir, is_folder,
-    is_half_made, placed, stranger,
+    ADMIN_START, HEAD_BYTES, LOCKED_BY_US, dot_git_target, has_head, is_absent, is_empty_dir,
+    is_folder, is_half_made, placed, stranger,
 };
 use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::{Repo, bytes_of, is_oid, lossy, path_from, seclude, settled};

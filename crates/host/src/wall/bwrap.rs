@@ -9,6 +9,9 @@ use super::{Access, Network, Wall};
 
 const PROGRAM: &str = "bwrap";
 
+/// What a folder of the job's own takes the place of.
+const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
+
 /// What root could leave the wall with. Without a user namespace bubblewrap leaves root its rights, and
 /// builds run by root need some of them.
 const ROOT_LOSES: &[&str] = &[
@@ -66,7 +69,7 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
     let mut emptied = Vec::new();
     for (path, access) in mounts {
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
-        let replaced = wall.tmp.is_some() && ["/tmp", "/var/tmp"].map(Path::new).contains(&&*path);
+        let replaced = wall.tmp.is_some() && TMP.map(Path::new).contains(&&*path);
         match access {
             Access::Hidden if replaced => {}
             Access::Hidden if meta.is_dir() => {
@@ -79,6 +82,11 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
             Access::Write => line.bind("--bind", &path, &path),
         }
     }
+    // The links themselves went with the folder that was replaced.
+    let lost = |at: &&(PathBuf, PathBuf)| wall.tmp.is_some() && is_in_tmp(&at.0);
+    for (at, real) in wall.aliases.iter().filter(lost) {
+        line.bind("--ro-bind", real, at);
+    }
     // Last, because mount points are made in them until then.
     for path in emptied {
         line.add(&["--remount-ro"]);
@@ -88,6 +96,10 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
     line.0.push(cwd.into());
     line.add(&["--"]);
     Ok(line.0)
+}
+
+fn is_in_tmp(path: &Path) -> bool {
+    TMP.iter().any(|tmp| path.starts_with(tmp) && path != Path::new(tmp))
 }
 
 struct Line(Vec<OsString>);

@@ -108,6 +108,9 @@ pub struct Wall {
     pub kind: Kind,
     /// Paths, absolute and without links, and what is allowed there. What no entry covers may be read.
     pub paths: Vec<(PathBuf, Access)>,
+    /// Other names, by way of links, of paths that may be read: where, and what is there.
+    #[serde(default)]
+    pub aliases: Vec<(PathBuf, PathBuf)>,
     /// Folders of git objects: new ones may be added, packs and alternates stay as they are.
     #[serde(default)]
     pub objects: Option<PathBuf>,
@@ -137,6 +140,7 @@ impl Wall {
         Self {
             kind,
             paths: Vec::new(),
+            aliases: Vec::new(),
             objects: None,
             sealed: Vec::new(),
             tmp: None,
@@ -151,7 +155,12 @@ impl Wall {
     /// hidden paths: those may come to be.
     pub fn allow(&mut self, path: &Path, access: Access) {
         match fs::canonicalize(path) {
-            Ok(path) => self.paths.push((path, access)),
+            Ok(real) => {
+                if access == Access::Read && real != path {
+                    self.aliases.push((path.to_path_buf(), real.clone()));
+                }
+                self.paths.push((real, access));
+            }
             Err(_) if access == Access::Hidden => self.paths.push((path.to_path_buf(), access)),
             Err(_) => {}
         }
@@ -189,7 +198,8 @@ pub fn dress(
         Kind::Landlock => step(wall),
         Kind::Bwrap => {
             // The paths are bubblewrap's business; the step inside needs the rest.
-            let inner = Wall { paths: Vec::new(), objects: None, tmp: None, ..wall.clone() };
+            let (paths, aliases) = (Vec::new(), Vec::new());
+            let inner = Wall { paths, aliases, objects: None, tmp: None, ..wall.clone() };
             let mut line = bwrap::arguments(wall, exe, cwd)?;
             line.extend(step(&inner)?);
             Ok(line)
