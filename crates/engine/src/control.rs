@@ -44,11 +44,8 @@ impl Control {
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                let peer = rustix::net::sockopt::socket_peercred(&stream).map(|peer| peer.pid);
-                let pid = peer.ok().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-                if let (Some(jobs), Some(pid)) = (&deaf_to, pid)
-                    && mainstem_host::process::is_in_a_job(pid, jobs)
-                {
+                let is_of_a_job = |jobs| mainstem_host::process::is_of_a_job(&stream, jobs);
+                if deaf_to.as_deref().is_some_and(is_of_a_job) {
                     continue;
                 }
                 let events = events.clone();

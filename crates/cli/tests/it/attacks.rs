@@ -45,12 +45,16 @@ fn works(kind: &str) -> bool {
 }
 
 fn ground(wall: &str, workspace: &str) -> Ground {
+    let scene = Scene::new(BIN).walled(wall);
+    // A scene's own folder may be one that everybody may write to, such as /dev/shm.
+    let canary = scene.outside("canary");
     let config = format!(
         "[run]\nretries = 0\ntimeout = \"60s\"\ngrace = \"1s\"\n[land]\nbranch = \"main\"\n\
-         [sandbox]\ntmp = \"private\"\nfile_size = \"30M\"\n\
-         [workspace]\nkind = \"{workspace}\"\n"
+         [sandbox]\ntmp = \"private\"\nfile_size = \"30M\"\nhide = [\"{}\"]\n\
+         [workspace]\nkind = \"{workspace}\"\n",
+        canary.display()
     );
-    let scene = Scene::new(BIN).walled(wall).config(&config);
+    let scene = scene.config(&config);
     let (repo, home) = (scene.repo(), scene.repo().home());
     for place in [
         ".ssh/id_ed25519",
@@ -67,7 +71,7 @@ fn ground(wall: &str, workspace: &str) -> Ground {
         fs::write(file, SECRET).expect("a file at home");
     }
     fs::write(home.join(".bashrc"), "# mine\n").expect("a file at home");
-    fs::create_dir(scene.outside("canary")).expect("a folder in a temporary folder");
+    fs::create_dir(&canary).expect("a folder in a temporary folder");
     repo.git(&["config", "user.name", "Agent"]);
     repo.git(&["config", "user.email", "agent@example.invalid"]);
     repo.git(&["gc", "-q"]);

@@ -326,8 +326,12 @@ pub(super) fn remove_locks_in(git_dir: &Path, removed: &mut Vec<PathBuf>) -> Res
             remove(&entry, removed)?;
         }
     }
-    for lock in locks_below(&git_dir.join("refs"))? {
-        remove(&lock, removed)?;
+    let refs = git_dir.join("refs");
+    // A link there leads to somebody else's.
+    if super::place::is_folder(&refs) {
+        for lock in locks_below(&refs)? {
+            remove(&lock, removed)?;
+        }
     }
     Ok(())
 }

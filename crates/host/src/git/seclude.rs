@@ -17,7 +17,8 @@ use mainstem_core::id::Oid;
 use rustix::fs::{Mode, OFlags};
 
 use super::error::{GitError, OnPath, Result};
-use super::run::TIMEOUT_CHECKOUT;
+use super::place::is_folder;
+use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::{Repo, bytes_of, is_oid, lossy};
 use crate::files;
 
@@ -165,7 +166,12 @@ impl Repo {
         } else {
             return Ok(None);
         };
-        let known = self.worktree_tip(path)?;
+        // Without a folder to stand in: somebody may have deleted it.
+        let bare = || {
+            let git = Git::new(self.common_dir()).env("GIT_DIR", &admin);
+            git.env("GIT_COMMON_DIR", self.common_dir()).live_file(self.live_file())
+        };
+        let known = self.look_up("HEAD^{commit}", bare())?;
         let at = if over { head.as_ref().or(tip.as_ref()) } else { tip.as_ref() };
         let moved = at.filter(|at| known.as_ref() != Some(*at)).cloned();
         if let Some(tip) = &tip
@@ -175,11 +181,11 @@ impl Repo {
             self.run_locking(git.arg(tip.as_str()), &refname, false)?;
         }
         if let (true, Some(head)) = (over, head) {
-            let git = self.git_in(&admin, path).args(["update-ref", "-m", "mainstem: taken in"]);
+            let git = bare().args(["update-ref", "-m", "mainstem: taken in"]);
             git.args(["--no-deref", "HEAD", head.as_str()]).run()?;
         }
         self.forget_fetched(&refname)?;
-        if let Some(seen) = moved {
+        if let Some(seen) = moved.filter(|_| is_folder(path)) {
             // Our own index follows: a file that is committed although it is ignored must not look
             // deleted. What git cannot bring together is read anew from the files.
             match self.git_in(&admin, path).args(["read-tree", "-m", seen.as_str()]).run() {

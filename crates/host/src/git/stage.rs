@@ -89,13 +89,17 @@ impl Repo {
             return Err(GitError::NotOurs { path: worktree.clone(), why });
         };
         super::locks::remove_locks_in(&admin, &mut Vec::new())?;
+        let at_work = super::seclude::at_work(&admin, worktree);
+        if at_work != admin && super::place::is_folder(&at_work) {
+            // For whoever works in a kept workspace next. What its agent made unreadable stays.
+            let _ = super::locks::remove_locks_in(&at_work, &mut Vec::new());
+        }
         let staged = self.stage(worktree)?;
         let clean = match &staged.head {
             Some(head) => self.tree_of(head)? == staged.tree,
             None => self.is_empty_tree(&staged.tree)?,
         };
         let index = admin.join("index");
-        let at_work = super::seclude::at_work(&admin, worktree);
         let is_there = |name: &str| fs::symlink_metadata(at_work.join(name)).is_ok();
         let stopped = STOPPED.iter().find(|(name, _)| is_there(name));
         let stopped = stopped.map(|(_, what)| *what);

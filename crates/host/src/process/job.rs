@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -279,9 +280,24 @@ pub fn is_alive(pid: u32) -> io::Result<bool> {
     Ok(tree::process(pid)?.is_some_and(|process| !process.zombie))
 }
 
-/// Whether a process descends from the supervisor of a job below `jobs`. Says no where the system does not
-/// show who started whom.
-pub fn is_in_a_job(pid: u32, jobs: &Path) -> bool {
+/// Whether whoever connected is a process of a job below `jobs`. Says no where the system does not show
+/// who that is and who started whom.
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
+pub fn is_of_a_job(stream: &UnixStream, jobs: &Path) -> bool {
+    let peer = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.pid);
+    let pid = peer.ok().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+    pid.is_some_and(|pid| descends_from_a_job(pid, jobs))
+}
+
+/// This system does not show it.
+#[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
+pub fn is_of_a_job(_: &UnixStream, _: &Path) -> bool {
+    false
+}
+
+/// Whether one of its ancestors is the supervisor of such a job.
+#[cfg(all(target_os = "linux", not(mainstem_portable)))]
+fn descends_from_a_job(pid: u32, jobs: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let jobs = jobs.canonicalize().unwrap_or_else(|_| jobs.to_owned());
     let mut pid = pid;

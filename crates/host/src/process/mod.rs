@@ -32,7 +32,7 @@ pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
 pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
 pub use job::{
-    answer, end, is_alive, is_in_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, spec,
+    answer, end, is_alive, is_of_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, spec,
     start, state, stop,
 };
 pub use log::{Output, OutputLine, Stream, read_output};

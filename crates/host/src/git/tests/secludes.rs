@@ -213,3 +213,18 @@ fn commits_in_a_nested_repository_with_a_pipe_are_left_and_its_files_kept() {
     assert!(names.contains("nested/file.txt"), "{names}");
     assert!(began.elapsed() < std::time::Duration::from_secs(25));
 }
+
+#[test]
+fn commits_outlive_the_folder_they_were_made_in_and_what_is_gone_is_no_error() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, base) = made(&scene, clone);
+        let tip = commit(&path, "one.txt");
+        fs::remove_dir_all(&path).unwrap();
+        assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+        let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
+        assert_eq!(branch, Some(if clone { base } else { tip }), "clone: {clone}");
+        scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+        assert_eq!(scene.repo.worktrees().unwrap().len(), 1);
+    }
+}
