@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use mainstem_agents::Template;
 use mainstem_core::config::Settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, TaskIx, Time};
@@ -390,23 +391,7 @@ impl Session {
             Control::listen(&self.layout.socket(), sender.clone(), deaf_to)
                 .map_err(|source| SessionError::Io { what, source })?
         };
-        let world = World {
-            repo: self.repo.clone(),
-            layout: self.layout.clone(),
-            settings: self.settings.clone(),
-            run: run.clone(),
-            target: machine.target().to_owned(),
-            exe: self.exe.clone(),
-            env: self.env.clone(),
-            template,
-            shelf: self
-                .settings
-                .lessons
-                .learn
-                .then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
-            walls,
-            made: Made::default(),
-        };
+        let world = self.world(&run, machine.target(), template, walls);
         world.settle();
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
@@ -440,6 +425,24 @@ impl Session {
         // An agent that was killed in a commit may have left it; so may one of the user's.
         let _ = self.repo.sweep_packed();
         Ok((outcome, machine, run))
+    }
+
+    /// The surroundings of a run's effects.
+    fn world(&self, run: &RunId, target: &str, template: Template, walls: Option<Walls>) -> World {
+        let learns = self.settings.lessons.learn;
+        World {
+            repo: self.repo.clone(),
+            layout: self.layout.clone(),
+            settings: self.settings.clone(),
+            run: run.clone(),
+            target: target.to_owned(),
+            exe: self.exe.clone(),
+            env: self.env.clone(),
+            template,
+            shelf: learns.then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
+            walls,
+            made: Made::default(),
+        }
     }
 
     /// One command to a run that no engine works on. Agents that are still alive are stopped if the

@@ -82,9 +82,9 @@ impl Repo {
     pub fn working_git_dirs(&self, path: &Path) -> Result<Vec<PathBuf>> {
         let Some(admin) = self.usable_admin(path)? else { return Ok(Vec::new()) };
         let mut found = vec![admin.join("modules")];
+        // Never the admin folder itself: every git that looks through the worktrees reads it.
         if !seclude::is_clone(std::slice::from_ref(&admin)) {
-            let view = seclude::view_of(&admin);
-            found.push(if view.is_dir() { view } else { admin });
+            found.push(seclude::view_of(&admin));
         }
         found.retain(|dir| is_folder(dir));
         Ok(found)
