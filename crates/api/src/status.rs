@@ -164,6 +164,9 @@ pub struct TaskStatus {
     pub reason: Option<String>,
     /// What happens next, or what a person can do.
     pub next_action: Option<String>,
+    /// What its agent was last seen doing, if a running engine says so.
+    #[serde(default)]
+    pub progress: Option<String>,
 }
 
 /// A task's work on its way to the target branch.
@@ -316,6 +319,7 @@ mod tests {
                 commit: None,
                 reason: None,
                 next_action: None,
+                progress: None,
             }],
             train: vec![Car {
                 task: "T-000".into(),

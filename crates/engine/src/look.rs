@@ -138,6 +138,7 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
         commit: view.commit.map(|commit| commit.to_string()),
         reason: some(view.reason),
         next_action: view.next_action,
+        progress: None,
     }
 }
 
