@@ -4,12 +4,14 @@
 //! caller's business.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
+
+use rustix::fs::{Mode, OFlags};
 
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
@@ -183,6 +185,24 @@ fn make_dirs_writable(dir: &Path) -> io::Result<()> {
 fn parent_of(path: &Path) -> Option<&Path> {
     let parent = path.parent()?;
     Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+}
+
+/// Opens a file that somebody else may have replaced by anything: no link is followed, no pipe waited for.
+pub fn open_plain(path: &Path) -> io::Result<fs::File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    // Whoever put it there is not waited for.
+    Err(io::Error::new(io::ErrorKind::NotFound, "it is no plain file"))
+}
+
+/// The first `most` bytes of what [`open_plain`] opens.
+pub fn read_plain(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_plain(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

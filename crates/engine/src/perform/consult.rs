@@ -188,7 +188,8 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<Heard, String
     process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
         .map_err(|error| format!("the answering agent could not be asked: {error}"))?;
     let mut heard = printed(&dir, adapter.parser().as_mut());
-    let written = std::fs::read_to_string(&output).ok().and_then(|text| answer_in(&text));
+    let written = files::read_plain(&output, OUTPUT_BYTES_MAX as u64).ok();
+    let written = written.and_then(|text| answer_in(&String::from_utf8_lossy(&text)));
     heard.answer = written.or(heard.answer);
     Ok(heard)
 }

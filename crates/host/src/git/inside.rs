@@ -83,6 +83,7 @@ impl Repo {
     /// The repositories inside a worktree that have something nobody else has, and what.
     fn unheld(&self, worktree: &Path) -> Result<Vec<(Inner, Vec<Oid>)>> {
         let admin = self.usable_admin(worktree)?;
+        admin.iter().for_each(|admin| seclude::unblock(admin, worktree));
         let git_dir = admin.clone().unwrap_or_else(|| self.common_dir().to_path_buf());
         let mut open = self.inside(worktree, &git_dir, &git_dir.join("index"), None)?;
         if let Some(admin) = &admin {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{GitError, OnPath, Result};
 use super::place::is_folder;
-use super::{Repo, bytes_of, seclude};
+use super::{Repo, bytes_of};
 use crate::files;
 
 /// Most files with objects that are looked at; an agent that commits a whole package tree makes tens of
@@ -140,7 +140,7 @@ fn second_name(from: &Path, to: &Path) -> io::Result<()> {
         // Another filesystem, or no links at all.
         Err(_) => {}
     }
-    match seclude::open_plain(from) {
+    match files::open_plain(from) {
         Ok(mut file) => io::copy(&mut file, &mut fs::File::create(to)?).map(|_| ()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // A link: it is not followed.

@@ -96,7 +96,7 @@ impl Repo {
         let mut found = Vec::new();
         for admin in entries(&self.common_dir().join("worktrees"))? {
             let file = admin.join("gitdir");
-            let bytes = match seclude::read_bytes(&file, HEAD_BYTES) {
+            let bytes = match files::read_plain(&file, HEAD_BYTES) {
                 Ok(bytes) => bytes,
                 Err(error) if is_absent(&error) => continue,
                 Err(error) => return Err(error).on("read", &file),
@@ -241,7 +241,7 @@ pub(super) fn stranger(repo: &Repo, path: &Path) -> Option<PathBuf> {
         return None;
     }
     let named = |file: &str| {
-        let bytes = seclude::read_bytes(&target.join(file), HEAD_BYTES).ok()?;
+        let bytes = files::read_plain(&target.join(file), HEAD_BYTES).ok()?;
         Some(target.join(path_from(bytes.trim_ascii_end())))
     };
     let mutual = named("gitdir")?.parent().map(placed)? == placed(path);
@@ -252,7 +252,7 @@ pub(super) fn stranger(repo: &Repo, path: &Path) -> Option<PathBuf> {
 
 /// Where the `.git` file of a worktree points; `None` if there is no such file.
 pub(super) fn dot_git_target(path: &Path) -> Option<PathBuf> {
-    let bytes = seclude::read_bytes(&path.join(".git"), HEAD_BYTES).ok()?;
+    let bytes = files::read_plain(&path.join(".git"), HEAD_BYTES).ok()?;
     Some(path.join(path_from(bytes.strip_prefix(b"gitdir: ")?.trim_ascii_end())))
 }
 

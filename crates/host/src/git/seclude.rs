@@ -9,12 +9,11 @@
 //! through a view or a clone: what is in there is its agent's and is read as data.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
-use rustix::fs::{Mode, OFlags};
 
 use super::error::{GitError, OnPath, Result};
 use super::place::is_folder;
@@ -186,6 +185,7 @@ impl Repo {
         }
         self.forget_fetched(&refname)?;
         if let Some(seen) = moved.filter(|_| is_folder(path)) {
+            unblock(&admin, path);
             // Our own index follows: a file that is committed although it is ignored must not look
             // deleted. What git cannot bring together is read anew from the files.
             match self.git_in(&admin, path).args(["read-tree", "-m", seen.as_str()]).run() {
@@ -300,27 +300,9 @@ fn is_plain_ref(name: &str) -> bool {
     name.starts_with("refs/") && name.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
-/// Opens a file that an agent may have replaced by anything: no link is followed, no pipe waited for.
-pub(super) fn open_plain(path: &Path) -> io::Result<fs::File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    // Nothing of git's is there; whoever put it there is not waited for.
-    Err(io::Error::new(io::ErrorKind::NotFound, "it is no plain file"))
-}
-
-/// What [`open_plain`] opens, as text.
+/// What [`files::open_plain`] opens, as text.
 pub(super) fn read_plain(path: &Path, most: u64) -> io::Result<String> {
-    read_bytes(path, most).map(|bytes| lossy(&bytes))
-}
-
-/// The same as it is: a path need not be text.
-pub(super) fn read_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_plain(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    files::read_plain(path, most).map(|bytes| lossy(&bytes))
 }
 
 /// Writes the `.git` file of a worktree.
@@ -328,6 +310,34 @@ fn point_to(path: &Path, git_dir: &Path) -> Result<()> {
     let dot_git = path.join(".git");
     let text = [b"gitdir: ", bytes_of(git_dir), b"\n"].concat();
     files::write_atomic(&dot_git, &text).on("write", &dot_git)
+}
+
+/// Files that every git reads in every folder of a worktree, and would wait for if they were pipes.
+const READ_BY_GIT: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
+
+/// Takes away what an agent behind a wall put in a worktree for our gits to wait for. It holds nothing.
+/// An agent without a wall has nothing to gain by it, and trees are large.
+pub(super) fn unblock(admin: &Path, worktree: &Path) {
+    if at_work(admin, worktree) == admin {
+        return;
+    }
+    let mut open = vec![worktree.to_path_buf()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = entry.file_name();
+            if kind.is_dir() && name != ".git" {
+                open.push(entry.path());
+            } else if !kind.is_dir()
+                && !kind.is_file()
+                && !kind.is_symlink()
+                && READ_BY_GIT.iter().any(|read| name == *read)
+            {
+                // What cannot be removed is waited for, and not for ever.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
 }
 
 /// The admin folder that a worktree's `.git` file leads to, by way of a view or not.

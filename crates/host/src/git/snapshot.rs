@@ -110,6 +110,7 @@ impl Repo {
         let Ok(mut warm) = warm.try_lock() else {
             return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
         };
+        super::seclude::unblock(&admin, worktree);
         let staged = self.stage_warm(worktree, &admin, reach, &mut warm)?;
         // Taken away while we looked: what was seen half gone is no work of anybody's, and whoever
         // took it away kept it first.

@@ -157,6 +157,7 @@ impl Repo {
     pub fn worktree_is_held(&self, worktree: &Path, series: &str, also_in: &str) -> Result<bool> {
         let worktree = placed(worktree);
         let Some(git_dir) = self.usable_admin(&worktree)? else { return Ok(false) };
+        super::seclude::unblock(&git_dir, &worktree);
         let without = &self.distrusted_filters(&git_dir)?.without;
         let index = git_dir.join("index");
         let desk =
@@ -187,6 +188,7 @@ impl Repo {
     /// as plain files without a parent.
     pub(super) fn stage(&self, worktree: &Path) -> Result<Staged> {
         let admin = self.usable_admin(worktree)?;
+        admin.iter().for_each(|admin| super::seclude::unblock(admin, worktree));
         let head = match &admin {
             Some(admin) => self.look_up("HEAD^{commit}", self.git_in(admin, worktree))?,
             None => None,
@@ -215,7 +217,7 @@ impl Repo {
         let own = git_dir.join("index");
         // By one open file: whoever replaces the index meanwhile does not mix two of them.
         let copy = || -> io::Result<Stamp> {
-            let mut from = super::seclude::open_plain(&own)?;
+            let mut from = crate::files::open_plain(&own)?;
             let meta = from.metadata()?;
             let mut to = File::create(index)?;
             io::copy(&mut from, &mut to)?;

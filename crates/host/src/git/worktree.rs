@@ -17,7 +17,7 @@ use super::place::{
     is_folder, is_half_made, placed, stranger,
 };
 use super::run::{Git, TIMEOUT_CHECKOUT};
-use super::{Repo, bytes_of, is_oid, lossy, path_from, seclude, settled};
+use super::{Repo, bytes_of, is_oid, lossy, path_from, settled};
 use crate::files;
 
 /// One worktree as git lists it.
@@ -457,7 +457,7 @@ impl Repo {
             settled(&target) == **admin
                 && has_head(admin)
                 && !is_half_made(admin)
-                && seclude::read_bytes(&admin.join("commondir"), HEAD_BYTES).is_ok_and(|bytes| {
+                && files::read_plain(&admin.join("commondir"), HEAD_BYTES).is_ok_and(|bytes| {
                     settled(&admin.join(path_from(bytes.trim_ascii_end()))) == self.common_dir()
                 })
         });

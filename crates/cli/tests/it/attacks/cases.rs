@@ -192,6 +192,16 @@ pub(super) const CASES: &[Case] = &[
         "make its own ref a pipe that never ends",
         "c=$(git rev-parse --git-common-dir); rm -f $c/packed-refs $c/refs/heads/mainstem/*; mkdir -p $c/refs/heads/mainstem; mkfifo $c/refs/heads/mainstem/ref-pipe $c/packed-refs",
     ),
+    seen(
+        "tree-pipe",
+        "make files that git reads everywhere pipes",
+        "mkdir -p d/e; mkfifo .gitignore .gitattributes d/.gitattributes d/e/.gitignore; rm -f .gitmodules; mkfifo .gitmodules",
+    ),
+    seen(
+        "nested-pipe",
+        "a repository inside with pipes in its git folder",
+        "git init -q inner; echo x > inner/x; rm inner/.git/config; mkfifo inner/.git/config inner/.git/packed-refs",
+    ),
     told(
         "objects-packs",
         "delete the repository's packs",

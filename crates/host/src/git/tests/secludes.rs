@@ -228,3 +228,27 @@ fn commits_outlive_the_folder_they_were_made_in_and_what_is_gone_is_no_error() {
         assert_eq!(scene.repo.worktrees().unwrap().len(), 1);
     }
 }
+
+#[test]
+fn pipes_that_every_git_would_read_are_taken_out_of_the_tree() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, _) = made(&scene, clone);
+        commit(&path, "one.txt");
+        fs::create_dir_all(path.join("deep/er")).unwrap();
+        fs::write(path.join("deep/er/two.txt"), "two").unwrap();
+        for name in [".gitignore", "deep/.gitattributes", "deep/er/.gitignore", ".gitmodules"] {
+            pipe(&path.join(name));
+        }
+        let began = std::time::Instant::now();
+        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        scene.repo.keep_inside(&path, KEEP).unwrap();
+        let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &super::who(), 0).unwrap();
+        assert!(left.commit.is_some(), "clone: {clone}");
+        pipe(&path.join("deep/.gitignore"));
+        scene.repo.snapshot_in_passing(&path, KEEP, "test").unwrap();
+        pipe(&path.join("deep/.gitignore"));
+        assert!(scene.repo.worktree_is_held(&path, KEEP, "refs/heads/main").unwrap());
+        assert!(began.elapsed() < std::time::Duration::from_secs(60));
+    }
+}
