@@ -24,3 +24,4 @@ pub mod control;
 pub mod session;
 pub mod look;
 pub mod care;
+pub mod draft;

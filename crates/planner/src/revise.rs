@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::{Plan, Task};
 
+use crate::gather::Gathered;
 use crate::words::bare;
 
 /// What became of the first plan.
@@ -26,6 +27,32 @@ impl Changes {
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.dropped.is_empty()
     }
+}
+
+/// The same for a plan that was just gathered: what its report says of tasks goes by the new ids as well.
+pub fn revise_gathered(old: &Plan, gathered: Gathered) -> (Gathered, Changes) {
+    let Gathered { plan, mut report } = gathered;
+    let names = ids(old, &plan, &pairs(old, &plan));
+    let (plan, changes) = revise(old, plan);
+    let new = |id: &TaskId| names.get(id).unwrap_or(id).clone();
+    let text = |id: &mut String| {
+        if let Some(new) = names.get(&TaskId::new(id.as_str())) {
+            *id = new.to_string();
+        }
+    };
+    report.ids.values_mut().for_each(|id| *id = new(id));
+    report.merged.iter_mut().for_each(|merged| merged.into = new(&merged.into));
+    for overlap in &mut report.overlaps {
+        (overlap.a, overlap.b) = (new(&overlap.a), new(&overlap.b));
+    }
+    for circle in &mut report.circles {
+        circle.path.iter_mut().for_each(text);
+        for (from, to, _) in &mut circle.drop {
+            text(from);
+            text(to);
+        }
+    }
+    (Gathered { plan, report }, changes)
 }
 
 /// The new plan under the old plan's ids, and what is different. Tasks are the same if their titles are, but

@@ -1,7 +1,7 @@
 //! Plans from and for other tools: reads their files, prints what becomes what, writes ours or
 //! theirs. What the files mean is the planner's business.
 
-mod files;
+pub(crate) mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -128,7 +128,7 @@ fn at(source: &Source, place: &Place) -> String {
 }
 
 /// A plan in the syntax that the file's name promises.
-fn plan_text(plan: &Plan, path: &Path) -> Result<String, Failure> {
+pub(crate) fn plan_text(plan: &Plan, path: &Path) -> Result<String, Failure> {
     let end = path.extension().map(|end| end.to_string_lossy().to_lowercase());
     match end.as_deref() {
         Some("toml") => Ok(to_toml(plan)),

@@ -1,5 +1,5 @@
 //! `plan` and `graph`: looking at plans and at the graph of a run. Changes nothing, ever; what
-//! reads and writes other tools' files is in `formats`.
+//! makes plans is in `draft`, what reads and writes other tools' files in `formats`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,8 +12,8 @@ use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Effort, Plan, Task};
 use serde_json::{Value, json};
 
-use crate::args::{GraphArgs, GraphFormat, PlanCommand, PlanFormat};
-use crate::commands::formats;
+use crate::args::{GraphArgs, GraphFormat, PlanArgs, PlanCommand, PlanFormat};
+use crate::commands::{draft, formats};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::graph::{self, Subject};
@@ -23,7 +23,8 @@ use crate::print;
 const PATH_SHOWN: usize = 12;
 
 /// `plan` with what follows it.
-pub(crate) fn plan(context: &Context, command: &PlanCommand) -> Outcome {
+pub(crate) fn plan(context: &Context, args: &PlanArgs) -> Outcome {
+    let Some(command) = &args.command else { return draft::draft(context, &args.draft) };
     match command {
         PlanCommand::Check { file } => check(context, file),
         PlanCommand::Show { file, format } => show(context, file, *format),
