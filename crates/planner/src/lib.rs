@@ -12,6 +12,7 @@ mod knots;
 pub mod gather;
 pub mod draft;
 pub mod revise;
+pub mod estimate;
 pub mod source;
 mod tree;
 pub mod import;

@@ -267,7 +267,7 @@ fn finish(
         return Ok(end);
     }
     if let Some(changes) = &end.changes {
-        view.changes(changes, old.as_ref(), end.gathered.as_ref().map(|g| &g.plan));
+        view.changes(changes, end.gathered.as_ref().map(|gathered| &gathered.plan));
     }
     let tasks = end.gathered.as_ref().map_or(0, |gathered| gathered.plan.tasks.len());
     session.note_written(&name, &text, tasks, view)?;

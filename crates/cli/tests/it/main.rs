@@ -2,6 +2,7 @@
 
 mod crash;
 mod doubts;
+mod draft;
 mod drive;
 mod faults;
 mod formats;

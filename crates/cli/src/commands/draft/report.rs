@@ -74,7 +74,7 @@ impl Verdict {
             if !self.end.written
                 && let Some(changes) = &self.end.changes
             {
-                out.push_str(&view::changes_text(changes, None, Some(&gathered.plan)));
+                out.push_str(&view::changes_text(changes, Some(&gathered.plan)));
             }
         }
         self.add_missing(&mut out, draft);

@@ -98,23 +98,23 @@ impl View {
     }
 
     /// What a second plan changes, before it takes the first one's place.
-    pub(super) fn changes(&mut self, changes: &Changes, old: Option<&Plan>, new: Option<&Plan>) {
+    pub(super) fn changes(&mut self, changes: &Changes, new: Option<&Plan>) {
         if self.json || self.quiet {
             return;
         }
         self.wipe();
-        let text = changes_text(changes, old, new);
+        let text = changes_text(changes, new);
         self.pen.write(Sheet::Err, text);
     }
 }
 
 /// What a second plan changes, for people.
-pub(super) fn changes_text(changes: &Changes, old: Option<&Plan>, new: Option<&Plan>) -> String {
+pub(super) fn changes_text(changes: &Changes, new: Option<&Plan>) -> String {
     if changes.is_empty() {
         return "the plan is as it was\n".to_owned();
     }
-    let title = |plan: Option<&Plan>, id: &str| {
-        let task = plan.and_then(|plan| plan.tasks.iter().find(|task| task.id.as_str() == id));
+    let title = |id: &str| {
+        let task = new.and_then(|plan| plan.tasks.iter().find(|task| task.id.as_str() == id));
         print::harmless(task.map(|task| task.title.as_str()).unwrap_or_default())
     };
     let mut out = format!(
@@ -125,13 +125,13 @@ pub(super) fn changes_text(changes: &Changes, old: Option<&Plan>, new: Option<&P
         changes.same
     );
     for id in changes.added.iter().take(CHANGES_SHOWN) {
-        let _ = writeln!(out, "  + {id} {}", title(new, id.as_str()));
+        let _ = writeln!(out, "  + {id} {}", title(id.as_str()));
     }
     for (id, what) in changes.changed.iter().take(CHANGES_SHOWN) {
-        let _ = writeln!(out, "  ~ {id} {} ({})", title(new, id.as_str()), what.join(", "));
+        let _ = writeln!(out, "  ~ {id} {} ({})", title(id.as_str()), what.join(", "));
     }
-    for (id, _) in changes.dropped.iter().take(CHANGES_SHOWN) {
-        let _ = writeln!(out, "  - {id} {}", title(old, id.as_str()));
+    for (id, title) in changes.dropped.iter().take(CHANGES_SHOWN) {
+        let _ = writeln!(out, "  - {id} {}", print::harmless(title));
     }
     out
 }

@@ -4,6 +4,7 @@
 
 mod asks;
 mod crowd;
+mod drafts;
 mod ends;
 mod limits;
 mod lands;
