@@ -330,6 +330,9 @@ impl Session {
         } else if machine.revision() == 0 {
             return Err(SessionError::NoRun);
         }
+        for limit in crate::draft::limits::for_run(&self.layout, &machine) {
+            self.record(&run, &mut machine, limit)?;
+        }
         Ok((run, machine))
     }
 
@@ -348,9 +351,6 @@ impl Session {
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
-        for limit in crate::draft::limits::for_run(&self.layout, &machine) {
-            self.record(&run, &mut machine, limit)?;
-        }
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use mainstem_core::config::layers::resolve;
+use mainstem_core::fact::Usage;
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -42,8 +42,8 @@ impl Program {
             _ if folder.join(".beads").is_dir() => folder,
             _ => return None,
         };
-        let found = |name: &&'static str| Some((*name, find_program(name)?));
-        let (name, path) = PROGRAMS.iter().find_map(|name| found(&name))?;
+        let found = |name: &'static str| Some((name, find_program(name)?));
+        let (name, path) = PROGRAMS.into_iter().find_map(found)?;
         Some(Self { name, path, project: project.to_owned() })
     }
 

@@ -42,7 +42,6 @@ fn script() -> Value {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn claude_plans_a_prd_through_malformed_answers_and_a_rate_limit() {
     let Some(program) = real_agent("claude") else {
         println!("skipped: claude is not installed; cargo xtask test installs it");
