@@ -38,6 +38,9 @@ pub(crate) fn cost(context: &Context, args: &CostArgs) -> Outcome {
             out = table(&account, &look.machine, args.by);
         }
         if !planning.sums.is_empty() {
+            if !out.is_empty() {
+                out.push('\n');
+            }
             out.push_str(&planned(&planning.total));
         }
         print::out(&out)?;
@@ -183,7 +186,7 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
 /// What drafts of plans cost, all of them together: they belong to no run.
 fn planned(total: &Sum) -> String {
     format!(
-        "\nplanning  {}, {} tokens in, {} out, ${:.2} ({}): mainstem plan\n",
+        "planning  {}, {} tokens in, {} out, ${:.2} ({}): mainstem plan\n",
         print::count(total.attempts.len() as u64, "call"),
         total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
         total.output_tokens,

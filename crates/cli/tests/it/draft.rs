@@ -274,6 +274,8 @@ fn an_interrupted_draft_keeps_what_is_finished() {
     wait_until(SOON, "one has answered", || {
         first.stderr().contains("✓ E-001") && stage.calls("E-002") == 1
     });
+    let second = stage.plan(1, &[]);
+    assert!(second.stderr.contains("another process drafts a plan"), "{}", second.stderr);
     first.signal(Signal::INT);
     let out = first.wait();
     assert_eq!(out.code, 3, "{}", out.stderr);
@@ -426,4 +428,32 @@ fn a_plan_is_shown_with_an_estimate_by_what_landed() {
     .unwrap();
     assert_eq!(json["estimate"]["based_on_tasks"], 2);
     assert_eq!(json["estimate"]["cost_usd"], 1.0);
+}
+
+#[test]
+fn a_plan_is_drafted_while_a_run_goes_on_and_each_knows_the_limits_of_the_other() {
+    let busy = "if [ $MAINSTEM_TASK = T-1 ]; then sleep 600; fi
+        if [ $MAINSTEM_TASK = E-001 -a $MAINSTEM_ATTEMPT = 1 ]; then \
+        echo '{\"mainstem\":\"rate_limited\",\"retry_after\":600,\"message\":\"far too much\"}'; exit 1; fi";
+    let stage = Stage::new(1, busy);
+    stage.scene.repo().write("p.toml", "version = 1\n[[task]]\nid = \"T-1\"\ntitle = \"x\"\n");
+    let mut run = stage.scene.spawn(&["run", "p.toml"]);
+    wait_until(SOON, "the task is at work", || stage.calls("T-1") == 1);
+    let mut first = stage.scene.spawn(&["plan", "PRD.md"]);
+    wait_until(SOON, "the run was told", || {
+        stage.scene.status()["limits"][0]["reason"].to_string().contains("a planner call was told")
+    });
+    assert_eq!(stage.scene.status()["state"], "running");
+    first.signal(Signal::INT);
+    assert_eq!(first.wait().code, 3);
+    run.signal(Signal::INT);
+    assert_eq!(run.wait().code, 3);
+    // What the run knows, another document's draft is told before it asks anybody.
+    stage.scene.repo().write("PRD.md", "# Another\n\n## 1 Thing\n\nMake it.\n");
+    let mut other = stage.scene.spawn(&["plan", "PRD.md"]);
+    wait_until(SOON, "it waits", || other.stderr().contains("all wait"));
+    other.signal(Signal::INT);
+    assert_eq!(other.wait().code, 3);
+    assert_eq!(stage.calls("shred"), 1, "{}", log_of(&stage.log));
+    stage.assert_no_agent_left();
 }

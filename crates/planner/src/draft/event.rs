@@ -38,12 +38,21 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
             attempt: Some(*call),
             message: format!("{provider}: {message}"),
         }),
+        DraftFact::ProviderParked { provider, message, .. } => Some(Event {
+            kind: "rate_limited".to_owned(),
+            epic: None,
+            attempt: None,
+            message: format!("{provider}: {message}"),
+        }),
         DraftFact::AnswerTaken { part, call, breakdown, tasks, .. } => {
             let count: usize = tasks.iter().map(|answer| answer.tasks.len()).sum();
+            let of = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
             let message = match breakdown {
-                Some(found) if tasks.is_empty() => format!("{} epics", found.epics.len()),
-                Some(found) => format!("{} epics, {count} tasks", found.epics.len()),
-                None => format!("{count} tasks"),
+                Some(found) if tasks.is_empty() => of(found.epics.len(), "epic"),
+                Some(found) => {
+                    format!("{}, {}", of(found.epics.len(), "epic"), of(count, "task"))
+                }
+                None => of(count, "task"),
             };
             named(part, "completed", Some(*call), message)
         }
@@ -63,7 +72,6 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
         DraftFact::PartFailed { part, reason, .. } => named(part, "failed", None, reason.clone()),
         DraftFact::DraftStarted { .. }
         | DraftFact::UsageReported { .. }
-        | DraftFact::ProviderParked { .. }
         | DraftFact::PartReopened { .. }
         | DraftFact::PlanWritten { .. } => None,
     }

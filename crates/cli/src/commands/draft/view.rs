@@ -138,6 +138,9 @@ pub(super) fn changes_text(changes: &Changes, new: Option<&Plan>) -> String {
 
 impl DraftFace for View {
     fn fact(&mut self, shown: &DraftShown<'_>, draft: &Draft) {
+        if let DraftFact::CallIntended { part, .. } = shown.fact {
+            self.doing.remove(part);
+        }
         let Some(event) = event_of(shown.fact) else { return };
         if self.json {
             let mut line = json!(event);
@@ -154,7 +157,10 @@ impl DraftFace for View {
         let attempt = event.attempt.filter(|n| *n > 1).map(|n| format!(" (call {n})"));
         let words = format!("{}{}", event.message, attempt.unwrap_or_default());
         let (sign, color) = match (shown.fact, event.kind.as_str()) {
-            (DraftFact::ProviderLimited { until, .. }, _) => {
+            (
+                DraftFact::ProviderLimited { until, .. } | DraftFact::ProviderParked { until, .. },
+                _,
+            ) => {
                 let left = print::duration(until.since_ms(Time(clock::now_ms())));
                 let words = format!("{words}; all wait {left}, and it costs no try");
                 return self.line(shown.at, "◔", AnsiColor::Yellow, (&who, &words));

@@ -81,3 +81,37 @@ fn claude_plans_a_prd_through_malformed_answers_and_a_rate_limit() {
     assert_eq!(total["output_tokens"].as_u64(), Some(served.output), "{story}");
     scene.expect(0, &["plan", "check", "plan.toml"]);
 }
+
+#[test]
+fn every_vendors_agent_can_plan_an_epic() {
+    let agents = ["claude", "codex", "gemini", "opencode"];
+    let llm = StandIn::start();
+    let scene = Scene::new(BIN);
+    let root = scene.repo().root().to_owned();
+    let mut config = "[run]\nagent = \"claude\"\n".to_owned();
+    for agent in agents {
+        let Some(program) = real_agent(agent) else {
+            println!("skipped: {agent} is not installed; cargo xtask test installs it");
+            return;
+        };
+        config.push_str(&settings(agent, &program, &root, &llm.url()));
+    }
+    let scene = scene.config(&config);
+    let whole = json!({"epics": (1..=4).map(epic).collect::<Vec<_>>()}).to_string();
+    let mut cases =
+        vec![json!({"when": "# Split a requirements document", "steps": [{"say": whole}]})];
+    cases.extend((1..=4).map(
+        |n| json!({"when": format!("`epic_id` is \"E-{n:03}\""), "steps": [{"say": tasks(n)}]}),
+    ));
+    let script = json!({ "cases": cases });
+    let prd = format!("# Shop\n\n## 1 Store\n\nKeep.\n\n<<STUB {script} STUB>>\n");
+    scene.repo().commit("document", &[("PRD.md", &prd)]);
+    let mut args = vec!["--json", "plan", "PRD.md", "-j", "2"];
+    args.extend(agents.iter().flat_map(|agent| ["--agent", agent]));
+    let out = scene.spawn(&args).wait_for(PATIENCE);
+    let story = format!("{}\n{}\n{:#?}", out.stdout, out.stderr, llm.requests());
+    assert_eq!(out.code, 0, "{story}");
+    let last = out.stdout.lines().last().unwrap_or_default();
+    let result: Value = serde_json::from_str(last).expect("a result");
+    assert_eq!((&result["tasks"], &result["totals"]["calls"]), (&json!(8), &json!(5)), "{story}");
+}
