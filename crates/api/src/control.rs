@@ -49,6 +49,17 @@ pub enum Request {
         /// The answer.
         text: String,
     },
+    /// Leave a provider alone for a while: somebody else ran into its limit.
+    Park {
+        /// Whose quota.
+        provider: String,
+        /// `rate`, `quota` or `breaker`.
+        kind: String,
+        /// Until when, in milliseconds since 1970 (UTC).
+        until: i64,
+        /// What was said.
+        message: String,
+    },
     /// Ask whether anybody is there.
     Ping,
     /// Ask what each agent was last seen doing: an object, task to text.

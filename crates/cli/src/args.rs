@@ -1,11 +1,13 @@
 //! What was typed. The doc comments are the help texts.
 
+mod draft;
 mod formats;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use draft::DraftArgs;
 pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
 
 /// Many agents, one green main.
@@ -58,7 +60,7 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Look at this repository and write mainstem.toml.
     Init(InitArgs),
-    /// Check, show, import and export plans.
+    /// Make a plan from a PRD; check, show, import and export plans.
     Plan(PlanArgs),
     /// Run a plan until nothing is left to do; a second run resumes.
     Run(RunArgs),
@@ -177,10 +179,14 @@ pub(crate) struct InitArgs {
 
 /// `plan`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct PlanArgs {
-    /// What to do with plans.
+    /// A plan from a PRD.
+    #[command(flatten)]
+    pub(crate) draft: DraftArgs,
+    /// What else to do with plans.
     #[command(subcommand)]
-    pub(crate) command: PlanCommand,
+    pub(crate) command: Option<PlanCommand>,
 }
 
 /// What to do with plans.

@@ -121,6 +121,29 @@ pub fn estimate(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) ->
     )
 }
 
+/// A report of an agent with what it cost: as the agent names it, or by the price list; a subscription pays
+/// for all. `chosen` is the model of a report that names none.
+pub fn priced(
+    mut usage: Usage,
+    included: bool,
+    chosen: Option<&str>,
+    prices: &BTreeMap<String, Price>,
+) -> Usage {
+    usage.cost_usd = usage.cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
+    if usage.cost_usd.is_some() {
+        usage.basis.get_or_insert(Basis::Reported);
+    } else if let Some(model) = usage.model.as_deref().or(chosen)
+        && let Some(usd) = estimate(prices, model, &usage)
+    {
+        usage.cost_usd = Some(usd);
+        usage.basis.get_or_insert(Basis::Estimated);
+    }
+    if included {
+        usage.basis = Some(Basis::Included);
+    }
+    usage
+}
+
 /// What sums are made by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {

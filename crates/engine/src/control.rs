@@ -9,7 +9,9 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use mainstem_api::control::{ControlError, Request, Response};
-use mainstem_core::machine::Command;
+use mainstem_core::fact::LimitKind;
+use mainstem_core::id::Time;
+use mainstem_core::machine::{Command, Input};
 
 use crate::event::Event;
 
@@ -100,6 +102,12 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
                 Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
             };
         }
+        Request::Park { provider, kind, until, message } => {
+            return match events.send(Event::Input(parked(provider, &kind, until, message))) {
+                Ok(()) => Response::done("noted"),
+                Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+            };
+        }
         other => command_of(other),
     };
     let Some(command) = command else {
@@ -138,6 +146,16 @@ pub fn seen_doing(path: &Path) -> BTreeMap<String, String> {
     told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default()
 }
 
+/// A limit that somebody else met.
+fn parked(provider: String, kind: &str, until: i64, message: String) -> Input {
+    let kind = match kind {
+        "quota" => LimitKind::Quota,
+        "breaker" => LimitKind::Breaker,
+        _ => LimitKind::Rate,
+    };
+    Input::Park { provider, kind, until: Time(until), message }
+}
+
 /// A request as the machine knows it.
 pub fn command_of(request: Request) -> Option<Command> {
     Some(match request {
@@ -150,7 +168,10 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Accept { proposal } => Command::Accept(proposal),
         Request::Reject { proposal } => Command::Reject(proposal),
         Request::Answer { question, text } => Command::Answer { question, text },
-        Request::Ping | Request::Progress | Request::Stop { .. } => return None,
+        Request::Ping
+        | Request::Progress
+        | Request::Stop { .. }
+        | Request::Park { .. } => return None,
     })
 }
 

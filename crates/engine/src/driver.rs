@@ -555,7 +555,7 @@ fn key_of(task: TaskIx, attempt: u32) -> u64 {
     (u64::from(task.0) << 32) | u64::from(attempt)
 }
 
-fn ending_of(ending: host::Ending) -> Ending {
+pub(crate) fn ending_of(ending: host::Ending) -> Ending {
     match ending {
         host::Ending::Exited { code } => Ending::Exited { code },
         host::Ending::Signalled { signal } => Ending::Signalled { signal },

@@ -25,3 +25,4 @@ pub mod control;
 pub mod session;
 pub mod look;
 pub mod care;
+pub mod draft;

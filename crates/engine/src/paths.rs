@@ -159,6 +159,22 @@ impl Layout {
             .join(task.as_str())
             .join(format!("train-{short}-{n}"))
     }
+    /// Drafts of plans: a folder each.
+    pub fn plans(&self) -> PathBuf {
+        self.state.join("plans")
+    }
+    /// The journal of drafts.
+    pub fn plans_journal(&self) -> PathBuf {
+        self.state.join("plans.db")
+    }
+    /// The lock of the one who drafts.
+    pub fn plans_lock(&self) -> PathBuf {
+        self.state.join("plans.lock")
+    }
+    /// Everything of one planner call: prompt, log, answer.
+    pub fn plan_call(&self, draft: &RunId, part: &str, call: u32) -> PathBuf {
+        self.plans().join(draft.as_str()).join(part).join(call.to_string())
+    }
     /// A path as facts name it.
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.state).unwrap_or(path).to_string_lossy().into_owned()

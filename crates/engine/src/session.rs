@@ -360,6 +360,9 @@ impl Session {
         } else if machine.revision() == 0 {
             return Err(SessionError::NoRun);
         }
+        for limit in crate::draft::limits::for_run(&self.layout, &machine) {
+            self.record(&run, &mut machine, limit)?;
+        }
         Ok((run, machine))
     }
 

@@ -67,6 +67,19 @@ impl Made {
 }
 
 impl World {
+    /// For planner calls, which have no target and no workspaces; `run` names their draft.
+    pub fn for_planning(
+        repo: Repo,
+        layout: Layout,
+        settings: Settings,
+        run: RunId,
+        (exe, env): (PathBuf, Vec<(String, String)>),
+    ) -> Self {
+        let (target, template) = (String::new(), Template::default());
+        let (shelf, made) = (None, Made::default());
+        Self { repo, layout, settings, run, target, exe, env, template, shelf, made }
+    }
+
     /// Makes room for the kernel to hold the agents and their memory, where it can.
     pub fn settle(&self) {
         // Where it cannot, each supervisor does it by itself; `doctor` says which.

@@ -4,7 +4,7 @@
 //! Deterministic: the order in which answers came in changes nothing. Nothing is dropped without
 //! being named in the [`Report`]. Knows no agents and no files.
 
-mod coverage;
+pub(crate) mod coverage;
 mod merge;
 mod order;
 mod resolve;

@@ -370,6 +370,13 @@ pub fn read(source: &Source, format: Format, accept: &Accept) -> Result<Imported
     Ok(assemble::assemble(format, reading, accept))
 }
 
+/// The one file of a format that has one: by the end of its name, else the first that may hold such data.
+fn only_file<'s>(source: &'s Source, names: &[&str], kinds: &[&str]) -> Option<&'s File> {
+    let ends = |file: &&File, ends: &[&str]| ends.iter().any(|end| file.path.ends_with(end));
+    let named = source.files.iter().find(|file| ends(file, names));
+    named.or_else(|| source.files.iter().find(|file| ends(file, kinds)))
+}
+
 /// Places in one file.
 struct At<'a> {
     file: &'a str,

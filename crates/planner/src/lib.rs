@@ -2,7 +2,7 @@
 //! text in, text out.
 //!
 //! Modules stand in reading order: finding JSON in what a model said, what it must look like, how
-//! answers become one plan; then other tools' files: what they are read from, the readers, what is
+//! answers become one plan, who is asked for them and when, what is new in a second plan; then other tools' files: what they are read from, the readers, what is
 //! written back into them, the writers; last, hints at edges that nobody wrote down.
 
 pub mod extract;
@@ -10,6 +10,9 @@ pub mod schema;
 pub mod words;
 mod knots;
 pub mod gather;
+pub mod draft;
+pub mod revise;
+pub mod estimate;
 pub mod source;
 mod tree;
 pub mod import;

@@ -81,7 +81,7 @@ pub struct TaskDraft {
 }
 
 /// One thing wrong with an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Dotted path, such as `tasks[2].effort`.
     pub field: String,
@@ -205,6 +205,50 @@ impl Wanted for WantTasks<'_> {
 
     fn parts(&self, found: &EpicTasks) -> Vec<String> {
         found.tasks.iter().map(|task| task.temp_id.clone()).collect()
+    }
+}
+
+/// Looks for epics with their tasks in them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WantWhole;
+
+impl Wanted for WantWhole {
+    type Found = (EpicBreakdown, Vec<EpicTasks>);
+
+    fn signs(&self) -> &[&str] {
+        &["epics", "\"id\"", "tasks"]
+    }
+
+    fn resembles(&self, value: &Value) -> bool {
+        value.get("epics").is_some_and(|epics| !epics.is_object())
+    }
+
+    fn check(&self, value: &Value) -> Result<Self::Found, Vec<Problem>> {
+        let (breakdown, mut problems) = match check_epics(value) {
+            Ok(breakdown) => (breakdown, Vec::new()),
+            Err(problems) => (EpicBreakdown::default(), problems),
+        };
+        let items = value["epics"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let id_of = |item: &Value| item["id"].as_str().unwrap_or_default().to_owned();
+        let ids: BTreeSet<String> = items.iter().map(id_of).collect();
+        let mut answers = Vec::new();
+        for (i, item) in items.iter().enumerate().filter(|(_, item)| is_epic_id(&id_of(item))) {
+            let id = id_of(item);
+            let part = json!({ "epic_id": id, "tasks": item["tasks"] });
+            match check_tasks(&part, &id, &ids) {
+                Ok(tasks) => answers.push(tasks),
+                Err(found) => problems.extend(found.into_iter().map(|problem| {
+                    Problem::new(format!("epics[{i}].{}", problem.field), problem.message)
+                })),
+            }
+        }
+        if problems.is_empty() { Ok((breakdown, answers)) } else { Err(problems) }
+    }
+
+    fn parts(&self, (breakdown, answers): &Self::Found) -> Vec<String> {
+        let mut parts = WantEpics.parts(breakdown);
+        parts.extend(answers.iter().flat_map(|answer| &answer.tasks).map(|t| t.temp_id.clone()));
+        parts
     }
 }
 

@@ -20,6 +20,8 @@ const PROGRESS_MS: u64 = 10_000;
 const OUTCOME_LINES: usize = 12;
 /// Bytes of one line that are shown.
 const SHOWN_BYTES: usize = 4_000;
+/// Bytes of one line of what the model itself says: a planner's answer may be one long line of JSON.
+const SAID_BYTES: usize = 512 * 1024;
 
 const NUDGE: &str = "You have done the same thing several times in a row with the same outcome. \
     Stop repeating it: look at the problem from another side, or say what blocks you and finish.";
@@ -128,7 +130,9 @@ impl Talk {
             Action::Send(line) => orders.push(Order::Send(line)),
             Action::CloseInput => orders.push(Order::CloseInput),
             Action::Text(text) => {
-                log(orders, "", &text, usize::MAX);
+                for line in text.trim_end().lines() {
+                    orders.push(Order::Print(format!("{BAR}{}", cut(line, SAID_BYTES))));
+                }
                 self.progress(&text, "", now_ms, orders);
             }
             Action::Tool { name, what } => {

@@ -15,19 +15,35 @@ use crate::print;
 
 /// Money spent, and on what.
 pub(crate) fn cost(context: &Context, args: &CostArgs) -> Outcome {
-    let (_, _, look) = context.look(args.run.as_deref())?;
+    let (_, layout, look) = context.look(args.run.as_deref())?;
     let mut account = Account::new(by(args.by));
     for (record, fact) in history::facts(&look, None)? {
         account.take(&fact, Time(record.at_ms));
     }
+    let mut planning = Account::new(by(args.by));
+    for (fact, at) in mainstem_engine::draft::spent(&layout)? {
+        planning.take(&fact, at);
+    }
     if context.global.json {
-        print::out_json(&whole(&account, &look.machine, args.by))?;
+        let mut all = whole(&account, &look.machine, args.by);
+        all["planning"] = sum(&planning.total);
+        print::out_json(&all)?;
     } else if args.csv {
         print::out(&csv(&account, args.by))?;
-    } else if account.sums.is_empty() {
+    } else if account.sums.is_empty() && planning.sums.is_empty() {
         print::err("no agent has reported tokens or money yet");
     } else {
-        print::out(&table(&account, &look.machine, args.by))?;
+        let mut out = String::new();
+        if !account.sums.is_empty() {
+            out = table(&account, &look.machine, args.by);
+        }
+        if !planning.sums.is_empty() {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(&planned(&planning.total));
+        }
+        print::out(&out)?;
     }
     Ok(exit_code::OK)
 }
@@ -165,6 +181,18 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
         ));
     }
     text
+}
+
+/// What drafts of plans cost, all of them together: they belong to no run.
+fn planned(total: &Sum) -> String {
+    format!(
+        "planning  {}, {} tokens in, {} out, ${:.2} ({}): mainstem plan\n",
+        print::count(total.attempts.len() as u64, "call"),
+        total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
+        total.output_tokens,
+        total.paid_usd() + total.included_usd,
+        total.basis(),
+    )
 }
 
 fn row(name: &str, of: &Sum) -> Vec<String> {

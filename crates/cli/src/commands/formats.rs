@@ -1,7 +1,8 @@
 //! Plans from and for other tools: reads their files, prints what becomes what, writes ours or
 //! theirs. What the files mean is the planner's business.
 
-mod files;
+mod beads;
+pub(crate) mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -31,6 +32,7 @@ const ROWS_SHOWN: usize = 200;
 pub(crate) fn import(context: &Context, args: &ImportArgs) -> Outcome {
     let source = files::read(context, &args.path)?;
     let format = format_of(&args.format, &source)?;
+    let (source, _) = asked(context, format, &args.path, source)?;
     let accepted = Accept {
         commands: args.accept_commands,
         all: args.all,
@@ -68,6 +70,21 @@ pub(crate) fn import(context: &Context, args: &ImportArgs) -> Outcome {
         print::err(tell(&imported, &source, &suggestions, args).trim_end());
     }
     Ok(exit_code::OK)
+}
+
+/// Beads' own program knows more than its files: it is asked where it is installed and a folder is named.
+fn asked(
+    context: &Context,
+    format: Format,
+    typed: &Path,
+    source: Source,
+) -> Result<(Source, Option<beads::Program>), Failure> {
+    let folder = context.path(typed);
+    let program = beads::Program::find(&folder).filter(|_| format == Format::Beads);
+    match program {
+        Some(program) => Ok((program.list()?, Some(program))),
+        None => Ok((source, None)),
+    }
 }
 
 /// By its name, or by looking at the files.
@@ -128,7 +145,7 @@ fn at(source: &Source, place: &Place) -> String {
 }
 
 /// A plan in the syntax that the file's name promises.
-fn plan_text(plan: &Plan, path: &Path) -> Result<String, Failure> {
+pub(crate) fn plan_text(plan: &Plan, path: &Path) -> Result<String, Failure> {
     let end = path.extension().map(|end| end.to_string_lossy().to_lowercase());
     match end.as_deref() {
         Some("toml") => Ok(to_toml(plan)),
@@ -402,6 +419,7 @@ pub(crate) fn push(context: &Context, args: &PushArgs) -> Outcome {
     let (plan, states) = of_run(context, args.run.as_deref())?;
     let source = files::read(context, &args.path)?;
     let format = format_of(&args.format, &source)?;
+    let (source, program) = asked(context, format, &args.path, source)?;
     let everything = Accept { all: true, ..Accept::default() };
     let imported = import::read(&source, format, &everything).map_err(refused)?;
     let push = planner_push::push(&imported, &states);
@@ -412,7 +430,9 @@ pub(crate) fn push(context: &Context, args: &PushArgs) -> Outcome {
         return Err(Failure::new(format!("none of the run's tasks is in {}", source.name))
             .hint("push to the files that the plan was imported from"));
     }
-    if !args.dry_run {
+    if let (false, Some(program)) = (args.dry_run, &program) {
+        program.set(&push.changes)?;
+    } else if !args.dry_run {
         files::rewrite(context, &source, &args.path, &apply(&source, &push.edits))?;
     }
     if context.global.json {

@@ -5,6 +5,7 @@ pub(crate) mod care;
 pub(crate) mod cost;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod draft;
 pub(crate) mod formats;
 pub(crate) mod history;
 pub(crate) mod init;

@@ -1,5 +1,5 @@
 //! `plan` and `graph`: looking at plans and at the graph of a run. Changes nothing, ever; what
-//! reads and writes other tools' files is in `formats`.
+//! makes plans is in `draft`, what reads and writes other tools' files in `formats`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,10 +10,11 @@ use mainstem_core::config::Settings;
 use mainstem_core::graph::Graph;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Effort, Plan, Task};
+use mainstem_planner::estimate::{Estimate, Past, estimate};
 use serde_json::{Value, json};
 
-use crate::args::{GraphArgs, GraphFormat, PlanCommand, PlanFormat};
-use crate::commands::formats;
+use crate::args::{GraphArgs, GraphFormat, PlanArgs, PlanCommand, PlanFormat};
+use crate::commands::{draft, formats};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::graph::{self, Subject};
@@ -23,7 +24,8 @@ use crate::print;
 const PATH_SHOWN: usize = 12;
 
 /// `plan` with what follows it.
-pub(crate) fn plan(context: &Context, command: &PlanCommand) -> Outcome {
+pub(crate) fn plan(context: &Context, args: &PlanArgs) -> Outcome {
+    let Some(command) = &args.command else { return draft::draft(context, &args.draft) };
     match command {
         PlanCommand::Check { file } => check(context, file),
         PlanCommand::Show { file, format } => show(context, file, *format),
@@ -117,14 +119,16 @@ fn show(context: &Context, file: &Path, format: PlanFormat) -> Outcome {
     let (plan, graph, settings) = read(context, file)?;
     let subject = Subject::plain(&plan, &graph);
     let (width, color) = (print::width(), context.color_out);
+    let guess = estimate(&plan, &graph, settings.run.jobs, &past(context));
     match format {
-        PlanFormat::Json => print::out_json(&plan_json(subject))?,
-        _ if context.global.json => print::out_json(&plan_json(subject))?,
+        PlanFormat::Json => print::out_json(&plan_json(subject, &guess))?,
+        _ if context.global.json => print::out_json(&plan_json(subject, &guess))?,
         PlanFormat::Mermaid => print::out(&graph::mermaid(subject))?,
         PlanFormat::Batches => print::out(&graph::batches(subject, width, color))?,
         PlanFormat::Graph => print::out(&graph::picture(subject, width, color))?,
         PlanFormat::Tree => {
             let mut out = tree(subject, &settings, width, color);
+            out.push_str(&estimate_text(&guess, settings.run.jobs));
             out.push('\n');
             out.push_str(&graph::picture(subject, width, color));
             print::out(&out)?;
@@ -133,7 +137,33 @@ fn show(context: &Context, file: &Path, format: PlanFormat) -> Outcome {
     Ok(exit_code::OK)
 }
 
-fn plan_json(subject: Subject<'_>) -> Value {
+/// What tasks took that landed in the newest run; nothing if there is none that can be read.
+fn past(context: &Context) -> Past {
+    let mut past = Past::default();
+    let Ok((_, _, look)) = context.look(None) else { return past };
+    let machine = &look.machine;
+    for t in machine.tasks().all().filter(|t| machine.tasks().phase(*t) == Phase::Landed) {
+        let state = machine.tasks().get(t);
+        past.add(machine.plan().tasks[t.ix()].effort, state.agent_ms, state.cost_usd);
+    }
+    past
+}
+
+fn estimate_text(guess: &Estimate, jobs: u32) -> String {
+    let basis = match guess.based_on {
+        0 => "a rule of thumb: nothing has landed here yet".to_owned(),
+        n => format!("by {} that landed", print::count(u64::from(n), "task")),
+    };
+    let money = guess.usd.map_or_else(|| "money unknown".to_owned(), |usd| format!("${usd:.2}"));
+    format!(
+        "estimate: {} of work, at least {} with {jobs} at once (critical path {}), {money}; {basis}\n",
+        print::duration(guess.work_ms),
+        print::duration(guess.least_ms),
+        print::duration(guess.path_ms),
+    )
+}
+
+fn plan_json(subject: Subject<'_>, guess: &Estimate) -> Value {
     json!({
         "version": 1,
         "title": subject.plan.title,
@@ -142,6 +172,10 @@ fn plan_json(subject: Subject<'_>) -> Value {
         "edges": graph::edges_json(subject),
         "levels": graph::levels_json(subject),
         "critical_path": subject.critical_ids(),
+        "estimate": {
+            "work_ms": guess.work_ms, "critical_path_ms": guess.path_ms, "least_ms": guess.least_ms,
+            "cost_usd": guess.usd, "based_on_tasks": guess.based_on,
+        },
     })
 }
 

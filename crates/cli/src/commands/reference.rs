@@ -170,7 +170,9 @@ fn usage(words: &[String], command: &Command) -> String {
         };
         text.push_str(&shown);
     }
-    if command.get_subcommands().any(|inner| inner.get_name() != "help") {
+    let either = command.is_args_conflicts_with_subcommands_set();
+    let commands = command.get_subcommands().any(|inner| inner.get_name() != "help");
+    if commands && !either {
         text.push_str(" <command>");
     }
     let own = |arg: &&Arg| {
@@ -180,6 +182,9 @@ fn usage(words: &[String], command: &Command) -> String {
     };
     if words.len() == 1 || command.get_arguments().any(|arg| own(&arg)) {
         text.push_str(" [options]");
+    }
+    if commands && either {
+        text.push_str(&format!("\n{} <command>", words.join(" ")));
     }
     text
 }

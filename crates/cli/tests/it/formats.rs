@@ -169,3 +169,41 @@ fn a_push_refuses_files_that_the_run_knows_nothing_of() {
     assert!(out.stderr.contains("none of the run's tasks"), "{}", out.stderr);
     assert_eq!(scene.repo().read("prd.json"), STORIES);
 }
+
+#[test]
+fn beads_are_asked_of_their_own_program_where_it_is_installed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let scene = scene();
+    let (bin, said) = (scene.outside("bin"), scene.outside("said"));
+    std::fs::create_dir_all(&bin).unwrap();
+    let issues = r#"[{"id":"bd-1","title":"Known only to bd","status":"open","issue_type":"task","priority":1},{"id":"bd-2","title":"After it","status":"open","issue_type":"task","priority":2,"dependencies":[{"issue_id":"bd-2","depends_on_id":"bd-1","type":"blocks"}]}]"#;
+    let script = format!(
+        "#!/bin/sh\necho \"$PWD $*\" >> '{}'\ncase \"$1 $3\" in 'list --all') echo no such flag >&2; exit 1;; list*) echo '{issues}';; esac\n",
+        said.display()
+    );
+    let program = bin.join("bd");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let scene = scene.env("PATH", path);
+    scene.repo().commit(
+        "beads",
+        &[(
+            ".beads/issues.jsonl",
+            "{\"id\":\"bd-9\",\"title\":\"Old export\",\"status\":\"open\"}\n",
+        )],
+    );
+    run(&scene, 0, &["plan", "import", "beads", ".", "-o", "plan.toml"]);
+    let plan = scene.repo().read("plan.toml");
+    assert!(plan.contains("Known only to bd") && !plan.contains("Old export"), "{plan}");
+    run(&scene, 0, &["run", "plan.toml"]);
+    run(&scene, 0, &["plan", "push", "beads", ".", "--dry-run"]);
+    run(&scene, 0, &["plan", "push", "beads", "."]);
+    let said = std::fs::read_to_string(&said).unwrap();
+    let top = scene.repo().path().display().to_string();
+    let closed: Vec<&str> = said.lines().filter(|line| line.contains(" close ")).collect();
+    assert_eq!(closed, [format!("{top} close bd-1"), format!("{top} close bd-2")]);
+    // The file itself is read when it is named.
+    let file = run(&scene, 0, &["plan", "import", "beads", ".beads/issues.jsonl"]);
+    assert!(file.stdout.contains("Old export"), "{}", file.stdout);
+}

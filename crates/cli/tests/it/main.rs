@@ -4,6 +4,7 @@ mod attacks;
 mod clones;
 mod crash;
 mod doubts;
+mod draft;
 mod drive;
 mod faults;
 mod formats;

@@ -1,6 +1,6 @@
 //! What an agent says while it works, and what that means for its provider and for money.
 
-use crate::fact::{Basis, Claim, Fact, Fault, LimitKind, Usage};
+use crate::fact::{Claim, Fact, Fault, LimitKind, Usage};
 use crate::id::{TaskIx, Time};
 use crate::limits;
 use crate::machine::Machine;
@@ -163,26 +163,14 @@ impl Machine {
         }
     }
 
-    /// Money is known as the agent reports it, or by the price list; a subscription pays for all.
-    pub(super) fn used(&mut self, t: TaskIx, attempt: u32, mark: u64, mut usage: Usage) {
+    pub(super) fn used(&mut self, t: TaskIx, attempt: u32, mark: u64, usage: Usage) {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
-        usage.cost_usd = usage.cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
-        let (agent, model) = match &usage.answering {
+        let (agent, chosen) = match &usage.answering {
             Some(answering) => (&answering.agent, None),
-            None => (&current.agent, current.model.as_ref()),
+            None => (&current.agent, current.model.as_deref()),
         };
         let included = self.settings.agents.get(agent).is_some_and(|a| a.included);
-        if usage.cost_usd.is_some() {
-            usage.basis.get_or_insert(Basis::Reported);
-        } else if let Some(model) = usage.model.as_ref().or(model)
-            && let Some(usd) = money::estimate(&self.settings.prices, model, &usage)
-        {
-            usage.cost_usd = Some(usd);
-            usage.basis.get_or_insert(Basis::Estimated);
-        }
-        if included {
-            usage.basis = Some(Basis::Included);
-        }
+        let usage = money::priced(usage, included, chosen, &self.settings.prices);
         let task = self.id(t);
         self.emit(Fact::UsageReported { task, attempt, mark, usage });
         self.warn_of_budget(t);

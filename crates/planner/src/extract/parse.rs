@@ -43,6 +43,23 @@ pub enum Repair {
     MissingBrace,
 }
 
+impl std::fmt::Display for Repair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TrailingComma => "a comma before a closing bracket",
+            Self::MissingComma => "a missing comma",
+            Self::Comment => "a comment",
+            Self::OtherQuotes => "other quotes than JSON's",
+            Self::BareKey => "a key without quotes",
+            Self::PythonWord => "a word of another language",
+            Self::RawControl => "a line break inside a text",
+            Self::BadEscape => "a backslash that escapes nothing",
+            Self::InnerQuote => "a quote inside a text",
+            Self::MissingBrace => "a missing last brace",
+        })
+    }
+}
+
 /// A value and where it ends.
 pub(super) struct Outcome {
     pub(super) value: Value,

@@ -134,7 +134,7 @@ pub(super) fn uncovered(prd: &str, epics: &[&EpicPart], entries: &[Entry<'_>]) -
     sections(prd).into_iter().filter(|section| !covered(section)).collect()
 }
 
-fn first_number(claim: &str) -> Option<&str> {
+pub(crate) fn first_number(claim: &str) -> Option<&str> {
     let claim = claim.trim().trim_start_matches(['§', '#', ' ']);
     let word = claim.split(|c: char| c.is_whitespace() || c == ':').next()?;
     let word = word.trim_end_matches('.');
@@ -142,7 +142,7 @@ fn first_number(claim: &str) -> Option<&str> {
 }
 
 /// `3` covers `3.1`; `3.1` does not cover `3.10`.
-fn covers_number(claim: &str, number: &str) -> bool {
+pub(crate) fn covers_number(claim: &str, number: &str) -> bool {
     number.strip_prefix(claim).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 

@@ -392,6 +392,23 @@ fn random() -> impl Strategy<Value = (Vec<EpicPart>, Vec<EpicTasks>)> {
     })
 }
 
+/// Every task is in exactly one phase, in order.
+fn phases_are_a_partition(plan: &mainstem_core::plan::Plan) -> Result<(), TestCaseError> {
+    use crate::export::{Options, Target, export};
+    let target = Target::Tool(crate::import::Format::Raven);
+    let out = export(plan, &BTreeMap::new(), target, &Options { start_id: 1 }).unwrap();
+    let (_, text) = out.files.iter().find(|(path, _)| path == "phases.conf").unwrap();
+    let mut last = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('|').collect();
+        let number = |text: &str| text.trim_start_matches("T-").parse::<usize>().unwrap();
+        prop_assert_eq!(number(fields[2]), last + 1, "{}", line);
+        last = number(fields[3]);
+    }
+    prop_assert_eq!(last, plan.tasks.len());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
@@ -430,6 +447,15 @@ proptest! {
         } else {
             prop_assert_eq!(acyclic, got.report.circles.is_empty());
         }
+        if acyclic && !got.plan.tasks.is_empty() {
+            phases_are_a_partition(&got.plan)?;
+        }
+        // Planned again, nothing changes, whatever the numbers were.
+        let options_from = Options { start_id: 40, ..options };
+        let again = gather(&breakdown(epics.clone()), &answers, &options_from).unwrap();
+        let (again, changes) = crate::revise::revise_gathered(&got.plan, again);
+        prop_assert!(changes.is_empty(), "{:?}", changes);
+        prop_assert_eq!(&again, &got);
         // The order of answers changes nothing.
         let mut turned = answers.clone();
         let by = turn % turned.len().max(1);

@@ -4,7 +4,7 @@
 use mainstem_core::plan::Effort;
 use mainstem_core::plan::doc::{Node, Value};
 
-use super::{At, Entry, Mark, Place, Reading, Refused, State, effort_of_hours, joined};
+use super::{At, Entry, Mark, Place, Reading, Refused, State, effort_of_hours, joined, only_file};
 use crate::source::{File, Source};
 use crate::tree::{get, int, json_part, list, number, text};
 use crate::words::paths;
@@ -32,14 +32,7 @@ const NO_WORK: [&str; 4] = ["message", "molecule", "gate", "event"];
 
 pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
     let mut reading = Reading::default();
-    let named =
-        |file: &&File| file.path.ends_with("issues.jsonl") || file.path.ends_with("beads.jsonl");
-    let file = source.files.iter().find(named).or_else(|| {
-        source
-            .files
-            .iter()
-            .find(|file| file.path.ends_with(".jsonl") || file.path.ends_with(".json"))
-    });
+    let file = only_file(source, &["issues.jsonl", "beads.jsonl"], &[".jsonl", ".json"]);
     let Some(file) = file else { return Ok(reading) };
     let at = At::new(file);
     for node in issues(source, file)? {

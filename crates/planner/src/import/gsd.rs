@@ -68,7 +68,9 @@ fn plan(source: &Source, file: &File, node: &Node<'_>, body: usize, reading: &mu
         reading.notice(&place, format!("{id} is not autonomous there: somebody must look at it"));
     }
     let summary = file.path.replace("-PLAN.md", "-SUMMARY.md");
-    let done = source.file(&summary).is_some();
+    let boxed = roadmap(source, &id);
+    // A push ticks the box and writes no summary: either says that it is done.
+    let done = source.file(&summary).is_some() || boxed.as_ref().is_some_and(|(_, ticked)| *ticked);
     let needs = texts(get(node, "depends_on"), whole);
     let phase = file.path.rsplit('/').nth(1).map(str::to_owned);
     let phase = phase.or_else(|| text(get(node, "phase"), whole)).unwrap_or_default();
@@ -82,7 +84,7 @@ fn plan(source: &Source, file: &File, node: &Node<'_>, body: usize, reading: &mu
         needs: needs.iter().map(|name| name.trim_end_matches("-PLAN.md").to_owned()).collect(),
         writes: texts(get(node, "files_modified"), whole),
         state: if done { State::Done } else { State::Open },
-        marks: roadmap(source, &id).into_iter().collect(),
+        marks: boxed.into_iter().map(|(mark, _)| mark).collect(),
         commands: between(body, "<automated>", "</automated>")
             .map(|c| c.trim().to_owned())
             .collect(),
@@ -96,8 +98,8 @@ fn between<'t>(text: &'t str, open: &'t str, close: &'t str) -> impl Iterator<It
     text.split(open).skip(1).filter_map(move |rest| rest.split_once(close)).map(|(inner, _)| inner)
 }
 
-/// The box of `- [ ] 01-02-PLAN.md — …` in the roadmap.
-fn roadmap(source: &Source, id: &str) -> Option<Mark> {
+/// The box of `- [ ] 01-02-PLAN.md — …` in the roadmap, and whether it is ticked.
+fn roadmap(source: &Source, id: &str) -> Option<(Mark, bool)> {
     let file = source.files.iter().find(|file| file.path.ends_with("ROADMAP.md"))?;
     let name = format!("{id}-PLAN.md");
     let mut offset = 0;
@@ -105,10 +107,12 @@ fn roadmap(source: &Source, id: &str) -> Option<Mark> {
         let start = offset;
         offset += line.len();
         let named = line.contains(&name) || line.contains(&format!("{id}:"));
-        if let Some(at) = line.find("[ ]").or_else(|| line.find("[x]")).filter(|_| named) {
+        let boxes = ["[ ]", "[x]", "[X]"].into_iter();
+        let first = boxes.filter_map(|text| Some((line.find(text)?, text != "[ ]"))).min();
+        if let Some((at, ticked)) = first.filter(|_| named) {
             let span = start + at + 1..start + at + 2;
             let words = vec![(State::Done, "x".to_owned()), (State::Open, " ".to_owned())];
-            return Some(Mark { file: file.path.clone(), span, words });
+            return Some((Mark { file: file.path.clone(), span, words }, ticked));
         }
     }
     None

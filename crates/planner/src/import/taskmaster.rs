@@ -5,7 +5,7 @@
 use mainstem_core::plan::Effort;
 use mainstem_core::plan::doc::{Format as Syntax, Node, Value, parse};
 
-use super::{At, Entry, Mark, Reading, Refused, State, joined};
+use super::{At, Entry, Mark, Reading, Refused, State, joined, only_file};
 use crate::source::{File, Source};
 use crate::tree::{any, get, int, keys, list, text, texts};
 use crate::words::paths;
@@ -31,13 +31,7 @@ const TAKEN: [&str; 16] = [
 
 pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
     let mut reading = Reading::default();
-    let named = |file: &&File| file.path.ends_with("tasks.json");
-    let file = source
-        .files
-        .iter()
-        .find(named)
-        .or_else(|| source.files.iter().find(|f| f.path.ends_with(".json")));
-    let Some(file) = file else { return Ok(reading) };
+    let Some(file) = only_file(source, &["tasks.json"], &[".json"]) else { return Ok(reading) };
     let root =
         parse(&file.text, Syntax::Json).map_err(|faults| Refused::new(source, file, faults))?;
     let at = At::new(file);

@@ -396,6 +396,20 @@ fn gsd_plans_have_waves_files_and_a_box_in_the_roadmap() {
     let after = pushed(&source, Format::Gsd, &["01-02"], &[]);
     assert_eq!(after["ROADMAP.md"], roadmap.replace("[ ] 01-02", "[x] 01-02"));
     assert_eq!(after.len(), 1);
+    // What a push ticked is done for the next reading.
+    let ticked = crate::source::Source {
+        files: source
+            .files
+            .iter()
+            .map(|file| crate::source::File {
+                text: after.get(&file.path).unwrap_or(&file.text).clone(),
+                ..file.clone()
+            })
+            .collect(),
+        ..source.clone()
+    };
+    assert_eq!(graph(&imported(&ticked, Format::Gsd)), ["01-01 <"]);
+    assert_eq!(pushed(&ticked, Format::Gsd, &["01-02"], &[]).len(), 0);
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! `usage` (`{"in","out","cached"}`, 1000/50/0 if not said), `delay_ms`, `hang` (seconds the stream stays
 //! open), `headers`, `fault`. A fault is `{"status","times","retry_after","message","headers","kind"}` with
 //! the kinds `http`, `drop`, `drop_mid` and `usage_limit` (with `resets_in`); after `times` faulty answers
-//! the step is played. `id` of a script tells equal scripts apart. A request without tools (a title, a
+//! the step is played. `id` of a script tells equal scripts apart. A script may be `{"cases": […]}`: the first whose `when` stands
+//! in the prompt, and whose `unless` does not, is played. A request without tools (a title, a
 //! summary) gets a short text and plays no step, unless the script says `"toolless": true`.
 
 mod http;

@@ -95,10 +95,23 @@ fn directive(text: &str) -> Option<(Value, String)> {
     Some((script, raw))
 }
 
+/// One of a script's `cases`, by a text that the prompt around the script must hold.
+fn case_of(script: Value, prompt: &str) -> Value {
+    let Some(cases) = script["cases"].as_array() else { return script };
+    let holds = |text: &Value| text.as_str().is_none_or(|text| prompt.contains(text));
+    let lacks = |text: &Value| text.as_str().is_none_or(|text| !prompt.contains(text));
+    let fits = |case: &&Value| holds(&case["when"]) && lacks(&case["unless"]);
+    cases.iter().find(fits).cloned().unwrap_or(json!({"steps": []}))
+}
+
 pub(super) fn choose(talk: &Talk) -> Chosen {
     let newest = talk.items.iter().enumerate().rev().find_map(|(at, (who, text, _))| {
         let found = (*who == Who::User).then(|| directive(text))??;
         Some((at, found))
+    });
+    let newest = newest.map(|(at, (script, raw))| {
+        let said = talk.items[at].1.replace(&raw, "");
+        (at, (case_of(script, &said), raw))
     });
     let (start, (script, raw)) =
         newest.unwrap_or((0, (json!({"steps": [{"say": "stub: nothing to do"}]}), String::new())));

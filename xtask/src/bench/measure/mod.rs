@@ -3,6 +3,7 @@
 //! Machines are noisy: a bench prints ratios of one run and, where the design names a number, that number beside what
 //! was measured. Missing a number is a note; only a broken promise (work lost, processes left) is a finding.
 
+mod gather10k;
 mod graph100k;
 mod graphs;
 mod landing;
@@ -61,6 +62,11 @@ const BENCHES: &[Bench] = &[
         run: noop::run,
     },
     Bench { name: "graph100k", what: "a plan of 100,000 tasks", run: graph100k::run },
+    Bench {
+        name: "gather10k",
+        what: "10,000 planned tasks made one plan, over reading them",
+        run: gather10k::run,
+    },
     Bench { name: "thousand", what: "1,000 agents at once", run: thousand::run },
     Bench { name: "restart", what: "taking over a run of 10,000 landed tasks", run: restart::run },
     Bench {

@@ -113,12 +113,12 @@ fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
 }
 
 /// A file that is there and was not to be replaced.
-pub(super) fn in_the_way(path: &Path) -> Failure {
+pub(crate) fn in_the_way(path: &Path) -> Failure {
     Failure::new(format!("{} is already there", path.display())).hint("--force replaces it")
 }
 
 /// Writes a new file, with its folders.
-pub(super) fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
     if path.exists() && !force {
         return Err(in_the_way(path));
     }

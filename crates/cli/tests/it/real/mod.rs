@@ -5,6 +5,7 @@
 mod again;
 mod asks;
 mod crowd;
+mod drafts;
 mod ends;
 mod limits;
 mod lands;

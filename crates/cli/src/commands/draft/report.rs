@@ -1,0 +1,316 @@
+//! What a draft came to: for people, for programs, and as an exit code.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use mainstem_api::exit_code;
+use mainstem_engine::draft::DraftSession;
+use mainstem_planner::draft::{Draft, Part, PartState, Rest, Stand};
+use mainstem_planner::gather::Report;
+use serde_json::{Value, json};
+
+use super::{End, folder_of, view};
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::print;
+
+/// Entries of one kind that are shown.
+const SHOWN: usize = 20;
+
+/// What a draft came to.
+pub(super) struct Verdict {
+    name: String,
+    rest: Rest,
+    began: i64,
+    folder: String,
+    /// Where to look, by part that failed.
+    failed: Vec<(Part, Option<String>)>,
+    pub(super) end: End,
+}
+
+impl Verdict {
+    pub(super) fn new(session: &DraftSession, rest: Rest, began: i64) -> Self {
+        let draft = session.draft();
+        let failed = draft.parts().iter().filter(|(_, state)| state.stand != Stand::Done);
+        let place = |part: &Part| folder_of(session, draft, part).map(|p| p.display().to_string());
+        Self {
+            name: session.name().to_string(),
+            rest,
+            began,
+            folder: session.folder().display().to_string(),
+            failed: failed.map(|(part, _)| (part.clone(), place(part))).collect(),
+            end: End::default(),
+        }
+    }
+
+    /// Shows it and says how the command ends.
+    pub(super) fn show(self, context: &Context, draft: &Draft, output: &Path) -> Outcome {
+        let code = self.code(draft);
+        if context.global.json {
+            print::out(&format!("{}\n", self.json(draft, output, code)))?;
+        } else if !context.global.quiet || code != exit_code::OK {
+            print::err(self.text(draft, output).trim_end());
+        }
+        match self.end.refused {
+            Some(failure) => Err(failure),
+            None if code == exit_code::ERROR => Err(nothing(draft, &self.failed)),
+            None => Ok(code),
+        }
+    }
+
+    fn code(&self, draft: &Draft) -> u8 {
+        match self.rest {
+            Rest::Interrupted => exit_code::INTERRUPTED,
+            _ if draft.breakdown().is_none() || !self.end.written => exit_code::ERROR,
+            _ if draft.is_complete() => exit_code::OK,
+            _ => exit_code::NOT_LANDED,
+        }
+    }
+
+    fn text(&self, draft: &Draft, output: &Path) -> String {
+        let mut out = String::new();
+        if let Some(gathered) = &self.end.gathered {
+            out.push_str(&report_text(&gathered.report));
+            if !self.end.written
+                && let Some(changes) = &self.end.changes
+            {
+                out.push_str(&view::changes_text(changes, Some(&gathered.plan)));
+            }
+        }
+        self.add_missing(&mut out, draft);
+        out.push_str(&spent_text(draft, self.began));
+        if let (true, Some(gathered)) = (self.end.written, &self.end.gathered) {
+            let edges: usize = gathered.plan.tasks.iter().map(|task| task.needs.len()).sum();
+            let _ = writeln!(
+                out,
+                "wrote {}: {}, {}, {}",
+                output.display(),
+                print::count(gathered.plan.epics.len() as u64, "epic"),
+                print::count(gathered.plan.tasks.len() as u64, "task"),
+                print::count(edges as u64, "edge"),
+            );
+            let _ = writeln!(
+                out,
+                "next: mainstem plan show {0} · edit it · mainstem run {0}",
+                output.display()
+            );
+        }
+        if self.rest == Rest::Interrupted {
+            out.push_str(
+                "interrupted; what was answered is kept. To go on: the same command again\n",
+            );
+        }
+        out
+    }
+
+    /// Every part without an answer, and why.
+    fn add_missing(&self, out: &mut String, draft: &Draft) {
+        for (part, folder) in &self.failed {
+            let Some(state) = draft.parts().get(part) else { continue };
+            let why = match &state.stand {
+                Stand::Failed(why) => why.clone(),
+                _ if self.rest == Rest::Parked => {
+                    let provider = draft.waits_for(part).map(|(name, _)| name.to_owned());
+                    format!(
+                        "{} is used up; limits.auto_resume is off",
+                        provider.unwrap_or_default()
+                    )
+                }
+                _ => "not asked to the end".to_owned(),
+            };
+            let _ = writeln!(out, "missing: {part} {}", print::harmless(&why).replace('\n', " "));
+            for problem in state.problems.iter().take(SHOWN) {
+                let _ = writeln!(out, "    {}", print::harmless(&problem.to_string()));
+            }
+            if let Some(help) = &state.help {
+                let _ = writeln!(out, "    help: {}", print::harmless(help));
+            }
+            if let Some(folder) = folder {
+                let _ = writeln!(out, "    its prompt, log and answer: {folder}");
+            }
+        }
+        if !self.failed.is_empty() && self.rest != Rest::Interrupted {
+            out.push_str("the same command again asks only for what is missing\n");
+        }
+    }
+
+    fn json(&self, draft: &Draft, output: &Path, code: u8) -> Value {
+        let part = |(part, state): (&Part, &PartState)| {
+            let (stand, why) = match &state.stand {
+                Stand::Done => ("done", None),
+                Stand::Failed(why) => ("failed", Some(why.clone())),
+                Stand::Calling | Stand::Waiting(_) => ("waiting", None),
+            };
+            let sum = draft.account().sums.get(&format!("plan:{part}"));
+            json!({
+                "part": part, "epic": part.epic(), "state": stand, "reason": why, "calls": state.calls,
+                "agent": state.agent, "problems": state.problems, "help": state.help,
+                "ms": state.ended.map(|at| at.since_ms(state.begun)),
+                "input_tokens": sum.map(|sum| sum.input_tokens),
+                "output_tokens": sum.map(|sum| sum.output_tokens),
+                "cost_usd": sum.map(|sum| sum.paid_usd()),
+            })
+        };
+        let total = &draft.account().total;
+        let changes = self.end.changes.as_ref().map(|changes| {
+            json!({
+                "added": changes.added, "same": changes.same,
+                "changed": changes.changed.iter().map(|(id, what)| json!({ "task": id, "what": what })).collect::<Vec<_>>(),
+                "dropped": changes.dropped.iter().map(|(id, title)| json!({ "task": id, "title": title })).collect::<Vec<_>>(),
+            })
+        });
+        let missing: Vec<String> = self.failed.iter().map(|(part, _)| part.to_string()).collect();
+        json!({
+            "type": "plan_result", "schema": "mainstem.plan/1", "plan": self.name, "exit_code": code,
+            "written": self.end.written.then_some(output), "folder": self.folder,
+            "missing": missing, "parts": draft.parts().iter().map(part).collect::<Vec<_>>(),
+            "report": self.end.gathered.as_ref().map(|gathered| as_json(&gathered.report)),
+            "tasks": self.end.gathered.as_ref().map(|gathered| gathered.plan.tasks.len()),
+            "changes": changes,
+            "totals": {
+                "ms": elapsed(self.began), "calls": calls(draft),
+                "input_tokens": total.input_tokens, "output_tokens": total.output_tokens,
+                "cost_usd": total.paid_usd(), "included_usd": total.included_usd,
+                "basis": total.basis(),
+            },
+        })
+    }
+}
+
+fn elapsed(began: i64) -> u64 {
+    u64::try_from(mainstem_host::clock::now_ms() - began).unwrap_or(0)
+}
+
+fn calls(draft: &Draft) -> u32 {
+    draft.parts().values().map(|state| state.calls).sum()
+}
+
+/// Time by stage, tokens, money.
+fn spent_text(draft: &Draft, began: i64) -> String {
+    let spans = |fits: &dyn Fn(&Part) -> bool| -> Option<(i64, i64)> {
+        let fitting = draft.parts().iter().filter(|(part, _)| fits(part));
+        let spans: Vec<(i64, i64)> =
+            fitting.filter_map(|(_, s)| Some((s.begun.0, s.ended?.0))).collect();
+        Some((spans.iter().map(|span| span.0).min()?, spans.iter().map(|span| span.1).max()?))
+    };
+    let mut stages = Vec::new();
+    let mut add = |name: &str, span: Option<(i64, i64)>| {
+        if let Some((from, to)) = span {
+            let ms = u64::try_from(to - from).unwrap_or(0);
+            stages.push(format!("{name} {}", print::duration(ms)));
+        }
+    };
+    add("shred", spans(&|part| *part == Part::Shred));
+    add("scatter", spans(&|part| part.epic().is_some()));
+    add("one pass", spans(&|part| *part == Part::Whole));
+    let total = &draft.account().total;
+    let money = match total.basis() {
+        "unknown" => "cost unknown".to_owned(),
+        basis => format!("${:.2} ({basis})", total.paid_usd() + total.included_usd),
+    };
+    format!(
+        "{}; {} in all, {}, {} tokens in, {} out, {money}\n",
+        stages.join(", "),
+        print::duration(elapsed(began)),
+        print::count(u64::from(calls(draft)), "call"),
+        total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
+        total.output_tokens,
+    )
+}
+
+/// Nothing came of it.
+fn nothing(draft: &Draft, failed: &[(Part, Option<String>)]) -> Failure {
+    let what = match draft.breakdown() {
+        None => "the document could not be split into epics",
+        Some(_) => "no epic was planned",
+    };
+    let mut failure = Failure::new(what);
+    for (part, _) in failed.iter().take(SHOWN) {
+        if let Some(Stand::Failed(why)) = draft.parts().get(part).map(|state| &state.stand) {
+            failure.causes.push(format!("{part}: {}", print::harmless(why)));
+        }
+        if let Some(help) = draft.parts().get(part).and_then(|state| state.help.clone()) {
+            failure = failure.hint(print::harmless(&help));
+        }
+    }
+    failure
+}
+
+/// What was decided on the way, for people to review.
+fn report_text(report: &Report) -> String {
+    let mut out = String::new();
+    let mut list = |lines: Vec<String>, more: &str| {
+        for line in lines.iter().take(SHOWN) {
+            let _ = writeln!(out, "{}", print::harmless(line));
+        }
+        if lines.len() > SHOWN {
+            let _ = writeln!(
+                out,
+                "… and {} more {more}; report.json has them all",
+                lines.len() - SHOWN
+            );
+        }
+    };
+    let merged = report.merged.iter();
+    list(
+        merged
+            .map(|m| format!("merged: {} into {} ({})", m.gone.join(", "), m.into, m.kept))
+            .collect(),
+        "duplicates",
+    );
+    list(
+        report
+            .unresolved
+            .iter()
+            .map(|r| format!("no such task: {} needs {}", r.from, r.label))
+            .collect(),
+        "references",
+    );
+    list(
+        report
+            .ambiguous
+            .iter()
+            .map(|r| format!("ambiguous: {} needs {}", r.from, r.label))
+            .collect(),
+        "references",
+    );
+    for circle in &report.circles {
+        let drops: Vec<String> =
+            circle.drop.iter().map(|(a, b, why)| format!("{a} needs {b} ({why})")).collect();
+        list(
+            vec![format!("circle: {}; to drop: {}", circle.path.join(" → "), drops.join(", "))],
+            "",
+        );
+    }
+    let uncovered = report.uncovered.iter();
+    list(
+        uncovered
+            .map(|s| format!("not covered: line {}: {} {}", s.line, s.number, s.title))
+            .collect(),
+        "sections",
+    );
+    list(
+        report
+            .overlaps
+            .iter()
+            .map(|o| format!("same file: {} and {}: {}", o.a, o.b, o.path))
+            .collect(),
+        "overlaps",
+    );
+    list(report.empty_epics.iter().map(|id| format!("no tasks: {id}")).collect(), "epics");
+    out
+}
+
+/// The same for programs.
+pub(super) fn as_json(report: &Report) -> Value {
+    json!({
+        "ids": report.ids, "resolved": report.resolved,
+        "unresolved": report.unresolved.iter().map(|r| json!({ "from": r.from, "label": r.label })).collect::<Vec<_>>(),
+        "ambiguous": report.ambiguous.iter().map(|r| json!({ "from": r.from, "label": r.label })).collect::<Vec<_>>(),
+        "merged": report.merged.iter().map(|m| json!({ "into": m.into, "kept": m.kept, "gone": m.gone })).collect::<Vec<_>>(),
+        "circles": report.circles.iter().map(|c| json!({ "path": c.path, "drop": c.drop })).collect::<Vec<_>>(),
+        "uncovered": report.uncovered.iter().map(|s| json!({ "line": s.line, "number": s.number, "title": s.title })).collect::<Vec<_>>(),
+        "overlaps": report.overlaps.iter().map(|o| json!({ "a": o.a, "b": o.b, "path": o.path })).collect::<Vec<_>>(),
+        "empty_epics": report.empty_epics, "barriers": report.barriers,
+    })
+}

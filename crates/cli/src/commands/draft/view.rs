@@ -1,0 +1,257 @@
+//! A draft as it goes: a line per event, and on a terminal a table below them that moves.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anstyle::{AnsiColor, Style};
+use mainstem_api::time;
+use mainstem_core::id::Time;
+use mainstem_core::plan::Plan;
+use mainstem_engine::draft::{DraftFace, DraftShown};
+use mainstem_host::clock;
+use mainstem_planner::draft::{Draft, DraftFact, Part, PartState, Stand, event_of};
+use mainstem_planner::revise::Changes;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::pen::{Pen, Sheet};
+use crate::print;
+
+/// How often the table is redrawn.
+const DRAWN_EVERY_MS: i64 = 200;
+/// Rows of the table; a longer one would not fit above the fold.
+const ROWS_MAX: usize = 14;
+/// Tasks named of each kind of change.
+const CHANGES_SHOWN: usize = 40;
+
+/// Shows a draft.
+pub(super) struct View {
+    json: bool,
+    quiet: bool,
+    color: bool,
+    live: bool,
+    name: String,
+    /// Lines of the table on the screen.
+    drawn: usize,
+    drawn_at: i64,
+    doing: BTreeMap<Part, String>,
+    pen: Pen,
+}
+
+impl View {
+    /// For this output.
+    pub(super) fn new(context: &Context, name: &str) -> Self {
+        let (json, quiet) = (context.global.json, context.global.quiet);
+        let live = !json && !quiet && std::io::stderr().is_terminal();
+        Self {
+            json,
+            quiet,
+            color: context.color_err,
+            live,
+            name: name.to_owned(),
+            drawn: 0,
+            drawn_at: 0,
+            doing: BTreeMap::new(),
+            pen: Pen::new(),
+        }
+    }
+
+    /// What is about to happen.
+    pub(super) fn greet(&mut self, draft: &Draft, prd: &Path) {
+        if self.json || self.quiet {
+            return;
+        }
+        let rules = draft.rules();
+        let agents: Vec<&str> = rules.hands.iter().map(|hand| hand.agent.as_str()).collect();
+        let done = draft.parts().values().filter(|part| part.stand == Stand::Done).count();
+        let resumed = match done {
+            0 => String::new(),
+            _ => format!(", {done} of {} answered before", draft.parts().len()),
+        };
+        let text = format!(
+            "{}: {} with {}, {} at once{resumed}\n",
+            self.name,
+            prd.display(),
+            agents.join(", "),
+            rules.jobs
+        );
+        self.pen.write(Sheet::Err, text);
+    }
+
+    fn line(&mut self, at: Time, sign: &str, color: AnsiColor, (who, words): (&str, &str)) {
+        self.wipe();
+        let clock = time::to_rfc3339(at.0);
+        let clock = clock.get(11..19).unwrap_or_default();
+        let sign = print::paint(sign, Style::new().fg_color(Some(color.into())), self.color);
+        let words = print::harmless(words).replace('\n', " ");
+        self.pen.write(Sheet::Err, format!("{clock}  {sign} {} {words}\n", print::pad(who, 7)));
+    }
+
+    /// Takes the table away before a line is printed.
+    pub(super) fn wipe(&mut self) {
+        if self.drawn > 0 {
+            self.pen.write(Sheet::Err, format!("\x1b[{}A\r\x1b[J", self.drawn));
+            self.drawn = 0;
+        }
+    }
+
+    /// What a second plan changes, before it takes the first one's place.
+    pub(super) fn changes(&mut self, changes: &Changes, new: Option<&Plan>) {
+        if self.json || self.quiet {
+            return;
+        }
+        self.wipe();
+        let text = changes_text(changes, new);
+        self.pen.write(Sheet::Err, text);
+    }
+}
+
+/// What a second plan changes, for people.
+pub(super) fn changes_text(changes: &Changes, new: Option<&Plan>) -> String {
+    if changes.is_empty() {
+        return "the plan is as it was\n".to_owned();
+    }
+    let title = |id: &str| {
+        let task = new.and_then(|plan| plan.tasks.iter().find(|task| task.id.as_str() == id));
+        print::harmless(task.map(|task| task.title.as_str()).unwrap_or_default())
+    };
+    let mut out = format!(
+        "against the last plan: {} added, {} changed, {} dropped, {} as they were\n",
+        changes.added.len(),
+        changes.changed.len(),
+        changes.dropped.len(),
+        changes.same
+    );
+    for id in changes.added.iter().take(CHANGES_SHOWN) {
+        let _ = writeln!(out, "  + {id} {}", title(id.as_str()));
+    }
+    for (id, what) in changes.changed.iter().take(CHANGES_SHOWN) {
+        let _ = writeln!(out, "  ~ {id} {} ({})", title(id.as_str()), what.join(", "));
+    }
+    for (id, title) in changes.dropped.iter().take(CHANGES_SHOWN) {
+        let _ = writeln!(out, "  - {id} {}", print::harmless(title));
+    }
+    out
+}
+
+impl DraftFace for View {
+    fn fact(&mut self, shown: &DraftShown<'_>, draft: &Draft) {
+        if let DraftFact::CallIntended { part, .. } = shown.fact {
+            self.doing.remove(part);
+        }
+        let Some(event) = event_of(shown.fact) else { return };
+        if self.json {
+            let mut line = json!(event);
+            line["seq"] = json!(shown.seq);
+            line["at"] = json!(time::to_rfc3339(shown.at.0));
+            line["plan"] = json!(self.name);
+            self.pen.write(Sheet::Out, format!("{line}\n"));
+            return;
+        }
+        if self.quiet {
+            return;
+        }
+        let who = shown.fact.part().map(ToString::to_string).unwrap_or_default();
+        let attempt = event.attempt.filter(|n| *n > 1).map(|n| format!(" (call {n})"));
+        let words = format!("{}{}", event.message, attempt.unwrap_or_default());
+        let (sign, color) = match (shown.fact, event.kind.as_str()) {
+            (
+                DraftFact::ProviderLimited { until, .. } | DraftFact::ProviderParked { until, .. },
+                _,
+            ) => {
+                let left = print::duration(until.since_ms(Time(clock::now_ms())));
+                let words = format!("{words}; all wait {left}, and it costs no try");
+                return self.line(shown.at, "◔", AnsiColor::Yellow, (&who, &words));
+            }
+            (DraftFact::AnswerTaken { repairs, .. }, _) if !repairs.is_empty() => {
+                let words = format!("{words}; mended: {}", repairs.join(", "));
+                return self.line(shown.at, "✓", AnsiColor::Green, (&who, &words));
+            }
+            (_, kind) if kind.ends_with("completed") => ("✓", AnsiColor::Green),
+            (_, kind) if kind.ends_with("failed") => ("✗", AnsiColor::Red),
+            (_, kind) if kind.ends_with("retry") => ("↻", AnsiColor::Yellow),
+            _ => ("▸", AnsiColor::Blue),
+        };
+        let title = shown.fact.part().and_then(|part| epic_title(draft, part));
+        let words = match title.filter(|_| event.kind.ends_with("started")) {
+            Some(title) => format!("{title}: {words}"),
+            None => words,
+        };
+        self.line(shown.at, sign, color, (&who, &words));
+    }
+
+    fn progress(&mut self, part: &Part, text: &str) {
+        self.doing.insert(part.clone(), text.to_owned());
+    }
+
+    fn tick(&mut self, draft: &Draft) {
+        let now = clock::now_ms();
+        if !self.live || now - self.drawn_at < DRAWN_EVERY_MS {
+            return;
+        }
+        self.drawn_at = now;
+        self.wipe();
+        let rows = rows(draft, &self.doing, now);
+        let width = print::width().saturating_sub(1);
+        self.drawn = rows.len();
+        let text: String =
+            rows.iter().map(|row| format!("{}\n", print::clip(row, width))).collect();
+        self.pen.write(Sheet::Err, text);
+    }
+}
+
+fn epic_title(draft: &Draft, part: &Part) -> Option<String> {
+    let id = part.epic()?;
+    let epic = draft.breakdown()?.epics.iter().find(|epic| epic.id == id)?;
+    Some(epic.title.clone())
+}
+
+/// The table: parts that are not over, what they do, and a line of sums.
+fn rows(draft: &Draft, doing: &BTreeMap<Part, String>, now: i64) -> Vec<String> {
+    let mut rows = Vec::new();
+    let busy = draft
+        .parts()
+        .iter()
+        .filter(|(_, state)| matches!(state.stand, Stand::Calling | Stand::Waiting(_)));
+    let busy: Vec<(&Part, &PartState)> = busy.collect();
+    for (part, state) in busy.iter().take(ROWS_MAX) {
+        let since = print::duration(u64::try_from(now - state.begun.0).unwrap_or(0));
+        let what = match &state.stand {
+            Stand::Calling => {
+                let doing = doing.get(part).map(|text| print::harmless(text)).unwrap_or_default();
+                format!("{} {since} {}", state.agent, doing.replace('\n', " "))
+            }
+            _ => match draft.waits_for(part) {
+                Some((provider, Some(until))) => {
+                    let left = print::duration(until.since_ms(Time(now)));
+                    format!("waits {left} for {provider}")
+                }
+                Some((provider, None)) => format!("waits for {provider}"),
+                None => "waits".to_owned(),
+            },
+        };
+        let title = epic_title(draft, part).unwrap_or_else(|| part.stage().to_owned());
+        let title = print::pad(&print::clip(&print::harmless(&title), 32), 32);
+        rows.push(format!("  {} {title} {what}", print::pad(&part.to_string(), 7)));
+    }
+    if busy.len() > ROWS_MAX {
+        rows.push(format!("  … and {} more", busy.len() - ROWS_MAX));
+    }
+    let count = |fits: &dyn Fn(&Stand) -> bool| {
+        draft.parts().values().filter(|state| fits(&state.stand)).count()
+    };
+    let total = &draft.account().total;
+    let began = draft.started().map_or(now, |at| at.0);
+    rows.push(format!(
+        "[{}/{}] failed {} · {} tokens · ${:.2} · {}",
+        count(&|stand| *stand == Stand::Done),
+        draft.parts().len(),
+        count(&|stand| matches!(stand, Stand::Failed(_))),
+        total.input_tokens + total.output_tokens,
+        total.paid_usd(),
+        print::duration(u64::try_from(now - began).unwrap_or(0)),
+    ));
+    rows
+}

@@ -1,0 +1,278 @@
+//! One call of an agent: the prompt, the job, the answer. Each may be done twice; the second time finds the
+//! first.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use mainstem_agents::{Brief, adapter, allowed_env};
+use mainstem_core::config::{self, Permission};
+use mainstem_core::fact::{Claim, Ending, Fault};
+use mainstem_core::id::{Oid, TaskId};
+use mainstem_core::plan::Task;
+use mainstem_host::process::{self, JobState, Stream};
+use mainstem_host::{crash, files};
+use mainstem_planner::draft::{Answer, Ask, Draft, Input, Part, judge};
+use mainstem_planner::extract::SIZE_MAX;
+use mainstem_planner::schema::{EpicBreakdown, Problem};
+
+use super::DraftRequest;
+use crate::prompts;
+use crate::world::World;
+
+/// In a call's folder: the supervised job.
+pub(super) const JOB: &str = "agent";
+/// In a call's folder: where the agent works, empty but for its answer.
+const ROOM: &str = "room";
+/// What a driver puts before lines that are log.
+const LOG_MARK: &str = "│ ";
+/// Read at once from a log.
+const READ_BYTES: usize = 1 << 20;
+
+/// The file in which the answer is expected.
+pub fn output_name(part: &Part) -> String {
+    match part {
+        Part::Shred => "epic-breakdown.json".to_owned(),
+        Part::Epic(id) => format!("epic-{id}.json"),
+        Part::Whole => "epics-and-tasks.json".to_owned(),
+    }
+}
+
+fn place_of(world: &World, part: &Part, call: u32) -> PathBuf {
+    world.layout.plan_call(&world.run, &part.to_string(), call)
+}
+
+/// The job of a call.
+pub(super) fn job_of(world: &World, part: &Part, call: u32) -> PathBuf {
+    place_of(world, part, call).join(JOB)
+}
+
+/// Everything that a call is started with.
+pub(super) struct CallOrder {
+    part: Part,
+    call: u32,
+    agent: String,
+    model: Option<String>,
+    effort: Option<String>,
+    prd: String,
+    breakdown: Option<EpicBreakdown>,
+    problems: Vec<Problem>,
+}
+
+impl CallOrder {
+    pub(super) fn new(draft: &Draft, request: &DraftRequest, (part, call): (&Part, u32)) -> Self {
+        let state = draft.parts().get(part);
+        Self {
+            part: part.clone(),
+            call,
+            agent: state.map(|state| state.agent.clone()).unwrap_or_default(),
+            model: draft.hand(part).model.clone(),
+            effort: request.effort.clone(),
+            prd: request.prd.clone(),
+            breakdown: draft.breakdown().cloned(),
+            problems: state.map(|state| state.problems.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Starts the agent, or finds it running or ended; says where its job is.
+    pub(super) fn start(&self, world: &World) -> Result<PathBuf, String> {
+        let dir = job_of(world, &self.part, self.call);
+        match process::state(&dir) {
+            Ok(JobState::Absent) => {}
+            Ok(_) => return Ok(dir),
+            Err(error) => return Err(format!("{}: {error}", dir.display())),
+        }
+        let spec = self.prepare(world, &place_of(world, &self.part, self.call))?;
+        crash::point("draft.before_start");
+        if let Err(error) = process::start(&dir, &spec, &world.supervisor()) {
+            // A start that failed may have started it all the same.
+            if !came_to_be(&dir).map_err(|error| error.to_string())? {
+                return Err(error.to_string());
+            }
+        }
+        crash::point("draft.started");
+        Ok(dir)
+    }
+
+    /// Writes the prompt and says how the agent is run. It works in an empty folder and may write one file
+    /// there; a wall around it belongs here.
+    fn prepare(&self, world: &World, place: &Path) -> Result<process::JobSpec, String> {
+        let room = place.join(ROOM);
+        let text = |error: std::io::Error| format!("{}: {error}", place.display());
+        // An answer of an earlier try must not be taken for this one's.
+        files::remove_all(&room).map_err(text)?;
+        std::fs::create_dir_all(&room).map_err(text)?;
+        std::fs::create_dir_all(place.join(JOB)).map_err(text)?;
+        let (prompt, output) = (place.join("prompt.md"), room.join(output_name(&self.part)));
+        let previous = self.call.checked_sub(1).and_then(|call| given(world, &self.part, call));
+        let ask = Ask {
+            part: &self.part,
+            prd: &self.prd,
+            breakdown: self.breakdown.as_ref(),
+            problems: &self.problems,
+            previous: previous.as_deref(),
+            output: &output.to_string_lossy(),
+            bytes_max: prompts::bytes_max(&world.settings),
+        };
+        files::write_atomic(&prompt, ask.prompt().text.as_bytes()).map_err(text)?;
+        let known = world.settings.agents.get(&self.agent).cloned();
+        let agent = known.ok_or_else(|| format!("there is no agent {}", self.agent))?;
+        let agent = config::Agent {
+            permission: Permission::List,
+            allowed_tools: vec![format!("Write({})", output.display())],
+            ..agent
+        };
+        let task = Task { id: TaskId::new(self.part.to_string()), ..Task::empty() };
+        let launch = adapter(&agent.kind)
+            .map_err(|error| error.to_string())?
+            .launch(&Brief {
+                task: &task,
+                epic: None,
+                run: &world.run,
+                attempt: self.call,
+                base: &Oid::new(""),
+                branch: "",
+                workspace: &room.to_string_lossy(),
+                port: 0,
+                tmp: &place.to_string_lossy(),
+                prompt_file: &prompt.to_string_lossy(),
+                model: self.model.as_deref(),
+                session: None,
+                agent_name: &self.agent,
+                agent: &agent,
+                script_file: &place.join("script.json").to_string_lossy(),
+                own_exe: &world.exe.to_string_lossy(),
+                effort: self.effort.as_deref(),
+                mcp: None,
+                inherited: &world.env,
+            })
+            .map_err(|error| error.to_string())?;
+        for folder in &launch.folders {
+            std::fs::create_dir_all(folder).map_err(text)?;
+        }
+        for (path, content) in &launch.files {
+            files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
+        }
+        let mut env = allowed_env(world.env.iter().cloned(), &agent.secrets, &launch.env).vars;
+        env.insert("MAINSTEM_STAGE".to_owned(), self.part.stage().to_owned());
+        env.insert("MAINSTEM_OUTPUT".to_owned(), output.to_string_lossy().into_owned());
+        if let Some(epic) = self.part.epic() {
+            env.insert("MAINSTEM_EPIC".to_owned(), epic.to_owned());
+        }
+        let mut spec = world.agent_spec(launch.argv, room, env);
+        spec.stdin = launch.stdin_prompt.then_some(prompt);
+        spec.wall_ms = Some(world.settings.run.timeout_ms).filter(|ms| *ms > 0);
+        Ok(spec)
+    }
+}
+
+/// Is there a job after all? One that is still on its way is ended first.
+fn came_to_be(dir: &Path) -> std::io::Result<bool> {
+    if process::state(dir)? == JobState::Starting {
+        process::end(dir)?;
+    }
+    Ok(process::state(dir)? != JobState::Absent)
+}
+
+/// What an earlier call gave, for the one that mends it.
+fn given(world: &World, part: &Part, call: u32) -> Option<String> {
+    let written = written(world, part, call).filter(|text| !text.trim().is_empty());
+    written.or_else(|| printed(&job_of(world, part, call)).ok())
+}
+
+fn written(world: &World, part: &Part, call: u32) -> Option<String> {
+    use std::io::Read as _;
+    let path = place_of(world, part, call).join(ROOM).join(output_name(part));
+    // Links lead to files that no agent wrote as its answer.
+    if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let most = SIZE_MAX as u64 + 1;
+    std::fs::File::open(&path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// All that was printed, without the lines of our own protocol.
+fn printed(job: &Path) -> std::io::Result<String> {
+    let (mut from, mut text) = (0, String::new());
+    loop {
+        let output = process::read_output(job, from, READ_BYTES)?;
+        if output.next == from || text.len() > SIZE_MAX {
+            return Ok(text);
+        }
+        from = output.next;
+        for line in output.lines.iter().filter(|line| line.stream == Stream::Stdout) {
+            let said = String::from_utf8_lossy(&line.text);
+            if said.starts_with("{\"mainstem\":") {
+                continue;
+            }
+            text.push_str(said.strip_prefix(LOG_MARK).unwrap_or(&said));
+            if !line.continues {
+                text.push('\n');
+            }
+        }
+    }
+}
+
+/// Reads what a call left behind; what is left of one that vanished is ended first.
+pub(super) fn answer_of(
+    world: &World,
+    (part, call): (&Part, u32),
+    epics: &BTreeSet<String>,
+    ending: &Ending,
+) -> Result<Answer, Vec<Problem>> {
+    let job = job_of(world, part, call);
+    let unreadable = |error: std::io::Error| {
+        vec![Problem::new("json", format!("the output cannot be read: {error}"))]
+    };
+    if matches!(ending, Ending::Vanished {}) {
+        process::kill_leftovers(&job).map_err(unreadable)?;
+    }
+    let file = written(world, part, call);
+    let printed = printed(&job).map_err(unreadable)?;
+    judge(part, epics, file.as_deref(), &printed)
+}
+
+/// The end of a call that never began.
+pub(super) fn not_started(part: Part, call: u32, why: String) -> Input {
+    let ending = Ending::NotStarted { why };
+    Input::Ended { part, call, ending, claim: Claim::None, answer: Err(Vec::new()) }
+}
+
+/// The end of a call whose worker broke.
+pub(super) fn broken(part: Part, call: u32, what: String) -> Input {
+    let message = format!("BUG: a worker broke off: {what}");
+    let claim = Claim::Failed { fault: Fault::Other, message, help: None };
+    Input::Ended { part, call, ending: Ending::Vanished {}, claim, answer: Err(Vec::new()) }
+}
+
+/// Runs it; a panic comes back as its message.
+pub(super) fn guarded(work: impl FnOnce()) -> Result<(), String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_worker_is_a_failure_of_its_part_alone() {
+        assert_eq!(guarded(|| {}), Ok(()));
+        assert_eq!(guarded(|| panic!("E-002 broke")), Err("E-002 broke".to_owned()));
+        let part = Part::Epic("E-002".to_owned());
+        let Input::Ended { part, call, claim, answer, .. } = broken(part, 3, "x".to_owned()) else {
+            panic!("it ends the call");
+        };
+        assert_eq!((part.to_string(), call, answer), ("E-002".to_owned(), 3, Err(Vec::new())));
+        assert!(matches!(claim, Claim::Failed { fault: Fault::Other, .. }));
+    }
+
+    #[test]
+    fn answers_have_the_names_that_were_promised() {
+        assert_eq!(output_name(&Part::Epic("E-001".to_owned())), "epic-E-001.json");
+        assert_eq!(output_name(&Part::Shred), "epic-breakdown.json");
+    }
+}

@@ -1,0 +1,116 @@
+//! Limits of providers that a run met, for a draft; and those that a draft met, for runs.
+
+use mainstem_api::control::Request;
+use mainstem_core::config::Settings;
+use mainstem_core::fact::{Fact, LimitKind};
+use mainstem_core::id::Time;
+use mainstem_core::machine::{Input as RunInput, Machine};
+use mainstem_host::clock;
+use mainstem_planner::draft::{DraftFact, Input};
+use mainstem_store::{Reader, SqliteReader};
+
+use super::DraftError;
+use crate::ledger::{self, LedgerError};
+use crate::paths::Layout;
+
+/// Facts read at once.
+const BATCH: usize = 1_024;
+
+/// The limits in the journal of runs.
+pub(super) struct OfRuns {
+    reader: Option<SqliteReader>,
+    seq: u64,
+    /// What was in force at first.
+    first: Vec<Input>,
+}
+
+impl OfRuns {
+    pub(super) fn open(layout: &Layout, settings: &Settings) -> Result<Self, DraftError> {
+        let Some(reader) = ledger::open_reader(&layout.journal())? else {
+            return Ok(Self { reader: None, seq: 0, first: Vec::new() });
+        };
+        let seq = reader.last_seq().map_err(LedgerError::from)?;
+        let mut first = Vec::new();
+        if let Some((_, machine)) = ledger::newest(&reader, settings)? {
+            for (provider, known) in machine.providers() {
+                let now = Time(clock::now_ms());
+                if let Some(Some(until)) = known.rests_until(now, true) {
+                    let (kind, message) = (known.kind(), known.message().to_owned());
+                    first.push(Input::Park { provider: provider.clone(), kind, until, message });
+                }
+            }
+        }
+        Ok(Self { reader: Some(reader), seq, first })
+    }
+
+    /// Limits that were met since this was last asked.
+    pub(super) fn news(&mut self) -> Result<Vec<Input>, DraftError> {
+        let mut inputs = std::mem::take(&mut self.first);
+        let Some(reader) = &self.reader else { return Ok(inputs) };
+        loop {
+            let records = reader.read_after(self.seq, BATCH).map_err(LedgerError::from)?;
+            let Some(last) = records.last() else { return Ok(inputs) };
+            self.seq = last.seq;
+            let about_limits = ["provider_limited", "provider_parked"];
+            for record in records.iter().filter(|r| about_limits.contains(&r.kind.as_str())) {
+                match ledger::decode(record)? {
+                    Fact::ProviderLimited { provider, until, message, kind, .. }
+                    | Fact::ProviderParked { provider, until, message, kind } => {
+                        inputs.push(Input::Park { provider, kind, until, message });
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// A fact of a draft as a limit, if it is one.
+fn limit(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
+    match fact {
+        DraftFact::ProviderLimited { provider, kind, until, message, .. } => {
+            Some((provider, *kind, *until, message))
+        }
+        _ => None,
+    }
+}
+
+/// Tells the engine that works here, if one does. One that starts later reads it in the journal.
+pub(super) fn tell(layout: &Layout, fact: &DraftFact) {
+    let socket = layout.socket();
+    if let Some((provider, kind, until, message)) = limit(fact)
+        && socket.exists()
+    {
+        let request = Request::Park {
+            provider: provider.to_owned(),
+            kind: kind.word().to_owned(),
+            until: until.0,
+            message: format!("a planner call was told: {message}"),
+        };
+        // It finds out by itself otherwise, at no cost but the time; a slow one must not hold us up.
+        let ask = move || drop(crate::control::ask(&socket, &request));
+        drop(std::thread::Builder::new().name("tell".to_owned()).spawn(ask));
+    }
+}
+
+/// Limits that drafts met and a run does not know of yet.
+pub fn for_run(layout: &Layout, machine: &Machine) -> Vec<RunInput> {
+    // A journal of drafts that cannot be read is no reason not to run.
+    let Ok(Some(reader)) = ledger::open_reader(&layout.plans_journal()) else { return Vec::new() };
+    let now = Time(clock::now_ms());
+    let mut inputs = Vec::new();
+    let _ = reader.for_each(0, &mut |record| {
+        if record.kind == "provider_limited"
+            && let Ok(fact) = serde_json::from_str::<DraftFact>(&record.body)
+            && let Some((provider, kind, until, message)) = limit(&fact)
+        {
+            let known = machine.providers().get(provider).and_then(|known| known.until());
+            if until > now && known.is_none_or(|known| known < until) {
+                let (provider, message) = (provider.to_owned(), message.to_owned());
+                inputs.push(RunInput::Park { provider, kind, until, message });
+            }
+        }
+        Ok(())
+    });
+    inputs
+}

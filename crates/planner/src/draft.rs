@@ -1,0 +1,639 @@
+//! A PRD on its way to a plan: which call comes next, what an answer is worth, when to stop.
+//!
+//! One call splits the PRD into epics, one call per epic writes its tasks, and [`crate::gather`] makes
+//! them one plan. Pure: what happened comes in, facts and wishes go out, and the facts folded again give
+//! the same state. Ends of calls are judged by the rules that tasks have (`mainstem_core::policy`), limits
+//! by the same coordinator (`mainstem_core::provider`). Knows no processes, no files and no clock.
+
+mod event;
+mod fact;
+mod input;
+mod judge;
+mod prompt;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mainstem_core::config::Settings;
+use mainstem_core::fact::{Claim, Class, Ending, Evidence, Fault, LimitKind};
+use mainstem_core::id::{Oid, Time};
+use mainstem_core::limits;
+use mainstem_core::money::{self, Account, By};
+use mainstem_core::plan::Task;
+use mainstem_core::policy::{self, Judgement, Spent};
+use mainstem_core::provider::{self, Limit, Provider, Standing};
+
+use crate::schema::{EpicBreakdown, EpicTasks, Problem};
+
+pub use event::{Event, event_of};
+pub use fact::{DraftFact, Part, ledger};
+pub use input::{Input, Rest, Want, Word};
+pub use judge::{Answer, judge};
+pub use prompt::{Ask, Brought, PRD_BYTES_MAX, Prompt};
+
+/// Tries after the first, for an answer that does not fit.
+pub const RETRIES: u32 = 3;
+
+/// Who may be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hand {
+    /// Name under `[agents.*]`.
+    pub agent: String,
+    /// Whose quota it uses.
+    pub provider: String,
+    /// The model, if one was chosen.
+    pub model: Option<String>,
+}
+
+/// How to draft.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// Who is asked: the first splits the PRD, all of them take epics in turn. Never empty.
+    pub hands: Vec<Hand>,
+    /// Calls at once.
+    pub jobs: u32,
+    /// Tries after the first, for an answer that does not fit.
+    pub retries: u32,
+    /// Ask once for everything.
+    pub single_pass: bool,
+    /// Limits, prices, budget.
+    pub settings: Settings,
+}
+
+/// Where a part stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// To be asked, not before this moment.
+    Waiting(Time),
+    /// Being asked.
+    Calling,
+    /// Answered.
+    Done,
+    /// Given up, and why.
+    Failed(String),
+}
+
+/// One part of the work: the split, an epic, or all in one.
+#[derive(Debug, Clone)]
+pub struct PartState {
+    /// Where it stands.
+    pub stand: Stand,
+    /// Calls so far; the present one has this number.
+    pub calls: u32,
+    /// What was wrong with the last answer.
+    pub problems: Vec<Problem>,
+    /// What helps, if it failed.
+    pub help: Option<String>,
+    /// When the present or last call began.
+    pub begun: Time,
+    /// When it was answered or given up.
+    pub ended: Option<Time>,
+    /// Who is asked.
+    pub agent: String,
+    provider: String,
+    model: Option<String>,
+    mark: u64,
+    limited: bool,
+    spent: Spent,
+}
+
+impl PartState {
+    fn new(at: Time) -> Self {
+        Self {
+            stand: Stand::Waiting(at),
+            calls: 0,
+            problems: Vec::new(),
+            help: None,
+            begun: at,
+            ended: None,
+            agent: String::new(),
+            provider: String::new(),
+            model: None,
+            mark: 0,
+            limited: false,
+            spent: Spent::default(),
+        }
+    }
+}
+
+/// A fact that does not fit the ones before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Misfit(String);
+
+/// What this life of the program has given out.
+#[derive(Debug, Clone, Default)]
+struct Life {
+    given: BTreeSet<(Part, u32)>,
+    stopping: u32,
+    stopped: BTreeSet<(Part, u32, bool)>,
+    /// Agents that nobody lets in, and what helps.
+    refused: BTreeMap<String, (String, Option<String>)>,
+    facts: Vec<DraftFact>,
+}
+
+/// A draft.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    rules: Rules,
+    parts: BTreeMap<Part, PartState>,
+    breakdown: Option<EpicBreakdown>,
+    answers: BTreeMap<String, EpicTasks>,
+    providers: BTreeMap<String, Provider>,
+    account: Account,
+    written: Option<(String, String)>,
+    started: Option<Time>,
+    now: Time,
+    life: Life,
+}
+
+impl Draft {
+    /// Nothing happened yet.
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            parts: BTreeMap::new(),
+            breakdown: None,
+            answers: BTreeMap::new(),
+            providers: BTreeMap::new(),
+            account: Account::new(By::Task),
+            written: None,
+            started: None,
+            now: Time(0),
+            life: Life::default(),
+        }
+    }
+
+    /// Where every part stands.
+    pub fn parts(&self) -> &BTreeMap<Part, PartState> {
+        &self.parts
+    }
+    /// The epics, once they are known.
+    pub fn breakdown(&self) -> Option<&EpicBreakdown> {
+        self.breakdown.as_ref()
+    }
+    /// The answers of epics, in their order.
+    pub fn answers(&self) -> Vec<EpicTasks> {
+        self.answers.values().cloned().collect()
+    }
+    /// Tokens and money, by part.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+    /// The plan that was last written of it: where, and the hash of its bytes.
+    pub fn written(&self) -> Option<(&str, &str)> {
+        self.written.as_ref().map(|(path, hash)| (path.as_str(), hash.as_str()))
+    }
+    /// When it began.
+    pub fn started(&self) -> Option<Time> {
+        self.started
+    }
+    /// The time of the newest fact or input.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+    /// Is every part answered?
+    pub fn is_complete(&self) -> bool {
+        !self.parts.is_empty() && self.parts.values().all(|part| part.stand == Stand::Done)
+    }
+    /// Who does a part: the first the split, all of them epics in turn.
+    pub fn hand(&self, part: &Part) -> &Hand {
+        let place = |id: &str| {
+            let epics = &self.breakdown.as_ref()?.epics;
+            epics.iter().position(|epic| epic.id == id)
+        };
+        let at = match part {
+            Part::Epic(id) => place(id).unwrap_or(0),
+            Part::Shred | Part::Whole => 0,
+        };
+        &self.rules.hands[at % self.rules.hands.len()]
+    }
+    /// If a part waits for its provider: until when; none inside if only a person ends it.
+    pub fn waits_for(&self, part: &Part) -> Option<(&str, Option<Time>)> {
+        let name = &self.hand(part).provider;
+        let until = self.providers.get(name)?.rests_until(self.now, self.auto_resume())?;
+        Some((name, until))
+    }
+
+    fn auto_resume(&self) -> bool {
+        self.rules.settings.limits.auto_resume
+    }
+
+    /// Takes something in; the facts it led to are to be made durable before any wish is fulfilled.
+    pub fn step(&mut self, input: Input, now: Time) -> Vec<DraftFact> {
+        self.now = self.now.max(now);
+        match input {
+            Input::Begin => self.begin(),
+            Input::Said { part, call, mark, word } => self.said(&part, call, mark, word),
+            Input::Ended { part, call, ending, claim, answer } => {
+                self.ended(&part, call, (&ending, &claim), answer);
+            }
+            Input::Park { provider, kind, until, message } => {
+                let known = self.providers.get(&provider).and_then(Provider::until);
+                if until > self.now && known.is_none_or(|had| had < until) {
+                    self.emit(DraftFact::ProviderParked { provider, kind, until, message });
+                }
+            }
+            Input::Interrupt => self.life.stopping += 1,
+            Input::Written { path, hash, tasks } => {
+                self.emit(DraftFact::PlanWritten { path, hash, tasks });
+            }
+            Input::Tick => {}
+        }
+        self.schedule();
+        std::mem::take(&mut self.life.facts)
+    }
+
+    fn emit(&mut self, fact: DraftFact) {
+        let at = self.now;
+        self.apply(&fact, at).expect("BUG: a fact of ours fits the state that it came from");
+        self.life.facts.push(fact);
+    }
+
+    fn begin(&mut self) {
+        if self.parts.is_empty() {
+            let single_pass = self.rules.single_pass;
+            self.emit(DraftFact::DraftStarted { single_pass });
+        }
+        let failed: Vec<Part> = self.parts_where(|stand| matches!(stand, Stand::Failed(_)));
+        for part in failed {
+            self.emit(DraftFact::PartReopened { part });
+        }
+    }
+
+    fn parts_where(&self, fits: impl Fn(&Stand) -> bool) -> Vec<Part> {
+        let fitting = self.parts.iter().filter(|(_, state)| fits(&state.stand));
+        fitting.map(|(part, _)| part.clone()).collect()
+    }
+
+    /// The state of a part whose present call this is.
+    fn current(&self, part: &Part, call: u32) -> Option<&PartState> {
+        let state = self.parts.get(part)?;
+        (state.stand == Stand::Calling && state.calls == call).then_some(state)
+    }
+
+    fn said(&mut self, part: &Part, call: u32, mark: u64, word: Word) {
+        let Some(state) = self.current(part, call) else { return };
+        if mark <= state.mark {
+            return;
+        }
+        let (provider, model, agent) =
+            (state.provider.clone(), state.model.clone(), state.agent.clone());
+        let part = part.clone();
+        let settings = &self.rules.settings;
+        let (kind, wait, message, retrying) = match word {
+            Word::Usage(usage) => {
+                let included = settings.agents.get(&agent).is_some_and(|agent| agent.included);
+                let usage = money::priced(usage, included, model.as_deref(), &settings.prices);
+                return self.emit(DraftFact::UsageReported { part, call, mark, usage });
+            }
+            Word::RateLimited { wait_ms, message, retrying } => {
+                let wait = wait_ms.unwrap_or(settings.limits.rate_limit_wait_ms);
+                (LimitKind::Rate, wait, message, retrying)
+            }
+            Word::QuotaExhausted { wait_ms, message } => {
+                let wait = wait_ms.filter(|wait| *wait > 0);
+                (LimitKind::Quota, wait.unwrap_or(settings.limits.quota_wait_ms), message, false)
+            }
+        };
+        let wait = wait.min(limits::PROVIDER_WAIT_MS_MAX);
+        let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
+        let message = limits::brief(&message);
+        self.emit(DraftFact::ProviderLimited {
+            provider,
+            part,
+            call,
+            mark,
+            until,
+            message,
+            kind,
+            retrying,
+        });
+    }
+
+    /// An answer that fits counts, however its agent ended; otherwise the end says what kind of failure
+    /// it was.
+    fn ended(
+        &mut self,
+        part: &Part,
+        call: u32,
+        (ending, claim): (&Ending, &Claim),
+        answer: Result<Answer, Vec<Problem>>,
+    ) {
+        if self.current(part, call).is_none() {
+            return;
+        }
+        let part = part.clone();
+        let problems = match answer {
+            Ok(Answer { breakdown, tasks, repairs }) => {
+                let taken = DraftFact::AnswerTaken { part, call, breakdown, tasks, repairs };
+                return self.emit(taken);
+            }
+            Err(problems) => problems,
+        };
+        let in_good_order = *ending == Ending::Exited { code: 0 };
+        let (class, reason, help) = match policy::judge(ending, claim, &nothing()) {
+            Judgement::Bad { class: Class::AgentFailed, .. }
+                if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
+            {
+                (Class::InvalidOutput, "the answer does not fit".to_owned(), None)
+            }
+            Judgement::Bad { class, reason, help } => (class, reason, help),
+            Judgement::Worked | Judgement::NothingToDo => {
+                (Class::InvalidOutput, "there is no answer".to_owned(), None)
+            }
+        };
+        let fault = match claim {
+            Claim::Failed { fault, .. } => Some(*fault),
+            _ => None,
+        };
+        let again_at = self.again_at(&part, class, fault);
+        if class == Class::Refused {
+            let agent = self.parts[&part].agent.clone();
+            self.life.refused.insert(agent, (reason.clone(), help.clone()));
+        }
+        let failed =
+            DraftFact::CallFailed { part, call, class, fault, reason, help, problems, again_at };
+        self.emit(failed);
+        self.break_off(class, fault);
+    }
+
+    /// When a part is asked again after such an end; never if it is given up.
+    fn again_at(&self, part: &Part, class: Class, fault: Option<Fault>) -> Option<Time> {
+        let state = &self.parts[part];
+        let mut spent = state.spent.clone();
+        spent.count(class, fault);
+        let incidents = self.providers.get(&state.provider).map_or(0, Provider::incidents);
+        let task = Task { retries: Some(self.rules.retries), ..Task::empty() };
+        let wait =
+            policy::retry_after_ms(class, fault, &spent, incidents, &task, &self.rules.settings)?;
+        Some(self.now.plus_ms(wait))
+    }
+
+    /// A provider that has failed call after call is left alone for a while.
+    fn break_off(&mut self, class: Class, fault: Option<Fault>) {
+        if class != Class::Transient || fault != Some(Fault::Transient) {
+            return;
+        }
+        let limits = &self.rules.settings.limits;
+        let broken = self
+            .providers
+            .iter()
+            .find(|(_, known)| known.is_broken(limits.breaker, self.now))
+            .map(|(name, known)| (name.clone(), known.clone()));
+        let Some((provider, known)) = broken else { return };
+        let wait = known.breaker_wait_ms(limits.breaker_wait_ms);
+        let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
+        let message = format!("{} failures in a row", known.troubles());
+        let kind = LimitKind::Breaker;
+        self.emit(DraftFact::ProviderParked { provider, kind, until, message });
+    }
+
+    /// Intends every call that may start now.
+    fn schedule(&mut self) {
+        if self.life.stopping > 0 || self.started.is_none() {
+            return;
+        }
+        let now = self.now;
+        for part in self.parts_where(|stand| matches!(stand, Stand::Waiting(at) if *at <= now)) {
+            let hand = self.hand(&part).clone();
+            if let Some((reason, help)) = self.never(&hand) {
+                self.emit(DraftFact::PartFailed { part, reason, help });
+            } else if self.has_room(&hand) {
+                let call = self.parts[&part].calls + 1;
+                let Hand { agent, provider, model } = hand;
+                self.emit(DraftFact::CallIntended { part, call, agent, provider, model });
+            }
+        }
+    }
+
+    /// Why this one is not asked any more, if so.
+    fn never(&self, hand: &Hand) -> Option<(String, Option<String>)> {
+        if let Some(refused) = self.life.refused.get(&hand.agent) {
+            return Some(refused.clone());
+        }
+        let budget = &self.rules.settings.budget;
+        let spent = self.account.total.paid_usd();
+        let usd = budget.usd.filter(|usd| budget.hard && spent >= *usd)?;
+        let reason = format!("${spent:.2} of budget.usd = {usd:.2} are spent");
+        Some((reason, Some("raise budget.usd and plan again".to_owned())))
+    }
+
+    fn has_room(&self, hand: &Hand) -> bool {
+        let calling = || self.parts.values().filter(|state| state.stand == Stand::Calling);
+        let count = |fits: &dyn Fn(&PartState) -> bool| {
+            u32::try_from(calling().filter(|state| fits(state)).count()).unwrap_or(u32::MAX)
+        };
+        let limits = &self.rules.settings.limits;
+        let of_provider = count(&|state| state.provider == hand.provider);
+        let below = |most: Option<&u32>, had: u32| most.is_none_or(|most| had < *most);
+        let known = self.providers.get(&hand.provider);
+        let standing =
+            known.map_or(Standing::Free, |known| known.standing(self.now, self.auto_resume()));
+        let let_in = match standing {
+            Standing::Free => true,
+            Standing::Ramps(most) => of_provider < most,
+            Standing::Rests => false,
+        };
+        let_in
+            && count(&|_| true) < self.rules.jobs.max(1)
+            && below(limits.per_provider.get(&hand.provider), of_provider)
+            && below(limits.per_agent.get(&hand.agent), count(&|s| s.agent == hand.agent))
+    }
+
+    /// What is to be done now that was not yet given out in this life.
+    pub fn wants(&mut self) -> Vec<Want> {
+        let mut wants = Vec::new();
+        let stopping = self.life.stopping;
+        for (part, state) in self.parts.iter().filter(|(_, s)| s.stand == Stand::Calling) {
+            let (part, call) = (part.clone(), state.calls);
+            if self.life.given.insert((part.clone(), call)) {
+                wants.push(Want::Call { part: part.clone(), call });
+            }
+            let now = stopping > 1;
+            if stopping > 0 && self.life.stopped.insert((part.clone(), call, now)) {
+                wants.push(Want::Stop { part, call, now });
+            }
+        }
+        wants
+    }
+
+    /// Is there nothing left to do in this life?
+    pub fn rest(&self) -> Option<Rest> {
+        let stands = || self.parts.values().map(|state| &state.stand);
+        if stands().any(|stand| *stand == Stand::Calling) {
+            return None;
+        }
+        if self.life.stopping > 0 {
+            return Some(Rest::Interrupted);
+        }
+        let waiting = self.parts_where(|stand| matches!(stand, Stand::Waiting(_)));
+        if waiting.is_empty() {
+            let done = stands().all(|stand| *stand == Stand::Done);
+            return Some(if done { Rest::Done } else { Rest::Partial });
+        }
+        let for_ever = |part: &Part| matches!(self.waits_for(part), Some((_, None)));
+        waiting.iter().all(for_ever).then_some(Rest::Parked)
+    }
+
+    /// When something changes here by itself.
+    pub fn wake_at(&self) -> Option<Time> {
+        let of_part = |(part, state): (&Part, &PartState)| {
+            let Stand::Waiting(at) = state.stand else { return None };
+            let provider = self.providers.get(&self.hand(part).provider);
+            let woken = provider.and_then(|known| known.wake_at(self.now));
+            [Some(at).filter(|at| *at > self.now), woken].into_iter().flatten().min()
+        };
+        self.parts.iter().filter_map(of_part).min()
+    }
+
+    /// Takes a fact in, live or from the journal.
+    pub fn apply(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
+        self.now = self.now.max(at);
+        if let Some(fact) = ledger(fact) {
+            self.account.take(&fact, at);
+        }
+        match fact {
+            DraftFact::DraftStarted { single_pass } => {
+                let part = if *single_pass { Part::Whole } else { Part::Shred };
+                self.parts.insert(part, PartState::new(at));
+                self.started = Some(at);
+            }
+            DraftFact::ProviderParked { provider, kind, until, message } => {
+                self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
+            }
+            DraftFact::PlanWritten { path, hash, .. } => {
+                self.written = Some((path.clone(), hash.clone()));
+            }
+            DraftFact::PartReopened { part } => {
+                let state = self.part_mut(part)?;
+                *state = PartState {
+                    calls: state.calls,
+                    problems: std::mem::take(&mut state.problems),
+                    ..PartState::new(at)
+                };
+            }
+            DraftFact::PartFailed { part, reason, help } => {
+                let state = self.part_mut(part)?;
+                state.stand = Stand::Failed(reason.clone());
+                state.help.clone_from(help);
+                state.ended = Some(at);
+            }
+            DraftFact::CallIntended { part, call, agent, provider, model } => {
+                self.providers.entry(provider.clone()).or_default().tried(at);
+                let state = self.part_mut(part)?;
+                state.stand = Stand::Calling;
+                state.calls = *call;
+                (state.begun, state.mark, state.limited) = (at, 0, false);
+                (state.agent, state.provider) = (agent.clone(), provider.clone());
+                state.model.clone_from(model);
+            }
+            DraftFact::UsageReported { .. }
+            | DraftFact::ProviderLimited { .. }
+            | DraftFact::AnswerTaken { .. }
+            | DraftFact::CallFailed { .. } => self.apply_to_call(fact, at)?,
+        }
+        Ok(())
+    }
+
+    fn part_mut(&mut self, part: &Part) -> Result<&mut PartState, Misfit> {
+        let unknown = || Misfit(format!("there is no part {part}"));
+        self.parts.get_mut(part).ok_or_else(unknown)
+    }
+
+    /// A fact about the present call of a part.
+    fn apply_to_call(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
+        let Some((part, call)) = fact.call() else { return Ok(()) };
+        let state = self.part_mut(part)?;
+        if state.stand != Stand::Calling || state.calls != call {
+            return Err(Misfit(format!("{part} is not at its call {call}")));
+        }
+        let begun = state.begun;
+        let name = state.provider.clone();
+        match fact {
+            DraftFact::UsageReported { mark, .. } => {
+                state.mark = *mark;
+                self.providers.entry(name).or_default().answered(at, begun);
+            }
+            DraftFact::ProviderLimited { mark, until, kind, message, retrying, .. } => {
+                (state.mark, state.limited) = (*mark, true);
+                let (until, kind, retrying) = (*until, *kind, *retrying);
+                let limit = Limit { at, begun, until, kind, message, retrying };
+                self.providers.entry(name).or_default().limited(&limit);
+            }
+            DraftFact::AnswerTaken { breakdown, tasks, .. } => {
+                (state.stand, state.ended) = (Stand::Done, Some(at));
+                state.problems.clear();
+                if !state.limited {
+                    self.providers.entry(name).or_default().served(at, begun);
+                }
+                self.take_answer(part, breakdown.as_ref(), tasks, at);
+            }
+            DraftFact::CallFailed { class, fault, reason, help, problems, again_at, .. } => {
+                state.spent.count(*class, *fault);
+                state.help.clone_from(help);
+                if !problems.is_empty()
+                    && matches!(class, Class::InvalidOutput | Class::AgentFailed)
+                {
+                    state.problems.clone_from(problems);
+                }
+                match again_at {
+                    Some(again) => state.stand = Stand::Waiting(*again),
+                    None => {
+                        state.stand = Stand::Failed(reason.clone());
+                        state.ended = Some(at);
+                    }
+                }
+                let limited = state.limited;
+                let known = self.providers.entry(name).or_default();
+                match class {
+                    Class::Transient if *fault == Some(Fault::Transient) => known.failed(),
+                    Class::InvalidOutput if !limited => known.served(at, begun),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_answer(
+        &mut self,
+        part: &Part,
+        breakdown: Option<&EpicBreakdown>,
+        tasks: &[EpicTasks],
+        at: Time,
+    ) {
+        for answer in tasks {
+            self.answers.insert(answer.epic_id.clone(), answer.clone());
+        }
+        let Some(breakdown) = breakdown else { return };
+        self.breakdown = Some(breakdown.clone());
+        if *part == Part::Shred {
+            for epic in &breakdown.epics {
+                self.parts.insert(Part::Epic(epic.id.clone()), PartState::new(at));
+            }
+        }
+    }
+}
+
+/// What a call leaves in git.
+fn nothing() -> Evidence {
+    Evidence {
+        base: Oid::new(""),
+        tip: Oid::new(""),
+        commits: 0,
+        files: 0,
+        insertions: 0,
+        deletions: 0,
+        diff_hash: String::new(),
+        recovered: false,
+        flaws: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

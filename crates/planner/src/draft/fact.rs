@@ -1,0 +1,243 @@
+//! What happened to a draft, as the journal keeps it, and the same as the cost ledger reads it.
+
+use std::fmt;
+
+use mainstem_core::fact::{Class, Fact, Fault, LimitKind, Usage};
+use mainstem_core::id::{TaskId, Time};
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{EpicBreakdown, EpicTasks, Problem};
+
+/// What a call is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Part {
+    /// To split the PRD into epics.
+    Shred,
+    /// To write the tasks of this epic.
+    Epic(String),
+    /// All in one.
+    Whole,
+}
+
+impl Part {
+    /// `MAINSTEM_STAGE` of its agents.
+    pub fn stage(&self) -> &'static str {
+        match self {
+            Self::Shred => "shred",
+            Self::Epic(_) => "scatter",
+            Self::Whole => "whole",
+        }
+    }
+
+    /// The epic, if it is one's.
+    pub fn epic(&self) -> Option<&str> {
+        match self {
+            Self::Epic(id) => Some(id),
+            Self::Shred | Self::Whole => None,
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.epic().unwrap_or_else(|| self.stage()))
+    }
+}
+
+impl From<String> for Part {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "shred" => Self::Shred,
+            "whole" => Self::Whole,
+            _ => Self::Epic(text),
+        }
+    }
+}
+
+impl From<Part> for String {
+    fn from(part: Part) -> Self {
+        part.to_string()
+    }
+}
+
+/// Something that happened to a draft.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum DraftFact {
+    /// It began.
+    DraftStarted {
+        /// Everything in one call.
+        single_pass: bool,
+    },
+    /// An agent is about to be asked.
+    CallIntended {
+        /// For what.
+        part: Part,
+        /// Which call of this part, from 1.
+        call: u32,
+        /// The agent.
+        agent: String,
+        /// Whose quota it uses.
+        provider: String,
+        /// The model, if one was chosen.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+    },
+    /// Tokens and money since the last such fact of the call.
+    UsageReported {
+        /// For what.
+        part: Part,
+        /// In which call.
+        call: u32,
+        /// Place in its output.
+        mark: u64,
+        /// How much.
+        #[serde(flatten)]
+        usage: Usage,
+    },
+    /// A call ran into a limit.
+    ProviderLimited {
+        /// Whose.
+        provider: String,
+        /// For what.
+        part: Part,
+        /// In which call.
+        call: u32,
+        /// Place in its output.
+        mark: u64,
+        /// It is left alone until then.
+        until: Time,
+        /// In its words.
+        message: String,
+        /// What kind of limit.
+        kind: LimitKind,
+        /// The agent waits by itself.
+        #[serde(default)]
+        retrying: bool,
+    },
+    /// A provider is left alone for another reason than a call's word.
+    ProviderParked {
+        /// Whose.
+        provider: String,
+        /// What kind of wait.
+        kind: LimitKind,
+        /// Until when.
+        until: Time,
+        /// In words.
+        message: String,
+    },
+    /// An answer fits and is taken.
+    AnswerTaken {
+        /// For what.
+        part: Part,
+        /// In which call.
+        call: u32,
+        /// The epics, if they were asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        breakdown: Option<EpicBreakdown>,
+        /// Tasks, by epic.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tasks: Vec<EpicTasks>,
+        /// What had to be mended in the text.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        repairs: Vec<String>,
+    },
+    /// A call ended without an answer that fits.
+    CallFailed {
+        /// For what.
+        part: Part,
+        /// Which call.
+        call: u32,
+        /// What kind of end.
+        class: Class,
+        /// In which way the provider or the program gave up.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<Fault>,
+        /// In words.
+        reason: String,
+        /// What helps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
+        /// All that is wrong with the answer.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        problems: Vec<Problem>,
+        /// When it is tried again; the part is given up if never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        again_at: Option<Time>,
+    },
+    /// A part is given up without another call.
+    PartFailed {
+        /// Which.
+        part: Part,
+        /// Why.
+        reason: String,
+        /// What helps.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        help: Option<String>,
+    },
+    /// A part that was given up is tried again.
+    PartReopened {
+        /// Which.
+        part: Part,
+    },
+    /// A plan was written.
+    PlanWritten {
+        /// Where.
+        path: String,
+        /// Hash of its bytes.
+        hash: String,
+        /// How many tasks.
+        tasks: usize,
+    },
+}
+
+impl DraftFact {
+    /// The part and the call that it is about, for facts about a call under way.
+    pub(super) fn call(&self) -> Option<(&Part, u32)> {
+        match self {
+            Self::UsageReported { part, call, .. }
+            | Self::ProviderLimited { part, call, .. }
+            | Self::AnswerTaken { part, call, .. }
+            | Self::CallFailed { part, call, .. } => Some((part, *call)),
+            _ => None,
+        }
+    }
+
+    /// The part that it is about.
+    pub fn part(&self) -> Option<&Part> {
+        match self {
+            Self::CallIntended { part, .. }
+            | Self::PartFailed { part, .. }
+            | Self::PartReopened { part } => Some(part),
+            other => other.call().map(|(part, _)| part),
+        }
+    }
+}
+
+/// The fact as the cost ledger knows it, where it is about money: a part counts as a task of its name.
+pub fn ledger(fact: &DraftFact) -> Option<Fact> {
+    let task = |part: &Part| TaskId::new(format!("plan:{part}"));
+    match fact {
+        DraftFact::CallIntended { part, call, agent, provider, model } => {
+            Some(Fact::AttemptIntended {
+                task: task(part),
+                attempt: *call,
+                agent: agent.clone(),
+                provider: provider.clone(),
+                model: model.clone(),
+                branch: String::new(),
+                reserved_usd: 0.0,
+                model_reason: String::new(),
+                session: None,
+            })
+        }
+        DraftFact::UsageReported { part, call, mark, usage } => Some(Fact::UsageReported {
+            task: task(part),
+            attempt: *call,
+            mark: *mark,
+            usage: usage.clone(),
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,120 @@
+//! What a draft is told, what it wants done, and what a life of it came to.
+
+use mainstem_core::fact::{Claim, Ending, LimitKind, Usage};
+use mainstem_core::id::Time;
+
+use super::fact::Part;
+use super::judge::Answer;
+use crate::schema::Problem;
+
+/// What an agent said on the way that counts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Word {
+    /// Tokens and money.
+    Usage(Usage),
+    /// The provider says to wait.
+    RateLimited {
+        /// How long, if it said so.
+        wait_ms: Option<u64>,
+        /// In its words.
+        message: String,
+        /// The agent waits by itself.
+        retrying: bool,
+    },
+    /// The quota is used up.
+    QuotaExhausted {
+        /// How long, if it said so.
+        wait_ms: Option<u64>,
+        /// In its words.
+        message: String,
+    },
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// A new life of the program: what failed before is tried again.
+    Begin,
+    /// An agent said something.
+    Said {
+        /// For which part.
+        part: Part,
+        /// In which call.
+        call: u32,
+        /// Place in its output.
+        mark: u64,
+        /// What.
+        word: Word,
+    },
+    /// A call ended.
+    Ended {
+        /// For which part.
+        part: Part,
+        /// Which call.
+        call: u32,
+        /// How its process ended.
+        ending: Ending,
+        /// What it claimed last.
+        claim: Claim,
+        /// Its answer, or everything that is wrong with it.
+        answer: Result<Answer, Vec<Problem>>,
+    },
+    /// Somebody else found a provider's limit.
+    Park {
+        /// Whose quota.
+        provider: String,
+        /// What kind.
+        kind: LimitKind,
+        /// Until when.
+        until: Time,
+        /// In words.
+        message: String,
+    },
+    /// Stop: first in good order, then at once.
+    Interrupt,
+    /// A plan was written.
+    Written {
+        /// Where.
+        path: String,
+        /// Hash of its bytes.
+        hash: String,
+        /// How many tasks.
+        tasks: usize,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Want {
+    /// Start this call, or find it running or ended.
+    Call {
+        /// For which part.
+        part: Part,
+        /// Which call.
+        call: u32,
+    },
+    /// End this call.
+    Stop {
+        /// For which part.
+        part: Part,
+        /// Which call.
+        call: u32,
+        /// At once.
+        now: bool,
+    },
+}
+
+/// What a life came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Every part is answered.
+    Done,
+    /// Some parts are given up.
+    Partial,
+    /// It was interrupted; the rest can be done later.
+    Interrupted,
+    /// Only a person can end the wait for a provider.
+    Parked,
+}
