@@ -333,7 +333,7 @@ pub enum Fact {
         task: TaskId,
         /// Which attempt.
         attempt: u32,
-        /// `task` in the workspace, `train` on the merged tree.
+        /// `task` in the workspace, `train` on the merged tree, `base` on the target branch.
         scope: GateScope,
         /// The command or check.
         gate: String,
@@ -352,6 +352,15 @@ pub enum Fact {
         /// The verdict was known for this very tree and command.
         #[serde(default)]
         cached: bool,
+        /// Other tasks whose work it looked at together with this one's, in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<TaskId>,
+        /// The tools it ran with: a verdict holds only for the same.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        tools: String,
+        /// It failed so often before it passed.
+        #[serde(default, skip_serializing_if = "is_none")]
+        flakes: u32,
     },
     /// All gates of the attempt passed: it waits in the train.
     TaskBoarded {
@@ -381,13 +390,13 @@ pub enum Fact {
     },
 
     // ---- the train -----------------------------------------------------------------------
-    /// A merge of the car onto the head of the line exists, in no branch yet.
+    /// A merge of the car exists, in no branch yet.
     CarFormed {
         /// Whose.
         task: TaskId,
         /// Which attempt.
         attempt: u32,
-        /// The target branch's commit it was merged onto.
+        /// The target branch's commit it was merged onto, or the merge of a car before it.
         onto: Oid,
         /// The merge.
         commit: Oid,
@@ -844,6 +853,10 @@ impl Usage {
     }
 }
 
+fn is_none(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -904,6 +917,8 @@ pub enum GateScope {
     Task,
     /// On the exact merged tree.
     Train,
+    /// On the target branch itself, before a car is blamed.
+    Base,
 }
 
 /// What a gate says. Only `Passed` lets anything through.

@@ -484,9 +484,11 @@ fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
 
 /// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.
 fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
-    if machine.train().cars().is_empty() && layout.lane().exists() {
-        // What cannot be removed now is named by `mainstem clean`.
-        let _ = repo.remove_worktree(&layout.lane(), &layout.trash());
+    if machine.train().cars().is_empty() {
+        for lane in layout.lanes() {
+            // What cannot be removed now is named by `mainstem clean`.
+            let _ = repo.remove_worktree(&lane, &layout.trash());
+        }
     }
     let _ = files::empty_trash(&layout.trash());
     layout.leave();

@@ -117,9 +117,6 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
             "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
         );
     }
-    if settings.land.lanes > 1 {
-        print::err("the train has one lane in this version, whatever land.lanes says");
-    }
     if settings.gates.verify.is_empty() {
         print::err(
             "no [gates] verify is set: whatever merges will land. mainstem init finds a test command",
