@@ -27,6 +27,7 @@ use crate::paths::Layout;
 use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
+use crate::tools;
 use crate::world::{Made, World};
 
 /// Why a repository could not be taken over or worked on.
@@ -348,6 +349,7 @@ impl Session {
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
+        machine.set_tools(tools::key(&self.settings.gates.verify));
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
