@@ -308,6 +308,7 @@ fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
             let place = match scope {
                 GateScope::Task => "",
                 GateScope::Train => " on the merged tree",
+                GateScope::Base => " on the target branch itself",
             };
             let took = print::duration(*duration_ms);
             match verdict {

@@ -3,6 +3,7 @@
 
 use crate::fact::Class;
 use crate::id::{Oid, TaskIx, Time};
+use crate::train::yard::Purpose;
 
 /// Something to do. Results come back as [`crate::machine::Input`]s.
 #[derive(Debug, Clone, PartialEq)]
@@ -90,33 +91,45 @@ pub enum Effect {
         /// Which attempt.
         attempt: u32,
     },
-    /// Merge the car onto the head of the line, in memory.
-    FormCar {
-        /// Whose.
+    /// Merge these cars, one onto the other, onto the target branch, in memory. Without cars: say
+    /// where the target branch stands.
+    FormLine {
+        /// Whose car comes last, or is suspected.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
-        /// What is merged.
-        tip: Oid,
-        /// Where the attempt started.
-        base: Oid,
-        /// Date of the commit, so that forming it again gives the same commit.
-        date: Time,
+        /// What for.
+        purpose: Purpose,
+        /// The cars, in order.
+        seats: Vec<Seat>,
     },
     /// Run the train's gates on exactly this commit.
     VerifyCar {
-        /// Whose.
+        /// Whose car comes last in it, or is suspected.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
-        /// The merge.
+        /// The merge, or the target branch's commit.
         commit: Oid,
         /// Its tree.
         tree: Oid,
+        /// Where: lanes run side by side.
+        lane: u32,
+        /// It is the target branch itself.
+        base: bool,
+    },
+    /// Nobody needs what is being verified in this lane any more.
+    StopLane {
+        /// Whom it was for.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Which lane.
+        lane: u32,
     },
     /// Move the target branch, compare-and-swap.
     Land {
-        /// Whose.
+        /// Whose car comes last.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
@@ -126,6 +139,8 @@ pub enum Effect {
         new: Oid,
         /// Whose tree must be this.
         tree: Oid,
+        /// All cars that land with it, in order.
+        members: Vec<Member>,
     },
     /// Remove a workspace and its branch, after a last snapshot.
     RemoveWorkspace {
@@ -153,12 +168,45 @@ impl Effect {
             | Self::TakeSnapshot { task, attempt }
             | Self::RunGates { task, attempt, .. }
             | Self::StopJobs { task, attempt }
-            | Self::FormCar { task, attempt, .. }
+            | Self::FormLine { task, attempt, .. }
+            | Self::StopLane { task, attempt, .. }
             | Self::VerifyCar { task, attempt, .. }
             | Self::Land { task, attempt, .. }
             | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
         }
     }
+}
+
+/// A car in a line that is to be merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seat {
+    /// Its boarding number.
+    pub place: u64,
+    /// Whose.
+    pub task: TaskIx,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What is merged.
+    pub tip: Oid,
+    /// Where the attempt started.
+    pub base: Oid,
+    /// Date of the commit, so that forming it again gives the same commit.
+    pub date: Time,
+    /// Look whether the branch has it already: a journal that lost its end does not know.
+    pub look: bool,
+}
+
+/// A car that lands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Whose.
+    pub task: TaskIx,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What it was merged onto.
+    pub onto: Oid,
+    /// Its own merge.
+    pub commit: Oid,
 }
 
 /// Why the attempt before this one did not lead on; for the prompt.

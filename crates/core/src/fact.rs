@@ -334,7 +334,7 @@ pub enum Fact {
         task: TaskId,
         /// Which attempt.
         attempt: u32,
-        /// `task` in the workspace, `train` on the merged tree.
+        /// `task` in the workspace, `train` on the merged tree, `base` on the target branch.
         scope: GateScope,
         /// The command or check.
         gate: String,
@@ -353,6 +353,15 @@ pub enum Fact {
         /// The verdict was known for this very tree and command.
         #[serde(default)]
         cached: bool,
+        /// Other tasks whose work it looked at together with this one's, in order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<TaskId>,
+        /// The tools it ran with: a verdict holds only for the same.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        tools: String,
+        /// It failed so often before it passed.
+        #[serde(default, skip_serializing_if = "is_none")]
+        flakes: u32,
     },
     /// All gates of the attempt passed: it waits in the train.
     TaskBoarded {
@@ -382,13 +391,13 @@ pub enum Fact {
     },
 
     // ---- the train -----------------------------------------------------------------------
-    /// A merge of the car onto the head of the line exists, in no branch yet.
+    /// A merge of the car exists, in no branch yet.
     CarFormed {
         /// Whose.
         task: TaskId,
         /// Which attempt.
         attempt: u32,
-        /// The target branch's commit it was merged onto.
+        /// The target branch's commit it was merged onto, or the merge of a car before it.
         onto: Oid,
         /// The merge.
         commit: Oid,
@@ -811,6 +820,10 @@ impl LimitKind {
     }
 }
 
+fn is_none(number: &u32) -> bool {
+    *number == 0
+}
+
 /// What an attempt left behind, read from git by us.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
@@ -844,6 +857,8 @@ pub enum GateScope {
     Task,
     /// On the exact merged tree.
     Train,
+    /// On the target branch itself, before a car is blamed.
+    Base,
 }
 
 /// What a gate says. Only `Passed` lets anything through.

@@ -266,12 +266,13 @@ fn revert(
         undone: Vec::new(),
         ix: t,
         cancel: Arc::default(),
+        crew: Vec::new(),
         world: Arc::new(world),
         results,
     };
-    let verdicts = gates::verify_commit(&errand, &new, &tree).map_err(UndoError::Unverified)?;
+    let verdicts = gates::verify_commit(&errand, &new, &tree, 1).map_err(UndoError::Unverified)?;
     let layout = &errand.world.layout;
-    let removed = repo.remove_worktree(&layout.lane(), &layout.trash());
+    let removed = repo.remove_worktree(&layout.lane(1), &layout.trash());
     match verdicts.into_iter().find(|gate| gate.verdict != Verdict::Passed) {
         Some(gate) => {
             Err(UndoError::Red { task: id, gate: gate.gate, log: gate.log.unwrap_or_default() })
@@ -362,7 +363,7 @@ fn is_ours(
     worktree: &Worktree,
     name: &str,
 ) -> Result<bool, GitError> {
-    if name == ".train" {
+    if Layout::is_lane(name) {
         return Ok(true);
     }
     let of_unit = |m: &Machine| m.tasks().all().any(|t| crate::perform::unit_name(m, t) == name);
@@ -430,7 +431,7 @@ fn canonical(layout: &Layout) -> PathBuf {
 
 /// Why a workspace or branch of this name is still needed.
 fn needed(machine: &Machine, name: &str) -> Option<String> {
-    if name == ".train" {
+    if Layout::is_lane(name) {
         return (!machine.train().cars().is_empty()).then(|| "the train is not empty".to_owned());
     }
     let waiting = machine.tasks().all().find(|t| {

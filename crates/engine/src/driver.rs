@@ -11,8 +11,9 @@ use std::time::Duration;
 use mainstem_agents::{AgentEvent, Parser, adapter};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
-use mainstem_core::id::{RunId, TaskIx, Time};
+use mainstem_core::id::{Oid, RunId, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine, Rest, Said, Step};
+use mainstem_core::plan::Task;
 use mainstem_core::policy::supersede;
 use mainstem_host::crash;
 use mainstem_host::process::{self as host, WatchEvent};
@@ -58,6 +59,8 @@ pub struct Driver<'a> {
     queue: Queue<Order>,
     followed: BTreeMap<u64, Followed>,
     cancels: BTreeMap<(TaskIx, u32), Arc<AtomicBool>>,
+    /// What is being verified in each lane of the train.
+    lanes: BTreeMap<u32, Arc<AtomicBool>>,
     interrupts: u32,
     room_at: Option<Time>,
 }
@@ -105,6 +108,7 @@ impl<'a> Driver<'a> {
             queue: Queue::new(),
             followed: BTreeMap::new(),
             cancels: BTreeMap::new(),
+            lanes: BTreeMap::new(),
             interrupts: 0,
             room_at: None,
         }
@@ -256,7 +260,7 @@ impl<'a> Driver<'a> {
                     _ => 1,
                 };
                 let now = self.interrupts >= 2;
-                for cancel in self.cancels.values() {
+                for cancel in self.cancels.values().chain(self.lanes.values()) {
                     cancel.store(true, Ordering::Relaxed);
                 }
                 inputs.push((Input::Interrupt { now }, None));
@@ -345,7 +349,8 @@ impl<'a> Driver<'a> {
         );
         let undone = self.machine.tasks().get(ix).undone.clone();
         let cancel = Arc::clone(self.cancels.entry((ix, attempt)).or_default());
-        Order { ix, task, attempt, branch, workspace, undone, cancel, deed }
+        let crew = Vec::new();
+        Order { ix, task, attempt, branch, workspace, undone, cancel, crew, deed }
     }
 
     fn enqueue(&mut self, effect: Effect) {
@@ -357,7 +362,18 @@ impl<'a> Driver<'a> {
             }
             return;
         }
+        if let Effect::StopLane { lane, .. } = effect {
+            if let Some(cancel) = self.lanes.remove(&lane) {
+                cancel.store(true, Ordering::Relaxed);
+            }
+            return;
+        }
         let (key, weight) = self.place_of(&effect);
+        let crew = self.crew_of(&effect);
+        let lane = match effect {
+            Effect::VerifyCar { lane, .. } => Some(lane),
+            _ => None,
+        };
         let over = matches!(effect, Effect::RemoveWorkspace { .. });
         let deed = match effect {
             Effect::RunAgent { .. } => Deed::RunAgent(Box::new(self.assignment(task))),
@@ -369,7 +385,13 @@ impl<'a> Driver<'a> {
             }
             other => Deed::Effect(other),
         };
-        let order = self.order(task, attempt, deed);
+        let mut order = self.order(task, attempt, deed);
+        order.crew = crew;
+        if let Some(lane) = lane {
+            // Apart from the task's own jobs: only the lane is given up.
+            order.cancel = Arc::default();
+            self.lanes.insert(lane, Arc::clone(&order.cancel));
+        }
         if over {
             // The attempt is over: so is whatever still runs for it.
             order.cancel.store(true, Ordering::Relaxed);
@@ -385,8 +407,10 @@ impl<'a> Driver<'a> {
         match effect {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
-            Effect::VerifyCar { .. } => (Key::Train, Weight::Long),
-            Effect::FormCar { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
+            Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {
+                (Key::Lane(*lane), Weight::Long)
+            }
+            Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
             Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
             Effect::Consult { .. } => (Key::Questions(task), Weight::Long),
             Effect::PrepareWorkspace { .. }
@@ -396,6 +420,19 @@ impl<'a> Driver<'a> {
             | Effect::CollectEvidence { .. }
             | Effect::StopJobs { .. }
             | Effect::RemoveWorkspace { .. } => (Key::Task(task), Weight::Short),
+        }
+    }
+
+    /// The tasks of a line of the train.
+    fn crew_of(&self, effect: &Effect) -> Vec<(Task, Vec<Oid>)> {
+        let of = |t: TaskIx| {
+            let task = self.machine.plan().tasks[t.ix()].clone();
+            (task, self.machine.tasks().get(t).undone.clone())
+        };
+        match effect {
+            Effect::FormLine { seats, .. } => seats.iter().map(|seat| of(seat.task)).collect(),
+            Effect::Land { members, .. } => members.iter().map(|member| of(member.task)).collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -429,7 +466,7 @@ impl<'a> Driver<'a> {
     /// The last word: gates that still run are ended, then the life is closed.
     fn leave(&mut self, rest: Rest) -> Result<Outcome, DriverError> {
         self.queue.clear();
-        for cancel in self.cancels.values() {
+        for cancel in self.cancels.values().chain(self.lanes.values()) {
             cancel.store(true, Ordering::Relaxed);
         }
         while self.queue.running() > 0 {

@@ -12,6 +12,7 @@ pub mod world;
 pub mod event;
 pub mod queue;
 pub mod room;
+pub mod tools;
 pub mod told;
 pub mod prompts;
 pub mod lessons;

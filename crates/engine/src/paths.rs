@@ -8,6 +8,9 @@ use mainstem_host::git::Repo;
 use mainstem_host::lock::{Acquired, LockError, OwnerLock};
 use serde_json::{Value, json};
 
+/// The folder of the train's first lane.
+const LANE: &str = ".train";
+
 /// Longest socket path that every system takes.
 const SOCKET_LEN_MAX: usize = 100;
 /// In a folder of workspaces: whose it is. Locked while an engine lives.
@@ -126,13 +129,26 @@ impl Layout {
     pub fn trash(&self) -> PathBuf {
         self.root.join(".trash")
     }
-    /// The workspace in which the train verifies.
-    pub fn lane(&self) -> PathBuf {
-        self.root.join(".train")
+    /// The workspace in which a lane of the train verifies, from 1. Each keeps what builds left there.
+    pub fn lane(&self, lane: u32) -> PathBuf {
+        self.root.join(if lane < 2 { LANE.to_owned() } else { format!("{LANE}-{lane}") })
     }
-    /// Whose car the train's workspace was last used for.
-    pub fn lane_note(&self) -> PathBuf {
-        self.state.join("lane")
+    /// Is this the name of a lane's workspace?
+    pub fn is_lane(name: &str) -> bool {
+        name.strip_prefix(LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+    /// The workspaces of lanes that are there.
+    pub fn lanes(&self) -> Vec<PathBuf> {
+        let Ok(all) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        let lanes =
+            all.flatten().filter(|entry| Self::is_lane(&entry.file_name().to_string_lossy()));
+        let mut lanes: Vec<PathBuf> = lanes.map(|entry| entry.path()).collect();
+        lanes.sort();
+        lanes
+    }
+    /// Whose car a lane's workspace was last used for.
+    pub fn lane_note(&self, lane: u32) -> PathBuf {
+        self.state.join(if lane < 2 { "lane".to_owned() } else { format!("lane-{lane}") })
     }
     /// The workspace of a unit.
     pub fn workspace(&self, unit: &str) -> PathBuf {

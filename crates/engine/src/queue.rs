@@ -13,8 +13,10 @@ const SHORT_MAX: usize = 4;
 pub enum Key {
     /// One task's effects.
     Task(TaskIx),
-    /// The train's.
+    /// The train's merges and landings.
     Train,
+    /// What one of its lanes verifies.
+    Lane(u32),
     /// A snapshot of running work, apart from what the task itself waits for.
     Snapshot(TaskIx),
     /// Its questions to the answering agent, which may take long and hold up nothing else.

@@ -28,6 +28,7 @@ use crate::paths::Layout;
 use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
+use crate::tools;
 use crate::walls::{self, WallError, Walls};
 use crate::world::{Made, World};
 
@@ -382,6 +383,7 @@ impl Session {
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
+        machine.set_tools(tools::key(&self.settings.gates.verify));
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
@@ -524,9 +526,11 @@ fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
 
 /// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.
 fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
-    if machine.train().cars().is_empty() && layout.lane().exists() {
-        // What cannot be removed now is named by `mainstem clean`.
-        let _ = repo.remove_worktree(&layout.lane(), &layout.trash());
+    if machine.train().cars().is_empty() {
+        for lane in layout.lanes() {
+            // What cannot be removed now is named by `mainstem clean`.
+            let _ = repo.remove_worktree(&lane, &layout.trash());
+        }
     }
     let _ = files::empty_trash(&layout.trash());
     layout.leave();

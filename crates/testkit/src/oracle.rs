@@ -48,21 +48,25 @@ pub fn landings(repo: &Repo, branch: &str) -> Vec<Landing> {
         trailer("Mainstem-Run")
     );
     let log = repo.git(&["log", "--first-parent", "--reverse", &format, branch, "--"]);
-    log.lines().filter_map(landing).collect()
+    log.lines().flat_map(landing).collect()
 }
 
-fn landing(line: &str) -> Option<Landing> {
+/// A commit lands one task, or several that were verified together: then it names an attempt for each.
+fn landing(line: &str) -> Vec<Landing> {
     let fields: Vec<&str> = line.split('\u{1e}').collect();
     let [commit, task, attempt, run] = fields[..] else { panic!("odd line of git log: {line:?}") };
     if task.is_empty() && attempt.is_empty() && run.is_empty() {
-        return None;
+        return Vec::new();
     }
-    for trailer in [task, attempt, run] {
-        let once = !trailer.is_empty() && !trailer.contains('\u{1f}');
-        assert!(once, "{commit} does not have each trailer exactly once: {line:?}");
-    }
-    let attempt = attempt.parse().unwrap_or_else(|_| panic!("{commit}: attempt {attempt:?}"));
-    Some(Landing { task: task.into(), attempt, run: run.into(), commit: commit.into() })
+    let (tasks, attempts) = (task.split('\u{1f}'), attempt.split('\u{1f}'));
+    let paired = tasks.clone().count() == attempts.clone().count() && !run.contains('\u{1f}');
+    let whole = tasks.clone().chain(attempts.clone()).chain([run]).all(|part| !part.is_empty());
+    assert!(paired && whole, "{commit} does not have each trailer exactly once: {line:?}");
+    let landing = |(task, attempt): (&str, &str)| {
+        let attempt = attempt.parse().unwrap_or_else(|_| panic!("{commit}: attempt {attempt:?}"));
+        Landing { task: task.into(), attempt, run: run.into(), commit: commit.into() }
+    };
+    tasks.zip(attempts).map(landing).collect()
 }
 
 impl Scene {

@@ -116,9 +116,6 @@ fn greet(run: &str, machine: &Machine, (settings, wall): (&Settings, &str), here
         print::err("your checkout follows the landings; files you have edited are never touched");
     }
     print::err(wall);
-    if settings.land.lanes > 1 {
-        print::err("the train has one lane in this version, whatever land.lanes says");
-    }
     if settings.gates.verify.is_empty() {
         print::err(
             "no [gates] verify is set: whatever merges will land. mainstem init finds a test command",

@@ -89,6 +89,7 @@ pub(crate) fn scope_word(scope: GateScope) -> &'static str {
     match scope {
         GateScope::Task => "task",
         GateScope::Train => "train",
+        GateScope::Base => "base",
     }
 }
 
@@ -481,7 +482,11 @@ impl Subject<'_> {
             let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
         }
         for gate in &a.gates {
-            let place = if gate.scope == GateScope::Train { " on the merged tree" } else { "" };
+            let place = match gate.scope {
+                GateScope::Task => "",
+                GateScope::Train => " on the merged tree",
+                GateScope::Base => " on the target branch itself",
+            };
             let cached = if gate.cached { ", known before" } else { "" };
             let _ = writeln!(
                 out,

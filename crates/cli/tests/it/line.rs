@@ -1,6 +1,7 @@
 //! From plan to landed commits: what every run keeps, whatever its tasks do.
 
 mod gates;
+mod lanes;
 mod places;
 mod plans;
 

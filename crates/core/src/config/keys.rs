@@ -304,6 +304,12 @@ static KEYS: &[KeyDoc] = &[
         "Commands that must pass on the merged tree before it lands.",
     ),
     key("gates.timeout", Kind::Duration, "\"20m\"", "Time for each gate; 0s is no limit."),
+    key(
+        "gates.retries",
+        int(0, 10),
+        "0",
+        "Further runs of a gate that failed, before that counts; what passes then is noted as flaky.",
+    ),
     choice(
         "land.mode",
         &["local", "pr", "phase-pr", "none"],
@@ -322,7 +328,12 @@ static KEYS: &[KeyDoc] = &[
         "\"merge\"",
         "How a task's work joins the target branch.",
     ),
-    key("land.lanes", int(1, 1_000), "1", "Verifications of the merge train at once."),
+    key(
+        "land.lanes",
+        int(1, 1_000),
+        "1",
+        "Verifications of the merge train at once, as far as the machine runs them side by side; from two on, tasks are verified and landed in groups.",
+    ),
     choice(
         "land.on_conflict",
         &["rework", "agent", "manual", "fail"],

@@ -279,6 +279,8 @@ pub struct Gates {
     pub verify: Vec<String>,
     /// Time for each command.
     pub timeout_ms: u64,
+    /// How often a gate that failed runs again before it counts.
+    pub retries: u32,
 }
 
 /// `[land]`

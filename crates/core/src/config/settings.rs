@@ -119,7 +119,11 @@ pub(super) fn build(values: &Values) -> Settings {
                 _ => SatisfiedBy::Landed,
             },
         },
-        gates: Gates { verify: v.texts("gates.verify"), timeout_ms: v.ms("gates.timeout") },
+        gates: Gates {
+            verify: v.texts("gates.verify"),
+            timeout_ms: v.ms("gates.timeout"),
+            retries: v.int("gates.retries"),
+        },
         land: land(&v),
         budget: Budget {
             usd: v.number("budget.usd"),

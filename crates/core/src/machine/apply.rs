@@ -1,7 +1,7 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::fact::{Claim, Class, Ending, Fact, Fault, Usage, Verdict};
+use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
@@ -479,7 +479,10 @@ impl Machine {
                 attempt.snapshot_at = Some(at);
                 state.snapshot = Some((refname.clone(), commit.clone()));
             }
-            Fact::GateRan { verdict, detail, .. } if *verdict != Verdict::Passed => {
+            // What fails with others is nobody's fault yet, and the branch's own faults are not its.
+            Fact::GateRan { verdict, detail, with, scope, .. }
+                if *verdict != Verdict::Passed && with.is_empty() && *scope != GateScope::Base =>
+            {
                 detail.clone_into(&mut attempt.gate_output);
             }
             Fact::CarConflicted { files, .. } => files.clone_into(&mut attempt.clash),
@@ -513,6 +516,25 @@ impl Machine {
         }
     }
 
+    /// What a verdict of the train says of the cars it looked at, and of the tree.
+    fn note_verdict(&mut self, t: TaskIx, fact: &Fact) {
+        let Fact::GateRan { scope, gate, verdict, tree, with, tools, cached, .. } = fact else {
+            return;
+        };
+        let good = *verdict == Verdict::Passed;
+        if good {
+            self.train.note_passed(tree, gate, tools);
+        }
+        let all = &self.settings.gates.verify;
+        if *scope == GateScope::Base || (good && !self.train.has_passed(tree, all, tools)) {
+            return;
+        }
+        let mut unit: Vec<TaskIx> =
+            with.iter().filter_map(|id| self.graph.ix(id.as_str())).collect();
+        unit.push(t);
+        self.train.judged(&unit, good, *cached);
+    }
+
     fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
             Fact::TaskBoarded { attempt, tip, .. } => {
@@ -524,8 +546,15 @@ impl Machine {
                 self.train.set(t, Stage::Formed { onto, commit, tree });
             }
             Fact::LandingIntended { old, new, tree, .. } => {
+                let (onto, commit) = match self.train.car(t).map(|car| &car.stage) {
+                    Some(Stage::Formed { onto, commit, .. }) => (onto.clone(), commit.clone()),
+                    _ => (old.clone(), new.clone()),
+                };
                 let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
-                self.train.set(t, Stage::Landing { old, new, tree });
+                self.train.set(t, Stage::Landing { old, new, tree, onto, commit });
+            }
+            Fact::GateRan { scope: GateScope::Train | GateScope::Base, .. } => {
+                self.note_verdict(t, fact);
             }
             Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),

@@ -12,7 +12,6 @@ use crate::policy::{self, Judgement};
 use crate::provider::Provider;
 use crate::room::Shortage;
 use crate::tasks::AttemptState;
-use crate::train::Stage;
 
 /// How often what an agent left is tried to be read in one life.
 const COLLECTS_MAX: u32 = 3;
@@ -84,7 +83,7 @@ impl Machine {
                     self.gates_ran(task, attempt, &tree, gates);
                 }
             }
-            other => self.take_of_train(other),
+            other => self.take_of_run(other),
         }
         None
     }
@@ -132,47 +131,9 @@ impl Machine {
         }
     }
 
-    fn take_of_train(&mut self, input: Input) {
+    fn take_of_run(&mut self, input: Input) {
         use Phase as P;
         match input {
-            Input::CarFormed { task, attempt, onto, commit, tree }
-                if self.is_stage(task, attempt, |s| matches!(s, Stage::Queued)) =>
-            {
-                self.life.train_errors = 0;
-                let id = self.id(task);
-                self.emit(Fact::CarFormed { task: id, attempt, onto, commit, tree });
-            }
-            Input::CarConflicted { task, attempt, onto, files }
-                if self.is_stage(task, attempt, |s| matches!(s, Stage::Queued)) =>
-            {
-                self.life.train_errors = 0;
-                self.car_conflicted(task, attempt, onto, files);
-            }
-            Input::CarVerified { task, attempt, commit, gates } => {
-                let this = |s: &Stage| matches!(s, Stage::Formed { commit: c, .. } if *c == commit);
-                if self.is_stage(task, attempt, this) {
-                    self.car_verified(task, attempt, gates);
-                }
-            }
-            // Whatever we thought of the car: what is on the branch is on the branch.
-            // Before it boards that is so only where the journal lost its end.
-            Input::Landed { task, attempt, commit, old }
-                if self.train.car(task).is_some_and(|car| car.attempt == attempt)
-                    || self.is_current(task, attempt, &[P::Preparing, P::Verifying]) =>
-            {
-                self.life.train_errors = 0;
-                let id = self.id(task);
-                self.emit(Fact::TaskLanded { task: id, attempt, commit, old, empty: false });
-            }
-            Input::LandingRefused { task, attempt, new, found } => {
-                let this = |s: &Stage| matches!(s, Stage::Landing { new: n, .. } if *n == new);
-                if self.is_stage(task, attempt, this) {
-                    self.landing_refused(task, attempt, found);
-                }
-            }
-            Input::TrainFailed { task, attempt, reason } => {
-                self.train_failed(task, attempt, reason);
-            }
             Input::CheckoutFollowed { task, moved, why } => {
                 if matches!(self.tasks.phase(task), P::Boarding | P::Landed) {
                     let task = self.id(task);
@@ -193,7 +154,7 @@ impl Machine {
                 let task = task.map(|t| self.id(t));
                 self.emit(Fact::Noticed { task, message: limits::brief(&message), lasts: false });
             }
-            _ => {}
+            other => self.take_of_train(other),
         }
     }
 
@@ -219,22 +180,6 @@ impl Machine {
                 let message = limits::brief(&message);
                 self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
             }
-        }
-    }
-
-    /// Somebody else moved the branch first. A wish to stop that came too late for the landing is
-    /// in time now.
-    fn landing_refused(&mut self, t: TaskIx, attempt: u32, found: Option<Oid>) {
-        let Some(Stage::Landing { old, .. }) = self.train.car(t).map(|car| car.stage.clone())
-        else {
-            return;
-        };
-        let task = self.id(t);
-        self.emit(Fact::LandingRefused { task: task.clone(), attempt, expected: old, found });
-        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.clone());
-        if let Some((_, reason)) = stop {
-            self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
-            self.fail_attempt(t, Class::Interrupted, reason);
         }
     }
 
@@ -403,12 +348,13 @@ impl Machine {
         }
     }
 
-    fn record_gates(
+    /// Puts verdicts on record. `with` is whose work was looked at too.
+    pub(super) fn record_gates(
         &mut self,
-        t: TaskIx,
-        attempt: u32,
+        (t, attempt): (TaskIx, u32),
         scope: GateScope,
         tree: &Oid,
+        with: &[TaskId],
         gates: &[GateResult],
     ) {
         for gate in gates {
@@ -423,6 +369,9 @@ impl Machine {
                 log: gate.log.clone(),
                 detail: gate.detail.clone(),
                 cached: gate.cached,
+                with: with.to_vec(),
+                tools: if scope == GateScope::Task { String::new() } else { self.tools.clone() },
+                flakes: gate.flakes,
             };
             self.emit(fact);
         }
@@ -437,7 +386,7 @@ impl Machine {
         if self.life.interrupting.is_some() {
             return;
         }
-        self.record_gates(t, attempt, GateScope::Task, tree, &gates);
+        self.record_gates((t, attempt), GateScope::Task, tree, &[], &gates);
         // Where the journal lost its end between evidence and judgement, it was never judged.
         if self.failed_by_evidence(t) {
             return;
@@ -461,75 +410,6 @@ impl Machine {
             self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });
         } else {
             self.emit(Fact::TaskBoarded { task, attempt, tip });
-        }
-    }
-
-    fn is_stage(&self, t: TaskIx, attempt: u32, stage: impl Fn(&Stage) -> bool) -> bool {
-        self.train
-            .head()
-            .is_some_and(|car| car.task == t && car.attempt == attempt && stage(&car.stage))
-    }
-
-    fn car_conflicted(&mut self, t: TaskIx, attempt: u32, onto: Oid, files: Vec<String>) {
-        let task = self.id(t);
-        let reason = format!("conflicts in {}", files.join(", "));
-        self.emit(Fact::CarConflicted { task, attempt, onto, files });
-        match self.settings.land.on_conflict {
-            OnConflict::Rework | OnConflict::Agent => {
-                self.fail_attempt(t, Class::Conflicted, reason);
-            }
-            OnConflict::Manual | OnConflict::Fail => {
-                self.end_attempt(t, Class::Conflicted, reason, None);
-            }
-        }
-    }
-
-    pub(super) fn car_verified(&mut self, t: TaskIx, attempt: u32, gates: Vec<GateResult>) {
-        let Some(Stage::Formed { onto, commit, tree, .. }) =
-            self.train.car(t).map(|car| car.stage.clone())
-        else {
-            return;
-        };
-        if self.tasks.get(t).current.as_ref().is_some_and(|a| a.stop.is_some()) {
-            return;
-        }
-        self.record_gates(t, attempt, GateScope::Train, &tree, &gates);
-        let wanted = self.settings.gates.verify.len();
-        let refused = gates.iter().find(|gate| gate.verdict != Verdict::Passed);
-        let task = self.id(t);
-        match refused {
-            None if gates.len() >= wanted => {
-                self.emit(Fact::LandingIntended { task, attempt, old: onto, new: commit, tree });
-            }
-            refused => {
-                let reason = refused
-                    .map_or_else(|| "a gate of the train gave no verdict".to_owned(), refusal_of);
-                self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
-                self.fail_attempt(t, Class::GateFailed, reason);
-            }
-        }
-    }
-
-    /// Git or the disk failed under the train. A car that cannot be formed or verified leaves; one
-    /// whose landing is intended stays, because only the branch itself can say what became of it.
-    fn train_failed(&mut self, t: TaskIx, attempt: u32, reason: String) {
-        if !self.is_stage(t, attempt, |_| true) {
-            return;
-        }
-        self.life.train_errors += 1;
-        let wait = limits::TRANSIENT_WAIT_MS << self.life.train_errors.min(7);
-        self.life.train_retry_at = Some(self.now.plus_ms(wait.min(limits::TRANSIENT_WAIT_MS_MAX)));
-        self.life.given.forget_train();
-        let task = self.id(t);
-        let landing = self.is_stage(t, attempt, |s| matches!(s, Stage::Landing { .. }));
-        if landing || self.life.train_errors <= limits::TRANSIENTS_MAX {
-            let message = limits::brief(&format!("the train could not go on: {reason}"));
-            self.emit(Fact::Noticed { task: Some(task), message, lasts: true });
-        } else {
-            self.life.train_errors = 0;
-            let reason = limits::brief(&reason);
-            self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
-            self.fail_attempt(t, Class::Transient, reason);
         }
     }
 
@@ -566,7 +446,13 @@ impl Machine {
     }
 
     /// The attempt did not lead on, and neither will another.
-    fn end_attempt(&mut self, t: TaskIx, class: Class, reason: String, help: Option<String>) {
+    pub(super) fn end_attempt(
+        &mut self,
+        t: TaskIx,
+        class: Class,
+        reason: String,
+        help: Option<String>,
+    ) {
         let files = self.tasks.get(t).current.as_ref().map(|a| a.clash.clone()).unwrap_or_default();
         self.attempt_failed(t, class, reason.clone(), None, help);
         let task = self.id(t);
@@ -639,11 +525,6 @@ impl Machine {
         }
     }
 
-    /// Is the target branch about to move for this task?
-    pub(super) fn is_landing(&self, t: TaskIx) -> bool {
-        self.train.car(t).is_some_and(|car| matches!(car.stage, Stage::Landing { .. }))
-    }
-
     /// Asks every attempt with a living agent to end.
     pub(super) fn stop_agents(&mut self, then: AfterStop, reason: &str) {
         let active: Vec<TaskIx> = self.tasks.active().collect();
@@ -666,7 +547,7 @@ impl Machine {
     }
 }
 
-fn refusal_of(gate: &GateResult) -> String {
+pub(super) fn refusal_of(gate: &GateResult) -> String {
     match gate.verdict {
         Verdict::Error => format!("gate `{}` could not give a verdict: {}", gate.gate, gate.detail),
         Verdict::Failed | Verdict::Passed => format!("gate `{}` failed", gate.gate),

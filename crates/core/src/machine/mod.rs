@@ -11,6 +11,7 @@ mod inbox;
 mod words;
 mod settle;
 mod command;
+mod train;
 mod want;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +33,8 @@ use crate::provider::{Provider, Standing};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
-use crate::train::{Stage, Train};
+use crate::train::Train;
+use crate::train::yard::{Formed, Purpose, Yard};
 
 /// Something that reached the machine from outside.
 #[derive(Debug, Clone, PartialEq)]
@@ -158,38 +160,42 @@ pub enum Input {
         /// The verdicts.
         gates: Vec<GateResult>,
     },
-    /// The car was merged.
-    CarFormed {
-        /// Whose.
+    /// The cars of a line were merged one onto the other.
+    LineFormed {
+        /// What for.
+        purpose: Purpose,
+        /// Their boarding numbers, in order.
+        places: Vec<u64>,
+        /// The merges.
+        formed: Formed,
+        /// The tree of the target branch they were merged onto.
+        base_tree: Oid,
+    },
+    /// A car does not merge with those before it.
+    LineClashed {
+        /// What for.
+        purpose: Purpose,
+        /// The line, in order.
+        places: Vec<u64>,
+        /// Which of them.
+        at: usize,
+        /// Where the target branch stood.
+        onto: Oid,
+        /// Where.
+        files: Vec<String>,
+        /// It does not merge with the target branch alone either.
+        with_main: bool,
+    },
+    /// The train's gates gave their verdicts on this tree.
+    CarVerified {
+        /// Whom they were asked for.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
-        /// Onto what.
-        onto: Oid,
         /// The merge.
         commit: Oid,
         /// Its tree.
         tree: Oid,
-    },
-    /// The car clashes with the line.
-    CarConflicted {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-        /// With what.
-        onto: Oid,
-        /// Where.
-        files: Vec<String>,
-    },
-    /// The train's gates gave their verdicts on this commit.
-    CarVerified {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-        /// The merge.
-        commit: Oid,
         /// The verdicts.
         gates: Vec<GateResult>,
     },
@@ -297,6 +303,8 @@ pub struct GateResult {
     pub detail: String,
     /// The verdict was known.
     pub cached: bool,
+    /// It failed so often before it passed.
+    pub flakes: u32,
 }
 
 /// What one input led to.
@@ -374,6 +382,8 @@ pub struct Machine {
     budget_told: u32,
     /// Minutes that local time is ahead of UTC.
     zone_min: i32,
+    /// What gates run with: verdicts hold only for the same.
+    tools: String,
     life: Life,
 }
 
@@ -395,6 +405,18 @@ struct Life {
     unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
+    /// Lines of the train under way.
+    yard: Yard,
+    /// Whom each lane works for.
+    lanes: BTreeMap<u32, (TaskIx, u32)>,
+    /// The cars of the landing under way, in order.
+    landing: Vec<u64>,
+    /// Cars that were merged before in this life.
+    merged: BTreeSet<u64>,
+    /// The target branch is bad itself, and no car mends it.
+    frozen: bool,
+    /// When to look whether somebody mended it.
+    look_at: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -452,6 +474,7 @@ impl Machine {
             ended: (0, 0.0),
             budget_told: 0,
             zone_min: 0,
+            tools: String::new(),
             life: Life::default(),
         }
     }
@@ -529,6 +552,18 @@ impl Machine {
     /// Tells how many minutes local time is ahead of UTC.
     pub fn set_zone(&mut self, minutes: i32) {
         self.zone_min = minutes;
+    }
+    /// Tells what gates run with: a verdict is taken over only if it is the same.
+    pub fn set_tools(&mut self, tools: String) {
+        self.tools = tools;
+    }
+    /// Lines of the train under way in this life.
+    pub fn yard(&self) -> &Yard {
+        &self.life.yard
+    }
+    /// The target branch is bad itself: nothing lands.
+    pub fn is_frozen(&self) -> bool {
+        self.life.frozen
     }
     /// The inbox.
     pub fn questions(&self) -> &[OpenQuestion] {
@@ -617,6 +652,7 @@ impl Machine {
             .chain(snapshots)
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
+            .chain(self.life.look_at)
             .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
@@ -630,7 +666,9 @@ impl Machine {
         if self.life.interrupting.is_some() {
             return self.may_leave().then_some(Rest::Interrupted);
         }
-        let busy = self.tasks.active().next().is_some() || self.tasks.any_removal();
+        // Cars that a bad target branch holds up wait for a person, and so for the next life.
+        let held = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
         if busy || self.waits_for_time() {
             return None;
         }
@@ -648,8 +686,7 @@ impl Machine {
     /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
-        let landing =
-            self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }));
+        let landing = self.train.landing().next().is_some();
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
         (!landing || self.life.interrupting == Some(Interrupting::Now))
             && !self.tasks.any_removal()

@@ -10,7 +10,6 @@ use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::policy;
 use crate::schedule::Pick;
-use crate::train::Stage;
 
 impl Machine {
     /// Looks at every task's blocking again.
@@ -27,7 +26,7 @@ impl Machine {
             self.pass_deadlines();
             self.end_waiting_stops();
             self.ask_next();
-            self.skip_empty_train_gates();
+            self.drive_train();
         }
         // After all that can end a task, so that nobody is left waiting for one that is over.
         loop {
@@ -173,18 +172,6 @@ impl Machine {
             if !queue.is_empty() {
                 self.life.asks.insert(t, queue);
             }
-        }
-    }
-
-    /// Without gates a merge that exists may land.
-    fn skip_empty_train_gates(&mut self) {
-        if !self.settings.gates.verify.is_empty() {
-            return;
-        }
-        let Some(car) = self.train.head() else { return };
-        let (t, attempt) = (car.task, car.attempt);
-        if matches!(car.stage, Stage::Formed { .. }) {
-            self.car_verified(t, attempt, Vec::new());
         }
     }
 

@@ -7,7 +7,6 @@ use crate::fact::AfterStop;
 use crate::id::{Oid, TaskIx};
 use crate::machine::{Interrupting, Machine};
 use crate::phase::Phase;
-use crate::train::Stage;
 
 /// What was given out in this life, so that nothing is given out twice.
 #[derive(Debug, Clone, Default)]
@@ -15,7 +14,8 @@ pub(super) struct Given {
     tasks: Vec<Option<Want>>,
     stops: Vec<Option<(u32, bool, Phase, bool)>>,
     answers: Vec<Option<(u32, u32)>>,
-    train: Option<(TaskIx, u32, TrainWant)>,
+    /// Where the branch is to move.
+    pub(super) land: Option<Oid>,
     gating: std::collections::BTreeSet<TaskIx>,
 }
 
@@ -27,13 +27,6 @@ enum Want {
     Evidence(u32),
     Gates(u32),
     Removal(u32),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum TrainWant {
-    Form,
-    Verify(Oid),
-    Land(Oid),
 }
 
 impl Given {
@@ -58,9 +51,6 @@ impl Given {
             self.stops.resize(count, None);
             self.answers.resize(count, None);
         }
-    }
-    pub(super) fn forget_train(&mut self) {
-        self.train = None;
     }
 }
 
@@ -293,55 +283,5 @@ impl Machine {
             let attempt = current.n;
             effects.push(Effect::TakeSnapshot { task: t, attempt });
         }
-    }
-
-    fn want_of_train(&mut self, effects: &mut Vec<Effect>) {
-        // A verification whose car has left the train looks at what nobody will land.
-        if let Some((task, attempt, TrainWant::Verify(_))) = &self.life.given.train
-            && self.train.car(*task).is_none_or(|car| car.attempt != *attempt)
-        {
-            effects.push(Effect::StopJobs { task: *task, attempt: *attempt });
-            self.life.given.train = None;
-        }
-        if self.life.train_retry_at.is_some_and(|at| at > self.now) {
-            return;
-        }
-        self.life.train_retry_at = None;
-        let Some(car) = self.train.head() else {
-            self.life.given.train = None;
-            return;
-        };
-        let (task, attempt, tip) = (car.task, car.attempt, car.tip.clone());
-        let want = match &car.stage {
-            Stage::Queued => TrainWant::Form,
-            Stage::Formed { commit, .. } => TrainWant::Verify(commit.clone()),
-            Stage::Landing { new, .. } => TrainWant::Land(new.clone()),
-        };
-        // A landing that is intended is finished even when we are asked to stop.
-        if self.life.interrupting.is_some() && !matches!(want, TrainWant::Land(_)) {
-            return;
-        }
-        let key = Some((task, attempt, want));
-        if self.life.given.train == key {
-            return;
-        }
-        self.life.given.train = key;
-        let state = self.tasks.get(task);
-        let current = state.current.as_ref().expect("BUG: a car has an attempt");
-        effects.push(match car.stage.clone() {
-            Stage::Queued => Effect::FormCar {
-                task,
-                attempt,
-                tip,
-                base: current
-                    .base
-                    .clone()
-                    .or_else(|| current.evidence.as_ref().map(|e| e.base.clone()))
-                    .expect("BUG: a car has evidence"),
-                date: current.ended_at.unwrap_or(current.intended_at),
-            },
-            Stage::Formed { commit, tree, .. } => Effect::VerifyCar { task, attempt, commit, tree },
-            Stage::Landing { old, new, tree } => Effect::Land { task, attempt, old, new, tree },
-        });
     }
 }

@@ -184,6 +184,9 @@ fn attempt_samples() -> Vec<Fact> {
             log: None,
             detail: none(),
             cached: false,
+            with: Vec::new(),
+            tools: none(),
+            flakes: 0,
         },
         Fact::TaskBoarded { task: t(), attempt, tip: oid() },
         Fact::AttemptFailed {

@@ -26,6 +26,7 @@ pub enum Lane {
     Attempt(Key),
     Task(TaskIx),
     Train,
+    Verify(u32),
     Single(u64),
 }
 
@@ -239,7 +240,11 @@ impl<'c> Sim<'c> {
                 assert_eq!(twice, None, "I9: counted twice: {fact:?}");
             }
             Fact::GateRan {
-                scope: GateScope::Train, verdict: Verdict::Passed, tree, gate, ..
+                scope: GateScope::Train | GateScope::Base,
+                verdict: Verdict::Passed,
+                tree,
+                gate,
+                ..
             } => {
                 let ran = self.passed.contains(&(tree.clone(), gate.clone()));
                 assert!(ran, "I8: `{gate}` is said to have passed on {tree}, and never did");
@@ -285,8 +290,9 @@ impl<'c> Sim<'c> {
                 | Effect::RunGates { task, .. }
                 | Effect::StopJobs { task, .. }
                 | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
-                Effect::FormCar { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
-                    Lane::Train
+                Effect::FormLine { .. } | Effect::Land { .. } => Lane::Train,
+                Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {
+                    Lane::Verify(*lane)
                 }
             };
             self.todo.entry(lane).or_default().push_back(effect.clone());
@@ -605,7 +611,12 @@ impl<'c> Sim<'c> {
         };
         let all: String = tasks.all().map(line).collect();
         let last: Vec<_> = self.journal.iter().rev().take(12).collect();
-        format!("{all}todo {:?}\ntrain {:?}\nnewest first {last:#?}", self.todo, self.live.train())
+        format!(
+            "{all}todo {:?}\ntrain {:?}\nyard {:?}\nnewest first {last:#?}",
+            self.todo,
+            self.live.train(),
+            self.live.yard()
+        )
     }
 }
 
@@ -626,6 +637,7 @@ pub fn verdict(gate: &str, verdict: Verdict) -> GateResult {
         log: None,
         detail: String::new(),
         cached: false,
+        flakes: 0,
     }
 }
 

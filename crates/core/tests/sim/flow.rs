@@ -7,6 +7,7 @@ use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::{Command, Input, Rest};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{OnFailure, Task};
+use mainstem_core::train::yard::Purpose;
 
 use crate::cover::evidence;
 use crate::drive::{exited_well, question, verdict};
@@ -219,7 +220,9 @@ fn in_phase(phase: Phase) -> Lab {
     }
     if phase == Phase::Conflicted {
         let (task, files) = (lab.ix("A"), vec!["f".to_owned()]);
-        lab.put(Input::CarConflicted { task, attempt: 1, onto: "c0".into(), files });
+        let places = vec![lab.machine.train().car(task).unwrap().place];
+        let (purpose, onto) = (Purpose::Join, "c0".into());
+        lab.put(Input::LineClashed { purpose, places, at: 0, onto, files, with_main: true });
     }
     assert_eq!(lab.phase("A"), phase);
     lab
@@ -387,18 +390,13 @@ fn what_comes_late_or_twice_or_for_another_attempt_changes_nothing() {
     lab.ignored(ended(1));
     let gates = vec![verdict("unit", Verdict::Passed)];
     lab.ignored(Input::GatesRan { task, attempt: 1, tree: "t".into(), gates });
-    lab.ignored(Input::CarFormed {
-        task,
-        attempt: 1,
-        onto: "c0".into(),
-        commit: "m".into(),
-        tree: "t".into(),
-    });
+    lab.ignored(lab.merged("A"));
     lab.collect("A");
     assert_eq!(lab.phase("A"), Phase::Boarding);
     lab.form("A");
     let stale = vec![verdict("test", Verdict::Passed)];
-    lab.ignored(Input::CarVerified { task, attempt: 1, commit: "m-old".into(), gates: stale });
+    let (commit, tree) = ("m-old".into(), "t-old".into());
+    lab.ignored(Input::CarVerified { task, attempt: 1, commit, tree, gates: stale });
     lab.verify("A", Verdict::Passed);
     let refused = |new: &str| Input::LandingRefused {
         task,
@@ -420,7 +418,8 @@ fn fewer_verdicts_than_gates_never_land() {
     lab.board("A");
     lab.form("A");
     let (task, commit) = (lab.ix("A"), Oid::new("m-A"));
-    lab.put(Input::CarVerified { task, attempt: 1, commit, gates: Vec::new() });
+    let (tree, gates) = ("t".into(), Vec::new());
+    lab.put(Input::CarVerified { task, attempt: 1, commit, tree, gates });
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2), "a retry was used");
     assert!(lab.machine.train().head().is_none());
 }

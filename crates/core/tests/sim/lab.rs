@@ -7,6 +7,7 @@ use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::{Command, Input, Machine, Refusal, Said};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Plan;
+use mainstem_core::train::yard::{Formed, Purpose, Step};
 
 use crate::cover::evidence;
 use crate::drive::verdict;
@@ -142,17 +143,42 @@ impl Lab {
         self.collect(id);
     }
 
+    /// The merge of a task's car alone.
+    pub fn merged(&self, id: &str) -> Input {
+        let place = self.machine.train().car(self.ix(id)).map_or(0, |car| car.place);
+        let (onto, commit, tree) = (Oid::new("c0"), Oid::new(format!("m-{id}")), Oid::new("t"));
+        let steps = vec![Step { onto: onto.clone(), commit: commit.clone(), tree: tree.clone() }];
+        let formed = Formed { onto, steps, tip: commit.clone(), commit, tree };
+        let (purpose, places) = (Purpose::Join, vec![place]);
+        Input::LineFormed { purpose, places, formed, base_tree: "b".into() }
+    }
+
     pub fn form(&mut self, id: &str) {
-        let (task, attempt) = (self.ix(id), self.attempt(id));
-        let commit = Oid::new(format!("m-{id}"));
-        self.put(Input::CarFormed { task, attempt, onto: "c0".into(), commit, tree: "t".into() });
+        let input = self.merged(id);
+        self.put(input);
     }
 
     pub fn verify(&mut self, id: &str, verdict_of: Verdict) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let gates = vec![verdict("test", verdict_of)];
-        let commit = Oid::new(format!("m-{id}"));
-        self.put(Input::CarVerified { task, attempt, commit, gates });
+        let (commit, tree) = (Oid::new(format!("m-{id}")), Oid::new("t"));
+        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
+        if verdict_of == Verdict::Failed {
+            self.base(id, Verdict::Passed);
+        }
+    }
+
+    /// The target branch itself is looked at before a car is blamed.
+    pub fn base(&mut self, id: &str, verdict_of: Verdict) {
+        let (task, attempt) = (self.ix(id), self.attempt(id));
+        let (commit, tree) = (Oid::new("c0"), Oid::new("b"));
+        let (onto, tip) = (commit.clone(), commit.clone());
+        let formed =
+            Formed { onto, steps: Vec::new(), tip, commit: commit.clone(), tree: tree.clone() };
+        let (purpose, places, base_tree) = (Purpose::Base, Vec::new(), tree.clone());
+        self.put(Input::LineFormed { purpose, places, formed, base_tree });
+        let gates = vec![verdict("test", verdict_of)];
+        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
     }
 
     /// From the train onto the branch.

@@ -1,10 +1,11 @@
 //! What becomes of effects: done, done twice, done without anybody being told, or not done.
 
 use mainstem_core::config::Settings;
-use mainstem_core::effect::Effect;
+use mainstem_core::effect::{Effect, Member, Seat};
 use mainstem_core::fact::{Evidence, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Input;
+use mainstem_core::train::yard::{Formed, Purpose, Step};
 
 use crate::drive::{Lane, Sim, verdict};
 use crate::world::{Agent, Key, Watch};
@@ -60,12 +61,16 @@ impl Sim<'_> {
                 let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
                 self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
             }
-            Effect::FormCar { task, attempt, .. } => self.form(task, attempt),
-            Effect::VerifyCar { task, attempt, commit, tree } => {
-                self.verify(task, attempt, commit, &tree);
+            Effect::FormLine { task, attempt, purpose, seats } => {
+                self.form((task, attempt), purpose, &seats);
             }
-            Effect::Land { task, attempt, old, new, tree } => {
-                self.land(task, attempt, &old, new, &tree);
+            Effect::VerifyCar { task, attempt, commit, tree, base, .. } => {
+                self.verify((task, attempt), commit, &tree, base);
+            }
+            // A verdict may come all the same.
+            Effect::StopLane { .. } => {}
+            Effect::Land { task, attempt, old, new, tree, members } => {
+                self.land((task, attempt), &old, new, &tree, &members);
             }
         }
     }
@@ -211,32 +216,48 @@ impl Sim<'_> {
         self.reply(Input::TrainFailed { task, attempt, reason: "git failed".to_owned() });
     }
 
-    fn form(&mut self, task: TaskIx, attempt: u32) {
-        let key = (self.id(task), attempt);
-        if let Some((commit, old)) = self.world.git.landed(&key) {
-            return self.reply(Input::Landed { task, attempt, commit, old });
+    fn form(&mut self, (task, attempt): (TaskIx, u32), purpose: Purpose, seats: &[Seat]) {
+        let keys: Vec<Key> = seats.iter().map(|s| (self.id(s.task), s.attempt)).collect();
+        for (seat, key) in seats.iter().zip(&keys) {
+            if let Some((commit, old)) = self.world.git.landed(key) {
+                let (task, attempt) = (seat.task, seat.attempt);
+                return self.reply(Input::Landed { task, attempt, commit, old });
+            }
         }
         if self.wrong(60) {
             return self.train_fails(task, attempt);
         }
         let onto = self.world.git.main.clone();
-        if self.rng.in_thousand(self.clashing) {
-            let files = vec!["src/a.rs".to_owned()];
-            return self.reply(Input::CarConflicted { task, attempt, onto, files });
+        let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
+        let (mut steps, mut tip) = (Vec::new(), onto.clone());
+        for (at, key) in keys.iter().enumerate() {
+            if self.rng.in_thousand(self.clashing) {
+                let files = vec!["src/a.rs".to_owned()];
+                let with_main = at == 0 || self.rng.in_thousand(500);
+                let clash = Input::LineClashed { purpose, places, at, onto, files, with_main };
+                return self.reply(clash);
+            }
+            let commit = self.world.git.merge(key, &tip);
+            let tree = self.world.git.tree(&commit);
+            steps.push(Step { onto: tip, commit: commit.clone(), tree });
+            tip = commit;
         }
-        let commit = self.world.git.merge(&key, &onto);
-        let tree = self.world.git.tree(&commit);
-        self.reply(Input::CarFormed { task, attempt, onto, commit, tree });
+        let bound =
+            if keys.len() > 1 { self.world.git.bind(&onto, &tip, &keys) } else { tip.clone() };
+        let (tree, base_tree) = (self.world.git.tree(&tip), self.world.git.tree(&onto));
+        let formed = Formed { onto, steps, tip, commit: bound, tree };
+        self.reply(Input::LineFormed { purpose, places, formed, base_tree });
     }
 
-    fn verify(&mut self, task: TaskIx, attempt: u32, commit: Oid, tree: &Oid) {
+    fn verify(&mut self, (task, attempt): (TaskIx, u32), commit: Oid, tree: &Oid, base: bool) {
         assert_eq!(self.world.git.tree(&commit), *tree, "the tree is that of the commit");
         if self.wrong(40) {
             return self.train_fails(task, attempt);
         }
         let mut gates = Vec::new();
         for gate in self.settings.gates.verify.clone() {
-            let red = self.rng.in_thousand(60);
+            // A branch that is bad for good would hold everything up for good.
+            let red = if base { self.wrong(300) } else { self.rng.in_thousand(60) };
             gates.push(verdict(&gate, if red { Verdict::Failed } else { Verdict::Passed }));
             if red {
                 break;
@@ -246,10 +267,17 @@ impl Sim<'_> {
         if self.wrong(20) {
             gates.pop();
         }
-        self.reply(Input::CarVerified { task, attempt, commit, gates });
+        self.reply(Input::CarVerified { task, attempt, commit, tree: tree.clone(), gates });
     }
 
-    fn land(&mut self, task: TaskIx, attempt: u32, old: &Oid, new: Oid, tree: &Oid) {
+    fn land(
+        &mut self,
+        (task, attempt): (TaskIx, u32),
+        old: &Oid,
+        new: Oid,
+        tree: &Oid,
+        all: &[Member],
+    ) {
         if self.wrong(40) {
             return self.train_fails(task, attempt);
         }
@@ -269,7 +297,11 @@ impl Sim<'_> {
         if self.rng.in_thousand(300) {
             self.reply(Input::CheckoutFollowed { task, moved: true, why: String::new() });
         }
-        self.reply(Input::Landed { task, attempt, commit: new, old: old.clone() });
+        for member in all {
+            let (task, attempt) = (member.task, member.attempt);
+            let (commit, old) = (member.commit.clone(), member.onto.clone());
+            self.reply(Input::Landed { task, attempt, commit, old });
+        }
     }
 }
 

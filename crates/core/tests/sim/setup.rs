@@ -58,7 +58,7 @@ pub fn settings() -> Settings {
             keep: Keep::UntilLanded,
         },
         schedule: Schedule { barrier: Barrier::None, satisfied_by: SatisfiedBy::Landed },
-        gates: Gates { verify: vec!["test".to_owned()], timeout_ms: 0 },
+        gates: Gates { verify: vec!["test".to_owned()], timeout_ms: 0, retries: 0 },
         land: Land {
             mode: LandMode::Local,
             branch: None,
@@ -139,6 +139,7 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     s.schedule.barrier = *rng.pick(&[B::None, B::None, B::None, B::Level, B::Epic, B::Phase]);
     let gates = rng.below(3);
     s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
+    s.land.lanes = *rng.pick(&[1, 1, 2, 3, 4]);
     use OnConflict as C;
     s.land.on_conflict = *rng.pick(&[C::Rework, C::Agent, C::Manual, C::Manual, C::Fail]);
     if rng.in_thousand(150) {

@@ -15,12 +15,14 @@ pub type Key = (TaskId, u32);
 #[derive(Debug, Clone)]
 pub struct Commit {
     parent: Option<Oid>,
-    /// Whose work it is.
-    pub trailer: Option<Key>,
+    /// The cars' own merges, if it binds several.
+    inside: Option<Oid>,
+    /// Whose work it lands.
+    lands: Vec<Key>,
     /// Whose work it takes back.
     reverts: Option<TaskId>,
-    /// Its tree.
-    pub tree: Oid,
+    /// All that is in it, whatever the order.
+    content: u64,
 }
 
 /// A repository with one branch.
@@ -36,19 +38,17 @@ impl Git {
     /// A branch with one commit.
     pub fn new() -> Self {
         let root =
-            Commit { parent: None, trailer: None, reverts: None, tree: Oid::new("tree of c0") };
+            Commit { parent: None, inside: None, lands: Vec::new(), reverts: None, content: 0 };
         Self { commits: BTreeMap::from([("c0".into(), root)]), main: "c0".into(), strangers: 0 }
     }
-    fn add(
-        &mut self,
-        name: String,
-        parent: &Oid,
-        trailer: Option<Key>,
-        reverts: Option<TaskId>,
-    ) -> Oid {
-        let tree = Oid::new(format!("tree of {name}"));
+    fn add(&mut self, name: String, parent: &Oid, lands: Vec<Key>, reverts: Option<TaskId>) -> Oid {
+        let own = name.rsplit('!').next().unwrap_or_default();
+        let hash = own.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let content = self.commits[parent].content ^ hash;
         let oid = Oid::new(name);
-        let commit = Commit { parent: Some(parent.clone()), trailer, reverts, tree };
+        let commit = Commit { parent: Some(parent.clone()), inside: None, lands, reverts, content };
         self.commits.insert(oid.clone(), commit);
         oid
     }
@@ -58,21 +58,30 @@ impl Git {
         let known = self
             .commits
             .iter()
-            .find(|(_, c)| c.trailer.as_ref() == Some(key) && c.parent.as_ref() == Some(onto));
+            .find(|(_, c)| c.lands.as_slice() == [key.clone()] && c.parent.as_ref() == Some(onto));
         if let Some((oid, _)) = known {
             return oid.clone();
         }
-        self.add(format!("m{short}-{}-{}", key.0, key.1), onto, Some(key.clone()), None)
+        self.add(format!("m{short}!{}-{}", key.0, key.1), onto, vec![key.clone()], None)
+    }
+    /// One commit for several merges; the same again gives the same.
+    pub fn bind(&mut self, onto: &Oid, tip: &Oid, keys: &[Key]) -> Oid {
+        let oid = Oid::new(format!("bound {onto} {tip}"));
+        let (content, inside) = (self.commits[tip].content, Some(tip.clone()));
+        let (parent, lands) = (Some(onto.clone()), keys.to_vec());
+        let bound = Commit { parent, inside, lands, reverts: None, content };
+        self.commits.insert(oid.clone(), bound);
+        oid
     }
     /// The tree of a commit.
     pub fn tree(&self, commit: &Oid) -> Oid {
-        self.commits[commit].tree.clone()
+        Oid::new(format!("t{:x}", self.commits[commit].content))
     }
     /// Somebody else pushes.
     pub fn stranger_moves(&mut self) {
         self.strangers += 1;
         let main = self.main.clone();
-        self.main = self.add(format!("x{}", self.strangers), &main, None, None);
+        self.main = self.add(format!("x{}", self.strangers), &main, Vec::new(), None);
     }
     /// Compare-and-swap.
     pub fn swap(&mut self, old: &Oid, new: &Oid) -> bool {
@@ -86,7 +95,8 @@ impl Git {
     pub fn revert(&mut self, task: &TaskId) -> (Oid, Oid) {
         self.strangers += 1;
         let old = self.main.clone();
-        self.main = self.add(format!("r{}", self.strangers), &old, None, Some(task.clone()));
+        let name = format!("r{}", self.strangers);
+        self.main = self.add(name, &old, Vec::new(), Some(task.clone()));
         (old, self.main.clone())
     }
     fn line(&self, from: &Oid) -> Vec<(Oid, &Commit)> {
@@ -101,19 +111,27 @@ impl Git {
     }
     /// Is `commit` in the history of `from`?
     pub fn contains(&self, from: &Oid, commit: &Oid) -> bool {
-        self.line(from).iter().any(|(oid, _)| oid == commit)
+        let inside = |c: &Commit| {
+            c.inside.as_ref().is_some_and(|tip| {
+                self.line(tip).iter().take(c.lands.len()).any(|(oid, _)| oid == commit)
+            })
+        };
+        self.line(from).iter().any(|(oid, c)| oid == commit || inside(c))
     }
     /// Is this attempt's work on the branch?
     pub fn landed(&self, key: &Key) -> Option<(Oid, Oid)> {
         let line = self.line(&self.main);
-        let (oid, commit) = line.iter().find(|(_, c)| c.trailer.as_ref() == Some(key))?;
+        let (oid, commit) = line.iter().find(|(_, c)| c.lands.contains(key))?;
+        let Some(tip) = &commit.inside else { return Some((oid.clone(), commit.parent.clone()?)) };
+        let line = self.line(tip);
+        let (oid, commit) = line.iter().find(|(_, c)| c.lands.as_slice() == [key.clone()])?;
         Some((oid.clone(), commit.parent.clone()?))
     }
     /// How often each task's work is on the branch, less how often it was taken back.
     pub fn landings(&self) -> BTreeMap<TaskId, i32> {
         let mut count = BTreeMap::new();
         for (_, commit) in self.line(&self.main) {
-            if let Some((task, _)) = &commit.trailer {
+            for (task, _) in &commit.lands {
                 *count.entry(task.clone()).or_default() += 1;
             }
             if let Some(task) = &commit.reverts {

@@ -47,26 +47,33 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
     errand.tell(Input::GatesRan { task, attempt, tree, gates });
 }
 
-/// Checks the merge out in the train's workspace, runs the train's gates there and tells.
-pub fn of_train(errand: &Errand, commit: &Oid, tree: &Oid) {
+/// Checks the merge out in a lane of the train, runs the train's gates there and tells.
+pub fn of_train(errand: &Errand, commit: &Oid, tree: &Oid, lane: u32) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    match verify_commit(errand, commit, tree) {
-        Ok(_) if errand.cancel.load(Ordering::Relaxed) => {}
+    match verify_commit(errand, commit, tree, lane) {
+        _ if errand.cancel.load(Ordering::Relaxed) => {}
         Ok(gates) => {
-            errand.tell(Input::CarVerified { task, attempt, commit: commit.clone(), gates });
+            let (commit, tree) = (commit.clone(), tree.clone());
+            errand.tell(Input::CarVerified { task, attempt, commit, tree, gates });
         }
         Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
     }
 }
 
 /// Verdicts of the train's gates on exactly this commit.
-pub fn verify_commit(errand: &Errand, commit: &Oid, tree: &Oid) -> Result<Vec<GateResult>, String> {
+pub fn verify_commit(
+    errand: &Errand,
+    commit: &Oid,
+    tree: &Oid,
+    number: u32,
+) -> Result<Vec<GateResult>, String> {
     let world = &errand.world;
-    let lane = world.layout.lane();
+    let lane = world.layout.lane(number);
     let commands = &world.settings.gates.verify;
     let words = |error: mainstem_host::git::GitError| error.to_string();
     std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
-    take_lane(errand, commit).map_err(|error| format!("the lane cannot be cleared: {error}"))?;
+    take_lane(errand, commit, number)
+        .map_err(|error| format!("the lane cannot be cleared: {error}"))?;
     let made = world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
     // What is not there cannot be judged.
     if made.unfilled && !commands.is_empty() {
@@ -128,9 +135,9 @@ fn settle(errand: &Errand, place: &Path, commit: &Oid, edits: Edits) -> Result<(
 
 /// Ends whatever an earlier life or car still runs in the lane, whoever's it was, and notes whose
 /// the lane is now: a gate that goes on in there would spoil the next verdict.
-fn take_lane(errand: &Errand, commit: &Oid) -> std::io::Result<()> {
+fn take_lane(errand: &Errand, commit: &Oid, lane: u32) -> std::io::Result<()> {
     let world = &errand.world;
-    let note = world.layout.lane_note();
+    let note = world.layout.lane_note(lane);
     let jobs = |run: &RunId, task: &TaskId, commit: &str| -> Vec<PathBuf> {
         let gates = 0..world.settings.gates.verify.len().max(GATES_NOTED);
         let setup = world.layout.train_job(run, task, commit, 0).with_extension("setup");
@@ -168,6 +175,7 @@ fn unable(gate: &str, detail: String) -> GateResult {
         log: None,
         detail,
         cached: false,
+        flakes: 0,
     }
 }
 
@@ -188,6 +196,17 @@ fn run(
             break;
         }
         let mut result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
+        while result.verdict == Verdict::Failed
+            && result.flakes < errand.world.settings.gates.retries
+            && !errand.cancel.load(Ordering::Relaxed)
+            && sound().is_ok()
+            && ready().is_ok()
+            && process::set_aside(&dir(n)).is_ok()
+        {
+            let flakes = result.flakes + 1;
+            result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
+            result.flakes = flakes;
+        }
         if let Err(detail) = sound() {
             (result.verdict, result.detail) = (Verdict::Error, detail);
         }
@@ -243,6 +262,7 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
         log: Some(world.layout.relative(dir)),
         detail,
         cached: false,
+        flakes: 0,
     }
 }
 

@@ -2,8 +2,11 @@
 //! checkout along. After a crash the branch itself says how far a landing got.
 
 use mainstem_core::config::Strategy;
-use mainstem_core::id::{Oid, Time};
+use mainstem_core::effect::{Member, Seat};
+use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::Input;
+use mainstem_core::plan::Task;
+use mainstem_core::train::yard::{Formed, Purpose, Step};
 use mainstem_host::crash;
 use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
 
@@ -12,67 +15,175 @@ use super::Errand;
 /// How often the user's checkout is tried to be brought along.
 const FOLLOW_TRIES: u32 = 3;
 
-/// Merges a car onto the head of the line and tells.
-pub fn form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) {
+/// Marks the commit that binds several merges.
+const BATCH: &str = "Mainstem-Batch";
+
+/// Merges a line of cars, one onto the other, onto the target branch and tells.
+pub fn form(errand: &Errand, purpose: Purpose, seats: &[Seat]) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    errand.tell(match try_form(errand, tip, base, date) {
+    errand.tell(match try_form(errand, purpose, seats) {
         Ok(input) => input,
         Err(error) => Input::TrainFailed { task, attempt, reason: error.to_string() },
     });
 }
 
-fn try_form(errand: &Errand, tip: &Oid, base: &Oid, date: Time) -> Result<Input, GitError> {
+fn try_form(errand: &Errand, purpose: Purpose, seats: &[Seat]) -> Result<Input, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
-    let (task, attempt) = (errand.ix, errand.attempt);
     let Some(onto) = repo.read_ref(&world.target_ref())? else {
+        let (task, attempt) = (errand.ix, errand.attempt);
         let reason = format!("the target branch {} does not exist any more", world.target);
         return Ok(Input::TrainFailed { task, attempt, reason });
     };
-    if onto != *base
-        && let Some(landed) = found(errand, &onto, Some(base))?
-    {
-        return Ok(landed);
+    for (seat, (task, undone)) in seats.iter().zip(&errand.crew) {
+        let who = Who { ix: seat.task, attempt: seat.attempt, task, undone };
+        if seat.look
+            && onto != seat.base
+            && let Some(landed) = found_of(errand, &who, &onto, Some(&seat.base))?
+        {
+            return Ok(landed);
+        }
     }
-    let conflict = |files, onto| Ok(Input::CarConflicted { task, attempt, onto, files });
-    let (tree, tip) = match world.settings.land.strategy {
-        Strategy::Merge | Strategy::Squash => match repo.merge(&onto, tip)? {
-            Merge::Clean { tree } => (tree, tip.clone()),
-            Merge::Conflict { files, .. } => return conflict(files, onto),
-        },
-        Strategy::Rebase => match repo.replay(base, tip, &onto)? {
-            Replay::Clean { tip } => (repo.tree_of(&tip)?, tip),
-            Replay::Conflict { files, .. } => return conflict(files, onto),
-        },
+    let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
+    let (mut steps, mut tip) = (Vec::new(), onto.clone());
+    for (at, (seat, (task, _))) in seats.iter().zip(&errand.crew).enumerate() {
+        let step = match merge(errand, seat, &tip)? {
+            Ok((tree, merged)) => commit(errand, (task, seat), &tip, tree, &merged)?,
+            Err(files) => {
+                // Whoever clashes with the branch itself will not get through later either.
+                let alone = if at == 0 { None } else { merge(errand, seat, &onto)?.err() };
+                let with_main = at == 0 || alone.is_some();
+                let files = alone.unwrap_or(files);
+                return Ok(Input::LineClashed { purpose, places, at, onto, files, with_main });
+            }
+        };
+        tip = step.commit.clone();
+        steps.push(step);
+    }
+    let tree = match steps.last() {
+        Some(last) => last.tree.clone(),
+        None => repo.tree_of(&onto)?,
     };
-    let parents = match world.settings.land.strategy {
-        Strategy::Merge | Strategy::Rebase => vec![onto.clone(), tip.clone()],
+    let bound = match seats {
+        [] | [_] => tip.clone(),
+        [.., last] => bind(errand, seats, (&onto, &tip, &tree), last.date)?,
+    };
+    crash::point("car.committed");
+    if !seats.is_empty() {
+        keep_alive(repo, errand, &bound)?;
+    }
+    crash::point("car.kept");
+    let base_tree = if seats.is_empty() { tree.clone() } else { repo.tree_of(&onto)? };
+    let formed = Formed { onto, steps, tip, commit: bound, tree };
+    Ok(Input::LineFormed { purpose, places, formed, base_tree })
+}
+
+/// The tree of a car on top of a commit and what was merged, or the files that clash.
+fn merge(
+    errand: &Errand,
+    seat: &Seat,
+    onto: &Oid,
+) -> Result<Result<(Oid, Oid), Vec<String>>, GitError> {
+    let repo = &errand.world.repo;
+    Ok(match errand.world.settings.land.strategy {
+        Strategy::Merge | Strategy::Squash => match repo.merge(onto, &seat.tip)? {
+            Merge::Clean { tree } => Ok((tree, seat.tip.clone())),
+            Merge::Conflict { files, .. } => Err(files),
+        },
+        Strategy::Rebase => match repo.replay(&seat.base, &seat.tip, onto)? {
+            Replay::Clean { tip } => Ok((repo.tree_of(&tip)?, tip)),
+            Replay::Conflict { files, .. } => Err(files),
+        },
+    })
+}
+
+fn commit(
+    errand: &Errand,
+    (task, seat): (&Task, &Seat),
+    onto: &Oid,
+    tree: Oid,
+    merged: &Oid,
+) -> Result<Step, GitError> {
+    let repo = &errand.world.repo;
+    let parents = match errand.world.settings.land.strategy {
+        Strategy::Merge | Strategy::Rebase => vec![onto.clone(), merged.clone()],
         Strategy::Squash => vec![onto.clone()],
     };
-    let who = author(repo, errand, &tip)?;
-    let commit =
-        repo.commit_tree(&tree, &parents, &message(errand), &who, &repo.identity()?, date.0)?;
-    crash::point("car.committed");
-    keep_alive(repo, errand, &commit)?;
-    crash::point("car.kept");
-    Ok(Input::CarFormed { task, attempt, onto, commit, tree })
+    let who = author(repo, errand, merged)?;
+    let words = message(task, seat.attempt, errand);
+    let commit = repo.commit_tree(&tree, &parents, &words, &who, &repo.identity()?, seat.date.0)?;
+    Ok(Step { onto: onto.clone(), commit, tree })
+}
+
+/// One commit on the branch's own line for all merges of a group: only this tree was verified.
+fn bind(
+    errand: &Errand,
+    seats: &[Seat],
+    (onto, tip, tree): (&Oid, &Oid, &Oid),
+    date: Time,
+) -> Result<Oid, GitError> {
+    let repo = &errand.world.repo;
+    let ids: Vec<&str> = errand.crew.iter().map(|(task, _)| task.id.as_str()).collect();
+    let mut words = format!("{}: {} tasks\n\n{BATCH}: {}\n", ids.join(", "), ids.len(), ids.len());
+    for (id, seat) in ids.iter().zip(seats) {
+        words.push_str(&format!("Mainstem-Task: {id}\nMainstem-Attempt: {}\n", seat.attempt));
+    }
+    words.push_str(&format!("Mainstem-Run: {}\n", errand.world.run));
+    let who = repo.identity()?;
+    repo.commit_tree(tree, &[onto.clone(), tip.clone()], &words, &who, &who, date.0)
+}
+
+/// Whose landing is looked for.
+struct Who<'a> {
+    ix: TaskIx,
+    attempt: u32,
+    task: &'a Task,
+    undone: &'a [Oid],
 }
 
 /// A landing of this task that the journal does not know of, because it lost its end: what is on the
 /// branch is on the branch, and does not land again.
 pub fn found(errand: &Errand, tip: &Oid, since: Option<&Oid>) -> Result<Option<Input>, GitError> {
+    let (ix, attempt) = (errand.ix, errand.attempt);
+    found_of(errand, &Who { ix, attempt, task: &errand.task, undone: &errand.undone }, tip, since)
+}
+
+fn found_of(
+    errand: &Errand,
+    who: &Who<'_>,
+    tip: &Oid,
+    since: Option<&Oid>,
+) -> Result<Option<Input>, GitError> {
     let repo = &errand.world.repo;
     let trailers =
-        [("Mainstem-Run", errand.world.run.as_str()), ("Mainstem-Task", errand.task.id.as_str())];
-    let Some(commit) = repo.find_landing(tip, &trailers, since)? else { return Ok(None) };
-    if errand.undone.contains(&commit) {
+        [("Mainstem-Run", errand.world.run.as_str()), ("Mainstem-Task", who.task.id.as_str())];
+    let Some(commit) = landing_of(repo, tip, &trailers, since)? else { return Ok(None) };
+    if who.undone.contains(&commit) {
         return Ok(None);
     }
-    let (task, attempt) = (errand.ix, errand.attempt);
+    let (task, attempt) = (who.ix, who.attempt);
     let Some(old) = repo.resolve(&format!("{commit}^1"))? else { return Ok(None) };
     // Whoever moved the branch may not have lived to bring the checkout along.
     follow(errand, &old, tip);
     Ok(Some(Input::Landed { task, attempt, commit, old }))
+}
+
+/// The commit that landed what these trailers say: on the branch's own line, or inside one that binds
+/// several.
+fn landing_of(
+    repo: &Repo,
+    tip: &Oid,
+    trailers: &[(&str, &str)],
+    since: Option<&Oid>,
+) -> Result<Option<Oid>, GitError> {
+    let Some(commit) = repo.find_landing(tip, trailers, since)? else { return Ok(None) };
+    let Some(first) = repo.resolve(&format!("{commit}^1"))? else { return Ok(Some(commit)) };
+    let landings = repo.landings(&commit, Some(&first))?;
+    let bound = landings.iter().any(|l| l.trailers.iter().any(|(key, _)| key == BATCH));
+    match repo.resolve(&format!("{commit}^2"))? {
+        Some(inside) if bound => repo.find_landing(&inside, trailers, Some(&first)),
+        _ => Ok(Some(commit)),
+    }
 }
 
 /// A squashed commit is the agent's work; a merge is ours.
@@ -94,82 +205,121 @@ fn keep_alive(repo: &Repo, errand: &Errand, commit: &Oid) -> Result<(), GitError
 }
 
 /// One subject line and the three trailers. The title is one line here, whatever it was.
-pub fn message(errand: &Errand) -> String {
-    let title: String =
-        errand.task.title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+fn message(task: &Task, attempt: u32, errand: &Errand) -> String {
+    let title: String = task.title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
-    let id = &errand.task.id;
+    let id = &task.id;
     let subject = if title.is_empty() { id.to_string() } else { format!("{id}: {title}") };
-    let (attempt, run) = (errand.attempt, &errand.world.run);
+    let run = &errand.world.run;
     format!("{subject}\n\nMainstem-Task: {id}\nMainstem-Attempt: {attempt}\nMainstem-Run: {run}\n")
 }
 
+/// Where the branch moves.
+pub struct Move<'a> {
+    /// From here.
+    pub old: &'a Oid,
+    /// To here.
+    pub new: &'a Oid,
+    /// Whose tree must be this.
+    pub tree: &'a Oid,
+}
+
 /// Moves the target branch, or finds that it has been moved, and tells.
-pub fn land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) {
+pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    match try_land(errand, old, new, tree) {
-        Ok(Outcome::Landed { commit, old }) => {
-            follow(errand, &old, &commit);
-            errand.tell(Input::Landed { task, attempt, commit, old });
+    match try_land(errand, to, members) {
+        Ok(Outcome::Landed) => {
+            follow(errand, to.old, to.new);
+            for member in members {
+                let (task, attempt) = (member.task, member.attempt);
+                let (commit, old) = (member.commit.clone(), member.onto.clone());
+                errand.tell(Input::Landed { task, attempt, commit, old });
+            }
+        }
+        Ok(Outcome::Elsewhere { found, main }) => {
+            let whole = found.len() == members.len();
+            for (member, commit, old) in found {
+                follow(errand, &old, &main);
+                let (task, attempt) = (member.task, member.attempt);
+                errand.tell(Input::Landed { task, attempt, commit, old });
+            }
+            if !whole {
+                let (new, found) = (to.new.clone(), Some(main));
+                errand.tell(Input::LandingRefused { task, attempt, new, found });
+            }
         }
         Ok(Outcome::Refused { found }) => {
-            errand.tell(Input::LandingRefused { task, attempt, new: new.clone(), found });
+            errand.tell(Input::LandingRefused { task, attempt, new: to.new.clone(), found });
         }
         Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
     }
 }
 
 enum Outcome {
-    Landed { commit: Oid, old: Oid },
-    Refused { found: Option<Oid> },
+    /// As intended.
+    Landed,
+    /// The branch is elsewhere, and has these of them.
+    Elsewhere {
+        found: Vec<(Member, Oid, Oid)>,
+        main: Oid,
+    },
+    Refused {
+        found: Option<Oid>,
+    },
 }
 
-fn try_land(errand: &Errand, old: &Oid, new: &Oid, tree: &Oid) -> Result<Outcome, String> {
+fn try_land(errand: &Errand, to: &Move<'_>, members: &[Member]) -> Result<Outcome, String> {
     let world = &errand.world;
     let repo = &world.repo;
     let words = |error: GitError| error.to_string();
     let target = world.target_ref();
-    let landed = || Outcome::Landed { commit: new.clone(), old: old.clone() };
     let Some(now) = repo.read_ref(&target).map_err(words)? else {
         return Ok(Outcome::Refused { found: None });
     };
-    if now != *old {
-        if repo.is_ancestor(new, &now).map_err(words)? {
-            return Ok(landed());
+    if now != *to.old {
+        if repo.is_ancestor(to.new, &now).map_err(words)? {
+            return Ok(Outcome::Landed);
         }
-        let id = errand.task.id.as_str();
-        let attempt = errand.attempt.to_string();
-        let trailers = [
-            ("Mainstem-Run", world.run.as_str()),
-            ("Mainstem-Task", id),
-            ("Mainstem-Attempt", attempt.as_str()),
-        ];
-        return Ok(match repo.find_landing(&now, &trailers, None).map_err(words)? {
-            Some(commit) => {
-                // Where it stands now, not where it was to land: somebody's work may be between.
-                let before = repo.resolve(&format!("{commit}^1")).map_err(words)?;
-                Outcome::Landed { commit, old: before.unwrap_or_else(|| old.clone()) }
-            }
-            None => Outcome::Refused { found: Some(now) },
-        });
+        return elsewhere(errand, now, members).map_err(words);
     }
-    if repo.tree_of(new).map_err(words)? != *tree {
+    if repo.tree_of(to.new).map_err(words)? != *to.tree {
         return Err("the commit to land does not have the verified tree".to_owned());
     }
     // A checkout that cannot be looked at now is told about when it is to follow.
-    let expected = repo.expect_move(&world.target, old, new).unwrap_or_default();
+    let expected = repo.expect_move(&world.target, to.old, to.new).unwrap_or_default();
     crash::point("land.before");
-    let reason = format!("mainstem: land {}", errand.task.id);
-    match repo.update_ref(&target, new, Some(old), &reason).map_err(words)? {
+    let ids: Vec<&str> = errand.crew.iter().map(|(task, _)| task.id.as_str()).collect();
+    let reason = format!("mainstem: land {}", ids.join(", "));
+    match repo.update_ref(&target, to.new, Some(to.old), &reason).map_err(words)? {
         Cas::Moved => {
             crash::point("land.moved");
-            Ok(landed())
+            Ok(Outcome::Landed)
         }
         Cas::Refused { found } => {
             expected.withdraw();
             Ok(Outcome::Refused { found })
         }
     }
+}
+
+/// Somebody moved the branch. What of ours is on it all the same counts where it stands now: somebody's
+/// work may be between.
+fn elsewhere(errand: &Errand, main: Oid, members: &[Member]) -> Result<Outcome, GitError> {
+    let repo = &errand.world.repo;
+    let mut found = Vec::new();
+    for (member, (task, _)) in members.iter().zip(&errand.crew) {
+        let attempt = member.attempt.to_string();
+        let trailers = [
+            ("Mainstem-Run", errand.world.run.as_str()),
+            ("Mainstem-Task", task.id.as_str()),
+            ("Mainstem-Attempt", attempt.as_str()),
+        ];
+        if let Some(commit) = landing_of(repo, &main, &trailers, None)? {
+            let before = repo.resolve(&format!("{commit}^1"))?;
+            found.push((member.clone(), commit, before.unwrap_or_else(|| member.onto.clone())));
+        }
+    }
+    Ok(Outcome::Elsewhere { found, main })
 }
 
 fn follow(errand: &Errand, old: &Oid, new: &Oid) {

@@ -46,6 +46,8 @@ pub struct Errand {
     pub undone: Vec<Oid>,
     /// Set when setup commands or gates are to end.
     pub cancel: Arc<AtomicBool>,
+    /// The tasks of a line of the train, in its order, and their landings that were taken back.
+    pub crew: Vec<(Task, Vec<Oid>)>,
     /// Where results go.
     pub results: Sender<Event>,
 }

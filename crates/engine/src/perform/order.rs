@@ -35,6 +35,8 @@ pub struct Order {
     pub undone: Vec<Oid>,
     /// Set when setup commands or gates are to end.
     pub cancel: Arc<AtomicBool>,
+    /// The tasks of a line of the train, in its order, and their landings that were taken back.
+    pub crew: Vec<(Task, Vec<Oid>)>,
     /// What.
     pub deed: Deed,
 }
@@ -83,6 +85,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         workspace: order.workspace.clone(),
         undone: order.undone.clone(),
         cancel: Arc::clone(&order.cancel),
+        crew: order.crew.clone(),
         results: results.clone(),
     };
     let effect = match &order.deed {
@@ -105,11 +108,17 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Effect::RemoveWorkspace { keep_branch, landed, .. } => {
             workspace::remove(&errand, *keep_branch, *landed);
         }
-        Effect::FormCar { tip, base, date, .. } => landing::form(&errand, tip, base, *date),
-        Effect::VerifyCar { commit, tree, .. } => gates::of_train(&errand, commit, tree),
-        Effect::Land { old, new, tree, .. } => landing::land(&errand, old, new, tree),
+        Effect::FormLine { purpose, seats, .. } => landing::form(&errand, *purpose, seats),
+        Effect::VerifyCar { commit, tree, lane, .. } => {
+            gates::of_train(&errand, commit, tree, *lane);
+        }
+        Effect::Land { old, new, tree, members, .. } => {
+            landing::land(&errand, &landing::Move { old, new, tree }, members);
+        }
         Effect::Consult { .. } => panic!("BUG: a question comes with its consultation"),
         Effect::RunAgent { .. } => panic!("BUG: an agent is started with an assignment"),
-        Effect::StopJobs { .. } => panic!("BUG: jobs are stopped by their flag, not by an order"),
+        Effect::StopJobs { .. } | Effect::StopLane { .. } => {
+            panic!("BUG: jobs are stopped by their flag, not by an order")
+        }
     }
 }

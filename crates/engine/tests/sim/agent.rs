@@ -139,7 +139,8 @@ impl Agent {
             }
             Some(Act::Commit) => {
                 if let Some(workspace) = git.workspaces.get(&self.workspace).cloned() {
-                    let head = git.commit(vec![workspace.head], workspace.files.clone(), None);
+                    let head =
+                        git.commit(vec![workspace.head], workspace.files.clone(), Vec::new());
                     git.branches.insert(self.branch.clone(), head);
                     git.workspaces.get_mut(&self.workspace).unwrap().head = head;
                 }

@@ -55,11 +55,15 @@ pub fn intended(world: &World, order: &Order) {
             Effect::CollectEvidence { .. } => format!("ended {key}"),
             Effect::TakeSnapshot { .. } => format!("workspace {key}"),
             Effect::RunGates { .. } => format!("evidence {key}"),
-            Effect::FormCar { .. } => format!("boarded {key}"),
+            Effect::FormLine { .. } | Effect::VerifyCar { base: true, .. } => {
+                format!("boarded {key}")
+            }
             Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
             Effect::Land { old, new, .. } => format!("landing {key} {old} {new}"),
             Effect::RemoveWorkspace { .. } => format!("over {key}"),
-            Effect::RunAgent { .. } | Effect::StopJobs { .. } => panic!("no order of the driver"),
+            Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
+                panic!("no order of the driver")
+            }
         },
     };
     assert!(world.intents.contains(&need), "{:?} begins, but no fact says {need}", order.deed);
@@ -90,10 +94,8 @@ pub fn at_rest(world: &World, machine: &Machine) {
             // Told to go at once, the engine leaves a landing under way to its next life.
             continue;
         }
-        let on_main = world
-            .git
-            .line()
-            .any(|at| world.git.get(at).lands.as_ref().is_some_and(|(task, _)| task == id));
+        let on_main =
+            world.git.line().any(|at| world.git.get(at).lands.iter().any(|(task, _)| task == id));
         let landed = machine.tasks().get(t).landed.as_ref().is_some_and(|l| !l.empty);
         let phase = machine.tasks().phase(t).word();
         assert_eq!(landed, on_main, "{id} is {phase}; on the target branch: {on_main}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use mainstem_core::id::Oid;
+use mainstem_core::id::{Oid, TaskId};
 
 use crate::agent::Key;
 
@@ -19,8 +19,8 @@ pub struct Commit {
     pub parents: Vec<At>,
     /// Its tree.
     pub tree: usize,
-    /// The attempt that it lands, if it is a car's.
-    pub lands: Option<Key>,
+    /// The attempts that it lands, if it is a car's or binds several.
+    pub lands: Vec<Key>,
 }
 
 /// A folder with files.
@@ -67,7 +67,7 @@ impl Git {
             snapshots: BTreeMap::new(),
             workspaces: BTreeMap::new(),
         };
-        git.commit(Vec::new(), BTreeSet::new(), None);
+        git.commit(Vec::new(), BTreeSet::new(), Vec::new());
         git
     }
 
@@ -98,7 +98,7 @@ impl Git {
     }
 
     /// A new commit.
-    pub fn commit(&mut self, parents: Vec<At>, files: BTreeSet<Edit>, lands: Option<Key>) -> At {
+    pub fn commit(&mut self, parents: Vec<At>, files: BTreeSet<Edit>, lands: Vec<Key>) -> At {
         let fresh = self.trees.len();
         let tree = *self.tree_ids.entry(files.clone()).or_insert(fresh);
         if tree == fresh {
@@ -128,16 +128,23 @@ impl Git {
         std::iter::successors(Some(self.main), |at| self.commits[*at].parents.first().copied())
     }
 
-    /// The commit on the target branch that lands this attempt.
+    /// The commit on the target branch that lands this attempt, or the one inside it.
     pub fn landing(&self, key: &Key) -> Option<At> {
-        self.line().find(|at| self.commits[*at].lands.as_ref() == Some(key))
+        let at = self.line().find(|at| self.commits[*at].lands.contains(key))?;
+        let mut inside = std::iter::successors(Some(at), |at| {
+            let commit = &self.commits[*at];
+            let back =
+                if commit.lands.len() > 1 { commit.parents.get(1) } else { commit.parents.first() };
+            back.copied()
+        });
+        inside.find(|at| self.commits[*at].lands.as_slice() == [key.clone()])
     }
 
     /// Somebody else commits to the target branch.
     pub fn stranger(&mut self) {
         let mut files = self.files(self.main).clone();
         files.insert(self.edit());
-        self.main = self.commit(vec![self.main], files, None);
+        self.main = self.commit(vec![self.main], files, Vec::new());
         self.strangers.push(self.main);
     }
 
@@ -147,9 +154,21 @@ impl Git {
             return *known;
         }
         let files = self.files(onto) | self.files(tip);
-        let car = self.commit(vec![onto, tip], files, Some(key.clone()));
+        let car = self.commit(vec![onto, tip], files, vec![key.clone()]);
         self.cars.insert((onto, tip, key.clone()), car);
         car
+    }
+
+    /// One commit for several merges; made again it is the same.
+    pub fn bind(&mut self, onto: At, tip: At, keys: &[Key]) -> At {
+        let name = (TaskId::new("bound"), 0);
+        if let Some(known) = self.cars.get(&(onto, tip, name.clone())) {
+            return *known;
+        }
+        let files = self.files(tip).clone();
+        let bound = self.commit(vec![onto, tip], files, keys.to_vec());
+        self.cars.insert((onto, tip, name), bound);
+        bound
     }
 
     /// Puts a commit on a hidden ref of this attempt; the same content is kept once.
@@ -173,8 +192,11 @@ impl Git {
         if files == *self.files(head) && self.contains(self.main, head) {
             return None;
         }
-        let at =
-            if files == *self.files(head) { head } else { self.commit(vec![head], files, None) };
+        let at = if files == *self.files(head) {
+            head
+        } else {
+            self.commit(vec![head], files, Vec::new())
+        };
         Some((self.keep(key, at), at))
     }
 }

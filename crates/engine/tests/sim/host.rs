@@ -248,10 +248,12 @@ impl World {
             Effect::RemoveWorkspace { keep_branch, landed, .. } => {
                 self.remove(flight, &key, (*keep_branch, *landed), fails)
             }
-            Effect::FormCar { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
+            Effect::FormLine { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
                 self.train_step(flight, &order, &key, fails)
             }
-            Effect::RunAgent { .. } | Effect::StopJobs { .. } => panic!("no order of the driver"),
+            Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
+                panic!("no order of the driver")
+            }
         }
     }
 
@@ -384,7 +386,7 @@ impl World {
             if let Some(ws) = self.git.workspaces.get(&order.workspace).cloned()
                 && ws.files != *self.git.files(ws.head)
             {
-                let head = self.git.commit(vec![ws.head], ws.files, None);
+                let head = self.git.commit(vec![ws.head], ws.files, Vec::new());
                 self.git.branches.insert(order.branch.clone(), head);
                 self.git.workspaces.get_mut(&order.workspace).unwrap().head = head;
             }
@@ -463,6 +465,7 @@ impl World {
             log: None,
             detail: String::new(),
             cached: false,
+            flakes: 0,
         });
         let over =
             verdict != Verdict::Passed || cancelled || flight.verdicts.len() == commands.len();

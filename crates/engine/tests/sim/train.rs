@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use mainstem_core::effect::Effect;
+use mainstem_core::effect::{Effect, Member, Seat};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
+use mainstem_core::train::yard::{Formed, Purpose, Step};
 use mainstem_engine::perform::{Deed, Order};
 
 use crate::agent::Key;
@@ -26,12 +27,18 @@ impl World {
         match effect {
             _ if fails => {
                 // Whatever it had begun in the lane is ended.
-                self.stop_gates(&format!("train/{}/", key.0));
+                if let Effect::VerifyCar { lane, .. } = effect {
+                    self.stop_gates(&format!("train/{lane}/"));
+                }
                 self.train_fails(order)
             }
-            Effect::FormCar { tip, .. } => self.form(flight, order, key, tip),
-            Effect::VerifyCar { commit, tree, .. } => self.verify(flight, order, key, commit, tree),
-            Effect::Land { old, new, tree, .. } => self.land(flight, order, key, (old, new, tree)),
+            Effect::FormLine { purpose, seats, .. } => self.form(flight, order, *purpose, seats),
+            Effect::VerifyCar { commit, tree, lane, .. } => {
+                self.verify(flight, order, (key, *lane), commit, tree)
+            }
+            Effect::Land { old, new, tree, members, .. } => {
+                self.land(flight, order, (old, new, tree), members)
+            }
             _ => panic!("an effect of the train"),
         }
     }
@@ -42,21 +49,42 @@ impl World {
         Progress::Done
     }
 
-    fn form(&mut self, flight: &mut Flight, order: &Order, key: &Key, tip: &Oid) -> Progress {
-        let (task, attempt) = (order.ix, order.attempt);
+    fn form(
+        &mut self,
+        flight: &mut Flight,
+        order: &Order,
+        purpose: Purpose,
+        seats: &[Seat],
+    ) -> Progress {
         if flight.step() == 0 {
             flight.found = self.git.main;
             return Progress::On;
         }
+        let keys: Vec<Key> = seats
+            .iter()
+            .zip(&order.crew)
+            .map(|(seat, (task, _))| (task.id.clone(), seat.attempt))
+            .collect();
         let onto = Git::name(flight.found);
-        if self.strikes(Fault::Clashes) {
-            let files = vec!["src/a.rs".to_owned()];
-            self.tell(Input::CarConflicted { task, attempt, onto, files });
-            return Progress::Done;
+        let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
+        let (mut steps, mut tip) = (Vec::new(), flight.found);
+        for (at, (seat, key)) in seats.iter().zip(&keys).enumerate() {
+            if self.strikes(Fault::Clashes) {
+                let files = vec!["src/a.rs".to_owned()];
+                let with_main = at == 0 || self.rng.in_thousand(500);
+                self.tell(Input::LineClashed { purpose, places, at, onto, files, with_main });
+                return Progress::Done;
+            }
+            let car = self.git.merge(key, tip, Git::find(&seat.tip));
+            let (onto, commit) = (Git::name(tip), Git::name(car));
+            steps.push(Step { onto, commit, tree: self.git.tree_name(car) });
+            tip = car;
         }
-        let car = self.git.merge(key, flight.found, Git::find(tip));
-        let (commit, tree) = (Git::name(car), self.git.tree_name(car));
-        self.tell(Input::CarFormed { task, attempt, onto, commit, tree });
+        let bound = if keys.len() > 1 { self.git.bind(flight.found, tip, &keys) } else { tip };
+        let (tree, base_tree) = (self.git.tree_name(tip), self.git.tree_name(flight.found));
+        let (tip, commit) = (Git::name(tip), Git::name(bound));
+        let formed = Formed { onto, steps, tip, commit, tree };
+        self.tell(Input::LineFormed { purpose, places, formed, base_tree });
         Progress::Done
     }
 
@@ -64,14 +92,14 @@ impl World {
         &mut self,
         flight: &mut Flight,
         order: &Order,
-        key: &Key,
+        (key, lane): (&Key, u32),
         commit: &Oid,
         tree: &Oid,
     ) -> Progress {
-        let prefix = format!("train/{}/{commit}/", key.0);
+        let prefix = format!("train/{lane}/{}/{commit}/", key.0);
         if flight.step() == 0 {
             // Whatever still runs in the lane is ended, and no verdict of an earlier try counts.
-            self.stop_gates("train/");
+            self.stop_gates(&format!("train/{lane}/"));
             self.gates.retain(|name, _| !name.starts_with(&prefix));
             assert_eq!(self.git.tree_name(Git::find(commit)), *tree, "the tree of the commit");
             return Progress::On;
@@ -81,8 +109,9 @@ impl World {
             Progress::Done if order.cancel.load(Ordering::Relaxed) => Progress::Done,
             Progress::Done => {
                 let (task, attempt) = (order.ix, order.attempt);
-                let (commit, gates) = (commit.clone(), flight.verdicts.clone());
-                self.tell(Input::CarVerified { task, attempt, commit, gates });
+                let (commit, tree) = (commit.clone(), tree.clone());
+                let gates = flight.verdicts.clone();
+                self.tell(Input::CarVerified { task, attempt, commit, tree, gates });
                 Progress::Done
             }
             other => other,
@@ -93,52 +122,80 @@ impl World {
         &mut self,
         flight: &mut Flight,
         order: &Order,
-        key: &Key,
         (old, new, tree): (&Oid, &Oid, &Oid),
+        members: &[Member],
     ) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         let (from, to) = (Git::find(old), Git::find(new));
-        let landed = |commit| Input::Landed { task, attempt, commit, old: old.clone() };
         let main = self.git.main;
+        let found = Some(Git::name(main));
+        let refused = Input::LandingRefused { task, attempt, new: new.clone(), found };
+        let keys: Vec<Key> = members
+            .iter()
+            .zip(&order.crew)
+            .map(|(member, (task, _))| (task.id.clone(), member.attempt))
+            .collect();
         if flight.step() == 0 {
             if main == from {
                 return Progress::On;
             }
-            let known = if self.git.contains(main, to) { Some(to) } else { self.git.landing(key) };
-            let found = Some(Git::name(main));
-            self.tell(match known {
-                Some(at) => landed(Git::name(at)),
-                None => Input::LandingRefused { task, attempt, new: new.clone(), found },
-            });
+            if self.git.contains(main, to) {
+                self.tell_landed(members);
+                return Progress::Done;
+            }
+            let mut all = true;
+            for (member, key) in members.iter().zip(&keys) {
+                let Some(at) = self.git.landing(key) else {
+                    all = false;
+                    continue;
+                };
+                let (task, attempt) = (member.task, member.attempt);
+                let (commit, old) = (Git::name(at), member.onto.clone());
+                self.tell(Input::Landed { task, attempt, commit, old });
+            }
+            if !all {
+                self.tell(refused);
+            }
             return Progress::Done;
         }
         // Compare and swap.
         if main != from {
-            let found = Some(Git::name(main));
-            self.tell(Input::LandingRefused { task, attempt, new: new.clone(), found });
+            self.tell(refused);
             return Progress::Done;
         }
-        self.move_main(to, key, tree);
+        self.move_main(to, &keys, tree);
         if self.strikes(Fault::OrderUnknown) {
             // It happened, and nobody is told.
             return self.train_fails(order);
         }
-        self.tell(landed(new.clone()));
+        self.tell_landed(members);
         Progress::Done
     }
 
+    fn tell_landed(&mut self, members: &[Member]) {
+        for member in members {
+            let (task, attempt) = (member.task, member.attempt);
+            let (commit, old) = (member.commit.clone(), member.onto.clone());
+            self.tell(Input::Landed { task, attempt, commit, old });
+        }
+    }
+
     /// The branch moves: only forward, only to what was verified, each task only once.
-    fn move_main(&mut self, to: usize, key: &Key, tree: &Oid) {
-        self.note(|| format!("main moves to c{to} for {}/{}", key.0, key.1));
+    fn move_main(&mut self, to: usize, keys: &[Key], tree: &Oid) {
+        self.note(|| format!("main moves to c{to} for {keys:?}"));
         assert_eq!(self.git.tree_name(to), *tree, "another tree than the verified one lands");
         assert_eq!(self.git.get(to).parents[0], self.git.main, "the branch loses a commit");
+        assert_eq!(self.git.get(to).lands, keys, "others land than was said");
         for gate in &self.settings.gates.verify {
             let ran = self.passed.contains(&(tree.clone(), gate.clone()));
             assert!(ran, "{tree} lands, but `{gate}` never passed on it");
         }
-        let before = self.git.line().filter_map(|at| self.git.get(at).lands.clone());
-        let twice = before.filter(|(task, _)| *task == key.0).count();
-        assert_eq!(twice, 0, "{} lands a second time", key.0);
+        let before: Vec<Key> =
+            self.git.line().flat_map(|at| self.git.get(at).lands.clone()).collect();
+        for (task, _) in keys {
+            let twice = before.iter().any(|(had, _)| had == task);
+            assert!(!twice, "{task} lands a second time");
+        }
         self.git.main = to;
     }
 }

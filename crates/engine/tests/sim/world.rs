@@ -363,7 +363,13 @@ impl World {
             let prefix = format!("gate/{}/{attempt}/", key.0);
             self.stop_gates(&prefix);
         }
-        self.stop_gates(&format!("train/{}/", key.0));
+        let mine = format!("/{}/", key.0);
+        for (name, gate) in &mut self.gates {
+            if name.starts_with("train/") && name.contains(&mine) {
+                gate.stopped |= gate.running;
+                gate.running = false;
+            }
+        }
     }
 
     /// What a session does when its engine has gone in good order: gates of earlier lives are ended.

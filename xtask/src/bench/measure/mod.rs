@@ -18,6 +18,7 @@ mod start;
 mod table;
 mod thousand;
 mod timeline;
+mod train;
 
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,11 @@ const BENCHES: &[Bench] = &[
         name: "landing",
         what: "landing without a working tree over `git merge` in a checkout",
         run: landing::run,
+    },
+    Bench {
+        name: "train",
+        what: "ways of landing, in virtual time; ours against one lane with real gates",
+        run: train::run,
     },
     Bench {
         name: "snapshot",

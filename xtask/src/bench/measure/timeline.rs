@@ -8,6 +8,7 @@ use mainstem_core::fact::{Claim, Ending, Evidence, Fact};
 use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Plan;
+use mainstem_core::train::yard::{Formed, Step};
 
 /// A run and its clock.
 pub(super) struct Timeline<'w> {
@@ -103,9 +104,13 @@ impl<'w> Timeline<'w> {
                 let tip = self.commit();
                 Input::Collected { task, attempt, evidence: Ok(evidence(base, tip)) }
             }
-            Effect::FormCar { task, attempt, .. } => {
-                let (onto, commit, tree) = (self.head.clone(), self.commit(), self.commit());
-                Input::CarFormed { task, attempt, onto, commit, tree }
+            Effect::FormLine { purpose, seats, .. } => {
+                let (onto, tip, tree) = (self.head.clone(), self.commit(), self.commit());
+                let step = Step { onto: onto.clone(), commit: tip.clone(), tree: tree.clone() };
+                let places = seats.iter().map(|seat| seat.place).collect();
+                let (steps, base_tree) = (vec![step], onto.clone());
+                let formed = Formed { onto, steps, commit: tip.clone(), tip, tree };
+                Input::LineFormed { purpose, places, formed, base_tree }
             }
             Effect::Land { task, attempt, old, new, .. } => {
                 self.head = new.clone();
@@ -122,6 +127,7 @@ impl<'w> Timeline<'w> {
             | Effect::TakeSnapshot { .. }
             | Effect::RunGates { .. }
             | Effect::StopJobs { .. }
+            | Effect::StopLane { .. }
             | Effect::VerifyCar { .. } => return,
         };
         self.inbox.push_back(input);

@@ -1,0 +1,181 @@
+//! Several lanes: groups, blame, a branch that is bad itself, gates that flake, deaths on the way.
+
+use std::fs;
+use std::time::Duration;
+
+use mainstem_testkit::Scene;
+use mainstem_testkit::shell::{log_of, meet, shell_plan};
+
+use super::BIN;
+
+/// Good unless a file says otherwise, or two tasks do not bear each other.
+const GATE: &str = "sleep 0.1; test ! -e red || exit 1; test ! -e left || test ! -e right";
+
+/// A plan of tasks that all board at about the same time.
+fn crowd(scene: &Scene, works: &[String]) -> String {
+    let all = meet(&scene.outside("met"), works.len());
+    let works: Vec<(String, String)> = works
+        .iter()
+        .enumerate()
+        .map(|(n, work)| (format!("T-{n}"), format!("{all}; {work}")))
+        .collect();
+    let tasks: Vec<(&str, &str, &str)> =
+        works.iter().map(|(id, work)| (id.as_str(), work.as_str(), "")).collect();
+    shell_plan(&tasks)
+}
+
+fn with_lanes(lanes: u32, gate: &str) -> String {
+    format!("[run]\nretries = 0\n[land]\nlanes = {lanes}\n[gates]\nverify = [\"{gate}\"]\n")
+}
+
+/// Every commit of the branch's own line passes the gate in a checkout of its own.
+fn assert_line_is_green(scene: &Scene, gate: &str) {
+    let copy = scene.outside("copy");
+    let repo = scene.repo().path().display().to_string();
+    scene.repo().git(&["clone", "-q", "--no-checkout", &repo, &copy.display().to_string()]);
+    for commit in scene.repo().git(&["rev-list", "--first-parent", "main"]).lines() {
+        let script = format!("git checkout -q {commit} && {{ {gate}; }}");
+        let mut sh = scene.repo().command("sh");
+        let done = sh.args(["-c", &script]).current_dir(&copy).status().expect("a shell");
+        assert!(done.success(), "{commit} is red");
+    }
+}
+
+#[test]
+fn with_three_lanes_every_commit_passes_although_three_in_ten_tasks_are_red() {
+    let scene = Scene::new(BIN);
+    let works: Vec<String> = (0..16)
+        .map(|n| match n {
+            2 | 5 | 9 | 11 => format!("echo {n} > {n}.txt; echo > red"),
+            6 => "echo > left".to_owned(),
+            13 => "echo > right".to_owned(),
+            _ => format!("echo {n} > {n}.txt"),
+        })
+        .collect();
+    let plan = crowd(&scene, &works);
+    let scene = scene.config(&with_lanes(3, GATE)).plan(&plan);
+    scene.expect(2, &["run", "plan.toml", "-j", "16"]);
+    let landed: Vec<String> = scene.landings("main").into_iter().map(|l| l.task).collect();
+    assert_eq!(landed.len(), 11, "{landed:?}");
+    for red in ["T-2", "T-5", "T-9", "T-11"] {
+        scene.assert_phases(&[(red, "failed")]);
+    }
+    assert_line_is_green(&scene, GATE);
+    let runs = scene.facts_of("gate_ran").len();
+    assert!(runs < 60, "{runs} verifications of 16 tasks");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_group_lands_as_one_commit_whose_tasks_can_be_undone_one_by_one() {
+    let scene = Scene::new(BIN);
+    let works: Vec<String> = (0..6).map(|n| format!("echo {n} > {n}.txt")).collect();
+    let plan = crowd(&scene, &works);
+    let scene = scene.config(&with_lanes(4, "sleep 0.3; test ! -e red")).plan(&plan);
+    scene.expect(0, &["run", "plan.toml", "-j", "6"]);
+    let ids: Vec<String> = (0..6).map(|n| format!("T-{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    scene.assert_each_lands_once(&ids);
+    let commits = scene.repo().git(&["rev-list", "--first-parent", "--count", "main"]);
+    let commits: usize = commits.trim().parse().expect("a number");
+    assert!(commits < 7, "six tasks in {commits} commits: no group");
+    scene.expect(0, &["undo", "T-3"]);
+    assert_eq!(scene.repo().show("main", "3.txt"), None);
+    assert_eq!(scene.repo().show("main", "4.txt").as_deref(), Some("4\n"));
+}
+
+#[test]
+fn a_commit_of_somebody_else_between_verifying_and_landing_is_never_lost() {
+    let scene = Scene::new(BIN);
+    let (flag, repo) = (scene.outside("flag"), scene.repo().path().display().to_string());
+    let gate = format!(
+        "if mkdir {} 2>/dev/null; then git -C {repo} -c user.name=a -c user.email=a@b commit -q --allow-empty -m foreign; fi",
+        flag.display()
+    );
+    let works: Vec<String> = (0..5).map(|n| format!("echo {n} > {n}.txt")).collect();
+    let plan = crowd(&scene, &works);
+    let scene = scene.config(&with_lanes(3, &gate)).plan(&plan);
+    scene.expect(0, &["run", "plan.toml", "-j", "5"]);
+    let subjects = scene.repo().git(&["log", "--first-parent", "--format=%s", "main"]);
+    assert_eq!(subjects.lines().filter(|line| *line == "foreign").count(), 1, "{subjects}");
+    scene.assert_each_lands_once(&["T-0", "T-1", "T-2", "T-3", "T-4"]);
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
+    for lanes in [1, 3] {
+        let scene = Scene::new(BIN);
+        scene.repo().commit("breaks it", &[("red", "x")]);
+        let works: Vec<String> = (0..2).map(|n| format!("echo {n} > {n}.txt")).collect();
+        let plan = crowd(&scene, &works);
+        let scene = scene.config(&with_lanes(lanes, "test ! -e red")).plan(&plan);
+        let first = scene.expect(2, &["run", "plan.toml", "-j", "2"]);
+        assert!(first.stdout.contains("stands still"), "{}\n{}", first.stdout, first.stderr);
+        scene.assert_phases(&[("T-0", "boarding"), ("T-1", "boarding")]);
+        assert!(scene.facts_of("car_evicted").is_empty());
+        scene.repo().git(&["rm", "-q", "red"]);
+        scene.repo().git(&["commit", "-qm", "repairs it"]);
+        scene.expect(0, &["run"]);
+        scene.assert_each_lands_once(&["T-0", "T-1"]);
+        scene.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_car_that_repairs_a_red_branch_lands() {
+    let scene = Scene::new(BIN);
+    scene.repo().commit("breaks it", &[("red", "x")]);
+    let plan = shell_plan(&[("T-1", "rm red", "")]);
+    let scene = scene.config(&with_lanes(2, "test ! -e red")).plan(&plan);
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.assert_each_lands_once(&["T-1"]);
+}
+
+#[test]
+fn a_gate_that_flakes_costs_nobody_an_attempt_and_is_noted() {
+    let scene = Scene::new(BIN);
+    let flag = scene.outside("flag");
+    let gate = format!("mkdir {} 2>/dev/null && exit 1; true", flag.display());
+    let config = format!("[gates]\nretries = 2\nverify = [\"{gate}\"]\n");
+    let scene = scene.config(&config).plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
+    scene.expect(0, &["run", "plan.toml"]);
+    let ran = scene.facts_of("gate_ran");
+    assert_eq!((ran.len(), ran[0]["flakes"].as_u64()), (1, Some(1)), "{ran:?}");
+    assert_eq!(scene.task("T-1")["attempt"], 1);
+}
+
+#[test]
+fn kill_9_at_any_step_with_three_lanes_lands_everything_once() {
+    let works: Vec<String> = (0..5).map(|n| format!("echo {n} > {n}.txt")).collect();
+    let ready = || {
+        let scene = Scene::new(BIN);
+        let plan = crowd(&scene, &works);
+        scene.config(&with_lanes(3, "sleep 0.1; test ! -e red")).plan(&plan)
+    };
+    let dry = ready();
+    let log = dry.outside("points");
+    let args = ["run", "plan.toml", "-j", "5"];
+    let path = log.display().to_string();
+    dry.spawn_with(&args, &[("MAINSTEM_CRASH_LOG", &path)]).wait().expect_code(0);
+    let points = log_of(&log);
+    let of_train =
+        |line: &&str| ["car.", "train.", "land.", "gate."].iter().any(|part| line.contains(part));
+    let numbers: Vec<&str> =
+        points.lines().filter(of_train).filter_map(|line| line.split(' ').next()).collect();
+    assert!(numbers.len() > 5, "{points}");
+    let every = numbers.len().div_ceil(10);
+    for number in numbers.into_iter().step_by(every) {
+        let scene = ready();
+        let dying = scene.spawn_with(&args, &[("MAINSTEM_CRASH_AT", number)]);
+        let _ = dying.wait_for(Duration::from_secs(120));
+        scene.expect(0, &["run", "plan.toml", "-j", "5"]);
+        scene.assert_each_lands_once(&["T-0", "T-1", "T-2", "T-3", "T-4"]);
+        assert_line_is_green(&scene, "test ! -e red");
+        let status = scene.repo().git(&["status", "--porcelain"]);
+        assert!(status.is_empty(), "point {number}: {status}");
+        scene.facts();
+        scene.assert_nothing_left();
+        let _ = fs::remove_dir_all(scene.outside("copy"));
+    }
+}

@@ -1,0 +1,241 @@
+//! What lands next: the line of cars and what is remembered of them. Which merges are verified now
+//! is said by [`policy`], from this and from the [`yard`]. Knows no git and no clock.
+
+pub mod pace;
+pub mod policy;
+pub mod yard;
+
+use std::collections::BTreeMap;
+
+use crate::id::{Oid, TaskIx};
+
+/// How often a car is passed by more important ones before nobody passes it any more.
+const PASSED_BY_MAX: u32 = 8;
+
+/// The largest group that is verified together. Beyond it one bad car costs too many runs.
+const GROUP_MAX: usize = 32;
+
+/// A task's work on its way to the target branch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Car {
+    /// Whose.
+    pub task: TaskIx,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What is merged.
+    pub tip: Oid,
+    /// Higher first.
+    pub priority: i64,
+    /// Boarding number: earlier first. Names the car.
+    pub place: u64,
+    /// How far it is.
+    pub stage: Stage,
+    /// A merge with it was found good, if not the one that is to land.
+    pub vetted: bool,
+    /// It was part of a group that was found bad: only those of the same cell are tried with it.
+    pub cell: Option<u64>,
+    /// More important cars that boarded later and went ahead.
+    pub passed_by: u32,
+}
+
+/// How far a car is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// In the line, or to be merged.
+    Queued,
+    /// Merged; the train's gates look at it, alone or with others.
+    Formed {
+        /// What it was merged onto: the target branch's commit, or the merge of a car before it.
+        onto: Oid,
+        /// The merge.
+        commit: Oid,
+        /// Its tree.
+        tree: Oid,
+    },
+    /// Verified; the branch is about to move.
+    Landing {
+        /// From.
+        old: Oid,
+        /// To.
+        new: Oid,
+        /// Its tree.
+        tree: Oid,
+        /// What the car itself was merged onto.
+        onto: Oid,
+        /// The merge of the car itself: the one the branch moves to, or inside it.
+        commit: Oid,
+    },
+}
+
+impl Stage {
+    /// The branch is about to move for it.
+    pub fn is_landing(&self) -> bool {
+        matches!(self, Self::Landing { .. })
+    }
+}
+
+/// How often cars turn out bad.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rate {
+    seen: u64,
+    bad: u64,
+}
+
+impl Rate {
+    /// Cars to verify together: as many as are good together about every other time. Starts as if one
+    /// of twelve had been bad.
+    pub fn group(self) -> usize {
+        let twice_bad = 2 * self.bad + 1;
+        let seen = self.seen + 6;
+        usize::try_from(seen / twice_bad).unwrap_or(GROUP_MAX).clamp(1, GROUP_MAX)
+    }
+}
+
+/// The line.
+#[derive(Debug, Clone, Default)]
+pub struct Train {
+    cars: Vec<Car>,
+    boarded: u64,
+    cells: u64,
+    /// Of cars by themselves.
+    alone: Rate,
+    /// Of good cars, together with others.
+    together: Rate,
+    /// Which gate passed on which tree, and with which tools.
+    passed: BTreeMap<(Oid, String), String>,
+}
+
+impl Train {
+    /// A car joins the line.
+    pub fn board(&mut self, task: TaskIx, attempt: u32, tip: Oid, priority: i64) {
+        self.boarded += 1;
+        let car = Car {
+            task,
+            attempt,
+            tip,
+            priority,
+            place: self.boarded,
+            stage: Stage::Queued,
+            vetted: false,
+            cell: None,
+            passed_by: 0,
+        };
+        // Who is merged, who is at least as important and who has waited long enough is not passed.
+        let stays = |other: &Car| {
+            other.stage != Stage::Queued
+                || other.priority >= priority
+                || other.passed_by >= PASSED_BY_MAX
+        };
+        let at = self.cars.iter().rposition(stays).map_or(0, |at| at + 1);
+        for other in &mut self.cars[at..] {
+            other.passed_by += 1;
+        }
+        self.cars.insert(at, car);
+    }
+
+    /// The first car.
+    pub fn head(&self) -> Option<&Car> {
+        self.cars.first()
+    }
+
+    /// All cars in order.
+    pub fn cars(&self) -> &[Car] {
+        &self.cars
+    }
+
+    /// The car of this task.
+    pub fn car(&self, task: TaskIx) -> Option<&Car> {
+        self.cars.iter().find(|car| car.task == task)
+    }
+
+    /// The car with this boarding number.
+    pub fn at(&self, place: u64) -> Option<&Car> {
+        self.cars.iter().find(|car| car.place == place)
+    }
+
+    /// Sets how far a task's car is.
+    pub fn set(&mut self, task: TaskIx, stage: Stage) {
+        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+            car.stage = stage;
+        }
+    }
+
+    /// Cars for which the branch is about to move, in the order of their merges.
+    pub fn landing(&self) -> impl Iterator<Item = &Car> {
+        self.cars.iter().filter(|car| car.stage.is_landing())
+    }
+
+    /// A verdict on these cars together, in the order of the line. What was known before counts for
+    /// no rate.
+    pub fn judged(&mut self, tasks: &[TaskIx], good: bool, known: bool) {
+        let places: Vec<usize> = tasks
+            .iter()
+            .filter_map(|task| self.cars.iter().position(|car| car.task == *task))
+            .collect();
+        let Some(last) = places.last() else { return };
+        let rate = if self.cars[*last].vetted { &mut self.together } else { &mut self.alone };
+        let count = u64::try_from(places.len()).unwrap_or(0);
+        match (good, places.len()) {
+            (true, _) if !known => rate.seen += count,
+            (false, 1) if !known => {
+                rate.seen += 1;
+                rate.bad += 1;
+            }
+            _ => {}
+        }
+        if good {
+            for at in &places {
+                (self.cars[*at].vetted, self.cars[*at].cell) = (true, None);
+            }
+        } else if places.len() > 1 {
+            let (first, second) = places.split_at(places.len().div_ceil(2));
+            for half in [first, second] {
+                self.cells += 1;
+                for at in half {
+                    self.cars[*at].cell = Some(self.cells);
+                }
+            }
+        }
+    }
+
+    /// Cars to verify together on the target branch, if they are not known to be good by themselves.
+    pub fn group(&self) -> usize {
+        self.alone.group()
+    }
+
+    /// Cars to verify together that are good by themselves.
+    pub fn unit(&self) -> usize {
+        self.together.group()
+    }
+
+    /// A gate passed on a tree.
+    pub fn note_passed(&mut self, tree: &Oid, gate: &str, tools: &str) {
+        self.passed.insert((tree.clone(), gate.to_owned()), tools.to_owned());
+    }
+
+    /// Did all these gates pass on this tree, with these tools?
+    pub fn has_passed(&self, tree: &Oid, gates: &[String], tools: &str) -> bool {
+        gates.iter().all(|gate| {
+            self.passed.get(&(tree.clone(), gate.clone())).is_some_and(|with| with == tools)
+        })
+    }
+
+    /// The plan has a new revision: tasks have new places, or none.
+    pub fn renumber(&mut self, place: impl Fn(TaskIx) -> Option<TaskIx>) {
+        self.cars.retain_mut(|car| match place(car.task) {
+            Some(t) => {
+                car.task = t;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// A task's car leaves the line.
+    pub fn leave(&mut self, task: TaskIx) {
+        self.cars.retain(|car| car.task != task);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use super::*;
+
+fn order(train: &Train) -> Vec<u32> {
+    train.cars().iter().map(|car| car.task.0).collect()
+}
+
+#[test]
+fn cars_go_by_priority_then_boarding_and_never_pass_the_car_under_way() {
+    let mut train = Train::default();
+    train.board(TaskIx(0), 1, "a".into(), 0);
+    train.board(TaskIx(1), 1, "b".into(), 5);
+    train.board(TaskIx(2), 1, "c".into(), 0);
+    assert_eq!(order(&train), [1, 0, 2]);
+    let formed = Stage::Formed { onto: "m".into(), commit: "x".into(), tree: "t".into() };
+    train.set(TaskIx(1), formed);
+    train.board(TaskIx(3), 1, "d".into(), 9);
+    assert_eq!(order(&train), [1, 3, 0, 2]);
+    train.leave(TaskIx(1));
+    assert_eq!(order(&train), [3, 0, 2]);
+}
+
+#[test]
+fn a_car_that_was_passed_often_is_passed_no_more() {
+    let mut train = Train::default();
+    train.board(TaskIx(0), 1, "a".into(), 0);
+    for n in 1..=20 {
+        train.board(TaskIx(n), 1, "b".into(), 5);
+    }
+    let at = order(&train).iter().position(|t| *t == 0).unwrap();
+    assert_eq!(at, usize::try_from(PASSED_BY_MAX).unwrap());
+}
+
+#[test]
+fn a_bad_group_is_halved_and_a_good_one_is_vetted() {
+    let mut train = Train::default();
+    let tasks: Vec<TaskIx> = (0..5).map(TaskIx).collect();
+    for t in &tasks {
+        train.board(*t, 1, "a".into(), 0);
+    }
+    train.judged(&tasks, false, false);
+    let cells: Vec<_> = train.cars().iter().map(|car| car.cell).collect();
+    assert_eq!(cells, [Some(1), Some(1), Some(1), Some(2), Some(2)]);
+    train.judged(&tasks[3..], true, false);
+    let vetted: Vec<_> = train.cars().iter().map(|car| car.vetted).collect();
+    assert_eq!(vetted, [false, false, false, true, true]);
+}
+
+#[test]
+fn groups_grow_where_cars_are_good_and_shrink_where_they_are_bad() {
+    let mut rate = Rate::default();
+    assert_eq!(rate.group(), 6);
+    rate.seen = 1_000;
+    assert_eq!(rate.group(), GROUP_MAX);
+    rate.bad = 500;
+    assert_eq!(rate.group(), 1);
+}
+
+#[test]
+fn a_verdict_counts_only_for_the_same_tree_gates_and_tools() {
+    let mut train = Train::default();
+    let gates = ["test".to_owned(), "lint".to_owned()];
+    train.note_passed(&"t".into(), "test", "one");
+    assert!(!train.has_passed(&"t".into(), &gates, "one"));
+    train.note_passed(&"t".into(), "lint", "one");
+    assert!(train.has_passed(&"t".into(), &gates, "one"));
+    assert!(!train.has_passed(&"t".into(), &gates, "two"));
+    assert!(!train.has_passed(&"u".into(), &gates, "one"));
+}
