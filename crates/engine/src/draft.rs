@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::walls::{self, WallError, Walls};
 use crate::world::World;
 
 pub use call::output_name;
@@ -55,6 +56,9 @@ pub enum DraftError {
     /// The run's journal cannot be read.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// There is no wall for agents to work behind.
+    #[error(transparent)]
+    Wall(#[from] WallError),
     /// The journal of drafts holds what does not fit.
     #[error("fact {seq} of the journal of drafts cannot be used: {why}; --fresh begins anew")]
     Fact {
@@ -178,7 +182,10 @@ impl DraftSession {
         let name = name_of(&reader, &request)?;
         let draft = fold(&reader, &name, request.rules.clone())?;
         end_others(&layout, &name).map_err(io("an agent of another draft could not be ended"))?;
-        let world = World::for_planning(repo, layout, settings, name, (exe, env));
+        let kind = walls::choose(&settings.sandbox, &exe)?;
+        let made = |kind| Walls::new(kind, &settings, (&repo, &layout), (&exe, &env));
+        let walls = kind.map(made).transpose()?;
+        let world = World::for_planning(repo, layout, settings, name, (exe, env), walls);
         world.settle();
         let (sender, events) = mpsc::channel();
         let (world, request) = (Arc::new(world), Arc::new(request));

@@ -74,10 +74,11 @@ impl World {
         settings: Settings,
         run: RunId,
         (exe, env): (PathBuf, Vec<(String, String)>),
+        walls: Option<Walls>,
     ) -> Self {
         let (target, template) = (String::new(), Template::default());
         let (shelf, made) = (None, Made::default());
-        Self { repo, layout, settings, run, target, exe, env, template, shelf, made }
+        Self { repo, layout, settings, run, target, exe, env, template, shelf, walls, made }
     }
 
     /// Makes room for the kernel to hold the agents and their memory, where it can.

@@ -84,6 +84,7 @@ impl From<DraftError> for Failure {
             DraftError::Owned { .. } => {
                 failure.hint("wait for it, or interrupt it; what it has is kept")
             }
+            DraftError::Wall(error) => failure.hint(error.help()),
             _ => failure,
         }
     }

@@ -17,6 +17,7 @@ use mainstem_planner::schema::{EpicBreakdown, Problem};
 
 use super::DraftRequest;
 use crate::prompts;
+use crate::walls::Behind;
 use crate::world::World;
 
 /// In a call's folder: the supervised job.
@@ -94,7 +95,7 @@ impl CallOrder {
     }
 
     /// Writes the prompt and says how the agent is run. It works in an empty folder and may write one file
-    /// there; a wall around it belongs here.
+    /// there.
     fn prepare(&self, world: &World, place: &Path) -> Result<process::JobSpec, String> {
         let room = place.join(ROOM);
         let text = |error: std::io::Error| format!("{}: {error}", place.display());
@@ -102,6 +103,8 @@ impl CallOrder {
         files::remove_all(&room).map_err(text)?;
         std::fs::create_dir_all(&room).map_err(text)?;
         std::fs::create_dir_all(place.join(JOB)).map_err(text)?;
+        let (script, tmp) = (place.join("script.json"), place.join("tmp"));
+        std::fs::create_dir_all(&tmp).map_err(text)?;
         let (prompt, output) = (place.join("prompt.md"), room.join(output_name(&self.part)));
         let previous = self.call.checked_sub(1).and_then(|call| given(world, &self.part, call));
         let ask = Ask {
@@ -133,13 +136,13 @@ impl CallOrder {
                 branch: "",
                 workspace: &room.to_string_lossy(),
                 port: 0,
-                tmp: &place.to_string_lossy(),
+                tmp: &tmp.to_string_lossy(),
                 prompt_file: &prompt.to_string_lossy(),
                 model: self.model.as_deref(),
                 session: None,
                 agent_name: &self.agent,
                 agent: &agent,
-                script_file: &place.join("script.json").to_string_lossy(),
+                script_file: &script.to_string_lossy(),
                 own_exe: &world.exe.to_string_lossy(),
                 effort: self.effort.as_deref(),
                 mcp: None,
@@ -158,10 +161,21 @@ impl CallOrder {
         if let Some(epic) = self.part.epic() {
             env.insert("MAINSTEM_EPIC".to_owned(), epic.to_owned());
         }
-        let mut spec = world.agent_spec(launch.argv, room, env);
+        let mut spec = world.agent_spec(launch.argv, room.clone(), env);
+        let mut reads = world.programs(&spec, &agent);
+        reads.extend([prompt.clone(), script].into_iter().filter(|path| path.exists()));
+        reads.extend(launch.files.iter().map(|(path, _)| PathBuf::from(path)));
         spec.stdin = launch.stdin_prompt.then_some(prompt);
         spec.wall_ms = Some(world.settings.run.timeout_ms).filter(|ms| *ms > 0);
-        Ok(spec)
+        let behind = Behind {
+            workspace: &room,
+            tmp: Some(&tmp),
+            reads,
+            writes: launch.state.iter().map(PathBuf::from).collect(),
+            agent: Some(&agent.kind),
+            ..Behind::default()
+        };
+        world.walled(spec, &behind).map_err(|error| error.to_string())
     }
 }
 
@@ -180,15 +194,9 @@ fn given(world: &World, part: &Part, call: u32) -> Option<String> {
 }
 
 fn written(world: &World, part: &Part, call: u32) -> Option<String> {
-    use std::io::Read as _;
     let path = place_of(world, part, call).join(ROOM).join(output_name(part));
-    // Links lead to files that no agent wrote as its answer.
-    if !std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    let most = SIZE_MAX as u64 + 1;
-    std::fs::File::open(&path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    // Links lead to files that no agent wrote as its answer; pipes lead nowhere.
+    let bytes = files::read_plain(&path, SIZE_MAX as u64 + 1).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
