@@ -13,7 +13,7 @@ fn takes_up(agent: &str) {
         {"run": "date +%s%N > b.txt"},
         {"say": "All done."},
     ]});
-    let gate = "t=$(git rev-parse --git-common-dir)/tally; echo x >> $t; [ $(wc -l < $t) -ge 2 ]";
+    let gate = "t=$HOME/../shared/tally; echo x >> $t; [ $(wc -l < $t) -ge 2 ]";
     let run = format!("retries = 1\n[gates]\nverify = ['{gate}']\n");
     let Some(stage) = Stage::with(&[agent], &run, &[("T-1", agent, script)]) else {
         return;

@@ -38,7 +38,10 @@ impl Stage {
         let llm = StandIn::start();
         let scene = Scene::new(BIN).walled("auto");
         let root = scene.repo().root().to_owned();
-        let mut config = format!("[run]\n{run}\n");
+        // `$HOME/../shared` for gates: behind a wall they write nowhere else outside their checkout.
+        let shared = root.join("shared");
+        std::fs::create_dir(&shared).expect("a folder in a temporary folder");
+        let mut config = format!("[run]\n{run}\n[sandbox]\nwrite = [{shared:?}]\n");
         for agent in agents {
             let Some(program) = real_agent(agent) else {
                 println!("skipped: {agent} is not installed; cargo xtask test installs it");
