@@ -490,8 +490,28 @@ impl Draft {
         self.parts.iter().filter_map(of_part).min()
     }
 
+    /// Facts about parts come only where a part stands so that they can happen.
+    fn fits(&self, fact: &DraftFact) -> Result<(), Misfit> {
+        let stand = fact.part().and_then(|part| self.parts.get(part)).map(|state| &state.stand);
+        let waits = matches!(stand, Some(Stand::Waiting(_)));
+        let right = match fact {
+            DraftFact::DraftStarted { .. } => self.started.is_none(),
+            DraftFact::CallIntended { part, call, .. } => {
+                waits && self.parts.get(part).is_some_and(|state| state.calls + 1 == *call)
+            }
+            DraftFact::PartFailed { .. } => waits,
+            DraftFact::PartReopened { .. } => matches!(stand, Some(Stand::Failed(_))),
+            other => match other.call() {
+                Some((part, call)) => self.current(part, call).is_some(),
+                None => true,
+            },
+        };
+        if right { Ok(()) } else { Err(Misfit(format!("it does not fit: {fact:?}"))) }
+    }
+
     /// Takes a fact in, live or from the journal.
     pub fn apply(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
+        self.fits(fact)?;
         self.now = self.now.max(at);
         if let Some(fact) = ledger(fact) {
             self.account.take(&fact, at);
@@ -546,11 +566,8 @@ impl Draft {
 
     /// A fact about the present call of a part.
     fn apply_to_call(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
-        let Some((part, call)) = fact.call() else { return Ok(()) };
+        let Some((part, _)) = fact.call() else { return Ok(()) };
         let state = self.part_mut(part)?;
-        if state.stand != Stand::Calling || state.calls != call {
-            return Err(Misfit(format!("{part} is not at its call {call}")));
-        }
         let begun = state.begun;
         let name = state.provider.clone();
         match fact {

@@ -141,7 +141,8 @@ fn rules(args: &DraftArgs, settings: &Settings) -> Result<Rules, Failure> {
         if let Err(error) = mainstem_agents::adapter(&agent.kind) {
             return Err(Failure::new(format!("agent {name}: {error}")));
         }
-        let idle = agent.kind == "script" || (agent.kind == "command" && agent.command.is_empty());
+        let idle = agent.kind == "script"
+            || (agent.kind == "command" && agent.command.is_empty() && agent.preset.is_none());
         if idle {
             return Err(Failure::new(format!("agent {name} has no program that could plan"))
                 .hint(format!("set agents.{name}.command, or --agent with another one")));

@@ -427,6 +427,20 @@ fn a_limit_that_somebody_else_met_is_waited_for_and_told_once() {
 }
 
 #[test]
+fn facts_that_cannot_have_happened_are_refused() {
+    let mut stage = Stage::scattering(rules(1, &["a"]), 2);
+    stage.answer(&epic(1));
+    for (fact, at) in stage.facts.clone() {
+        let known = stage.draft.clone();
+        let again = stage.draft.apply(&fact, at);
+        assert!(again.is_err(), "{fact:?} a second time");
+        assert_eq!(stage.draft.parts().len(), known.parts().len());
+    }
+    let unknown = DraftFact::PartReopened { part: epic(9) };
+    assert!(stage.draft.apply(&unknown, stage.now).is_err());
+}
+
+#[test]
 fn answers_come_from_the_file_first_and_from_the_output_else() {
     let (part, known) = (epic(1), std::collections::BTreeSet::from(["E-001".to_owned()]));
     let whole = json!(tasks("E-001")).to_string();

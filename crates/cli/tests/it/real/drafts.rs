@@ -100,9 +100,11 @@ fn every_vendors_agent_can_plan_an_epic() {
     let whole = json!({"epics": (1..=4).map(epic).collect::<Vec<_>>()}).to_string();
     let mut cases =
         vec![json!({"when": "# Split a requirements document", "steps": [{"say": whole}]})];
-    cases.extend((1..=4).map(
-        |n| json!({"when": format!("`epic_id` is \"E-{n:03}\""), "steps": [{"say": tasks(n)}]}),
-    ));
+    // Where every tool but one is denied, an agent may offer its model none at all.
+    cases.extend((1..=4).map(|n| {
+        let when = format!("`epic_id` is \"E-{n:03}\"");
+        json!({"when": when, "toolless": true, "steps": [{"say": tasks(n)}]})
+    }));
     let script = json!({ "cases": cases });
     let prd = format!("# Shop\n\n## 1 Store\n\nKeep.\n\n<<STUB {script} STUB>>\n");
     scene.repo().commit("document", &[("PRD.md", &prd)]);
