@@ -168,10 +168,9 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Accept { proposal } => Command::Accept(proposal),
         Request::Reject { proposal } => Command::Reject(proposal),
         Request::Answer { question, text } => Command::Answer { question, text },
-        Request::Ping
-        | Request::Progress
-        | Request::Stop { .. }
-        | Request::Park { .. } => return None,
+        Request::Ping | Request::Progress | Request::Stop { .. } | Request::Park { .. } => {
+            return None;
+        }
     })
 }
 

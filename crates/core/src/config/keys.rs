@@ -332,7 +332,13 @@ static KEYS: &[KeyDoc] = &[
         "land.lanes",
         int(1, 1_000),
         "1",
-        "Verifications of the merge train at once, as far as the machine runs them side by side; from two on, tasks are verified and landed in groups.",
+        "Verifications of the merge train at once, as far as the machine runs them side by side.",
+    ),
+    key(
+        "land.groups",
+        Kind::Bool,
+        "false",
+        "With two lanes or more, verify and land many waiting tasks in groups: faster, and one commit of the branch's own line per group instead of one per task.",
     ),
     choice(
         "land.on_conflict",

@@ -294,6 +294,8 @@ pub struct Land {
     pub strategy: Strategy,
     /// Verifications at once.
     pub lanes: u32,
+    /// Whether many cars are verified and landed together.
+    pub groups: bool,
     /// What a conflict leads to.
     pub on_conflict: OnConflict,
 }

@@ -269,6 +269,7 @@ fn land(v: &Reader<'_>) -> Land {
             _ => Strategy::Merge,
         },
         lanes: v.int("land.lanes"),
+        groups: v.flag("land.groups"),
         on_conflict: match v.word("land.on_conflict") {
             "agent" => OnConflict::Agent,
             "manual" => OnConflict::Manual,

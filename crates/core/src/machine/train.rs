@@ -262,7 +262,8 @@ impl Machine {
             if self.train.landing().next().is_some() {
                 return;
             }
-            let plan = policy::plan(&self.train, &self.life.yard, lanes);
+            let groups = self.settings.land.groups;
+            let plan = policy::plan(&self.train, &self.life.yard, lanes, groups);
             if let Some(place) = plan.red {
                 self.evict(place);
             } else if let Some(places) = plan.land {

@@ -1,7 +1,8 @@
 //! What the train does next, computed anew from one snapshot at every event: what to verify now, what
 //! may land, who is to blame. Pure; what follows from a plan is for the machine to do.
 //!
-//! Few cars are merged one onto the other and each merge is verified at once. Many cars are first
+//! Few cars are merged one onto the other and each merge is verified at once. Many cars, where groups are
+//! wanted, are first
 //! looked at in groups, each group on the target branch itself, so that a bad one spoils nobody's run
 //! but its group's; those found good join a train of larger merges that may land. A group that fails
 //! is halved. Every verdict is about one tree, and only that tree lands.
@@ -35,8 +36,8 @@ pub struct Plan {
     pub frozen: bool,
 }
 
-/// What to do now. With one lane, cars go one by one.
-pub fn plan(train: &Train, yard: &Yard, lanes: usize) -> Plan {
+/// What to do now. With one lane, cars go one by one; without groups, each lands by itself.
+pub fn plan(train: &Train, yard: &Yard, lanes: usize, groups: bool) -> Plan {
     let cars = train.cars();
     let slots = yard.pace().slots(lanes);
     let mut planner = Planner {
@@ -44,8 +45,7 @@ pub fn plan(train: &Train, yard: &Yard, lanes: usize) -> Plan {
         yard,
         slots,
         running: 0,
-        // Batches only where somebody asked for more than one lane.
-        dense: lanes < 2 || cars.len() <= slots,
+        dense: !groups || lanes < 2 || cars.len() <= slots,
         used: BTreeSet::new(),
         held: false,
         plan: Plan::default(),

@@ -64,6 +64,7 @@ pub fn settings() -> Settings {
             branch: None,
             strategy: Strategy::Merge,
             lanes: 1,
+            groups: false,
             on_conflict: OnConflict::Rework,
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
@@ -140,6 +141,7 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     let gates = rng.below(3);
     s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
     s.land.lanes = *rng.pick(&[1, 1, 2, 3, 4]);
+    s.land.groups = rng.in_thousand(500);
     use OnConflict as C;
     s.land.on_conflict = *rng.pick(&[C::Rework, C::Agent, C::Manual, C::Manual, C::Fail]);
     if rng.in_thousand(150) {

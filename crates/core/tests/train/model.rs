@@ -297,6 +297,7 @@ fn decide(
 /// The product's own policy.
 pub struct Ours {
     lanes: usize,
+    pub groups: bool,
     train: Train,
     yard: Yard,
     /// How long the branch was when a tree was merged.
@@ -307,7 +308,7 @@ pub struct Ours {
 impl Ours {
     pub fn new(lanes: usize) -> Self {
         let (train, yard) = (Train::default(), Yard::default());
-        Self { lanes, train, yard, bases: BTreeMap::new(), clash: BTreeSet::new() }
+        Self { lanes, groups: true, train, yard, bases: BTreeMap::new(), clash: BTreeSet::new() }
     }
 
     fn cars(&self, places: &[u64]) -> Vec<CarNo> {
@@ -374,7 +375,7 @@ impl Strategy for Ours {
             if let Some(car) = self.clash.pop_first() {
                 return Move { out: Some((car, Out::Clash)), ..Move::default() };
             }
-            let plan = policy::plan(&self.train, &self.yard, self.lanes);
+            let plan = policy::plan(&self.train, &self.yard, self.lanes, self.groups);
             if let Some(place) = plan.red {
                 let car = self.cars(&[place])[0];
                 return Move { out: Some((car, Out::Red)), ..Move::default() };

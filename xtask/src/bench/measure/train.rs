@@ -319,7 +319,7 @@ fn for_real(context: &Context) -> Result<Verdict, String> {
 fn landed_per_minute(context: &Context, gate: &str, lanes: u32) -> Result<f64, String> {
     let scene = Scene::new(context, &format!("lanes-{lanes}-{}", gate.len()))?;
     let config = format!(
-        "[land]\nlanes = {lanes}\n[gates]\nverify = [\"{gate}\"]\n[sandbox]\nkind = \"off\"\n"
+        "[land]\nlanes = {lanes}\ngroups = true\n[gates]\nverify = [\"{gate}\"]\n[sandbox]\nkind = \"off\"\n"
     );
     let plan: String = (0..CARS)
         .map(|n| format!("[[task]]\nid = \"T-{n}\"\nrun = \"echo {n} > {n}.txt\"\n"))

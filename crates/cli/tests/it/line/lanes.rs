@@ -25,7 +25,9 @@ fn crowd(scene: &Scene, works: &[String]) -> String {
 }
 
 fn with_lanes(lanes: u32, gate: &str) -> String {
-    format!("[run]\nretries = 0\n[land]\nlanes = {lanes}\n[gates]\nverify = [\"{gate}\"]\n")
+    format!(
+        "[run]\nretries = 0\n[land]\nlanes = {lanes}\ngroups = true\n[gates]\nverify = [\"{gate}\"]\n"
+    )
 }
 
 /// Every commit of the branch's own line passes the gate in a checkout of its own.
@@ -63,6 +65,34 @@ fn with_three_lanes_every_commit_passes_although_three_in_ten_tasks_are_red() {
     assert_line_is_green(&scene, GATE);
     let runs = scene.facts_of("gate_ran").len();
     assert!(runs < 60, "{runs} verifications of 16 tasks");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn without_groups_every_task_is_one_commit_of_the_branchs_own_line_and_all_pass() {
+    let scene = Scene::new(BIN);
+    let works: Vec<String> = (0..9)
+        .map(|n| match n {
+            2 | 5 => format!("echo {n} > {n}.txt; echo > red"),
+            _ => format!("echo {n} > {n}.txt"),
+        })
+        .collect();
+    let plan = crowd(&scene, &works);
+    let config = with_lanes(3, GATE).replace("groups = true\n", "");
+    let scene = scene.config(&config).plan(&plan);
+    scene.expect(2, &["run", "plan.toml", "-j", "9"]);
+    let line = scene.repo().git(&[
+        "log",
+        "--first-parent",
+        "--format=%(trailers:key=Mainstem-Task,valueonly)",
+        "main",
+    ]);
+    let mut tasks: Vec<&str> = line.split_whitespace().collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, ["T-0", "T-1", "T-3", "T-4", "T-6", "T-7", "T-8"]);
+    let landings = line.lines().filter(|l| !l.trim().is_empty()).count();
+    assert_eq!(landings, 7, "{line}");
+    assert_line_is_green(&scene, GATE);
     scene.assert_nothing_left();
 }
 
