@@ -159,7 +159,9 @@ fn train(machine: &Machine) -> Vec<wire::Car> {
             tip: Some(car.tip.to_string()),
             onto: onto.map(ToString::to_string),
             candidate: candidate.map(ToString::to_string),
-            reason: machine.lasting(Some(&machine.plan().tasks[car.task.ix()].id)).map(str::to_owned),
+            reason: machine
+                .lasting(Some(&machine.plan().tasks[car.task.ix()].id))
+                .map(str::to_owned),
         }
     })
     .collect()

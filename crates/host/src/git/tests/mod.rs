@@ -10,6 +10,7 @@ mod refs;
 mod saves;
 mod snaps;
 mod sound;
+mod trees;
 mod worktrees;
 
 use std::fs;
