@@ -5,12 +5,13 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 use mainstem_api::{fact_line, time};
-use mainstem_core::fact::{Fact, GateScope, LimitKind, Verdict};
+use mainstem_core::fact::{Fact, LimitKind, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_engine::face::{Face, Shown};
 
+use crate::commands::show;
 use crate::pen::{Pen, Sheet};
 use crate::print;
 
@@ -305,11 +306,7 @@ fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
             in_phase(Phase::Verifying, words)
         }
         Fact::GateRan { gate, verdict, scope, duration_ms, .. } => {
-            let place = match scope {
-                GateScope::Task => "",
-                GateScope::Train => " on the merged tree",
-                GateScope::Base => " on the target branch itself",
-            };
+            let place = show::scope_place(*scope);
             let took = print::duration(*duration_ms);
             match verdict {
                 Verdict::Passed if verbose => {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
+pub use crate::verdict::{GateScope, Verdict};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -847,30 +848,6 @@ pub struct Evidence {
     /// What hygiene found: conflict markers, oversized files.
     #[serde(default)]
     pub flaws: Vec<String>,
-}
-
-/// Where a gate ran.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GateScope {
-    /// In the task's workspace.
-    Task,
-    /// On the exact merged tree.
-    Train,
-    /// On the target branch itself, before a car is blamed.
-    Base,
-}
-
-/// What a gate says. Only `Passed` lets anything through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The check ran and is content.
-    Passed,
-    /// The check ran and is not.
-    Failed,
-    /// The check could not run or did not end: never a pass.
-    Error,
 }
 
 /// What kind of end an attempt had; each kind has its own budget.

@@ -11,6 +11,7 @@ pub mod graph;
 pub mod question;
 pub mod quiet;
 pub mod config;
+pub mod verdict;
 pub mod fact;
 pub mod phase;
 pub mod limits;

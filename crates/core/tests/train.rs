@@ -88,21 +88,3 @@ fn a_machine_that_one_run_fills_is_never_slower_than_one_lane() {
         assert!(ours > 0.95 * serial, "{bad}: {ours:.2} against {serial:.2}");
     }
 }
-
-/// Not a check: the figures of many seeds, for whoever tunes.
-#[test]
-#[ignore = "prints figures"]
-fn figures() {
-    for capacity in [4.0, 1.0] {
-        for bad in [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5] {
-            let many = Conditions { count: 300, bad, capacity, ..conditions() };
-            let one = Conditions { lanes: 1, ..many };
-            let mean = |world: Conditions| -> f64 {
-                let rate = |seed| play(world, seed, &mut Ours::new(world.lanes)).rate;
-                (0..8).map(rate).sum::<f64>() / 8.0
-            };
-            let (ours, serial) = (mean(many), mean(one));
-            eprintln!("C={capacity} p={bad}: {ours:.2} / {serial:.2} = {:.2}", ours / serial);
-        }
-    }
-}

@@ -382,8 +382,7 @@ impl Session {
         let walls = self.walls()?.cloned();
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
-        machine.set_jobs_flag(request.jobs);
-        machine.set_tools(tools::key(&self.settings.gates.verify));
+        equip(&mut machine, request);
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
@@ -522,6 +521,12 @@ fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
     {
         let _ = Shelf::new(repo, layout, settings).catch_up(&reader, repo, target);
     }
+}
+
+/// What belongs to one life: agents at once as asked for now, and the tools there are.
+fn equip(machine: &mut Machine, request: &RunRequest) {
+    machine.set_jobs_flag(request.jobs);
+    machine.set_tools(tools::key(&machine.settings().gates.verify));
 }
 
 /// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.

@@ -84,6 +84,15 @@ pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Where a gate looked, in a sentence.
+pub(crate) fn scope_place(scope: GateScope) -> &'static str {
+    match scope {
+        GateScope::Task => "",
+        GateScope::Train => " on the merged tree",
+        GateScope::Base => " on the target branch itself",
+    }
+}
+
 /// A scope's word.
 pub(crate) fn scope_word(scope: GateScope) -> &'static str {
     match scope {
@@ -482,11 +491,7 @@ impl Subject<'_> {
             let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
         }
         for gate in &a.gates {
-            let place = match gate.scope {
-                GateScope::Task => "",
-                GateScope::Train => " on the merged tree",
-                GateScope::Base => " on the target branch itself",
-            };
+            let place = scope_place(gate.scope);
             let cached = if gate.cached { ", known before" } else { "" };
             let _ = writeln!(
                 out,

@@ -323,6 +323,8 @@ fn no_gate_judges_what_another_gate_or_a_setup_wrote_into_tracked_files() {
         let scene = scene().config(config).plan(&format!(
             "version = 1\n[[task]]\nid = \"T\"\nretries = 0\nrun = \"echo bad > code.txt\"\n{of_task}"
         ));
+        // A branch that fails its own gates would be blamed instead of the task.
+        scene.repo().commit("code", &[("code.txt", "good\n")]);
         let before = scene.repo().commit_of("main");
         scene.expect(2, &["run", "plan.toml"]);
         assert_eq!(scene.repo().commit_of("main"), before, "{config}{of_task}");

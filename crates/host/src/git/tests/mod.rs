@@ -11,6 +11,7 @@ mod saves;
 mod secludes;
 mod snaps;
 mod sound;
+mod trees;
 mod worktrees;
 
 use std::fs;

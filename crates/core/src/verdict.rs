@@ -1,0 +1,27 @@
+//! What gates say, and where they looked. Part of facts; knows nothing else of them.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a gate ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GateScope {
+    /// In the task's workspace.
+    Task,
+    /// On the exact merged tree.
+    Train,
+    /// On the target branch itself, before a car is blamed.
+    Base,
+}
+
+/// What a gate says. Only `Passed` lets anything through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The check ran and is content.
+    Passed,
+    /// The check ran and is not.
+    Failed,
+    /// The check could not run or did not end: never a pass.
+    Error,
+}
