@@ -96,6 +96,12 @@ pub fn note(folder: &Path, event: &Event) -> io::Result<()> {
     file.write_all(line.as_bytes())
 }
 
+/// Begins it. Behind Landlock an agent can write to what was there when it started, and make nothing new
+/// in a folder that holds something hidden, such as a home.
+pub fn begin(folder: &Path) -> io::Result<()> {
+    fs::write(folder.join(FILE), "")
+}
+
 /// All lines so far.
 pub fn read(folder: &Path) -> io::Result<Vec<Event>> {
     let text = match fs::read_to_string(folder.join(FILE)) {

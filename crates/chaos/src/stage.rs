@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger;
 use crate::show::Show;
 
 /// The programs of a round.
@@ -107,6 +108,7 @@ impl Stage {
         {
             fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         }
+        ledger::begin(&stage.outside).map_err(|error| error.to_string())?;
         let identity = "[user]\n\tname = Test\n\temail = test@example.invalid\n[init]\n\tdefaultBranch = main\n";
         write(&stage.outside.join("home/.gitconfig"), identity)?;
         for script in &show.scripts {

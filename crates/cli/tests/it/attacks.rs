@@ -312,3 +312,31 @@ fn no_attack_succeeds_behind_landlock_in_a_worktree() {
 fn no_attack_succeeds_behind_landlock_in_a_clone() {
     attack("landlock", "clone");
 }
+
+#[test]
+fn a_network_that_is_closed_cannot_be_reached() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
+    let port = listener.local_addr().expect("it is bound").port();
+    let reach = format!(
+        "if perl -MIO::Socket::INET -e 'exit(IO::Socket::INET->new(PeerAddr => \"127.0.0.1:{port}\", \
+         Timeout => 5) ? 0 : 1)'; then echo REACHED; else echo BLOCKED; fi; echo x > x.txt"
+    );
+    let plan = format!("version = 1\n[[task]]\nid = \"T\"\nrun = '''{reach}'''\n");
+    let scene = |wall: &str, network: &str| {
+        let config = format!("[run]\nretries = 0\n[sandbox]\nnetwork = \"{network}\"\n");
+        Scene::new(BIN).walled(wall).config(&config).plan(&plan)
+    };
+    for wall in ["bwrap", "landlock"].into_iter().filter(|wall| works(wall)) {
+        for (network, word) in [("open", "REACHED"), ("none", "BLOCKED"), ("loopback", "BLOCKED")] {
+            let scene = scene(wall, network);
+            if (wall, network) == ("landlock", "loopback") {
+                let said = scene.expect(1, &["run", "plan.toml"]);
+                assert!(said.stderr.contains("needs bubblewrap"), "{}", said.stderr);
+                continue;
+            }
+            scene.expect(0, &["run", "plan.toml"]);
+            let log = scene.mainstem(&["logs", "T"]).stdout;
+            assert!(log.contains(word), "{wall}, {network}: {log}");
+        }
+    }
+}
