@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mainstem_host::lock;
 use serde_json::{Value, json};
@@ -46,7 +47,10 @@ fn is_at_work(state: &Path) -> bool {
 }
 
 fn new_id() -> String {
-    format!("{:x}-{}", mainstem_host::clock::now_ms(), std::process::id())
+    // Two of one process may be made within a millisecond.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{:x}-{}-{number}", mainstem_host::clock::now_ms(), std::process::id())
 }
 
 /// Null if there is none; what cannot be understood was torn and counts as none.
