@@ -3,6 +3,7 @@
 
 use crate::fact::Class;
 use crate::id::{Oid, TaskIx, Time};
+use crate::pull::Deed;
 
 /// Something to do. Results come back as [`crate::machine::Input`]s.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +16,8 @@ pub enum Effect {
         attempt: u32,
         /// Commits that the base must contain: landings of what it needs.
         must_contain: Vec<Oid>,
+        /// Go on from here instead: what an open pull request of the task offers.
+        from: Option<Oid>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -127,6 +130,15 @@ pub enum Effect {
         /// Whose tree must be this.
         tree: Oid,
     },
+    /// Bring a pull request on.
+    Pull {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        deed: Deed,
+    },
     /// Remove a workspace and its branch, after a last snapshot.
     RemoveWorkspace {
         /// Whose.
@@ -156,6 +168,7 @@ impl Effect {
             | Self::FormCar { task, attempt, .. }
             | Self::VerifyCar { task, attempt, .. }
             | Self::Land { task, attempt, .. }
+            | Self::Pull { task, attempt, .. }
             | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
         }
     }

@@ -24,6 +24,7 @@ pub mod unit;
 pub mod tasks;
 pub mod schedule;
 pub mod train;
+pub mod pull;
 pub mod lesson;
 pub mod machine;
 pub mod view;

@@ -137,6 +137,15 @@ impl Phase {
                 P::Boarding,
                 F::CarFormed { .. } | F::LandingIntended { .. } | F::LandingRefused { .. },
             ) => P::Boarding,
+            (
+                P::Boarding,
+                F::PushIntended(_)
+                | F::PullOpened(_)
+                | F::PullSeen(_)
+                | F::MergeIntended(_)
+                | F::PullReworked(_)
+                | F::PullClosed(_),
+            ) => P::Boarding,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
             (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {
                 P::Landed

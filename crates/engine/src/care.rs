@@ -225,6 +225,7 @@ fn world_of(
         shelf: None,
         template: mainstem_agents::Template::default(),
         made: Made::default(),
+        hub: None,
     }
 }
 

@@ -7,6 +7,8 @@ pub mod paths;
 mod home;
 pub mod kept;
 pub mod ledger;
+pub mod pull_text;
+pub mod hub;
 pub mod world;
 pub mod event;
 pub mod queue;

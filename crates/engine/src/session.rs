@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use mainstem_core::config::Settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine, Refusal};
+use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Plan;
 use mainstem_host::git::{GitError, Repo};
@@ -21,6 +21,7 @@ use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::home;
+use crate::hub::{Hub, HubError};
 use crate::ledger::{self, LedgerError, Written};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
@@ -57,6 +58,9 @@ pub enum SessionError {
     /// Snapshots could not be pruned.
     #[error(transparent)]
     Prune(#[from] PruneError),
+    /// There is no forge to go to.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// The template of prompts cannot be used.
     #[error(transparent)]
     Prompt(#[from] PromptError),
@@ -119,6 +123,8 @@ pub struct RunRequest {
     pub epics: Vec<String>,
     /// Agents at once, if said on the command line.
     pub jobs: Option<u32>,
+    /// Start no agent: only bring pull requests on.
+    pub merger: Option<Merger>,
 }
 
 /// A repository that is ours until this is dropped.
@@ -345,9 +351,17 @@ impl Session {
             return Err(SessionError::NoBranchRoom(branch));
         }
         let template = prompts::template(Some(&self.repo), &self.settings)?;
+        let hub = match self.settings.land.mode.by_pull() {
+            true => Some(Hub::connect(&self.repo, &self.settings, &self.env)?),
+            false => None,
+        };
         let (run, mut machine) = self.adopt(request)?;
         let scope = scope_of(&machine, request)?;
         machine.set_jobs_flag(request.jobs);
+        machine.set_merger(request.merger);
+        if let Some(hub) = &hub {
+            hub.fetch_target(&self.repo, machine.target())?;
+        }
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
@@ -372,6 +386,7 @@ impl Session {
                 .learn
                 .then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
             made: Made::default(),
+            hub,
         };
         world.settle();
         ready(&run, &machine);

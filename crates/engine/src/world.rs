@@ -12,6 +12,7 @@ use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobSpec};
 
+use crate::hub::{Hub, upstream_ref};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
 
@@ -41,6 +42,8 @@ pub struct World {
     pub shelf: Option<Shelf>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
+    /// The forge, where work lands by pull requests.
+    pub hub: Option<Hub>,
 }
 
 /// Attempts whose workspace this life of the engine has made with its own hands. An earlier life's may
@@ -69,8 +72,11 @@ impl World {
         let _ = process::settle(self.settings.limits.memory_per_agent > 0);
     }
 
-    /// The target branch as a ref.
+    /// The target branch as a ref: the forge's, as it was last fetched, where work lands there.
     pub fn target_ref(&self) -> String {
+        if self.hub.is_some() {
+            return upstream_ref(&self.target);
+        }
         format!("refs/heads/{}", self.target)
     }
 

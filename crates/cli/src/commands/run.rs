@@ -39,6 +39,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         tasks: args.task.clone(),
         epics: args.epic.clone(),
         jobs: args.jobs,
+        merger: None,
     };
     if args.dry_run {
         return dry_run(context, &request, &settings);
@@ -117,10 +118,14 @@ fn greet(run: &str, machine: &Machine, settings: &Settings, here: Option<&str>) 
             "no sandbox in this version: agents run with your rights (sandbox.kind = \"off\" says you know)",
         );
     }
-    if settings.land.lanes > 1 {
+    if settings.land.lanes > 1 && !settings.land.mode.by_pull() {
         print::err("the train has one lane in this version, whatever land.lanes says");
     }
-    if settings.gates.verify.is_empty() {
+    if settings.land.mode.by_pull() {
+        print::err(
+            "work lands by pull requests: their checks and reviews decide, the forge merges",
+        );
+    } else if settings.gates.verify.is_empty() {
         print::err(
             "no [gates] verify is set: whatever merges will land. mainstem init finds a test command",
         );

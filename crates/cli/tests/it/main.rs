@@ -12,6 +12,7 @@ mod looks;
 mod mcp;
 mod neighbours;
 mod plans;
+mod pulls;
 mod real;
 mod repairs;
 mod seeds;

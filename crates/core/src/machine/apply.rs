@@ -203,6 +203,7 @@ impl Machine {
     fn note(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         self.note_attempt(t, fact, at);
         self.note_train(t, fact, at);
+        self.note_pull(fact);
         let state = self.tasks.note(t);
         match fact {
             Fact::TaskFailed { reason, .. }

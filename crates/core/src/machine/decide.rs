@@ -182,6 +182,7 @@ impl Machine {
             Input::WorkspaceRemoved { task, attempt, workspace } => {
                 self.workspace_removed(task, attempt, workspace);
             }
+            Input::Pull { task, attempt, news } => self.take_of_pull(task, attempt, news),
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
             Input::Park { provider, kind, until, message } => {
@@ -352,7 +353,7 @@ impl Machine {
         if stopped {
             return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
         }
-        if !self.failed_by_evidence(t) && self.plan.tasks[t.ix()].verify.is_empty() {
+        if !self.failed_by_evidence(t) && self.gates_wanted(t) == 0 {
             self.passed(t, attempt);
         }
     }
@@ -444,7 +445,7 @@ impl Machine {
         }
         match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
             // Fewer verdicts than gates is not a pass.
-            None if gates.len() >= self.plan.tasks[t.ix()].verify.len() => self.passed(t, attempt),
+            None if gates.len() >= self.gates_wanted(t) => self.passed(t, attempt),
             None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
             Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
         }
@@ -456,7 +457,9 @@ impl Machine {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
         let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
-        if base == tip || evidence.files == 0 {
+        // With nothing to add to it, what a pull request offers is still to land.
+        let offered = self.pulls.get(&task).is_some_and(|pull| pull.number.is_some());
+        if (base == tip || evidence.files == 0) && !offered {
             let old = base.clone();
             self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });
         } else {
@@ -470,7 +473,13 @@ impl Machine {
             .is_some_and(|car| car.task == t && car.attempt == attempt && stage(&car.stage))
     }
 
-    fn car_conflicted(&mut self, t: TaskIx, attempt: u32, onto: Oid, files: Vec<String>) {
+    pub(super) fn car_conflicted(
+        &mut self,
+        t: TaskIx,
+        attempt: u32,
+        onto: Oid,
+        files: Vec<String>,
+    ) {
         let task = self.id(t);
         let reason = format!("conflicts in {}", files.join(", "));
         self.emit(Fact::CarConflicted { task, attempt, onto, files });
@@ -642,6 +651,7 @@ impl Machine {
     /// Is the target branch about to move for this task?
     pub(super) fn is_landing(&self, t: TaskIx) -> bool {
         self.train.car(t).is_some_and(|car| matches!(car.stage, Stage::Landing { .. }))
+            || self.is_merging(t)
     }
 
     /// Asks every attempt with a living agent to end.

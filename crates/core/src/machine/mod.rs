@@ -12,11 +12,13 @@ mod words;
 mod settle;
 mod command;
 mod want;
+mod pull;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
+pub use pull::Merger;
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;
@@ -29,6 +31,7 @@ use crate::money::{self, Forecast};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, Standing};
+use crate::pull::{News, Pull};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
@@ -262,6 +265,15 @@ pub enum Input {
         /// In words.
         message: String,
     },
+    /// What became of a deed on a pull request.
+    Pull {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// What.
+        news: News,
+    },
     /// Something to tell people.
     Notice {
         /// About which task.
@@ -347,6 +359,10 @@ pub struct Machine {
     tasks: Tasks,
     dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
+    /// What is known of pull requests.
+    pulls: BTreeMap<TaskId, Pull>,
+    /// This life only brings pull requests on.
+    merger: Option<Merger>,
     providers: BTreeMap<String, Provider>,
     /// What models have achieved.
     records: BTreeMap<String, Record>,
@@ -393,6 +409,8 @@ struct Life {
     unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
+    /// Pull requests that are looked after.
+    cares: BTreeMap<TaskIx, pull::Care>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -430,6 +448,8 @@ impl Machine {
             tasks,
             dropped: BTreeMap::new(),
             train: Train::default(),
+            pulls: BTreeMap::new(),
+            merger: None,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
             proposals: Vec::new(),
@@ -594,7 +614,7 @@ impl Machine {
 
     /// Is this task asked for in this life?
     pub fn in_scope(&self, t: TaskIx) -> bool {
-        self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
+        self.merger.is_none() && self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
     }
 
     /// When to step with [`Input::Tick`] if nothing else happens.
@@ -615,6 +635,7 @@ impl Machine {
             .chain(snapshots)
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
+            .chain(self.pulls_wake_at())
             .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
@@ -628,8 +649,9 @@ impl Machine {
         if self.life.interrupting.is_some() {
             return self.may_leave().then_some(Rest::Interrupted);
         }
-        let busy = self.tasks.active().next().is_some() || self.tasks.any_removal();
-        if busy || self.waits_for_time() {
+        let active = self.tasks.active().next().is_some() || self.tasks.any_removal();
+        let waits = || self.merger.is_none() && self.waits_for_time();
+        if !self.merger_rests() && (active || waits()) {
             return None;
         }
         if self.cancelled {
@@ -638,7 +660,7 @@ impl Machine {
         let done = self
             .tasks
             .all()
-            .filter(|t| self.in_scope(*t))
+            .filter(|t| self.merger.is_some() || self.in_scope(*t))
             .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
         Some(if done { Rest::Done } else { Rest::NotLanded })
     }
@@ -647,7 +669,8 @@ impl Machine {
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
         let landing =
-            self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }));
+            self.train.head().is_some_and(|car| matches!(car.stage, Stage::Landing { .. }))
+                || self.tasks.active().any(|t| self.is_merging(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
         (!landing || self.life.interrupting == Some(Interrupting::Now))
             && !self.tasks.any_removal()

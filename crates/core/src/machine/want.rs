@@ -85,6 +85,7 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
         effects
     }
@@ -214,7 +215,8 @@ impl Machine {
                     .filter(|landing| !landing.empty)
                     .map(|landing| landing.commit.clone())
                     .collect();
-                Effect::PrepareWorkspace { task, attempt, must_contain }
+                let from = self.goes_on_from(t);
+                Effect::PrepareWorkspace { task, attempt, must_contain, from }
             }
             Want::Agent(attempt) => Effect::RunAgent { task, attempt },
             Want::Evidence(attempt) => {
@@ -311,6 +313,10 @@ impl Machine {
             self.life.given.train = None;
             return;
         };
+        // Work that lands elsewhere waits for its pull request, not for its turn.
+        if self.settings.land.mode.by_pull() && !matches!(car.stage, Stage::Landing { .. }) {
+            return;
+        }
         let (task, attempt, tip) = (car.task, car.attempt, car.tip.clone());
         let want = match &car.stage {
             Stage::Queued => TrainWant::Form,

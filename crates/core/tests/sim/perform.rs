@@ -59,6 +59,7 @@ impl Sim<'_> {
                 let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
                 self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
             }
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::FormCar { task, attempt, .. } => self.form(task, attempt),
             Effect::VerifyCar { task, attempt, commit, tree } => {
                 self.verify(task, attempt, commit, &tree);

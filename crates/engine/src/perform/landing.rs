@@ -71,7 +71,9 @@ pub fn found(errand: &Errand, tip: &Oid, since: Option<&Oid>) -> Result<Option<I
     let (task, attempt) = (errand.ix, errand.attempt);
     let Some(old) = repo.resolve(&format!("{commit}^1"))? else { return Ok(None) };
     // Whoever moved the branch may not have lived to bring the checkout along.
-    follow(errand, &old, tip);
+    if errand.world.hub.is_none() {
+        follow(errand, &old, tip);
+    }
     Ok(Some(Input::Landed { task, attempt, commit, old }))
 }
 

@@ -59,6 +59,7 @@ pub fn intended(world: &World, order: &Order) {
             Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
             Effect::Land { old, new, .. } => format!("landing {key} {old} {new}"),
             Effect::RemoveWorkspace { .. } => format!("over {key}"),
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } => panic!("no order of the driver"),
         },
     };

@@ -250,6 +250,7 @@ impl World {
             Effect::FormCar { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
                 self.train_step(flight, &order, &key, fails)
             }
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } => panic!("no order of the driver"),
         }
     }
