@@ -102,7 +102,12 @@ pub fn open_once(
             || pulls.iter().find(|pull| pull.head_commit == tip && !closed.contains(&pull.number));
         Ok(open.or_else(over).cloned())
     };
-    if let Some(pull) = find()? {
+    if let Some(mut pull) = find()? {
+        if pull.state == PullState::Open && pull.base != new.base {
+            // Somebody else's wish, or an earlier setting's: merged there it would land elsewhere.
+            forge.retarget(pull.number, &new.base)?;
+            new.base.clone_into(&mut pull.base);
+        }
         return Ok(Opened { pull, created: false });
     }
     match forge.create(new) {

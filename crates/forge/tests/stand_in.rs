@@ -193,6 +193,18 @@ fn a_pull_request_that_is_over_counts_only_for_the_very_commit() {
 }
 
 #[test]
+fn an_open_pull_request_into_another_branch_is_turned_to_ours() {
+    let scene = Scene::new();
+    scene.repo.git(&["push", "-q", "origin", "main:other"]);
+    let tip = scene.branch("mainstem/T-1", "x.txt", "x\n");
+    let elsewhere = NewPull { base: "other".to_owned(), ..new_pull("mainstem/T-1") };
+    let first = open_once(&scene.hub, &elsewhere, &tip, &[]).unwrap();
+    let found = open_once(&scene.hub, &new_pull("mainstem/T-1"), &tip, &[]).unwrap();
+    assert_eq!((found.created, found.pull.number), (false, first.pull.number));
+    assert_eq!(scene.hub.pull(found.pull.number).unwrap().base, "main");
+}
+
+#[test]
 fn unchanged_answers_cost_nothing_of_the_hour() {
     let scene = Scene::new();
     let tip = scene.branch("mainstem/T-1", "x.txt", "x\n");
@@ -227,7 +239,12 @@ fn limits_are_waited_for_if_short_and_told_if_long_and_nobody_asks_meanwhile() {
     assert!(scene.hub.pull(1).unwrap_err().after_ms().is_some());
     assert_eq!(scene.forge.requests().len(), asked, "nobody asks while the forge rests");
     let hub = client(&scene.forge, "other");
-    scene.forge.set_remaining(0);
+    scene.forge.set_remaining(1);
+    hub.issues(false).unwrap();
+    let asked = scene.forge.requests().len();
+    assert!(hub.issues(true).unwrap_err().after_ms().is_some(), "that was the hour's last");
+    assert_eq!(scene.forge.requests().len(), asked, "so nobody asks");
+    let hub = client(&scene.forge, "third");
     let spent = hub.issues(false);
     assert!(matches!(spent, Err(ForgeError::Limited { .. })), "{spent:?}");
 }

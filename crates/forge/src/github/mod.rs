@@ -95,7 +95,10 @@ impl GitHub {
             let wait = match self.transport.send(&url, request, &self.headers(etag)) {
                 Ok(response) => match pace::advice(request.verb, &response, tries, now_ms() / 1000)
                 {
-                    Advice::Use => return Ok(response),
+                    Advice::Use => {
+                        self.mind(&response);
+                        return Ok(response);
+                    }
                     Advice::Again(ms) => ms,
                     Advice::Rest(ms) => {
                         self.rest(ms);
@@ -130,6 +133,13 @@ impl GitHub {
 
     fn limited(&self, after_ms: u64) -> ForgeError {
         ForgeError::Limited { host: self.host.clone(), after_ms }
+    }
+
+    /// The last request of the hour was answered: nobody runs into the limit knowingly.
+    fn mind(&self, response: &Response) {
+        if let Some((0, reset)) = pace::left(response) {
+            self.rest(reset.saturating_mul(1000).saturating_sub(now_ms()));
+        }
     }
 
     /// One limit is one limit for all that ask here.
