@@ -164,6 +164,20 @@ pub struct TaskStatus {
     pub reason: Option<String>,
     /// What happens next, or what a person can do.
     pub next_action: Option<String>,
+    /// Its pull request, where work lands by such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<PullStatus>,
+}
+
+/// A pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullStatus {
+    /// Its number.
+    pub number: u64,
+    /// Its page.
+    pub url: String,
+    /// What it waits for, in words.
+    pub waits_for: String,
 }
 
 /// A task's work on its way to the target branch.
@@ -316,6 +330,7 @@ mod tests {
                 commit: None,
                 reason: None,
                 next_action: None,
+                pull: None,
             }],
             train: vec![Car {
                 task: "T-000".into(),

@@ -1,12 +1,14 @@
 //! What was typed. The doc comments are the help texts.
 
 mod formats;
+mod worker;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
+pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
 
 /// Many agents, one green main.
 ///
@@ -100,6 +102,10 @@ pub(crate) enum Command {
     Reject(ProposalArgs),
     /// The merge train: queued, verified, landed, evicted, and why.
     Train(LookArgs),
+    /// Bring pull requests on: push, look, merge those that are ready; no agent starts.
+    Merge(MergeArgs),
+    /// The run as workers with states, in JSON: spawn, list, get, terminate, clean up.
+    Worker(WorkerArgs),
     /// Tokens and money, by task or otherwise, and what the rest may cost.
     Cost(CostArgs),
     /// Bring a snapshot of a task's work back as a branch.
@@ -225,7 +231,7 @@ pub(crate) enum PlanFormat {
 }
 
 /// `run`
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
     /// The plan; without one the present run goes on.
     pub(crate) plan: Option<PathBuf>,

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::Pulls;
+use crate::fact::Fact;
 use crate::id::{Oid, TaskId};
 
 /// The branch on the remote is about to move, from exactly here to exactly there.
@@ -90,6 +91,21 @@ pub struct Closed {
     pub attempt: u32,
     /// Its number.
     pub number: u64,
+}
+
+impl Fact {
+    /// Is it about a pull request?
+    pub fn is_of_pull(&self) -> bool {
+        matches!(
+            self,
+            Self::PushIntended(_)
+                | Self::PullOpened(_)
+                | Self::PullSeen(_)
+                | Self::MergeIntended(_)
+                | Self::PullReworked(_)
+                | Self::PullClosed(_)
+        )
+    }
 }
 
 /// What is known of a task's pull request, from facts.

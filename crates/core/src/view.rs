@@ -103,7 +103,7 @@ impl Machine {
                 let open = self.questions().iter().filter(|q| q.task == t);
                 open.map(|q| q.name.clone()).collect()
             }
-            Phase::Boarding if self.settings().land.mode.by_pull() => {
+            Phase::Boarding if self.lands_by_pull(t) => {
                 let pull = self.pull(t);
                 let number =
                     pull.and_then(|pull| pull.number).map(|n| format!("pull request #{n}"));

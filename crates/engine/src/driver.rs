@@ -324,11 +324,11 @@ impl<'a> Driver<'a> {
 
     fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
         let mut task = self.machine.plan().tasks[ix.ix()].clone();
-        if let (Deed::Effect(Effect::RunGates { .. }), settings) = (&deed, self.machine.settings())
-            && settings.land.mode.by_pull()
+        if let Deed::Effect(Effect::RunGates { .. }) = &deed
+            && self.machine.lands_by_pull(ix)
         {
             // No train runs them on a merge of ours.
-            task.verify.extend(settings.gates.verify.iter().cloned());
+            task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
         }
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());

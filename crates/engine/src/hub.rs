@@ -88,6 +88,8 @@ pub struct Hub {
     pub remote: Remote,
     /// How pull requests are worded.
     pub text: PullText,
+    /// The branch there that work lands on.
+    pub base: String,
 }
 
 impl fmt::Debug for Hub {
@@ -103,6 +105,10 @@ impl Hub {
         settings: &Settings,
         env: &[(String, String)],
     ) -> Result<Self, HubError> {
+        let base = match &settings.land.branch {
+            Some(branch) => branch.clone(),
+            None => repo.default_branch()?,
+        };
         let pulls = &settings.land.pulls;
         let url = repo.remote_url(&pulls.remote)?;
         let url = url.ok_or_else(|| HubError::NoRemote(pulls.remote.clone()))?;
@@ -111,29 +117,50 @@ impl Hub {
         let https = url.starts_with("https://");
         let remote = Remote::new(&pulls.remote);
         let remote = if https { remote.with_token(&place.host, token.reveal()) } else { remote };
-        let pause = |time: Duration| {
-            process::pause_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-            true
-        };
-        let forge = GitHub::new(
-            &place,
-            pulls.api.as_deref(),
-            token,
-            Box::new(Http::new()),
-            Box::new(pause),
-        );
-        Ok(Self { forge: Box::new(forge), remote, text: text(repo, settings)? })
+        let forge = github(&place, settings, token);
+        Ok(Self { forge: Box::new(forge), remote, text: text(repo, settings)?, base })
+    }
+
+    /// Only the forge, for questions: there need be no remote if the repository is named.
+    pub fn asking(
+        repo: &Repo,
+        settings: &Settings,
+        env: &[(String, String)],
+    ) -> Result<Box<dyn Forge>, HubError> {
+        let pulls = &settings.land.pulls;
+        let url = repo.remote_url(&pulls.remote)?.unwrap_or_default();
+        let mut place = place(settings, &url)?;
+        if Place::of_url(&url).is_none() && pulls.api.is_none() {
+            place.host = "github.com".to_owned();
+        }
+        let token = token_for(&place, env)?;
+        Ok(Box::new(github(&place, settings, token)))
     }
 
     /// Brings the target branch's commits here; where it stands.
-    pub fn fetch_target(&self, repo: &Repo, target: &str) -> Result<Oid, HubError> {
-        let into = upstream_ref(target);
-        let found = repo.fetch_branch(&self.remote, target, &into)?;
+    pub fn fetch_target(&self, repo: &Repo) -> Result<Oid, HubError> {
+        let found = repo.fetch_branch(&self.remote, &self.base, &upstream_ref(&self.base))?;
         found.ok_or_else(|| HubError::NoTarget {
             remote: self.remote.name().to_owned(),
-            branch: target.to_owned(),
+            branch: self.base.clone(),
         })
     }
+
+    /// Makes the branch on which a phase's tasks land before they are offered together, if it is not
+    /// there.
+    pub fn make_line(&self, repo: &Repo, at: &Oid) -> Result<(), HubError> {
+        let line = format!("refs/heads/{}", line_of(&self.base));
+        if repo.read_ref(&line)?.is_none() {
+            // Somebody else may have made it meanwhile, and that is just as well.
+            let _ = repo.update_ref(&line, at, None, "mainstem: a line for phases")?;
+        }
+        Ok(())
+    }
+}
+
+/// The branch on which the tasks of a phase land, here, until the forge merges them.
+pub fn line_of(base: &str) -> String {
+    format!("phases/{base}")
 }
 
 /// Where the target branch of the forge is kept here.
@@ -155,6 +182,15 @@ fn place(settings: &Settings, url: &str) -> Result<Place, HubError> {
             Err(HubError::NotOnForge { remote, url })
         }
     }
+}
+
+fn github(place: &Place, settings: &Settings, token: Token) -> GitHub {
+    let pause = |time: Duration| {
+        process::pause_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        true
+    };
+    let api = settings.land.pulls.api.as_deref();
+    GitHub::new(place, api, token, Box::new(Http::new()), Box::new(pause))
 }
 
 fn token_for(place: &Place, env: &[(String, String)]) -> Result<Token, HubError> {

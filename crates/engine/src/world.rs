@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use mainstem_agents::{Template, allowed_env};
-use mainstem_core::config::Settings;
+use mainstem_core::config::{LandMode, Settings};
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobSpec};
@@ -74,7 +74,7 @@ impl World {
 
     /// The target branch as a ref: the forge's, as it was last fetched, where work lands there.
     pub fn target_ref(&self) -> String {
-        if self.hub.is_some() {
+        if self.settings.land.mode == LandMode::Pr {
             return upstream_ref(&self.target);
         }
         format!("refs/heads/{}", self.target)

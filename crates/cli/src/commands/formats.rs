@@ -2,6 +2,7 @@
 //! theirs. What the files mean is the planner's business.
 
 mod files;
+mod live;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -29,7 +30,11 @@ const ROWS_SHOWN: usize = 200;
 
 /// `plan import`.
 pub(crate) fn import(context: &Context, args: &ImportArgs) -> Outcome {
-    let source = files::read(context, &args.path)?;
+    let from_forge = args.format == "github" && live::is_repository(context, &args.path);
+    let source = match from_forge {
+        true => live::read(context, &args.path, args.all)?,
+        false => files::read(context, &args.path)?,
+    };
     let format = format_of(&args.format, &source)?;
     let accepted = Accept {
         commands: args.accept_commands,
@@ -101,7 +106,12 @@ fn names() -> String {
     format!("formats: {}", list.join(", "))
 }
 
-fn refused(refused: import::Refused) -> Failure {
+/// Files as they are on disk.
+pub(crate) fn source(context: &Context, path: &Path) -> Result<Source, Failure> {
+    files::read(context, path)
+}
+
+pub(crate) fn refused(refused: import::Refused) -> Failure {
     Failure::text(refused.file, refused.text, refused.diagnostics)
 }
 

@@ -49,20 +49,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     let session = context.session()?;
     let line = Line::new();
-    let handle = line.handle();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
-    std::thread::spawn(move || {
-        for count in 1.. {
-            if signals.forever().next().is_none() {
-                return;
-            }
-            handle.interrupt();
-            if count > 2 {
-                leave_now();
-            }
-        }
-    });
+    stop_on_signals(&line)?;
     let global = &context.global;
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = mainstem_host::clock::now_ms();
@@ -92,6 +79,25 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
             exit_code::INTERRUPTED
         }
     })
+}
+
+/// Once gently, twice at once, three times whatever hangs.
+pub(crate) fn stop_on_signals(line: &Line) -> Result<(), Failure> {
+    let handle = line.handle();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
+    std::thread::spawn(move || {
+        for count in 1.. {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            handle.interrupt();
+            if count > 2 {
+                leave_now();
+            }
+        }
+    });
+    Ok(())
 }
 
 /// The third signal: whatever hangs, we are gone. The next run finds everything in the journal.
@@ -222,6 +228,23 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
 
 /// Starts the same command again in the background and waits until it is up.
 fn detach(context: &Context, args: &RunArgs) -> Outcome {
+    let (pid, log) = start_in_background(context, args)?;
+    let (_, _, look) = context.look(None)?;
+    let run = look.run.map(|run| run.to_string()).unwrap_or_default();
+    if context.global.json {
+        print::out_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
+    } else {
+        print::err(&format!("{run} runs in the background (pid {pid})"));
+        print::err("watch: mainstem history -f · mainstem status    stop: mainstem cancel");
+    }
+    Ok(exit_code::OK)
+}
+
+/// The engine's process and where its messages are, once it is up.
+pub(crate) fn start_in_background(
+    context: &Context,
+    args: &RunArgs,
+) -> Result<(u32, std::path::PathBuf), Failure> {
     let (_, _, layout) = context.place()?;
     let exe = own_exe()?;
     let mut argv = vec![exe.to_string_lossy().into_owned()];
@@ -277,15 +300,7 @@ fn detach(context: &Context, args: &RunArgs) -> Outcome {
         }
         process::pause_ms(50);
     }
-    let (_, _, look) = context.look(None)?;
-    let run = look.run.map(|run| run.to_string()).unwrap_or_default();
-    if context.global.json {
-        print::out_json(&serde_json::json!({ "run": run, "pid": child.id(), "log": log }))?;
-    } else {
-        print::err(&format!("{run} runs in the background (pid {})", child.id()));
-        print::err("watch: mainstem history -f · mainstem status    stop: mainstem cancel");
-    }
-    Ok(exit_code::OK)
+    Ok((child.id(), log))
 }
 
 fn tail(log: &std::path::Path) -> Option<String> {

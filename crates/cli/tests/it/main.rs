@@ -18,3 +18,4 @@ mod repairs;
 mod seeds;
 mod snapshots;
 mod steer;
+mod workers;

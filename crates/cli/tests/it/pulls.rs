@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainstem_testkit::forge::{Fault, FaultKind, ForgeStandIn, Rules};
@@ -123,6 +124,7 @@ fn work_lands_by_pull_requests_that_the_forge_merges_when_its_checks_pass() {
     assert_eq!(play.scene.repo().show("main", "c.txt").as_deref(), Some("a\nb\n"));
     play.scene.expect(0, &["run"]);
     assert_eq!(play.forge.pulls().len(), 3);
+    assert!(play.scene.expect(1, &["undo"]).stderr.contains("revert it on the forge"));
 }
 
 #[test]
@@ -327,47 +329,154 @@ fn points(play: &Play) -> Vec<String> {
     let text = log.to_str().expect("our own path is text");
     let env = [("MAINSTEM_CRASH_LOG", text)];
     play.scene.spawn_with(&["run", "plan.toml"], &env).wait().expect_code(0);
-    log_of(&log).lines().map(str::to_owned).collect()
+    let names = log_of(&log);
+    names.lines().filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect()
 }
 
-#[test]
-fn kill_9_at_every_step_of_a_pull_request_lands_it_once() {
-    let tasks: &[(&str, &str, &str)] = &[("T-1", "echo x >> x.txt", "")];
-    let made = || Play::new(tasks, "require_checks = false");
-    let all = points(&made());
-    let names: Vec<&str> = all.iter().filter_map(|line| line.split(' ').nth(1)).collect();
-    for name in ["pull.pushed", "pull.created", "pull.merged", "pull.deleted", "pull.fetched"] {
-        assert!(names.contains(&name), "{name} in {names:?}");
-    }
-    // From the end of the agent on: what comes before is the same as for a local landing.
-    let first = names.iter().position(|name| *name == "snapshot.taken").unwrap_or(0);
-    let next = std::sync::atomic::AtomicUsize::new(first + 1);
+/// Dies at each of these places, counted from 1, and lives again; how often it really died.
+fn die_at(places: &[usize], made: impl Fn() -> Play + Sync, check: impl Fn(&Play, usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let deaths = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    if at > all.len() {
-                        return;
-                    }
+                while let Some(at) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let play = made();
                     let env = [("MAINSTEM_CRASH_AT", &*at.to_string())];
                     let died = play.scene.spawn_with(&["run", "plan.toml"], &env).wait();
+                    deaths.fetch_add(usize::from(died.code == 137), Ordering::Relaxed);
                     let lived = play.scene.mainstem(&["run", "plan.toml"]);
-                    assert_eq!(
-                        lived.code,
-                        0,
-                        "died ({}) at {:?}: {}",
-                        died.code,
-                        all.get(at - 1),
-                        lived.stderr
-                    );
-                    play.assert_landed(&["T-1"]);
-                    assert_eq!(play.forge.pulls().len(), 1, "died at {:?}", all.get(at - 1));
+                    assert_eq!(lived.code, 0, "after a death at {at}: {}", lived.stderr);
+                    check(&play, *at);
                 }
             });
         }
     });
+    let deaths = deaths.into_inner();
+    assert!(deaths * 4 >= places.len() * 3, "only {deaths} of {} died", places.len());
+}
+
+#[test]
+fn kill_9_at_every_step_of_a_pull_request_lands_it_once() {
+    let made = || Play::new(&[("T-1", "echo x >> x.txt", "")], "require_checks = false");
+    let names = points(&made());
+    for name in ["pull.pushed", "pull.created", "pull.merged", "pull.deleted", "pull.fetched"] {
+        assert!(names.iter().any(|found| found == name), "{name} in {names:?}");
+    }
+    // From the end of the agent on: what comes before is the same as for a local landing.
+    let first = names.iter().position(|name| name == "evidence.committed").unwrap_or(0);
+    let places: Vec<usize> = (first + 1..=names.len()).collect();
+    die_at(&places, made, |play, at| {
+        play.assert_landed(&["T-1"]);
+        assert_eq!(play.forge.pulls().len(), 1, "died at {:?}", names.get(at - 1));
+    });
+}
+
+#[test]
+fn recovery_of_each_phase_spawned_working_committed_pr_created_merged() {
+    let count = "echo $MAINSTEM_ATTEMPT >> ../../../count; echo x > x.txt";
+    let made = || Play::new(&[("T-1", count, "")], "require_checks = false");
+    let names = points(&made());
+    let place = |name: &str| names.iter().position(|found| found == name).map(|at| at + 1);
+    let phases = ["workspace.made", "agent.started", "pull.before", "pull.created", "pull.merged"];
+    let places: Vec<usize> = phases.iter().filter_map(|name| place(name)).collect();
+    assert_eq!(places.len(), phases.len(), "{names:?}");
+    die_at(&places, made, |play, at| {
+        play.assert_landed(&["T-1"]);
+        let ran = log_of(&play.scene.outside("count"));
+        assert_eq!(ran, "1\n", "died at {:?}: the agent worked once", names.get(at - 1));
+        play.scene.expect(0, &["run", "plan.toml"]);
+        assert_eq!(play.forge.granted("PUT", "/merge"), 1, "reconciling twice changes nothing");
+    });
+}
+
+const PHASES: &[(&str, &str, &str)] = &[
+    ("T-1", "echo a > a.txt", "phase = \"one\""),
+    ("T-2", "echo b > b.txt", "phase = \"one\""),
+    ("T-3", "cat a.txt b.txt > c.txt", "phase = \"two\""),
+];
+
+fn assert_phases_landed(play: &Play) {
+    let pulls = play.forge.pulls();
+    let heads: Vec<&str> = pulls.iter().filter_map(|pull| pull["head"]["ref"].as_str()).collect();
+    assert_eq!(heads, ["mainstem/phase-one", "mainstem/phase-two"], "{pulls:#?}");
+    assert_eq!(play.forge.granted("PUT", "/merge"), 2);
+    assert_eq!(play.scene.facts_of("task_landed").len(), 5, "three tasks and two phases");
+    let repo = play.scene.repo();
+    repo.git(&["fetch", "-q", "origin", "main"]);
+    assert_eq!(repo.show("FETCH_HEAD", "c.txt").as_deref(), Some("a\nb\n"));
+    assert_eq!(repo.commit_of("main"), repo.commit_of("FETCH_HEAD"), "our main follows");
+    play.scene.assert_nothing_left();
+}
+
+#[test]
+fn a_phase_lands_as_one_pull_request_and_the_next_one_builds_on_it() {
+    for strategy in ["squash", "merge"] {
+        let play = Play::new(PHASES, "");
+        play.forge.ci("test -e a.txt && test -e b.txt");
+        let mode = ["--config", "land.mode=phase-pr", "--config"];
+        let strategy = format!("land.strategy={strategy}");
+        let args = [&["run", "plan.toml"], &mode[..], &[strategy.as_str()]].concat();
+        play.scene.expect(0, &args);
+        assert_phases_landed(&play);
+        let body = play.forge.pulls()[0]["body"].to_string();
+        assert!(body.contains("T-1") && body.contains("T-2"), "{body}");
+        play.scene.expect(0, &args);
+        assert_eq!(play.forge.pulls().len(), 2);
+    }
+}
+
+#[test]
+fn kill_9_around_a_phases_pull_request_lands_it_once() {
+    let made = || {
+        let play = Play::new(PHASES, "require_checks = false");
+        let text = play.scene.repo().read("mainstem.toml").replace("\"pr\"", "\"phase-pr\"");
+        play.scene.repo().commit("by phase", &[("mainstem.toml", &text)]);
+        play.scene.repo().git(&["push", "-q", "origin", "main"]);
+        play
+    };
+    let names = points(&made());
+    let of_pulls = names.iter().enumerate().filter(|(_, name)| name.starts_with("pull."));
+    let places: Vec<usize> = of_pulls.map(|(at, _)| at + 1).collect();
+    assert!(places.len() >= 12, "{names:?}");
+    die_at(&places, made, |play, _| assert_phases_landed(play));
+}
+
+#[test]
+fn the_merger_is_a_command_of_its_own() {
+    let play = Play::new(&[("T-1", "echo x > x.txt", "")], "require_checks = false\napprovals = 1");
+    let mut running = play.spawn();
+    let number = play.wait_for_pull("T-1");
+    play.wait_for_fact("pull_seen", "approvals");
+    assert_eq!(play.scene.task("T-1")["pull"]["number"], number);
+    running.signal(rustix::process::Signal::INT);
+    running.wait().expect_code(3);
+    let output = play.scene.expect(2, &["merge", "--json"]);
+    let report: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+    assert_eq!(report["open"][0]["pull"], number, "{report:#}");
+    assert_eq!(report["merged"].as_array().map(Vec::len), Some(0));
+    play.forge.review(number, "alice", "APPROVED", "", &[]);
+    let output = play.scene.expect(0, &["merge"]);
+    assert_eq!(output.stdout, format!("merged   T-1 #{number}\n"));
+    play.assert_landed(&["T-1"]);
+    assert_eq!(play.scene.expect(0, &["merge"]).stdout, "no pull request is open\n");
+    play.scene.expect(0, &["run"]);
+    let local = Scene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
+    assert!(local.expect(1, &["merge"]).stderr.contains("land.mode"));
+}
+
+#[test]
+fn issues_come_from_the_forge_with_what_they_wait_for() {
+    let play = Play::new(&[("T-1", "true", "")], "");
+    let first = play.forge.add_issue("Make a schema", "in `src/schema.sql`", &[], &[]);
+    let second = play.forge.add_issue("Use it", "", &[first], &[]);
+    let output = play.scene.expect(0, &["plan", "import", "github", "o/r", "--json"]);
+    let report: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+    let text = play.scene.expect(0, &["plan", "import", "github", "o/r"]).stdout;
+    assert!(text.contains("Make a schema"), "{text}\n{report:#}");
+    let needs = format!("needs = [\"issue-{first}\"]");
+    let id = format!("id = \"issue-{second}\"");
+    assert!(text.contains(&needs) && text.contains(&id), "{text}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Settings {
     pub fn unbuilt(&self) -> Vec<(&'static str, &'static str)> {
         let walled = matches!(self.sandbox, SandboxKind::Bwrap | SandboxKind::Landlock);
         [
-            (matches!(self.land.mode, LandMode::PhasePr | LandMode::None), ("land.mode", "local")),
+            (self.land.mode == LandMode::None, ("land.mode", "local")),
             (self.workspace.kind != WorkspaceKind::Worktree, ("workspace.kind", "worktree")),
             (
                 self.schedule.satisfied_by != SatisfiedBy::Landed,

@@ -513,6 +513,10 @@ impl Machine {
 
     fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
+            // Nothing of it goes through the train.
+            Fact::TaskBoarded { task, attempt, tip } if self.closes_phase(t) => {
+                self.offers.insert(task.clone(), (*attempt, tip.clone()));
+            }
             Fact::TaskBoarded { attempt, tip, .. } => {
                 let priority = self.plan.tasks[t.ix()].priority;
                 self.train.board(t, *attempt, tip.clone(), priority);

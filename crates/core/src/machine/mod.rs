@@ -5,6 +5,8 @@
 //! given out when a task first wants it; after a crash the journal is folded (`apply`) and
 //! everything wanted is given out again, which is safe because every effect may be performed twice.
 
+mod add;
+mod adopt;
 mod apply;
 mod decide;
 mod inbox;
@@ -361,6 +363,8 @@ pub struct Machine {
     train: Train,
     /// What is known of pull requests.
     pulls: BTreeMap<TaskId, Pull>,
+    /// What closing tasks offer: attempt and commit.
+    offers: BTreeMap<TaskId, (u32, Oid)>,
     /// This life only brings pull requests on.
     merger: Option<Merger>,
     providers: BTreeMap<String, Provider>,
@@ -449,6 +453,7 @@ impl Machine {
             dropped: BTreeMap::new(),
             train: Train::default(),
             pulls: BTreeMap::new(),
+            offers: BTreeMap::new(),
             merger: None,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),

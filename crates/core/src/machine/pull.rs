@@ -1,6 +1,7 @@
 //! Pull requests: which deed each car wants, and what its news mean. What follows from how one stands
 //! is decided in [`crate::pull`].
 
+use crate::config::LandMode;
 use crate::fact::{Class, Fact, GateScope, Verdict};
 use crate::id::{Oid, TaskIx, Time};
 use crate::limits;
@@ -54,9 +55,40 @@ impl Machine {
     /// Gates that run in a task's workspace. Where a forge merges, what is to pass on the merged tree
     /// passes on the work itself before it is offered; the merge is the business of the forge's checks.
     pub(super) fn gates_wanted(&self, t: TaskIx) -> usize {
-        let shared =
-            if self.settings.land.mode.by_pull() { self.settings.gates.verify.len() } else { 0 };
+        let shared = if self.lands_by_pull(t) { self.settings.gates.verify.len() } else { 0 };
         self.plan.tasks[t.ix()].verify.len() + shared
+    }
+
+    /// Does it offer what a phase has landed?
+    pub(super) fn closes_phase(&self, t: TaskIx) -> bool {
+        self.plan.tasks[t.ix()].closes.is_some()
+    }
+
+    /// Does this task's work land on a forge rather than here?
+    pub fn lands_by_pull(&self, t: TaskIx) -> bool {
+        match self.settings.land.mode {
+            LandMode::Pr => true,
+            LandMode::PhasePr => self.closes_phase(t),
+            LandMode::Local | LandMode::None => false,
+        }
+    }
+
+    /// What is offered, or is to be.
+    fn offered(&self) -> Vec<(TaskIx, u32, Oid)> {
+        let cars = self.train.cars().iter().filter(|car| {
+            self.lands_by_pull(car.task) && !matches!(car.stage, train::Stage::Landing { .. })
+        });
+        let cars = cars.map(|car| (car.task, car.attempt, car.tip.clone()));
+        let closing = self.offers.iter().filter_map(|(id, (attempt, tip))| {
+            let t = self.graph.ix(id.as_str()).filter(|t| self.lands_by_pull(*t))?;
+            Some((t, *attempt, tip.clone()))
+        });
+        cars.chain(closing).collect()
+    }
+
+    fn is_offered(&self, t: TaskIx, attempt: u32) -> bool {
+        self.train.car(t).is_some_and(|car| car.attempt == attempt)
+            || self.offers.get(&self.plan.tasks[t.ix()].id).is_some_and(|(n, _)| *n == attempt)
     }
 
     /// Is a pull request of this task about to be merged?
@@ -66,10 +98,7 @@ impl Machine {
 
     /// Where the next attempt begins, if not on the target branch.
     pub(super) fn goes_on_from(&self, t: TaskIx) -> Option<Oid> {
-        if !self.settings.land.mode.by_pull() {
-            return None;
-        }
-        self.pull(t).and_then(|pull| pull.from.clone())
+        self.pull(t).filter(|_| self.lands_by_pull(t)).and_then(|pull| pull.from.clone())
     }
 
     pub(super) fn pulls_wake_at(&self) -> Option<Time> {
@@ -93,17 +122,14 @@ impl Machine {
 
     /// Work that is to be offered and has not been.
     pub(super) fn intend_pushes(&mut self) {
-        if !self.settings.land.mode.by_pull() || self.life.interrupting.is_some() {
+        if self.life.interrupting.is_some() {
             return;
         }
-        let waiting = |t: TaskIx, attempt: u32| {
-            self.pull(t).is_none_or(|p| p.attempt != attempt || p.stage == Stage::Idle)
-        };
-        let cars = self.train.cars().iter().filter(|car| {
-            !matches!(car.stage, train::Stage::Landing { .. }) && waiting(car.task, car.attempt)
-        });
-        let cars: Vec<_> = cars.map(|car| (car.task, car.attempt, car.tip.clone())).collect();
-        for (t, attempt, tip) in cars {
+        for (t, attempt, tip) in self.offered() {
+            let waits = |p: &Pull| p.attempt != attempt || p.stage == Stage::Idle;
+            if !self.pull(t).is_none_or(waits) {
+                continue;
+            }
             let lease = self.pull(t).and_then(|pull| pull.pushed.clone());
             self.intend_push(t, attempt, tip, lease);
         }
@@ -117,13 +143,9 @@ impl Machine {
     }
 
     pub(super) fn want_of_pulls(&mut self, effects: &mut Vec<crate::effect::Effect>) {
-        if !self.settings.land.mode.by_pull() {
-            return;
-        }
-        let train = &self.train;
-        self.life.cares.retain(|t, _| train.car(*t).is_some());
-        let cars: Vec<_> = self.train.cars().iter().map(|car| (car.task, car.attempt)).collect();
-        for (task, attempt) in cars {
+        let offered = self.offered();
+        self.life.cares.retain(|t, _| offered.iter().any(|(task, ..)| task == t));
+        for (task, attempt, _) in offered {
             let care = self.life.cares.entry(task).or_default();
             if care.attempt != attempt {
                 *care = Care { attempt, ..Care::default() };
@@ -162,7 +184,7 @@ impl Machine {
     }
 
     pub(super) fn take_of_pull(&mut self, t: TaskIx, attempt: u32, news: News) {
-        if self.train.car(t).is_none_or(|car| car.attempt != attempt) {
+        if !self.is_offered(t, attempt) {
             return;
         }
         if let News::Merged { commit, old } = news {
@@ -202,13 +224,13 @@ impl Machine {
     /// What was under way is not any more, if this is its news.
     fn heard(&mut self, t: TaskIx, news: &News) {
         let Some(care) = self.life.cares.get_mut(&t) else { return };
-        let answers = match (&care.under_way, news) {
+        let answers = matches!(
+            (&care.under_way, news),
             (Some(Deed::Open { .. }), News::Opened { .. } | News::PushRefused { .. })
-            | (Some(Deed::Look { .. } | Deed::Update { .. }), News::Looked(_))
-            | (Some(Deed::Merge { .. }), News::MergeRefused { .. })
-            | (Some(_), News::Failed { .. }) => true,
-            _ => false,
-        };
+                | (Some(Deed::Look { .. } | Deed::Update { .. }), News::Looked(_))
+                | (Some(Deed::Merge { .. }), News::MergeRefused { .. })
+                | (Some(_), News::Failed { .. })
+        );
         if answers {
             care.under_way = None;
         }
@@ -380,6 +402,10 @@ impl Machine {
     /// The fold of what is known of pull requests.
     pub(super) fn note_pull(&mut self, fact: &Fact) {
         let Some(task) = fact.task() else { return };
+        if let Fact::CarConflicted { .. } | Fact::CarEvicted { .. } | Fact::TaskLanded { .. } = fact
+        {
+            self.offers.remove(task);
+        }
         if let Fact::PushIntended(push) = fact {
             return self.pulls.entry(task.clone()).or_default().note_push(push);
         }

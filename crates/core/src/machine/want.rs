@@ -314,7 +314,7 @@ impl Machine {
             return;
         };
         // Work that lands elsewhere waits for its pull request, not for its turn.
-        if self.settings.land.mode.by_pull() && !matches!(car.stage, Stage::Landing { .. }) {
+        if self.lands_by_pull(car.task) && !matches!(car.stage, Stage::Landing { .. }) {
             return;
         }
         let (task, attempt, tip) = (car.task, car.attempt, car.tip.clone());

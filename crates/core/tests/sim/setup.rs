@@ -65,6 +65,7 @@ pub fn settings() -> Settings {
             strategy: Strategy::Merge,
             lanes: 1,
             on_conflict: OnConflict::Rework,
+            pulls: mainstem_core::config::Pulls::default(),
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
         models: Models::default(),

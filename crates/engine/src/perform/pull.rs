@@ -75,6 +75,9 @@ fn failed(errand: &Errand, reason: String, after_ms: Option<u64>) -> Input {
 
 fn open(errand: &Errand, hub: &Hub, push: &Push, closed: &[u64]) -> Result<News, PullError> {
     let repo = &errand.world.repo;
+    if let Some(there) = nothing_new(errand, hub, &push.tip)? {
+        return Ok(there);
+    }
     crash::point("pull.before");
     match repo.push_branch(&hub.remote, &push.branch, &push.tip, push.lease.as_ref())? {
         Pushed::Done => {}
@@ -98,6 +101,17 @@ fn open(errand: &Errand, hub: &Hub, push: &Push, closed: &[u64]) -> Result<News,
         dress(errand, hub, found.pull.number);
     }
     Ok(opened(&found.pull, &push.tip, found.created))
+}
+
+/// A phase that changed nothing has nothing to offer.
+fn nothing_new(errand: &Errand, hub: &Hub, tip: &Oid) -> Result<Option<News>, PullError> {
+    let repo = &errand.world.repo;
+    if errand.task.closes.is_none() {
+        return Ok(None);
+    }
+    let there = hub.fetch_target(repo)?;
+    let none = repo.is_ancestor(tip, &there)?;
+    Ok(none.then(|| News::Merged { commit: there.clone(), old: there }))
 }
 
 fn opened(pull: &forge::Pull, tip: &Oid, created: bool) -> News {
@@ -138,7 +152,7 @@ fn wording(errand: &Errand, hub: &Hub, branch: &str) -> Result<NewPull, PullErro
     let body = hub.text.body(&errand.task, errand.attempt, &world.run, &gates);
     Ok(NewPull {
         head: branch.to_owned(),
-        base: world.target.clone(),
+        base: hub.base.clone(),
         title: pull_text::title(&errand.task),
         body: body.map_err(|error| PullError::Other(error.to_string()))?,
         draft: pulls.draft,
@@ -229,7 +243,7 @@ fn builds_on(
 /// The target branch and the files that clash with it; none if they do not, as seen from here.
 fn clash(errand: &Errand, hub: &Hub, head: &Oid) -> Result<Option<(Oid, Vec<String>)>, PullError> {
     let world = &errand.world;
-    let onto = hub.fetch_target(&world.repo, &world.target)?;
+    let onto = hub.fetch_target(&world.repo)?;
     if !world.repo.has_object(head)? {
         return Ok(None);
     }
@@ -359,15 +373,19 @@ fn settled(
         }
         crash::point("pull.deleted");
     }
-    let tip = hub.fetch_target(repo, &world.target)?;
+    let tip = hub.fetch_target(repo)?;
     let commit = Oid::new(commit);
     if !repo.has_object(&commit)? || !repo.is_ancestor(&commit, &tip)? {
-        let message = format!("{commit} was merged, but is not on {} yet", world.target);
+        let message = format!("{commit} was merged, but is not on {} yet", hub.base);
         return Err(PullError::Other(message));
     }
     crash::point("pull.fetched");
     let old = repo.resolve(&format!("{commit}^1"))?.unwrap_or_else(|| commit.clone());
-    bring_along(errand, &tip);
+    bring_along(errand, hub, &tip);
+    if errand.task.closes.is_some() {
+        advance_line(errand, &Oid::new(pull.head_commit.as_str()), &tip)?;
+        crash::point("pull.advanced");
+    }
     let of_pull = format!("refs/mainstem/pulls/{}", errand.task.id);
     let _ = repo.delete_ref(&of_pull, None)?;
     Ok((commit, old))
@@ -375,8 +393,8 @@ fn settled(
 
 /// The user's own branch of that name follows, if it has nothing that the forge does not have. That it
 /// stays behind is said and no harm: workspaces begin at what was fetched.
-fn bring_along(errand: &Errand, tip: &Oid) {
-    let why = match try_along(errand, tip) {
+fn bring_along(errand: &Errand, hub: &Hub, tip: &Oid) {
+    let why = match try_along(errand, &hub.base, tip) {
         Ok(None) => return,
         Ok(Some(why)) => why,
         Err(error) => error.to_string(),
@@ -384,21 +402,19 @@ fn bring_along(errand: &Errand, tip: &Oid) {
     errand.tell(Input::CheckoutFollowed { task: errand.ix, moved: false, why });
 }
 
-fn try_along(errand: &Errand, tip: &Oid) -> Result<Option<String>, GitError> {
-    let world = &errand.world;
-    let repo = &world.repo;
-    let name = format!("refs/heads/{}", world.target);
+fn try_along(errand: &Errand, target: &str, tip: &Oid) -> Result<Option<String>, GitError> {
+    let repo = &errand.world.repo;
+    let name = format!("refs/heads/{target}");
     let Some(here) = repo.read_ref(&name)? else { return Ok(None) };
     if here == *tip || repo.is_ancestor(tip, &here)? {
         return Ok(None);
     }
     if !repo.is_ancestor(&here, tip)? {
-        let target = &world.target;
         return Ok(Some(format!(
             "your branch {target} has commits that the forge's does not have"
         )));
     }
-    let expected = repo.expect_move(&world.target, &here, tip).unwrap_or_default();
+    let expected = repo.expect_move(target, &here, tip).unwrap_or_default();
     match repo.update_ref(&name, tip, Some(&here), "mainstem: merged on the forge")? {
         Cas::Moved => {}
         Cas::Refused { .. } => {
@@ -407,8 +423,40 @@ fn try_along(errand: &Errand, tip: &Oid) -> Result<Option<String>, GitError> {
         }
     }
     crash::point("pull.along");
-    Ok(match repo.follow_checkout(&world.target, &here, tip)? {
+    Ok(match repo.follow_checkout(target, &here, tip)? {
         Follow::NotCheckedOut | Follow::Moved => None,
         Follow::Left { why } => Some(why),
     })
+}
+
+/// After a phase was merged: the next one begins at what the forge made of it. What landed on the line
+/// and was not offered stays on it.
+fn advance_line(errand: &Errand, offered: &Oid, there: &Oid) -> Result<(), PullError> {
+    let world = &errand.world;
+    let repo = &world.repo;
+    let line = world.target_ref();
+    let Some(here) = repo.read_ref(&line)? else { return Ok(()) };
+    if repo.is_ancestor(there, &here)? {
+        return Ok(());
+    }
+    let new = if repo.is_ancestor(&here, there)? {
+        there.clone()
+    } else if repo.has_object(offered)? && repo.is_ancestor(&here, offered)? {
+        // Merged in another shape: as it was it stays on a ref.
+        repo.keep_as_snapshot(&here, &errand.snapshots(), "before its phase is merged")?;
+        there.clone()
+    } else {
+        let Merge::Clean { tree } = repo.merge(&here, there)? else {
+            let message = format!("{} does not merge with what the forge made of it", world.target);
+            return Err(PullError::Other(message));
+        };
+        let who = repo.identity()?;
+        let parents = [here.clone(), there.clone()];
+        let date = mainstem_host::clock::now_ms();
+        repo.commit_tree(&tree, &parents, "Merge the merged phase\n", &who, &who, date)?
+    };
+    match repo.update_ref(&line, &new, Some(&here), "mainstem: a phase was merged")? {
+        Cas::Moved => Ok(()),
+        Cas::Refused { .. } => Err(PullError::Other(format!("{line} is being moved"))),
+    }
 }
