@@ -280,28 +280,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn task(id: &str) -> Task {
-        Task {
-            id: TaskId::new(id),
-            epic: None,
-            phase: None,
-            title: "Schema".into(),
-            description: String::new(),
-            acceptance: Vec::new(),
-            needs: Vec::new(),
-            after: Vec::new(),
-            writes: Vec::new(),
-            agent: None,
-            role: None,
-            model: None,
-            effort: Default::default(),
-            priority: 0,
-            verify: Vec::new(),
-            on_failure: Default::default(),
-            timeout_ms: None,
-            retries: None,
-            run: None,
-            script: Vec::new(),
-        }
+        Task { id: TaskId::new(id), title: "Schema".into(), ..Task::empty() }
     }
 
     #[test]

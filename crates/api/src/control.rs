@@ -42,6 +42,11 @@ pub enum Request {
         /// The proposal.
         proposal: String,
     },
+    /// Make further tasks part of the run.
+    Add {
+        /// The tasks, as a plan in JSON has them.
+        tasks: Value,
+    },
     /// Answer a question.
     Answer {
         /// The question.

@@ -167,6 +167,20 @@ pub struct TaskStatus {
     /// What its agent was last seen doing, if a running engine says so.
     #[serde(default)]
     pub progress: Option<String>,
+    /// Its pull request, where work lands by such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<PullStatus>,
+}
+
+/// A pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PullStatus {
+    /// Its number.
+    pub number: u64,
+    /// Its page.
+    pub url: String,
+    /// What it waits for, in words.
+    pub waits_for: String,
 }
 
 /// A task's work on its way to the target branch.
@@ -320,6 +334,7 @@ mod tests {
                 reason: None,
                 next_action: None,
                 progress: None,
+                pull: None,
             }],
             train: vec![Car {
                 task: "T-000".into(),

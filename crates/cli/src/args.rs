@@ -2,6 +2,7 @@
 
 mod draft;
 mod formats;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use draft::DraftArgs;
 pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
+pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
 
 /// Many agents, one green main.
 ///
@@ -102,6 +104,10 @@ pub(crate) enum Command {
     Reject(ProposalArgs),
     /// The merge train: queued, verified, landed, evicted, and why.
     Train(LookArgs),
+    /// Bring pull requests on: push, look, merge those that are ready; no agent starts.
+    Merge(MergeArgs),
+    /// The run as workers with states, in JSON: spawn, list, get, terminate, clean up.
+    Worker(WorkerArgs),
     /// Tokens and money, by task or otherwise, and what the rest may cost.
     Cost(CostArgs),
     /// Bring a snapshot of a task's work back as a branch.
@@ -231,7 +237,7 @@ pub(crate) enum PlanFormat {
 }
 
 /// `run`
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
     /// The plan; without one the present run goes on.
     pub(crate) plan: Option<PathBuf>,

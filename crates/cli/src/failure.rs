@@ -199,6 +199,10 @@ impl From<SessionError> for Failure {
             SessionError::Refused(refusal) => refusal.into(),
             SessionError::Git(error) => error.into(),
             SessionError::Prompt(error) => error.into(),
+            SessionError::Hub(ref hub) => {
+                let failure = Self::new(error.to_string());
+                hub.hint().into_iter().fold(failure, Self::hint)
+            }
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),

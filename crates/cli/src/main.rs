@@ -95,6 +95,8 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
         Command::Cost(args) => c::cost::cost(context, &args),
+        Command::Merge(args) => c::merge::merge(context, &args),
+        Command::Worker(args) => c::worker::worker(context, &args.command),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
         Command::Show(args) => c::show::show(context, &args),
         Command::Diff(args) => c::show::diff(context, &args),

@@ -171,6 +171,7 @@ pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<
         .or_else(|| of_remark(fact, verbose))
         .or_else(|| of_gates(fact, verbose))
         .or_else(|| of_train(fact, verbose))
+        .or_else(|| of_pull(fact, verbose))
         .or_else(|| of_task(fact))
 }
 
@@ -320,6 +321,29 @@ fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
                     in_phase(Phase::Failed, format!("gate error `{gate}`{place} gave no verdict"))
                 }
             }
+        }
+        _ => None,
+    }
+}
+
+fn of_pull(fact: &Fact, verbose: bool) -> Option<Words> {
+    match fact {
+        Fact::PushIntended(push) if verbose => {
+            plain("⇡", format!("pushing    {} at {}", push.branch, short(&push.tip)))
+        }
+        Fact::PullOpened(opened) => {
+            let what = if opened.created { "opened" } else { "found" };
+            let words = format!("{what:<10} pull request #{} {}", opened.number, opened.url);
+            in_phase(Phase::Boarding, words)
+        }
+        Fact::PullSeen(seen) => {
+            in_phase(Phase::Boarding, format!("#{:<9} waits for {}", seen.number, seen.waits_for))
+        }
+        Fact::MergeIntended(wish) if verbose => {
+            in_phase(Phase::Boarding, format!("merging    pull request #{}", wish.number))
+        }
+        Fact::PullClosed(closed) => {
+            warning("!", format!("closed     pull request #{} was not merged", closed.number))
         }
         _ => None,
     }

@@ -3,6 +3,7 @@
 
 use crate::fact::Class;
 use crate::id::{Oid, TaskIx, Time};
+use crate::pull::Deed;
 use crate::train::yard::Purpose;
 
 /// Something to do. Results come back as [`crate::machine::Input`]s.
@@ -16,6 +17,8 @@ pub enum Effect {
         attempt: u32,
         /// Commits that the base must contain: landings of what it needs.
         must_contain: Vec<Oid>,
+        /// Go on from here instead: what an open pull request of the task offers.
+        from: Option<Oid>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -142,6 +145,15 @@ pub enum Effect {
         /// All cars that land with it, in order.
         members: Vec<Member>,
     },
+    /// Bring a pull request on.
+    Pull {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        deed: Deed,
+    },
     /// Remove a workspace and its branch, after a last snapshot.
     RemoveWorkspace {
         /// Whose.
@@ -172,6 +184,7 @@ impl Effect {
             | Self::StopLane { task, attempt, .. }
             | Self::VerifyCar { task, attempt, .. }
             | Self::Land { task, attempt, .. }
+            | Self::Pull { task, attempt, .. }
             | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
         }
     }

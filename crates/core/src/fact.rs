@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
+use crate::pull;
 pub use crate::verdict::{GateScope, Verdict};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
@@ -486,6 +487,20 @@ pub enum Fact {
         new: Oid,
     },
 
+    // ---- pull requests -------------------------------------------------------------------
+    /// A branch on the remote is about to move.
+    PushIntended(pull::Push),
+    /// A pull request was found or made.
+    PullOpened(pull::Opened),
+    /// How a pull request stands, when that changed.
+    PullSeen(pull::Seen),
+    /// A pull request is about to be merged.
+    MergeIntended(pull::MergeWish),
+    /// Its agent goes on with a pull request.
+    PullReworked(pull::Rework),
+    /// A pull request was closed without being merged.
+    PullClosed(pull::Closed),
+
     // ---- the task ------------------------------------------------------------------------
     /// No further attempt will be made by itself.
     TaskFailed {
@@ -584,6 +599,12 @@ impl Fact {
             | Self::ProposalDecided { .. }
             | Self::RefsRemoved { .. } => None,
             Self::Noticed { task, .. } => task.as_ref(),
+            Self::PushIntended(pull::Push { task, .. })
+            | Self::PullOpened(pull::Opened { task, .. })
+            | Self::PullSeen(pull::Seen { task, .. })
+            | Self::MergeIntended(pull::MergeWish { task, .. })
+            | Self::PullReworked(pull::Rework { task, .. })
+            | Self::PullClosed(pull::Closed { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }

@@ -25,6 +25,8 @@ pub mod unit;
 pub mod tasks;
 pub mod schedule;
 pub mod train;
+pub mod pull;
+pub mod phases;
 pub mod lesson;
 pub mod machine;
 pub mod view;

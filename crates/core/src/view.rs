@@ -103,6 +103,13 @@ impl Machine {
                 let open = self.questions().iter().filter(|q| q.task == t);
                 open.map(|q| q.name.clone()).collect()
             }
+            Phase::Boarding if self.lands_by_pull(t) => {
+                let pull = self.pull(t);
+                let number =
+                    pull.and_then(|pull| pull.number).map(|n| format!("pull request #{n}"));
+                let what = pull.map(|pull| pull.waits_for.clone()).filter(|what| !what.is_empty());
+                number.into_iter().chain(what).collect()
+            }
             Phase::Boarding => {
                 let ahead = self.train().cars().iter().take_while(|car| car.task != t);
                 ahead.map(|car| id(car.task)).collect()

@@ -46,7 +46,7 @@ fn nothing_bad_lands_and_everything_good_does_whatever_the_world_is_like() {
         };
         // That nothing bad lands, and that it ends, is asserted by the model itself.
         let mut ours = Ours::new(world.lanes);
-        ours.groups = dice.next() % 3 > 0;
+        ours.groups = !dice.next().is_multiple_of(3);
         let outcome = play(world, seed, &mut ours);
         if world.flake == 0.0 && world.semantic == 0.0 {
             assert_eq!(outcome.wronged, 0.0, "seed {seed}: a good car was put out: {world:?}");

@@ -75,6 +75,9 @@ pub enum UndoError {
     /// Nothing has landed.
     #[error("nothing has landed in this run")]
     NothingLanded,
+    /// It landed by a pull request.
+    #[error("{0} landed by a pull request: revert it on the forge")]
+    OnForge(String),
     /// The landing is not on the branch any more.
     #[error("{commit} is not on {branch} any more")]
     Gone {
@@ -134,6 +137,9 @@ pub fn undo(
     let (run, mut machine) = session.newest()?.ok_or(SessionError::NoRun)?;
     let (t, commit, old) = last_landing(&machine).ok_or(UndoError::NothingLanded)?;
     let task = machine.plan().tasks[t.ix()].id.to_string();
+    if machine.lands_by_pull(t) {
+        return Err(UndoError::OnForge(task));
+    }
     let repo = session.repo().clone();
     let target = machine.target().to_owned();
     let refname = format!("refs/heads/{target}");
@@ -227,6 +233,7 @@ fn world_of(
         template: mainstem_agents::Template::default(),
         walls,
         made: Made::default(),
+        hub: None,
     })
 }
 

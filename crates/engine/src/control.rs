@@ -167,6 +167,7 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Jobs { n } => Command::Jobs(n),
         Request::Accept { proposal } => Command::Accept(proposal),
         Request::Reject { proposal } => Command::Reject(proposal),
+        Request::Add { tasks } => Command::Add(serde_json::from_value(tasks).ok()?),
         Request::Answer { question, text } => Command::Answer { question, text },
         Request::Ping | Request::Progress | Request::Stop { .. } | Request::Park { .. } => {
             return None;

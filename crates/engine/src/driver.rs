@@ -338,7 +338,13 @@ impl<'a> Driver<'a> {
     }
 
     fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
-        let task = self.machine.plan().tasks[ix.ix()].clone();
+        let mut task = self.machine.plan().tasks[ix.ix()].clone();
+        if let Deed::Effect(Effect::RunGates { .. }) = &deed
+            && self.machine.lands_by_pull(ix)
+        {
+            // No train runs them on a merge of ours.
+            task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
+        }
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
         // A workspace stays where it was made, even if the setting for new ones has changed.
@@ -411,6 +417,8 @@ impl<'a> Driver<'a> {
                 (Key::Lane(*lane), Weight::Long)
             }
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
+            // It waits for somebody else's machine.
+            Effect::Pull { .. } => (Key::Task(task), Weight::Long),
             Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
             Effect::Consult { .. } => (Key::Questions(task), Weight::Long),
             Effect::PrepareWorkspace { .. }

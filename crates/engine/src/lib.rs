@@ -8,6 +8,8 @@ mod home;
 pub mod kept;
 pub mod ledger;
 pub mod walls;
+pub mod pull_text;
+pub mod hub;
 pub mod world;
 pub mod event;
 pub mod queue;

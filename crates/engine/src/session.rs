@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use mainstem_agents::Template;
-use mainstem_core::config::Settings;
+use mainstem_core::config::{LandMode, Settings};
 use mainstem_core::fact::Fact;
+use mainstem_core::graph::Graph;
 use mainstem_core::id::{RunId, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine, Refusal};
+use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal};
 use mainstem_core::phase::Phase;
+use mainstem_core::phases::close_phases;
 use mainstem_core::plan::Plan;
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::lock::{Acquired, LockError, OwnerLock};
@@ -22,6 +24,7 @@ use crate::driver::{Driver, DriverError, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::home;
+use crate::hub::{Hub, HubError, line_of};
 use crate::ledger::{self, LedgerError, Written};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
@@ -60,6 +63,17 @@ pub enum SessionError {
     /// Snapshots could not be pruned.
     #[error(transparent)]
     Prune(#[from] PruneError),
+    /// The run began with another branch or mode.
+    #[error(
+        "this run lands on {0}; with other settings of [land] another one must begin: mainstem run --new PLAN"
+    )]
+    OtherTarget(String),
+    /// Phases that need each other.
+    #[error("the phases of the plan cannot follow each other: {0}")]
+    Phases(String),
+    /// There is no forge to go to.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// The template of prompts cannot be used.
     #[error(transparent)]
     Prompt(#[from] PromptError),
@@ -125,6 +139,8 @@ pub struct RunRequest {
     pub epics: Vec<String>,
     /// Agents at once, if said on the command line.
     pub jobs: Option<u32>,
+    /// Start no agent: only bring pull requests on.
+    pub merger: Option<Merger>,
 }
 
 /// A repository that is ours until this is dropped.
@@ -326,7 +342,7 @@ impl Session {
     }
 
     /// Finds or starts the run and brings its plan up to date.
-    fn adopt(&mut self, request: &RunRequest) -> Result<(RunId, Machine), SessionError> {
+    pub fn adopt(&mut self, request: &RunRequest) -> Result<(RunId, Machine), SessionError> {
         let newest = self.newest()?;
         if let (true, Some((run, machine))) = (request.new, &newest)
             && machine.tasks().active().next().is_some()
@@ -339,10 +355,7 @@ impl Session {
             (Some(found), _) => found,
             (None, None) => return Err(SessionError::NoRun),
             (None, Some(_)) => {
-                let target = match &self.settings.land.branch {
-                    Some(branch) => branch.clone(),
-                    None => self.repo.default_branch()?,
-                };
+                let target = self.target()?;
                 let base = self.repo.ensure_first_commit(&target)?;
                 let run = new_run_id();
                 let mut machine = Machine::new(self.settings.clone());
@@ -351,7 +364,11 @@ impl Session {
             }
         };
         if let Some(plan) = &request.plan {
-            let plan = machine.with_accepted(plan.clone());
+            let mut plan = machine.with_accepted(plan.clone());
+            if self.settings.land.mode == LandMode::PhasePr {
+                plan = close_phases(plan, self.settings.run.agent.is_some());
+                Graph::new(&plan).map_err(|error| SessionError::Phases(error.to_string()))?;
+            }
             let hash = plan_hash(&plan);
             if hash != machine.plan_hash() {
                 check_dropped(&machine, &plan)?;
@@ -367,6 +384,38 @@ impl Session {
         Ok((run, machine))
     }
 
+    /// Where a new run's work lands, here.
+    fn target(&self) -> Result<String, SessionError> {
+        let branch = match &self.settings.land.branch {
+            Some(branch) => branch.clone(),
+            None => self.repo.default_branch()?,
+        };
+        let by_phase = self.settings.land.mode == LandMode::PhasePr;
+        Ok(if by_phase { line_of(&branch) } else { branch })
+    }
+
+    /// The forge, if work lands there, and its branch as it is now.
+    fn reach_forge(&self) -> Result<Option<Hub>, SessionError> {
+        if !self.settings.land.mode.by_pull() {
+            return Ok(None);
+        }
+        let hub = Hub::connect(&self.repo, &self.settings, &self.env)?;
+        let tip = hub.fetch_target(&self.repo)?;
+        if self.settings.land.mode == LandMode::PhasePr {
+            hub.make_line(&self.repo, &tip)?;
+        }
+        Ok(Some(hub))
+    }
+
+    /// A run goes on in the way that it began: what has landed is where that says.
+    fn same_way(&self, machine: &Machine) -> Result<(), SessionError> {
+        let began = machine.target().to_owned();
+        match !self.settings.land.mode.by_pull() || began == self.target()? {
+            true => Ok(()),
+            false => Err(SessionError::OtherTarget(began)),
+        }
+    }
+
     /// Runs to rest.
     pub fn run(
         mut self,
@@ -380,7 +429,9 @@ impl Session {
         }
         let template = prompts::template(Some(&self.repo), &self.settings)?;
         let walls = self.walls()?.cloned();
+        let hub = self.reach_forge()?;
         let (run, mut machine) = self.adopt(request)?;
+        self.same_way(&machine)?;
         let scope = scope_of(&machine, request)?;
         equip(&mut machine, request);
         self.claim_root()?;
@@ -395,7 +446,8 @@ impl Session {
             Control::listen(&self.layout.socket(), sender.clone(), deaf_to)
                 .map_err(|source| SessionError::Io { what, source })?
         };
-        let world = self.world(&run, machine.target(), template, walls);
+        let mut world = self.world(&run, machine.target(), template, walls);
+        world.hub = hub;
         world.settle();
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
@@ -446,6 +498,7 @@ impl Session {
             shelf: learns.then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
             walls,
             made: Made::default(),
+            hub: None,
         }
     }
 
@@ -526,6 +579,7 @@ fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
 /// What belongs to one life: agents at once as asked for now, and the tools there are.
 fn equip(machine: &mut Machine, request: &RunRequest) {
     machine.set_jobs_flag(request.jobs);
+    machine.set_merger(request.merger);
     machine.set_tools(tools::key(&machine.settings().gates.verify));
 }
 
@@ -575,9 +629,11 @@ pub fn scope_of(
         let before = scope.len();
         let below = format!("{epic}.");
         let tasks = machine.plan().tasks.iter().zip(machine.tasks().all());
+        // Ids may say what they are part of: `E-1.2` is below the epic `E-1`.
+        let is_below = |name: &str| name == epic || name.starts_with(&below);
         scope.extend(tasks.filter_map(|(task, t)| {
-            let own = task.epic.as_ref()?.as_str();
-            (own == epic || own.starts_with(&below)).then_some(t)
+            let own = task.epic.as_ref().is_some_and(|own| is_below(own.as_str()));
+            (own || task.id.as_str().starts_with(&below)).then_some(t)
         }));
         if scope.len() == before {
             let known: Vec<&str> = machine.plan().epics.iter().map(|e| e.id.as_str()).collect();

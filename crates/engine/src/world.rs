@@ -8,11 +8,12 @@ use std::sync::Mutex;
 
 use mainstem_agents::environment::is_denied;
 use mainstem_agents::{Redactor, Template, allowed_env};
-use mainstem_core::config::{self, Settings};
+use mainstem_core::config::{self, LandMode, Settings};
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobSpec};
 
+use crate::hub::{Hub, upstream_ref};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
 use crate::walls::{Behind, Walls};
@@ -45,6 +46,8 @@ pub struct World {
     pub walls: Option<Walls>,
     /// Workspaces that this life of the engine has made.
     pub made: Made,
+    /// The forge, where work lands by pull requests.
+    pub hub: Option<Hub>,
 }
 
 /// Attempts whose workspace this life of the engine has made with its own hands. An earlier life's may
@@ -78,7 +81,20 @@ impl World {
     ) -> Self {
         let (target, template) = (String::new(), Template::default());
         let (shelf, made) = (None, Made::default());
-        Self { repo, layout, settings, run, target, exe, env, template, shelf, walls, made }
+        Self {
+            repo,
+            layout,
+            settings,
+            run,
+            target,
+            exe,
+            env,
+            template,
+            shelf,
+            walls,
+            made,
+            hub: None,
+        }
     }
 
     /// Makes room for the kernel to hold the agents and their memory, where it can.
@@ -87,8 +103,11 @@ impl World {
         let _ = process::settle(self.settings.limits.memory_per_agent > 0);
     }
 
-    /// The target branch as a ref.
+    /// The target branch as a ref: the forge's, as it was last fetched, where work lands there.
     pub fn target_ref(&self) -> String {
+        if self.settings.land.mode == LandMode::Pr {
+            return upstream_ref(&self.target);
+        }
         format!("refs/heads/{}", self.target)
     }
 

@@ -11,7 +11,9 @@ pub mod oracle;
 pub mod plans;
 pub mod program;
 pub mod shell;
+mod http;
 pub mod llm;
+pub mod forge;
 
 pub use oracle::{Landing, assert_history_gapless, max_concurrent};
 pub use plans::{Body, Model, PlanShape, Rng, random_plan};

@@ -15,12 +15,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store", &["core"]),
     ("api", &[]),
     ("mcp", &[]),
-    ("engine", &["core", "planner", "agents", "host", "store", "api"]),
+    ("forge", &[]),
+    ("engine", &["core", "planner", "agents", "host", "store", "api", "forge"]),
     ("server", &["engine", "api"]),
     ("tui", &["api"]),
     (
         "cli",
-        &["core", "planner", "agents", "host", "store", "api", "engine", "mcp", "server", "tui"],
+        &[
+            "core", "planner", "agents", "host", "store", "api", "engine", "mcp", "forge",
+            "server", "tui",
+        ],
     ),
     ("testkit", &[]),
     ("chaos", &["testkit"]),

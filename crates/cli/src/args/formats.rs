@@ -10,7 +10,7 @@ pub(crate) struct ImportArgs {
     /// Whose files: spec-kit, openspec, kiro, checklist, task-master, backlog, ralph, gsd, beads,
     /// raven, workers, plan-folder, github, or auto.
     pub(crate) format: String,
-    /// The file or folder; `-` reads standard input.
+    /// The file or folder; `-` reads standard input; for github also OWNER/NAME, asked by its API.
     pub(crate) path: PathBuf,
     /// Where to write the plan (.toml or .json); without it, it is printed.
     #[arg(short, long, value_name = "FILE")]

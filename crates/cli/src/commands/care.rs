@@ -64,6 +64,9 @@ fn would_undo(context: &Context) -> Outcome {
     let machine = &look.machine;
     let (t, commit, old) = last_landing(machine).ok_or(UndoError::NothingLanded)?;
     let task = machine.graph().id(t).to_string();
+    if machine.lands_by_pull(t) {
+        return Err(UndoError::OnForge(task).into());
+    }
     let target = machine.target().to_owned();
     let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
     let head = repo.read_ref(&format!("refs/heads/{target}"))?.ok_or_else(gone)?;

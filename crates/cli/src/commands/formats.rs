@@ -3,6 +3,7 @@
 
 mod beads;
 pub(crate) mod files;
+mod live;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -30,7 +31,11 @@ const ROWS_SHOWN: usize = 200;
 
 /// `plan import`.
 pub(crate) fn import(context: &Context, args: &ImportArgs) -> Outcome {
-    let source = files::read(context, &args.path)?;
+    let from_forge = args.format == "github" && live::is_repository(context, &args.path);
+    let source = match from_forge {
+        true => live::read(context, &args.path, args.all)?,
+        false => files::read(context, &args.path)?,
+    };
     let format = format_of(&args.format, &source)?;
     let (source, _) = asked(context, format, &args.path, source)?;
     let accepted = Accept {
@@ -118,7 +123,12 @@ fn names() -> String {
     format!("formats: {}", list.join(", "))
 }
 
-fn refused(refused: import::Refused) -> Failure {
+/// Files as they are on disk.
+pub(crate) fn source(context: &Context, path: &Path) -> Result<Source, Failure> {
+    files::read(context, path)
+}
+
+pub(crate) fn refused(refused: import::Refused) -> Failure {
     Failure::text(refused.file, refused.text, refused.diagnostics)
 }
 

@@ -41,6 +41,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         tasks: args.task.clone(),
         epics: args.epic.clone(),
         jobs: args.jobs,
+        merger: None,
     };
     if args.dry_run {
         return dry_run(context, &request, &settings);
@@ -51,20 +52,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let mut session = context.session()?;
     let wall = session.walls()?.map(mainstem_engine::walls::Walls::describe);
     let line = Line::new();
-    let handle = line.handle();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
-    std::thread::spawn(move || {
-        for count in 1.. {
-            if signals.forever().next().is_none() {
-                return;
-            }
-            handle.interrupt();
-            if count > 2 {
-                leave_now();
-            }
-        }
-    });
+    stop_on_signals(&line)?;
     let global = &context.global;
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = mainstem_host::clock::now_ms();
@@ -96,6 +84,25 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     })
 }
 
+/// Once gently, twice at once, three times whatever hangs.
+pub(crate) fn stop_on_signals(line: &Line) -> Result<(), Failure> {
+    let handle = line.handle();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
+    std::thread::spawn(move || {
+        for count in 1.. {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            handle.interrupt();
+            if count > 2 {
+                leave_now();
+            }
+        }
+    });
+    Ok(())
+}
+
 /// The third signal: whatever hangs, we are gone. The next run finds everything in the journal.
 #[expect(clippy::exit, clippy::disallowed_methods, reason = "the last way out, asked for thrice")]
 fn leave_now() -> ! {
@@ -116,7 +123,11 @@ fn greet(run: &str, machine: &Machine, (settings, wall): (&Settings, &str), here
         print::err("your checkout follows the landings; files you have edited are never touched");
     }
     print::err(wall);
-    if settings.gates.verify.is_empty() {
+    if settings.land.mode.by_pull() {
+        print::err(
+            "work lands by pull requests: their checks and reviews decide, the forge merges",
+        );
+    } else if settings.gates.verify.is_empty() {
         print::err(
             "no [gates] verify is set: whatever merges will land. mainstem init finds a test command",
         );
@@ -197,6 +208,23 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
 
 /// Starts the same command again in the background and waits until it is up.
 fn detach(context: &Context, args: &RunArgs) -> Outcome {
+    let (pid, log) = start_in_background(context, args)?;
+    let (_, _, look) = context.look(None)?;
+    let run = look.run.map(|run| run.to_string()).unwrap_or_default();
+    if context.global.json {
+        print::out_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
+    } else {
+        print::err(&format!("{run} runs in the background (pid {pid})"));
+        print::err("watch: mainstem history -f · mainstem status    stop: mainstem cancel");
+    }
+    Ok(exit_code::OK)
+}
+
+/// The engine's process and where its messages are, once it is up.
+pub(crate) fn start_in_background(
+    context: &Context,
+    args: &RunArgs,
+) -> Result<(u32, std::path::PathBuf), Failure> {
     let (_, _, layout) = context.place()?;
     let exe = own_exe()?;
     let mut argv = vec![exe.to_string_lossy().into_owned()];
@@ -252,15 +280,7 @@ fn detach(context: &Context, args: &RunArgs) -> Outcome {
         }
         process::pause_ms(50);
     }
-    let (_, _, look) = context.look(None)?;
-    let run = look.run.map(|run| run.to_string()).unwrap_or_default();
-    if context.global.json {
-        print::out_json(&serde_json::json!({ "run": run, "pid": child.id(), "log": log }))?;
-    } else {
-        print::err(&format!("{run} runs in the background (pid {})", child.id()));
-        print::err("watch: mainstem history -f · mainstem status    stop: mainstem cancel");
-    }
-    Ok(exit_code::OK)
+    Ok((child.id(), log))
 }
 
 fn tail(log: &std::path::Path) -> Option<String> {

@@ -3,6 +3,7 @@
 use mainstem_api::control::Request;
 use mainstem_api::exit_code;
 use mainstem_engine::control;
+use mainstem_engine::paths::Layout;
 use mainstem_host::lock::{self, Probe};
 
 use crate::args::RetryArgs;
@@ -12,23 +13,41 @@ use crate::print;
 
 /// Sends requests to the engine that runs, or carries them out on the run that rests.
 pub(crate) fn steer(context: &Context, requests: Vec<Request>) -> Outcome {
+    let said = send(context, requests)?;
+    if context.global.json {
+        print::out_json(&serde_json::json!({ "ok": true, "messages": said }))?;
+    } else if !context.global.quiet {
+        for line in said {
+            print::err(&line);
+        }
+    }
+    Ok(exit_code::OK)
+}
+
+/// One request to the engine that runs.
+pub(crate) fn ask(layout: &Layout, request: &Request) -> Result<String, Failure> {
+    let response = control::ask(&layout.socket(), request).map_err(|error| {
+        Failure::io("the engine does not answer", &error).hint("try again in a moment")
+    })?;
+    if response.ok {
+        return Ok(response.message);
+    }
+    let failure = Failure::new(response.message);
+    let hint = response.data.as_ref().and_then(|data| data["hint"].as_str());
+    Err(match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    })
+}
+
+/// The same; returns what was said.
+pub(crate) fn send(context: &Context, requests: Vec<Request>) -> Result<Vec<String>, Failure> {
     let (_, _, layout) = context.place()?;
     let busy = |error: lock::LockError| Failure::new(error.to_string());
     let mut said = Vec::new();
     if let Probe::Busy { .. } = lock::probe(&layout.lock()).map_err(busy)? {
         for request in &requests {
-            let response = control::ask(&layout.socket(), request).map_err(|error| {
-                Failure::io("the engine does not answer", &error).hint("try again in a moment")
-            })?;
-            if !response.ok {
-                let failure = Failure::new(response.message);
-                let hint = response.data.as_ref().and_then(|data| data["hint"].as_str());
-                return Err(match hint {
-                    Some(hint) => failure.hint(hint),
-                    None => failure,
-                });
-            }
-            said.push(response.message);
+            said.push(ask(&layout, request)?);
         }
     } else {
         if !layout.journal().exists() {
@@ -45,14 +64,7 @@ pub(crate) fn steer(context: &Context, requests: Vec<Request>) -> Outcome {
             print::err("no engine is running: this takes effect with the next mainstem run");
         }
     }
-    if context.global.json {
-        print::out_json(&serde_json::json!({ "ok": true, "messages": said }))?;
-    } else if !context.global.quiet {
-        for line in said {
-            print::err(&line);
-        }
-    }
-    Ok(exit_code::OK)
+    Ok(said)
 }
 
 /// `retry`, with `--all` spelled out.

@@ -56,7 +56,7 @@ impl Settings {
     /// are refused, never ignored.
     pub fn unbuilt(&self) -> Vec<(&'static str, &'static str)> {
         [
-            (self.land.mode != LandMode::Local, ("land.mode", "local")),
+            (self.land.mode == LandMode::None, ("land.mode", "local")),
             (
                 self.schedule.satisfied_by != SatisfiedBy::Landed,
                 ("schedule.satisfied_by", "landed"),
@@ -298,6 +298,37 @@ pub struct Land {
     pub groups: bool,
     /// What a conflict leads to.
     pub on_conflict: OnConflict,
+    /// How pull requests are made and when they are merged.
+    pub pulls: Pulls,
+}
+
+/// The keys of `[land]` about pull requests.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pulls {
+    /// The git remote.
+    pub remote: String,
+    /// Owner and name on the forge; none means the remote's.
+    pub repository: Option<String>,
+    /// Address of the API; none means the remote's host.
+    pub api: Option<String>,
+    /// Labels.
+    pub labels: Vec<String>,
+    /// Milestone.
+    pub milestone: Option<String>,
+    /// As drafts.
+    pub draft: bool,
+    /// A template of the user's.
+    pub template: Option<String>,
+    /// At least one check must have passed.
+    pub require_checks: bool,
+    /// So many must have approved.
+    pub approvals: u32,
+    /// Merge what is ready.
+    pub auto_merge: bool,
+    /// Delete the branch then.
+    pub delete_branch: bool,
+    /// How often to look.
+    pub poll_ms: u64,
 }
 
 /// Where work lands.
@@ -311,6 +342,13 @@ pub enum LandMode {
     PhasePr,
     /// Nowhere: verified work stays on its branch.
     None,
+}
+
+impl LandMode {
+    /// Does work land on a forge rather than here?
+    pub fn by_pull(self) -> bool {
+        matches!(self, Self::Pr | Self::PhasePr)
+    }
 }
 
 /// How a car joins the line.

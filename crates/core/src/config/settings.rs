@@ -7,9 +7,9 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, Permission, Price, Prompt, Questions, Run, RunOnFailure, Sandbox, SandboxKind,
-    SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings, Strategy, Tiers,
-    Unit, Workspace, WorkspaceKind,
+    OnLooping, Permission, Price, Prompt, Pulls, Questions, Run, RunOnFailure, Sandbox,
+    SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings,
+    Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
@@ -275,6 +275,20 @@ fn land(v: &Reader<'_>) -> Land {
             "manual" => OnConflict::Manual,
             "fail" => OnConflict::Fail,
             _ => OnConflict::Rework,
+        },
+        pulls: Pulls {
+            remote: v.text("land.remote").unwrap_or_else(|| "origin".to_owned()),
+            repository: v.text("land.repository"),
+            api: v.text("land.api"),
+            labels: v.texts("land.labels"),
+            milestone: v.text("land.milestone"),
+            draft: v.flag("land.draft"),
+            template: v.text("land.template"),
+            require_checks: v.flag("land.require_checks"),
+            approvals: v.int("land.approvals"),
+            auto_merge: v.flag("land.auto_merge"),
+            delete_branch: v.flag("land.delete_branch"),
+            poll_ms: v.ms("land.poll"),
         },
     }
 }

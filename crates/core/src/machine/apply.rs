@@ -203,6 +203,7 @@ impl Machine {
     fn note(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         self.note_attempt(t, fact, at);
         self.note_train(t, fact, at);
+        self.note_pull(fact);
         let state = self.tasks.note(t);
         match fact {
             Fact::TaskFailed { reason, .. }
@@ -537,6 +538,10 @@ impl Machine {
 
     fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
+            // Nothing of it goes through the train.
+            Fact::TaskBoarded { task, attempt, tip } if self.closes_phase(t) => {
+                self.offers.insert(task.clone(), (*attempt, tip.clone()));
+            }
             Fact::TaskBoarded { attempt, tip, .. } => {
                 let priority = self.plan.tasks[t.ix()].priority;
                 self.train.board(t, *attempt, tip.clone(), priority);
@@ -553,7 +558,10 @@ impl Machine {
                 let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
                 self.train.set(t, Stage::Landing { old, new, tree, onto, commit });
             }
-            Fact::GateRan { scope: GateScope::Train | GateScope::Base, .. } => {
+            // What a forge's checks say is no verdict on a merge of ours.
+            Fact::GateRan { scope: GateScope::Train | GateScope::Base, .. }
+                if !self.lands_by_pull(t) =>
+            {
                 self.note_verdict(t, fact);
             }
             Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),

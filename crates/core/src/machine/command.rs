@@ -4,9 +4,10 @@ use crate::fact::{AfterStop, Fact};
 use crate::id::TaskIx;
 use crate::machine::Machine;
 use crate::phase::Phase;
+use crate::plan::Task;
 
 /// A wish of a person.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Start nothing new.
     Pause,
@@ -24,6 +25,8 @@ pub enum Command {
     Accept(String),
     /// Decline a proposal.
     Reject(String),
+    /// Make these tasks part of the run.
+    Add(Vec<Task>),
     /// Answer a question.
     Answer {
         /// Its name.
@@ -72,6 +75,7 @@ impl Machine {
             }
             Command::Accept(name) => self.accept(&name),
             Command::Reject(name) => self.reject(&name),
+            Command::Add(tasks) => self.add(tasks),
             Command::Answer { question, text } => self.answer(&question, &text),
         }
     }

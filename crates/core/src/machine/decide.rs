@@ -143,6 +143,7 @@ impl Machine {
             Input::WorkspaceRemoved { task, attempt, workspace } => {
                 self.workspace_removed(task, attempt, workspace);
             }
+            Input::Pull { task, attempt, news } => self.take_of_pull(task, attempt, news),
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
             Input::Park { provider, kind, until, message } => {
@@ -205,59 +206,6 @@ impl Machine {
         self.life.no_room = no_room;
     }
 
-    fn adopt_plan(&mut self, plan: Box<crate::plan::Plan>, hash: String) {
-        if self.revision > 0 && self.plan_hash == hash {
-            return;
-        }
-        let kept: std::collections::BTreeSet<&str> =
-            plan.tasks.iter().map(|task| task.id.as_str()).collect();
-        let dropped =
-            self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
-        let dropped = dropped.cloned().collect();
-        let reused = self.reused_ids(&plan);
-        self.emit(Fact::PlanAdopted { revision: self.revision + 1, hash, plan, dropped });
-        for task in reused {
-            let message = "it landed already, for another text: it does not run again. Give the new \
-                           task an id of its own, or start afresh with `mainstem run --new`";
-            self.emit(Fact::Noticed {
-                task: Some(task),
-                message: message.to_owned(),
-                lasts: false,
-            });
-        }
-        // Edges may have gone with it: who was blocked may be free.
-        self.suspect_all();
-    }
-
-    /// Tasks of a new plan that have landed, but were asked for something else then.
-    fn reused_ids(&self, plan: &crate::plan::Plan) -> Vec<TaskId> {
-        let asked = |task: &crate::plan::Task| {
-            (task.title.clone(), task.description.clone(), task.run.clone(), task.script.clone())
-        };
-        let other = |task: &&crate::plan::Task| match self.find(task.id.as_str()) {
-            Ok(t) => {
-                self.tasks.phase(t) == Phase::Landed
-                    && asked(&self.plan.tasks[t.ix()]) != asked(task)
-            }
-            Err(_) => {
-                self.dropped.get(&task.id).is_some_and(|state| state.phase() == Phase::Landed)
-            }
-        };
-        plan.tasks.iter().filter(other).map(|task| task.id.clone()).collect()
-    }
-
-    /// The wanted tasks and everything that must be over before they can start.
-    fn scope_of(&self, wanted: &[TaskIx]) -> Vec<bool> {
-        let mut scope = vec![false; self.plan.tasks.len()];
-        let mut open = wanted.to_vec();
-        while let Some(t) = open.pop() {
-            if !std::mem::replace(&mut scope[t.ix()], true) {
-                open.extend(self.graph.needs(t).chain(self.graph.after(t)));
-            }
-        }
-        scope
-    }
-
     /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
     /// is wanted of it is asked for again.
     fn agent_unreached(&mut self, t: TaskIx, reason: &str) {
@@ -297,7 +245,7 @@ impl Machine {
         if stopped {
             return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
         }
-        if !self.failed_by_evidence(t) && self.plan.tasks[t.ix()].verify.is_empty() {
+        if !self.failed_by_evidence(t) && self.gates_wanted(t) == 0 {
             self.passed(t, attempt);
         }
     }
@@ -310,6 +258,14 @@ impl Machine {
         let (ending, claim) = current.ending.as_ref().unwrap_or(&unknown);
         match policy::judge(ending, claim, evidence) {
             Judgement::Worked | Judgement::NothingToDo => false,
+            // Who looked at a phase and found nothing to change has done it.
+            Judgement::Bad { class: Class::AgentFailed, .. }
+                if self.closes_phase(t)
+                    && *ending == (Ending::Exited { code: 0 })
+                    && evidence.base == evidence.tip =>
+            {
+                false
+            }
             Judgement::Bad { class, reason, help } => {
                 let (class, reason) = self.in_context(t, class, reason);
                 self.fail_with_help(t, class, reason, help);
@@ -393,7 +349,7 @@ impl Machine {
         }
         match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
             // Fewer verdicts than gates is not a pass.
-            None if gates.len() >= self.plan.tasks[t.ix()].verify.len() => self.passed(t, attempt),
+            None if gates.len() >= self.gates_wanted(t) => self.passed(t, attempt),
             None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
             Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
         }
@@ -405,7 +361,10 @@ impl Machine {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
         let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
-        if base == tip || evidence.files == 0 {
+        // With nothing to add to it, what a pull request offers is still to land.
+        let offered = self.pulls.get(&task).is_some_and(|pull| pull.number.is_some())
+            || (self.closes_phase(t) && self.lands_by_pull(t));
+        if (base == tip || evidence.files == 0) && !offered {
             let old = base.clone();
             self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });
         } else {

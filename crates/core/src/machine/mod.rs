@@ -5,6 +5,8 @@
 //! given out when a task first wants it; after a crash the journal is folded (`apply`) and
 //! everything wanted is given out again, which is safe because every effect may be performed twice.
 
+mod add;
+mod adopt;
 mod apply;
 mod decide;
 mod inbox;
@@ -13,11 +15,13 @@ mod settle;
 mod command;
 mod train;
 mod want;
+mod pull;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
+pub use pull::Merger;
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;
@@ -30,6 +34,7 @@ use crate::money::{self, Forecast};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, Standing};
+use crate::pull::{News, Pull};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
 use crate::tasks::{TaskState, Tasks};
@@ -268,6 +273,15 @@ pub enum Input {
         /// In words.
         message: String,
     },
+    /// What became of a deed on a pull request.
+    Pull {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// What.
+        news: News,
+    },
     /// Something to tell people.
     Notice {
         /// About which task.
@@ -357,6 +371,12 @@ pub struct Machine {
     tasks: Tasks,
     dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
+    /// What is known of pull requests.
+    pulls: BTreeMap<TaskId, Pull>,
+    /// What closing tasks offer: attempt and commit.
+    offers: BTreeMap<TaskId, (u32, Oid)>,
+    /// This life only brings pull requests on.
+    merger: Option<Merger>,
     providers: BTreeMap<String, Provider>,
     /// What models have achieved.
     records: BTreeMap<String, Record>,
@@ -417,6 +437,8 @@ struct Life {
     frozen: bool,
     /// When to look whether somebody mended it.
     look_at: Option<Time>,
+    /// Pull requests that are looked after.
+    cares: BTreeMap<TaskIx, pull::Care>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -454,6 +476,9 @@ impl Machine {
             tasks,
             dropped: BTreeMap::new(),
             train: Train::default(),
+            pulls: BTreeMap::new(),
+            offers: BTreeMap::new(),
+            merger: None,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
             proposals: Vec::new(),
@@ -631,7 +656,7 @@ impl Machine {
 
     /// Is this task asked for in this life?
     pub fn in_scope(&self, t: TaskIx) -> bool {
-        self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
+        self.merger.is_none() && self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
     }
 
     /// When to step with [`Input::Tick`] if nothing else happens.
@@ -653,6 +678,7 @@ impl Machine {
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
             .chain(self.life.look_at)
+            .chain(self.pulls_wake_at())
             .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
@@ -669,7 +695,8 @@ impl Machine {
         // Cars that a bad target branch holds up wait for a person, and so for the next life.
         let held = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
         let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
-        if busy || self.waits_for_time() {
+        let waits = || self.merger.is_none() && self.waits_for_time();
+        if !self.merger_rests() && (busy || waits()) {
             return None;
         }
         if self.cancelled {
@@ -678,7 +705,7 @@ impl Machine {
         let done = self
             .tasks
             .all()
-            .filter(|t| self.in_scope(*t))
+            .filter(|t| self.merger.is_some() || self.in_scope(*t))
             .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
         Some(if done { Rest::Done } else { Rest::NotLanded })
     }
@@ -686,7 +713,8 @@ impl Machine {
     /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
-        let landing = self.train.landing().next().is_some();
+        let landing = self.train.landing().next().is_some()
+            || self.tasks.active().any(|t| self.is_merging(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
         (!landing || self.life.interrupting == Some(Interrupting::Now))
             && !self.tasks.any_removal()

@@ -1,7 +1,7 @@
 //! The train at work: what is reported of lines, what follows from the policy, and what it wants
 //! done. Verdicts and landings are facts; lines under way belong to one life of the engine.
 
-use crate::config::OnConflict;
+use crate::config::{LandMode, OnConflict};
 use crate::effect::{Effect, Member, Seat};
 use crate::fact::{Class, Fact, GateScope, Verdict};
 use crate::id::{Oid, TaskId, TaskIx};
@@ -43,7 +43,7 @@ impl Machine {
 
     /// Is the target branch about to move for this task?
     pub(super) fn is_landing(&self, t: TaskIx) -> bool {
-        self.train.car(t).is_some_and(|car| car.stage.is_landing())
+        self.train.car(t).is_some_and(|car| car.stage.is_landing()) || self.is_merging(t)
     }
 
     fn car_of(&self, place: u64) -> Option<(TaskIx, u32)> {
@@ -132,6 +132,17 @@ impl Machine {
         if !with_main {
             return self.life.yard.clashed(&places[..at], place, self.now);
         }
+        self.car_conflicted(t, attempt, onto, files);
+    }
+
+    /// What was merged does not merge with the target branch.
+    pub(super) fn car_conflicted(
+        &mut self,
+        t: TaskIx,
+        attempt: u32,
+        onto: Oid,
+        files: Vec<String>,
+    ) {
         let task = self.id(t);
         let reason = format!("conflicts in {}", files.join(", "));
         self.emit(Fact::CarConflicted { task, attempt, onto, files });
@@ -247,7 +258,9 @@ impl Machine {
     /// Follows the policy until there is nothing left to decide.
     pub(super) fn drive_train(&mut self) {
         let idle = self.train.cars().is_empty() && self.life.yard.lines().is_empty();
-        if self.life.interrupting.is_some() || (idle && !self.life.frozen) {
+        // Work that lands on a forge waits for its pull request, not for its turn.
+        let elsewhere = self.settings.land.mode == LandMode::Pr;
+        if self.life.interrupting.is_some() || elsewhere || (idle && !self.life.frozen) {
             return;
         }
         if self.life.look_at.is_some_and(|at| at <= self.now) {

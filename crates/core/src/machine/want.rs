@@ -75,6 +75,7 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
         effects
     }
@@ -204,7 +205,8 @@ impl Machine {
                     .filter(|landing| !landing.empty)
                     .map(|landing| landing.commit.clone())
                     .collect();
-                Effect::PrepareWorkspace { task, attempt, must_contain }
+                let from = self.goes_on_from(t);
+                Effect::PrepareWorkspace { task, attempt, must_contain, from }
             }
             Want::Agent(attempt) => Effect::RunAgent { task, attempt },
             Want::Evidence(attempt) => {

@@ -103,6 +103,9 @@ pub struct Task {
     /// Steps for the built-in script agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<ScriptStep>,
+    /// The phase whose landings it offers in a pull request; no plan says so itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closes: Option<String>,
 }
 
 impl Task {
@@ -129,6 +132,7 @@ impl Task {
             retries: None,
             run: None,
             script: Vec::new(),
+            closes: None,
         }
     }
 }

@@ -268,7 +268,7 @@ impl<'c> Sim<'c> {
         check::after_step(self);
         self.main_moved = false;
         for effect in &step.effects {
-            if let Effect::PrepareWorkspace { task, attempt, must_contain } = effect {
+            if let Effect::PrepareWorkspace { task, attempt, must_contain, .. } = effect {
                 check::i2_landings_are_asked_for(&self.live, *task, must_contain);
                 let key = (self.id(*task), *attempt);
                 self.must_contain.insert(key, must_contain.clone());
@@ -289,6 +289,7 @@ impl<'c> Sim<'c> {
                 | Effect::TakeSnapshot { task, .. }
                 | Effect::RunGates { task, .. }
                 | Effect::StopJobs { task, .. }
+                | Effect::Pull { task, .. }
                 | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
                 Effect::FormLine { .. } | Effect::Land { .. } => Lane::Train,
                 Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {

@@ -61,6 +61,7 @@ impl Sim<'_> {
                 let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
                 self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
             }
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::FormLine { task, attempt, purpose, seats } => {
                 self.form((task, attempt), purpose, &seats);
             }

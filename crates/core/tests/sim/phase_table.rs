@@ -45,6 +45,16 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("car_evicted", &[(Boarding, Verifying)]);
     add("landing_intended", &stay(&[Boarding]));
     add("landing_refused", &stay(&[Boarding]));
+    for told in [
+        "push_intended",
+        "pull_opened",
+        "pull_seen",
+        "merge_intended",
+        "pull_reworked",
+        "pull_closed",
+    ] {
+        add(told, &stay(&[Boarding]));
+    }
     add("task_landed", &to(&[Preparing, Verifying, Boarding], Landed));
     add("task_landed (empty)", &[(Verifying, Landed)]);
     add("checkout_followed", &stay(&[Boarding, Landed]));

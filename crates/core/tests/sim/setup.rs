@@ -66,6 +66,7 @@ pub fn settings() -> Settings {
             lanes: 1,
             groups: false,
             on_conflict: OnConflict::Rework,
+            pulls: mainstem_core::config::Pulls::default(),
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
         models: Models::default(),

@@ -164,7 +164,9 @@ fn found_of(
     let (task, attempt) = (who.ix, who.attempt);
     let Some(old) = repo.resolve(&format!("{commit}^1"))? else { return Ok(None) };
     // Whoever moved the branch may not have lived to bring the checkout along.
-    follow(errand, &old, tip);
+    if errand.world.hub.is_none() {
+        follow(errand, &old, tip);
+    }
     Ok(Some(Input::Landed { task, attempt, commit, old }))
 }
 
@@ -205,7 +207,7 @@ fn keep_alive(repo: &Repo, errand: &Errand, commit: &Oid) -> Result<(), GitError
 }
 
 /// One subject line and the three trailers. The title is one line here, whatever it was.
-fn message(task: &Task, attempt: u32, errand: &Errand) -> String {
+pub(super) fn message(task: &Task, attempt: u32, errand: &Errand) -> String {
     let title: String = task.title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
     let id = &task.id;

@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod landing;
 pub mod mcp;
 pub mod order;
+pub mod pull;
 pub mod workspace;
 
 pub use order::{Deed, Order, carry_out};

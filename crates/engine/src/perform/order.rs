@@ -14,7 +14,7 @@ use mainstem_host::fault;
 
 use super::agent::Assignment;
 use super::consult::Consultation;
-use super::{Errand, agent, consult, evidence, gates, landing, workspace};
+use super::{Errand, agent, consult, evidence, gates, landing, pull, workspace};
 use crate::event::Event;
 use crate::world::World;
 
@@ -95,8 +95,8 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
-        Effect::PrepareWorkspace { must_contain, .. } => {
-            workspace::prepare(&errand, must_contain);
+        Effect::PrepareWorkspace { must_contain, from, .. } => {
+            workspace::prepare(&errand, must_contain, from.as_ref());
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
         Effect::DeliverAnswer { number, question, text, reference, .. } => {
@@ -115,6 +115,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Effect::Land { old, new, tree, members, .. } => {
             landing::land(&errand, &landing::Move { old, new, tree }, members);
         }
+        Effect::Pull { deed, .. } => pull::perform(&errand, deed),
         Effect::Consult { .. } => panic!("BUG: a question comes with its consultation"),
         Effect::RunAgent { .. } => panic!("BUG: an agent is started with an assignment"),
         Effect::StopJobs { .. } | Effect::StopLane { .. } => {

@@ -55,7 +55,7 @@ impl WorkspaceError {
 }
 
 /// Makes the workspace of an attempt and tells the result.
-pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
+pub fn prepare(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let ready = |base| Input::WorkspaceReady {
         task,
@@ -77,7 +77,7 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid]) {
             return errand.tell(Input::WorkspaceFailed { task, attempt, reason });
         }
     }
-    errand.tell(match make(errand, must_contain) {
+    errand.tell(match make(errand, must_contain, from) {
         Ok(base) => ready(base),
         Err(error) => {
             if let Err(why) = take_back(errand) {
@@ -146,12 +146,13 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
     Ok(last)
 }
 
-fn make(errand: &Errand, must_contain: &[Oid]) -> Result<Oid, WorkspaceError> {
+fn make(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) -> Result<Oid, WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let target = world.target_ref();
-    let base =
-        repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()))?;
+    let at_target =
+        || repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
+    let base = from.cloned().map_or_else(at_target, Ok)?;
     for need in must_contain {
         if !repo.is_ancestor(need, &base)? {
             return Err(WorkspaceError::NeedLost(need.clone()));

@@ -61,6 +61,7 @@ pub fn intended(world: &World, order: &Order) {
             Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
             Effect::Land { old, new, .. } => format!("landing {key} {old} {new}"),
             Effect::RemoveWorkspace { .. } => format!("over {key}"),
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
                 panic!("no order of the driver")
             }

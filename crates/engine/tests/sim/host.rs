@@ -251,6 +251,7 @@ impl World {
             Effect::FormLine { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
                 self.train_step(flight, &order, &key, fails)
             }
+            Effect::Pull { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
                 panic!("no order of the driver")
             }

@@ -19,6 +19,7 @@ use crate::wall::Wall;
 mod answers;
 mod cgroup;
 mod detached;
+mod inquiry;
 mod door;
 mod job;
 mod log;
@@ -31,6 +32,7 @@ pub use answers::is_ask;
 pub use cgroup::{Containment, containment, settle};
 pub use detached::{pause_ms, spawn_detached};
 pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
+pub use inquiry::inquire;
 pub use job::{
     answer, end, is_alive, is_of_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, spec,
     start, state, stop,

@@ -15,7 +15,6 @@
 //! in the prompt, and whose `unless` does not, is played. A request without tools (a title, a
 //! summary) gets a short text and plays no step, unless the script says `"toolless": true`.
 
-mod http;
 mod script;
 mod wire;
 
@@ -27,9 +26,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::http::{Reply, Request};
 use self::script::{Step, choose, play};
 use self::wire::Wire;
+use crate::http::{self, Reply, Request};
 
 /// A running stand-in; it ends with the process.
 pub struct StandIn {

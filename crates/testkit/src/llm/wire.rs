@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::http::Reply;
 use super::script::{Offered, Step, Talk, unique};
+use crate::http::Reply;
 
 /// An event of a stream: its name, which may be empty, and its data. The name `hang` stands for a pause.
 pub(super) type Event = (String, Value);

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 //! Real git in folders with awkward names.
 
+mod afar;
 mod discover;
 mod follows;
 mod keeps;

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the tools need. Knows nothing of models.
+//! As much of HTTP/1.1 as the stand-ins need. Knows nothing of models and forges.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,48 +7,56 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// One request.
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) body: Value,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    /// Names in lower case.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
+}
+
+impl Request {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
 }
 
 /// One answer that is not streamed.
-pub(super) struct Reply {
-    pub(super) status: u64,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Value,
+pub(crate) struct Reply {
+    pub(crate) status: u64,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
 }
 
 impl Reply {
-    pub(super) fn ok(body: Value) -> Self {
+    pub(crate) fn ok(body: Value) -> Self {
         Self::error(200, body)
     }
 
-    pub(super) fn error(status: u64, body: Value) -> Self {
+    pub(crate) fn error(status: u64, body: Value) -> Self {
         Self { status, headers: Vec::new(), body }
     }
 }
 
 /// One connection.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
     over: bool,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream, over: false })
     }
 
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
     /// The next request; none when the client has gone.
-    pub(super) fn next(&mut self) -> io::Result<Option<Request>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<Request>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Ok(None);
@@ -57,22 +65,25 @@ impl Connection {
         let method = words.next().unwrap_or_default().to_owned();
         let path = words.next().unwrap_or_default().to_owned();
         let (mut length, mut chunked) = (0, false);
+        let mut headers = Vec::new();
         loop {
             let mut header = String::new();
             if self.reader.read_line(&mut header)? == 0 || header.trim().is_empty() {
                 break;
             }
             let (name, value) = header.split_once(':').unwrap_or((&header, ""));
-            match name.to_ascii_lowercase().as_str() {
+            let name = name.to_ascii_lowercase();
+            match name.as_str() {
                 "content-length" => length = value.trim().parse().unwrap_or(0),
                 "transfer-encoding" => chunked = value.trim().eq_ignore_ascii_case("chunked"),
                 "expect" => self.writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?,
                 _ => {}
             }
+            headers.push((name, value.trim().to_owned()));
         }
         let bytes = if chunked { self.chunks()? } else { self.exactly(length)? };
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
-        Ok(Some(Request { method, path, body }))
+        Ok(Some(Request { method, path, headers, body }))
     }
 
     fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
@@ -96,8 +107,11 @@ impl Connection {
         }
     }
 
-    pub(super) fn send(&mut self, reply: &Reply) -> io::Result<()> {
-        let body = reply.body.to_string();
+    pub(crate) fn send(&mut self, reply: &Reply) -> io::Result<()> {
+        let body = match reply.status {
+            204 | 304 => String::new(),
+            _ => reply.body.to_string(),
+        };
         let mut head = format!(
             "HTTP/1.1 {} Stub\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
             reply.status,
@@ -110,14 +124,14 @@ impl Connection {
     }
 
     /// Cuts the connection without a word.
-    pub(super) fn drop_it(&mut self) -> io::Result<()> {
+    pub(crate) fn drop_it(&mut self) -> io::Result<()> {
         self.over = true;
         let now = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.writer, now)?;
         self.writer.shutdown(Shutdown::Both)
     }
 
-    pub(super) fn begin_stream(&mut self, headers: &Value) -> io::Result<()> {
+    pub(crate) fn begin_stream(&mut self, headers: &Value) -> io::Result<()> {
         let mut head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
             cache-control: no-cache\r\ntransfer-encoding: chunked\r\n"
             .to_owned();
@@ -132,14 +146,14 @@ impl Connection {
         self.writer.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())
     }
 
-    pub(super) fn event(&mut self, event: &str, data: &Value) -> io::Result<()> {
+    pub(crate) fn event(&mut self, event: &str, data: &Value) -> io::Result<()> {
         let data = data.as_str().map_or_else(|| data.to_string(), str::to_owned);
         let name = if event.is_empty() { String::new() } else { format!("event: {event}\n") };
         self.chunk(&format!("{name}data: {data}\n\n"))
     }
 
     /// Keeps the stream open; a client that leaves is noticed.
-    pub(super) fn hang(&mut self, seconds: f64) -> io::Result<()> {
+    pub(crate) fn hang(&mut self, seconds: f64) -> io::Result<()> {
         let end = Instant::now() + Duration::from_secs_f64(seconds);
         while Instant::now() < end {
             self.chunk(": keep-alive\n\n")?;
@@ -148,7 +162,7 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn end_stream(&mut self) -> io::Result<()> {
+    pub(crate) fn end_stream(&mut self) -> io::Result<()> {
         self.writer.write_all(b"0\r\n\r\n")
     }
 }

@@ -1,0 +1,96 @@
+//! `merge`: pushes what is to be offered, looks at every pull request and merges those that are ready.
+//! The same engine as `run`, with no agent started.
+
+use mainstem_api::exit_code;
+use mainstem_core::machine::{Machine, Merger};
+use mainstem_core::phase::Phase;
+use mainstem_engine::session::{Line, RunRequest};
+use serde_json::{Value, json};
+
+use crate::args::MergeArgs;
+use crate::commands::run::stop_on_signals;
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::print;
+use crate::stream::Stream;
+
+/// Brings the run's pull requests on.
+pub(crate) fn merge(context: &Context, args: &MergeArgs) -> Outcome {
+    let (_, settings, _) = context.place()?;
+    if !settings.land.mode.by_pull() {
+        return Err(Failure::new("work lands on a branch here, not by pull requests")
+            .hint("set land.mode = \"pr\"; until then mainstem run lands by itself"));
+    }
+    let (_, _, look) = context.look_at_run(None)?;
+    let at_work = |phase: Phase| phase.is_active() && phase != Phase::Boarding;
+    if look.machine.tasks().all().any(|t| at_work(look.machine.tasks().phase(t))) {
+        return Err(Failure::new("attempts of this run are under way")
+            .hint("mainstem run goes on with them, and merges as well"));
+    }
+    let before = landed(&look.machine);
+    let merger = Some(if args.watch { Merger::Watch } else { Merger::Once });
+    let request = RunRequest { merger, ..RunRequest::default() };
+    let session = context.session()?;
+    let line = Line::new();
+    stop_on_signals(&line)?;
+    let global = &context.global;
+    let quiet = global.quiet || global.json;
+    let mut face = Stream::new(false, quiet, global.verbose > 0, context.color_err);
+    let ended = session.run(&request, line, &mut face, &mut |_, _| {});
+    face.wipe();
+    drop(face);
+    let (_, machine, _) = ended?;
+    report(context, &machine, &before)
+}
+
+fn landed(machine: &Machine) -> Vec<String> {
+    let these = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == Phase::Landed);
+    these.map(|t| machine.graph().id(t).to_string()).collect()
+}
+
+/// What was merged, and what each of the others waits for.
+fn report(context: &Context, machine: &Machine, before: &[String]) -> Outcome {
+    let (mut merged, mut open): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
+    for t in machine.tasks().all() {
+        let id = machine.graph().id(t).to_string();
+        let view = machine.view(t);
+        let pull = machine.pull(t);
+        let number = pull.and_then(|pull| pull.number);
+        let url = pull.map(|pull| pull.url.as_str());
+        match view.phase {
+            Phase::Landed if !before.contains(&id) => merged.push(json!({
+                "task": id, "pull": number, "url": url, "commit": view.commit,
+            })),
+            Phase::Boarding => open.push(json!({
+                "task": id, "pull": number, "url": url,
+                "waits_for": pull.map(|pull| pull.waits_for.as_str()), "reason": view.reason,
+            })),
+            _ => {}
+        }
+    }
+    let code = if open.is_empty() { exit_code::OK } else { exit_code::NOT_LANDED };
+    if context.global.json {
+        print::out_json(&json!({ "merged": merged, "open": open }))?;
+        return Ok(code);
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for one in &merged {
+        print::out(&format!("merged   {} #{}\n", text(&one["task"]), one["pull"]))?;
+    }
+    for one in &open {
+        let waits = match (text(&one["waits_for"]), text(&one["reason"])) {
+            (waits, reason) if reason.is_empty() => waits,
+            (_, reason) => reason,
+        };
+        let waits = print::harmless(&waits);
+        print::out(&format!(
+            "open     {} #{}: waits for {waits}\n",
+            text(&one["task"]),
+            one["pull"]
+        ))?;
+    }
+    if merged.is_empty() && open.is_empty() {
+        print::out("no pull request is open\n")?;
+    }
+    Ok(code)
+}

@@ -1,0 +1,208 @@
+//! `worker`: a run seen as workers, each with a state, in JSON. A thin face: what it adds, calls off and
+//! shows are the run's tasks; the engine is the same.
+
+use std::path::Path;
+
+use mainstem_api::control::Request;
+use mainstem_api::{exit_code, time};
+use mainstem_core::id::TaskIx;
+use mainstem_core::machine::{Command, Machine};
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::{Plan, Task};
+use mainstem_engine::care;
+use mainstem_engine::look::Look;
+use mainstem_engine::session::RunRequest;
+use mainstem_host::lock::{self, Probe};
+use mainstem_planner::import::{self, Accept, Format, Order};
+use serde_json::{Value, json};
+
+use crate::args::{RunArgs, WorkerCommand};
+use crate::commands::{formats, run, steer};
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::print;
+
+/// The states, in the order in which a worker meets them.
+const STATES: [&str; 6] = ["UNKNOWN", "NEEDS_INIT", "WORKING", "PR_OPEN", "MERGED", "ERROR"];
+
+/// Does what was asked for; data goes to standard output as JSON.
+pub(crate) fn worker(context: &Context, command: &WorkerCommand) -> Outcome {
+    match command {
+        WorkerCommand::Spawn { task_id, description, agent, base_branch, priority } => {
+            let task = Task {
+                id: task_id.as_str().into(),
+                title: description.lines().next().unwrap_or_default().to_owned(),
+                description: description.clone(),
+                agent: agent.clone(),
+                priority: *priority,
+                ..Task::empty()
+            };
+            let plan = Plan { tasks: vec![task], ..Plan::default() };
+            spawn(context, plan, base_branch.as_deref())
+        }
+        WorkerCommand::SpawnBatch { spec_file } => spawn(context, spec(context, spec_file)?, None),
+        WorkerCommand::List { state } => list(context, state.as_deref()),
+        WorkerCommand::Get { id } => {
+            let (_, _, look) = context.look_at_run(None)?;
+            let t = find(&look, id)?;
+            print::out_json(&shown(&look, t))?;
+            Ok(exit_code::OK)
+        }
+        WorkerCommand::Terminate { id, force } => terminate(context, id, *force),
+        WorkerCommand::Cleanup { state } => cleanup(context, state.as_deref()),
+    }
+}
+
+/// A batch spec as a plan.
+fn spec(context: &Context, path: &Path) -> Result<Plan, Failure> {
+    let source = formats::source(context, path)?;
+    let accepted = Accept { commands: false, all: true, order: Order::Free };
+    let format = Format::from_name("workers").expect("BUG: a known format");
+    let imported = import::read(&source, format, &accepted).map_err(formats::refused)?;
+    if imported.plan.tasks.is_empty() {
+        return Err(Failure::new(format!("{}: no tasks", path.display())));
+    }
+    Ok(imported.plan)
+}
+
+/// Adds the tasks to the run, or begins one with them, and sees to it that an engine works.
+fn spawn(context: &Context, plan: Plan, base: Option<&str>) -> Outcome {
+    let (repo, settings, layout) = context.place()?;
+    let ids: Vec<String> = plan.tasks.iter().map(|task| task.id.to_string()).collect();
+    let (_, _, look) = context.look(None)?;
+    let target = match (&look.run, &settings.land.branch) {
+        (Some(_), _) => look.machine.target().to_owned(),
+        (None, Some(branch)) => branch.clone(),
+        (None, None) => repo.default_branch()?,
+    };
+    if let Some(base) = base.filter(|base| *base != target) {
+        return Err(Failure::new(format!("work lands on {target} here, not on {base}")).hint(
+            format!("leave --base-branch out, or set land.branch = \"{base}\" for a new run"),
+        ));
+    }
+    let busy = |error: lock::LockError| Failure::new(error.to_string());
+    let running = matches!(lock::probe(&layout.lock()).map_err(busy)?, Probe::Busy { .. });
+    if running {
+        let tasks = serde_json::to_value(&plan.tasks).expect("BUG: tasks are plain data");
+        steer::ask(&layout, &Request::Add { tasks })?;
+    } else {
+        let mut session = context.session()?;
+        let (id, mut machine) = match session.newest()? {
+            Some(found) => found,
+            None => {
+                let plan = Some(Plan::default());
+                session.adopt(&RunRequest { plan, ..RunRequest::default() })?
+            }
+        };
+        session.command(&id, &mut machine, Command::Add(plan.tasks))??;
+        drop(session);
+        run::start_in_background(context, &RunArgs::default())?;
+    }
+    let (_, _, look) = context.look_at_run(None)?;
+    let workers: Result<Vec<Value>, Failure> =
+        ids.iter().map(|id| Ok(shown(&look, look.machine.find(id)?))).collect();
+    let workers = workers?;
+    print::out_json(&if let [one] = &workers[..] { one.clone() } else { Value::from(workers) })?;
+    Ok(exit_code::OK)
+}
+
+fn known_state(state: Option<&str>) -> Result<Option<String>, Failure> {
+    let Some(state) = state.map(str::to_uppercase) else { return Ok(None) };
+    if STATES.contains(&state.as_str()) {
+        return Ok(Some(state));
+    }
+    Err(Failure::new(format!("there is no state {state}"))
+        .hint(format!("known: {}", STATES.join(", "))))
+}
+
+fn in_state(look: &Look, state: Option<&str>) -> Vec<TaskIx> {
+    let these = look.machine.tasks().all();
+    these.filter(|t| state.is_none_or(|state| state_of(&look.machine, *t) == state)).collect()
+}
+
+fn list(context: &Context, state: Option<&str>) -> Outcome {
+    let state = known_state(state)?;
+    let (_, _, look) = context.look(None)?;
+    let workers = in_state(&look, state.as_deref());
+    print::out_json(&workers.into_iter().map(|t| shown(&look, t)).collect::<Vec<_>>())?;
+    Ok(exit_code::OK)
+}
+
+fn terminate(context: &Context, id: &str, force: bool) -> Outcome {
+    let (_, _, look) = context.look_at_run(None)?;
+    let t = find(&look, id)?;
+    let task = look.machine.graph().id(t).to_string();
+    if state_of(&look.machine, t) == "PR_OPEN" && !force {
+        return Err(Failure::new(format!("the work of {task} is offered already"))
+            .hint("--force calls it off all the same; a pull request stays open for people"));
+    }
+    let request = Request::Cancel { task: Some(task) };
+    let said = steer::send(context, vec![request])?;
+    let (_, _, look) = context.look_at_run(None)?;
+    print::out_json(&json!({ "worker": shown(&look, t), "messages": said }))?;
+    Ok(exit_code::OK)
+}
+
+fn cleanup(context: &Context, state: Option<&str>) -> Outcome {
+    let state = known_state(state)?;
+    let (_, _, look) = context.look(None)?;
+    if state.is_some() && in_state(&look, state.as_deref()).is_empty() {
+        print::out_json(&json!({ "removed": [], "kept": [] }))?;
+        return Ok(exit_code::OK);
+    }
+    let litter = care::clean(&mut context.session()?, false)?;
+    let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.stays.is_some());
+    let of = |l: &&care::Litter| json!({ "what": l.what, "place": l.place, "why": l.stays });
+    print::out_json(&json!({
+        "removed": gone.iter().map(of).collect::<Vec<_>>(),
+        "kept": kept.iter().map(of).collect::<Vec<_>>(),
+    }))?;
+    Ok(exit_code::OK)
+}
+
+fn find(look: &Look, id: &str) -> Result<TaskIx, Failure> {
+    let by_worker = look.machine.tasks().all().find(|t| worker_id(look, *t) == id);
+    by_worker.map_or_else(|| Ok(look.machine.find(id)?), Ok)
+}
+
+/// The same for the same task of the same run, however often it is asked for.
+fn worker_id(look: &Look, t: TaskIx) -> String {
+    let run = look.run.as_ref().map(ToString::to_string).unwrap_or_default();
+    let name = format!("{run}/{}", look.machine.graph().id(t));
+    let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    format!("worker-{:08x}", name.bytes().fold(0x811c_9dc5, fold))
+}
+
+fn state_of(machine: &Machine, t: TaskIx) -> &'static str {
+    let offered = !machine.lands_by_pull(t) || machine.pull(t).is_some_and(|p| p.number.is_some());
+    match machine.tasks().phase(t) {
+        Phase::Waiting | Phase::Ready | Phase::Preparing => "NEEDS_INIT",
+        Phase::Boarding if offered => "PR_OPEN",
+        Phase::Working | Phase::Asking | Phase::Verifying | Phase::Boarding => "WORKING",
+        Phase::Landed => "MERGED",
+        Phase::Conflicted | Phase::Failed | Phase::Blocked => "ERROR",
+        Phase::Cancelled | Phase::Skipped => "UNKNOWN",
+    }
+}
+
+fn shown(look: &Look, t: TaskIx) -> Value {
+    let machine = &look.machine;
+    let task = &machine.plan().tasks[t.ix()];
+    let (view, state) = (machine.view(t), machine.tasks().get(t));
+    let when = |at: Option<mainstem_core::id::Time>| at.map(|at| time::to_rfc3339(at.0));
+    let word = state_of(machine, t);
+    let error = Some(view.reason.clone()).filter(|reason| word == "ERROR" && !reason.is_empty());
+    json!({
+        "worker_id": worker_id(look, t), "state": word, "phase": view.phase.word(),
+        "created_at": when(machine.started_at()), "updated_at": when(Some(state.since)),
+        "task_id": task.id, "description": task.description, "agent": view.agent,
+        "base_branch": machine.target(), "worktree_path": view.workspace, "branch": view.branch,
+        "priority": task.priority, "correlation_id": look.run.as_ref().map(ToString::to_string),
+        "spawned_at": when(state.started_at),
+        "pr_url": machine.pull(t).map(|pull| pull.url.clone()).filter(|url| !url.is_empty()),
+        "pr_number": machine.pull(t).and_then(|pull| pull.number),
+        "merged_at": when(state.landed.as_ref().map(|landing| landing.at)),
+        "commit": view.commit, "error": error, "auto_transition": true,
+        "waiting_for": view.waiting_for, "next_action": view.next_action,
+    })
+}

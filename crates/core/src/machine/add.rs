@@ -1,0 +1,73 @@
+//! Tasks that join a run while it goes on, all together or none.
+
+use crate::fact::Fact;
+use crate::graph::Graph;
+use crate::id::check_id;
+use crate::machine::{Machine, Refusal};
+use crate::plan::Task;
+
+impl Machine {
+    /// Makes these tasks part of the run. One that is there already, with the same text, stays as it
+    /// is; so adding the same once more changes nothing.
+    pub(super) fn add(&mut self, tasks: Vec<Task>) -> Result<String, Refusal> {
+        let mut plan = self.plan.clone();
+        let mut names = Vec::new();
+        for task in tasks {
+            check_id(task.id.as_str()).map_err(|why| refuse(format!("{}: {why}", task.id)))?;
+            let known = plan.tasks.iter().find(|known| known.id == task.id);
+            match known {
+                Some(known) if same(known, &task) => continue,
+                Some(_) => {
+                    return Err(refuse(format!(
+                        "there is a task {} already, with another text",
+                        task.id
+                    )));
+                }
+                None => {}
+            }
+            self.can_be_worked_on(&task)?;
+            names.push(task.id.to_string());
+            plan.tasks.push(task);
+        }
+        let unknown = plan.tasks.iter().flat_map(|task| task.needs.iter().chain(&task.after));
+        let mut unknown = unknown.filter(|id| !plan.tasks.iter().any(|task| task.id == **id));
+        if let Some(id) = unknown.next() {
+            return Err(refuse(format!("{id} is needed and is no task of this run")));
+        }
+        Graph::new(&plan).map_err(|error| refuse(error.to_string()))?;
+        if names.is_empty() {
+            return Ok("nothing new: they are part of the run already".to_owned());
+        }
+        let (revision, hash) = (self.revision + 1, format!("added {}", names.join(" ")));
+        let (plan, dropped) = (Box::new(plan), Vec::new());
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped });
+        self.suspect_all();
+        Ok(format!("{} joined the run", names.join(", ")))
+    }
+
+    fn can_be_worked_on(&self, task: &Task) -> Result<(), Refusal> {
+        if task.run.is_some() || !task.script.is_empty() {
+            return Ok(());
+        }
+        let agents = &self.settings.agents;
+        match task.agent.as_ref().or(self.settings.run.agent.as_ref()) {
+            Some(name) if agents.contains_key(name) => Ok(()),
+            Some(name) => Err(Refusal {
+                message: format!("{}: there is no agent {name}", task.id),
+                hint: Some(format!("add `[agents.{name}]` to mainstem.toml")),
+            }),
+            None => Err(Refusal {
+                message: format!("{}: no agent could work on it", task.id),
+                hint: Some("name one, or set run.agent".to_owned()),
+            }),
+        }
+    }
+}
+
+fn same(known: &Task, new: &Task) -> bool {
+    (&known.title, &known.description, &known.run) == (&new.title, &new.description, &new.run)
+}
+
+fn refuse(message: String) -> Refusal {
+    Refusal { message, hint: None }
+}

@@ -1,0 +1,63 @@
+//! A new plan, or a revision, becomes what the run works off; and which of its tasks are asked for.
+
+use std::collections::BTreeSet;
+
+use crate::fact::Fact;
+use crate::id::{TaskId, TaskIx};
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::plan::{Plan, Task};
+
+impl Machine {
+    pub(super) fn adopt_plan(&mut self, plan: Box<Plan>, hash: String) {
+        if self.revision > 0 && self.plan_hash == hash {
+            return;
+        }
+        let kept: BTreeSet<&str> = plan.tasks.iter().map(|task| task.id.as_str()).collect();
+        let dropped =
+            self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
+        let dropped = dropped.cloned().collect();
+        let reused = self.reused_ids(&plan);
+        self.emit(Fact::PlanAdopted { revision: self.revision + 1, hash, plan, dropped });
+        for task in reused {
+            let message = "it landed already, for another text: it does not run again. Give the new \
+                           task an id of its own, or start afresh with `mainstem run --new`";
+            self.emit(Fact::Noticed {
+                task: Some(task),
+                message: message.to_owned(),
+                lasts: false,
+            });
+        }
+        // Edges may have gone with it: who was blocked may be free.
+        self.suspect_all();
+    }
+
+    /// Tasks of a new plan that have landed, but were asked for something else then.
+    fn reused_ids(&self, plan: &Plan) -> Vec<TaskId> {
+        let asked = |task: &Task| {
+            (task.title.clone(), task.description.clone(), task.run.clone(), task.script.clone())
+        };
+        let other = |task: &&Task| match self.find(task.id.as_str()) {
+            Ok(t) => {
+                self.tasks.phase(t) == Phase::Landed
+                    && asked(&self.plan.tasks[t.ix()]) != asked(task)
+            }
+            Err(_) => {
+                self.dropped.get(&task.id).is_some_and(|state| state.phase() == Phase::Landed)
+            }
+        };
+        plan.tasks.iter().filter(other).map(|task| task.id.clone()).collect()
+    }
+
+    /// The wanted tasks and everything that must be over before they can start.
+    pub(super) fn scope_of(&self, wanted: &[TaskIx]) -> Vec<bool> {
+        let mut scope = vec![false; self.plan.tasks.len()];
+        let mut open = wanted.to_vec();
+        while let Some(t) = open.pop() {
+            if !std::mem::replace(&mut scope[t.ix()], true) {
+                open.extend(self.graph.needs(t).chain(self.graph.after(t)));
+            }
+        }
+        scope
+    }
+}

@@ -1,0 +1,510 @@
+//! Work that lands through a pull request: what is known of one, what is seen of it, and what follows
+//! from that. Knows no forge, no git and no clock; the words are ours, not a forge's.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Pulls;
+use crate::fact::Fact;
+use crate::id::{Oid, TaskId};
+
+/// The branch on the remote is about to move, from exactly here to exactly there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Push {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The branch, here and there.
+    pub branch: String,
+    /// To here.
+    pub tip: Oid,
+    /// From here; none if it must not be there yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Oid>,
+}
+
+/// A pull request stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its number.
+    pub number: u64,
+    /// Its page.
+    pub url: String,
+    /// It was made; otherwise it was there.
+    pub created: bool,
+}
+
+/// How a pull request stands, told when that changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its number.
+    pub number: u64,
+    /// The commit it offers.
+    pub head: Oid,
+    /// What it waits for, in words.
+    pub waits_for: String,
+}
+
+/// A pull request is about to be merged, if it still offers this commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeWish {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its number.
+    pub number: u64,
+    /// The commit.
+    pub head: Oid,
+}
+
+/// Work on a pull request goes on, in another attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rework {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt was not good enough.
+    pub attempt: u32,
+    /// Its number.
+    pub number: u64,
+    /// The next attempt begins here.
+    pub head: Oid,
+    /// Reviews up to this one are answered by it.
+    #[serde(default)]
+    pub reviews: u64,
+}
+
+/// A pull request is over and was not merged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its number.
+    pub number: u64,
+}
+
+impl Fact {
+    /// Is it about a pull request?
+    pub fn is_of_pull(&self) -> bool {
+        matches!(
+            self,
+            Self::PushIntended(_)
+                | Self::PullOpened(_)
+                | Self::PullSeen(_)
+                | Self::MergeIntended(_)
+                | Self::PullReworked(_)
+                | Self::PullClosed(_)
+        )
+    }
+}
+
+/// What is known of a task's pull request, from facts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pull {
+    /// The attempt it was last about.
+    pub attempt: u32,
+    /// How far it is.
+    pub stage: Stage,
+    /// Its number, once it stands.
+    pub number: Option<u64>,
+    /// Its page.
+    pub url: String,
+    /// What the branch on the remote was last known to be, by our own doing or consent.
+    pub pushed: Option<Oid>,
+    /// Reviews up to this one are answered.
+    pub reviews: u64,
+    /// The next attempt begins here rather than on the target branch.
+    pub from: Option<Oid>,
+    /// Numbers of those that were closed.
+    pub closed: Vec<u64>,
+    /// What it waits for, in words.
+    pub waits_for: String,
+    /// The commit it was last seen to offer.
+    pub head: Option<Oid>,
+}
+
+/// How far a pull request is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing is under way.
+    #[default]
+    Idle,
+    /// The branch is about to move, and the pull request to be found or made.
+    Opening(Push),
+    /// It stands and is looked at.
+    Open,
+    /// It is about to be merged.
+    Merging {
+        /// If it still offers this.
+        head: Oid,
+    },
+}
+
+impl Pull {
+    /// Moves by what happened.
+    pub fn note_push(&mut self, push: &Push) {
+        self.attempt = push.attempt;
+        self.stage = Stage::Opening(push.clone());
+        self.from = None;
+    }
+
+    /// The same.
+    pub fn note_opened(&mut self, opened: &Opened) {
+        if let Stage::Opening(push) = std::mem::take(&mut self.stage) {
+            self.head = Some(push.tip.clone());
+            self.pushed = Some(push.tip);
+        }
+        self.stage = Stage::Open;
+        self.number = Some(opened.number);
+        opened.url.clone_into(&mut self.url);
+        self.waits_for.clear();
+    }
+
+    /// The same.
+    pub fn note_seen(&mut self, seen: &Seen) {
+        self.stage = Stage::Open;
+        self.head = Some(seen.head.clone());
+        seen.waits_for.clone_into(&mut self.waits_for);
+    }
+
+    /// The same.
+    pub fn note_merging(&mut self, wish: &MergeWish) {
+        self.stage = Stage::Merging { head: wish.head.clone() };
+    }
+
+    /// The same.
+    pub fn note_rework(&mut self, rework: &Rework) {
+        self.stage = Stage::Idle;
+        self.from = Some(rework.head.clone());
+        self.pushed = Some(rework.head.clone());
+        self.reviews = self.reviews.max(rework.reviews);
+    }
+
+    /// The same.
+    pub fn note_closed(&mut self, closed: &Closed) {
+        self.stage = Stage::Idle;
+        self.number = None;
+        self.closed.push(closed.number);
+    }
+
+    /// The attempt is over, or everything begins anew.
+    pub fn rest(&mut self) {
+        self.stage = Stage::Idle;
+        self.waits_for.clear();
+    }
+}
+
+/// What is to be done about a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deed {
+    /// Push the branch, find the pull request or make it.
+    Open {
+        /// From where to where.
+        push: Push,
+        /// Numbers that are over.
+        closed: Vec<u64>,
+    },
+    /// Look how it stands.
+    Look {
+        /// Its number.
+        number: u64,
+        /// What we put there.
+        pushed: Option<Oid>,
+    },
+    /// Let the forge merge the target branch into it.
+    Update {
+        /// Its number.
+        number: u64,
+        /// If it still offers this.
+        head: Oid,
+    },
+    /// Merge it, or find it merged.
+    Merge {
+        /// Its number.
+        number: u64,
+        /// If it still offers this.
+        head: Oid,
+    },
+}
+
+/// What became of a deed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// It stands.
+    Opened {
+        /// Its number.
+        number: u64,
+        /// Its page.
+        url: String,
+        /// It was made.
+        created: bool,
+        /// What was pushed.
+        tip: Oid,
+    },
+    /// The branch on the remote is not where it was to be.
+    PushRefused {
+        /// What was to be pushed.
+        tip: Oid,
+        /// Where it is; none if it is gone.
+        found: Option<Oid>,
+        /// What is there is ours: an attempt of this task put it there and it is kept here.
+        ours: bool,
+    },
+    /// This is how it stands.
+    Looked(Sight),
+    /// It is merged.
+    Merged {
+        /// The commit on the target branch.
+        commit: Oid,
+        /// The target branch's commit before.
+        old: Oid,
+    },
+    /// The forge does not merge it.
+    MergeRefused {
+        /// In its words.
+        why: String,
+    },
+    /// It is not known, or not now: all that is wanted is asked for again.
+    Failed {
+        /// In words.
+        reason: String,
+        /// Not before so many milliseconds.
+        after_ms: Option<u64>,
+    },
+}
+
+/// How a pull request stands, as somebody saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sight {
+    /// Its number.
+    pub number: u64,
+    /// Open, closed or merged.
+    pub state: State,
+    /// The commit it offers.
+    pub head: Oid,
+    /// That is what we put there, or builds on it.
+    pub ours: bool,
+    /// Not meant to be merged yet.
+    pub draft: bool,
+    /// Whether it can be merged.
+    pub mergeable: Mergeable,
+    /// The target branch's commit and the files that clash, where they do.
+    pub clash: Option<(Oid, Vec<String>)>,
+    /// What checks say of that commit.
+    pub checks: Vec<Check>,
+    /// What reviewers say, oldest first.
+    pub reviews: Vec<Review>,
+}
+
+/// Open, closed or merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Open.
+    Open,
+    /// Closed and not merged.
+    Closed,
+    /// Merged.
+    Merged {
+        /// The commit on the target branch.
+        commit: Oid,
+        /// The target branch's commit before.
+        old: Oid,
+    },
+}
+
+/// Whether it can be merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mergeable {
+    /// Not known yet.
+    Unknown,
+    /// It can.
+    Yes,
+    /// It clashes.
+    Conflict,
+    /// The forge's rules hold it.
+    Blocked,
+    /// The forge's rules want the target branch merged into it.
+    Behind,
+}
+
+/// What one check says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Its name.
+    pub name: String,
+    /// How it stands.
+    pub state: CheckState,
+    /// In its words.
+    pub detail: String,
+}
+
+/// How a check stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckState {
+    /// It has not ended.
+    Pending,
+    /// Content.
+    Passed,
+    /// Nothing to say.
+    Neutral,
+    /// Not content.
+    Failed,
+}
+
+/// What one reviewer says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Review {
+    /// Grows.
+    pub id: u64,
+    /// Who.
+    pub who: String,
+    /// Content, not content, or neither.
+    pub verdict: Option<bool>,
+    /// In their words, remarks on lines included.
+    pub text: String,
+}
+
+/// What follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing, until this changes.
+    Wait(String),
+    /// The agent is to go on with it.
+    Rework {
+        /// What is not good: who says so, and what.
+        findings: Vec<(String, String)>,
+        /// Reviews up to this one are answered by that.
+        reviews: u64,
+    },
+    /// It clashes with the target branch.
+    Conflict {
+        /// The target branch's commit.
+        onto: Oid,
+        /// Where.
+        files: Vec<String>,
+    },
+    /// The target branch is to be merged into it.
+    Update,
+    /// It is to be merged.
+    Merge,
+    /// It is merged.
+    Landed {
+        /// The commit on the target branch.
+        commit: Oid,
+        /// The target branch's commit before.
+        old: Oid,
+    },
+    /// Somebody closed it.
+    GiveUp,
+}
+
+/// Says what follows from how a pull request stands. Only what is known to be good is merged: a check
+/// that has not spoken, a reviewer who is not content, a forge that has not made up its mind all mean
+/// to wait.
+pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
+    match &sight.state {
+        State::Merged { commit, old } => {
+            return Next::Landed { commit: commit.clone(), old: old.clone() };
+        }
+        State::Closed => return Next::GiveUp,
+        State::Open => {}
+    }
+    if !sight.ours {
+        return wait("a person: somebody replaced its commits, so it is not merged by us");
+    }
+    let untouched = known.pushed.as_ref() == Some(&sight.head);
+    if sight.mergeable == Mergeable::Conflict {
+        return match &sight.clash {
+            Some((onto, files)) if untouched => {
+                Next::Conflict { onto: onto.clone(), files: files.clone() }
+            }
+            Some(_) => wait("a person: it conflicts, and somebody else's commits are on it"),
+            // The forge is behind, or we are: next time both have seen the same.
+            None => wait("the forge: it says that there are conflicts"),
+        };
+    }
+    let pending = names(sight, CheckState::Pending);
+    let against = objections(sight);
+    let fresh: Vec<&Review> =
+        against.iter().copied().filter(|review| review.id > known.reviews).collect();
+    if !fresh.is_empty() {
+        let words = |review: &&Review| (format!("review by {}", review.who), review.text.clone());
+        let mut findings: Vec<_> = fresh.iter().map(words).collect();
+        findings.extend(failed(sight));
+        let reviews = fresh.iter().map(|review| review.id).max().unwrap_or(0);
+        return Next::Rework { findings, reviews };
+    }
+    if !pending.is_empty() {
+        return wait(&format!("checks: {}", pending.join(", ")));
+    }
+    let findings: Vec<_> = failed(sight).collect();
+    if !findings.is_empty() {
+        return Next::Rework { findings, reviews: known.reviews };
+    }
+    if let Some(review) = against.first() {
+        return wait(&format!("{}, who asked for changes, to look again", review.who));
+    }
+    if policy.require_checks && !sight.checks.iter().any(|c| c.state == CheckState::Passed) {
+        return wait("a first check to pass (land.require_checks)");
+    }
+    let approvals = verdicts(sight).iter().filter(|review| review.verdict == Some(true)).count();
+    if approvals < policy.approvals as usize {
+        return wait(&format!("{} of {} approvals", approvals, policy.approvals));
+    }
+    if sight.draft {
+        return wait("a person to say that it is no draft any more");
+    }
+    ready(sight, policy)
+}
+
+/// All is good; what is left is the forge's word.
+fn ready(sight: &Sight, policy: &Pulls) -> Next {
+    match sight.mergeable {
+        _ if !policy.auto_merge => wait("a person to merge it (land.auto_merge)"),
+        Mergeable::Yes => Next::Merge,
+        Mergeable::Behind => Next::Update,
+        Mergeable::Blocked => wait("the forge's rules of the target branch"),
+        Mergeable::Unknown | Mergeable::Conflict => wait("the forge to say that it can be merged"),
+    }
+}
+
+fn wait(what: &str) -> Next {
+    Next::Wait(what.to_owned())
+}
+
+fn names(sight: &Sight, state: CheckState) -> Vec<&str> {
+    let these = sight.checks.iter().filter(|check| check.state == state);
+    these.map(|check| check.name.as_str()).collect()
+}
+
+fn failed(sight: &Sight) -> impl Iterator<Item = (String, String)> {
+    let these = sight.checks.iter().filter(|check| check.state == CheckState::Failed);
+    these.map(|check| (format!("check {}", check.name), check.detail.clone()))
+}
+
+/// The last verdict of each reviewer; remarks without one take none back.
+fn verdicts(sight: &Sight) -> Vec<&Review> {
+    let mut last: Vec<&Review> = Vec::new();
+    for review in sight.reviews.iter().filter(|review| review.verdict.is_some()) {
+        last.retain(|earlier| earlier.who != review.who);
+        last.push(review);
+    }
+    last
+}
+
+fn objections(sight: &Sight) -> Vec<&Review> {
+    verdicts(sight).into_iter().filter(|review| review.verdict == Some(false)).collect()
+}
+
+#[cfg(test)]
+mod tests;

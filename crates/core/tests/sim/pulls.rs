@@ -1,0 +1,289 @@
+//! Stories of pull requests on the machine alone: every deed is asked for again by a new life, no news
+//! count twice, wishes to stop meet merges that are under way.
+
+use mainstem_core::config::{LandMode, Pulls, Settings};
+use mainstem_core::effect::Effect;
+use mainstem_core::fact::Fact;
+use mainstem_core::id::Time;
+use mainstem_core::machine::{Command, Input, Merger, Rest};
+use mainstem_core::phase::Phase;
+use mainstem_core::phases::close_phases;
+use mainstem_core::plan::Task;
+use mainstem_core::pull::{Check, CheckState, Deed, Mergeable, News, Review, Sight, Stage, State};
+
+use crate::lab::Lab;
+use crate::setup::{plan, settings, task};
+
+fn by_pull() -> Settings {
+    let mut s = settings();
+    s.gates.verify.clear();
+    s.land.mode = LandMode::Pr;
+    s.land.pulls = Pulls { auto_merge: true, poll_ms: 1_000, ..Pulls::default() };
+    s
+}
+
+fn one() -> Lab {
+    let mut lab = Lab::new(&by_pull(), plan(vec![task("A", &[])]));
+    lab.board("A");
+    lab
+}
+
+fn tell(lab: &mut Lab, news: News) -> Vec<Effect> {
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    lab.put(Input::pull(task, attempt, news))
+}
+
+fn deeds(effects: &[Effect]) -> Vec<Deed> {
+    let deed = |effect: &Effect| match effect {
+        Effect::Pull { deed, .. } => Some(deed.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(deed).collect()
+}
+
+fn tip(lab: &Lab) -> mainstem_core::id::Oid {
+    let fact = lab.facts.iter().rev().find_map(|(_, fact)| match fact {
+        Fact::PushIntended(push) => Some(push.tip.clone()),
+        _ => None,
+    });
+    fact.unwrap()
+}
+
+fn opened(lab: &Lab) -> News {
+    News::Opened { number: 7, url: "u".to_owned(), created: true, tip: tip(lab) }
+}
+
+fn sight(lab: &Lab) -> Sight {
+    Sight {
+        number: 7,
+        state: State::Open,
+        head: tip(lab),
+        ours: true,
+        draft: false,
+        mergeable: Mergeable::Yes,
+        clash: None,
+        checks: Vec::new(),
+        reviews: Vec::new(),
+    }
+}
+
+fn merged() -> News {
+    News::Merged { commit: "m".into(), old: "c0".into() }
+}
+
+fn count(lab: &Lab, is: impl Fn(&Fact) -> bool) -> usize {
+    lab.facts.iter().filter(|(_, fact)| is(fact)).count()
+}
+
+/// The engine dies, and its next life asks for the same.
+fn asks_again(lab: &mut Lab, wanted: impl Fn(&Deed) -> bool) {
+    let before = lab.effects.len();
+    lab.crash();
+    let asked = deeds(&lab.effects[before..]);
+    assert!(asked.len() == 1 && wanted(&asked[0]), "{asked:?}");
+}
+
+#[test]
+fn a_pull_request_walks_to_the_branch_and_every_life_asks_for_what_is_left() {
+    let mut lab = one();
+    assert!(matches!(deeds(&lab.effects)[..], [Deed::Open { .. }]));
+    asks_again(&mut lab, |deed| matches!(deed, Deed::Open { .. }));
+    let news = opened(&lab);
+    assert!(matches!(deeds(&tell(&mut lab, news))[..], [Deed::Look { number: 7, .. }]));
+    asks_again(&mut lab, |deed| matches!(deed, Deed::Look { number: 7, .. }));
+    let seen = sight(&lab);
+    assert!(matches!(deeds(&tell(&mut lab, News::Looked(seen)))[..], [Deed::Merge { .. }]));
+    asks_again(&mut lab, |deed| matches!(deed, Deed::Merge { number: 7, .. }));
+    tell(&mut lab, merged());
+    assert_eq!(lab.phase("A"), Phase::Landed);
+    lab.removed("A");
+    assert_eq!(lab.machine.rest(), Some(Rest::Done));
+    assert_eq!(count(&lab, |fact| matches!(fact, Fact::PushIntended(_))), 1);
+    assert_eq!(count(&lab, |fact| matches!(fact, Fact::TaskLanded { .. })), 1);
+}
+
+#[test]
+fn no_news_count_twice() {
+    let mut lab = one();
+    let news = opened(&lab);
+    tell(&mut lab, news.clone());
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    lab.ignored(Input::pull(task, attempt, news));
+    let seen = News::Looked(sight(&lab));
+    tell(&mut lab, seen.clone());
+    lab.ignored(Input::pull(task, attempt, seen.clone()));
+    lab.ignored(Input::pull(task, attempt + 1, merged()));
+    tell(&mut lab, merged());
+    lab.ignored(Input::pull(task, attempt, merged()));
+    lab.ignored(Input::pull(task, attempt, seen));
+}
+
+#[test]
+fn who_stops_finishes_a_merge_and_begins_nothing_else() {
+    let mut lab = one();
+    lab.put(Input::Interrupt { now: false });
+    let news = opened(&lab);
+    assert_eq!(deeds(&tell(&mut lab, news)), [], "nobody looks any more");
+    assert_eq!(lab.machine.rest(), Some(Rest::Interrupted));
+    lab.crash();
+    let seen = News::Looked(sight(&lab));
+    tell(&mut lab, seen);
+    lab.put(Input::Interrupt { now: false });
+    assert_eq!(lab.machine.rest(), None, "a merge is under way");
+    tell(&mut lab, merged());
+    assert_eq!(lab.phase("A"), Phase::Landed);
+}
+
+#[test]
+fn a_wish_to_cancel_waits_for_the_merge_that_is_under_way() {
+    for refused in [false, true] {
+        let mut lab = one();
+        let news = opened(&lab);
+        tell(&mut lab, news);
+        let seen = News::Looked(sight(&lab));
+        tell(&mut lab, seen);
+        lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+        assert_eq!(lab.phase("A"), Phase::Boarding);
+        tell(
+            &mut lab,
+            if refused { News::MergeRefused { why: "no".to_owned() } } else { merged() },
+        );
+        let phase = if refused { Phase::Cancelled } else { Phase::Landed };
+        assert_eq!(lab.phase("A"), phase);
+    }
+}
+
+#[test]
+fn a_forge_that_is_away_is_asked_again_later_and_costs_no_attempt() {
+    let mut lab = one();
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        let failed = News::Failed { reason: "gone".to_owned(), after_ms: None };
+        assert_eq!(deeds(&tell(&mut lab, failed)), []);
+        let at = lab.machine.wake_at().unwrap();
+        waits.push(at.since_ms(lab.now));
+        lab.now = at;
+        assert!(matches!(deeds(&lab.put(Input::Tick))[..], [Deed::Open { .. }]));
+    }
+    assert!(waits.is_sorted() && waits[11] <= 60_000, "{waits:?}");
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Boarding, 1));
+    assert_eq!(count(&lab, |fact| matches!(fact, Fact::Noticed { .. })), 1, "said once");
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    assert_eq!(lab.machine.lasting(Some(&"A".into())), None);
+    let limited = News::Failed { reason: "limit".to_owned(), after_ms: Some(3_000_000) };
+    tell(&mut lab, limited);
+    assert_eq!(lab.machine.wake_at(), Some(Time(lab.now.0 + 3_000_000)));
+}
+
+#[test]
+fn looks_become_rarer_while_nothing_changes() {
+    let mut lab = one();
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    let mut waits = Vec::new();
+    for n in 0..20 {
+        let checks = vec![Check {
+            name: "ci".to_owned(),
+            state: CheckState::Pending,
+            detail: String::new(),
+        }];
+        let seen = Sight { checks, ..sight(&lab) };
+        tell(&mut lab, News::Looked(seen));
+        let at = lab.machine.wake_at().unwrap();
+        waits.push(at.since_ms(lab.now));
+        lab.now = at;
+        assert_eq!(deeds(&lab.put(Input::Tick)).len(), 1, "look {n}");
+    }
+    assert!(waits[0] == 1_000 && waits.is_sorted() && waits[19] == 10_000, "{waits:?}");
+    assert_eq!(count(&lab, |fact| matches!(fact, Fact::PullSeen(_))), 1, "told once");
+}
+
+#[test]
+fn rework_goes_on_from_what_was_offered_and_conflicts_begin_anew() {
+    let mut lab = one();
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    let review =
+        Review { id: 3, who: "bob".to_owned(), verdict: Some(false), text: "no".to_owned() };
+    let seen = Sight { reviews: vec![review], ..sight(&lab) };
+    let head = seen.head.clone();
+    let asked = tell(&mut lab, News::Looked(seen));
+    let from = |asked: &[Effect]| match asked {
+        [Effect::PrepareWorkspace { from, .. }] => from.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(from(&asked), Some(head));
+    assert!(
+        lab.machine.tasks().get(lab.ix("A")).last.as_ref().unwrap().gate_output.contains("bob")
+    );
+    lab.crash();
+    lab.board("A");
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    let clash = Some(("c9".into(), vec!["x".to_owned()]));
+    let seen = Sight { mergeable: Mergeable::Conflict, clash, ..sight(&lab) };
+    let asked = tell(&mut lab, News::Looked(seen));
+    assert_eq!(from(&asked), None);
+    assert_eq!(lab.attempt("A"), 3);
+}
+
+#[test]
+fn what_is_ours_may_be_replaced_and_what_is_not_stops_the_task() {
+    let mut lab = one();
+    let refused =
+        |lab: &Lab, ours| News::PushRefused { tip: tip(lab), found: Some("f".into()), ours };
+    let news = refused(&lab, true);
+    let asked = deeds(&tell(&mut lab, news));
+    let [Deed::Open { push, .. }] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(push.lease, Some("f".into()));
+    let mut lab = one();
+    let news = refused(&lab, false);
+    tell(&mut lab, news);
+    assert_eq!(lab.phase("A"), Phase::Blocked);
+    assert_eq!(lab.machine.pull(lab.ix("A")).unwrap().stage, Stage::Idle);
+}
+
+#[test]
+fn a_merger_looks_once_at_each_starts_nobody_and_rests() {
+    let mut lab = Lab::new(&by_pull(), plan(vec![task("A", &[]), task("B", &["A"])]));
+    lab.board("A");
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    lab.machine.set_merger(Some(Merger::Once));
+    lab.begin(None);
+    assert_eq!(lab.machine.rest(), None);
+    let seen = Sight { draft: true, ..sight(&lab) };
+    tell(&mut lab, News::Looked(seen));
+    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
+    lab.begin(None);
+    let seen = News::Looked(sight(&lab));
+    tell(&mut lab, seen);
+    assert_eq!(lab.machine.rest(), None, "it is being merged");
+    tell(&mut lab, merged());
+    lab.removed("A");
+    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded), "B is not started");
+    assert_eq!(lab.started(), ["A"]);
+}
+
+#[test]
+fn by_phase_only_the_closing_tasks_go_to_the_forge() {
+    let mut s = by_pull();
+    s.land.mode = LandMode::PhasePr;
+    let of = |id: &str, phase: &str| Task { phase: Some(phase.to_owned()), ..task(id, &[]) };
+    let plan = close_phases(plan(vec![of("A", "one"), of("B", "two")]), true);
+    let mut lab = Lab::new(&s, plan);
+    lab.board("A");
+    assert_eq!(deeds(&lab.effects), [], "it lands here");
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    lab.form("A");
+    lab.put(Input::Landed { task, attempt, commit: "m-A".into(), old: "c0".into() });
+    assert_eq!(lab.all(Phase::Preparing), ["phase-one"]);
+    lab.board("phase-one");
+    assert!(lab.machine.train().cars().is_empty());
+    assert!(matches!(deeds(&lab.effects)[..], [Deed::Open { .. }]));
+    lab.crash();
+    let (task, attempt) = (lab.ix("phase-one"), lab.attempt("phase-one"));
+    lab.put(Input::pull(task, attempt, merged()));
+    assert_eq!(lab.all(Phase::Preparing), ["B"]);
+}

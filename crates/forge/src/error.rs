@@ -1,0 +1,103 @@
+//! Why a wish was not granted, in words that say what helps.
+
+/// What went wrong with one call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForgeError {
+    /// Nobody said who we are.
+    #[error("no token for {host}: set GH_TOKEN, or log in with `gh auth login`")]
+    NoToken {
+        /// Which forge.
+        host: String,
+    },
+    /// The token is not good.
+    #[error("{host} does not accept the token ({why}): set a fresh GH_TOKEN, or `gh auth login`")]
+    NotLoggedIn {
+        /// Which forge.
+        host: String,
+        /// In its words.
+        why: String,
+    },
+    /// The token may not do this.
+    #[error(
+        "{what} is not allowed ({why}): the token needs write access to contents and pull requests of the repository"
+    )]
+    Forbidden {
+        /// What was asked for.
+        what: String,
+        /// In the forge's words.
+        why: String,
+    },
+    /// It is not there, or not for us.
+    #[error("{what}: there is no such thing, or the token may not see it")]
+    NotFound {
+        /// What was asked for.
+        what: String,
+    },
+    /// The forge refuses the wish as it is.
+    #[error("{what} was refused ({status}): {why}")]
+    Refused {
+        /// What was asked for.
+        what: String,
+        /// The status of the answer.
+        status: u16,
+        /// In the forge's words.
+        why: String,
+    },
+    /// Too many requests: nothing more may be asked before.
+    #[error("the rate limit of {host} is reached; it lets us in again in {} s", after_ms.div_ceil(1000))]
+    Limited {
+        /// Which forge.
+        host: String,
+        /// Milliseconds from now.
+        after_ms: u64,
+    },
+    /// The forge could not be reached, and the wish surely did not get there.
+    #[error("{host} cannot be reached: {why}")]
+    Unreached {
+        /// Which forge.
+        host: String,
+        /// In the system's words.
+        why: String,
+    },
+    /// It is not known whether the wish was granted: the connection broke, or the forge stumbled.
+    #[error("{what}: it is not known what became of it ({why})")]
+    Unsure {
+        /// What was asked for.
+        what: String,
+        /// What happened.
+        why: String,
+    },
+    /// An answer that makes no sense.
+    #[error(
+        "{what}: the answer cannot be understood ({why}); is the address that of a GitHub API?"
+    )]
+    Odd {
+        /// What was asked for.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl ForgeError {
+    /// Trying again later may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Limited { .. } | Self::Unreached { .. } | Self::Unsure { .. } => true,
+            Self::NoToken { .. }
+            | Self::NotLoggedIn { .. }
+            | Self::Forbidden { .. }
+            | Self::NotFound { .. }
+            | Self::Refused { .. }
+            | Self::Odd { .. } => false,
+        }
+    }
+
+    /// How long to leave the forge alone, if it said so.
+    pub fn after_ms(&self) -> Option<u64> {
+        match self {
+            Self::Limited { after_ms, .. } => Some(*after_ms),
+            _ => None,
+        }
+    }
+}

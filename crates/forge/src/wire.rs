@@ -1,0 +1,100 @@
+//! One request and one answer, as data, and whoever carries them.
+
+use serde_json::Value;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// Looks.
+    Get,
+    /// Makes.
+    Post,
+    /// Changes.
+    Patch,
+    /// Sets.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Verb {
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// What it does.
+    pub verb: Verb,
+    /// Below the API's address, with its query.
+    pub path: String,
+    /// What it carries.
+    pub body: Option<Value>,
+    /// What it is for, in words for a person.
+    pub what: String,
+}
+
+/// One answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Response {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Its content.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// One of its headers.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// No answer came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// The request may have got there.
+    pub maybe_sent: bool,
+    /// In the system's words.
+    pub why: String,
+}
+
+/// Carries requests.
+pub trait Transport: Send + Sync {
+    /// Carries one to this address and waits for the answer, whatever its status.
+    fn send(
+        &self,
+        url: &str,
+        request: &Request,
+        headers: &[(String, String)],
+    ) -> Result<Response, Broken>;
+}
+
+/// Percent-encodes one part of a path or query.
+pub fn encode(part: &str) -> String {
+    let mut out = String::with_capacity(part.len());
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// The same for a path of several parts.
+pub fn encode_path(path: &str) -> String {
+    path.split('/').map(encode).collect::<Vec<_>>().join("/")
+}

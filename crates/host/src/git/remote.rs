@@ -1,0 +1,166 @@
+//! Asks and moves branches on a remote: a push only from exactly where the branch is known to be, a
+//! fetch only of one branch into one ref of ours. What became of a push is never read from git's words
+//! but asked of the remote.
+
+use std::fmt;
+use std::time::Duration;
+
+use mainstem_core::id::Oid;
+
+use super::error::Result;
+use super::run::Git;
+use super::{Repo, is_oid};
+
+/// A slow line and a large history.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A remote, and how to get in.
+#[derive(Clone)]
+pub struct Remote {
+    name: String,
+    /// An address and the header that is sent there.
+    header: Option<(String, String)>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({})", self.name)
+    }
+}
+
+impl Remote {
+    /// The remote of this name, entered as git is set up to.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), header: None }
+    }
+
+    /// The same with a token for an HTTPS host. It goes by the environment, where no list of processes
+    /// shows it.
+    #[must_use]
+    pub fn with_token(mut self, host: &str, token: &str) -> Self {
+        let secret = base64(format!("x-access-token:{token}").as_bytes());
+        let address = format!("http.https://{host}/.extraHeader");
+        self.header = Some((address, format!("Authorization: Basic {secret}")));
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What became of a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pushed {
+    /// The branch is where it was to be.
+    Done,
+    /// It was elsewhere, and still is.
+    Refused {
+        /// Where; none if it is not there.
+        found: Option<Oid>,
+    },
+}
+
+impl Repo {
+    /// The address of a remote; none if there is no such remote.
+    pub fn remote_url(&self, name: &str) -> Result<Option<String>> {
+        self.config(&format!("remote.{name}.url"))
+    }
+
+    /// The commit of a branch on the remote; none if it has no such branch.
+    pub fn remote_branch(&self, remote: &Remote, branch: &str) -> Result<Option<Oid>> {
+        let name = format!("refs/heads/{branch}");
+        let answer = self.afar(remote).args(["ls-remote", "--", remote.name(), &name]).run()?;
+        let text = answer.line()?;
+        for line in text.lines() {
+            match line.split_once('\t') {
+                Some((commit, found)) if found == name && is_oid(commit) => {
+                    return Ok(Some(Oid::new(commit)));
+                }
+                Some(_) => {}
+                None => return Err(answer.bad()),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves a branch on the remote to `tip`, if it is at `lease` (or not there, if that is none), or
+    /// finds it moved.
+    pub fn push_branch(
+        &self,
+        remote: &Remote,
+        branch: &str,
+        tip: &Oid,
+        lease: Option<&Oid>,
+    ) -> Result<Pushed> {
+        let name = format!("refs/heads/{branch}");
+        let expected = lease.map_or("", Oid::as_str);
+        let pushed = self
+            .afar(remote)
+            .args(["push", "--quiet", "--no-verify", "--no-follow-tags"])
+            .arg(format!("--force-with-lease={name}:{expected}"))
+            .args(["--", remote.name(), &format!("{tip}:{name}")])
+            .run();
+        let Err(error) = pushed else { return Ok(Pushed::Done) };
+        // Refused, or done and the answer lost, or not reached at all: only the remote knows.
+        let found = self.remote_branch(remote, branch)?;
+        match found {
+            Some(found) if found == *tip => Ok(Pushed::Done),
+            found if found.as_ref() != lease => Ok(Pushed::Refused { found }),
+            _ => Err(error),
+        }
+    }
+
+    /// Brings a branch of the remote into a ref of ours; none if the remote has no such branch.
+    pub fn fetch_branch(&self, remote: &Remote, branch: &str, into: &str) -> Result<Option<Oid>> {
+        let Some(there) = self.remote_branch(remote, branch)? else { return Ok(None) };
+        if self.read_ref(into)?.as_ref() != Some(&there) {
+            let refspec = format!("+refs/heads/{branch}:{into}");
+            self.afar(remote)
+                .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
+                .args(["--no-recurse-submodules", "--", remote.name(), &refspec])
+                .run()?;
+        }
+        self.read_ref(into)
+    }
+
+    fn afar(&self, remote: &Remote) -> Git {
+        let git = self.git().timeout(TIMEOUT);
+        match &remote.header {
+            Some((key, value)) => git
+                .env("GIT_CONFIG_COUNT", "1")
+                .env("GIT_CONFIG_KEY_0", key)
+                .env("GIT_CONFIG_VALUE_0", value),
+            None => git,
+        }
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for chunk in bytes.chunks(3) {
+        let at = |n: usize| u32::from(chunk.get(n).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for n in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * n) & 63) as usize];
+            out.push(if n <= chunk.len() { char::from(digit) } else { '=' });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base_64_is_as_everybody_writes_it() {
+        for (text, code) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
+        {
+            assert_eq!(base64(text.as_bytes()), code);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+use super::super::{Pushed, Remote};
+use super::{Scene, git};
+
+fn with_remote() -> (Scene, Remote) {
+    let scene = Scene::new();
+    let bare = scene.at("far away.git");
+    git(&scene.top(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
+    git(&scene.top(), &["remote", "add", "far", bare.to_str().unwrap()]);
+    (scene, Remote::new("far"))
+}
+
+#[test]
+fn a_push_moves_the_branch_only_from_where_it_is_known_to_be() {
+    let (scene, far) = with_remote();
+    let first = scene.tip("main");
+    let mine = scene.change(&first, &[("a.txt", Some("mine"))]);
+    let theirs = scene.change(&first, &[("a.txt", Some("theirs"))]);
+    let push = |tip, lease| scene.repo.push_branch(&far, "mainstem/T-1", tip, lease);
+    assert_eq!(scene.repo.remote_branch(&far, "mainstem/T-1").unwrap(), None);
+    assert_eq!(push(&mine, None).unwrap(), Pushed::Done);
+    assert_eq!(push(&mine, None).unwrap(), Pushed::Done, "the second time finds the first");
+    let found = Some(mine.clone());
+    assert_eq!(push(&theirs, None).unwrap(), Pushed::Refused { found: found.clone() });
+    assert_eq!(push(&theirs, Some(&first)).unwrap(), Pushed::Refused { found });
+    assert_eq!(push(&theirs, Some(&mine)).unwrap(), Pushed::Done);
+    assert_eq!(scene.repo.remote_branch(&far, "mainstem/T-1").unwrap(), Some(theirs.clone()));
+    git(&scene.top(), &["push", "-q", "far", "--delete", "mainstem/T-1"]);
+    assert_eq!(push(&mine, Some(&theirs)).unwrap(), Pushed::Refused { found: None });
+}
+
+#[test]
+fn a_branch_is_fetched_into_one_ref_and_its_absence_is_an_answer() {
+    let (scene, far) = with_remote();
+    let first = scene.tip("main");
+    let into = "refs/mainstem/upstream/main";
+    assert_eq!(scene.repo.fetch_branch(&far, "main", into).unwrap(), None);
+    scene.repo.push_branch(&far, "main", &first, None).unwrap();
+    assert_eq!(scene.repo.fetch_branch(&far, "main", into).unwrap(), Some(first.clone()));
+    let next = scene.change(&first, &[("a.txt", Some("next"))]);
+    scene.repo.push_branch(&far, "main", &next, Some(&first)).unwrap();
+    assert_eq!(scene.repo.fetch_branch(&far, "main", into).unwrap(), Some(next));
+    assert_eq!(scene.repo.remote_url("nowhere").unwrap(), None);
+}
+
+#[test]
+fn a_remote_that_cannot_be_reached_is_an_error_and_not_absent() {
+    let (scene, far) = with_remote();
+    std::fs::rename(scene.at("far away.git"), scene.at("gone.git")).unwrap();
+    let tip = scene.tip("main");
+    assert!(scene.repo.remote_branch(&far, "main").is_err());
+    assert!(scene.repo.push_branch(&far, "main", &tip, None).is_err());
+    assert!(scene.repo.fetch_branch(&far, "main", "refs/mainstem/upstream/main").is_err());
+}
