@@ -85,6 +85,18 @@ impl Repo {
                 fs::copy(&from, &to).on("copy", &from)?;
             }
         }
+        if common.join("reftable").is_dir() {
+            // There the file says nothing.
+            let head = match self.symbolic(admin, "HEAD")? {
+                Some(name) => format!("ref: {name}\n"),
+                None => match self.look_up("HEAD^{commit}", self.git_without_tree(admin))? {
+                    Some(commit) => format!("{commit}\n"),
+                    None => "ref: refs/heads/none\n".to_owned(),
+                },
+            };
+            let file = draft.join("HEAD");
+            fs::write(&file, head).on("write", &file)?;
+        }
         for name in ["config", "shallow"] {
             let from = common.join(name);
             if from.is_file() {
@@ -165,11 +177,7 @@ impl Repo {
         } else {
             return Ok(None);
         };
-        // Without a folder to stand in: somebody may have deleted it.
-        let bare = || {
-            let git = Git::new(self.common_dir()).env("GIT_DIR", &admin);
-            git.env("GIT_COMMON_DIR", self.common_dir()).live_file(self.live_file())
-        };
+        let bare = || self.git_without_tree(&admin);
         let known = self.look_up("HEAD^{commit}", bare())?;
         let at = if over { head.as_ref().or(tip.as_ref()) } else { tip.as_ref() };
         let moved = at.filter(|at| known.as_ref() != Some(*at)).cloned();
@@ -194,6 +202,12 @@ impl Repo {
             }
         }
         Ok(None)
+    }
+
+    /// A command on a worktree that needs no folder to stand in: somebody may have deleted it.
+    fn git_without_tree(&self, admin: &Path) -> Git {
+        let git = Git::new(self.common_dir()).env("GIT_DIR", admin);
+        git.env("GIT_COMMON_DIR", self.common_dir()).live_file(self.live_file())
     }
 
     /// Where the agent in `path` has `branch` now, as far as that can be seen without taking it in.
