@@ -289,6 +289,7 @@ fn usage(fields: &Map<String, Value>) -> Option<AgentEvent> {
         cost_usd,
         model: name(fields, "model"),
         basis,
+        answering: None,
     }))
 }
 

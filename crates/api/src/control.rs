@@ -56,6 +56,8 @@ pub enum Request {
     },
     /// Ask whether anybody is there.
     Ping,
+    /// Ask what each agent was last seen doing: an object, task to text.
+    Progress,
     /// Come to rest and end.
     Stop {
         /// Whether agents are ended at once instead of being asked to end.

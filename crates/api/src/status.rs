@@ -164,6 +164,9 @@ pub struct TaskStatus {
     pub reason: Option<String>,
     /// What happens next, or what a person can do.
     pub next_action: Option<String>,
+    /// What its agent was last seen doing, if a running engine says so.
+    #[serde(default)]
+    pub progress: Option<String>,
     /// Its pull request, where work lands by such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullStatus>,
@@ -330,6 +333,7 @@ mod tests {
                 commit: None,
                 reason: None,
                 next_action: None,
+                progress: None,
                 pull: None,
             }],
             train: vec![Car {

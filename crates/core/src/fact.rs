@@ -4,13 +4,10 @@
 //! journal can be read without its plan. Adding a field needs a `serde(default)`; changing or
 //! removing one needs a new schema version of the journal.
 
-mod usage;
-
 use serde::{Deserialize, Serialize};
 
-pub use usage::{Basis, Usage};
-
 use crate::id::{Oid, TaskId, Time};
+pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
 use crate::pull;
 

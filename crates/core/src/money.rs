@@ -2,9 +2,102 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::Price;
-use crate::fact::{Basis, Fact, Usage};
+use crate::fact::Fact;
 use crate::id::{TaskId, Time};
+
+/// Tokens and money, always what was used since the last report.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Tokens read, without those from a cache.
+    pub input_tokens: u64,
+    /// Tokens written.
+    pub output_tokens: u64,
+    /// Tokens read from a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_read_tokens: u64,
+    /// Tokens written to a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// Money, if it is known.
+    #[serde(default)]
+    pub cost_usd: Option<f64>,
+    /// By which model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How the money is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+    /// Whose, if not the attempt's own agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answering: Option<Answering>,
+}
+
+/// The agent that was asked in a person's place, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answering {
+    /// Its name under `[agents.*]`.
+    pub agent: String,
+    /// The question.
+    pub question: String,
+}
+
+impl Usage {
+    /// Money that is really paid for: what a subscription includes is not.
+    pub fn paid_usd(&self) -> f64 {
+        match self.basis {
+            Some(Basis::Included) => 0.0,
+            Some(Basis::Reported | Basis::Estimated) | None => self.cost_usd.unwrap_or(0.0),
+        }
+    }
+
+    /// Adds another report of the same kind; false if the two must be told apart (another model,
+    /// another basis, or one with a price and one without), and nothing is changed.
+    pub fn join(&mut self, other: &Self) -> bool {
+        let alike = self.model == other.model
+            && self.basis == other.basis
+            && self.answering == other.answering
+            && self.cost_usd.is_some() == other.cost_usd.is_some();
+        if alike {
+            self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+            self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+            self.cache_read_tokens = self.cache_read_tokens.saturating_add(other.cache_read_tokens);
+            self.cache_write_tokens =
+                self.cache_write_tokens.saturating_add(other.cache_write_tokens);
+            self.cost_usd = self.cost_usd.zip(other.cost_usd).map(|(a, b)| a + b);
+        }
+        alike
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// How an amount of money is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// The agent named it.
+    Reported,
+    /// Tokens times the price list.
+    Estimated,
+    /// Part of a subscription: worth this much, paid for already.
+    Included,
+}
+
+impl Basis {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reported => "reported",
+            Self::Estimated => "estimated",
+            Self::Included => "included",
+        }
+    }
+}
 
 /// Percent of a budget at which people are told.
 pub const WARN_PERCENT: u32 = 80;
@@ -157,10 +250,15 @@ impl Account {
             By::Task => key.0.to_string(),
             By::Epic => self.epics.get(&key.0).cloned().unwrap_or_else(|| "(no epic)".to_owned()),
             By::Model => {
-                let chosen = || who.and_then(|(_, model)| model.clone());
+                let own = || who.filter(|_| usage.answering.is_none());
+                let chosen = || own().and_then(|(_, model)| model.clone());
                 usage.model.clone().or_else(chosen).unwrap_or_else(|| "(unknown)".to_owned())
             }
-            By::Agent => who.map_or_else(|| "(unknown)".to_owned(), |(agent, _)| agent.clone()),
+            By::Agent => {
+                let answering = usage.answering.as_ref().map(|a| a.agent.clone());
+                let own = || who.map(|(agent, _)| agent.clone());
+                answering.or_else(own).unwrap_or_else(|| "(unknown)".to_owned())
+            }
             By::Day => day(at),
         }
     }
@@ -232,6 +330,22 @@ mod tests {
 
     fn usage(tokens: u64, cost_usd: Option<f64>, basis: Option<Basis>) -> Usage {
         Usage { input_tokens: tokens, cost_usd, basis, ..Usage::default() }
+    }
+
+    #[test]
+    fn reports_of_the_same_kind_are_joined_and_others_are_left_alone() {
+        let mut sum = usage(3, Some(0.5), Some(Basis::Reported));
+        assert!(sum.join(&usage(4, Some(0.25), Some(Basis::Reported))));
+        assert_eq!(sum, usage(7, Some(0.75), Some(Basis::Reported)));
+        let other_model = Usage { model: Some("m".to_owned()), ..sum.clone() };
+        let others =
+            [usage(1, None, Some(Basis::Reported)), usage(1, Some(1.0), None), other_model];
+        for other in others {
+            assert!(!sum.join(&other), "{other:?}");
+            assert_eq!(sum, usage(7, Some(0.75), Some(Basis::Reported)));
+        }
+        assert!(sum.join(&usage(u64::MAX, Some(0.0), Some(Basis::Reported))));
+        assert_eq!(sum.input_tokens, u64::MAX);
     }
 
     #[test]

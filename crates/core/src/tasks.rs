@@ -112,6 +112,8 @@ pub struct AttemptState {
     pub mark: u64,
     /// Questions up to here have been taken note of.
     pub ask_mark: u64,
+    /// Questions whose answering agent was paid for.
+    pub consulted: Vec<String>,
     /// Its provider answered it.
     pub answered: bool,
     /// What it cost so far.
@@ -188,6 +190,7 @@ impl AttemptState {
             ended_at: None,
             mark: 0,
             ask_mark: 0,
+            consulted: Vec::new(),
             answered: false,
             cost_usd: 0.0,
             asked: 0,

@@ -1,5 +1,6 @@
 //! The control socket: how commands reach a running engine. One JSON line in, one out.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,6 +17,8 @@ use crate::event::Event;
 const REQUEST_BYTES_MAX: u64 = 1024 * 1024;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a face waits for what it can go without.
+const GLANCE: Duration = Duration::from_millis(500);
 
 /// A listening engine. The socket goes when this is dropped.
 #[derive(Debug)]
@@ -80,6 +83,7 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
             return Response::done("here")
                 .with_data(serde_json::json!({"pid": std::process::id()}));
         }
+        Request::Progress => return progress(events),
         Request::Stop { now } => {
             let event = if now { Event::StopNow } else { Event::Interrupt };
             return match events.send(event) {
@@ -106,6 +110,25 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
     }
 }
 
+fn progress(events: &Sender<Event>) -> Response {
+    let (answer, answered) = mpsc::channel();
+    let told = events.send(Event::Progress(answer)).ok().and_then(|()| {
+        // The loop answers between two rounds; a face would rather go without than wait.
+        answered.recv_timeout(GLANCE).ok()
+    });
+    match told {
+        Some(told) => Response::done("what agents do").with_data(serde_json::json!(told)),
+        None => Response::refused(ControlError::NotNow, "the engine is busy"),
+    }
+}
+
+/// What each agent was last seen doing, by task; nothing if no engine says so at once.
+pub fn seen_doing(path: &Path) -> BTreeMap<String, String> {
+    let told =
+        ask_within(path, &Request::Progress, 2 * GLANCE).ok().and_then(|response| response.data);
+    told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default()
+}
+
 /// A request as the machine knows it.
 pub fn command_of(request: Request) -> Option<Command> {
     Some(match request {
@@ -119,15 +142,19 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Reject { proposal } => Command::Reject(proposal),
         Request::Add { tasks } => Command::Add(serde_json::from_value(tasks).ok()?),
         Request::Answer { question, text } => Command::Answer { question, text },
-        Request::Ping | Request::Stop { .. } => return None,
+        Request::Ping | Request::Progress | Request::Stop { .. } => return None,
     })
 }
 
 /// Sends one request to a listening engine.
 pub fn ask(path: &Path, request: &Request) -> std::io::Result<Response> {
+    ask_within(path, request, PATIENCE)
+}
+
+fn ask_within(path: &Path, request: &Request, patience: Duration) -> std::io::Result<Response> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let mut line = serde_json::to_string(request)?;
     line.push('\n');
     (&stream).write_all(line.as_bytes())?;

@@ -115,10 +115,13 @@ impl<'a> Driver<'a> {
         &self.machine
     }
 
-    /// What the agent of a task was last seen doing.
-    pub fn progress(&self, task: TaskIx) -> Option<&str> {
-        let followed = self.followed.values().find(|followed| followed.task == task)?;
-        followed.progress.as_deref()
+    /// What each agent was last seen doing, by task.
+    fn progress(&self) -> BTreeMap<String, String> {
+        let told = |followed: &Followed| {
+            let task = &self.machine.plan().tasks[followed.task.ix()];
+            Some((task.id.to_string(), followed.progress.clone()?))
+        };
+        self.followed.values().filter_map(told).collect()
     }
 
     /// Runs until nothing is left to do.
@@ -242,6 +245,10 @@ impl<'a> Driver<'a> {
             Event::Command(command, answer) => {
                 inputs.push((Input::Command(command), Some(answer)));
             }
+            Event::Progress(answer) => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.progress());
+            }
             Event::Interrupt | Event::StopNow | Event::Abandon => {
                 self.interrupts += match event {
                     Event::Abandon => 3,
@@ -290,13 +297,17 @@ impl<'a> Driver<'a> {
         match seen {
             WatchEvent::Lines { key, lines } => {
                 let Some(followed) = self.followed.get_mut(&key) else { return };
+                let current = self.machine.tasks().get(followed.task).current.as_ref();
+                let known = current.filter(|a| a.n == followed.attempt).map_or(0, |a| a.mark);
                 for line in lines {
                     if line.stream != host::Stream::Stdout {
                         continue;
                     }
                     for (n, event) in followed.parser.line(&line.text).into_iter().enumerate() {
                         let mark = (line.offset << 4) | (n as u64).min(15);
-                        inputs.extend(followed.hear(mark, event).map(|input| (input, None)));
+                        if let Some(heard) = followed.hear(mark, event) {
+                            join(heard, known, inputs);
+                        }
                     }
                 }
             }
@@ -501,7 +512,8 @@ impl Followed {
                 return self.claims(Claim::Failed { fault, message, help });
             }
             AgentEvent::Progress { text, tool } => {
-                self.progress = Some(tool.map_or(text.clone(), |tool| format!("{tool} {text}")));
+                let text = tool.map_or(text.clone(), |tool| format!("{tool} {text}"));
+                self.progress = Some(mainstem_core::limits::brief(&text));
                 return None;
             }
             AgentEvent::Ask { question, options, default, deadline_ms, reference } => {
@@ -527,6 +539,24 @@ impl Followed {
         self.claim = supersede(std::mem::take(&mut self.claim), new);
         None
     }
+}
+
+/// An agent may report its use in every line: what comes in one go is told as one, so that the
+/// journal grows with time and not with its words. What the machine knows already (`known`) must
+/// stay apart, or it would be counted again with what is new.
+fn join(heard: Input, known: u64, inputs: &mut Vec<Taken>) {
+    if let Input::AgentSaid { task, attempt, mark, said: Said::Usage(more) } = &heard
+        && let Some((Input::AgentSaid { task: t, attempt: a, mark: last, said }, None)) =
+            inputs.last_mut()
+        && let Said::Usage(usage) = said
+        && (*t, *a) == (*task, *attempt)
+        && *last > known
+        && usage.join(more)
+    {
+        *last = *mark;
+        return;
+    }
+    inputs.push((heard, None));
 }
 
 fn key_of(task: TaskIx, attempt: u32) -> u64 {

@@ -1,5 +1,6 @@
 //! What the one loop waits for: a closed list.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
@@ -30,6 +31,8 @@ pub enum Event {
     Watch(WatchEvent),
     /// A person wants something.
     Command(Command, Sender<Reply>),
+    /// A face wants to know what agents were last seen doing, by task.
+    Progress(Sender<BTreeMap<String, String>>),
     /// Stop: once gently, twice at once.
     Interrupt,
     /// Stop at once.

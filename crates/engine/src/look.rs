@@ -138,6 +138,7 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
         commit: view.commit.map(|commit| commit.to_string()),
         reason: some(view.reason),
         next_action: view.next_action,
+        progress: None,
         pull: machine.pull(t).and_then(|pull| {
             let (url, waits_for) = (pull.url.clone(), pull.waits_for.clone());
             Some(wire::PullStatus { number: pull.number?, url, waits_for })

@@ -11,6 +11,7 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_engine::control;
 use mainstem_engine::look::Look;
 use mainstem_host::clock;
 use serde_json::{Value, json};
@@ -48,9 +49,16 @@ const BY_ATTENTION: [Phase; 13] = [
 
 /// Where every task stands.
 pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
-    let (repo, _, look) = context.look(run)?;
+    let (repo, layout, look) = context.look(run)?;
+    let mut status = look.status();
+    if matches!(status.state, RunState::Running | RunState::Paused) && !status.tasks.is_empty() {
+        let mut doing = control::seen_doing(&layout.socket());
+        for task in status.tasks.iter_mut().filter(|task| task.phase == wire::Phase::Working) {
+            task.progress = doing.remove(&task.id);
+        }
+    }
     if context.global.json {
-        print::out_json(&look.status())?;
+        print::out_json(&status)?;
         return Ok(exit_code::OK);
     }
     if nothing_yet(&look) {
@@ -58,9 +66,8 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
     }
     let now = clock::now_ms();
     let color = context.color_out;
-    let status = look.status();
     let mut text = header(&look, &status, color);
-    text.push_str(&tasks(&look.machine, color, context.global.verbose > 0, now));
+    text.push_str(&tasks(&look.machine, &status.tasks, color, context.global.verbose > 0, now));
     if !status.questions.is_empty() {
         text.push('\n');
         text.push_str(&inbox(&status.questions, now));
@@ -153,10 +160,10 @@ fn header(look: &Look, status: &wire::Status, color: bool) -> String {
 
 /// All tasks, those that need a person first.
 pub(crate) fn table(machine: &Machine, color: bool) -> String {
-    tasks(machine, color, false, clock::now_ms())
+    tasks(machine, &[], color, false, clock::now_ms())
 }
 
-fn tasks(machine: &Machine, color: bool, all: bool, now: i64) -> String {
+fn tasks(machine: &Machine, told: &[wire::TaskStatus], color: bool, all: bool, now: i64) -> String {
     let many = !all && machine.plan().tasks.len() > TASKS_SHOWN_MAX;
     let mut rows = Vec::new();
     let mut actions = Vec::new();
@@ -165,7 +172,8 @@ fn tasks(machine: &Machine, color: bool, all: bool, now: i64) -> String {
         let shown = if many { shown_max(phase) } else { usize::MAX };
         let all = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase);
         for t in all.take(shown) {
-            rows.push(row(machine, t, color, now));
+            let doing = told.get(t.ix()).and_then(|task| task.progress.as_deref());
+            rows.push(row(machine, t, doing, color, now));
             actions.push(action(machine, t));
         }
         let count = usize::try_from(machine.tasks().count(phase)).unwrap_or(usize::MAX);
@@ -199,7 +207,7 @@ fn shown_max(phase: Phase) -> usize {
     }
 }
 
-fn row(machine: &Machine, t: TaskIx, color: bool, now: i64) -> Vec<String> {
+fn row(machine: &Machine, t: TaskIx, doing: Option<&str>, color: bool, now: i64) -> Vec<String> {
     let view = machine.view(t);
     let task = &machine.plan().tasks[t.ix()];
     let words = format!("{} {}", print::sign(view.phase), view.phase.word());
@@ -210,7 +218,7 @@ fn row(machine: &Machine, t: TaskIx, color: bool, now: i64) -> Vec<String> {
         if view.attempt > 0 { format!("#{}", view.attempt) } else { String::new() },
         print::clip(&one_line(&view.agent), 16),
         elapsed(machine, t, now),
-        note(machine, t),
+        note(machine, t, doing),
     ]
 }
 
@@ -230,7 +238,7 @@ fn elapsed(machine: &Machine, t: TaskIx, now: i64) -> String {
 }
 
 /// What it waits for, why it stands where it stands, or what it landed as.
-fn note(machine: &Machine, t: TaskIx) -> String {
+fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
     let view = machine.view(t);
     if view.phase == Phase::Landed {
         let commit = view.commit.as_ref().map(|commit| short(commit.as_str()).to_owned());
@@ -255,6 +263,7 @@ fn note(machine: &Machine, t: TaskIx) -> String {
     if told && !view.reason.is_empty() {
         parts.push(one_line(&view.reason));
     }
+    parts.extend(doing.map(one_line));
     parts.join("; ")
 }
 

@@ -340,6 +340,33 @@ fn an_agent_that_takes_too_long_is_ended() {
 }
 
 #[test]
+fn a_flood_of_usage_counts_to_the_last_line_and_does_not_flood_the_journal() {
+    let scene = Scene::new(BIN);
+    let go = scene.outside("go");
+    let line = r#"{"mainstem":"usage","input_tokens":10,"output_tokens":5,"cost_usd":0.25}"#;
+    let flood = format!("yes '{line}' | head -n 4000");
+    let work = format!(
+        "{flood}; until [ -e {} ]; do sleep 0.02; done; {flood}; echo x > x.txt",
+        go.display()
+    );
+    let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));
+    let running = scene.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "some reports are written down", || {
+        scene.status()["totals"]["input_tokens"].as_u64() > Some(0)
+    });
+    running.kill9();
+    fs::write(&go, "").expect("a file in a temporary folder");
+    scene.expect(0, &["run"]);
+    let totals = scene.status()["totals"].clone();
+    assert_eq!(totals["input_tokens"], 80_000, "{totals:#}");
+    assert_eq!(totals["output_tokens"], 40_000, "{totals:#}");
+    assert_eq!(totals["cost_usd"], 2_000.0, "{totals:#}");
+    let told = scene.expect(0, &["history", "--json"]).stdout;
+    let reports = told.lines().filter(|line| line.contains("usage_reported")).count();
+    assert!(reports < 800, "{reports} facts for 8,000 lines");
+}
+
+#[test]
 fn usage_counts_once_even_if_the_output_is_read_twice() {
     let scene = Scene::new(BIN);
     let go = scene.outside("go");

@@ -78,6 +78,29 @@ fn task<'a>(status: &'a Value, id: &str) -> &'a Value {
 }
 
 #[test]
+fn status_shows_what_an_agent_was_last_seen_doing() {
+    let scene = Scene::new(BIN);
+    let go = scene.outside("go");
+    let said = r#"{"mainstem":"progress","text":"reading the tests","tool":"Read"}"#;
+    let run = format!(
+        "echo '{said}'; until [ -e {} ]; do sleep 0.02; done; echo x > x.txt",
+        go.display()
+    );
+    let run = run.replace('"', "\\\"");
+    let scene = scene.plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{run}\"\n"));
+    let engine = scene.spawn(&["run", "plan.toml"]);
+    scene.wait_for_phase("T", "working");
+    wait_until(PATIENCE, "the agent is seen reading", || {
+        scene.task("T")["progress"] == "Read reading the tests"
+    });
+    let shown = scene.expect(0, &["status"]).stdout;
+    assert!(shown.contains("Read reading the tests"), "{shown}");
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(engine.wait().code, 0);
+    assert!(scene.task("T")["progress"].is_null());
+}
+
+#[test]
 fn before_the_first_run_every_look_says_so_and_leaves_nothing_behind() {
     let scene = Scene::new(BIN).config(GATES).plan(PLAN);
     for args in [&["status"][..], &["questions"], &["train"], &["history"], &["clean"]] {

@@ -303,7 +303,8 @@ fn an_answering_agent_answers_and_what_it_cannot_answer_waits_for_a_person() {
         format!("echo '{line}'; read -r a; echo \"$a\" >> answers.txt")
     };
     let script = format!("{}; {}", ask("Which colour?"), ask("Which size?"));
-    let wise = "case $(cat $MAINSTEM_PROMPT) in *'Which colour?'*Paint*) echo '{\"answer\":\"blue\"}';; \
+    let wise = "echo '{\"mainstem\":\"usage\",\"input_tokens\":7,\"output_tokens\":1,\"cost_usd\":0.25}'; \
+        case $(cat $MAINSTEM_PROMPT) in *'Which colour?'*Paint*) echo '{\"answer\":\"blue\"}';; \
         *) echo '{\"answer\":\"huge\"}' > $MAINSTEM_OUTPUT;; esac";
     let config = format!(
         "[questions]\nagent = \"wise\"\n[agents.wise]\nkind = \"command\"\ncommand = {}\n",
@@ -334,6 +335,11 @@ fn an_answering_agent_answers_and_what_it_cannot_answer_waits_for_a_person() {
     assert_eq!(by, [pair("blue", "agent wise"), pair("red", "person")]);
     let answers = scene.repo().show("main", "answers.txt").unwrap_or_default();
     assert!(answers.contains("blue") && answers.contains("red"), "{answers}");
+    // Both answers were paid for, the useless one too, and they are the answering agent's.
+    let cost = scene.expect(0, &["cost", "--by", "agent", "--json"]).stdout;
+    let cost: Value = serde_json::from_str(&cost).expect("JSON");
+    assert_eq!(scene.status()["totals"]["cost_usd"], 0.5);
+    assert!(cost.to_string().contains("wise"), "{cost:#}");
     scene.assert_nothing_left();
 }
 

@@ -195,7 +195,15 @@ fn nothing_starts_on_a_disk_without_room_and_people_are_told() {
 #[test]
 fn a_reader_that_never_reads_does_not_hold_up_the_run() {
     let scene = scene();
-    let chatty = "for i in $(seq 3000); do echo '{\\\"mainstem\\\":\\\"usage\\\",\\\"input_tokens\\\":1,\\\"output_tokens\\\":1}'; done; echo x > x.txt";
+    // Two models in turn: reports of one would be told as one.
+    let said = ["a", "b"].map(|model| {
+        format!(r#"{{"mainstem":"usage","input_tokens":1,"output_tokens":1,"model":"{model}"}}"#)
+            .replace('"', "\\\"")
+    });
+    let chatty = format!(
+        "for i in $(seq 1500); do echo '{}'; echo '{}'; done; echo x > x.txt",
+        said[0], said[1]
+    );
     let scene = scene.plan(&format!("version = 1\n[[task]]\nid = \"T\"\nrun = \"{chatty}\"\n"));
     // The shell holds a pipe open that nobody reads until the task has landed.
     let engine = scene.spawn_unread(&["--json", "run", "plan.toml"]);

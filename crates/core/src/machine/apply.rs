@@ -286,6 +286,7 @@ impl Machine {
         let state = self.tasks.note(t);
         let Some(attempt) = state.current.as_mut() else { return };
         attempt.mark = attempt.mark.max(mark);
+        attempt.consulted.extend(usage.answering.as_ref().map(|a| a.question.clone()));
         state.input_tokens += usage.input_tokens;
         state.output_tokens += usage.output_tokens;
         let paid = usage.paid_usd();
@@ -297,7 +298,9 @@ impl Machine {
         let used = paid.min(attempt.reserved_usd);
         attempt.reserved_usd -= used;
         self.reserved_usd -= used;
-        if !std::mem::replace(&mut attempt.answered, true)
+        // Who answers questions may be somebody else's customer.
+        if usage.answering.is_none()
+            && !std::mem::replace(&mut attempt.answered, true)
             && let Some(known) = self.providers.get_mut(&attempt.provider)
         {
             known.answered(at, attempt.intended_at);

@@ -44,7 +44,7 @@ impl Machine {
             Input::Command(command) => return Some(self.command(command)),
             Input::StartRun { target, base } => self.emit(Fact::RunStarted { target, base }),
             Input::AdoptPlan { plan, hash } => self.adopt_plan(plan, hash),
-            Input::Consulted { question, said } => self.consulted(&question, said),
+            Input::Consulted { question, said, usage } => self.consulted(&question, said, usage),
             Input::Begin { epoch, pid, host, version, scope } => {
                 self.emit(Fact::EngineStarted { epoch, pid, host, version });
                 self.begin_life(scope.as_deref());

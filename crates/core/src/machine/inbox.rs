@@ -2,14 +2,16 @@
 //! tasks that agents propose.
 
 use crate::effect::Effect;
-use crate::fact::Fact;
+use crate::fact::{Answering, Fact, Usage};
 use crate::graph::Graph;
-use crate::id::{TaskId, Time, check_id};
+use crate::id::{TaskId, TaskIx, Time, check_id};
 use crate::limits;
 use crate::machine::words::Decided;
 use crate::machine::{Machine, Proposal, Refusal};
+use crate::phase::Phase;
 use crate::plan::{Plan, Task};
 use crate::question;
+use crate::tasks::AttemptState;
 
 /// Taken at a deadline for which nobody named an answer.
 const NO_ANSWER: &str = "No answer came in time. Use your own judgement.";
@@ -65,9 +67,16 @@ impl Machine {
     }
 
     /// What the answering agent said. What cannot be used leaves the question to people.
-    pub(super) fn consulted(&mut self, question: &str, said: Result<String, String>) {
+    pub(super) fn consulted(
+        &mut self,
+        question: &str,
+        said: Result<String, String>,
+        usage: Vec<Usage>,
+    ) {
         let Some(open) = self.questions.iter().find(|q| q.name == question) else { return };
         let (t, attempt) = (open.task, open.attempt);
+        self.pay_for(t, attempt, question, usage);
+        let Some(open) = self.questions.iter().find(|q| q.name == question) else { return };
         let task = self.id(t);
         let used = said.and_then(|text| {
             let text = limits::brief(&text);
@@ -84,6 +93,23 @@ impl Machine {
                 let message = format!("{question} waits for a person: {}", limits::brief(&why));
                 self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
             }
+        }
+    }
+
+    /// The answering agent's use is the asking attempt's, once: without an answer it may be told of
+    /// again by the next life.
+    fn pay_for(&mut self, t: TaskIx, attempt: u32, question: &str, usage: Vec<Usage>) {
+        if !self.is_current(t, attempt, &[Phase::Working, Phase::Asking]) {
+            return;
+        }
+        let known = |a: &AttemptState| a.consulted.iter().any(|name| name == question);
+        if self.tasks.get(t).current.as_ref().is_some_and(known) {
+            return;
+        }
+        let agent = self.settings.questions.agent.clone().unwrap_or_default();
+        let answering = Answering { agent, question: question.to_owned() };
+        for usage in usage {
+            self.used(t, attempt, 0, Usage { answering: Some(answering.clone()), ..usage });
         }
     }
 

@@ -26,7 +26,7 @@ pub use words::{Decided, Issue, Proposal, Said};
 use crate::choice::Record;
 use crate::config::{Barrier, Settings};
 use crate::effect::Effect;
-use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Verdict};
+use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::money::{self, Forecast};
@@ -289,6 +289,8 @@ pub enum Input {
         question: String,
         /// Its answer, or why there is none.
         said: Result<String, String>,
+        /// What that took.
+        usage: Vec<Usage>,
     },
     /// Time has passed.
     Tick,

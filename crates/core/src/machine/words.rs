@@ -164,13 +164,17 @@ impl Machine {
     }
 
     /// Money is known as the agent reports it, or by the price list; a subscription pays for all.
-    fn used(&mut self, t: TaskIx, attempt: u32, mark: u64, mut usage: Usage) {
+    pub(super) fn used(&mut self, t: TaskIx, attempt: u32, mark: u64, mut usage: Usage) {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         usage.cost_usd = usage.cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
-        let included = self.settings.agents.get(&current.agent).is_some_and(|a| a.included);
+        let (agent, model) = match &usage.answering {
+            Some(answering) => (&answering.agent, None),
+            None => (&current.agent, current.model.as_ref()),
+        };
+        let included = self.settings.agents.get(agent).is_some_and(|a| a.included);
         if usage.cost_usd.is_some() {
             usage.basis.get_or_insert(Basis::Reported);
-        } else if let Some(model) = usage.model.as_ref().or(current.model.as_ref())
+        } else if let Some(model) = usage.model.as_ref().or(model)
             && let Some(usd) = money::estimate(&self.settings.prices, model, &usage)
         {
             usage.cost_usd = Some(usd);

@@ -105,7 +105,7 @@ fn i6_no_agent_lives_without_its_attempt(sim: &Sim<'_>) {
 }
 
 fn i9_money_is_counted_once(sim: &Sim<'_>) {
-    let counted: f64 = sim.usage.values().sum();
+    let counted = sim.usage.values().chain(sim.answers.values()).sum::<f64>();
     assert!((counted - sim.live.spent_usd()).abs() < 1e-9, "I9: {counted} was reported");
 }
 

@@ -44,6 +44,8 @@ pub struct Sim<'c> {
     pub slots_before: u32,
     pub clash: Vec<Vec<bool>>,
     pub usage: BTreeMap<(TaskId, u32, u64), f64>,
+    /// What the answering agent was paid, by question.
+    pub answers: BTreeMap<String, f64>,
     /// Who works, or worked.
     pub agents: BTreeMap<Key, String>,
     pub draining: bool,
@@ -99,6 +101,7 @@ impl<'c> Sim<'c> {
             slots_before: 0,
             clash: Vec::new(),
             usage: BTreeMap::new(),
+            answers: BTreeMap::new(),
             agents: BTreeMap::new(),
             draining: false,
             interrupting: false,
@@ -225,6 +228,10 @@ impl<'c> Sim<'c> {
                 let must = must.expect("I2: a workspace that nobody asked for");
                 let all = must.iter().all(|commit| self.world.git.contains(base, commit));
                 assert!(all, "I2: the base of {task}/{attempt} lacks a landing");
+            }
+            Fact::UsageReported { usage, .. } if let Some(who) = &usage.answering => {
+                let twice = self.answers.insert(who.question.clone(), usage.paid_usd());
+                assert_eq!(twice, None, "I9: paid twice: {fact:?}");
             }
             Fact::UsageReported { task, attempt, mark, usage } => {
                 let key = (task.clone(), *attempt, *mark);

@@ -2,7 +2,7 @@
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Evidence, Verdict};
+use mainstem_core::fact::{Evidence, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Input;
 
@@ -39,7 +39,8 @@ impl Sim<'_> {
             }
             Effect::Consult { question, .. } => {
                 let said = if self.wrong(200) { Err("no".to_owned()) } else { Ok("a".to_owned()) };
-                self.reply(Input::Consulted { question, said });
+                let dollar = Usage { cost_usd: Some(1.0), ..Usage::default() };
+                self.reply(Input::Consulted { question, said, usage: vec![dollar] });
             }
             Effect::CollectEvidence { task, attempt, base } => self.collect(task, attempt, base),
             Effect::TakeSnapshot { task, attempt } => self.snapshot(task, attempt),

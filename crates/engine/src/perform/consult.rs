@@ -4,8 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use mainstem_agents::{Brief, adapter, allowed_env};
+use mainstem_agents::{AgentEvent, Brief, Parser, adapter, allowed_env};
 use mainstem_core::config;
+use mainstem_core::fact::Usage;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
@@ -77,11 +78,55 @@ impl Consultation {
 
 /// Asks, waits, and tells what came.
 pub fn ask(errand: &Errand, consultation: &Consultation) {
-    let said = consult(errand, consultation);
-    errand.tell(Input::Consulted { question: consultation.question.clone(), said });
+    let (said, usage) = match consult(errand, consultation) {
+        Ok(heard) => (heard.answer(), heard.usage),
+        Err(why) => (Err(why), Vec::new()),
+    };
+    errand.tell(Input::Consulted { question: consultation.question.clone(), said, usage });
 }
 
-fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, String> {
+/// What the answering agent left.
+#[derive(Default)]
+struct Heard {
+    answer: Option<String>,
+    /// What it was told instead of an answer by whoever serves it.
+    trouble: Option<String>,
+    usage: Vec<Usage>,
+}
+
+impl Heard {
+    fn answer(&self) -> Result<String, String> {
+        let nothing = || match &self.trouble {
+            Some(why) => format!("the answering agent gave no answer: {why}"),
+            None => "the answering agent gave no answer".to_owned(),
+        };
+        self.answer.clone().ok_or_else(nothing)
+    }
+
+    fn used(&mut self, usage: Usage) {
+        if !self.usage.last_mut().is_some_and(|last| last.join(&usage)) {
+            self.usage.push(usage);
+        }
+    }
+
+    /// Takes one printed line in; the last answer counts.
+    fn line(&mut self, parser: &mut dyn Parser, line: &[u8]) {
+        for event in parser.line(line) {
+            match event {
+                AgentEvent::Usage(usage) => self.used(usage),
+                AgentEvent::RateLimited { message, retrying: false, .. }
+                | AgentEvent::QuotaExhausted { message, .. }
+                | AgentEvent::Failed { message, .. } => self.trouble = Some(message),
+                _ => {}
+            }
+        }
+        let text = String::from_utf8_lossy(line);
+        self.answer =
+            answer_in(text.strip_prefix(LOG_MARK).unwrap_or(&text)).or(self.answer.take());
+    }
+}
+
+fn consult(errand: &Errand, consultation: &Consultation) -> Result<Heard, String> {
     let world = &errand.world;
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     let dir = place.join(format!("answer-{}", consultation.number));
@@ -129,24 +174,24 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<String, Strin
     spec.wall_ms = Some(world.settings.questions.agent_timeout_ms).filter(|ms| *ms > 0);
     process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
         .map_err(|error| format!("the answering agent could not be asked: {error}"))?;
+    let mut heard = printed(&dir, adapter.parser().as_mut());
     let written = std::fs::read_to_string(&output).ok().and_then(|text| answer_in(&text));
-    written.or_else(|| printed(&dir)).ok_or_else(|| "the answering agent gave no answer".to_owned())
+    heard.answer = written.or(heard.answer);
+    Ok(heard)
 }
 
-/// The last answer among the printed lines.
-fn printed(dir: &Path) -> Option<String> {
-    let (mut from, mut found) = (0, None);
-    loop {
-        let output = process::read_output(dir, from, OUTPUT_BYTES_MAX).ok()?;
-        if output.next == from {
-            return found;
-        }
+/// What the printed lines say.
+fn printed(dir: &Path, parser: &mut dyn Parser) -> Heard {
+    let (mut from, mut heard) = (0, Heard::default());
+    while let Ok(output) = process::read_output(dir, from, OUTPUT_BYTES_MAX)
+        && output.next != from
+    {
         from = output.next;
-        let texts = output.lines.iter().map(|line| String::from_utf8_lossy(&line.text));
-        let mut answers =
-            texts.filter_map(|text| answer_in(text.strip_prefix(LOG_MARK).unwrap_or(&text)));
-        found = answers.next_back().or(found);
+        for line in &output.lines {
+            heard.line(parser, &line.text);
+        }
     }
+    heard
 }
 
 /// The answer in a JSON object.

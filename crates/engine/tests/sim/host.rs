@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Verdict};
+use mainstem_core::fact::{Claim, Ending, Evidence, Usage, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::{GateResult, Input};
 use mainstem_core::room::Shortage;
@@ -230,7 +230,8 @@ impl World {
             }
             Effect::Consult { question, .. } => {
                 let said = if fails { Err("no".to_owned()) } else { Ok("a".to_owned()) };
-                self.tell(Input::Consulted { question: question.clone(), said });
+                let usage = vec![Usage { cost_usd: Some(1.0), ..Usage::default() }];
+                self.tell(Input::Consulted { question: question.clone(), said, usage });
                 Progress::Done
             }
             Effect::CollectEvidence { base, .. } => {

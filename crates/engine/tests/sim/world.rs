@@ -101,6 +101,8 @@ pub struct World {
     pub intents: BTreeSet<String>,
     /// Money counted, by attempt and place of the word.
     pub counted: BTreeMap<(Key, u64), f64>,
+    /// Questions whose answering agent was paid for.
+    pub answers: BTreeSet<String>,
     /// What of it was paid for, not included in a subscription.
     pub paid: f64,
     /// Attempts of whose output a piece was dropped.
@@ -153,6 +155,7 @@ impl World {
             draining: false,
             intents: BTreeSet::new(),
             counted: BTreeMap::new(),
+            answers: BTreeSet::new(),
             paid: 0.0,
             gaps: BTreeSet::new(),
             trace: None,
@@ -325,10 +328,15 @@ impl World {
             Fact::RunDraining { .. } => self.draining = true,
             Fact::EngineStarted { .. } => self.draining = false,
             Fact::UsageReported { task, attempt, mark, usage } => {
-                let key = ((task.clone(), *attempt), *mark);
                 self.paid += usage.paid_usd();
-                let twice = self.counted.insert(key, usage.cost_usd.unwrap_or(0.0));
-                assert_eq!(twice, None, "money is counted once: {fact:?}");
+                if let Some(who) = &usage.answering {
+                    let first = self.answers.insert(who.question.clone());
+                    assert!(first, "an answer is paid for once: {fact:?}");
+                } else {
+                    let key = ((task.clone(), *attempt), *mark);
+                    let twice = self.counted.insert(key, usage.cost_usd.unwrap_or(0.0));
+                    assert_eq!(twice, None, "money is counted once: {fact:?}");
+                }
             }
             _ => {}
         }

@@ -79,7 +79,8 @@ impl StandIn {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Every request for an answer so far: protocol, model, step, fault, whether tools were offered.
+    /// Every request for an answer so far: protocol, model, step, what the model said before the
+    /// script came (`earlier`, of a session that was taken up), fault, whether tools were offered.
     pub fn requests(&self) -> Vec<Value> {
         lock(&self.state).requests.clone()
     }
@@ -170,7 +171,7 @@ fn speak(
     let side = talk.tools.is_empty();
     lock(state).requests.push(json!({
         "api": wire.name(), "path": path, "model": body["model"], "script": chosen.raw,
-        "step": step.number, "fault": fault, "side": side,
+        "step": step.number, "earlier": chosen.earlier, "fault": fault, "side": side,
         "tools": talk.tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>(),
         "served": {"in": usage.0, "out": usage.1, "cached": usage.2},
     }));

@@ -37,6 +37,8 @@ pub(super) struct Chosen {
     pub(super) script: Value,
     pub(super) raw: String,
     pub(super) step: u64,
+    /// How often the model spoke before the script came.
+    pub(super) earlier: usize,
 }
 
 /// A step in the agent's own tools.
@@ -100,9 +102,10 @@ pub(super) fn choose(talk: &Talk) -> Chosen {
     });
     let (start, (script, raw)) =
         newest.unwrap_or((0, (json!({"steps": [{"say": "stub: nothing to do"}]}), String::new())));
+    let earlier = talk.items[..start].iter().filter(|(who, ..)| *who == Who::Model).count();
     if talk.tools.is_empty() && script["toolless"] != true {
         let script = json!({"steps": [{"say": "stub side answer"}]});
-        return Chosen { script, raw: format!("(side) {raw}"), step: 0 };
+        return Chosen { script, raw: format!("(side) {raw}"), step: 0, earlier };
     }
     // The highest number in our call ids, and the turns without calls after it.
     let (mut base, mut turns, mut before) = (0, 0, None);
@@ -114,7 +117,7 @@ pub(super) fn choose(talk: &Talk) -> Chosen {
         }
         before = Some(*who);
     }
-    Chosen { script, raw, step: base + turns }
+    Chosen { script, raw, step: base + turns, earlier }
 }
 
 fn list(value: &Value) -> Vec<Value> {

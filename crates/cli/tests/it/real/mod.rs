@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` installs them; where that was not possible these tests say so and pass.
 
+mod again;
 mod asks;
 mod crowd;
 mod ends;
