@@ -14,6 +14,17 @@ pub enum GateScope {
     Base,
 }
 
+impl GateScope {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Train => "train",
+            Self::Base => "base",
+        }
+    }
+}
+
 /// What a gate says. Only `Passed` lets anything through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -24,4 +35,15 @@ pub enum Verdict {
     Failed,
     /// The check could not run or did not end: never a pass.
     Error,
+}
+
+impl Verdict {
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Error => "error",
+        }
+    }
 }

@@ -192,7 +192,7 @@ fn gates(
         print::err(&format!("no gate has run for attempt {n} of {}", args.task));
     }
     for gate in found {
-        let verdict = gate.verdict.map_or("no verdict yet", show::verdict_word);
+        let verdict = gate.verdict.map_or("no verdict yet", Verdict::word);
         printer.gate = Some((gate.name.clone(), gate.scope, verdict));
         if !printer.json {
             let place = if gate.scope == "train" { " on the merged tree" } else { "" };
@@ -225,7 +225,7 @@ fn gate_logs(
                 found.push(GateLog {
                     dir: gate.log.as_ref().map(|log| layout.state().join(log)),
                     name: gate.gate.clone(),
-                    scope: show::scope_word(gate.scope),
+                    scope: gate.scope.word(),
                     verdict: Some(gate.verdict),
                     detail: gate.detail.clone(),
                 });
@@ -241,7 +241,7 @@ fn gate_logs(
             let dir = folder.join(&name);
             let is_gate = name.starts_with(prefix) && !name.contains('.');
             if is_gate && !known.contains(&layout.relative(&dir)) {
-                let scope = show::scope_word(scope);
+                let scope = scope.word();
                 found.push(GateLog {
                     dir: Some(dir),
                     name,

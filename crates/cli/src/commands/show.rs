@@ -75,30 +75,12 @@ pub(crate) struct Gate {
     cached: bool,
 }
 
-/// A verdict's word.
-pub(crate) fn verdict_word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Passed => "passed",
-        Verdict::Failed => "failed",
-        Verdict::Error => "error",
-    }
-}
-
 /// Where a gate looked, in a sentence.
 pub(crate) fn scope_place(scope: GateScope) -> &'static str {
     match scope {
         GateScope::Task => "",
         GateScope::Train => " on the merged tree",
         GateScope::Base => " on the target branch itself",
-    }
-}
-
-/// A scope's word.
-pub(crate) fn scope_word(scope: GateScope) -> &'static str {
-    match scope {
-        GateScope::Task => "task",
-        GateScope::Train => "train",
-        GateScope::Base => "base",
     }
 }
 
@@ -228,8 +210,8 @@ impl Attempt {
             .iter()
             .map(|gate| {
                 json!({
-                    "scope": scope_word(gate.scope), "gate": gate.gate,
-                    "verdict": verdict_word(gate.verdict), "duration_ms": gate.duration_ms,
+                    "scope": gate.scope.word(), "gate": gate.gate,
+                    "verdict": gate.verdict.word(), "duration_ms": gate.duration_ms,
                     "log": gate.log.as_ref().map(|log| layout.state().join(log)),
                     "detail": gate.detail, "cached": gate.cached,
                 })
@@ -496,7 +478,7 @@ impl Subject<'_> {
             let _ = writeln!(
                 out,
                 "    gate {}  `{}`{place} ({}{cached})",
-                verdict_word(gate.verdict),
+                gate.verdict.word(),
                 one_line(&gate.gate),
                 print::duration(gate.duration_ms)
             );

@@ -1,7 +1,7 @@
 //! One call of an agent: the prompt, the job, the answer. Each may be done twice; the second time finds the
 //! first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::{Brief, adapter, allowed_env};
@@ -94,6 +94,30 @@ impl CallOrder {
         Ok(dir)
     }
 
+    /// The prompt.
+    fn ask(&self, world: &World, output: &Path) -> String {
+        let previous = self.call.checked_sub(1).and_then(|call| given(world, &self.part, call));
+        let ask = Ask {
+            part: &self.part,
+            prd: &self.prd,
+            breakdown: self.breakdown.as_ref(),
+            problems: &self.problems,
+            previous: previous.as_deref(),
+            output: &output.to_string_lossy(),
+            bytes_max: prompts::bytes_max(&world.settings),
+        };
+        ask.prompt().text
+    }
+
+    /// Variables that only planner calls have.
+    fn told(&self, output: &Path) -> BTreeMap<String, String> {
+        let output = output.to_string_lossy().into_owned();
+        let stage = self.part.stage().to_owned();
+        let epic = self.part.epic().map(|epic| ("MAINSTEM_EPIC".to_owned(), epic.to_owned()));
+        let always = [("MAINSTEM_STAGE".to_owned(), stage), ("MAINSTEM_OUTPUT".to_owned(), output)];
+        always.into_iter().chain(epic).collect()
+    }
+
     /// Writes the prompt and says how the agent is run. It works in an empty folder and may write one file
     /// there.
     fn prepare(&self, world: &World, place: &Path) -> Result<process::JobSpec, String> {
@@ -106,17 +130,8 @@ impl CallOrder {
         let (script, tmp) = (place.join("script.json"), place.join("tmp"));
         std::fs::create_dir_all(&tmp).map_err(text)?;
         let (prompt, output) = (place.join("prompt.md"), room.join(output_name(&self.part)));
-        let previous = self.call.checked_sub(1).and_then(|call| given(world, &self.part, call));
-        let ask = Ask {
-            part: &self.part,
-            prd: &self.prd,
-            breakdown: self.breakdown.as_ref(),
-            problems: &self.problems,
-            previous: previous.as_deref(),
-            output: &output.to_string_lossy(),
-            bytes_max: prompts::bytes_max(&world.settings),
-        };
-        files::write_atomic(&prompt, ask.prompt().text.as_bytes()).map_err(text)?;
+        let asked = self.ask(world, &output);
+        files::write_atomic(&prompt, asked.as_bytes()).map_err(text)?;
         let known = world.settings.agents.get(&self.agent).cloned();
         let agent = known.ok_or_else(|| format!("there is no agent {}", self.agent))?;
         let agent = config::Agent {
@@ -156,11 +171,7 @@ impl CallOrder {
             files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
         }
         let mut env = allowed_env(world.env.iter().cloned(), &agent.secrets, &launch.env).vars;
-        env.insert("MAINSTEM_STAGE".to_owned(), self.part.stage().to_owned());
-        env.insert("MAINSTEM_OUTPUT".to_owned(), output.to_string_lossy().into_owned());
-        if let Some(epic) = self.part.epic() {
-            env.insert("MAINSTEM_EPIC".to_owned(), epic.to_owned());
-        }
+        env.extend(self.told(&output));
         let mut spec = world.agent_spec(launch.argv, room.clone(), env);
         let mut reads = world.programs(&spec, &agent);
         reads.extend([prompt.clone(), script].into_iter().filter(|path| path.exists()));
