@@ -47,6 +47,13 @@ pub struct Settings {
     /// `workspace.kind`
     #[serde(default = "worktree")]
     pub workspace: String,
+    /// `land.lanes`
+    #[serde(default = "one")]
+    pub lanes: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 fn off() -> String {
@@ -64,7 +71,7 @@ impl Settings {
             "[run]\nagent = \"chaos\"\njobs = {}\nretries = {}\non_failure = \"{}\"\n\
              grace = \"1s\"\ntimeout = \"20s\"\n\
              [limits]\noutput = \"1M\"\n\
-             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\n\
+             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\nlanes = {}\n\
              [snapshots]\nevery = \"{}\"\n\
              [workspace]\nkeep = \"{}\"\nkind = \"{}\"\n\
              [schedule]\nbarrier = \"{}\"\n\
@@ -76,6 +83,7 @@ impl Settings {
             self.on_failure,
             self.strategy,
             self.on_conflict,
+            self.lanes,
             self.snapshots,
             self.keep,
             self.workspace,
@@ -97,6 +105,9 @@ impl Show {
         }
         if walls.chance(0.125) || (settings.sandbox != off() && walls.chance(0.3)) {
             settings.workspace = "clone".to_owned();
+        }
+        if walls.chance(0.25) {
+            settings.lanes = 2 + walls.below(3) as u32;
         }
         let tasks = 2 + rng.below(6) as usize;
         let mut scripts: Vec<Script> = Vec::new();
@@ -163,7 +174,11 @@ impl Show {
             ("off", "worktree") => String::new(),
             (wall, workspace) => format!("{workspace} behind {wall}, "),
         };
-        format!("{} tasks, {walls}{}", self.scripts.len(), faults.join(", "))
+        let lanes = match self.settings.lanes {
+            1 => String::new(),
+            lanes => format!("{lanes} lanes, "),
+        };
+        format!("{} tasks, {walls}{lanes}{}", self.scripts.len(), faults.join(", "))
     }
 }
 
@@ -184,6 +199,7 @@ fn settings(rng: &mut Rng) -> Settings {
         barrier: pick(rng, &["none", "none", "none", "level"]),
         sandbox: off(),
         workspace: worktree(),
+        lanes: one(),
     }
 }
 

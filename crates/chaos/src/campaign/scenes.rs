@@ -36,6 +36,7 @@ impl Scene {
             barrier: "none".to_owned(),
             sandbox: "off".to_owned(),
             workspace: "worktree".to_owned(),
+            lanes: 1,
         };
         let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
         Self { name, show, lands, starts, after: &[], undone: Vec::new() }
