@@ -374,7 +374,7 @@ mod tests {
             r#""tasks":[{"id":"T-001","title":"Schema","epic":"E-001","phase":"working","attempt":1,"#,
             r#""agent":"claude","model":null,"branch":"mainstem/T-001","workspace":"/w/T-001","pid":42,"#,
             r#""started_at":"1970-01-01T00:00:00.250Z","ended_at":null,"waiting_for":[],"cost_usd":0.25,"#,
-            r#""commit":null,"reason":null,"next_action":null}],"#,
+            r#""commit":null,"reason":null,"next_action":null,"progress":null}],"#,
             r#""train":[{"task":"T-000","attempt":2,"state":"verifying","place":1,"tip":"aaa","onto":"bbb","#,
             r#""candidate":null,"reason":null}],"#,
             r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
