@@ -62,9 +62,20 @@ impl Machine {
             ended_at: phase.is_over().then_some(state.since),
             waiting_for: self.waiting_for(t),
             commit: state.landed.as_ref().map(|landing| landing.commit.clone()),
-            reason: self.trouble(t).map_or_else(|| state.reason.clone(), str::to_owned),
+            reason: self.reason(t),
             next_action: self.next_action(t),
         }
+    }
+
+    fn reason(&self, t: TaskIx) -> String {
+        if let Some(trouble) = self.trouble(t) {
+            return trouble.to_owned();
+        }
+        if self.is_held_up(t) {
+            let target = self.target();
+            return format!("the gates fail on {target} itself: nothing is blamed, nothing lands");
+        }
+        self.tasks().get(t).reason.clone()
     }
 
     /// What is wrong around a task right now, although it may still go well: a train that cannot go
@@ -176,6 +187,9 @@ impl Machine {
             }
             Phase::Ready if self.is_paused() || self.waits_for_person(t) => {
                 Some("mainstem resume".to_owned())
+            }
+            Phase::Boarding if self.is_held_up(t) => {
+                Some(format!("repair {}, then mainstem run", self.target()))
             }
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
             Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Boarding | Phase::Landed => {

@@ -9,7 +9,7 @@ use mainstem_core::config::{LandMode, Settings};
 use mainstem_core::fact::Fact;
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{RunId, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal};
+use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal, Rest};
 use mainstem_core::phase::Phase;
 use mainstem_core::phases::close_phases;
 use mainstem_core::plan::Plan;
@@ -474,7 +474,8 @@ impl Session {
         if let Outcome::Rested(_) = outcome {
             end_leftover_jobs(&self.layout, &run, &machine);
         }
-        tidy_up(&self.repo, &self.layout, &machine);
+        let rested = matches!(outcome, Outcome::Rested(rest) if rest != Rest::Interrupted);
+        tidy_up(&self.repo, &self.layout, rested || machine.train().cars().is_empty());
         learn(&self.repo, &self.layout, &self.settings, machine.target());
         // What landed in this life may be due already. If not now, then at the next start.
         let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
@@ -584,8 +585,8 @@ fn equip(machine: &mut Machine, request: &RunRequest) {
 }
 
 /// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.
-fn tidy_up(repo: &Repo, layout: &Layout, machine: &Machine) {
-    if machine.train().cars().is_empty() {
+fn tidy_up(repo: &Repo, layout: &Layout, train_rests: bool) {
+    if train_rests {
         for lane in layout.lanes() {
             // What cannot be removed now is named by `mainstem clean`.
             let _ = repo.remove_worktree(&lane, &layout.trash());

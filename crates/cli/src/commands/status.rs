@@ -259,7 +259,8 @@ fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
         parts.push(format!("for {}{more}", one_line(&view.waiting_for[..shown].join(", "))));
     }
     let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Boarding)
-        || machine.trouble(t).is_some();
+        || machine.trouble(t).is_some()
+        || machine.is_held_up(t);
     if told && !view.reason.is_empty() {
         parts.push(one_line(&view.reason));
     }

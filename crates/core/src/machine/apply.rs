@@ -59,6 +59,8 @@ impl Machine {
                 self.alive = Some(*epoch);
                 self.draining = None;
                 self.cancelled = false;
+                // Somebody may have mended it meanwhile: it is found out anew.
+                self.red_base = false;
             }
             Fact::EngineStopped { .. } => self.alive = None,
             Fact::RunPaused {} => self.paused = true,
@@ -523,6 +525,9 @@ impl Machine {
             return;
         };
         let good = *verdict == Verdict::Passed;
+        if *scope == GateScope::Base {
+            self.red_base = *verdict == Verdict::Failed;
+        }
         if good {
             self.train.note_passed(tree, gate, tools);
         }
@@ -568,6 +573,7 @@ impl Machine {
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
             Fact::TaskLanded { commit, old, empty, .. } => {
                 self.train.leave(t);
+                self.red_base = false;
                 self.note_record(t, true);
                 self.landings += 1;
                 let state = self.tasks.note(t);

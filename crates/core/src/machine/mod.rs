@@ -385,6 +385,8 @@ pub struct Machine {
     questions: Vec<OpenQuestion>,
     asked: u32,
     landings: u64,
+    /// The gates were last seen to fail on the target branch itself.
+    red_base: bool,
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
     paused: bool,
@@ -486,6 +488,7 @@ impl Machine {
             questions: Vec::new(),
             asked: 0,
             landings: 0,
+            red_base: false,
             jobs: None,
             jobs_flag: None,
             paused: false,
@@ -589,6 +592,11 @@ impl Machine {
     /// The target branch is bad itself: nothing lands.
     pub fn is_frozen(&self) -> bool {
         self.life.frozen
+    }
+
+    /// Is this task's car held up because the gates fail on the target branch itself?
+    pub fn is_held_up(&self, t: TaskIx) -> bool {
+        self.red_base && self.tasks.phase(t) == Phase::Boarding && !self.lands_by_pull(t)
     }
     /// The inbox.
     pub fn questions(&self) -> &[OpenQuestion] {

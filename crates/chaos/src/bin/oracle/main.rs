@@ -121,7 +121,15 @@ fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
         }
         let settled =
             ["landed", "conflicted", "failed", "blocked", "cancelled", "skipped"].map(Value::from);
-        let waits = stage.may_wait && (task["phase"] == "ready" || task["phase"] == "waiting");
+        // A branch that somebody made bad holds cars up, and all that needs them; they say so.
+        let held = |task: &Value| {
+            task["phase"] == "boarding"
+                && task["reason"].as_str().is_some_and(|why| why.contains("itself"))
+        };
+        let any_held = said.tasks().any(held);
+        let waits = (stage.may_wait || any_held)
+            && (task["phase"] == "ready" || task["phase"] == "waiting")
+            || held(task);
         if !settled.contains(&task["phase"]) && !waits {
             wrong.push(format!(
                 "status: {id} rests in phase {} ({})",

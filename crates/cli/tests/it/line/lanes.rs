@@ -145,6 +145,17 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
         assert!(said.contains("stands still"), "{said}");
         scene.assert_phases(&[("T-0", "boarding"), ("T-1", "boarding")]);
         assert!(scene.facts_of("car_evicted").is_empty());
+        for id in ["T-0", "T-1"] {
+            let task = scene.task(id);
+            assert!(
+                task["reason"].as_str().is_some_and(|why| why.contains("main itself")),
+                "{task:#}"
+            );
+            assert_eq!(task["next_action"], "repair main, then mainstem run");
+        }
+        let shown = scene.expect(0, &["status"]).stdout;
+        assert!(shown.contains("main itself"), "{shown}");
+        assert_eq!(scene.repo().git(&["worktree", "list"]).matches(".train").count(), 0);
         scene.repo().git(&["rm", "-q", "red"]);
         scene.repo().git(&["commit", "-qm", "repairs it"]);
         scene.expect(0, &["run"]);
