@@ -95,6 +95,13 @@ pub fn sync_filesystem(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// A fresh name in `trash` for something that is being made and will be renamed to its place: if that
+/// never happens, [`empty_trash`] deletes it.
+pub fn draft_in(trash: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(trash)?;
+    Ok(trash.join(format!("{GONE}{}-draft", unique())))
+}
+
 /// Renames `path` into `trash` under a fresh name and says where it is now; `None` if there was
 /// nothing. Both must be on one filesystem: copying could be cut half way, a rename cannot.
 pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option<PathBuf>> {

@@ -26,9 +26,9 @@ struct Walk {
     wrong: Vec<String>,
 }
 
-/// Points of planning and of pull requests: a scene would need an agent that plans, or a forge. The tests
-/// of the command line have both and die there (`draft.rs`, `pulls.rs`).
-const ELSEWHERE: [&str; 2] = ["draft.", "pull."];
+/// Points of planning, of pull requests and of clones: a scene would need an agent that plans, a forge, or
+/// another kind of workspace. The tests of the command line die there (`draft.rs`, `pulls.rs`, `clones.rs`).
+const ELSEWHERE: [&str; 3] = ["draft.", "pull.", "clone."];
 
 /// All deaths of all scenes.
 pub fn list(order: &Order) -> Result<List, String> {

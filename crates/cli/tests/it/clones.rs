@@ -68,6 +68,32 @@ fn a_clone_outlives_a_killed_engine_and_its_agent_is_found_again() {
 }
 
 #[test]
+fn a_clone_that_was_half_made_is_nobodys_work() {
+    let work = "echo x > x.txt; [ $MAINSTEM_ATTEMPT = 2 ]";
+    let new = || scene("off", "", &[("T", work, "retries = 1")]);
+    let first = new();
+    let log = first.outside("points");
+    first
+        .spawn_with(&["run", "plan.toml"], &[("MAINSTEM_CRASH_LOG", log.to_str().unwrap())])
+        .wait();
+    let points = fs::read_to_string(log).unwrap();
+    let made = points.lines().enumerate().filter(|(_, line)| line.ends_with("clone.made"));
+    // Of the second attempt: the work of the first is in its snapshots by then.
+    let at = (made.last().unwrap().0 + 1).to_string();
+    let scene = new();
+    let died = scene.spawn_with(&["run", "plan.toml"], &[("MAINSTEM_CRASH_AT", &at)]).wait();
+    assert_eq!(died.code, 137, "{}", died.stderr);
+    scene.expect(0, &["run"]);
+    scene.assert_each_lands_once(&["T"]);
+    let kept = scene.facts_of("snapshot_taken");
+    let first = kept.iter().filter(|fact| fact["attempt"] == 1);
+    for name in first.filter_map(|fact| fact["refname"].as_str()) {
+        assert_eq!(scene.repo().show(name, "x.txt").as_deref(), Some("x\n"), "{name}: {kept:#?}");
+    }
+    scene.assert_nothing_left();
+}
+
+#[test]
 fn commits_and_files_of_a_clone_are_in_its_snapshots_and_undo_takes_the_landing_back() {
     for wall in WALLS {
         let work = format!("{COMMIT}; echo open > open.txt; {WAIT}");

@@ -196,7 +196,7 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     errand.tell_notes(prepared.notes);
     bring_along(errand, &path)?;
     match (world.settings.workspace.kind, &world.walls) {
-        (WorkspaceKind::Clone, _) => repo.make_clone(&path)?,
+        (WorkspaceKind::Clone, _) => repo.make_clone(&path, &trash)?,
         (WorkspaceKind::Worktree, Some(_)) => repo.seclude(&path)?,
         (WorkspaceKind::Worktree, None) => {}
     }

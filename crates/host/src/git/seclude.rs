@@ -25,8 +25,6 @@ use crate::files;
 const VIEW: &str = "view";
 /// Says that the worktree's `.git` is a clone of our making. Only we can write there.
 const CLONE: &str = "mainstem-clone";
-/// What a clone is called until it is complete.
-const DRAFT: &str = ".git-mainstem-draft";
 /// Where fetched commits are until the branch has them.
 const FETCHED: &str = "refs/mainstem/fetched";
 /// Longest file with a single ref in it.
@@ -55,11 +53,11 @@ impl Repo {
         point_to(path, &view)
     }
 
-    /// Makes the worktree at `path` a clone: a git folder of its own that borrows our objects.
-    pub fn make_clone(&self, path: &Path) -> Result<()> {
+    /// Makes the worktree at `path` a clone: a git folder of its own that borrows our objects. Made in
+    /// `trash`: half of it in the workspace would pass for somebody's work.
+    pub fn make_clone(&self, path: &Path, trash: &Path) -> Result<()> {
         let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
-        let draft = path.join(DRAFT);
-        files::remove_all(&draft).on("remove", &draft)?;
+        let draft = files::draft_in(trash).on("create", trash)?;
         self.furnish(&admin, &draft)?;
         for folder in ["objects/info", "objects/pack"] {
             fs::create_dir_all(draft.join(folder)).on("create", &draft)?;
@@ -71,6 +69,7 @@ impl Repo {
         files::write_atomic(&mark, b"").on("write", &mark)?;
         let dot_git = path.join(".git");
         files::remove_all(&dot_git).on("remove", &dot_git)?;
+        crate::crash::point("clone.made");
         fs::rename(&draft, &dot_git).on("create", &dot_git)
     }
 

@@ -15,7 +15,7 @@ fn made(scene: &Scene, clone: bool) -> (PathBuf, Oid) {
     let base = scene.repo.read_ref("refs/heads/main").unwrap().unwrap();
     scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     if clone {
-        scene.repo.make_clone(&path).unwrap();
+        scene.repo.make_clone(&path, &scene.trash()).unwrap();
     } else {
         scene.repo.seclude(&path).unwrap();
     }
