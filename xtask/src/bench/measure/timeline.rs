@@ -120,7 +120,7 @@ impl<'w> Timeline<'w> {
                 let workspace = format!("/place/repo.mainstem/{}", self.machine.graph().id(task));
                 Input::WorkspaceRemoved { task, attempt, workspace: Ok(workspace) }
             }
-            // Without gates, questions and snapshots nobody asks for these.
+            // Without gates, questions, snapshots and a forge nobody asks for these.
             Effect::StopAgent { .. }
             | Effect::DeliverAnswer { .. }
             | Effect::Consult { .. }
@@ -128,7 +128,8 @@ impl<'w> Timeline<'w> {
             | Effect::RunGates { .. }
             | Effect::StopJobs { .. }
             | Effect::StopLane { .. }
-            | Effect::VerifyCar { .. } => return,
+            | Effect::VerifyCar { .. }
+            | Effect::Pull { .. } => return,
         };
         self.inbox.push_back(input);
     }
