@@ -393,7 +393,7 @@ fn recovery_of_each_phase_spawned_working_committed_pr_created_merged() {
 const PHASES: &[(&str, &str, &str)] = &[
     ("T-1", "echo a > a.txt", "phase = \"one\""),
     ("T-2", "echo b > b.txt", "phase = \"one\""),
-    ("T-3", "cat a.txt b.txt > c.txt", "phase = \"two\""),
+    ("T-3", "cat a.txt b.txt > c.txt", "phase = \"two\"\nneeds = [\"T-1\"]"),
 ];
 
 fn assert_phases_landed(play: &Play) {

@@ -192,19 +192,22 @@ impl Machine {
         free
     }
 
+    /// The commit that shows that a task's work is there. A forge may squash a phase, and then its
+    /// merge is all that is left of the commits in it.
+    fn found_in(&self, t: TaskIx) -> Option<Oid> {
+        let landed = |t: TaskIx| self.tasks.get(t).landed.as_ref().filter(|landing| !landing.empty);
+        let closing = self.graph.dependents(t).filter(|c| self.closes_phase(*c));
+        let landing = closing.filter_map(landed).next().or_else(|| landed(t));
+        landing.map(|landing| landing.commit.clone())
+    }
+
     fn effect_of(&self, t: TaskIx, want: Want) -> Effect {
         let state = self.tasks.get(t);
         let current = state.current.as_ref().expect("BUG: only attempts want anything");
         let task = t;
         match want {
             Want::Workspace(attempt) => {
-                let must_contain = self
-                    .graph
-                    .needs(t)
-                    .filter_map(|p| self.tasks.get(p).landed.as_ref())
-                    .filter(|landing| !landing.empty)
-                    .map(|landing| landing.commit.clone())
-                    .collect();
+                let must_contain = self.graph.needs(t).filter_map(|p| self.found_in(p)).collect();
                 let from = self.goes_on_from(t);
                 Effect::PrepareWorkspace { task, attempt, must_contain, from }
             }
