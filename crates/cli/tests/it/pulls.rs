@@ -90,6 +90,8 @@ impl Play {
         for task in tasks {
             assert_eq!(self.forge.branch(&format!("mainstem/{task}")), None, "the branch stays");
         }
+        let noted = repo.git(&["for-each-ref", "refs/remotes/origin/mainstem"]);
+        assert!(noted.is_empty(), "branches that are gone there: {noted}");
         assert_eq!(repo.commit_of("main"), repo.commit_of("FETCH_HEAD"), "our main follows");
         assert!(repo.git(&["status", "--porcelain"]).is_empty());
         self.scene.assert_nothing_left();
