@@ -167,7 +167,10 @@ impl Machine {
                     Keep::Failed => phase != Phase::Landed,
                     Keep::Always => true,
                 };
-                let wanted = self.tasks.unit_wanted(self.tasks.claims(t).unit);
+                let unit = self.tasks.claims(t).unit;
+                // Those who share a workspace put it away one after the other.
+                let going = self.tasks.unit_going(unit) && !current.removing;
+                let wanted = self.tasks.unit_wanted(unit) || going;
                 (!keep && !wanted && !current.removed).then_some(Want::Removal(n))
             }
         }
