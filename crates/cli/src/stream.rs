@@ -434,7 +434,11 @@ pub(crate) fn summary(machine: &Machine, run: &str, began: i64, color: bool) -> 
         let view = machine.view(t);
         let id = machine.plan().tasks[t.ix()].id.to_string();
         let sign = print::paint(print::sign(view.phase), print::style(view.phase), color);
-        let reason = print::harmless(&view.reason).replace('\n', " ");
+        let reason = match view.reason.is_empty() && !view.waiting_for.is_empty() {
+            true => format!("waits for {}", view.waiting_for.join(", ")),
+            false => view.reason,
+        };
+        let reason = print::harmless(&reason).replace('\n', " ");
         out.push_str(&format!("   {sign} {} {}\n", print::pad(&id, 10), print::clip(&reason, 100)));
         if let Some(action) = view.next_action {
             out.push_str(&format!("     {} → {action}\n", " ".repeat(8)));

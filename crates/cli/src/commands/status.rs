@@ -368,7 +368,13 @@ fn cars(train: &[wire::Car]) -> String {
             merge,
         ]);
     }
-    print::table(&rows)
+    let mut text = print::table(&rows);
+    for car in train {
+        if let Some(reason) = &car.reason {
+            let _ = writeln!(text, "! {}: {}", car.task, one_line(reason));
+        }
+    }
+    text
 }
 
 /// What left the train, as read from the journal.

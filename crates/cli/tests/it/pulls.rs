@@ -90,6 +90,8 @@ impl Play {
         for task in tasks {
             assert_eq!(self.forge.branch(&format!("mainstem/{task}")), None, "the branch stays");
         }
+        let noted = repo.git(&["for-each-ref", "refs/remotes/origin/mainstem"]);
+        assert!(noted.is_empty(), "branches that are gone there: {noted}");
         assert_eq!(repo.commit_of("main"), repo.commit_of("FETCH_HEAD"), "our main follows");
         assert!(repo.git(&["status", "--porcelain"]).is_empty());
         self.scene.assert_nothing_left();
@@ -393,7 +395,7 @@ fn recovery_of_each_phase_spawned_working_committed_pr_created_merged() {
 const PHASES: &[(&str, &str, &str)] = &[
     ("T-1", "echo a > a.txt", "phase = \"one\""),
     ("T-2", "echo b > b.txt", "phase = \"one\""),
-    ("T-3", "cat a.txt b.txt > c.txt", "phase = \"two\""),
+    ("T-3", "cat a.txt b.txt > c.txt", "phase = \"two\"\nneeds = [\"T-1\"]"),
 ];
 
 fn assert_phases_landed(play: &Play) {

@@ -1,7 +1,7 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, Usage, Verdict};
+use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
@@ -89,7 +89,7 @@ impl Machine {
     }
 
     /// What lasts is over when the next thing is said of the same task; of the run, when its engine or
-    /// another notice says so.
+    /// another notice says so. What is said of a task when the engine comes to rest is why it rests.
     fn note_lasting(&mut self, fact: &Fact) {
         match fact {
             Fact::Noticed { task, message, lasts: true } => {
@@ -97,6 +97,9 @@ impl Machine {
             }
             // A new engine looks for room before it is on record.
             Fact::EngineStarted { .. } => self.lasting.retain(|task, _| task.is_none()),
+            Fact::EngineStopped { why: StopReason::Rested } => {
+                self.lasting.retain(|task, _| task.is_some());
+            }
             Fact::EngineStopped { .. } => self.lasting.clear(),
             Fact::Noticed { task, lasts: false, .. } => {
                 self.lasting.remove(task);

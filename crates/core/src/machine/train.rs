@@ -318,21 +318,26 @@ impl Machine {
     }
 
     fn freeze(&mut self, frozen: bool) {
-        if self.life.frozen == frozen {
+        let changed = self.life.frozen != frozen;
+        if changed {
+            self.life.frozen = frozen;
+            self.life.look_at = frozen.then(|| self.now.plus_ms(LOOK_AGAIN_MS));
+        } else if !frozen {
             return;
         }
-        self.life.frozen = frozen;
-        self.life.look_at = frozen.then(|| self.now.plus_ms(LOOK_AGAIN_MS));
         let Some(head) = self.train.head() else { return };
         let (task, target) = (Some(self.id(head.task)), &self.target);
         let message = if frozen {
             format!(
-                "the train stands still: the gates fail on {target} itself, so no car is blamed; repair {target}"
+                "the train stands still: the gates fail on {target} itself; repair {target}, then mainstem run"
             )
         } else {
             "the train goes on".to_owned()
         };
-        self.emit(Fact::Noticed { task, message, lasts: frozen });
+        // Gates that run once more, and another head, end what was said; it is true all the same.
+        if !frozen || self.lasting(task.as_ref()) != Some(&message) {
+            self.emit(Fact::Noticed { task, message, lasts: frozen });
+        }
     }
 
     pub(super) fn want_of_train(&mut self, effects: &mut Vec<Effect>) {

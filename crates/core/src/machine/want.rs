@@ -167,7 +167,10 @@ impl Machine {
                     Keep::Failed => phase != Phase::Landed,
                     Keep::Always => true,
                 };
-                let wanted = self.tasks.unit_wanted(self.tasks.claims(t).unit);
+                let unit = self.tasks.claims(t).unit;
+                // Those who share a workspace put it away one after the other.
+                let going = self.tasks.unit_going(unit) && !current.removing;
+                let wanted = self.tasks.unit_wanted(unit) || going;
                 (!keep && !wanted && !current.removed).then_some(Want::Removal(n))
             }
         }
@@ -192,19 +195,22 @@ impl Machine {
         free
     }
 
+    /// The commit that shows that a task's work is there. A forge may squash a phase, and then its
+    /// merge is all that is left of the commits in it.
+    fn found_in(&self, t: TaskIx) -> Option<Oid> {
+        let landed = |t: TaskIx| self.tasks.get(t).landed.as_ref().filter(|landing| !landing.empty);
+        let closing = self.graph.dependents(t).filter(|c| self.closes_phase(*c));
+        let landing = closing.filter_map(landed).next().or_else(|| landed(t));
+        landing.map(|landing| landing.commit.clone())
+    }
+
     fn effect_of(&self, t: TaskIx, want: Want) -> Effect {
         let state = self.tasks.get(t);
         let current = state.current.as_ref().expect("BUG: only attempts want anything");
         let task = t;
         match want {
             Want::Workspace(attempt) => {
-                let must_contain = self
-                    .graph
-                    .needs(t)
-                    .filter_map(|p| self.tasks.get(p).landed.as_ref())
-                    .filter(|landing| !landing.empty)
-                    .map(|landing| landing.commit.clone())
-                    .collect();
+                let must_contain = self.graph.needs(t).filter_map(|p| self.found_in(p)).collect();
                 let from = self.goes_on_from(t);
                 Effect::PrepareWorkspace { task, attempt, must_contain, from }
             }

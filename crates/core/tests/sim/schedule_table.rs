@@ -202,13 +202,34 @@ fn one_workspace_serves_one_task_at_a_time_and_goes_with_the_last() {
     assert_eq!(lab.started(), ["a", "b"]);
     assert!(!lab.machine.tasks().any_removal(), "b is in it");
     lab.fail_for_good("b");
-    assert!(lab.machine.tasks().any_removal());
+    assert_eq!(going(&lab), ["a"], "for one after the other");
     lab.command(Command::Retry("b".to_owned())).unwrap();
     assert_eq!(lab.phase("b"), Phase::Ready, "not while its workspace is being removed");
-    lab.removed("b");
-    assert_eq!(lab.phase("b"), Phase::Ready, "it is also being removed for a");
     lab.removed("a");
     assert_eq!(lab.phase("b"), Phase::Preparing);
+}
+
+#[test]
+fn one_workspace_is_put_away_for_one_task_after_the_other() {
+    let mut s = settings();
+    s.workspace.unit = Unit::None;
+    let mut lab = Lab::new(&s, plan(vec![task("a", &[]), task("b", &[])]));
+    lab.fail_for_good("a");
+    lab.fail_for_good("b");
+    assert_eq!(going(&lab), ["a"]);
+    assert!(lab.machine.rest().is_none());
+    lab.removed("a");
+    assert_eq!(going(&lab), ["b"]);
+    assert!(lab.machine.rest().is_none());
+    lab.removed("b");
+    assert!(going(&lab).is_empty());
+    assert!(lab.machine.rest().is_some());
+}
+
+/// Whose workspaces are being removed.
+fn going(lab: &Lab) -> Vec<&'static str> {
+    let of = |id: &&str| lab.machine.tasks().get(lab.ix(id)).current.as_ref();
+    ["a", "b"].into_iter().filter(|id| of(id).is_some_and(|attempt| attempt.removing)).collect()
 }
 
 #[test]

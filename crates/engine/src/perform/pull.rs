@@ -372,6 +372,9 @@ fn settled(
             Err(_) => {}
         }
         crash::point("pull.deleted");
+        // Git noted the push; what it notes is only that the branch was there.
+        let noted = format!("refs/remotes/{}/{}", hub.remote.name(), pull.head);
+        let _ = repo.delete_ref(&noted, Some(&Oid::new(pull.head_commit.as_str())))?;
     }
     let tip = hub.fetch_target(repo)?;
     let commit = Oid::new(commit);

@@ -123,6 +123,8 @@ impl Repo {
             // Its refs are files, whatever ours are.
             ["--unset-all", "extensions.refstorage"],
             ["gc.auto", "0"],
+            // It does not know whose objects these are: no ref of ours is in it.
+            ["extensions.preciousObjects", "true"],
         ] {
             let git = self.git().args(["config", "--file"]).arg(&config).args(args);
             // Exit code 5 is documented as "there was none to remove".

@@ -143,6 +143,12 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
         let first = scene.expect(2, &["run", "plan.toml", "-j", "2"]);
         let said = format!("{}{}", first.stdout, first.stderr);
         assert!(said.contains("stands still"), "{said}");
+        let end = said.split("────").last().unwrap_or_default();
+        assert!(end.contains("repair main, then mainstem run"), "the summary: {end}");
+        for command in ["status", "train"] {
+            let output = scene.expect(0, &[command]);
+            assert!(output.stdout.contains("repair main, then mainstem run"), "{}", output.stdout);
+        }
         scene.assert_phases(&[("T-0", "boarding"), ("T-1", "boarding")]);
         assert!(scene.facts_of("car_evicted").is_empty());
         for id in ["T-0", "T-1"] {

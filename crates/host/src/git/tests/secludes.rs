@@ -56,6 +56,21 @@ fn commits_come_in_and_refs_do_not() {
 }
 
 #[test]
+fn git_that_tidies_up_in_a_workspace_deletes_nothing_of_others() {
+    for clone in [false, true] {
+        let scene = Scene::new();
+        let (path, base) = made(&scene, clone);
+        let other = scene.change(&base, &[("b.txt", Some("of another task"))]);
+        git(&path, &["gc", "-q", "--prune=now"]);
+        assert!(scene.repo.has_object(&other).unwrap(), "clone: {clone}");
+        let tip = commit(&path, "one.txt");
+        git(&path, &["gc", "-q", "--prune=now"]);
+        assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
+    }
+}
+
+#[test]
 fn work_on_another_branch_comes_in_when_its_agent_is_gone() {
     for clone in [false, true] {
         let scene = Scene::new();
