@@ -174,6 +174,7 @@ impl Truth {
         let destroys =
             |n: &usize| matches!(act.steps.get(*n), Some(Step::Trick(trick)) if trick.destroys());
         let destroyed = told.destroyed || told.begun.iter().any(destroys);
+        left.destroyed = destroyed;
         let committed = |n: &&usize| matches!(act.steps.get(**n), Some(Step::Commit));
         let last_commit = told.done.iter().filter(committed).max().copied();
         let certain = |n: usize| {
@@ -220,6 +221,8 @@ impl Truth {
 /// What an attempt left, as far as it is certain.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
+    /// It deleted its workspace, or tried to.
+    pub(crate) destroyed: bool,
     /// Files by path; `None` for one that must not be there.
     pub(crate) files: BTreeMap<String, Option<String>>,
     /// Lines that must be in a file that others edit too.

@@ -82,6 +82,14 @@ fn kept(
     }
     let files = files_of(stage, newest)?;
     if let Some(what) = holds(stage, &files, left)? {
+        // Behind a wall its folder cannot go, only what is in it: then that is work too, on top of what it
+        // had committed.
+        if left.destroyed
+            && let Ok(committed) = files_of(stage, &format!("{newest}^"))
+            && holds(stage, &committed, left)?.is_none()
+        {
+            return Ok(None);
+        }
         return Ok(Some(format!("its snapshot {newest} is not what it left: {what}")));
     }
     let before = files_of(stage, base)?;
