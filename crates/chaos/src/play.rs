@@ -84,7 +84,14 @@ fn picture(stage: &Stage) -> Result<String, String> {
     let status: serde_json::Value =
         serde_json::from_str(&status).map_err(|error| format!("status: {error}: {status}"))?;
     let (_, history, _) = stage.mainstem(&["history", "--json"])?;
-    let facts = history.lines().filter(|line| !line.contains("\"type\":\"engine_")).count();
+    // Where a bad branch holds cars up, each engine looks whether it still is bad.
+    let held = status["tasks"].to_string().contains("\"phase\":\"boarding\"");
+    let looks: &[&str] = if held { &["gate_ran", "car_formed", "noticed"] } else { &[] };
+    let counts = |line: &&str| {
+        let is = |kind: &str| line.contains(&format!("\"type\":\"{kind}"));
+        !is("engine_") && !looks.iter().any(|kind| is(kind))
+    };
+    let facts = history.lines().filter(counts).count();
     Ok(format!("{refs}\n{:#}\n{facts} facts", status["tasks"]))
 }
 
