@@ -168,6 +168,8 @@ impl Planner<'_> {
             line.here
                 && line.state != State::Failed
                 && line.cars.len() > ahead.len()
+                // In a chain each car lands by itself, whatever longer line is known.
+                && (!self.dense || line.cars.len() == ahead.len() + 1)
                 && line.cars.starts_with(ahead)
                 && line.cars[ahead.len()..].iter().all(|car| self.is_free(*car))
         };
