@@ -871,6 +871,23 @@ pub struct Evidence {
     pub flaws: Vec<String>,
 }
 
+impl Evidence {
+    /// Of whoever left nothing on `base`.
+    pub fn nothing(base: Oid) -> Self {
+        Self {
+            tip: base.clone(),
+            base,
+            commits: 0,
+            files: 0,
+            insertions: 0,
+            deletions: 0,
+            diff_hash: String::new(),
+            recovered: false,
+            flaws: Vec::new(),
+        }
+    }
+}
+
 /// What kind of end an attempt had; each kind has its own budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use mainstem_agents::prompt::TemplateError;
 use mainstem_core::config::Settings;
 use mainstem_core::id::Oid;
 use mainstem_forge::token::{self, Token};
@@ -12,7 +13,7 @@ use mainstem_forge::{Forge, GitHub, Http, Place};
 use mainstem_host::git::{GitError, Remote, Repo};
 use mainstem_host::process;
 
-use crate::pull_text::{PullText, TextError};
+use crate::pull_text::PullText;
 
 /// `gh` asks nobody and answers at once.
 const GH_WITHIN: Duration = Duration::from_secs(10);
@@ -60,7 +61,7 @@ pub enum HubError {
     },
     /// It has a mistake.
     #[error("the template of pull requests (land.template) has a mistake: {0}")]
-    Template(#[from] TextError),
+    Template(#[from] TemplateError),
 }
 
 impl HubError {

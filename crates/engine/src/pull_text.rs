@@ -1,11 +1,12 @@
 //! How pull requests are worded: a template of ours, or the user's own, with the marks of prompts
 //! (`⟦ … ⟧`). Texts of the plan are values: they are put in as they are and never read as a template.
 
+use mainstem_agents::prompt::TemplateError;
+use mainstem_agents::prompt::template::with_marks;
 use mainstem_core::id::RunId;
 use mainstem_core::plan::Task;
-use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{Environment, UndefinedBehavior, Value};
+use minijinja::{Environment, Value};
 use serde_json::json;
 
 /// The built-in template.
@@ -31,29 +32,10 @@ pub const DEFAULT: &str = "\
 
 ⟦ task.id ⟧⟦% if task.epic %⟧ of ⟦ task.epic ⟧⟦% endif %⟧, attempt ⟦ attempt ⟧ of run ⟦ run ⟧.
 ";
-/// Steps that rendering may take.
-const FUEL: u64 = 100_000;
 /// A forge takes no longer text.
 const BODY_BYTES_MAX: usize = 60_000;
 const TITLE_CHARS_MAX: usize = 200;
 const NAME: &str = "pull request";
-
-/// What is wrong with a template, and where.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}")]
-pub struct TextError {
-    /// The line, from 1.
-    pub line: usize,
-    /// In words.
-    pub message: String,
-}
-
-impl From<minijinja::Error> for TextError {
-    fn from(error: minijinja::Error) -> Self {
-        let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-        Self { line: error.line().unwrap_or(1), message: format!("{}{detail}", error.kind()) }
-    }
-}
 
 /// A template that can be rendered.
 #[derive(Debug, Clone)]
@@ -69,21 +51,8 @@ impl Default for PullText {
 
 impl PullText {
     /// Reads a template and tries it on a task with nothing and on one with everything.
-    pub fn new(text: &str) -> Result<Self, TextError> {
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .variable_delimiters("⟦", "⟧")
-            .block_delimiters("⟦%", "%⟧")
-            .comment_delimiters("⟦#", "#⟧")
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .keep_trailing_newline(true)
-            .build()?;
-        environment.set_syntax(syntax);
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_fuel(Some(FUEL));
-        environment.add_template_owned(NAME, text.to_owned())?;
-        let made = Self { environment };
+    pub fn new(text: &str) -> Result<Self, TemplateError> {
+        let made = Self { environment: with_marks(NAME, text)? };
         let full = Task {
             epic: Some("E".into()),
             description: "words".to_owned(),
@@ -103,7 +72,7 @@ impl PullText {
         attempt: u32,
         run: &RunId,
         gates: &[String],
-    ) -> Result<String, TextError> {
+    ) -> Result<String, TemplateError> {
         let template = self.environment.get_template(NAME)?;
         let values = Value::from(Serde(json!({
             "task": {

@@ -335,17 +335,18 @@ impl Draft {
             Err(problems) => problems,
         };
         let in_good_order = *ending == Ending::Exited { code: 0 };
-        let (class, reason, help) = match policy::judge(ending, claim, &nothing()) {
-            Judgement::Bad { class: Class::AgentFailed, .. }
-                if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
-            {
-                (Class::InvalidOutput, "the answer does not fit".to_owned(), None)
-            }
-            Judgement::Bad { class, reason, help } => (class, reason, help),
-            Judgement::Worked | Judgement::NothingToDo => {
-                (Class::InvalidOutput, "there is no answer".to_owned(), None)
-            }
-        };
+        let (class, reason, help) =
+            match policy::judge(ending, claim, &Evidence::nothing(Oid::new(""))) {
+                Judgement::Bad { class: Class::AgentFailed, .. }
+                    if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
+                {
+                    (Class::InvalidOutput, "the answer does not fit".to_owned(), None)
+                }
+                Judgement::Bad { class, reason, help } => (class, reason, help),
+                Judgement::Worked | Judgement::NothingToDo => {
+                    (Class::InvalidOutput, "there is no answer".to_owned(), None)
+                }
+            };
         let fault = match claim {
             Claim::Failed { fault, .. } => Some(*fault),
             _ => None,
@@ -634,21 +635,6 @@ impl Draft {
                 self.parts.insert(Part::Epic(epic.id.clone()), PartState::new(at));
             }
         }
-    }
-}
-
-/// What a call leaves in git.
-fn nothing() -> Evidence {
-    Evidence {
-        base: Oid::new(""),
-        tip: Oid::new(""),
-        commits: 0,
-        files: 0,
-        insertions: 0,
-        deletions: 0,
-        diff_hash: String::new(),
-        recovered: false,
-        flaws: Vec::new(),
     }
 }
 

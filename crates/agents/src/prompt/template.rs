@@ -45,6 +45,29 @@ impl From<minijinja::Error> for TemplateError {
     }
 }
 
+/// A template with our marks under `name`: bounded in size and steps, and a value that is not there is an
+/// error, not nothing.
+pub fn with_marks(name: &'static str, text: &str) -> Result<Environment<'static>, TemplateError> {
+    if text.len() > TEMPLATE_BYTES_MAX {
+        let message = format!("a template has at most {TEMPLATE_BYTES_MAX} bytes");
+        return Err(TemplateError { line: 1, message });
+    }
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .variable_delimiters("⟦", "⟧")
+        .block_delimiters("⟦%", "%⟧")
+        .comment_delimiters("⟦#", "#⟧")
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .keep_trailing_newline(true)
+        .build()?;
+    environment.set_syntax(syntax);
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_fuel(Some(FUEL));
+    environment.add_template_owned(name, text.to_owned())?;
+    Ok(environment)
+}
+
 impl Default for Template {
     fn default() -> Self {
         Self::new(DEFAULT).expect("BUG: the built-in template is tested")
@@ -54,24 +77,7 @@ impl Default for Template {
 impl Template {
     /// Reads a template and tries it.
     pub fn new(text: &str) -> Result<Self, TemplateError> {
-        if text.len() > TEMPLATE_BYTES_MAX {
-            let message = format!("a template has at most {TEMPLATE_BYTES_MAX} bytes");
-            return Err(TemplateError { line: 1, message });
-        }
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .variable_delimiters("⟦", "⟧")
-            .block_delimiters("⟦%", "%⟧")
-            .comment_delimiters("⟦#", "#⟧")
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .keep_trailing_newline(true)
-            .build()?;
-        environment.set_syntax(syntax);
-        environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_fuel(Some(FUEL));
-        environment.add_template_owned(NAME, text.to_owned())?;
-        let template = Self { environment };
+        let template = Self { environment: with_marks(NAME, text)? };
         for full in [false, true] {
             let rendered = template.try_on_sample(full)?;
             if full && !rendered.contains(super::sample::DESCRIPTION) {

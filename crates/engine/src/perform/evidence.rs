@@ -31,7 +31,7 @@ pub fn collect(errand: &Errand, base: Option<&Oid>) {
             Err(error) => Err(error.to_string()),
         },
         // The workspace never stood, so there is nothing to look at.
-        None => Ok(nothing(&Oid::new(""))),
+        None => Ok(Evidence::nothing(Oid::new(""))),
     };
     errand.tell(Input::Collected { task, attempt, evidence });
 }
@@ -85,20 +85,6 @@ fn no_snapshot(errand: &Errand, error: &GitError) {
     errand.tell(Input::Notice { task: Some(errand.ix), message });
 }
 
-fn nothing(base: &Oid) -> Evidence {
-    Evidence {
-        base: base.clone(),
-        tip: base.clone(),
-        commits: 0,
-        files: 0,
-        insertions: 0,
-        deletions: 0,
-        diff_hash: String::new(),
-        recovered: false,
-        flaws: Vec::new(),
-    }
-}
-
 fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
@@ -125,7 +111,9 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     };
     crash::point("evidence.committed");
     let tip = work_on_branch(errand, base, tip)?;
-    let Some(tip) = tip.filter(|tip| tip != base) else { return Ok(nothing(base)) };
+    let Some(tip) = tip.filter(|tip| tip != base) else {
+        return Ok(Evidence::nothing(base.clone()));
+    };
     let refname = repo.keep_as_snapshot(&tip, &errand.snapshots(), ENDED)?;
     crash::point("evidence.kept");
     errand.tell_kept(refname, tip.clone(), ENDED);
