@@ -69,6 +69,9 @@ pub struct Stage {
     /// The moment at which the power went, if it did.
     #[serde(default)]
     pub power_cut: Option<PowerCut>,
+    /// Workspaces are clones: what an agent commits is in its folder and nowhere else until it is kept.
+    #[serde(default)]
+    pub clones: bool,
 }
 
 /// What was true when the power went.
@@ -101,6 +104,7 @@ impl Stage {
             undone: Vec::new(),
             wishes: Vec::new(),
             power_cut: None,
+            clones: show.settings.workspace == "clone",
         };
         let scripts = stage.outside.join("scripts");
         for folder in

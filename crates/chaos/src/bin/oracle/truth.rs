@@ -38,6 +38,8 @@ pub(crate) struct Truth {
     pub(crate) stashed: Vec<String>,
     /// Tasks whose workspace was destroyed and that have not begun another attempt since.
     hit: BTreeSet<String>,
+    /// Commits go where the workspace goes.
+    clones: bool,
     lines: usize,
 }
 
@@ -52,6 +54,7 @@ impl Truth {
             edited: BTreeMap::new(),
             stashed: Vec::new(),
             hit: BTreeSet::new(),
+            clones: stage.clones,
             lines: 0,
         };
         let events =
@@ -153,7 +156,8 @@ impl Truth {
 
     /// What an attempt must have left: whole files, lines in shared files, and all paths that it may
     /// have touched. A step that was begun and not done may have happened or not, so its path is
-    /// only among the last. Of a destroyed workspace only what was committed before must be there.
+    /// only among the last. Of a destroyed workspace only what was committed before must be there,
+    /// and of a clone not even that: its commits went with it.
     pub(crate) fn left(&self, task: &str, attempt: u32) -> Left {
         self.left_if(task, attempt, |_| true)
     }
@@ -177,11 +181,9 @@ impl Truth {
         left.destroyed = destroyed;
         let committed = |n: &&usize| matches!(act.steps.get(**n), Some(Step::Commit));
         let last_commit = told.done.iter().filter(committed).max().copied();
-        let certain = |n: usize| {
-            promised(told)
-                && told.done.contains(&n)
-                && (!destroyed || last_commit.is_some_and(|commit| n < commit))
-        };
+        let outlives = |n| !self.clones && last_commit.is_some_and(|commit| n < commit);
+        let certain =
+            |n: usize| promised(told) && told.done.contains(&n) && (!destroyed || outlives(n));
         for (n, step) in act.steps.iter().enumerate().filter(|(n, _)| told.begun.contains(n)) {
             match step {
                 Step::Write { path, lines } => {
