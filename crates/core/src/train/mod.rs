@@ -160,9 +160,23 @@ impl Train {
         }
     }
 
-    /// Cars for which the branch is about to move, in the order of their merges.
+    /// Cars for which the branch is about to move, in the order of their merges: those found good in
+    /// groups may be merged in another order than they stand in.
     pub fn landing(&self) -> impl Iterator<Item = &Car> {
-        self.cars.iter().filter(|car| car.stage.is_landing())
+        let under_way = || {
+            self.cars.iter().filter_map(|car| match &car.stage {
+                Stage::Landing { onto, commit, .. } => Some((car, onto, commit)),
+                _ => None,
+            })
+        };
+        // Those before it may have left: they are known to have landed.
+        let first = under_way()
+            .find(|(_, onto, _)| under_way().all(|(_, _, commit)| commit != *onto))
+            .map(|(car, ..)| car);
+        std::iter::successors(first, move |car| {
+            let Stage::Landing { commit, .. } = &car.stage else { return None };
+            under_way().find(|(_, onto, _)| *onto == commit).map(|(car, ..)| car)
+        })
     }
 
     /// A verdict on these cars together, in the order of the line. What was known before counts for

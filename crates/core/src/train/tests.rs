@@ -68,3 +68,26 @@ fn a_verdict_counts_only_for_the_same_tree_gates_and_tools() {
     assert!(!train.has_passed(&"t".into(), &gates, "two"));
     assert!(!train.has_passed(&"u".into(), &gates, "one"));
 }
+
+#[test]
+fn those_that_land_together_are_told_in_the_order_of_their_merges() {
+    let mut train = Train::default();
+    for n in 0..3 {
+        train.board(TaskIx(n), 1, "a".into(), 0);
+    }
+    let landing = |onto: &str, commit: &str| Stage::Landing {
+        old: "main".into(),
+        new: "all".into(),
+        tree: "t".into(),
+        onto: onto.into(),
+        commit: commit.into(),
+    };
+    train.set(TaskIx(2), landing("main", "x"));
+    train.set(TaskIx(0), landing("x", "y"));
+    train.set(TaskIx(1), landing("y", "z"));
+    let told = |train: &Train| train.landing().map(|car| car.task.0).collect::<Vec<_>>();
+    assert_eq!(told(&train), [2, 0, 1]);
+    // The first was told before we died.
+    train.leave(TaskIx(2));
+    assert_eq!(told(&train), [0, 1]);
+}
