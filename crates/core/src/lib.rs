@@ -22,6 +22,7 @@ pub mod money;
 pub mod choice;
 pub mod room;
 pub mod unit;
+pub mod clash;
 pub mod tasks;
 pub mod schedule;
 pub mod train;

@@ -31,6 +31,8 @@ pub struct Board<'a> {
     pub quiet: bool,
     /// Is this task asked for?
     pub in_scope: &'a dyn Fn(TaskIx) -> bool,
+    /// Who works on this task instead of its own agent, because it resolves a conflict?
+    pub resolver: &'a dyn Fn(TaskIx) -> Option<String>,
     /// The first group that is not through; later ones wait at a barrier.
     pub group_now: u32,
     /// Money left, if there is a hard budget.
@@ -103,6 +105,13 @@ impl Board<'_> {
                     starts.push(pick);
                 }
                 Err(Held::Writes(_)) => taken.waiting_writers.push(t),
+                // Who resolves a conflict is another agent than that of the queue it stands in.
+                Err(
+                    Held::Agent(_)
+                    | Held::Provider(_)
+                    | Held::ProviderRests(_)
+                    | Held::ProviderRamps(_),
+                ) if self.settings.land.resolver.is_some() => {}
                 // Nothing of this queue can start: all its tasks have the same agent.
                 Err(
                     Held::Agent(_)
@@ -171,12 +180,17 @@ impl Board<'_> {
     /// The task's own agent, or one that stands in while that one's provider rests for long.
     fn who(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
         let claims = self.tasks.claims(t);
-        let own = Pick {
+        let mut own = Pick {
             task: t,
             agent: claims.agent.clone(),
             provider: claims.provider.clone(),
             stands_in: false,
         };
+        if let Some(name) = (self.resolver)(t).filter(|name| *name != own.agent)
+            && let Some(entry) = self.settings.agents.get(&name)
+        {
+            (own.provider, own.agent, own.stands_in) = (entry.provider_of(&name), name, true);
+        }
         let Some(held) = self.agent_held(&own.agent, &own.provider, taken) else { return Ok(own) };
         if !matches!(held, Held::ProviderRests(_)) || !(self.rests_long)(&own.provider) {
             return Err(held);

@@ -345,6 +345,12 @@ impl<'a> Driver<'a> {
             // No train runs them on a merge of ours.
             task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
         }
+        if let Deed::RunAgent(_) = &deed
+            && self.machine.is_resolved_by_another(ix)
+        {
+            // What is to be run for the task itself is its own agent's.
+            (task.run, task.script) = (None, Vec::new());
+        }
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
         // A workspace stays where it was made, even if the setting for new ones has changed.
@@ -467,6 +473,7 @@ impl<'a> Driver<'a> {
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
             seen: current.started_at.is_some(),
+            merge: self.machine.lays_out(t).map(|clash| clash.tip.clone()),
             told: Told::of(&self.machine, t),
         }
     }

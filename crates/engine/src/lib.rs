@@ -18,6 +18,7 @@ pub mod tools;
 pub mod told;
 pub mod prompts;
 pub mod lessons;
+pub mod resolutions;
 pub mod perform;
 pub mod prune;
 pub mod outside;

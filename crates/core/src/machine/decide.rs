@@ -412,7 +412,14 @@ impl Machine {
         reason: String,
         help: Option<String>,
     ) {
-        let files = self.tasks.get(t).current.as_ref().map(|a| a.clash.clone()).unwrap_or_default();
+        let current = self.tasks.get(t).current.as_ref();
+        let mut files = current.map(|a| a.clash.clone()).unwrap_or_default();
+        // Whoever was to resolve it did not: that is where it stands, however the attempt ended.
+        let unresolved = self.lays_out(t).map(|clash| clash.files.clone());
+        let clashes = class == Class::Conflicted || unresolved.is_some();
+        if files.is_empty() {
+            files = unresolved.unwrap_or_default();
+        }
         self.attempt_failed(t, class, reason.clone(), None, help);
         let task = self.id(t);
         let fails = self.settings.land.on_conflict == OnConflict::Fail;
@@ -421,7 +428,7 @@ impl Machine {
             return;
         }
         self.emit(match class {
-            Class::Conflicted if !fails => Fact::TaskConflicted { task: task.clone(), files },
+            _ if clashes && !fails => Fact::TaskConflicted { task: task.clone(), files },
             Class::Blocked | Class::NeedsInput => {
                 Fact::TaskBlocked { task: task.clone(), chain: Vec::new(), reason }
             }

@@ -8,6 +8,7 @@
 mod add;
 mod adopt;
 mod apply;
+mod clash;
 mod decide;
 mod inbox;
 mod words;
@@ -783,6 +784,7 @@ impl Machine {
         let provider = |name: &str| self.standing(name);
         let rests_long = |name: &str| self.rests_long(name);
         let scope = |t: TaskIx| self.in_scope(t);
+        let resolver = |t: TaskIx| self.resolver_of(t);
         let budget = &self.settings.budget;
         let money_left =
             budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
@@ -805,6 +807,7 @@ impl Machine {
             rests_long: &rests_long,
             quiet: self.quiet_until().is_some(),
             in_scope: &scope,
+            resolver: &resolver,
             money_left,
             reserve: self.reserve(),
         };

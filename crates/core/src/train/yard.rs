@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use super::pace::Pace;
 use super::policy::{Plan, Wish};
 use crate::id::{Oid, Time};
+use serde::{Deserialize, Serialize};
 
 /// What a line is verified for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +56,17 @@ pub struct Step {
     pub commit: Oid,
     /// Its tree.
     pub tree: Oid,
+    /// Conflicts in it that were resolved as they had been before.
+    pub reused: Vec<Reused>,
+}
+
+/// A file that clashed and was resolved as it had been before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reused {
+    /// The name of that resolution.
+    pub resolution: String,
+    /// The file.
+    pub path: String,
 }
 
 /// The merges of a whole line.

@@ -66,6 +66,8 @@ pub fn settings() -> Settings {
             lanes: 1,
             groups: false,
             on_conflict: OnConflict::Rework,
+            resolver: None,
+            reuse_resolutions: true,
             pulls: mainstem_core::config::Pulls::default(),
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },

@@ -21,7 +21,24 @@ pub enum Merge {
         files: Vec<String>,
         /// What git says about it.
         text: String,
+        /// What the files would be, with both sides between markers where they clash.
+        tree: Oid,
+        /// What the three sides have there.
+        stages: Vec<Stage>,
     },
+}
+
+/// One side of a file that clashes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// Which file.
+    pub path: String,
+    /// 1: the common ancestor, 2: what it is merged into, 3: what is merged.
+    pub stage: u8,
+    /// Kind and permissions, as git writes them.
+    pub mode: String,
+    /// The content.
+    pub blob: Oid,
 }
 
 /// How putting commits on another base ended.
@@ -41,6 +58,9 @@ pub enum Replay {
         text: String,
     },
 }
+
+/// The common ancestor is shown too: whoever resolves it needs to see what either side changed.
+const MARKERS: &str = "merge.conflictStyle=diff3";
 
 /// A commit taken apart.
 #[derive(Debug, Clone)]
@@ -109,7 +129,9 @@ impl Repo {
                     head = self.copy_commit(&commit, &tree, &head)?;
                     head_tree = tree;
                 }
-                Merge::Conflict { files, text } => return Ok(Replay::Conflict { files, text }),
+                Merge::Conflict { files, text, .. } => {
+                    return Ok(Replay::Conflict { files, text });
+                }
             }
         }
         Ok(Replay::Clean { tip: head })
@@ -121,7 +143,7 @@ impl Repo {
                 Ok(Replay::Clean { tip: onto.clone() })
             }
             Merge::Clean { tree } => Ok(Replay::Clean { tip: self.copy_commit(tip, &tree, onto)? }),
-            Merge::Conflict { files, text } => Ok(Replay::Conflict { files, text }),
+            Merge::Conflict { files, text, .. } => Ok(Replay::Conflict { files, text }),
         }
     }
 
@@ -201,7 +223,7 @@ impl Repo {
         ours: &Oid,
         theirs: &Oid,
     ) -> Result<Merge> {
-        let mut git = self.git().args(["merge-tree", "--write-tree", "-z", "--name-only"]);
+        let mut git = self.git().set(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
         if let Some(base) = base {
             git = git.arg(format!("--merge-base={base}"));
         }
@@ -227,7 +249,7 @@ impl Repo {
     }
 }
 
-/// `<tree> NUL (<file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
+/// `<tree> NUL (<mode> <blob> <stage> TAB <file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
 fn read_merge(answer: &Answer) -> Result<Merge> {
     // Exit code 1 is also how it ends when it is given something that is no commit.
     if answer.code == 1 && answer.stdout.is_empty() {
@@ -238,7 +260,12 @@ fn read_merge(answer: &Answer) -> Result<Merge> {
     if answer.code == 0 {
         return Ok(Merge::Clean { tree });
     }
-    let files: Vec<String> = fields.by_ref().take_while(|f| !f.is_empty()).map(lossy).collect();
+    let mut stages = Vec::new();
+    for field in fields.by_ref().take_while(|field| !field.is_empty()) {
+        stages.push(read_stage(field).ok_or_else(|| answer.bad())?);
+    }
+    let mut files: Vec<String> = stages.iter().map(|stage| stage.path.clone()).collect();
+    files.dedup();
     let mut text = String::new();
     while let Some(count) = fields.next().filter(|count| !count.is_empty()) {
         let count: usize = lossy(count).parse().map_err(|_| answer.bad())?;
@@ -246,7 +273,16 @@ fn read_merge(answer: &Answer) -> Result<Merge> {
         let message = fields.nth(count + 1).ok_or_else(|| answer.bad())?;
         text.push_str(&lossy(message));
     }
-    Ok(Merge::Conflict { files, text })
+    Ok(Merge::Conflict { files, text, tree, stages })
+}
+
+fn read_stage(field: &[u8]) -> Option<Stage> {
+    let tab = field.iter().position(|&b| b == b'\t')?;
+    let head = std::str::from_utf8(&field[..tab]).ok()?;
+    let [mode, blob, stage] = head.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let blob = Some(blob).filter(|blob| super::is_oid(blob)).map(Oid::new)?;
+    let (path, mode) = (lossy(&field[tab + 1..]), mode.to_owned());
+    Some(Stage { path, stage: stage.parse().ok()?, mode, blob })
 }
 
 fn or_unknown(name: &str) -> &str {
