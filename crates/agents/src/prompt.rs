@@ -552,6 +552,47 @@ The other side is task T-9, which was asked to do this:
     }
 
     #[test]
+    fn whoever_resolves_a_conflict_is_told_so_and_gets_both_sides() {
+        let task = task("T-2");
+        let sides = Sides {
+            base: "b0".into(),
+            landed: "l1".into(),
+            work: "w2".into(),
+            landed_diff: "-base\n+landed\n".into(),
+            work_diff: "-base\n+work\n".into(),
+            commits: vec!["l1 T-9: Rename".into()],
+            laid_out: true,
+        };
+        let retry = RetryContext {
+            attempt: 2,
+            class: "conflicted".into(),
+            conflict_files: vec!["src/a.rs".into()],
+            other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
+            sides: Some(sides.clone()),
+            ..RetryContext::default()
+        };
+        let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        for part in [
+            "- `src/a.rs`\n",
+            "resolve this conflict, not to do the task again",
+            "The common ancestor is b0, what has landed is l1, the earlier work is w2",
+            "- l1 T-9: Rename\n",
+            "What has landed in these files:\n\n```text\n-base\n+landed\n```\n",
+            "changed in them:\n\n```text\n-base\n+work\n```\n",
+            "> Rename it all.",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        let again = Sides { laid_out: false, ..sides };
+        let retry = RetryContext { sides: Some(again), ..retry };
+        let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        assert!(
+            text.contains("Do the task again so that both changes hold") && text.contains("+work")
+        );
+        assert!(!text.contains("<<<<<<<"), "{text}");
+    }
+
+    #[test]
     fn an_empty_task_still_has_a_prompt() {
         let mut task = task("T-3");
         task.title.clear();
@@ -589,6 +630,12 @@ The other side is task T-9, which was asked to do this:
             gate_output: Some(huge.clone()),
             conflict_files: many.clone(),
             other_tasks: landed.clone(),
+            sides: Some(Sides {
+                landed_diff: huge.clone(),
+                work_diff: huge.clone(),
+                commits: many.clone(),
+                ..Sides::default()
+            }),
             findings: many.clone(),
         };
         let text = built(&PromptInput {

@@ -3,8 +3,9 @@
 //! Order: priority, then the longest path still behind a task, then its place in the plan. All
 //! that a task needs is free together or the task does not start. A task held back only by
 //! declared files is not overtaken by others that would touch the same files, so it gets its turn.
+//! Among equally important ones, those go last that would write what others at work have changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::{Barrier, Settings};
 use crate::glob::may_overlap;
@@ -33,6 +34,8 @@ pub struct Board<'a> {
     pub in_scope: &'a dyn Fn(TaskIx) -> bool,
     /// Who works on this task instead of its own agent, because it resolves a conflict?
     pub resolver: &'a dyn Fn(TaskIx) -> Option<String>,
+    /// Does what this task means to write overlap with what others have changed by now?
+    pub overlaps: &'a dyn Fn(TaskIx) -> bool,
     /// The first group that is not through; later ones wait at a barrier.
     pub group_now: u32,
     /// Money left, if there is a hard budget.
@@ -86,6 +89,7 @@ impl Board<'_> {
     pub fn starts(&self) -> Vec<Pick> {
         let mut starts = Vec::new();
         let mut taken = Taken::new(self);
+        let mut put_off: VecDeque<TaskIx> = VecDeque::new();
         let mut queues: Vec<_> = self
             .tasks
             .ready_by_agent()
@@ -95,10 +99,27 @@ impl Board<'_> {
             let best = queues
                 .iter_mut()
                 .enumerate()
-                .filter_map(|(q, queue)| queue.peek().map(|t| (self.tasks.rank(*t), q)))
+                .filter_map(|(q, queue)| queue.peek().map(|t| (self.tasks.rank(*t), q, *t)))
                 .min();
-            let Some((_, q)) = best else { break };
-            let Some(t) = queues[q].next() else { break };
+            let matters_less =
+                |t: TaskIx, than: TaskIx| self.tasks.priority(t) < self.tasks.priority(than);
+            let (t, q) = match (best, put_off.front().copied()) {
+                (None, None) => break,
+                (Some((_, q, t)), put_off_first)
+                    if put_off_first.is_none_or(|other| !matters_less(t, other)) =>
+                {
+                    queues[q].next();
+                    if (self.overlaps)(t) {
+                        put_off.push_back(t);
+                        continue;
+                    }
+                    (t, Some(q))
+                }
+                (_, _) => match put_off.pop_front() {
+                    Some(t) => (t, None),
+                    None => break,
+                },
+            };
             match self.pick(t, &taken) {
                 Ok(pick) => {
                     taken.take(self, &pick);
@@ -111,14 +132,18 @@ impl Board<'_> {
                     | Held::Provider(_)
                     | Held::ProviderRests(_)
                     | Held::ProviderRamps(_),
-                ) if self.settings.land.resolver.is_some() => {}
+                ) if q.is_none() || self.settings.land.resolver.is_some() => {}
                 // Nothing of this queue can start: all its tasks have the same agent.
                 Err(
                     Held::Agent(_)
                     | Held::Provider(_)
                     | Held::ProviderRests(_)
                     | Held::ProviderRamps(_),
-                ) => drop(queues.swap_remove(q)),
+                ) => {
+                    if let Some(q) = q {
+                        drop(queues.swap_remove(q));
+                    }
+                }
                 Err(Held::Slots | Held::Budget | Held::Quiet) => break,
                 Err(Held::Role(_) | Held::Workspace | Held::Barrier) => {}
             }

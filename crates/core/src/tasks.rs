@@ -451,6 +451,10 @@ impl Tasks {
         let (priority, tail) = self.rank[t.ix()];
         (Reverse(priority), Reverse(tail), t)
     }
+    /// How important a task is.
+    pub fn priority(&self, t: TaskIx) -> i64 {
+        self.rank[t.ix()].0
+    }
     /// When the next delayed task may start.
     pub fn next_delayed(&self) -> Option<Time> {
         self.delayed.first().map(|(at, _)| *at)

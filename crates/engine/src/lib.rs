@@ -21,6 +21,7 @@ pub mod lessons;
 pub mod resolutions;
 pub mod perform;
 pub mod prune;
+pub mod survey;
 pub mod outside;
 pub mod threads;
 pub mod face;

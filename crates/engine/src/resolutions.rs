@@ -12,10 +12,14 @@ use mainstem_core::train::yard::Reused;
 use mainstem_host::git::{Entry, GitError, Merge, Note, Repo, Stage};
 use serde::{Deserialize, Serialize};
 
+use crate::world::World;
+
 /// Where they are.
 pub const PREFIX: &str = "refs/mainstem/resolutions";
 const TRAILER: &str = "Mainstem-Resolution";
 const REUSED: &str = "reused";
+/// A program that resolves some conflicts, and how its results are named.
+const MERGIRAF: &str = "mergiraf";
 /// Landings whose resolutions are kept, the newest. A conflict that comes back comes back soon.
 const KEPT_MAX: usize = 200;
 /// Files of one landing that are remembered.
@@ -121,10 +125,34 @@ pub fn apply(
     Ok(Some((repo.tree_with(tree, &files)?, reused)))
 }
 
+/// The tree of a merge whose conflicts mergiraf resolves, if the user has it. Its results are right more
+/// often than not, which is why the gates have the last word.
+pub fn by_meaning(
+    world: &World,
+    (onto, tip): (&Oid, &Oid),
+    files: &[String],
+) -> Result<Option<(Oid, Vec<Reused>)>, GitError> {
+    let path = world.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_str());
+    let folders = std::env::split_paths(path.unwrap_or_default());
+    let program = folders.map(|folder| folder.join(MERGIRAF)).find(|program| program.is_file());
+    let Some(program) = program.filter(|_| world.settings.land.mergiraf) else { return Ok(None) };
+    Ok(match world.repo.merge_by_meaning(onto, tip, &program)? {
+        Merge::Clean { tree } => {
+            let of = |path: &String| Reused { resolution: MERGIRAF.to_owned(), path: path.clone() };
+            Some((tree, files.iter().map(of).collect()))
+        }
+        Merge::Conflict { .. } => None,
+    })
+}
+
 /// The last lines of a merge that was put together with these.
 pub fn trailers(reused: &[Reused]) -> String {
     let names: BTreeSet<&str> = reused.iter().map(|one| one.resolution.as_str()).collect();
-    names.iter().map(|name| format!("{TRAILER}: {REUSED} {name}\n")).collect()
+    let line = |name: &&str| match *name {
+        MERGIRAF => format!("{TRAILER}: {MERGIRAF}\n"),
+        name => format!("{TRAILER}: {REUSED} {name}\n"),
+    };
+    names.iter().map(line).collect()
 }
 
 /// The merge of one car onto `main` failed its gates: what it was put together with is not used again.

@@ -83,6 +83,17 @@ fn an_agent_resolves_the_merge_that_is_laid_out_for_it_and_that_lands() {
 }
 
 #[test]
+fn a_merge_is_laid_out_in_a_clone_as_well() {
+    let config = "[land]\non_conflict = \"agent\"\n[workspace]\nkind = \"clone\"\nsetup = [\"! grep -q '<<<' same.txt\"]\n";
+    let scene = Pair { config, later: RESOLVES.to_owned() }.scene();
+    scene.expect(0, &["run", "plan.toml", "-j", "2"]);
+    assert!(log_of(&scene.outside("seen-2")).contains("\n||||||| "));
+    let main = scene.repo().show("main", "same.txt");
+    assert_eq!(main.as_deref(), Some("before\nT-1\nT-2\nafter\n"));
+    scene.assert_nothing_left();
+}
+
+#[test]
 fn whoever_redoes_it_is_told_both_sides_and_both_tasks() {
     let config = "[land]\non_conflict = \"rework\"\n";
     let later = "cp same.txt OUTSIDE/seen; printf 'before\\nT-1\\nT-2\\nafter\\n' > same.txt";
@@ -208,6 +219,84 @@ fn dying_when_the_merge_is_laid_out_lays_it_out_again() {
     scene.assert_nothing_left();
 }
 
+#[test]
+fn what_is_kept_for_a_person_is_in_the_inbox_and_can_be_decided_there() {
+    let config = "[land]\non_conflict = \"manual\"\n";
+    let later = "printf 'before\\nT-1\\nT-2\\nafter\\n' > same.txt";
+    let scene = Pair { config, later: later.to_owned() }.scene();
+    scene.expect(2, &["run", "plan.toml", "-j", "2"]);
+    let (_, loser) = winner_and_loser(&scene);
+    let branch = scene.task(loser)["branch"].as_str().expect("its branch is kept").to_owned();
+    let work = scene.repo().show(&branch, "same.txt");
+    assert_eq!(work, Some(format!("before\n{loser}\nafter\n")));
+    let inbox: serde_json::Value =
+        serde_json::from_str(&scene.expect(0, &["questions", "--json"]).stdout).expect("JSON");
+    let name = format!("C-{loser}");
+    assert_eq!(
+        (&inbox[0]["id"], &inbox[0]["task"]),
+        (&name.as_str().into(), &loser.into()),
+        "{inbox:#}"
+    );
+    let text = inbox[0]["question"].as_str().unwrap_or_default();
+    assert!(text.contains("same.txt") && text.contains(&branch), "{text}");
+    let odd = scene.mainstem(&["answer", &name, "perhaps"]);
+    assert!(odd.code != 0 && odd.stderr.contains("retry, skip, cancel"), "{}", odd.stderr);
+    scene.expect(0, &["answer", &name, "retry"]);
+    scene.expect(0, &["run", "-j", "2"]);
+    let main = scene.repo().show("main", "same.txt");
+    assert_eq!(main.as_deref(), Some("before\nT-1\nT-2\nafter\n"));
+    assert_eq!(scene.expect(0, &["questions", "--json"]).stdout.trim(), "[]");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn mergiraf_is_tried_where_the_user_has_it_and_its_merge_is_verified() {
+    let config = "[run]\nretries = 0\n[land]\non_conflict = \"manual\"\n[gates]\nverify = [\"sh check.sh\"]\n";
+    for (check, phase) in [("true\n", "landed"), ("! grep -q both same.rs\n", "conflicted")] {
+        let scene = Scene::new(BIN).config(config);
+        scene.repo().commit("same", &[("same.rs", "base\n"), ("check.sh", check)]);
+        let tools = scene.outside("tools");
+        fs::create_dir_all(&tools).expect("a folder");
+        let program = tools.join("mergiraf");
+        // `merge --git BASE LEFT RIGHT …`: the result goes to LEFT.
+        fs::write(&program, "#!/bin/sh\ntest \"$1\" = merge && echo both > \"$4\"\n")
+            .expect("a file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&program, mode).expect("a file of ours");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let scene = scene.env("PATH", format!("{}:{path}", tools.display()));
+        let both = meet(&scene.outside("log"), 2);
+        let work = format!("{both}; echo $MAINSTEM_TASK > same.rs");
+        let scene = scene.plan(&shell_plan(&[("T-1", &work, ""), ("T-2", &work, "")]));
+        scene.mainstem(&["run", "plan.toml", "-j", "2"]);
+        let phases = [scene.phase("T-1"), scene.phase("T-2")];
+        assert!(
+            phases.contains(&"landed".to_owned()) && phases.contains(&phase.to_owned()),
+            "{phases:?}"
+        );
+        let log = scene.repo().git(&["log", "main"]);
+        assert_eq!(log.contains("Mainstem-Resolution: mergiraf"), phase == "landed", "{log}");
+        let landed = scene.repo().show("main", "same.rs");
+        assert_eq!(landed.as_deref() == Some("both\n"), phase == "landed", "{landed:?}");
+    }
+}
+
+#[test]
+fn the_repositorys_own_merge_drivers_decide_when_the_target_branch_names_them() {
+    let scene = Scene::new(BIN).config("[land]\non_conflict = \"fail\"\n");
+    scene.repo().git(&["config", "merge.lines.driver", "git merge-file --union %A %O %B"]);
+    scene
+        .repo()
+        .commit("same", &[("notes.txt", "base\n"), (".gitattributes", "*.txt merge=lines\n")]);
+    let both = meet(&scene.outside("log"), 2);
+    let work = format!("{both}; echo $MAINSTEM_TASK > notes.txt");
+    let scene = scene.plan(&shell_plan(&[("T-1", &work, ""), ("T-2", &work, "")]));
+    scene.expect(0, &["run", "plan.toml", "-j", "2"]);
+    let landed = scene.repo().show("main", "notes.txt").unwrap_or_default();
+    assert!(landed.contains("T-1") && landed.contains("T-2"), "{landed}");
+    scene.assert_each_lands_once(&["T-1", "T-2"]);
+}
+
 /// `A` writes one line and lands; `B` began at the same time, writes another, and ends when `A` is there.
 /// What `B` does after its first attempt is `later`.
 fn one_after_the_other(scene: &Scene, file: &str, names: (&str, &str), later: &str) {
@@ -285,4 +374,38 @@ fn a_conflict_that_was_resolved_before_is_resolved_the_same_way_while_that_holds
     assert_eq!(scene.repo().show("main", "mended.txt").as_deref(), Some("yes\n"));
     let left = resolutions(&scene);
     assert!(left.iter().all(|name| !name.contains("/B1/")) && left.len() == 1, "{left:?}");
+}
+
+#[test]
+fn train_shows_who_would_clash_with_whom_while_they_work() {
+    let scene = Scene::new(BIN).config(
+        "[run]\nretries = 0\n[snapshots]\nevery = \"1s\"\n[land]\non_conflict = \"manual\"\n",
+    );
+    scene.repo().commit("same", &[("same.txt", SAME)]);
+    let log = scene.outside("log");
+    let go = scene.outside("go");
+    let waits = format!("until [ -e '{}' ]; do sleep 0.05; done", go.display());
+    let both = meet(&log, 3);
+    let clash = format!("{both}; sed -i \"s/base/$MAINSTEM_TASK/\" same.txt; {waits}");
+    let free = format!("{both}; echo free > free.txt; {waits}");
+    let plan = shell_plan(&[("T-1", &clash, ""), ("T-2", &clash, ""), ("T-3", &free, "")]);
+    let scene = scene.plan(&plan);
+    assert_eq!(train(&scene)["clashes"], serde_json::json!([]));
+    let running = scene.spawn(&["run", "plan.toml", "-j", "3"]);
+    let pair = serde_json::json!([{"a": "T-1", "b": "T-2", "paths": ["same.txt"]}]);
+    let clashes = || train(&scene)["clashes"].clone();
+    wait_until(Duration::from_secs(60), "the clash is seen", || clashes() == pair);
+    let shown = scene.expect(0, &["train"]).stdout;
+    assert!(shown.contains("T-1 ⚡ T-2") && shown.contains("same.txt"), "{shown}");
+    running.kill9();
+    assert_eq!(clashes(), pair, "without an engine it is found out anew");
+    fs::write(&go, "").expect("a file in a temporary folder");
+    scene.expect(2, &["run", "-j", "3"]);
+    assert_eq!(scene.repo().show("main", "free.txt").as_deref(), Some("free\n"));
+    assert_eq!(clashes(), serde_json::json!([]), "nobody is at work");
+}
+
+fn train(scene: &Scene) -> serde_json::Value {
+    let output = scene.expect(0, &["train", "--json"]);
+    serde_json::from_str(&output.stdout).expect("train prints JSON")
 }

@@ -359,6 +359,12 @@ static KEYS: &[KeyDoc] = &[
         "Resolve a conflict as it was resolved before, where every file in it is known by the same three contents; verified like any other merge.",
     ),
     key(
+        "land.mergiraf",
+        Kind::Bool,
+        "true",
+        "Where the program mergiraf is installed, try it on conflicts before anybody is asked; verified like any other merge.",
+    ),
+    key(
         "land.remote",
         Kind::Text,
         "\"origin\"",

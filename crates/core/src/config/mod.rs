@@ -301,6 +301,8 @@ pub struct Land {
     pub resolver: Option<String>,
     /// Whether conflicts that were resolved before are resolved the same way.
     pub reuse_resolutions: bool,
+    /// Whether mergiraf, where it is installed, is tried on conflicts.
+    pub mergiraf: bool,
     /// How pull requests are made and when they are merged.
     pub pulls: Pulls,
 }

@@ -284,6 +284,7 @@ fn land(v: &Reader<'_>) -> Land {
         },
         resolver: v.text("land.resolver"),
         reuse_resolutions: v.flag("land.reuse_resolutions"),
+        mergiraf: v.flag("land.mergiraf"),
         pulls: Pulls {
             remote: v.text("land.remote").unwrap_or_else(|| "origin".to_owned()),
             repository: v.text("land.repository"),

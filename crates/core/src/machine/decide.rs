@@ -144,6 +144,7 @@ impl Machine {
                 self.workspace_removed(task, attempt, workspace);
             }
             Input::Pull { task, attempt, news } => self.take_of_pull(task, attempt, news),
+            Input::Outlook(outlook) => self.life.outlook = outlook,
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
             Input::Park { provider, kind, until, message } => {

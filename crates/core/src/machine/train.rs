@@ -270,6 +270,8 @@ impl Machine {
             self.life.yard.look_again();
         }
         let lanes = usize::try_from(self.settings.land.lanes.max(1)).unwrap_or(1);
+        let foreseen = self.foreseen();
+        self.life.yard.foresee(foreseen);
         loop {
             let train = &self.train;
             self.life.yard.retain(|place| train.at(place).is_some(), self.now);

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use super::Car;
 use super::pace::Pace;
 use super::policy::{Plan, Wish};
+use crate::clash::in_turn;
 use crate::id::{Oid, Time};
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +144,8 @@ pub struct Yard {
     doubted: bool,
     lines: Vec<Line>,
     clashes: BTreeSet<(Vec<u64>, u64)>,
+    /// Pairs of cars that were seen to clash before anybody merged them, the smaller number first.
+    foreseen: BTreeSet<(u64, u64)>,
     cancelled: Vec<u32>,
     pace: Pace,
 }
@@ -169,7 +173,19 @@ impl Yard {
 
     /// Does this car clash with the merge of these?
     pub fn clashes(&self, before: &[u64], car: u64) -> bool {
-        !self.clashes.is_empty() && self.clashes.contains(&(before.to_vec(), car))
+        let found = !self.clashes.is_empty() && self.clashes.contains(&(before.to_vec(), car));
+        let seen = |other: &u64| self.foreseen.contains(&(car.min(*other), car.max(*other)));
+        found || (!self.foreseen.is_empty() && before.iter().any(seen))
+    }
+
+    /// These pairs of cars are known to clash.
+    pub fn foresee(&mut self, pairs: BTreeSet<(u64, u64)>) {
+        self.foreseen = pairs;
+    }
+
+    /// The cars in the order in which they are tried.
+    pub fn in_turn<'c>(&self, cars: &'c [Car]) -> Vec<&'c Car> {
+        in_turn(cars, &self.foreseen)
     }
 
     /// Lanes whose verification nobody needs any more.

@@ -68,6 +68,7 @@ pub fn settings() -> Settings {
             on_conflict: OnConflict::Rework,
             resolver: None,
             reuse_resolutions: true,
+            mergiraf: true,
             pulls: mainstem_core::config::Pulls::default(),
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },

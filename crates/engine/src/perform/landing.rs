@@ -100,10 +100,13 @@ fn merge(
         Strategy::Merge | Strategy::Squash => match repo.merge(onto, &seat.tip)? {
             Merge::Clean { tree } => plain(tree, &seat.tip),
             Merge::Conflict { files, tree, stages, .. } => {
-                let known = match land.reuse_resolutions {
+                let mut known = match land.reuse_resolutions {
                     true => resolutions::apply(repo, &tree, &stages)?,
                     false => None,
                 };
+                if known.is_none() {
+                    known = resolutions::by_meaning(&errand.world, (onto, &seat.tip), &files)?;
+                }
                 let tip = seat.tip.clone();
                 known.map(|(tree, reused)| Merged { tree, tip, reused }).ok_or(files)
             }

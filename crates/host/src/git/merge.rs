@@ -1,9 +1,11 @@
 //! Merges, replays and reverts in the object database: no working tree, no index, no hooks.
 
+use std::path::Path;
+
 use mainstem_core::id::Oid;
 
-use super::error::{GitError, Result};
-use super::run::{Answer, TIMEOUT_CHECKOUT};
+use super::error::{GitError, OnPath, Result};
+use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
 use super::{Identity, Repo, lossy, oid};
 
 /// How a merge ended. A git that broke is an error, never a conflict.
@@ -62,6 +64,16 @@ pub enum Replay {
 /// The common ancestor is shown too: whoever resolves it needs to see what either side changed.
 const MARKERS: &str = "merge.conflictStyle=diff3";
 
+/// How files are merged is the target branch's to say, and nobody's who happens to run us.
+const NO_ATTRIBUTES: &str = "core.attributesFile=/dev/null";
+
+/// Ends of names of files that mergiraf is tried on: languages that it knows, and text.
+const LANGUAGES: &[&str] = &[
+    "rs", "toml", "go", "java", "kt", "py", "js", "jsx", "ts", "tsx", "json", "yml", "yaml", "c",
+    "h", "cc", "cpp", "hpp", "cs", "rb", "php", "scala", "dart", "html", "xml", "lua", "ex", "hs",
+    "nix", "sol",
+];
+
 /// A commit taken apart.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
@@ -77,6 +89,34 @@ impl Repo {
     /// branch cannot choose how it is merged.
     pub fn merge(&self, onto: &Oid, tip: &Oid) -> Result<Merge> {
         self.merge_tree(None, onto, tip)
+    }
+
+    /// The same, but what git writes goes to a folder of its own.
+    pub(super) fn merge_beside(&self, onto: &Oid, tip: &Oid, objects: &Path) -> Result<Merge> {
+        let git = self
+            .git()
+            .set(NO_ATTRIBUTES)
+            .env("GIT_OBJECT_DIRECTORY", objects)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.common_dir().join("objects"));
+        self.run_merge_tree(git, None, onto, (onto, tip))
+    }
+
+    /// The same again with the program mergiraf, which knows what files of many languages mean. Drivers
+    /// that the repository sets itself go before it.
+    pub fn merge_by_meaning(&self, onto: &Oid, tip: &Oid, mergiraf: &Path) -> Result<Merge> {
+        let attributes = self.tmp("attributes");
+        let lines: String =
+            LANGUAGES.iter().map(|end| format!("*.{end} merge=mergiraf\n")).collect();
+        std::fs::write(&attributes, lines).on("write", &attributes)?;
+        let quoted = mergiraf.display().to_string().replace('\'', "'\\''");
+        let git = self
+            .git()
+            .set(format!("core.attributesFile={}", attributes.display()))
+            .set(format!("merge.mergiraf.driver='{quoted}' merge --git %O %A %B -p %P -l %L"));
+        let merged = self.run_merge_tree(git, None, onto, (onto, tip));
+        // What stays is swept at the next start.
+        let _ = std::fs::remove_file(&attributes);
+        merged
     }
 
     /// What `head` would be without what `commit` brought, seen from its first parent.
@@ -223,7 +263,17 @@ impl Repo {
         ours: &Oid,
         theirs: &Oid,
     ) -> Result<Merge> {
-        let mut git = self.git().set(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
+        self.run_merge_tree(self.git().set(NO_ATTRIBUTES), base, attributes, (ours, theirs))
+    }
+
+    fn run_merge_tree(
+        &self,
+        git: Git,
+        base: Option<&Oid>,
+        attributes: &Oid,
+        (ours, theirs): (&Oid, &Oid),
+    ) -> Result<Merge> {
+        let mut git = git.set(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
         if let Some(base) = base {
             git = git.arg(format!("--merge-base={base}"));
         }
@@ -231,7 +281,6 @@ impl Repo {
             .args([ours.as_str(), theirs.as_str()])
             // As an environment variable, because a git too old to know it then ignores it.
             .env("GIT_ATTR_SOURCE", attributes.as_str())
-            .set("core.attributesFile=/dev/null")
             .timeout(TIMEOUT_CHECKOUT)
             .accept(&[1])
             .run()?;
