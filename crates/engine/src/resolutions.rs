@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use mainstem_core::id::{Oid, TaskId};
+use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::train::yard::Reused;
 use mainstem_host::git::{Entry, GitError, Merge, Note, Repo, Stage};
 use serde::{Deserialize, Serialize};
@@ -35,6 +35,9 @@ struct Resolution {
     /// None: it was taken away.
     result: Option<(String, String)>,
 }
+
+/// A file, and what the common ancestor and both sides have there.
+type Sides = (String, Option<String>, String, String);
 
 /// The three sides of a file, if it is the plain case: a file on both sides.
 fn sides(stages: &[Stage]) -> Option<Vec<Resolution>> {
@@ -82,14 +85,20 @@ pub fn remember(
     // By what it is, so that remembering it again finds the first.
     let name = tip.as_str().get(..16).unwrap_or(tip.as_str());
     let _ = repo.take_note(&format!("{PREFIX}/{task}/{name}"), &text, &blobs)?;
-    let old: Vec<(String, Oid)> = repo
-        .notes(PREFIX)?
-        .into_iter()
-        .skip(KEPT_MAX)
-        .map(|note| (note.name, note.commit))
-        .collect();
-    if !old.is_empty() {
-        let _ = repo.delete_refs(&old)?;
+    drop_all(repo, repo.notes(PREFIX)?.into_iter().skip(KEPT_MAX))
+}
+
+/// Forgets those that are older than snapshots are kept. They can be found out again, at a price.
+pub fn prune(repo: &Repo, keep_ms: u64, now: Time) -> Result<(), GitError> {
+    let is_old = |note: &Note| keep_ms == 0 || Time(note.at_ms).plus_ms(keep_ms) <= now;
+    drop_all(repo, repo.notes(PREFIX)?.into_iter().filter(is_old))
+}
+
+fn drop_all(repo: &Repo, notes: impl Iterator<Item = Note>) -> Result<(), GitError> {
+    let refs: Vec<(String, Oid)> = notes.map(|note| (note.name, note.commit)).collect();
+    if !refs.is_empty() {
+        // One that is gone already is as good.
+        repo.delete_refs(&refs)?;
     }
     Ok(())
 }
@@ -102,8 +111,7 @@ pub fn apply(
 ) -> Result<Option<(Oid, Vec<Reused>)>, GitError> {
     let Some(wanted) = sides(stages).filter(|files| !files.is_empty()) else { return Ok(None) };
     let notes = repo.notes(PREFIX)?;
-    let mut known: HashMap<(String, Option<String>, String, String), (&Note, Option<Entry>)> =
-        HashMap::new();
+    let mut known: HashMap<Sides, (&Note, Option<Entry>)> = HashMap::new();
     for note in &notes {
         // Written by another version, or by somebody else: of no use, and no harm.
         let Ok(files) = serde_json::from_str::<Vec<Resolution>>(&note.text) else { continue };

@@ -374,6 +374,11 @@ fn a_conflict_that_was_resolved_before_is_resolved_the_same_way_while_that_holds
     assert_eq!(scene.repo().show("main", "mended.txt").as_deref(), Some("yes\n"));
     let left = resolutions(&scene);
     assert!(left.iter().all(|name| !name.contains("/B1/")) && left.len() == 1, "{left:?}");
+    // Kept no longer than snapshots are.
+    let scene = scene.config("[snapshots]\nkeep = \"0s\"\n");
+    scene.repo().write("plan5.toml", shell_plan(&[("C5", "echo c > c.txt", "")]));
+    scene.expect(0, &["run", "--new", "plan5.toml"]);
+    assert_eq!(resolutions(&scene), Vec::<String>::new());
 }
 
 #[test]

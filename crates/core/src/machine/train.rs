@@ -394,6 +394,7 @@ impl Machine {
             members.push(Member { task, attempt, onto, commit, resolved });
         }
         let (old, new, tree) = whole?;
+        let members = as_merged(members);
         let last = members.last()?;
         let (task, attempt) = (last.task, last.attempt);
         if self.life.given.land.replace(new.clone()).as_ref() == Some(&new) {
@@ -443,4 +444,19 @@ impl GateResult {
             flakes: 0,
         }
     }
+}
+
+/// Cars in the order in which they were merged, which need not be that of the line. The first of them may
+/// have landed before.
+fn as_merged(mut members: Vec<Member>) -> Vec<Member> {
+    let mut merged: Vec<Member> = Vec::new();
+    let first = |members: &[Member]| {
+        let onto_other = |member: &Member| members.iter().any(|other| other.commit == member.onto);
+        members.iter().position(|member| !onto_other(member))
+    };
+    while let Some(next) = first(&members) {
+        merged.push(members.remove(next));
+    }
+    merged.extend(members);
+    merged
 }

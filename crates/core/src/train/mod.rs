@@ -172,7 +172,7 @@ impl Train {
         }
     }
 
-    /// Cars for which the branch is about to move, in the order of their merges.
+    /// Cars for which the branch is about to move.
     pub fn landing(&self) -> impl Iterator<Item = &Car> {
         self.cars.iter().filter(|car| car.stage.is_landing())
     }
