@@ -32,6 +32,8 @@ const LIST_BYTES_MAX: usize = 16 * 1024;
 const GATE_OUTPUT_BYTES_MAX: usize = 8 * 1024;
 /// Another task's text, given to understand a conflict.
 const OTHER_TASK_BYTES_MAX: usize = 8 * 1024;
+/// What one side of a conflict changed.
+const SIDE_BYTES_MAX: usize = 16 * 1024;
 /// Other tasks shown with a conflict.
 const OTHER_TASKS_MAX: usize = 4;
 /// One line for people, such as a title.
@@ -73,8 +75,29 @@ pub struct RetryContext {
     pub conflict_files: Vec<String>,
     /// Tasks whose landing is on the other side of the conflict, with their texts.
     pub other_tasks: Vec<(TaskId, String)>,
+    /// Both sides of that conflict.
+    pub sides: Option<Sides>,
     /// What a review of the work before found.
     pub findings: Vec<String>,
+}
+
+/// Both sides of a conflict, as patches of the files that clash.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sides {
+    /// The commit that both started from.
+    pub base: String,
+    /// The commit with what has landed: where the attempt starts.
+    pub landed: String,
+    /// The commit with the earlier work on this task.
+    pub work: String,
+    /// From the base to what has landed.
+    pub landed_diff: String,
+    /// From the base to the earlier work.
+    pub work_diff: String,
+    /// Commits that brought the other side, as lines.
+    pub commits: Vec<String>,
+    /// The merge of both is laid out in the workspace, to be resolved there.
+    pub laid_out: bool,
 }
 
 /// Builds the prompt. Never longer than its budget, nor than [`PROMPT_BYTES_MAX`].
@@ -207,6 +230,11 @@ fn end_of_gate(output: &str) -> &str {
     tail(output.trim_end(), GATE_OUTPUT_BYTES_MAX)
 }
 
+/// One side of a conflict, bounded.
+fn side(diff: &str) -> &str {
+    cut(diff.trim_end(), SIDE_BYTES_MAX)
+}
+
 fn guidelines(out: &mut String, task: &Task) {
     section(out, "How to work");
     out.push_str(
@@ -264,11 +292,7 @@ fn retried(out: &mut String, retry: &RetryContext) {
         list(out, retry.findings.iter().map(|finding| one_line(finding)));
     }
     if !retry.conflict_files.is_empty() {
-        out.push_str("\nThese files did not merge with what has landed since:\n\n");
-        list(out, retry.conflict_files.iter().map(|file| code(file)));
-        out.push_str(
-            "\nYou start from the new state. Do the task again so that both changes hold.\n",
-        );
+        clashed(out, retry);
     }
     for (id, text) in retry.other_tasks.iter().take(OTHER_TASKS_MAX) {
         let _ = writeln!(out, "\nThe other side is task {id}, which was asked to do this:\n");
@@ -277,6 +301,47 @@ fn retried(out: &mut String, retry: &RetryContext) {
     let more = retry.other_tasks.len().saturating_sub(OTHER_TASKS_MAX);
     if more > 0 {
         let _ = writeln!(out, "\n({more} further tasks are involved.)");
+    }
+}
+
+fn clashed(out: &mut String, retry: &RetryContext) {
+    let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
+    out.push_str(if laid_out {
+        "\nThe earlier work on this task clashes with what has landed since, in these files:\n\n"
+    } else {
+        "\nThese files did not merge with what has landed since:\n\n"
+    });
+    list(out, retry.conflict_files.iter().map(|file| code(file)));
+    out.push_str(if laid_out {
+        "\nYour job now is to resolve this conflict, not to do the task again. Your workspace has what has \
+         landed, and the earlier work merged onto it, uncommitted. Where both sides clash the file has \
+         both of them and their common ancestor between `<<<<<<<`, `|||||||`, `=======` and `>>>>>>>`; a file \
+         that one side deleted, or that is no text, has no markers.\n\n\
+         - Make both changes hold, in the sense of both tasks. Take neither side as a whole to get through.\n\
+         - Leave no marker in any file, then commit everything.\n\
+         - If both cannot hold together, end and say that you are blocked, and why.\n"
+    } else {
+        "\nYou start from the new state. Do the task again so that both changes hold.\n"
+    });
+    let Some(sides) = &retry.sides else { return };
+    let Sides { base, landed, work, .. } = sides;
+    let _ = writeln!(
+        out,
+        "\nThe common ancestor is {base}, what has landed is {landed}, the earlier work is {work}; \
+         `git show COMMIT:FILE` gives each whole."
+    );
+    if !sides.commits.is_empty() {
+        out.push_str("\nThese commits brought the other side:\n\n");
+        list(out, sides.commits.iter().map(|line| one_line(line)));
+    }
+    for (what, diff) in [
+        ("What has landed in these files:", &sides.landed_diff),
+        ("What the earlier work on this task changed in them:", &sides.work_diff),
+    ] {
+        if !diff.trim().is_empty() {
+            let _ = writeln!(out, "\n{what}\n");
+            fenced(out, side(diff));
+        }
     }
 }
 
@@ -439,6 +504,7 @@ Before your work lands, these must pass on the merged tree:
             gate_output: Some("line\n```\nassertion failed\n".into()),
             conflict_files: vec!["src/`odd`.rs".into()],
             other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
+            sides: None,
             findings: vec!["it leaks\na file".into()],
         };
         let answers = [("Which port?".to_owned(), "8080".to_owned())];
@@ -486,6 +552,47 @@ The other side is task T-9, which was asked to do this:
     }
 
     #[test]
+    fn whoever_resolves_a_conflict_is_told_so_and_gets_both_sides() {
+        let task = task("T-2");
+        let sides = Sides {
+            base: "b0".into(),
+            landed: "l1".into(),
+            work: "w2".into(),
+            landed_diff: "-base\n+landed\n".into(),
+            work_diff: "-base\n+work\n".into(),
+            commits: vec!["l1 T-9: Rename".into()],
+            laid_out: true,
+        };
+        let retry = RetryContext {
+            attempt: 2,
+            class: "conflicted".into(),
+            conflict_files: vec!["src/a.rs".into()],
+            other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
+            sides: Some(sides.clone()),
+            ..RetryContext::default()
+        };
+        let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        for part in [
+            "- `src/a.rs`\n",
+            "resolve this conflict, not to do the task again",
+            "The common ancestor is b0, what has landed is l1, the earlier work is w2",
+            "- l1 T-9: Rename\n",
+            "What has landed in these files:\n\n```text\n-base\n+landed\n```\n",
+            "changed in them:\n\n```text\n-base\n+work\n```\n",
+            "> Rename it all.",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        let again = Sides { laid_out: false, ..sides };
+        let retry = RetryContext { sides: Some(again), ..retry };
+        let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
+        assert!(
+            text.contains("Do the task again so that both changes hold") && text.contains("+work")
+        );
+        assert!(!text.contains("<<<<<<<"), "{text}");
+    }
+
+    #[test]
     fn an_empty_task_still_has_a_prompt() {
         let mut task = task("T-3");
         task.title.clear();
@@ -523,6 +630,12 @@ The other side is task T-9, which was asked to do this:
             gate_output: Some(huge.clone()),
             conflict_files: many.clone(),
             other_tasks: landed.clone(),
+            sides: Some(Sides {
+                landed_diff: huge.clone(),
+                work_diff: huge.clone(),
+                commits: many.clone(),
+                ..Sides::default()
+            }),
             findings: many.clone(),
         };
         let text = built(&PromptInput {

@@ -69,6 +69,8 @@ pub enum Request {
     Ping,
     /// Ask what each agent was last seen doing: an object, task to text.
     Progress,
+    /// Ask which pieces of work would clash: a list.
+    Clashes,
     /// Come to rest and end.
     Stop {
         /// Whether agents are ended at once instead of being asked to end.

@@ -204,6 +204,18 @@ pub struct Car {
     pub reason: Option<String>,
 }
 
+/// Two pieces of work that would not merge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clash {
+    /// A task at work or in the train.
+    pub a: String,
+    /// Another one; absent means the target branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b: Option<String>,
+    /// The files in which they clash.
+    pub paths: Vec<String>,
+}
+
 /// How far a car is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

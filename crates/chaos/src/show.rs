@@ -193,7 +193,7 @@ fn settings(rng: &mut Rng) -> Settings {
         retries: rng.below(3) as u32,
         on_failure: pick(rng, &["continue", "continue", "continue", "drain", "abort"]),
         strategy: pick(rng, &["merge", "merge", "squash", "rebase"]),
-        on_conflict: pick(rng, &["rework", "rework", "manual", "fail"]),
+        on_conflict: pick(rng, &["rework", "agent", "manual", "fail"]),
         snapshots: pick(rng, &["60s", "1s", "0s"]),
         keep: pick(rng, &["until-landed", "until-landed", "failed", "always"]),
         barrier: pick(rng, &["none", "none", "none", "level"]),

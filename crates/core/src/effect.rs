@@ -19,6 +19,8 @@ pub enum Effect {
         must_contain: Vec<Oid>,
         /// Go on from here instead: what an open pull request of the task offers.
         from: Option<Oid>,
+        /// Lay the merge of this out in it, not committed, as far as it goes.
+        merge: Option<Oid>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -220,6 +222,19 @@ pub struct Member {
     pub onto: Oid,
     /// Its own merge.
     pub commit: Oid,
+    /// It settles a clash: how that was done is worth remembering.
+    pub resolved: Option<Resolved>,
+}
+
+/// Work that settles a clash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// Where it started.
+    pub base: Oid,
+    /// The earlier work that clashed with that.
+    pub work: Oid,
+    /// What it made of both.
+    pub tip: Oid,
 }
 
 /// Why the attempt before this one did not lead on; for the prompt.

@@ -10,6 +10,7 @@ use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
 use crate::pull;
+use crate::train::yard::Reused;
 pub use crate::verdict::{GateScope, Verdict};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
@@ -405,6 +406,9 @@ pub enum Fact {
         commit: Oid,
         /// Its tree.
         tree: Oid,
+        /// Conflicts in it that were resolved as they had been before.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        reused: Vec<Reused>,
     },
     /// It does not merge with what landed before.
     CarConflicted {

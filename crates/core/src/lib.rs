@@ -25,6 +25,7 @@ pub mod unit;
 pub mod tasks;
 pub mod schedule;
 pub mod train;
+pub mod clash;
 pub mod pull;
 pub mod phases;
 pub mod lesson;

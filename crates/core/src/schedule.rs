@@ -3,8 +3,9 @@
 //! Order: priority, then the longest path still behind a task, then its place in the plan. All
 //! that a task needs is free together or the task does not start. A task held back only by
 //! declared files is not overtaken by others that would touch the same files, so it gets its turn.
+//! Among equally important ones, those go last that would write what others at work have changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::{Barrier, Settings};
 use crate::glob::may_overlap;
@@ -31,6 +32,10 @@ pub struct Board<'a> {
     pub quiet: bool,
     /// Is this task asked for?
     pub in_scope: &'a dyn Fn(TaskIx) -> bool,
+    /// Who works on this task instead of its own agent, because it resolves a conflict?
+    pub resolver: &'a dyn Fn(TaskIx) -> Option<String>,
+    /// Does what this task means to write overlap with what others have changed by now?
+    pub overlaps: &'a dyn Fn(TaskIx) -> bool,
     /// The first group that is not through; later ones wait at a barrier.
     pub group_now: u32,
     /// Money left, if there is a hard budget.
@@ -84,6 +89,7 @@ impl Board<'_> {
     pub fn starts(&self) -> Vec<Pick> {
         let mut starts = Vec::new();
         let mut taken = Taken::new(self);
+        let mut put_off: VecDeque<TaskIx> = VecDeque::new();
         let mut queues: Vec<_> = self
             .tasks
             .ready_by_agent()
@@ -93,23 +99,51 @@ impl Board<'_> {
             let best = queues
                 .iter_mut()
                 .enumerate()
-                .filter_map(|(q, queue)| queue.peek().map(|t| (self.tasks.rank(*t), q)))
+                .filter_map(|(q, queue)| queue.peek().map(|t| (self.tasks.rank(*t), q, *t)))
                 .min();
-            let Some((_, q)) = best else { break };
-            let Some(t) = queues[q].next() else { break };
+            let matters_less =
+                |t: TaskIx, than: TaskIx| self.tasks.priority(t) < self.tasks.priority(than);
+            let (t, q) = match (best, put_off.front().copied()) {
+                (None, None) => break,
+                (Some((_, q, t)), put_off_first)
+                    if put_off_first.is_none_or(|other| !matters_less(t, other)) =>
+                {
+                    queues[q].next();
+                    if (self.overlaps)(t) {
+                        put_off.push_back(t);
+                        continue;
+                    }
+                    (t, Some(q))
+                }
+                (_, _) => match put_off.pop_front() {
+                    Some(t) => (t, None),
+                    None => break,
+                },
+            };
             match self.pick(t, &taken) {
                 Ok(pick) => {
                     taken.take(self, &pick);
                     starts.push(pick);
                 }
                 Err(Held::Writes(_)) => taken.waiting_writers.push(t),
+                // Who resolves a conflict is another agent than that of the queue it stands in.
+                Err(
+                    Held::Agent(_)
+                    | Held::Provider(_)
+                    | Held::ProviderRests(_)
+                    | Held::ProviderRamps(_),
+                ) if q.is_none() || self.settings.land.resolver.is_some() => {}
                 // Nothing of this queue can start: all its tasks have the same agent.
                 Err(
                     Held::Agent(_)
                     | Held::Provider(_)
                     | Held::ProviderRests(_)
                     | Held::ProviderRamps(_),
-                ) => drop(queues.swap_remove(q)),
+                ) => {
+                    if let Some(q) = q {
+                        drop(queues.swap_remove(q));
+                    }
+                }
                 Err(Held::Slots | Held::Budget | Held::Quiet) => break,
                 Err(Held::Role(_) | Held::Workspace | Held::Barrier) => {}
             }
@@ -171,12 +205,17 @@ impl Board<'_> {
     /// The task's own agent, or one that stands in while that one's provider rests for long.
     fn who(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
         let claims = self.tasks.claims(t);
-        let own = Pick {
+        let mut own = Pick {
             task: t,
             agent: claims.agent.clone(),
             provider: claims.provider.clone(),
             stands_in: false,
         };
+        if let Some(name) = (self.resolver)(t).filter(|name| *name != own.agent)
+            && let Some(entry) = self.settings.agents.get(&name)
+        {
+            (own.provider, own.agent, own.stands_in) = (entry.provider_of(&name), name, true);
+        }
         let Some(held) = self.agent_held(&own.agent, &own.provider, taken) else { return Ok(own) };
         if !matches!(held, Held::ProviderRests(_)) || !(self.rests_long)(&own.provider) {
             return Err(held);

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::clash::Clash;
 use crate::config::{Barrier, Settings};
 use crate::effect::LastFailure;
 use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
@@ -52,6 +53,8 @@ pub struct TaskState {
     pub chain: Vec<TaskIx>,
     /// Why the attempt before did not lead on.
     pub last: Option<LastFailure>,
+    /// Its work clashed with the target branch, and has not landed since.
+    pub clash: Option<Clash>,
     /// Questions of all its attempts that were answered, with the answers; the last ones.
     pub answered: Vec<(String, String)>,
     /// Newest snapshot.
@@ -232,6 +235,7 @@ impl TaskState {
             reason: String::new(),
             chain: Vec::new(),
             last: None,
+            clash: None,
             answered: Vec::new(),
             snapshot: None,
             since: Time(0),
@@ -446,6 +450,10 @@ impl Tasks {
     pub fn rank(&self, t: TaskIx) -> impl Ord + use<> {
         let (priority, tail) = self.rank[t.ix()];
         (Reverse(priority), Reverse(tail), t)
+    }
+    /// How important a task is.
+    pub fn priority(&self, t: TaskIx) -> i64 {
+        self.rank[t.ix()].0
     }
     /// When the next delayed task may start.
     pub fn next_delayed(&self) -> Option<Time> {

@@ -35,6 +35,8 @@ mod schedule_table;
 mod provider_table;
 #[path = "sim/flow.rs"]
 mod flow;
+#[path = "sim/clashes.rs"]
+mod clashes;
 #[path = "sim/pulls.rs"]
 mod pulls;
 

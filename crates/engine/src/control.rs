@@ -9,6 +9,8 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use mainstem_api::control::{ControlError, Request, Response};
+use mainstem_api::status as wire;
+use mainstem_core::clash::{Outlook, Pair};
 use mainstem_core::fact::LimitKind;
 use mainstem_core::id::Time;
 use mainstem_core::machine::{Command, Input};
@@ -95,6 +97,7 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
                 .with_data(serde_json::json!({"pid": std::process::id()}));
         }
         Request::Progress => return progress(events),
+        Request::Clashes => return clashes(events),
         Request::Stop { now } => {
             let event = if now { Event::StopNow } else { Event::Interrupt };
             return match events.send(event) {
@@ -146,6 +149,36 @@ pub fn seen_doing(path: &Path) -> BTreeMap<String, String> {
     told.and_then(|told| serde_json::from_value(told).ok()).unwrap_or_default()
 }
 
+fn clashes(events: &Sender<Event>) -> Response {
+    let (answer, answered) = mpsc::channel();
+    let told = events.send(Event::Outlook(answer)).ok().and_then(|()| {
+        // As above.
+        answered.recv_timeout(GLANCE).ok()
+    });
+    match told {
+        Some(seen) => {
+            Response::done("who clashes with whom").with_data(serde_json::json!(clashes_of(&seen)))
+        }
+        None => Response::refused(ControlError::NotNow, "the engine is busy"),
+    }
+}
+
+/// Who clashes with whom, as other programs get it.
+pub fn clashes_of(outlook: &Outlook) -> Vec<wire::Clash> {
+    let clash = |pair: &Pair| wire::Clash {
+        a: pair.a.to_string(),
+        b: pair.b.as_ref().map(ToString::to_string),
+        paths: pair.paths.clone(),
+    };
+    outlook.pairs.iter().map(clash).collect()
+}
+
+/// Who clashes with whom, as a running engine has seen it; none if no engine says so at once.
+pub fn seen_clashes(path: &Path) -> Option<Vec<wire::Clash>> {
+    let told = ask_within(path, &Request::Clashes, 2 * GLANCE).ok()?.data?;
+    serde_json::from_value(told).ok()
+}
+
 /// A limit that somebody else met.
 fn parked(provider: String, kind: &str, until: i64, message: String) -> Input {
     let kind = match kind {
@@ -169,7 +202,11 @@ pub fn command_of(request: Request) -> Option<Command> {
         Request::Reject { proposal } => Command::Reject(proposal),
         Request::Add { tasks } => Command::Add(serde_json::from_value(tasks).ok()?),
         Request::Answer { question, text } => Command::Answer { question, text },
-        Request::Ping | Request::Progress | Request::Stop { .. } | Request::Park { .. } => {
+        Request::Ping
+        | Request::Progress
+        | Request::Clashes
+        | Request::Stop { .. }
+        | Request::Park { .. } => {
             return None;
         }
     })

@@ -27,6 +27,7 @@ use crate::perform::agent::Assignment;
 use crate::perform::consult::Consultation;
 use crate::perform::{Deed, Order, unit_name};
 use crate::queue::{Key, Queue, Weight};
+use crate::survey::Lookout;
 use crate::told::Told;
 
 /// Events taken in one round, so that their facts share one commit.
@@ -63,6 +64,7 @@ pub struct Driver<'a> {
     lanes: BTreeMap<u32, Arc<AtomicBool>>,
     interrupts: u32,
     room_at: Option<Time>,
+    lookout: Lookout,
 }
 
 /// What an engine's life came to.
@@ -111,6 +113,7 @@ impl<'a> Driver<'a> {
             lanes: BTreeMap::new(),
             interrupts: 0,
             room_at: None,
+            lookout: Lookout::default(),
         }
     }
 
@@ -158,6 +161,7 @@ impl<'a> Driver<'a> {
         while let Some((ticket, order)) = self.queue.take_next() {
             self.outside.start(ticket, order);
         }
+        self.lookout.follow(&self.machine, self.outside);
         self.face.tick(&self.machine);
         if self.interrupts >= 3 {
             return Ok(Some(Outcome::Left));
@@ -253,6 +257,13 @@ impl<'a> Driver<'a> {
                 // Whoever asked may have gone.
                 let _ = answer.send(self.progress());
             }
+            Event::Surveyed(seen) => {
+                let seen = self.lookout.seen(seen);
+                inputs.extend(seen.map(|outlook| (Input::Outlook(outlook), None)));
+            }
+            Event::Outlook(answer) => {
+                let _ = answer.send(self.machine.outlook().clone());
+            }
             Event::Interrupt | Event::StopNow | Event::Abandon => {
                 self.interrupts += match event {
                     Event::Abandon => 3,
@@ -344,6 +355,12 @@ impl<'a> Driver<'a> {
         {
             // No train runs them on a merge of ours.
             task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
+        }
+        if let Deed::RunAgent(_) = &deed
+            && self.machine.is_resolved_by_another(ix)
+        {
+            // What is to be run for the task itself is its own agent's.
+            (task.run, task.script) = (None, Vec::new());
         }
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
@@ -467,6 +484,7 @@ impl<'a> Driver<'a> {
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
             seen: current.started_at.is_some(),
+            merge: self.machine.lays_out(t).map(|clash| clash.tip.clone()),
             told: Told::of(&self.machine, t),
         }
     }
@@ -477,8 +495,9 @@ impl<'a> Driver<'a> {
         for cancel in self.cancels.values().chain(self.lanes.values()) {
             cancel.store(true, Ordering::Relaxed);
         }
-        while self.queue.running() > 0 {
+        while self.queue.running() > 0 || self.lookout.is_looking() {
             match self.outside.next(None) {
+                Some(Event::Surveyed(seen)) => drop(self.lookout.seen(seen)),
                 Some(Event::Performed(ticket)) => self.queue.done(ticket),
                 Some(Event::Interrupt) => self.interrupts += 1,
                 Some(Event::StopNow) => self.interrupts += 2,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
+use mainstem_core::clash::Outlook;
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::{Command, Input, Refusal};
 use mainstem_host::process::WatchEvent;
@@ -33,6 +34,10 @@ pub enum Event {
     Command(Command, Sender<Reply>),
     /// A face wants to know what agents were last seen doing, by task.
     Progress(Sender<BTreeMap<String, String>>),
+    /// Somebody looked which pieces of work would clash; none if that could not be found out.
+    Surveyed(Option<Outlook>),
+    /// A face wants to know what was seen.
+    Outlook(Sender<Outlook>),
     /// Stop: once gently, twice at once.
     Interrupt,
     /// Stop at once.

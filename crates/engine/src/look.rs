@@ -173,7 +173,7 @@ fn train(machine: &Machine) -> Vec<wire::Car> {
 }
 
 fn questions(machine: &Machine) -> Vec<wire::Question> {
-    let open = machine.questions().iter();
+    let open = machine.questions().iter().cloned().chain(machine.decisions());
     open.map(|q| wire::Question {
         id: q.name.clone(),
         task: Some(id_of(machine, q.task)),

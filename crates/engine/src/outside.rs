@@ -10,6 +10,7 @@ use mainstem_core::room::Shortage;
 use crate::event::Event;
 use crate::perform::Order;
 use crate::queue::Ticket;
+use crate::survey::Work;
 
 /// The world as the loop reaches it. Nothing here fails: what goes wrong comes back as an event.
 pub trait Outside {
@@ -31,6 +32,12 @@ pub trait Outside {
 
     /// Tells what the job in `dir` prints and how it ends, as [`Event::Watch`] with this key.
     fn watch(&mut self, key: u64, dir: PathBuf);
+
+    /// Begins to look which of these would clash with each other or with the target branch, if it can;
+    /// what is seen comes as [`Event::Surveyed`]. Says whether it has begun.
+    fn survey(&mut self, _works: Vec<Work>) -> bool {
+        false
+    }
 
     /// The next event, or none: at the latest after `patience`, but maybe much earlier, so that
     /// faces can redraw.

@@ -19,6 +19,7 @@ use mainstem_store::{Journal, Reader, SqliteJournal};
 use crate::care::{self, Kept};
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::resolutions;
 
 /// The snapshots that may go, by task.
 pub type Due = BTreeMap<String, Vec<Kept>>;
@@ -249,6 +250,7 @@ pub fn at_rest(
     let Some(reader) = ledger::open_reader(&layout.journal())? else { return Ok(()) };
     let keep_ms = newest.1.settings().snapshot_keep_ms;
     let now = Time(clock::now_ms());
+    resolutions::prune(repo, keep_ms, now)?;
     let due = Prune { repo, reader: &reader, newest, keep_ms, now }.due()?;
     if due.is_empty() {
         return Ok(());

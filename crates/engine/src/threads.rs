@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mainstem_api::time;
@@ -18,6 +18,7 @@ use crate::outside::Outside;
 use crate::perform::{Order, carry_out};
 use crate::queue::Ticket;
 use crate::room;
+use crate::survey::{Surveyor, Work};
 use crate::world::World;
 
 /// How often faces may redraw and the machine's room is looked at when nothing happens.
@@ -29,6 +30,7 @@ pub struct Threads {
     events: Receiver<Event>,
     results: Sender<Event>,
     watch: Watch,
+    surveyor: Arc<Mutex<Surveyor>>,
 }
 
 impl Threads {
@@ -51,7 +53,7 @@ impl Threads {
             // The loop ends before its watcher: then nobody needs the news.
             let _ = seen.send(Event::Watch(event));
         })?;
-        Ok(Self { world: Arc::new(world), events, results, watch })
+        Ok(Self { world: Arc::new(world), events, results, watch, surveyor: Arc::default() })
     }
 
     fn tell(&self, event: Event) {
@@ -96,6 +98,20 @@ impl Outside for Threads {
             self.tell(Event::Input(Input::Notice { task: None, message }));
             self.tell(Event::Abandon);
         }
+    }
+
+    fn survey(&mut self, works: Vec<Work>) -> bool {
+        let (world, results) = (Arc::clone(&self.world), self.results.clone());
+        let surveyor = Arc::clone(&self.surveyor);
+        let look = move || {
+            let seen = surveyor.lock().ok().and_then(|mut surveyor| {
+                // Only a view: what cannot be seen now is looked at again later.
+                surveyor.look(&world.repo, &world.target_ref(), &works).ok()
+            });
+            let _ = results.send(Event::Surveyed(seen));
+        };
+        let thread = std::thread::Builder::new().name("survey".to_owned());
+        thread.stack_size(512 * 1024).spawn(look).is_ok()
     }
 
     fn watch(&mut self, key: u64, dir: PathBuf) {

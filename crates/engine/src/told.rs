@@ -2,14 +2,22 @@
 //! starts the agent needs no machine.
 
 use mainstem_agents::RetryContext;
+use mainstem_core::clash::Clash;
 use mainstem_core::id::{TaskId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Epic, Task};
+use mainstem_core::tasks::Landing;
 use serde_json::{Value, json};
+
+use crate::perform::clash::{Clashed, Other};
 
 /// Peers told of; the ones at work first.
 const PEERS_MAX: usize = 200;
+/// Landed tasks that are looked at as the other side of a clash, the newest.
+const OTHERS_MAX: usize = 50;
+/// Of the text of each.
+const OTHER_TEXT_BYTES: usize = 8 * 1024;
 
 /// What goes into the prompt and the files of an attempt, beside the task itself.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +28,8 @@ pub struct Told {
     pub retry: Option<RetryContext>,
     /// Questions of earlier attempts and their answers.
     pub answers: Vec<(String, String)>,
+    /// Its earlier work clashes with what has landed.
+    pub clashed: Option<Clashed>,
     /// The other tasks, as JSON.
     pub peers: Value,
 }
@@ -35,17 +45,43 @@ impl Told {
             .filter(|p| machine.tasks().get(*p).landed.is_some())
             .map(|p| (plan.tasks[p.ix()].id.clone(), plan.tasks[p.ix()].title.clone()))
             .collect();
+        let clash = state.clash.as_ref();
         let retry = state.last.as_ref().map(|last| RetryContext {
             attempt: state.current.as_ref().map_or(state.attempts, |current| current.n),
             class: last.class.word().to_owned(),
             reason: last.reason.clone(),
             gate_output: Some(last.gate_output.clone()).filter(|text| !text.is_empty()),
-            conflict_files: last.files.clone(),
+            conflict_files: clash.map_or_else(|| last.files.clone(), |clash| clash.files.clone()),
             ..RetryContext::default()
         });
         let answers = state.answered.clone();
-        Self { landed_before, retry, answers, peers: peers(machine, t) }
+        let clashed = clash.map(|clash| clashed(machine, t, clash));
+        Self { landed_before, retry, answers, clashed, peers: peers(machine, t) }
     }
+}
+
+fn clashed(machine: &Machine, t: TaskIx, clash: &Clash) -> Clashed {
+    let mut landed: Vec<_> = machine
+        .tasks()
+        .all()
+        .filter(|other| *other != t)
+        .filter_map(|other| {
+            let landing = machine.tasks().get(other).landed.as_ref()?;
+            (!landing.empty && landing.at >= clash.since).then_some((landing, other))
+        })
+        .collect();
+    landed.sort_by_key(|(landing, _)| std::cmp::Reverse(landing.order));
+    landed.truncate(OTHERS_MAX);
+    let other = |(landing, other): (&Landing, TaskIx)| {
+        let task = &machine.plan().tasks[other.ix()];
+        let words = format!("{}\n\n{}", task.title.trim(), task.description.trim());
+        let words = words.trim();
+        let text = words[..words.floor_char_boundary(OTHER_TEXT_BYTES)].to_owned();
+        let landing = (landing.commit.clone(), landing.old.clone());
+        Other { task: task.id.clone(), text, landing }
+    };
+    let others = landed.into_iter().map(other).collect();
+    Clashed { clash: clash.clone(), laid_out: machine.lays_out(t).is_some(), others }
 }
 
 fn peers(machine: &Machine, t: TaskIx) -> Value {

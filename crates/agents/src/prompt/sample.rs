@@ -3,7 +3,7 @@
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::Task;
 
-use super::{PROMPT_BYTES_MAX, PromptInput, RetryContext};
+use super::{PROMPT_BYTES_MAX, PromptInput, RetryContext, Sides};
 
 /// The description of the sample with everything in it.
 pub(super) const DESCRIPTION: &str = "What the sample task is about.";
@@ -20,6 +20,7 @@ pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T
         gate_output: Some("output".to_owned()),
         conflict_files: some("file"),
         other_tasks: landed.clone(),
+        sides: Some(Sides { landed_diff: "diff".to_owned(), ..Sides::default() }),
         findings: some("finding"),
     };
     let task = Task {

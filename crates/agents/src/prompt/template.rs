@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde_json::json;
 
-use super::{Part, Parts, PromptInput, RetryContext};
+use super::{Part, Parts, PromptInput, RetryContext, Sides};
 
 /// The built-in template.
 pub const DEFAULT: &str = "⟦ sections.task ⟧⟦ sections.acceptance ⟧⟦ sections.retry ⟧⟦ sections.answers ⟧\
@@ -134,10 +134,20 @@ fn values(input: &PromptInput<'_>, parts: &Parts) -> Value {
 }
 
 fn retried(retry: &RetryContext) -> serde_json::Value {
+    let others = retry.other_tasks.iter().map(|(id, text)| json!({"id": id, "text": text}));
     json!({
         "attempt": retry.attempt, "class": retry.class, "reason": retry.reason,
         "gate_output": retry.gate_output.as_deref().map(super::end_of_gate).unwrap_or_default(),
         "conflict_files": retry.conflict_files, "findings": retry.findings,
+        "other_tasks": others.collect::<Vec<_>>(), "sides": retry.sides.as_ref().map(sides),
+    })
+}
+
+fn sides(sides: &Sides) -> serde_json::Value {
+    json!({
+        "base": sides.base, "landed": sides.landed, "work": sides.work,
+        "landed_diff": super::side(&sides.landed_diff), "work_diff": super::side(&sides.work_diff),
+        "commits": sides.commits, "laid_out": sides.laid_out,
     })
 }
 

@@ -66,7 +66,7 @@ fn work(outside: &Path) -> Result<u8, String> {
             Step::Write { path, lines } => write(path, &content(&task, attempt, n, *lines))?,
             Step::Line { path } => {
                 let before = fs::read_to_string(path).unwrap_or_default();
-                write(path, &format!("{before}{}", line(&task, attempt, n)))?;
+                write(path, &format!("{}{}", resolved(&before), line(&task, attempt, n)))?;
             }
             Step::Remove { path } => {
                 fs::remove_file(path).map_err(|error| format!("{path}: {error}"))?;
@@ -94,6 +94,14 @@ fn work(outside: &Path) -> Result<u8, String> {
         },
         End::Crash => std::process::abort(),
     }
+}
+
+/// Both sides of a merge that was laid out with markers; any other text as it is.
+fn resolved(text: &str) -> String {
+    let is_marker = |line: &&str| {
+        ["<<<<<<<", "|||||||", "=======", ">>>>>>>"].iter().any(|mark| line.starts_with(mark))
+    };
+    text.split_inclusive('\n').filter(|line| !is_marker(line)).collect()
 }
 
 /// How long somebody is waited for who may never come.

@@ -121,6 +121,9 @@ fn troubled() -> Vec<Scene> {
     let long = script("T-0", &[], vec![exit(vec![own("T-0"), pause(1500)], 0)]);
     vec![
         Scene::new("conflict", vec![clash("T-0", "T-1"), clash("T-1", "T-0")]).starts(3),
+        Scene::new("resolve", vec![clash("T-0", "T-1"), clash("T-1", "T-0")])
+            .with(|set| set.on_conflict = "agent".to_owned())
+            .starts(3),
         Scene::new("retry", vec![script("T-0", &[], vec![exit(vec![own("T-0")], 1), fine("T-0")])])
             .starts(2),
         Scene::new("red", vec![script("T-0", &[], vec![exit(vec![red.clone()], 0), fine("T-0")])])

@@ -7,13 +7,18 @@ use std::io::IsTerminal;
 use anstyle::Style;
 use mainstem_api::status::{self as wire, RunState};
 use mainstem_api::{exit_code, time};
+use mainstem_core::config::LandMode;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_engine::control;
+use mainstem_engine::hub::upstream_ref;
 use mainstem_engine::look::Look;
+use mainstem_engine::paths::Layout;
+use mainstem_engine::survey::{self, Surveyor};
 use mainstem_host::clock;
+use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
 use crate::commands::history;
@@ -427,14 +432,16 @@ impl Left {
 
 /// The merge train: queued, verified, landed, evicted, and why.
 pub(crate) fn train(context: &Context, run: Option<&str>) -> Outcome {
-    let (_, _, look) = context.look(run)?;
+    let (repo, layout, look) = context.look(run)?;
     let train = look.status().train;
+    let clashes = clashes(&repo, &layout, &look);
     let (landed, evicted) = departures(&look)?;
     if context.global.json {
         let all = |left: &[Left]| left.iter().map(Left::json).collect::<Result<Vec<_>, _>>();
         print::out_json(&json!({
             "run": look.run.as_ref().map(ToString::to_string),
-            "train": train, "landed": all(&landed)?, "evicted": all(&evicted)?,
+            "train": train, "clashes": clashes,
+            "landed": all(&landed)?, "evicted": all(&evicted)?,
         }))?;
         return Ok(exit_code::OK);
     }
@@ -445,6 +452,7 @@ pub(crate) fn train(context: &Context, run: Option<&str>) -> Outcome {
     if train.is_empty() {
         text.push_str("the train is empty\n");
     }
+    text.push_str(&clash_lines(&clashes, look.machine.target()));
     let shown = if context.global.verbose > 0 { usize::MAX } else { TRAIN_SHOWN_MAX };
     for (what, left) in [("landings", &landed), ("evictions", &evicted)] {
         if left.is_empty() {
@@ -461,6 +469,42 @@ pub(crate) fn train(context: &Context, run: Option<&str>) -> Outcome {
     }
     print::out(&text)?;
     Ok(exit_code::OK)
+}
+
+/// Which work at hand would clash: as the engine has seen it, or, where none runs, as it is now.
+fn clashes(repo: &Repo, layout: &Layout, look: &Look) -> Vec<wire::Clash> {
+    if matches!(look.state, RunState::Running | RunState::Paused)
+        && let Some(seen) = control::seen_clashes(&layout.socket())
+    {
+        return seen;
+    }
+    let works = survey::works(&look.machine);
+    if works.is_empty() {
+        return Vec::new();
+    }
+    let target = match look.machine.settings().land.mode {
+        LandMode::Pr => upstream_ref(look.machine.target()),
+        _ => format!("refs/heads/{}", look.machine.target()),
+    };
+    // Only a view: what cannot be seen is not shown.
+    let seen = Surveyor::default().look(repo, &target, &works);
+    seen.map(|outlook| control::clashes_of(&outlook)).unwrap_or_default()
+}
+
+fn clash_lines(clashes: &[wire::Clash], target: &str) -> String {
+    let rows: Vec<Vec<String>> = clashes
+        .iter()
+        .map(|clash| {
+            let other = clash.b.as_deref().unwrap_or(target);
+            let paths = one_line(&clash.paths.join(", "));
+            vec![format!("  {} ⚡ {other}", clash.a), paths]
+        })
+        .collect();
+    if rows.is_empty() {
+        String::new()
+    } else {
+        format!("\nclashes ahead\n{}", print::table(&rows))
+    }
 }
 
 fn departures(look: &Look) -> Result<(Vec<Left>, Vec<Left>), Failure> {

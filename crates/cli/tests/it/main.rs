@@ -1,6 +1,7 @@
 //! The one integration binary: each file is one subject.
 
 mod attacks;
+mod clashes;
 mod clones;
 mod crash;
 mod doubts;

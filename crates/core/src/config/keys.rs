@@ -344,7 +344,25 @@ static KEYS: &[KeyDoc] = &[
         "land.on_conflict",
         &["rework", "agent", "manual", "fail"],
         "\"rework\"",
-        "What a conflict leads to.",
+        "What a conflict leads to: the task's agent does it again on the new state, an agent resolves the merge, it is kept for a person, or the task fails.",
+    ),
+    key(
+        "land.resolver",
+        Kind::Text,
+        "",
+        "Agent that resolves conflicts (on_conflict = \"agent\"); without it the task's own.",
+    ),
+    key(
+        "land.reuse_resolutions",
+        Kind::Bool,
+        "true",
+        "Resolve a conflict as it was resolved before, where every file in it is known by the same three contents; verified like any other merge.",
+    ),
+    key(
+        "land.mergiraf",
+        Kind::Bool,
+        "true",
+        "Where the program mergiraf is installed, try it on conflicts before anybody is asked; verified like any other merge.",
     ),
     key(
         "land.remote",

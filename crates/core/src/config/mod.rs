@@ -61,7 +61,6 @@ impl Settings {
                 self.schedule.satisfied_by != SatisfiedBy::Landed,
                 ("schedule.satisfied_by", "landed"),
             ),
-            (self.land.on_conflict == OnConflict::Agent, ("land.on_conflict", "rework")),
         ]
         .into_iter()
         .filter_map(|(asked, cure)| asked.then_some(cure))
@@ -298,6 +297,12 @@ pub struct Land {
     pub groups: bool,
     /// What a conflict leads to.
     pub on_conflict: OnConflict,
+    /// Who resolves conflicts; none means the task's own agent.
+    pub resolver: Option<String>,
+    /// Whether conflicts that were resolved before are resolved the same way.
+    pub reuse_resolutions: bool,
+    /// Whether mergiraf, where it is installed, is tried on conflicts.
+    pub mergiraf: bool,
     /// How pull requests are made and when they are merged.
     pub pulls: Pulls,
 }

@@ -73,6 +73,12 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
             }
         }
     }
+    let resolver = values.get("land.resolver").zip(v.text("land.resolver"));
+    if let Some((entry, other)) = resolver.filter(|(_, name)| !values.agents.contains_key(name)) {
+        let message = format!("`land.resolver` names `{other}`, which is no agent");
+        let help = format!("add `[agents.{other}]`, or leave it out");
+        wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+    }
     for (path, least, entry) in values.table("models.by_priority") {
         if least.trim().parse::<i64>().is_err() {
             let message = format!("`{path}`: `{least}` is no priority");
@@ -276,6 +282,9 @@ fn land(v: &Reader<'_>) -> Land {
             "fail" => OnConflict::Fail,
             _ => OnConflict::Rework,
         },
+        resolver: v.text("land.resolver"),
+        reuse_resolutions: v.flag("land.reuse_resolutions"),
+        mergiraf: v.flag("land.mergiraf"),
         pulls: Pulls {
             remote: v.text("land.remote").unwrap_or_else(|| "origin".to_owned()),
             repository: v.text("land.repository"),

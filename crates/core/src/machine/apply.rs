@@ -1,6 +1,7 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
+use crate::clash::Clash;
 use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
@@ -218,7 +219,12 @@ impl Machine {
                 state.chain.clear();
             }
             Fact::TaskConflicted { files, .. } => {
-                state.reason = format!("conflicts in {}", files.join(", "));
+                let clash = clash_in_words(files);
+                // Set by the attempt that came last: what it found, or why it gave up.
+                let gave_up = !state.reason.is_empty() && !state.reason.starts_with(&clash);
+                let why = std::mem::take(&mut state.reason);
+                state.reason =
+                    if gave_up { format!("{clash}; not resolved: {why}") } else { clash };
             }
             Fact::TaskBlocked { reason, chain, .. } => {
                 reason.clone_into(&mut state.reason);
@@ -491,7 +497,19 @@ impl Machine {
             {
                 detail.clone_into(&mut attempt.gate_output);
             }
-            Fact::CarConflicted { files, .. } => files.clone_into(&mut attempt.clash),
+            Fact::CarConflicted { attempt: n, onto, files, .. } => {
+                files.clone_into(&mut attempt.clash);
+                if let Some(left) = &attempt.evidence {
+                    state.clash = Some(Clash {
+                        attempt: *n,
+                        base: attempt.base.clone().unwrap_or_else(|| left.base.clone()),
+                        tip: left.tip.clone(),
+                        onto: onto.clone(),
+                        files: files.clone(),
+                        since: attempt.intended_at,
+                    });
+                }
+            }
             Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
                 state.spent.count(*class, attempt.fault());
@@ -554,7 +572,8 @@ impl Machine {
                 let priority = self.plan.tasks[t.ix()].priority;
                 self.train.board(t, *attempt, tip.clone(), priority);
             }
-            Fact::CarFormed { onto, commit, tree, .. } => {
+            Fact::CarFormed { onto, commit, tree, reused, .. } => {
+                self.train.note_reused(t, reused);
                 let (onto, commit, tree) = (onto.clone(), commit.clone(), tree.clone());
                 self.train.set(t, Stage::Formed { onto, commit, tree });
             }
@@ -581,6 +600,7 @@ impl Machine {
                 self.landings += 1;
                 let state = self.tasks.note(t);
                 state.reason.clear();
+                state.clash = None;
                 state.landed = Some(Landing {
                     commit: commit.clone(),
                     old: old.clone(),
@@ -598,4 +618,9 @@ impl Machine {
             _ => {}
         }
     }
+}
+
+/// How a clash is told.
+pub(super) fn clash_in_words(files: &[String]) -> String {
+    format!("conflicts in {}", files.join(", "))
 }

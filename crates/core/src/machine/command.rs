@@ -216,6 +216,9 @@ impl Machine {
     }
 
     fn answer(&mut self, question: &str, text: &str) -> Result<String, Refusal> {
+        if let Some(decided) = self.settle_clash(question, text) {
+            return decided;
+        }
         let Some(open) = self.questions.iter().find(|q| q.name.eq_ignore_ascii_case(question))
         else {
             let hint = "mainstem questions lists the open ones".to_owned();

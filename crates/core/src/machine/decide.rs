@@ -144,6 +144,7 @@ impl Machine {
                 self.workspace_removed(task, attempt, workspace);
             }
             Input::Pull { task, attempt, news } => self.take_of_pull(task, attempt, news),
+            Input::Outlook(outlook) => self.life.outlook = outlook,
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
             Input::Park { provider, kind, until, message } => {
@@ -412,7 +413,14 @@ impl Machine {
         reason: String,
         help: Option<String>,
     ) {
-        let files = self.tasks.get(t).current.as_ref().map(|a| a.clash.clone()).unwrap_or_default();
+        let current = self.tasks.get(t).current.as_ref();
+        let mut files = current.map(|a| a.clash.clone()).unwrap_or_default();
+        // Whoever was to resolve it did not: that is where it stands, however the attempt ended.
+        let unresolved = self.lays_out(t).map(|clash| clash.files.clone());
+        let clashes = class == Class::Conflicted || unresolved.is_some();
+        if files.is_empty() {
+            files = unresolved.unwrap_or_default();
+        }
         self.attempt_failed(t, class, reason.clone(), None, help);
         let task = self.id(t);
         let fails = self.settings.land.on_conflict == OnConflict::Fail;
@@ -421,7 +429,7 @@ impl Machine {
             return;
         }
         self.emit(match class {
-            Class::Conflicted if !fails => Fact::TaskConflicted { task: task.clone(), files },
+            _ if clashes && !fails => Fact::TaskConflicted { task: task.clone(), files },
             Class::Blocked | Class::NeedsInput => {
                 Fact::TaskBlocked { task: task.clone(), chain: Vec::new(), reason }
             }

@@ -8,6 +8,7 @@
 mod add;
 mod adopt;
 mod apply;
+mod clash;
 mod decide;
 mod inbox;
 mod words;
@@ -25,6 +26,7 @@ pub use pull::Merger;
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;
+use crate::clash::Outlook;
 use crate::config::{Barrier, Settings};
 use crate::effect::Effect;
 use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Usage, Verdict};
@@ -298,6 +300,8 @@ pub enum Input {
         /// What that took.
         usage: Vec<Usage>,
     },
+    /// Somebody looked which pieces of work would clash.
+    Outlook(Outlook),
     /// Time has passed.
     Tick,
 }
@@ -439,6 +443,8 @@ struct Life {
     frozen: bool,
     /// When to look whether somebody mended it.
     look_at: Option<Time>,
+    /// Which pieces of work would clash, as far as was looked.
+    outlook: Outlook,
     /// Pull requests that are looked after.
     cares: BTreeMap<TaskIx, pull::Care>,
 }
@@ -783,6 +789,8 @@ impl Machine {
         let provider = |name: &str| self.standing(name);
         let rests_long = |name: &str| self.rests_long(name);
         let scope = |t: TaskIx| self.in_scope(t);
+        let resolver = |t: TaskIx| self.resolver_of(t);
+        let overlaps = |t: TaskIx| self.overlaps(t);
         let budget = &self.settings.budget;
         let money_left =
             budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
@@ -805,6 +813,8 @@ impl Machine {
             rests_long: &rests_long,
             quiet: self.quiet_until().is_some(),
             in_scope: &scope,
+            resolver: &resolver,
+            overlaps: &overlaps,
             money_left,
             reserve: self.reserve(),
         };

@@ -6,6 +6,7 @@ use crate::effect::{Effect, Member, Seat};
 use crate::fact::{Class, Fact, GateScope, Verdict};
 use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
+use crate::machine::apply::clash_in_words;
 use crate::machine::decide::refusal_of;
 use crate::machine::{GateResult, Input, Machine};
 use crate::phase::Phase;
@@ -108,6 +109,7 @@ impl Machine {
                 onto: step.onto.clone(),
                 commit: step.commit.clone(),
                 tree: step.tree.clone(),
+                reused: step.reused.clone(),
             });
         }
     }
@@ -144,7 +146,7 @@ impl Machine {
         files: Vec<String>,
     ) {
         let task = self.id(t);
-        let reason = format!("conflicts in {}", files.join(", "));
+        let reason = clash_in_words(&files);
         self.emit(Fact::CarConflicted { task, attempt, onto, files });
         match self.settings.land.on_conflict {
             OnConflict::Rework | OnConflict::Agent => {
@@ -268,6 +270,8 @@ impl Machine {
             self.life.yard.look_again();
         }
         let lanes = usize::try_from(self.settings.land.lanes.max(1)).unwrap_or(1);
+        let foreseen = self.foreseen();
+        self.life.yard.foresee(foreseen);
         loop {
             let train = &self.train;
             self.life.yard.retain(|place| train.at(place).is_some(), self.now);
@@ -294,6 +298,9 @@ impl Machine {
         let why = lines.filter(|line| line.cars == [place] && line.purpose != Purpose::Base);
         let why = why.map(|line| line.why.clone()).find(|why| !why.is_empty());
         let reason = why.unwrap_or_else(|| "a gate of the train failed".to_owned());
+        if self.failed_as_before(t, attempt, &reason) {
+            return;
+        }
         let task = self.id(t);
         self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
         self.fail_attempt(t, Class::GateFailed, reason);
@@ -383,7 +390,8 @@ impl Machine {
             let Stage::Landing { old, new, tree, onto, commit } = &car.stage else { continue };
             whole = Some((old.clone(), new.clone(), tree.clone()));
             let (task, attempt) = (car.task, car.attempt);
-            members.push(Member { task, attempt, onto: onto.clone(), commit: commit.clone() });
+            let (onto, commit, resolved) = (onto.clone(), commit.clone(), self.resolved_by(task));
+            members.push(Member { task, attempt, onto, commit, resolved });
         }
         let (old, new, tree) = whole?;
         let last = members.last()?;

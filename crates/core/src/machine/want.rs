@@ -212,7 +212,8 @@ impl Machine {
             Want::Workspace(attempt) => {
                 let must_contain = self.graph.needs(t).filter_map(|p| self.found_in(p)).collect();
                 let from = self.goes_on_from(t);
-                Effect::PrepareWorkspace { task, attempt, must_contain, from }
+                let merge = self.lays_out(t).map(|clash| clash.tip.clone());
+                Effect::PrepareWorkspace { task, attempt, must_contain, from, merge }
             }
             Want::Agent(attempt) => Effect::RunAgent { task, attempt },
             Want::Evidence(attempt) => {

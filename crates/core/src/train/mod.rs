@@ -7,6 +7,8 @@ pub mod yard;
 
 use std::collections::BTreeMap;
 
+use yard::Reused;
+
 use crate::id::{Oid, TaskIx};
 
 /// How often a car is passed by more important ones before nobody passes it any more.
@@ -36,6 +38,8 @@ pub struct Car {
     pub cell: Option<u64>,
     /// More important cars that boarded later and went ahead.
     pub passed_by: u32,
+    /// Its merge has conflicts that were resolved as they had been before.
+    pub reused: Vec<Reused>,
 }
 
 /// How far a car is.
@@ -119,6 +123,7 @@ impl Train {
             vetted: false,
             cell: None,
             passed_by: 0,
+            reused: Vec::new(),
         };
         // Who is merged, who is at least as important and who has waited long enough is not passed.
         let stays = |other: &Car| {
@@ -157,6 +162,13 @@ impl Train {
     pub fn set(&mut self, task: TaskIx, stage: Stage) {
         if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
             car.stage = stage;
+        }
+    }
+
+    /// What the merge of a task's car was put together with.
+    pub fn note_reused(&mut self, task: TaskIx, reused: &[Reused]) {
+        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+            reused.clone_into(&mut car.reused);
         }
     }
 

@@ -180,7 +180,8 @@ impl Planner<'_> {
         }
         let joins = |car: &&Car| self.is_free(car.place) && (self.dense || car.vetted);
         let most = if self.dense { 1 } else { self.train.unit() };
-        let mut unit = self.together(self.train.cars().iter().filter(joins), ahead, most);
+        let cars = self.yard.in_turn(self.train.cars());
+        let mut unit = self.together(cars.into_iter().filter(joins), ahead, most);
         // A group that is known to be bad is not tried again as it is.
         while unit.len() > 1 && self.has_failed(Purpose::Join, ahead, &unit) {
             unit.truncate(unit.len() / 2);
@@ -239,7 +240,8 @@ impl Planner<'_> {
             let count =
                 self.train.cars().iter().filter(unknown).filter(|c| c.cell.is_none()).count();
             let most = self.train.group().min(count.div_ceil(free).max(1));
-            let mut group = self.together(self.train.cars().iter().filter(unknown), &[], most);
+            let cars = self.yard.in_turn(self.train.cars());
+            let mut group = self.together(cars.into_iter().filter(unknown), &[], most);
             while group.len() > 1 && self.has_failed(Purpose::Vet, &[], &group) {
                 group.truncate(group.len() / 2);
             }

@@ -4,9 +4,12 @@
 
 use std::collections::BTreeSet;
 
+use super::Car;
 use super::pace::Pace;
 use super::policy::{Plan, Wish};
+use crate::clash::in_turn;
 use crate::id::{Oid, Time};
+use serde::{Deserialize, Serialize};
 
 /// What a line is verified for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +58,17 @@ pub struct Step {
     pub commit: Oid,
     /// Its tree.
     pub tree: Oid,
+    /// Conflicts in it that were resolved as they had been before.
+    pub reused: Vec<Reused>,
+}
+
+/// A file that clashed and was resolved as it had been before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reused {
+    /// The name of that resolution.
+    pub resolution: String,
+    /// The file.
+    pub path: String,
 }
 
 /// The merges of a whole line.
@@ -130,6 +144,8 @@ pub struct Yard {
     doubted: bool,
     lines: Vec<Line>,
     clashes: BTreeSet<(Vec<u64>, u64)>,
+    /// Pairs of cars that were seen to clash before anybody merged them, the smaller number first.
+    foreseen: BTreeSet<(u64, u64)>,
     cancelled: Vec<u32>,
     pace: Pace,
 }
@@ -157,7 +173,19 @@ impl Yard {
 
     /// Does this car clash with the merge of these?
     pub fn clashes(&self, before: &[u64], car: u64) -> bool {
-        !self.clashes.is_empty() && self.clashes.contains(&(before.to_vec(), car))
+        let found = !self.clashes.is_empty() && self.clashes.contains(&(before.to_vec(), car));
+        let seen = |other: &u64| self.foreseen.contains(&(car.min(*other), car.max(*other)));
+        found || (!self.foreseen.is_empty() && before.iter().any(seen))
+    }
+
+    /// These pairs of cars are known to clash.
+    pub fn foresee(&mut self, pairs: BTreeSet<(u64, u64)>) {
+        self.foreseen = pairs;
+    }
+
+    /// The cars in the order in which they are tried.
+    pub fn in_turn<'c>(&self, cars: &'c [Car]) -> Vec<&'c Car> {
+        in_turn(cars, &self.foreseen)
     }
 
     /// Lanes whose verification nobody needs any more.

@@ -267,7 +267,14 @@ fn end_samples() -> Vec<Fact> {
     let oid = || Oid::new("c1");
     let t = || task.clone();
     vec![
-        Fact::CarFormed { task: t(), attempt, onto: oid(), commit: oid(), tree: oid() },
+        Fact::CarFormed {
+            task: t(),
+            attempt,
+            onto: oid(),
+            commit: oid(),
+            tree: oid(),
+            reused: Vec::new(),
+        },
         Fact::CarConflicted { task: t(), attempt, onto: oid(), files: Vec::new() },
         Fact::CarEvicted { task: t(), attempt, reason: none() },
         Fact::LandingIntended { task: t(), attempt, old: oid(), new: oid(), tree: oid() },

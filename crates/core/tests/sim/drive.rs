@@ -254,7 +254,7 @@ impl<'c> Sim<'c> {
     }
 
     /// One step of the engine; none if it died in it.
-    fn step(&mut self, input: Input) -> Option<Vec<Effect>> {
+    pub fn step(&mut self, input: Input) -> Option<Vec<Effect>> {
         self.steps += 1;
         self.slots_before = self.live.tasks().slots();
         let asks = matches!(input, Input::Command(_));
@@ -391,6 +391,7 @@ impl<'c> Sim<'c> {
                 self.step(Input::Interrupt { now });
             }
             142..165 => self.gossip(),
+            165..175 => self.look_ahead(),
             _ => {
                 if !self.goes_on() {
                     self.pass_time();

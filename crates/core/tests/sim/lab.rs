@@ -147,7 +147,12 @@ impl Lab {
     pub fn merged(&self, id: &str) -> Input {
         let place = self.machine.train().car(self.ix(id)).map_or(0, |car| car.place);
         let (onto, commit, tree) = (Oid::new("c0"), Oid::new(format!("m-{id}")), Oid::new("t"));
-        let steps = vec![Step { onto: onto.clone(), commit: commit.clone(), tree: tree.clone() }];
+        let steps = vec![Step {
+            onto: onto.clone(),
+            commit: commit.clone(),
+            tree: tree.clone(),
+            reused: Vec::new(),
+        }];
         let formed = Formed { onto, steps, tip: commit.clone(), commit, tree };
         let (purpose, places) = (Purpose::Join, vec![place]);
         Input::LineFormed { purpose, places, formed, base_tree: "b".into() }

@@ -240,7 +240,7 @@ impl Sim<'_> {
             }
             let commit = self.world.git.merge(key, &tip);
             let tree = self.world.git.tree(&commit);
-            steps.push(Step { onto: tip, commit: commit.clone(), tree });
+            steps.push(Step { onto: tip, commit: commit.clone(), tree, reused: Vec::new() });
             tip = commit;
         }
         let bound =

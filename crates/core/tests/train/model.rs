@@ -337,7 +337,12 @@ impl Ours {
                 }
                 let onto = name(&tree);
                 tree.push(*car);
-                steps.push(Step { onto, commit: name(&tree), tree: name(&tree) });
+                steps.push(Step {
+                    onto,
+                    commit: name(&tree),
+                    tree: name(&tree),
+                    reused: Vec::new(),
+                });
             }
             if steps.len() < cars.len() {
                 continue;

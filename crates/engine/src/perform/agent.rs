@@ -13,7 +13,7 @@ use mainstem_core::plan::Epic;
 use mainstem_host::process::{self, JobSpec, JobState, Start, Stop};
 use mainstem_host::{crash, files, ports};
 
-use super::{Errand, mcp, workspace};
+use super::{Errand, clash, mcp, workspace};
 use crate::event::Event;
 use crate::ledger;
 use crate::lessons::{self, LessonError};
@@ -50,6 +50,8 @@ pub struct Assignment {
     pub base: Oid,
     /// It was seen alive already: it is found again, and never started a second time.
     pub seen: bool,
+    /// What is laid out in its workspace, merged onto where it starts.
+    pub merge: Option<Oid>,
     /// What it is told of the run.
     pub told: Told,
 }
@@ -62,9 +64,11 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
     let started = match process::state(&dir) {
         // Somebody took its record away. What it left is judged like that of any agent that vanished.
         Ok(JobState::Absent) if assignment.seen => return bury(errand, Claim::None),
-        Ok(JobState::Absent) => workspace::make_sure(errand, &assignment.base)
-            .map_err(|error| error.to_string())
-            .and_then(|()| start(errand, assignment, &dir)),
+        Ok(JobState::Absent) => {
+            workspace::make_sure(errand, &assignment.base, assignment.merge.as_ref())
+                .map_err(|error| error.to_string())
+                .and_then(|()| start(errand, assignment, &dir))
+        }
         Ok(_) => Ok(()),
         Err(error) => return tell_trouble(errand, "looked at", &error),
     };
@@ -187,12 +191,16 @@ fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
         errand.tell(Input::Notice { task: Some(errand.ix), message });
         Vec::new()
     });
+    let mut retry = told.retry.clone();
+    if let (Some(retry), Some(clashed)) = (&mut retry, &told.clashed) {
+        (retry.sides, retry.other_tasks) = clash::told(errand, clashed, &assignment.base);
+    }
     let input = PromptInput {
         task: &errand.task,
         epic_title: assignment.epic.as_ref().map(|epic| epic.title.as_str()),
         landed_before: &told.landed_before,
         gates: &world.settings.gates.verify,
-        retry: told.retry.as_ref(),
+        retry: retry.as_ref(),
         answers: &told.answers,
         lessons: &lessons,
         bytes_max: prompts::bytes_max(&world.settings),

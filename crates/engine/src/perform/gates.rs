@@ -12,6 +12,7 @@ use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
 use mainstem_host::{crash, files};
 
 use super::{Errand, workspace};
+use crate::resolutions;
 
 /// Bytes of a failed gate's output that are kept in the record and in the next prompt.
 const DETAIL_BYTES: usize = 4_000;
@@ -53,10 +54,28 @@ pub fn of_train(errand: &Errand, commit: &Oid, tree: &Oid, lane: u32) {
     match verify_commit(errand, commit, tree, lane) {
         _ if errand.cancel.load(Ordering::Relaxed) => {}
         Ok(gates) => {
+            forget_bad(errand, commit, &gates);
             let (commit, tree) = (commit.clone(), tree.clone());
             errand.tell(Input::CarVerified { task, attempt, commit, tree, gates });
         }
         Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
+    }
+}
+
+/// A conflict that was resolved as before and failed is not resolved that way again. Before the verdict is
+/// told: whoever dies in between verifies it again.
+fn forget_bad(errand: &Errand, commit: &Oid, gates: &[GateResult]) {
+    let world = &errand.world;
+    let failed = gates.iter().any(|gate| gate.verdict == Verdict::Failed);
+    if !failed || !world.settings.land.reuse_resolutions {
+        return;
+    }
+    let forgotten = world.repo.read_ref(&world.target_ref()).and_then(|main| match main {
+        Some(main) => resolutions::forget_bad(&world.repo, &main, commit),
+        None => Ok(()),
+    });
+    if let Err(error) = forgotten {
+        errand.tell_notes(vec![format!("a resolution that does not hold stays: {error}")]);
     }
 }
 

@@ -2,15 +2,16 @@
 //! checkout along. After a crash the branch itself says how far a landing got.
 
 use mainstem_core::config::Strategy;
-use mainstem_core::effect::{Member, Seat};
+use mainstem_core::effect::{Member, Resolved, Seat};
 use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Task;
-use mainstem_core::train::yard::{Formed, Purpose, Step};
+use mainstem_core::train::yard::{Formed, Purpose, Reused, Step};
 use mainstem_host::crash;
 use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
 
 use super::Errand;
+use crate::resolutions;
 
 /// How often the user's checkout is tried to be brought along.
 const FOLLOW_TRIES: u32 = 3;
@@ -48,7 +49,7 @@ fn try_form(errand: &Errand, purpose: Purpose, seats: &[Seat]) -> Result<Input, 
     let (mut steps, mut tip) = (Vec::new(), onto.clone());
     for (at, (seat, (task, _))) in seats.iter().zip(&errand.crew).enumerate() {
         let step = match merge(errand, seat, &tip)? {
-            Ok((tree, merged)) => commit(errand, (task, seat), &tip, tree, &merged)?,
+            Ok(merged) => commit(errand, (task, seat), &tip, merged)?,
             Err(files) => {
                 // Whoever clashes with the branch itself will not get through later either.
                 let alone = if at == 0 { None } else { merge(errand, seat, &onto)?.err() };
@@ -78,20 +79,40 @@ fn try_form(errand: &Errand, purpose: Purpose, seats: &[Seat]) -> Result<Input, 
     Ok(Input::LineFormed { purpose, places, formed, base_tree })
 }
 
-/// The tree of a car on top of a commit and what was merged, or the files that clash.
+/// A car on top of a commit.
+struct Merged {
+    tree: Oid,
+    /// What was merged.
+    tip: Oid,
+    reused: Vec<Reused>,
+}
+
+/// The merge of a car on top of a commit, or the files that clash.
 fn merge(
     errand: &Errand,
     seat: &Seat,
     onto: &Oid,
-) -> Result<Result<(Oid, Oid), Vec<String>>, GitError> {
+) -> Result<Result<Merged, Vec<String>>, GitError> {
     let repo = &errand.world.repo;
-    Ok(match errand.world.settings.land.strategy {
+    let land = &errand.world.settings.land;
+    let plain = |tree: Oid, tip: &Oid| Ok(Merged { tree, tip: tip.clone(), reused: Vec::new() });
+    Ok(match land.strategy {
         Strategy::Merge | Strategy::Squash => match repo.merge(onto, &seat.tip)? {
-            Merge::Clean { tree } => Ok((tree, seat.tip.clone())),
-            Merge::Conflict { files, .. } => Err(files),
+            Merge::Clean { tree } => plain(tree, &seat.tip),
+            Merge::Conflict { files, tree, stages, .. } => {
+                let mut known = match land.reuse_resolutions {
+                    true => resolutions::apply(repo, &tree, &stages)?,
+                    false => None,
+                };
+                if known.is_none() {
+                    known = resolutions::by_meaning(&errand.world, (onto, &seat.tip), &files)?;
+                }
+                let tip = seat.tip.clone();
+                known.map(|(tree, reused)| Merged { tree, tip, reused }).ok_or(files)
+            }
         },
         Strategy::Rebase => match repo.replay(&seat.base, &seat.tip, onto)? {
-            Replay::Clean { tip } => Ok((repo.tree_of(&tip)?, tip)),
+            Replay::Clean { tip } => plain(repo.tree_of(&tip)?, &tip),
             Replay::Conflict { files, .. } => Err(files),
         },
     })
@@ -101,18 +122,18 @@ fn commit(
     errand: &Errand,
     (task, seat): (&Task, &Seat),
     onto: &Oid,
-    tree: Oid,
-    merged: &Oid,
+    merged: Merged,
 ) -> Result<Step, GitError> {
+    let Merged { tree, tip: merged, reused } = merged;
     let repo = &errand.world.repo;
     let parents = match errand.world.settings.land.strategy {
         Strategy::Merge | Strategy::Rebase => vec![onto.clone(), merged.clone()],
         Strategy::Squash => vec![onto.clone()],
     };
-    let who = author(repo, errand, merged)?;
-    let words = message(task, seat.attempt, errand);
+    let who = author(repo, errand, &merged)?;
+    let words = message(task, seat.attempt, errand) + &resolutions::trailers(&reused);
     let commit = repo.commit_tree(&tree, &parents, &words, &who, &repo.identity()?, seat.date.0)?;
-    Ok(Step { onto: onto.clone(), commit, tree })
+    Ok(Step { onto: onto.clone(), commit, tree, reused })
 }
 
 /// One commit on the branch's own line for all merges of a group: only this tree was verified.
@@ -232,6 +253,7 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
     match try_land(errand, to, members) {
         Ok(Outcome::Landed) => {
             follow(errand, to.old, to.new);
+            remember(errand, members);
             for member in members {
                 let (task, attempt) = (member.task, member.attempt);
                 let (commit, old) = (member.commit.clone(), member.onto.clone());
@@ -255,6 +277,20 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
         }
         Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
     }
+}
+
+/// Remembers how clashes were settled by what has just landed. That it could not be is no reason not to
+/// have landed.
+fn remember(errand: &Errand, members: &[Member]) {
+    for (member, (task, _)) in members.iter().zip(&errand.crew) {
+        let Some(Resolved { base, work, tip }) = &member.resolved else { continue };
+        let kept = resolutions::remember(&errand.world.repo, &task.id, (base, work, tip));
+        if let Err(error) = kept {
+            let message = format!("how its conflict was resolved is not remembered: {error}");
+            errand.tell(Input::Notice { task: Some(member.task), message });
+        }
+    }
+    crash::point("land.remembered");
 }
 
 enum Outcome {

@@ -2,6 +2,7 @@
 //! effect, because after a crash all outstanding ones come again.
 
 pub mod agent;
+pub mod clash;
 pub mod consult;
 pub mod evidence;
 pub mod gates;

@@ -95,8 +95,9 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
-        Effect::PrepareWorkspace { must_contain, from, .. } => {
-            workspace::prepare(&errand, must_contain, from.as_ref());
+        Effect::PrepareWorkspace { must_contain, from, merge, .. } => {
+            let start = workspace::Start { from: from.as_ref(), merge: merge.as_ref() };
+            workspace::prepare(&errand, must_contain, &start);
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
         Effect::DeliverAnswer { number, question, text, reference, .. } => {

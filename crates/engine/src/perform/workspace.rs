@@ -54,8 +54,16 @@ impl WorkspaceError {
     }
 }
 
+/// Where an attempt starts.
+pub struct Start<'a> {
+    /// Go on from here instead of from the target branch.
+    pub from: Option<&'a Oid>,
+    /// Lay the merge of this out.
+    pub merge: Option<&'a Oid>,
+}
+
 /// Makes the workspace of an attempt and tells the result.
-pub fn prepare(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) {
+pub fn prepare(errand: &Errand, must_contain: &[Oid], start: &Start<'_>) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let ready = |base| Input::WorkspaceReady {
         task,
@@ -77,7 +85,7 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) {
             return errand.tell(Input::WorkspaceFailed { task, attempt, reason });
         }
     }
-    errand.tell(match make(errand, must_contain, from) {
+    errand.tell(match make(errand, must_contain, start) {
         Ok(base) => ready(base),
         Err(error) => {
             if let Err(why) = take_back(errand) {
@@ -146,13 +154,13 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
     Ok(last)
 }
 
-fn make(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) -> Result<Oid, WorkspaceError> {
+fn make(errand: &Errand, must_contain: &[Oid], start: &Start<'_>) -> Result<Oid, WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let target = world.target_ref();
     let at_target =
         || repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
-    let base = from.cloned().map_or_else(at_target, Ok)?;
+    let base = start.from.cloned().map_or_else(at_target, Ok)?;
     for need in must_contain {
         if !repo.is_ancestor(need, &base)? {
             return Err(WorkspaceError::NeedLost(need.clone()));
@@ -163,23 +171,23 @@ fn make(errand: &Errand, must_contain: &[Oid], from: Option<&Oid>) -> Result<Oid
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &errand.workspace)?;
     crash::point("workspace.saved");
-    fill(errand, &base)?;
+    fill(errand, &base, start.merge)?;
     Ok(base)
 }
 
 /// Makes the workspace of an attempt anew if an earlier life of the engine made it: no agent has been
 /// there yet, and what it wrote may have been lost in part with the power.
-pub fn make_sure(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
+pub fn make_sure(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), WorkspaceError> {
     if errand.world.made.has(errand.ix, errand.attempt) {
         return Ok(());
     }
     // Whatever a person did in there meanwhile is no attempt's.
     let series = format!("refs/mainstem/snapshots/{}/0", errand.task.id);
     save(errand, &errand.workspace, &series, 0)?;
-    fill(errand, base)
+    fill(errand, base, merge)
 }
 
-fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
+fn fill(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = errand.workspace.clone();
@@ -202,6 +210,11 @@ fn fill(errand: &Errand, base: &Oid) -> Result<(), WorkspaceError> {
     }
     crash::point("workspace.secluded");
     set_up(errand, &path, &place)?;
+    if let Some(tip) = merge {
+        // After the setup commands: they are made for files without markers.
+        let _ = repo.lay_out(&path, base, tip)?;
+        crash::point("workspace.laid_out");
+    }
     world.made.note(errand.ix, errand.attempt);
     Ok(())
 }

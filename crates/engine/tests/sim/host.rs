@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use mainstem_core::clash::{Outlook, Pair, Piece};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Evidence, Usage, Verdict};
 use mainstem_core::id::{Oid, Time};
@@ -15,6 +16,7 @@ use mainstem_engine::event::Event;
 use mainstem_engine::outside::Outside;
 use mainstem_engine::perform::{Deed, Order};
 use mainstem_engine::queue::Ticket;
+use mainstem_engine::survey::Work;
 
 use crate::agent::{Agent, Job, Key};
 use crate::check;
@@ -92,6 +94,31 @@ impl Outside for Simulated {
         let flight = Flight { ticket, order, step: 0, turns, found: 0, verdicts: Vec::new() };
         world.flights.insert(number, flight);
         world.step_later(number);
+    }
+
+    /// Sees clashes where there are none, and overlooks others: nothing but an order follows from it.
+    fn survey(&mut self, works: Vec<Work>) -> bool {
+        let mut world = self.0.get();
+        if world.dead || world.rng.in_thousand(100) {
+            return false;
+        }
+        let (mut pieces, mut pairs) = (Vec::new(), Vec::new());
+        for work in works {
+            let paths = vec![format!("{}.txt", work.task)];
+            let others = pieces.iter().filter(|_| world.rng.in_thousand(300));
+            let with = |other: &Piece| Pair {
+                a: other.task.clone(),
+                b: Some(work.task.clone()),
+                paths: paths.clone(),
+            };
+            pairs.extend(others.map(with));
+            let (task, attempt, commit) = (work.task, work.attempt, work.commit);
+            pieces.push(Piece { task, attempt, commit, paths });
+        }
+        let whole = world.rng.in_thousand(800);
+        let seen = (!world.rng.in_thousand(50)).then_some(Outlook { pieces, pairs, whole });
+        world.inbox.push_back(Event::Surveyed(seen));
+        true
     }
 
     fn watch(&mut self, key: u64, dir: PathBuf) {

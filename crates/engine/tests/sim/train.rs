@@ -77,7 +77,7 @@ impl World {
             }
             let car = self.git.merge(key, tip, Git::find(&seat.tip));
             let (onto, commit) = (Git::name(tip), Git::name(car));
-            steps.push(Step { onto, commit, tree: self.git.tree_name(car) });
+            steps.push(Step { onto, commit, tree: self.git.tree_name(car), reused: Vec::new() });
             tip = car;
         }
         let bound = if keys.len() > 1 { self.git.bind(flight.found, tip, &keys) } else { tip };

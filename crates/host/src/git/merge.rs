@@ -1,9 +1,11 @@
 //! Merges, replays and reverts in the object database: no working tree, no index, no hooks.
 
+use std::path::Path;
+
 use mainstem_core::id::Oid;
 
-use super::error::{GitError, Result};
-use super::run::{Answer, TIMEOUT_CHECKOUT};
+use super::error::{GitError, OnPath, Result};
+use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
 use super::{Identity, Repo, lossy, oid};
 
 /// How a merge ended. A git that broke is an error, never a conflict.
@@ -21,7 +23,24 @@ pub enum Merge {
         files: Vec<String>,
         /// What git says about it.
         text: String,
+        /// What the files would be, with both sides between markers where they clash.
+        tree: Oid,
+        /// What the three sides have there.
+        stages: Vec<Stage>,
     },
+}
+
+/// One side of a file that clashes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// Which file.
+    pub path: String,
+    /// 1: the common ancestor, 2: what it is merged into, 3: what is merged.
+    pub stage: u8,
+    /// Kind and permissions, as git writes them.
+    pub mode: String,
+    /// The content.
+    pub blob: Oid,
 }
 
 /// How putting commits on another base ended.
@@ -42,6 +61,19 @@ pub enum Replay {
     },
 }
 
+/// The common ancestor is shown too: whoever resolves it needs to see what either side changed.
+const MARKERS: &str = "merge.conflictStyle=diff3";
+
+/// How files are merged is the target branch's to say, and nobody's who happens to run us.
+const NO_ATTRIBUTES: &str = "core.attributesFile=/dev/null";
+
+/// Ends of names of files that mergiraf is tried on: languages that it knows, and text.
+const LANGUAGES: &[&str] = &[
+    "rs", "toml", "go", "java", "kt", "py", "js", "jsx", "ts", "tsx", "json", "yml", "yaml", "c",
+    "h", "cc", "cpp", "hpp", "cs", "rb", "php", "scala", "dart", "html", "xml", "lua", "ex", "hs",
+    "nix", "sol",
+];
+
 /// A commit taken apart.
 #[derive(Debug, Clone)]
 pub(super) struct Details {
@@ -57,6 +89,34 @@ impl Repo {
     /// branch cannot choose how it is merged.
     pub fn merge(&self, onto: &Oid, tip: &Oid) -> Result<Merge> {
         self.merge_tree(None, onto, tip)
+    }
+
+    /// The same, but what git writes goes to a folder of its own.
+    pub(super) fn merge_beside(&self, onto: &Oid, tip: &Oid, objects: &Path) -> Result<Merge> {
+        let git = self
+            .git()
+            .set(NO_ATTRIBUTES)
+            .env("GIT_OBJECT_DIRECTORY", objects)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.common_dir().join("objects"));
+        self.run_merge_tree(git, None, onto, (onto, tip))
+    }
+
+    /// The same again with the program mergiraf, which knows what files of many languages mean. Drivers
+    /// that the repository sets itself go before it.
+    pub fn merge_by_meaning(&self, onto: &Oid, tip: &Oid, mergiraf: &Path) -> Result<Merge> {
+        let attributes = self.tmp("attributes");
+        let lines: String =
+            LANGUAGES.iter().map(|end| format!("*.{end} merge=mergiraf\n")).collect();
+        std::fs::write(&attributes, lines).on("write", &attributes)?;
+        let quoted = mergiraf.display().to_string().replace('\'', "'\\''");
+        let git = self
+            .git()
+            .set(format!("core.attributesFile={}", attributes.display()))
+            .set(format!("merge.mergiraf.driver='{quoted}' merge --git %O %A %B -p %P -l %L"));
+        let merged = self.run_merge_tree(git, None, onto, (onto, tip));
+        // What stays is swept at the next start.
+        let _ = std::fs::remove_file(&attributes);
+        merged
     }
 
     /// What `head` would be without what `commit` brought, seen from its first parent.
@@ -109,7 +169,9 @@ impl Repo {
                     head = self.copy_commit(&commit, &tree, &head)?;
                     head_tree = tree;
                 }
-                Merge::Conflict { files, text } => return Ok(Replay::Conflict { files, text }),
+                Merge::Conflict { files, text, .. } => {
+                    return Ok(Replay::Conflict { files, text });
+                }
             }
         }
         Ok(Replay::Clean { tip: head })
@@ -121,7 +183,7 @@ impl Repo {
                 Ok(Replay::Clean { tip: onto.clone() })
             }
             Merge::Clean { tree } => Ok(Replay::Clean { tip: self.copy_commit(tip, &tree, onto)? }),
-            Merge::Conflict { files, text } => Ok(Replay::Conflict { files, text }),
+            Merge::Conflict { files, text, .. } => Ok(Replay::Conflict { files, text }),
         }
     }
 
@@ -201,7 +263,17 @@ impl Repo {
         ours: &Oid,
         theirs: &Oid,
     ) -> Result<Merge> {
-        let mut git = self.git().args(["merge-tree", "--write-tree", "-z", "--name-only"]);
+        self.run_merge_tree(self.git().set(NO_ATTRIBUTES), base, attributes, (ours, theirs))
+    }
+
+    fn run_merge_tree(
+        &self,
+        git: Git,
+        base: Option<&Oid>,
+        attributes: &Oid,
+        (ours, theirs): (&Oid, &Oid),
+    ) -> Result<Merge> {
+        let mut git = git.set(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
         if let Some(base) = base {
             git = git.arg(format!("--merge-base={base}"));
         }
@@ -209,7 +281,6 @@ impl Repo {
             .args([ours.as_str(), theirs.as_str()])
             // As an environment variable, because a git too old to know it then ignores it.
             .env("GIT_ATTR_SOURCE", attributes.as_str())
-            .set("core.attributesFile=/dev/null")
             .timeout(TIMEOUT_CHECKOUT)
             .accept(&[1])
             .run()?;
@@ -227,7 +298,7 @@ impl Repo {
     }
 }
 
-/// `<tree> NUL (<file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
+/// `<tree> NUL (<mode> <blob> <stage> TAB <file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
 fn read_merge(answer: &Answer) -> Result<Merge> {
     // Exit code 1 is also how it ends when it is given something that is no commit.
     if answer.code == 1 && answer.stdout.is_empty() {
@@ -238,7 +309,12 @@ fn read_merge(answer: &Answer) -> Result<Merge> {
     if answer.code == 0 {
         return Ok(Merge::Clean { tree });
     }
-    let files: Vec<String> = fields.by_ref().take_while(|f| !f.is_empty()).map(lossy).collect();
+    let mut stages = Vec::new();
+    for field in fields.by_ref().take_while(|field| !field.is_empty()) {
+        stages.push(read_stage(field).ok_or_else(|| answer.bad())?);
+    }
+    let mut files: Vec<String> = stages.iter().map(|stage| stage.path.clone()).collect();
+    files.dedup();
     let mut text = String::new();
     while let Some(count) = fields.next().filter(|count| !count.is_empty()) {
         let count: usize = lossy(count).parse().map_err(|_| answer.bad())?;
@@ -246,7 +322,16 @@ fn read_merge(answer: &Answer) -> Result<Merge> {
         let message = fields.nth(count + 1).ok_or_else(|| answer.bad())?;
         text.push_str(&lossy(message));
     }
-    Ok(Merge::Conflict { files, text })
+    Ok(Merge::Conflict { files, text, tree, stages })
+}
+
+fn read_stage(field: &[u8]) -> Option<Stage> {
+    let tab = field.iter().position(|&b| b == b'\t')?;
+    let head = std::str::from_utf8(&field[..tab]).ok()?;
+    let [mode, blob, stage] = head.split(' ').collect::<Vec<_>>()[..] else { return None };
+    let blob = Some(blob).filter(|blob| super::is_oid(blob)).map(Oid::new)?;
+    let (path, mode) = (lossy(&field[tab + 1..]), mode.to_owned());
+    Some(Stage { path, stage: stage.parse().ok()?, mode, blob })
 }
 
 fn or_unknown(name: &str) -> &str {

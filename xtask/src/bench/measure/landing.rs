@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-use mainstem_core::id::Oid;
+use mainstem_core::id::{Oid, TaskId};
+use mainstem_engine::survey::{Surveyor, Work};
 use mainstem_host::git::{Cas, Identity, Merge, Repo};
 
 use super::Context;
@@ -14,6 +15,7 @@ use crate::Verdict;
 const FOLDERS: usize = 200;
 const FILES_PER_FOLDER: usize = 100;
 const ROUNDS: usize = 25;
+const WORKSPACES: usize = 16;
 
 /// Prints the medians of both ways and their ratio.
 pub(super) fn run(context: &Context) -> Result<Verdict, String> {
@@ -57,8 +59,41 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     }
     table.print();
     println!("   {} files, {ROUNDS} landings each way", FOLDERS * FILES_PER_FOLDER);
+    ahead(&scene, &repo, &start)?;
     judge("landing ÷ git merge", ours.median() / theirs.median(), 0.1, "");
     Ok(Verdict::Clean)
+}
+
+/// What it costs to see who would clash: one look at work that has no file in common, the same look again, and
+/// what each pair costs that has to be merged.
+fn ahead(scene: &Scene, repo: &Repo, start: &str) -> Result<(), String> {
+    let words = |error: mainstem_host::git::GitError| error.to_string();
+    let mut works = Vec::new();
+    for n in 0..WORKSPACES {
+        let commit = Oid::new(scene.git(&["rev-parse", &format!("work-{n}")])?);
+        let task = TaskId::new(format!("T-{n}"));
+        works.push(Work { task, attempt: 1, base: Oid::new(start), commit });
+    }
+    let mut surveyor = Surveyor::default();
+    let mut looks = Vec::new();
+    for _ in 0..2 {
+        let begun = Instant::now();
+        surveyor.look(repo, "refs/heads/bare", &works).map_err(words)?;
+        looks.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let probe = repo.probe().map_err(words)?;
+    let mut merges = Vec::new();
+    for pair in works.windows(2) {
+        let begun = Instant::now();
+        probe.clashes(&pair[0].commit, &pair[1].commit).map_err(words)?;
+        merges.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let pair = Sample::new(merges).median();
+    println!(
+        "   seen ahead, {WORKSPACES} workspaces: {:.1} ms, again {:.1} ms, {pair:.1} ms for each pair with files in common",
+        looks[0], looks[1]
+    );
+    Ok(())
 }
 
 fn fill(scene: &Scene) -> Result<(), String> {

@@ -8,7 +8,7 @@ use super::{Scene, git, plain, who, write};
 fn clean(merge: Merge) -> Oid {
     match merge {
         Merge::Clean { tree } => tree,
-        Merge::Conflict { files, text } => panic!("conflict in {files:?}: {text}"),
+        Merge::Conflict { files, text, .. } => panic!("conflict in {files:?}: {text}"),
     }
 }
 
@@ -24,7 +24,7 @@ fn a_conflict_is_told_from_a_clean_merge_and_from_an_error() {
     assert_eq!(scene.show(&tree, "a.txt"), "ONE\ntwo\nthree\n");
     assert_eq!(scene.show(&tree, "dir/b.txt"), "B\n");
     match scene.repo.merge(&left, &clash).unwrap() {
-        Merge::Conflict { files, text } => {
+        Merge::Conflict { files, text, .. } => {
             assert_eq!(files, ["a.txt", "ü \n"]);
             assert!(text.contains("CONFLICT (content): Merge conflict in a.txt"), "{text}");
         }

@@ -1,0 +1,142 @@
+//! What a clash with the target branch leads to, where an agent is to resolve it: an attempt like any
+//! other that starts from the merge instead of from nothing. Everything follows from facts that are there
+//! for other reasons.
+
+use std::collections::BTreeSet;
+
+use crate::clash::{Clash, Outlook};
+use crate::config::OnConflict;
+use crate::effect::Resolved;
+use crate::fact::Fact;
+use crate::id::{TaskId, TaskIx};
+use crate::limits;
+use crate::machine::{Command, Machine, OpenQuestion, Refusal};
+use crate::phase::Phase;
+use crate::train::Stage;
+
+/// Begins the name of a question about work that clashes; then comes the task.
+const DECISION: &str = "C-";
+/// What can be done about it.
+const DECISIONS: [&str; 3] = ["retry", "skip", "cancel"];
+
+impl Machine {
+    /// The clash that the next attempt at this task resolves, if an agent is to.
+    fn resolves(&self, t: TaskIx) -> Option<&Clash> {
+        let wanted = self.settings.land.on_conflict == OnConflict::Agent;
+        // What an open pull request offers has it already.
+        self.tasks.get(t).clash.as_ref().filter(|_| wanted && self.goes_on_from(t).is_none())
+    }
+
+    /// The clash whose merge is laid out in the workspace of the attempt under way.
+    pub fn lays_out(&self, t: TaskIx) -> Option<&Clash> {
+        let n = self.tasks.get(t).current.as_ref()?.n;
+        self.resolves(t).filter(|clash| clash.attempt < n)
+    }
+
+    /// Does another agent than the task's own resolve a clash in the attempt under way?
+    pub fn is_resolved_by_another(&self, t: TaskIx) -> bool {
+        let current = self.tasks.get(t).current.as_ref();
+        let other = current.is_some_and(|a| a.agent != self.tasks.claims(t).agent);
+        other && self.lays_out(t).is_some() && self.settings.land.resolver.is_some()
+    }
+
+    /// Who works on this task next, if it is to resolve a clash and not its own agent's.
+    pub(super) fn resolver_of(&self, t: TaskIx) -> Option<String> {
+        self.settings.land.resolver.as_ref().filter(|_| self.resolves(t).is_some()).cloned()
+    }
+
+    /// The clash that the work of the attempt under way settles, if that is to be remembered.
+    pub(super) fn resolved_by(&self, t: TaskIx) -> Option<Resolved> {
+        let state = self.tasks.get(t);
+        let current = state.current.as_ref()?;
+        let clash = state.clash.as_ref().filter(|clash| clash.attempt < current.n)?;
+        let tip = current.evidence.as_ref()?.tip.clone();
+        let wanted = self.settings.land.reuse_resolutions;
+        wanted.then_some(Resolved { base: current.base.clone()?, work: clash.tip.clone(), tip })
+    }
+
+    /// A car whose conflicts were resolved as they had been before failed its gates: it clashes after
+    /// all. Whether it is so.
+    pub(super) fn failed_as_before(&mut self, t: TaskIx, attempt: u32, why: &str) -> bool {
+        let Some(car) = self.train.car(t).filter(|car| !car.reused.is_empty()) else {
+            return false;
+        };
+        let files = car.reused.iter().map(|reused| reused.path.clone()).collect();
+        let (Stage::Formed { onto, .. } | Stage::Landing { onto, .. }) = &car.stage else {
+            return false;
+        };
+        let onto = onto.clone();
+        let message = limits::brief(&format!("a conflict resolved as before does not hold: {why}"));
+        self.emit(Fact::Noticed { task: Some(self.id(t)), message, lasts: false });
+        self.car_conflicted(t, attempt, onto, files);
+        true
+    }
+
+    /// Which pieces of work would clash, as far as was looked.
+    pub fn outlook(&self) -> &Outlook {
+        &self.life.outlook
+    }
+
+    /// Does what this task means to write overlap with what others have changed by now?
+    pub(super) fn overlaps(&self, t: TaskIx) -> bool {
+        let task = &self.plan.tasks[t.ix()];
+        !task.writes.is_empty() && self.life.outlook.overlaps(&task.id, &task.writes)
+    }
+
+    /// Cars that are known to clash, by their boarding numbers. What was looked at must be what is merged.
+    pub(super) fn foreseen(&self) -> BTreeSet<(u64, u64)> {
+        let outlook = &self.life.outlook;
+        let place = |task: &TaskId| {
+            let car = self.train.car(self.graph.ix(task.as_str())?)?;
+            let seen = outlook.piece(task)?;
+            (seen.commit == car.tip && seen.attempt == car.attempt).then_some(car.place)
+        };
+        let pair = |(a, b): (&TaskId, &TaskId)| {
+            let (a, b) = (place(a)?, place(b)?);
+            Some((a.min(b), a.max(b)))
+        };
+        outlook.tasks().filter_map(pair).collect()
+    }
+
+    /// What a person has to decide, as questions: what becomes of work that clashes.
+    pub fn decisions(&self) -> Vec<OpenQuestion> {
+        let clashes = |t: &TaskIx| self.tasks.phase(*t) == Phase::Conflicted;
+        let one = |t: TaskIx| {
+            let (task, state) = (self.id(t), self.tasks.get(t));
+            let kept = state.current.as_ref().map_or("", |attempt| attempt.branch.as_str());
+            let (reason, target) = (&state.reason, &self.target);
+            OpenQuestion {
+                name: format!("{DECISION}{task}"),
+                task: t,
+                attempt: state.attempts,
+                number: 0,
+                text: format!(
+                    "its work does not merge with {target} ({reason}); it is kept on {kept}"
+                ),
+                options: DECISIONS.map(str::to_owned).to_vec(),
+                default: None,
+                deadline: None,
+                at: state.since,
+                reference: None,
+            }
+        };
+        self.tasks.all().filter(clashes).map(one).collect()
+    }
+
+    /// Takes an answer to such a question; none if it is no such question.
+    pub(super) fn settle_clash(&mut self, question: &str, text: &str) -> Option<Result<String, Refusal>> {
+        let open = self.decisions().into_iter().find(|q| q.name.eq_ignore_ascii_case(question))?;
+        let task = self.id(open.task).to_string();
+        let command = match text.trim() {
+            "1" | "retry" => Command::Retry(task),
+            "2" | "skip" => Command::Skip(task),
+            "3" | "cancel" => Command::Cancel(Some(task)),
+            _ => {
+                let message = format!("{question} takes {}", DECISIONS.join(", "));
+                let hint = Some(format!("mainstem answer {question} retry"));
+                return Some(Err(Refusal { message, hint }));
+            }
+        };
+        Some(self.command(command))
+    }
+}

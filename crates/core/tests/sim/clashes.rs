@@ -1,0 +1,234 @@
+//! Stories of work that does not merge: resolved, given up, and seen ahead.
+
+use mainstem_core::clash::{Outlook, Pair, Piece};
+use mainstem_core::config::{Agent, OnConflict, Settings};
+use mainstem_core::effect::Effect;
+use mainstem_core::fact::{Claim, Ending, Fact, Verdict};
+use mainstem_core::id::{Oid, TaskId, TaskIx};
+use mainstem_core::machine::{Command, Input};
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::Task;
+use mainstem_core::train::yard::{Formed, Purpose, Reused, Step};
+
+use crate::cover::evidence;
+use crate::drive::Sim;
+use crate::lab::Lab;
+use crate::setup::{plan, settings, task};
+
+impl Sim<'_> {
+    /// Somebody looked which work would clash, and may be wrong.
+    pub fn look_ahead(&mut self) {
+        let active: Vec<TaskIx> = self.live.tasks().active().collect();
+        let pieces: Vec<Piece> = active.iter().map(|t| self.seen(*t)).collect();
+        let mut pairs = Vec::new();
+        for (n, a) in pieces.iter().enumerate() {
+            for b in &pieces[n + 1..] {
+                if self.rng.in_thousand(300) {
+                    pairs.push(pair(a.task.as_str(), b.task.as_str()));
+                }
+            }
+        }
+        let whole = self.rng.in_thousand(800);
+        self.step(Input::Outlook(Outlook { pieces, pairs, whole }));
+    }
+
+    fn seen(&self, t: TaskIx) -> Piece {
+        let attempt = self.live.tasks().get(t).attempts;
+        let task = self.live.plan().tasks[t.ix()].id.clone();
+        let tip = self.live.train().car(t).map(|car| car.tip.clone());
+        let paths = self.live.plan().tasks[t.ix()].writes.clone();
+        Piece { task, attempt, commit: tip.unwrap_or_else(|| "half".into()), paths }
+    }
+}
+
+fn resolving() -> Settings {
+    let mut s = settings();
+    s.land.on_conflict = OnConflict::Agent;
+    s.run.retries = 1;
+    s
+}
+
+fn clash(lab: &mut Lab, id: &str) -> Vec<Effect> {
+    let places = vec![lab.machine.train().car(lab.ix(id)).unwrap().place];
+    let (purpose, onto, files) = (Purpose::Join, "c0".into(), vec!["f".to_owned()]);
+    lab.put(Input::LineClashed { purpose, places, at: 0, onto, files, with_main: true })
+}
+
+/// What is laid out in the workspaces that are asked for.
+fn laid_out(effects: &[Effect]) -> Vec<Option<Oid>> {
+    let merge = |effect: &Effect| match effect {
+        Effect::PrepareWorkspace { merge, .. } => Some(merge.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(merge).collect()
+}
+
+#[test]
+fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
+    let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
+    assert_eq!(laid_out(&lab.effects), [None]);
+    lab.board("A");
+    let tip = evidence().tip;
+    assert_eq!(laid_out(&clash(&mut lab, "A")), [Some(tip.clone())]);
+    lab.effects.clear();
+    lab.crash();
+    assert_eq!(laid_out(&lab.effects), [Some(tip.clone())], "a new life asks for the same");
+    lab.work("A");
+    // It fails on the merits: the same merge again.
+    lab.end("A", Ending::Exited { code: 1 });
+    let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(evidence()) });
+    assert_eq!(laid_out(&again), [Some(tip)]);
+    lab.board("A");
+    lab.land("A");
+    assert!(lab.machine.tasks().get(t).clash.is_none());
+}
+
+#[test]
+fn however_a_resolver_gives_up_a_person_decides() {
+    let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
+    lab.board("A");
+    clash(&mut lab, "A");
+    lab.work("A");
+    let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let claim = Claim::Blocked { reason: "both cannot hold".to_owned() };
+    lab.put(Input::AgentEnded { task, attempt, ending: Ending::Exited { code: 0 }, claim });
+    lab.collect("A");
+    assert_eq!(lab.phase("A"), Phase::Conflicted);
+    let reason = &lab.machine.tasks().get(task).reason;
+    assert!(reason.contains("conflicts in f") && reason.contains("both cannot hold"), "{reason}");
+    // Asked to try again, it goes on from the work that is there.
+    lab.effects.clear();
+    lab.command(Command::Retry("A".to_owned())).unwrap();
+    lab.removed("A");
+    assert_eq!(laid_out(&lab.effects), [Some(evidence().tip)]);
+}
+
+#[test]
+fn conflicts_again_and_again_come_to_an_end() {
+    let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
+    for _ in 0..3 {
+        lab.board("A");
+        clash(&mut lab, "A");
+    }
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Conflicted, 3));
+}
+
+#[test]
+fn another_agent_resolves_where_one_is_named_and_needs_its_own_slot() {
+    let mut s = resolving();
+    s.land.resolver = Some("mender".to_owned());
+    s.agents.insert("mender".to_owned(), Agent { kind: "command".to_owned(), ..Agent::default() });
+    s.limits.per_agent.insert("mender".to_owned(), 1);
+    let mut lab = Lab::new(&s, plan(vec![task("A", &[]), task("B", &[])]));
+    lab.board("A");
+    lab.board("B");
+    clash(&mut lab, "A");
+    clash(&mut lab, "B");
+    let agents: Vec<&str> = lab
+        .facts
+        .iter()
+        .filter_map(|(_, fact)| match fact {
+            Fact::AttemptIntended { agent, attempt: 2, .. } => Some(agent.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(agents, ["mender"], "one at a time");
+    assert_eq!(lab.phase("B"), Phase::Ready);
+    assert!(lab.machine.is_resolved_by_another(lab.ix("A")));
+}
+
+#[test]
+fn a_conflict_resolved_as_before_that_turns_out_red_is_a_conflict() {
+    let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
+    lab.board("A");
+    let place = lab.machine.train().car(lab.ix("A")).unwrap().place;
+    let (onto, commit, tree) = (Oid::new("c0"), Oid::new("m-A"), Oid::new("t"));
+    let reused = vec![Reused { resolution: "Z/1".to_owned(), path: "f".to_owned() }];
+    let steps =
+        vec![Step { onto: onto.clone(), commit: commit.clone(), tree: tree.clone(), reused }];
+    let formed = Formed { onto, steps, tip: commit.clone(), commit, tree };
+    let (purpose, places) = (Purpose::Join, vec![place]);
+    lab.put(Input::LineFormed { purpose, places, formed, base_tree: "b".into() });
+    lab.effects.clear();
+    lab.verify("A", Verdict::Failed);
+    let conflicted = lab.facts.iter().any(
+        |(_, fact)| matches!(fact, Fact::CarConflicted { files, .. } if *files == ["f".to_owned()]),
+    );
+    assert!(conflicted, "{:?}", lab.facts);
+    assert_eq!(lab.phase("A"), Phase::Preparing);
+    assert_eq!(
+        lab.machine.lays_out(lab.ix("A")).map(|clash| clash.tip.clone()),
+        Some(evidence().tip)
+    );
+}
+
+fn piece(task: &str, commit: &Oid, path: &str) -> Piece {
+    let (task, commit) = (TaskId::new(task), commit.clone());
+    Piece { task, attempt: 1, commit, paths: vec![path.to_owned()] }
+}
+
+fn pair(a: &str, b: &str) -> Pair {
+    Pair { a: TaskId::new(a), b: Some(TaskId::new(b)), paths: vec!["f".to_owned()] }
+}
+
+/// The cars of the lines that are to be merged.
+fn lines(lab: &Lab, effects: &[Effect]) -> Vec<Vec<String>> {
+    let cars = |effect: &Effect| match effect {
+        Effect::FormLine { seats, .. } => {
+            Some(seats.iter().map(|seat| lab.machine.graph().id(seat.task).to_string()).collect())
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(cars).collect()
+}
+
+#[test]
+fn work_that_is_known_to_clash_is_not_merged_onto_what_it_clashes_with() {
+    let mut s = settings();
+    s.land.lanes = 3;
+    let tip = evidence().tip;
+    let all = || plan(vec![task("A", &[]), task("B", &[]), task("C", &[])]);
+    let line_of = |pairs: Vec<Pair>| {
+        let mut lab = Lab::new(&s, all());
+        let pieces = ["A", "B", "C"].map(|id| piece(id, &tip, "f")).to_vec();
+        lab.put(Input::Outlook(Outlook { pieces, pairs, whole: true }));
+        for id in ["A", "B", "C"] {
+            lab.work(id);
+            lab.end(id, Ending::Exited { code: 0 });
+        }
+        lab.effects.clear();
+        for id in ["A", "B", "C"] {
+            lab.collect(id);
+        }
+        let effects = lab.effects.clone();
+        lines(&lab, &effects)
+    };
+    let first = |lines: &[Vec<String>]| lines.first().cloned().unwrap_or_default();
+    assert_eq!(first(&line_of(Vec::new())), ["A"]);
+    let lines = line_of(vec![pair("A", "B")]);
+    let both = |line: &Vec<String>| line.iter().any(|c| c == "A") && line.iter().any(|c| c == "B");
+    assert!(!lines.iter().any(both), "{lines:?}");
+}
+
+#[test]
+fn what_others_have_changed_is_started_last_among_equals() {
+    let mut s = settings();
+    s.run.jobs = 2;
+    s.run.retries = 0;
+    let writer = |id: &str, glob: &str| Task { writes: vec![glob.to_owned()], ..task(id, &[]) };
+    let tasks = vec![
+        task("busy", &[]),
+        task("first", &[]),
+        writer("same", "src/*"),
+        writer("other", "docs/*"),
+    ];
+    let mut lab = Lab::new(&s, plan(tasks));
+    assert_eq!(lab.started(), ["busy", "first"]);
+    let seen = vec![piece("busy", &"c1".into(), "src/a.rs")];
+    lab.put(Input::Outlook(Outlook { pieces: seen, ..Outlook::default() }));
+    lab.fail_for_good("first");
+    assert_eq!(lab.started(), ["busy", "first", "other"], "docs/* is nobody's");
+    lab.fail_for_good("other");
+    assert_eq!(lab.started(), ["busy", "first", "other", "same"], "it is put off, not held");
+}
