@@ -12,6 +12,7 @@ use crate::id::{Oid, TaskIx, Time};
 use crate::phase::{PHASES, Phase};
 use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
+use crate::review;
 use crate::unit::unit_name;
 
 /// All that is known of one task.
@@ -60,6 +61,8 @@ pub struct TaskState {
     pub since: Time,
     /// When its first attempt started.
     pub started_at: Option<Time>,
+    /// What reviewers and people said of its work.
+    pub reviews: review::History,
 }
 
 /// A landing.
@@ -146,6 +149,8 @@ pub struct AttemptState {
     pub removing: bool,
     /// When its work was last put on a hidden ref.
     pub snapshot_at: Option<Time>,
+    /// The review of its work.
+    pub review: Option<review::Course>,
 }
 
 /// An answer on its way to an agent.
@@ -207,6 +212,7 @@ impl AttemptState {
             branch_kept: false,
             removing: false,
             snapshot_at: None,
+            review: None,
         }
     }
 }
@@ -236,6 +242,7 @@ impl TaskState {
             snapshot: None,
             since: Time(0),
             started_at: None,
+            reviews: review::History::default(),
         }
     }
 

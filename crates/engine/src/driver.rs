@@ -339,11 +339,8 @@ impl<'a> Driver<'a> {
 
     fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
         let mut task = self.machine.plan().tasks[ix.ix()].clone();
-        if let Deed::Effect(Effect::RunGates { .. }) = &deed
-            && self.machine.lands_by_pull(ix)
-        {
-            // No train runs them on a merge of ours.
-            task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
+        if let Deed::Effect(Effect::RunGates { .. }) = &deed {
+            task.verify = self.machine.gates_of(ix);
         }
         let current = self.machine.tasks().get(ix).current.as_ref();
         let branch = current.map_or_else(|| format!("mainstem/{}", task.id), |a| a.branch.clone());
@@ -413,7 +410,9 @@ impl<'a> Driver<'a> {
         match effect {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
-            Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {
+            Effect::VerifyCar { lane, .. }
+            | Effect::Review { lane, .. }
+            | Effect::StopLane { lane, .. } => {
                 (Key::Lane(*lane), Weight::Long)
             }
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
@@ -466,6 +465,7 @@ impl<'a> Driver<'a> {
             session: current.session.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
+            mends: self.machine.mends(t).map(|(_, work)| work),
             seen: current.started_at.is_some(),
             told: Told::of(&self.machine, t),
         }

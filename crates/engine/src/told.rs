@@ -2,10 +2,12 @@
 //! starts the agent needs no machine.
 
 use mainstem_agents::RetryContext;
+use mainstem_core::fact::Class;
 use mainstem_core::id::{TaskId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Epic, Task};
+use mainstem_core::tasks::TaskState;
 use serde_json::{Value, json};
 
 /// Peers told of; the ones at work first.
@@ -43,9 +45,21 @@ impl Told {
             conflict_files: last.files.clone(),
             ..RetryContext::default()
         });
+        let retry = retry.map(|mut retry| {
+            // What reviewers found is a list, not the end of an output.
+            if last_class(state) == Some(Class::ChangesNeeded) {
+                let found = retry.gate_output.take().unwrap_or_default();
+                retry.findings = found.lines().map(str::to_owned).collect();
+            }
+            retry
+        });
         let answers = state.answered.clone();
         Self { landed_before, retry, answers, peers: peers(machine, t) }
     }
+}
+
+fn last_class(state: &TaskState) -> Option<Class> {
+    state.last.as_ref().map(|last| last.class)
 }
 
 fn peers(machine: &Machine, t: TaskIx) -> Value {

@@ -14,7 +14,7 @@ use mainstem_host::fault;
 
 use super::agent::Assignment;
 use super::consult::Consultation;
-use super::{Errand, agent, consult, evidence, gates, landing, pull, workspace};
+use super::{Errand, agent, consult, evidence, gates, landing, pull, review, workspace};
 use crate::event::Event;
 use crate::world::World;
 
@@ -95,8 +95,9 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
-        Effect::PrepareWorkspace { must_contain, from, .. } => {
-            workspace::prepare(&errand, must_contain, from.as_ref());
+        Effect::PrepareWorkspace { must_contain, from, mends, .. } => {
+            let start = workspace::Start { from: from.as_ref(), mends: mends.as_ref() };
+            workspace::prepare(&errand, must_contain, start);
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
         Effect::DeliverAnswer { number, question, text, reference, .. } => {
@@ -105,6 +106,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Effect::CollectEvidence { base, .. } => evidence::collect(&errand, base.as_ref()),
         Effect::TakeSnapshot { .. } => evidence::snapshot(&errand, "work in progress"),
         Effect::RunGates { tip, .. } => gates::of_task(&errand, tip),
+        Effect::Review { .. } => review::ask(&errand, effect),
         Effect::RemoveWorkspace { keep_branch, landed, .. } => {
             workspace::remove(&errand, *keep_branch, *landed);
         }
