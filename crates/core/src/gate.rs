@@ -90,12 +90,8 @@ pub enum Compare {
 }
 
 impl Compare {
-    const ALL: [(&'static str, Self); 4] = [
-        ("==", Self::Equal),
-        ("!=", Self::NotEqual),
-        (">=", Self::AtLeast),
-        ("<=", Self::AtMost),
-    ];
+    const ALL: [(&'static str, Self); 4] =
+        [("==", Self::Equal), ("!=", Self::NotEqual), (">=", Self::AtLeast), ("<=", Self::AtMost)];
 
     fn sign(self) -> &'static str {
         Self::ALL.iter().find(|(_, compare)| *compare == self).map_or("==", |(sign, _)| sign)
@@ -130,7 +126,9 @@ impl Gate {
             "query" => asked(rest)?,
             "approval" => approval(rest)?,
             "review" if rest.is_empty() => Self::Review,
-            "review" => return Err("`@review` takes nothing more; reviewers are set in [review]".to_owned()),
+            "review" => {
+                return Err("`@review` takes nothing more; reviewers are set in [review]".to_owned());
+            }
             other => {
                 let known = "file_exists, content_search, content_absent, content_count, query, approval, review";
                 return Err(format!("there is no gate `@{other}`; known: {known}"));

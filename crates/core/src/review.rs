@@ -254,7 +254,9 @@ pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) 
         *stats.per_severity.entry(finding.severity.word().to_owned()).or_default() += 1;
     }
     merged.sort_by(|a, b| {
-        let key = |f: &Finding| (std::cmp::Reverse(f.severity), f.file.clone(), f.line, f.category.clone());
+        let key = |f: &Finding| {
+            (std::cmp::Reverse(f.severity), f.file.clone(), f.line, f.category.clone())
+        };
         key(a).cmp(&key(b))
     });
     (merged, stats)
@@ -263,7 +265,8 @@ pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) 
 /// What several said of one place, under the words of whoever saw it worst.
 fn merge(mut group: Vec<Finding>) -> Finding {
     group.sort_by(|a, b| {
-        let key = |f: &Finding| (std::cmp::Reverse(f.severity), f.agents.clone(), f.description.clone());
+        let key =
+            |f: &Finding| (std::cmp::Reverse(f.severity), f.agents.clone(), f.description.clone());
         key(a).cmp(&key(b))
     });
     let mut rest = group.into_iter();
@@ -408,7 +411,9 @@ impl Course {
 
     /// Who has not said anything yet.
     pub fn missing(&self) -> impl Iterator<Item = &String> {
-        self.reviewers.iter().filter(|name| self.ended.is_none() && !self.reports.contains_key(*name))
+        self.reviewers
+            .iter()
+            .filter(|name| self.ended.is_none() && !self.reports.contains_key(*name))
     }
 }
 

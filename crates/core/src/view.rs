@@ -201,9 +201,7 @@ impl Machine {
                 let open = self.questions().iter().find(|q| q.task == t)?;
                 Some(format!("mainstem answer {} approve", open.name))
             }
-            Phase::Waiting | Phase::Ready | Phase::Boarding | Phase::Landed => {
-                None
-            }
+            Phase::Waiting | Phase::Ready | Phase::Boarding | Phase::Landed => None,
         }
     }
 }

@@ -412,9 +412,7 @@ impl<'a> Driver<'a> {
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
             Effect::VerifyCar { lane, .. }
             | Effect::Review { lane, .. }
-            | Effect::StopLane { lane, .. } => {
-                (Key::Lane(*lane), Weight::Long)
-            }
+            | Effect::StopLane { lane, .. } => (Key::Lane(*lane), Weight::Long),
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
             // It waits for somebody else's machine.
             Effect::Pull { .. } => (Key::Task(task), Weight::Long),

@@ -52,7 +52,8 @@ impl ReviewAsk<'_> {
         let _ = write!(out, "\n## The difference\n\n{fence}diff\n{shown}\n{fence}\n");
         if shown.len() < self.diff.len() {
             let left = self.diff.len() - shown.len();
-            let _ = writeln!(out, "\n{left} more bytes are not shown; the files are in your checkout.");
+            let _ =
+                writeln!(out, "\n{left} more bytes are not shown; the files are in your checkout.");
         }
         out
     }
@@ -90,7 +91,8 @@ impl ReviewAsk<'_> {
             let _ = writeln!(out, "- and {more} more");
         }
         if self.others > 0 {
-            let _ = writeln!(out, "\n{} further changed files are not yours to review.", self.others);
+            let _ =
+                writeln!(out, "\n{} further changed files are not yours to review.", self.others);
         }
     }
 }

@@ -14,6 +14,7 @@ use mainstem_core::id::{Oid, RunId, TaskIx};
 use mainstem_core::machine::Issue;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
+use mainstem_core::review;
 use mainstem_engine::care::{self, Kept};
 use mainstem_engine::look::{Look, task_status};
 use mainstem_engine::paths::Layout;
@@ -52,11 +53,58 @@ pub(crate) struct Attempt {
     pub(crate) gates: Vec<Gate>,
     snapshots: Vec<(String, Oid, String, i64)>,
     questions: Vec<(String, String, Option<String>)>,
+    reviews: Vec<ReviewSeen>,
     input_tokens: u64,
     output_tokens: u64,
     cost_usd: Option<f64>,
     failed: Option<(Class, String)>,
     landed: Option<Oid>,
+}
+
+/// A review as its facts tell it.
+#[derive(Default)]
+struct ReviewSeen {
+    cycle: u32,
+    reports: Vec<review::Report>,
+    end: Option<review::Ended>,
+}
+
+impl ReviewSeen {
+    fn json(&self) -> Value {
+        json!({
+            "cycle": self.cycle, "reports": self.reports,
+            "verdict": self.end.as_ref().map(|end| end.verdict.word()),
+            "by": self.end.as_ref().map(|end| &end.by),
+            "findings": self.end.as_ref().map(|end| &end.findings),
+            "stats": self.end.as_ref().map(|end| &end.stats),
+        })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let verdict = self.end.as_ref().map_or("under way", |end| end.verdict.word());
+        let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by a person");
+        let mut lines = vec![format!("review {}  {verdict}{by}", self.cycle)];
+        for report in &self.reports {
+            let what = match &report.outcome {
+                review::Outcome::Said { verdict, findings } => {
+                    format!(
+                        "{}, {}",
+                        verdict.word(),
+                        print::count(findings.len() as u64, "finding")
+                    )
+                }
+                review::Outcome::Skipped { why } => format!("skipped: {why}"),
+                review::Outcome::Failed { why } => format!("no verdict: {why}"),
+                review::Outcome::Limited { message, .. } => format!("told to wait: {message}"),
+                review::Outcome::Stopped {} => "stopped".to_owned(),
+            };
+            let took = print::duration(report.duration_ms);
+            lines.push(format!("  {} ({}) {what} ({took})", report.reviewer, report.agent));
+        }
+        let findings = self.end.iter().flat_map(|end| &end.findings);
+        lines.extend(findings.map(|finding| format!("  {}", finding.line())));
+        lines
+    }
 }
 
 /// One gate's verdict.
@@ -109,6 +157,9 @@ fn number_of(fact: &Fact) -> Option<u32> {
         | F::SnapshotTaken { attempt, .. }
         | F::EvidenceCollected { attempt, .. }
         | F::GateRan { attempt, .. }
+        | F::ReviewStarted(review::Started { attempt, .. })
+        | F::ReviewerEnded(review::Report { attempt, .. })
+        | F::ReviewEnded(review::Ended { attempt, .. })
         | F::AttemptFailed { attempt, .. }
         | F::TaskLanded { attempt, .. } => Some(*attempt),
         _ => None,
@@ -163,6 +214,19 @@ impl Attempt {
             Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
             Fact::GateRan { scope, gate, verdict, duration_ms, log, detail, cached, .. } => {
                 self.gates.push(Gate { scope, gate, verdict, duration_ms, log, detail, cached });
+            }
+            Fact::ReviewStarted(started) => {
+                self.reviews.push(ReviewSeen { cycle: started.cycle, ..ReviewSeen::default() });
+            }
+            Fact::ReviewerEnded(report) => {
+                if let Some(review) = self.reviews.last_mut() {
+                    review.reports.push(report);
+                }
+            }
+            Fact::ReviewEnded(end) => {
+                if let Some(review) = self.reviews.last_mut() {
+                    review.end = Some(end);
+                }
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
@@ -231,6 +295,7 @@ impl Attempt {
             "workspace": self.workspace, "base": self.base, "pid": self.pid,
             "tip": self.evidence.as_ref().map(|e| &e.tip), "evidence": self.evidence,
             "ending": self.ending, "gates": gates, "questions": questions,
+            "reviews": self.reviews.iter().map(ReviewSeen::json).collect::<Vec<_>>(),
             "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
             "cost_usd": self.cost_usd,
             "class": self.failed.as_ref().map(|(class, _)| class.word()),
@@ -471,6 +536,9 @@ impl Subject<'_> {
         for (id, text, answer) in &a.questions {
             let answer = answer.as_ref().map_or_else(|| "open".to_owned(), |text| one_line(text));
             let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
+        }
+        for line in a.reviews.iter().flat_map(ReviewSeen::lines) {
+            let _ = writeln!(out, "    {}", one_line(&line));
         }
         for gate in &a.gates {
             let place = scope_place(gate.scope);

@@ -95,13 +95,15 @@ fn check_reviewers(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
         }
     };
     for name in review.agents.iter().filter(|name| !known(&review.reviewer(name).agent)) {
-        let message = format!("`review.agents` names `{name}`, which is neither reviewer nor agent");
+        let message =
+            format!("`review.agents` names `{name}`, which is neither reviewer nor agent");
         let help = format!("add `[reviewers.{name}]` with an `agent`, or `[agents.{name}]`");
         say("review.agents", message, help);
     }
     for (name, reviewer) in review.reviewers.iter().filter(|(_, r)| !known(&r.agent)) {
         let path = format!("reviewers.{name}.agent");
-        let message = format!("the reviewer `{name}` is by `{}`, which is no agent", reviewer.agent);
+        let message =
+            format!("the reviewer `{name}` is by `{}`, which is no agent", reviewer.agent);
         say(&path, message, format!("add `[agents.{}]`, or name another", reviewer.agent));
     }
     if gates(v).review && review.agents.is_empty() {
@@ -180,8 +182,9 @@ pub(super) fn build(values: &Values) -> Settings {
 fn gates(v: &Reader<'_>) -> Gates {
     let (others, verify): (Vec<String>, Vec<String>) =
         v.texts("gates.verify").into_iter().partition(|line| gate::needs_others(line));
-    let (reviews, approvals): (Vec<String>, Vec<String>) =
-        others.into_iter().partition(|line| matches!(gate::Gate::parse(line), Ok(gate::Gate::Review)));
+    let (reviews, approvals): (Vec<String>, Vec<String>) = others
+        .into_iter()
+        .partition(|line| matches!(gate::Gate::parse(line), Ok(gate::Gate::Review)));
     Gates {
         verify,
         timeout_ms: v.ms("gates.timeout"),

@@ -7,10 +7,10 @@ use std::ops::Range;
 use super::keys::{KeyDoc, Kind};
 use super::layers::{Mentions, Origin};
 use crate::diag::nearest;
+use crate::gate::Gate;
 use crate::glob::check_glob;
 use crate::plan::doc::{self, Faults, Format, Node, Value, clip};
 use crate::plan::units::{parse_duration_ms, parse_size, render_duration_ms, render_size};
-use crate::gate::Gate;
 use crate::quiet::QuietHours;
 
 /// A value that fits its key. Displayed as TOML.
@@ -151,9 +151,10 @@ fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Opti
             let shell = ["sh", "-c", &text].map(str::to_owned).to_vec();
             filled(path, shell, vec![span; 3], false, faults)
         }
-        (Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates | Kind::Command, Value::List(items)) => {
-            list(doc, path, items, faults)
-        }
+        (
+            Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates | Kind::Command,
+            Value::List(items),
+        ) => list(doc, path, items, faults),
         (kind, value) => {
             let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
             let help = match (kind, &value) {

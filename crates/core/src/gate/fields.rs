@@ -11,7 +11,9 @@ pub const FIELDS: [&str; 9] =
 
 /// The line that a table of keys and plain values stands for.
 pub fn from_fields(fields: &BTreeMap<String, String>) -> Result<String, String> {
-    if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str()) && *key != "text") {
+    if let Some(unknown) =
+        fields.keys().find(|key| !FIELDS.contains(&key.as_str()) && *key != "text")
+    {
         return Err(format!("a gate has no key `{unknown}`; known: {}, text", FIELDS.join(", ")));
     }
     let get = |key: &str| fields.get(key).cloned();

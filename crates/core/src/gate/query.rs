@@ -16,7 +16,8 @@ pub(super) fn judge(
     let text = std::str::from_utf8(bytes).map_err(|_| format!("`{file}` is no text"))?;
     let root = doc::parse_raw(text, format).map_err(|faults| {
         let first = faults.finish(text).into_iter().next();
-        let why = first.map_or_else(String::new, |fault| format!("{}: line {}", fault.message, fault.line));
+        let why = first
+            .map_or_else(String::new, |fault| format!("{}: line {}", fault.message, fault.line));
         format!("`{file}` cannot be read: {why}")
     })?;
     let found = look_up(&root, path).ok_or_else(|| format!("`{file}` has no `{path}`"))?;
@@ -29,7 +30,9 @@ pub(super) fn judge(
             let number = |text: &str| text.trim().trim_end_matches('%').parse::<f64>().ok();
             let pair = number(&found).zip(number(wanted));
             let (a, b) = pair.filter(|(a, b)| a.is_finite() && b.is_finite()).ok_or_else(|| {
-                format!("`{path}` in `{file}` is `{found}`, which is no number to compare with {wanted}")
+                format!(
+                    "`{path}` in `{file}` is `{found}`, which is no number to compare with {wanted}"
+                )
             })?;
             if compare == Compare::AtLeast { a >= b } else { a <= b }
         }
@@ -48,9 +51,7 @@ fn look_up<'n>(root: &'n Node<'n>, path: &str) -> Option<&'n Value<'n>> {
     let mut value = &root.value;
     for step in path.split('.').filter(|step| !step.is_empty()) {
         value = match value {
-            Value::Table(entries) => {
-                &entries.iter().find(|(key, _)| key.text == step)?.1.value
-            }
+            Value::Table(entries) => &entries.iter().find(|(key, _)| key.text == step)?.1.value,
             Value::List(items) => &items.get(step.parse::<usize>().ok()?)?.value,
             _ => return None,
         };

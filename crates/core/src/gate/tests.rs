@@ -22,7 +22,10 @@ fn files() -> Memory {
     Memory(vec![
         ("docs/guide.md", "# Guide\nTODO later\n"),
         ("src/a.rs", "fn a() {}\nfn b() {}\n"),
-        ("quality.json", "{\"coverage\": {\"lines\": 81.5}, \"issues\": [{\"critical\": 0}], \"ok\": true}"),
+        (
+            "quality.json",
+            "{\"coverage\": {\"lines\": 81.5}, \"issues\": [{\"critical\": 0}], \"ok\": true}",
+        ),
         ("gate.yaml", "review: approved\nscore: 0.7\n"),
         ("bad.json", "{\"a\": "),
     ])
@@ -113,8 +116,13 @@ fn tables_become_lines() {
     assert_eq!(line(&[("kind", "file_exists"), ("path", "a/*")]), "@file_exists a/*");
     let absent = [("kind", "content_search"), ("path", "**"), ("pattern", "AKIA"), ("count", "0")];
     assert_eq!(line(&absent), "@content_absent ** => AKIA");
-    let query =
-        [("kind", "query"), ("path", "q.json"), ("query", "a.b"), ("compare", ">="), ("value", "80")];
+    let query = [
+        ("kind", "query"),
+        ("path", "q.json"),
+        ("query", "a.b"),
+        ("compare", ">="),
+        ("value", "80"),
+    ];
     assert_eq!(line(&query), "@query q.json a.b >= 80");
     let asked = [("kind", "approval"), ("within", "48h"), ("text", "look")];
     assert_eq!(line(&asked), "@approval within 2d look");

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
 pub use pull::Merger;
-pub use review::Reviewed;
+pub use review::{Reviewed, about_work};
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;
@@ -680,8 +680,7 @@ impl Machine {
     pub fn wake_at(&self) -> Option<Time> {
         let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
         let quiet = self.quiet_until().filter(|_| self.tasks.count(Phase::Ready) > 0);
-        let deadlines =
-            self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
+        let deadlines = self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
         let deadlines = deadlines.filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
         let snapshots = self.tasks.active().filter_map(|t| {

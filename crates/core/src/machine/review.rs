@@ -62,7 +62,7 @@ impl OpenQuestion {
 }
 
 /// Is this a reference of ours to a question about work?
-pub(super) fn about_work(reference: Option<&str>) -> bool {
+pub fn about_work(reference: Option<&str>) -> bool {
     reference.is_some_and(|name| name.starts_with(APPROVAL) || name.starts_with(REVIEW))
 }
 
@@ -213,7 +213,10 @@ impl Machine {
         let outcome = match news.outcome {
             Outcome::Said { verdict, findings } => {
                 let findings = findings.into_iter().take(review::FINDINGS_MAX);
-                Outcome::Said { verdict, findings: findings.map(review::Finding::clipped).collect() }
+                Outcome::Said {
+                    verdict,
+                    findings: findings.map(review::Finding::clipped).collect(),
+                }
             }
             Outcome::Failed { why } => Outcome::Failed { why: limits::brief(&why) },
             other => other,
@@ -300,7 +303,12 @@ impl Machine {
         let most = self.settings.review.max_cycles;
         let Some(first) = end.findings.first() else {
             let why = self.silent_reviewers(t);
-            return self.ask_about_review(t, attempt, &end.tree, &format!("no finding was named; {why}"));
+            return self.ask_about_review(
+                t,
+                attempt,
+                &end.tree,
+                &format!("no finding was named; {why}"),
+            );
         };
         let count = end.findings.len();
         let what = format!("{}: {count} findings, first {}", end.verdict.word(), first.line());
@@ -381,7 +389,8 @@ impl Machine {
     pub(super) fn decide(&mut self, open: &OpenQuestion, text: &str) -> Result<String, Refusal> {
         let (t, attempt) = (open.task, open.attempt);
         let text = text.trim();
-        let by_number = text.parse::<usize>().ok().and_then(|n| open.options.get(n.checked_sub(1)?));
+        let by_number =
+            text.parse::<usize>().ok().and_then(|n| open.options.get(n.checked_sub(1)?));
         let text = by_number.map_or(text, |option| option.trim_end_matches(": WHY"));
         let words = text.to_lowercase();
         let first = words.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
@@ -426,13 +435,19 @@ impl Machine {
         let gate = approves.unwrap_or(review::GATE).to_owned();
         match decision {
             Decision::Approve if approves.is_some() => {
-                self.record_decision(t, attempt, &tree, (gate, Verdict::Passed, "a person approved"));
+                self.record_decision(
+                    t,
+                    attempt,
+                    &tree,
+                    (gate, Verdict::Passed, "a person approved"),
+                );
                 self.advance(t, attempt);
             }
             Decision::Approve => {
                 let course = self.tasks.get(t).current.as_ref().and_then(|a| a.review.clone());
                 let known = course.and_then(|course| course.ended);
-                let known = known.or_else(|| self.tasks.get(t).reviews.verdicts.get(&tree).cloned());
+                let known =
+                    known.or_else(|| self.tasks.get(t).reviews.verdicts.get(&tree).cloned());
                 let Some(known) = known else { return };
                 let (verdict, by) = (Opinion::Approved, "person".to_owned());
                 self.end_review(t, Ended { attempt, verdict, by, ..known });
@@ -471,7 +486,9 @@ impl Machine {
     /// the journal lost its end after a review, what follows from it is decided now.
     pub(super) fn settle_reviews(&mut self) {
         self.take_up_reviews();
-        let late = |q: &&OpenQuestion| q.approves().is_some() && q.deadline.is_some_and(|at| at <= self.now);
+        let late = |q: &&OpenQuestion| {
+            q.approves().is_some() && q.deadline.is_some_and(|at| at <= self.now)
+        };
         let late: Vec<OpenQuestion> = self.questions.iter().filter(late).cloned().collect();
         for open in late {
             let (t, attempt, task) = (open.task, open.attempt, self.id(open.task));
@@ -618,7 +635,9 @@ impl Machine {
             }
             Fact::ReviewEnded(end) => {
                 // What was never looked at is no verdict on it.
-                let whole = end.by != "reviewers" || end.verdict == Opinion::Approved || !end.findings.is_empty();
+                let whole = end.by != "reviewers"
+                    || end.verdict == Opinion::Approved
+                    || !end.findings.is_empty();
                 if whole {
                     state.reviews.verdicts.insert(end.tree.clone(), end.clone());
                 }
@@ -626,7 +645,9 @@ impl Machine {
                     course.ended = Some(end.clone());
                 }
             }
-            Fact::GateRan { scope: GateScope::Task, gate, verdict: Verdict::Passed, tree, .. } => {
+            Fact::GateRan {
+                scope: GateScope::Task, gate, verdict: Verdict::Passed, tree, ..
+            } => {
                 if gate::needs_others(gate) {
                     state.reviews.approved.insert((gate.clone(), tree.clone()));
                 }

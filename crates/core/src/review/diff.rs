@@ -103,10 +103,14 @@ pub fn risk(path: &str, high: &[String], low: &[String]) -> Risk {
 pub fn chosen(mut files: Vec<Changed>, extensions: &[String], ignore: &[String]) -> Vec<Changed> {
     let wanted = |path: &str| {
         extensions.is_empty()
-            || extensions.iter().any(|ext| path.ends_with(&format!(".{}", ext.trim_start_matches('.'))))
+            || extensions
+                .iter()
+                .any(|ext| path.ends_with(&format!(".{}", ext.trim_start_matches('.'))))
     };
     files.retain(|file| wanted(&file.path) && !any(ignore, &file.path));
-    files.sort_by(|a, b| (std::cmp::Reverse(a.risk), &a.path).cmp(&(std::cmp::Reverse(b.risk), &b.path)));
+    files.sort_by(|a, b| {
+        (std::cmp::Reverse(a.risk), &a.path).cmp(&(std::cmp::Reverse(b.risk), &b.path))
+    });
     files
 }
 

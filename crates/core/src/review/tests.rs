@@ -87,15 +87,17 @@ fn filters_and_risk_decide_what_is_shown_first() {
     assert_eq!(risk("src/auth/login.rs", &high, &low), Risk::High);
     assert_eq!(risk("docs/x.md", &high, &low), Risk::Low);
     assert_eq!(risk("src/a.rs", &high, &low), Risk::Normal);
-    let files = vec![file("z.rs", 1), file("a.lock", 1), Changed { risk: Risk::High, ..file("y.rs", 1) }];
+    let files =
+        vec![file("z.rs", 1), file("a.lock", 1), Changed { risk: Risk::High, ..file("y.rs", 1) }];
     let picked = chosen(files, &["rs".to_owned()], &[]);
     assert_eq!(picked.iter().map(|f| f.path.as_str()).collect::<Vec<_>>(), ["y.rs", "z.rs"]);
 }
 
 fn any_finding() -> impl Strategy<Value = Finding> {
     let severity = prop::sample::select(Severity::ALL.to_vec());
-    (severity, "[ab]", 0u64..3, "[xy]", "[a-d]{1,8}")
-        .prop_map(|(severity, file, line, category, text)| finding(severity, &file, line, &category, &text))
+    (severity, "[ab]", 0u64..3, "[xy]", "[a-d]{1,8}").prop_map(
+        |(severity, file, line, category, text)| finding(severity, &file, line, &category, &text),
+    )
 }
 
 fn any_reports() -> impl Strategy<Value = Vec<(String, Vec<Finding>)>> {

@@ -250,7 +250,8 @@ fn remark_samples() -> Vec<Fact> {
 fn review_samples() -> Vec<Fact> {
     let (task, attempt, cycle) = (TaskId::new("T"), 1, 1);
     let (t, tree) = (|| task.clone(), || Oid::new("t1"));
-    let started = review::Started { task: t(), attempt, tree: tree(), cycle, reviewers: Vec::new() };
+    let started =
+        review::Started { task: t(), attempt, tree: tree(), cycle, reviewers: Vec::new() };
     let report = review::Report {
         task: t(),
         attempt,

@@ -295,9 +295,7 @@ impl<'c> Sim<'c> {
                 Effect::FormLine { .. } | Effect::Land { .. } => Lane::Train,
                 Effect::VerifyCar { lane, .. }
                 | Effect::Review { lane, .. }
-                | Effect::StopLane { lane, .. } => {
-                    Lane::Verify(*lane)
-                }
+                | Effect::StopLane { lane, .. } => Lane::Verify(*lane),
             };
             self.todo.entry(lane).or_default().push_back(effect.clone());
         }

@@ -203,7 +203,9 @@ impl Sim<'_> {
     }
 
     fn review(&mut self, effect: Effect) {
-        let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else { return };
+        let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
+            return;
+        };
         let finding = || Finding {
             severity: Severity::High,
             category: "bug".to_owned(),

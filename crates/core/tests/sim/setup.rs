@@ -203,14 +203,16 @@ fn random_coordination(rng: &mut Rng, s: &mut Settings) {
 fn random_others(rng: &mut Rng, s: &mut Settings) {
     if rng.in_thousand(300) {
         let count = 1 + rng.below(3);
-        s.review.agents = ["ann", "bob", "cid"].into_iter().take(count).map(str::to_owned).collect();
+        s.review.agents =
+            ["ann", "bob", "cid"].into_iter().take(count).map(str::to_owned).collect();
         s.review.concurrency = *rng.pick(&[1, 2]);
         s.review.max_cycles = *rng.pick(&[0, 1, 3]);
         use mainstem_core::config::OnStuck;
         s.review.on_stuck = *rng.pick(&[OnStuck::Fail, OnStuck::Ask]);
     }
     if rng.in_thousand(200) {
-        s.gates.approvals = vec![(*rng.pick(&["@approval", "@approval within 2s look"])).to_owned()];
+        s.gates.approvals =
+            vec![(*rng.pick(&["@approval", "@approval within 2s look"])).to_owned()];
     }
 }
 

@@ -9,8 +9,8 @@ use mainstem_core::fact::Verdict;
 use mainstem_core::gate;
 use mainstem_core::id::{Oid, RunId, TaskId};
 use mainstem_core::machine::{GateResult, Input};
-use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
 use mainstem_host::git::{Blob, Repo};
+use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
 use mainstem_host::{clock, crash, files};
 
 use super::{Errand, workspace};

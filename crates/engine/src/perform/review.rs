@@ -57,7 +57,11 @@ enum Trouble {
     Unfit(Vec<Problem>),
     /// It would not.
     Failed(String),
-    Limited { kind: LimitKind, wait_ms: Option<u64>, message: String },
+    Limited {
+        kind: LimitKind,
+        wait_ms: Option<u64>,
+        message: String,
+    },
     Stopped,
 }
 
@@ -238,10 +242,8 @@ impl Call<'_> {
         let (prompt, output) = (place.join("prompt.md"), room.join(ANSWER));
         let paths: Vec<String> =
             files.iter().take(diff::FILES_MAX).map(|file| file.path.clone()).collect();
-        let difference = world
-            .repo
-            .diff_of(self.base, self.tip, &paths)
-            .map_err(|error| error.to_string())?;
+        let difference =
+            world.repo.diff_of(self.base, self.tip, &paths).map_err(|error| error.to_string())?;
         let ask = ReviewAsk {
             task: &self.errand.task,
             focus: self.reviewer.focus.as_deref(),
@@ -293,7 +295,8 @@ impl Call<'_> {
             std::fs::create_dir_all(folder).map_err(text)?;
         }
         for (path, content) in &launch.files {
-            mainstem_host::files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
+            mainstem_host::files::write_atomic(Path::new(path), content.as_bytes())
+                .map_err(text)?;
         }
         let mut env = allowed_env(world.env.iter().cloned(), &agent.secrets, &launch.env).vars;
         env.extend([
@@ -392,8 +395,9 @@ fn trouble_in(event: AgentEvent) -> Option<Trouble> {
 fn said(dir: &Path, answer: &Path) -> Result<(Opinion, Vec<Finding>), Vec<Problem>> {
     let file = files::read_plain(answer, SIZE_MAX as u64 + 1).ok();
     let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let printed = printed(dir)
-        .map_err(|error| vec![Problem::new("json", format!("the output cannot be read: {error}"))])?;
+    let printed = printed(dir).map_err(|error| {
+        vec![Problem::new("json", format!("the output cannot be read: {error}"))]
+    })?;
     let mut first = None;
     for text in file.into_iter().filter(|text| !text.trim().is_empty()).chain([printed]) {
         match extract(&text, &WantReview) {

@@ -50,7 +50,8 @@ impl Wanted for WantReview {
         }
         let list = fields.list(value, "", "findings");
         if list.len() > FINDINGS_MAX {
-            fields.wrong("findings", format!("has {} entries, more than {FINDINGS_MAX}", list.len()));
+            fields
+                .wrong("findings", format!("has {} entries, more than {FINDINGS_MAX}", list.len()));
         }
         let mut findings = Vec::new();
         for (i, item) in list.iter().take(FINDINGS_MAX).enumerate() {
@@ -100,7 +101,9 @@ mod tests {
         let text = r#"{"verdict": "FINE", "findings": [{"severity": "awful", "category": "x", "line": -1}]}"#;
         let problems = extract(text, &WantReview).unwrap_err().problems();
         let words = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        for part in ["verdict", "findings[0].severity", "findings[0].line", "findings[0].description"] {
+        for part in
+            ["verdict", "findings[0].severity", "findings[0].line", "findings[0].description"]
+        {
             assert!(words.contains(part), "{part} in {words}");
         }
         assert!(extract(r#"{"verdict": "APPROVED"}"#, &WantReview).is_err());
