@@ -127,7 +127,9 @@ impl Gate {
             "approval" => approval(rest)?,
             "review" if rest.is_empty() => Self::Review,
             "review" => {
-                return Err("`@review` takes nothing more; reviewers are set in [review]".to_owned());
+                return Err(
+                    "`@review` takes nothing more; reviewers are set in [review]".to_owned()
+                );
             }
             other => {
                 let known = "file_exists, content_search, content_absent, content_count, query, approval, review";

@@ -1,6 +1,8 @@
 //! `show` and `diff`: everything known about one task, and what it changed. Attempts are told from
 //! the journal's facts; files and commits are only named, never judged.
 
+mod review;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -14,12 +16,14 @@ use mainstem_core::id::{Oid, RunId, TaskIx};
 use mainstem_core::machine::Issue;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
-use mainstem_core::review;
+use mainstem_core::review as core_review;
 use mainstem_engine::care::{self, Kept};
 use mainstem_engine::look::{Look, task_status};
 use mainstem_engine::paths::Layout;
 use mainstem_host::git::{Changes, Repo};
 use serde_json::{Value, json};
+
+use review::ReviewSeen;
 
 use crate::args::{DiffArgs, ShowArgs};
 use crate::commands::history::{self, ending_words};
@@ -59,52 +63,6 @@ pub(crate) struct Attempt {
     cost_usd: Option<f64>,
     failed: Option<(Class, String)>,
     landed: Option<Oid>,
-}
-
-/// A review as its facts tell it.
-#[derive(Default)]
-struct ReviewSeen {
-    cycle: u32,
-    reports: Vec<review::Report>,
-    end: Option<review::Ended>,
-}
-
-impl ReviewSeen {
-    fn json(&self) -> Value {
-        json!({
-            "cycle": self.cycle, "reports": self.reports,
-            "verdict": self.end.as_ref().map(|end| end.verdict.word()),
-            "by": self.end.as_ref().map(|end| &end.by),
-            "findings": self.end.as_ref().map(|end| &end.findings),
-            "stats": self.end.as_ref().map(|end| &end.stats),
-        })
-    }
-
-    fn lines(&self) -> Vec<String> {
-        let verdict = self.end.as_ref().map_or("under way", |end| end.verdict.word());
-        let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by a person");
-        let mut lines = vec![format!("review {}  {verdict}{by}", self.cycle)];
-        for report in &self.reports {
-            let what = match &report.outcome {
-                review::Outcome::Said { verdict, findings } => {
-                    format!(
-                        "{}, {}",
-                        verdict.word(),
-                        print::count(findings.len() as u64, "finding")
-                    )
-                }
-                review::Outcome::Skipped { why } => format!("skipped: {why}"),
-                review::Outcome::Failed { why } => format!("no verdict: {why}"),
-                review::Outcome::Limited { message, .. } => format!("told to wait: {message}"),
-                review::Outcome::Stopped {} => "stopped".to_owned(),
-            };
-            let took = print::duration(report.duration_ms);
-            lines.push(format!("  {} ({}) {what} ({took})", report.reviewer, report.agent));
-        }
-        let findings = self.end.iter().flat_map(|end| &end.findings);
-        lines.extend(findings.map(|finding| format!("  {}", finding.line())));
-        lines
-    }
 }
 
 /// One gate's verdict.
@@ -157,9 +115,9 @@ fn number_of(fact: &Fact) -> Option<u32> {
         | F::SnapshotTaken { attempt, .. }
         | F::EvidenceCollected { attempt, .. }
         | F::GateRan { attempt, .. }
-        | F::ReviewStarted(review::Started { attempt, .. })
-        | F::ReviewerEnded(review::Report { attempt, .. })
-        | F::ReviewEnded(review::Ended { attempt, .. })
+        | F::ReviewStarted(core_review::Started { attempt, .. })
+        | F::ReviewerEnded(core_review::Report { attempt, .. })
+        | F::ReviewEnded(core_review::Ended { attempt, .. })
         | F::AttemptFailed { attempt, .. }
         | F::TaskLanded { attempt, .. } => Some(*attempt),
         _ => None,
@@ -215,22 +173,9 @@ impl Attempt {
             Fact::GateRan { scope, gate, verdict, duration_ms, log, detail, cached, .. } => {
                 self.gates.push(Gate { scope, gate, verdict, duration_ms, log, detail, cached });
             }
-            Fact::ReviewStarted(started) => {
-                self.reviews.push(ReviewSeen { cycle: started.cycle, ..ReviewSeen::default() });
-            }
-            Fact::ReviewerEnded(report) => {
-                if let Some(review) = self.reviews.last_mut() {
-                    review.reports.push(report);
-                }
-            }
-            Fact::ReviewEnded(end) => {
-                if let Some(review) = self.reviews.last_mut() {
-                    review.end = Some(end);
-                }
-            }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
-            _ => {}
+            other => ReviewSeen::learn(&mut self.reviews, other),
         }
     }
 

@@ -350,7 +350,7 @@ fn a_query_on_a_missing_file_is_no_pass_and_a_wrong_gate_is_refused_before_anyth
     )]));
     let said = scene.expect(1, &["run", "plan.toml"]).stderr;
     assert!(said.contains("@file_exist") && said.contains("needs `path`"), "{said}");
-    assert!(scene.facts_of("run_started").is_empty());
+    assert!(scene.landings("main").is_empty());
 }
 
 #[test]
@@ -360,7 +360,10 @@ fn gate_files_of_both_forms_are_imported_and_hold() {
     let passage = "gate_name: 5-to-6\nrequired_artifacts:\n  - type: notes\n    path_pattern: '*.txt'\nhuman_approval:\n  \
         required: true\n  roles: [lead]\n  timeout_hours: 48\n";
     let scene = Scene::new(BIN);
-    scene.repo().commit("gates", &[("security.yml", checks), ("passage.yml", passage)]);
+    scene.repo().commit(
+        "gates",
+        &[("security.yml", checks), ("passage.yml", passage), ("base.txt", "b\n")],
+    );
     let first = scene.expect(0, &["gates", "import", "security.yml"]);
     assert!(first.stdout.contains("@content_absent **/*.txt => AKIA"), "{}", first.stdout);
     let second = scene.expect(0, &["gates", "import", "passage.yml"]);

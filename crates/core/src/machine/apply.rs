@@ -5,7 +5,7 @@ use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usag
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
-use crate::machine::review::about_work;
+use crate::machine::decision::about_work;
 use crate::machine::{Decided, Issue, Machine, OpenQuestion, Proposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;

@@ -9,6 +9,7 @@ mod add;
 mod adopt;
 mod apply;
 mod decide;
+mod decision;
 mod inbox;
 mod review;
 mod words;
@@ -22,8 +23,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
+pub use decision::about_work;
 pub use pull::Merger;
-pub use review::{Reviewed, about_work};
+pub use review::Reviewed;
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::{AgentEvent, Brief, adapter, allowed_env};
+use mainstem_agents::{AgentEvent, Brief, Launch, adapter, allowed_env};
 use mainstem_core::config::{self, Permission, Reviewer};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{LimitKind, Usage};
@@ -43,6 +43,15 @@ struct Call<'a> {
     cycle: u32,
     asked: u32,
     lane: u32,
+}
+
+/// Where a reviewer's things are.
+struct Rooms {
+    room: PathBuf,
+    tmp: PathBuf,
+    prompt: PathBuf,
+    output: PathBuf,
+    script: PathBuf,
 }
 
 /// What came of one job.
@@ -222,8 +231,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Writes the prompt and says how the reviewer is run: in the checkout, with a room of its own to write
-    /// its answer in.
+    /// Makes its room and writes its prompt.
     fn prepare(
         &self,
         number: u32,
@@ -231,19 +239,24 @@ impl Call<'_> {
         problems: &[Problem],
     ) -> Result<JobSpec, String> {
         let world = &self.errand.world;
-        let (place, lane) = (self.place(number), world.layout.lane(self.lane));
-        let (room, tmp) = (place.join("room"), place.join("tmp"));
+        let place = self.place(number);
+        let rooms = Rooms {
+            room: place.join("room"),
+            tmp: place.join("tmp"),
+            prompt: place.join("prompt.md"),
+            output: place.join("room").join(ANSWER),
+            script: place.join("script.json"),
+        };
         let text = |error: std::io::Error| format!("{}: {error}", place.display());
         // An answer of an earlier try must not be taken for this one's.
-        mainstem_host::files::remove_all(&room).map_err(text)?;
-        for folder in [&room, &tmp, &place.join("agent")] {
+        files::remove_all(&rooms.room).map_err(text)?;
+        for folder in [&rooms.room, &rooms.tmp, &place.join("agent")] {
             std::fs::create_dir_all(folder).map_err(text)?;
         }
-        let (prompt, output) = (place.join("prompt.md"), room.join(ANSWER));
         let paths: Vec<String> =
             files.iter().take(diff::FILES_MAX).map(|file| file.path.clone()).collect();
-        let difference =
-            world.repo.diff_of(self.base, self.tip, &paths).map_err(|error| error.to_string())?;
+        let difference = world.repo.diff_of(self.base, self.tip, &paths);
+        let difference = difference.map_err(|error| error.to_string())?;
         let ask = ReviewAsk {
             task: &self.errand.task,
             focus: self.reviewer.focus.as_deref(),
@@ -251,70 +264,84 @@ impl Call<'_> {
             others,
             diff: &String::from_utf8_lossy(&difference),
             problems,
-            output: &output.to_string_lossy(),
+            output: &rooms.output.to_string_lossy(),
         };
-        mainstem_host::files::write_atomic(&prompt, ask.text().as_bytes()).map_err(text)?;
+        files::write_atomic(&rooms.prompt, ask.text().as_bytes()).map_err(text)?;
+        let reads = vec![format!("Write({})", rooms.output.display())];
+        let tools = ["Read", "Grep", "Glob"].map(str::to_owned).into_iter().chain(reads);
         let agent = config::Agent {
             permission: Permission::List,
-            allowed_tools: ["Read", "Grep", "Glob"]
-                .map(str::to_owned)
-                .into_iter()
-                .chain([format!("Write({})", output.display())])
-                .collect(),
+            allowed_tools: tools.collect(),
             ..self.agent.clone()
         };
-        // The task's own commands are not for whoever reviews it.
-        let task = Task { run: None, script: Vec::new(), ..self.errand.task.clone() };
-        let script = place.join("script.json");
-        let model = self.reviewer.model.as_ref().or(agent.model.as_ref());
-        let launch = adapter(&agent.kind)
-            .map_err(|error| error.to_string())?
-            .launch(&Brief {
-                task: &task,
-                epic: None,
-                run: &world.run,
-                attempt: self.errand.attempt,
-                base: self.base,
-                branch: &self.errand.branch,
-                workspace: &lane.to_string_lossy(),
-                port: 0,
-                tmp: &tmp.to_string_lossy(),
-                prompt_file: &prompt.to_string_lossy(),
-                model: model.map(String::as_str),
-                session: None,
-                agent_name: &self.reviewer.agent,
-                agent: &agent,
-                script_file: &script.to_string_lossy(),
-                own_exe: &world.exe.to_string_lossy(),
-                effort: None,
-                mcp: None,
-                inherited: &world.env,
-            })
-            .map_err(|error| error.to_string())?;
+        let launch = self.launch(&rooms, &agent)?;
         for folder in &launch.folders {
             std::fs::create_dir_all(folder).map_err(text)?;
         }
         for (path, content) in &launch.files {
-            mainstem_host::files::write_atomic(Path::new(path), content.as_bytes())
-                .map_err(text)?;
+            files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
         }
+        self.walled(rooms, &agent, launch)
+    }
+
+    fn launch(&self, rooms: &Rooms, agent: &config::Agent) -> Result<Launch, String> {
+        let world = &self.errand.world;
+        // The task's own commands are not for whoever reviews it.
+        let task = Task { run: None, script: Vec::new(), ..self.errand.task.clone() };
+        let model = self.reviewer.model.as_ref().or(agent.model.as_ref());
+        let adapter = adapter(&agent.kind).map_err(|error| error.to_string())?;
+        let lane = world.layout.lane(self.lane);
+        let brief = Brief {
+            task: &task,
+            epic: None,
+            run: &world.run,
+            attempt: self.errand.attempt,
+            base: self.base,
+            branch: &self.errand.branch,
+            workspace: &lane.to_string_lossy(),
+            port: 0,
+            tmp: &rooms.tmp.to_string_lossy(),
+            prompt_file: &rooms.prompt.to_string_lossy(),
+            model: model.map(String::as_str),
+            session: None,
+            agent_name: &self.reviewer.agent,
+            agent,
+            script_file: &rooms.script.to_string_lossy(),
+            own_exe: &world.exe.to_string_lossy(),
+            effort: None,
+            mcp: None,
+            inherited: &world.env,
+        };
+        adapter.launch(&brief).map_err(|error| error.to_string())
+    }
+
+    /// In the checkout, which it may read, with a room of its own to write its answer in.
+    fn walled(
+        &self,
+        rooms: Rooms,
+        agent: &config::Agent,
+        launch: Launch,
+    ) -> Result<JobSpec, String> {
+        let world = &self.errand.world;
+        let lane = world.layout.lane(self.lane);
         let mut env = allowed_env(world.env.iter().cloned(), &agent.secrets, &launch.env).vars;
         env.extend([
             ("MAINSTEM_STAGE".to_owned(), "review".to_owned()),
-            ("MAINSTEM_OUTPUT".to_owned(), output.to_string_lossy().into_owned()),
+            ("MAINSTEM_OUTPUT".to_owned(), rooms.output.to_string_lossy().into_owned()),
             (gates::TREE.to_owned(), self.tree.to_string()),
             (REVIEWER.to_owned(), self.name.to_owned()),
         ]);
         let mut spec = world.agent_spec(launch.argv, lane.clone(), env);
-        let mut reads = world.programs(&spec, &agent);
-        reads.extend([prompt.clone(), script, lane].into_iter().filter(|path| path.exists()));
+        let mut reads = world.programs(&spec, agent);
+        let ours = [rooms.prompt.clone(), rooms.script, lane];
+        reads.extend(ours.into_iter().filter(|path| path.exists()));
         reads.extend(launch.files.iter().map(|(path, _)| PathBuf::from(path)));
-        spec.stdin = launch.stdin_prompt.then_some(prompt);
+        spec.stdin = launch.stdin_prompt.then_some(rooms.prompt);
         spec.keeps_work = false;
         spec.wall_ms = Some(world.settings.review.timeout_ms).filter(|ms| *ms > 0);
         let behind = Behind {
-            workspace: &room,
-            tmp: Some(&tmp),
+            workspace: &rooms.room,
+            tmp: Some(&rooms.tmp),
             reads,
             writes: launch.state.iter().map(PathBuf::from).collect(),
             agent: Some(&agent.kind),
