@@ -2,6 +2,7 @@
 
 mod draft;
 mod formats;
+mod gates;
 mod worker;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use draft::DraftArgs;
 pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
+pub(crate) use gates::{GatesArgs, GatesCommand, GatesImportArgs};
 pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
 
 /// Many agents, one green main.
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Make a plan from a PRD; check, show, import and export plans.
     Plan(PlanArgs),
+    /// Gates from other tools' files.
+    Gates(GatesArgs),
     /// Run a plan until nothing is left to do; a second run resumes.
     Run(RunArgs),
     /// Where every task stands.

@@ -91,6 +91,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Demo(args) => c::demo::demo(context, &args),
         Command::Init(args) => c::init::init(context, &args),
         Command::Plan(args) => c::plan::plan(context, &args),
+        Command::Gates(args) => c::gates::gates(context, &args.command),
         Command::Run(args) => c::run::run(context, &args),
         Command::Status(args) => c::status::status(context, args.run.as_deref()),
         Command::Questions(args) => c::status::questions(context, args.run.as_deref()),

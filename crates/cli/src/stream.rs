@@ -9,6 +9,7 @@ use mainstem_core::fact::{Fact, LimitKind, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_core::review::{Opinion, Outcome};
 use mainstem_engine::face::{Face, Shown};
 
 use crate::commands::show;
@@ -170,6 +171,7 @@ pub(crate) fn words_of(fact: &Fact, machine: &Machine, verbose: bool) -> Option<
         .or_else(|| of_provider(fact, machine))
         .or_else(|| of_remark(fact, verbose))
         .or_else(|| of_gates(fact, verbose))
+        .or_else(|| of_review(fact, verbose))
         .or_else(|| of_train(fact, verbose))
         .or_else(|| of_pull(fact, verbose))
         .or_else(|| of_task(fact))
@@ -224,12 +226,14 @@ fn of_attempt(fact: &Fact, machine: &Machine, verbose: bool) -> Option<Words> {
             let again = if *attempt > 1 { format!(", attempt {attempt}") } else { String::new() };
             in_phase(Phase::Working, format!("working    {agent} (pid {pid}{again})"))
         }
-        Fact::QuestionAsked { question, text, options, .. } => {
+        Fact::QuestionAsked { question, text, options, reference, .. } => {
             let options = match options.as_slice() {
                 [] => String::new(),
                 options => format!(" [{}]", options.join(" | ")),
             };
-            let answer = format!("mainstem answer {question} TEXT");
+            let about_work = mainstem_core::machine::about_work(reference.as_deref());
+            let word = if about_work { "approve" } else { "TEXT" };
+            let answer = format!("mainstem answer {question} {word}");
             in_phase(Phase::Asking, format!("asks       {text}{options}  → {answer}"))
         }
         Fact::QuestionAnswered { question, text, by, .. } => {
@@ -321,6 +325,41 @@ fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
                     in_phase(Phase::Failed, format!("gate error `{gate}`{place} gave no verdict"))
                 }
             }
+        }
+        _ => None,
+    }
+}
+
+fn of_review(fact: &Fact, verbose: bool) -> Option<Words> {
+    match fact {
+        Fact::ReviewStarted(started) => {
+            let (cycle, who) = (started.cycle, started.reviewers.join(", "));
+            in_phase(Phase::Verifying, format!("review {cycle}   by {who}"))
+        }
+        Fact::ReviewerEnded(report) => {
+            let who = &report.reviewer;
+            match &report.outcome {
+                Outcome::Failed { why } => {
+                    warning("!", format!("reviewer   {who} gave no verdict: {why}"))
+                }
+                Outcome::Said { verdict, findings } if verbose => {
+                    let found = print::count(findings.len() as u64, "finding");
+                    in_phase(
+                        Phase::Verifying,
+                        format!("reviewer   {who} {}, {found}", verdict.word()),
+                    )
+                }
+                Outcome::Skipped { why } if verbose => {
+                    in_phase(Phase::Verifying, format!("reviewer   {who} skipped: {why}"))
+                }
+                _ => None,
+            }
+        }
+        Fact::ReviewEnded(end) => {
+            let phase =
+                if end.verdict == Opinion::Approved { Phase::Verifying } else { Phase::Failed };
+            let found = print::count(end.findings.len() as u64, "finding");
+            in_phase(phase, format!("reviewed   {}, {found}", end.verdict.word()))
         }
         _ => None,
     }

@@ -21,6 +21,8 @@ pub enum Effect {
         from: Option<Oid>,
         /// Lay the merge of this out in it, not committed, as far as it goes.
         merge: Option<Oid>,
+        /// Go on with work that was looked at, and count from where that started: base and work.
+        mends: Option<(Oid, Oid)>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -88,6 +90,27 @@ pub enum Effect {
         attempt: u32,
         /// The commit they judge.
         tip: Oid,
+    },
+    /// Ask a reviewer about exactly this commit, in a checkout of its own.
+    Review {
+        /// Whose work.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Where it started.
+        base: Oid,
+        /// The commit.
+        tip: Oid,
+        /// Its tree.
+        tree: Oid,
+        /// Which review of the task.
+        cycle: u32,
+        /// How often this reviewer was told to wait in it.
+        asked: u32,
+        /// Who.
+        reviewer: String,
+        /// Where: reviewers look side by side.
+        lane: u32,
     },
     /// End setup commands or gates of this attempt.
     StopJobs {
@@ -181,6 +204,7 @@ impl Effect {
             | Self::CollectEvidence { task, attempt, .. }
             | Self::TakeSnapshot { task, attempt }
             | Self::RunGates { task, attempt, .. }
+            | Self::Review { task, attempt, .. }
             | Self::StopJobs { task, attempt }
             | Self::FormLine { task, attempt, .. }
             | Self::StopLane { task, attempt, .. }

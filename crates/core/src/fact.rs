@@ -10,6 +10,7 @@ use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
 use crate::pull;
+use crate::review;
 use crate::train::yard::Reused;
 pub use crate::verdict::{GateScope, Verdict};
 
@@ -393,6 +394,14 @@ pub enum Fact {
         help: Option<String>,
     },
 
+    // ---- what others say -----------------------------------------------------------------
+    /// Reviewers are asked.
+    ReviewStarted(review::Started),
+    /// One reviewer is through, or was told to wait.
+    ReviewerEnded(review::Report),
+    /// What reviewers said, as one.
+    ReviewEnded(review::Ended),
+
     // ---- the train -----------------------------------------------------------------------
     /// A merge of the car exists, in no branch yet.
     CarFormed {
@@ -608,7 +617,10 @@ impl Fact {
             | Self::PullSeen(pull::Seen { task, .. })
             | Self::MergeIntended(pull::MergeWish { task, .. })
             | Self::PullReworked(pull::Rework { task, .. })
-            | Self::PullClosed(pull::Closed { task, .. }) => Some(task),
+            | Self::PullClosed(pull::Closed { task, .. })
+            | Self::ReviewStarted(review::Started { task, .. })
+            | Self::ReviewerEnded(review::Report { task, .. })
+            | Self::ReviewEnded(review::Ended { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }
@@ -873,6 +885,9 @@ pub struct Evidence {
     /// What hygiene found: conflict markers, oversized files.
     #[serde(default)]
     pub flaws: Vec<String>,
+    /// The tree of the tip: what reviewers and people judge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Oid>,
 }
 
 impl Evidence {
@@ -888,6 +903,7 @@ impl Evidence {
             diff_hash: String::new(),
             recovered: false,
             flaws: Vec::new(),
+            tree: None,
         }
     }
 }
@@ -922,6 +938,10 @@ pub enum Class {
     Conflicted,
     /// The agent says that it cannot be done.
     Blocked,
+    /// Reviewers want changes. Has a budget of its own.
+    ChangesNeeded,
+    /// A person wants changes. Costs no retry.
+    Rejected,
 }
 
 impl Class {
@@ -941,6 +961,8 @@ impl Class {
             Self::Interrupted => "interrupted",
             Self::Conflicted => "conflicted",
             Self::Blocked => "blocked",
+            Self::ChangesNeeded => "changes_needed",
+            Self::Rejected => "rejected",
         }
     }
 }

@@ -157,6 +157,8 @@ pub fn resumes(class: Class) -> bool {
         | Class::Killed
         | Class::Interrupted
         | Class::Conflicted
+        | Class::ChangesNeeded
+        | Class::Rejected
         | Class::NeedsInput => true,
         Class::AgentFailed | Class::Refused | Class::Blocked => false,
     }
@@ -177,6 +179,8 @@ pub struct Spent {
     pub crashes: u32,
     /// Redone because of a clash.
     pub conflicts: u32,
+    /// Mended because of what reviewers found.
+    pub reviews: u32,
 }
 
 impl Spent {
@@ -191,11 +195,13 @@ impl Spent {
             Class::Transient => self.transients += 1,
             Class::Killed => self.crashes += 1,
             Class::Conflicted => self.conflicts += 1,
+            Class::ChangesNeeded => self.reviews += 1,
             Class::RateLimited
             | Class::QuotaExhausted
             | Class::Refused
             | Class::NeedsInput
             | Class::Interrupted
+            | Class::Rejected
             | Class::Blocked => {}
         }
     }
@@ -231,7 +237,9 @@ pub fn retry_after_ms(
         Class::Killed => (spent.crashes <= limits::CRASHES_MAX).then_some(0),
         Class::RateLimited => (incidents <= settings.limits.rate_limit_waits).then_some(0),
         Class::Conflicted => (spent.conflicts <= limits::CONFLICT_REWORKS_MAX).then_some(0),
-        Class::QuotaExhausted | Class::Interrupted => Some(0),
+        Class::ChangesNeeded => (spent.reviews <= settings.review.max_cycles).then_some(0),
+        // It is for the person to say when it is enough.
+        Class::Rejected | Class::QuotaExhausted | Class::Interrupted => Some(0),
         Class::Refused | Class::NeedsInput | Class::Blocked => None,
     }
 }

@@ -13,6 +13,7 @@ use crate::id::{Oid, TaskIx, Time};
 use crate::phase::{PHASES, Phase};
 use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
+use crate::review;
 use crate::unit::unit_name;
 
 /// All that is known of one task.
@@ -63,6 +64,8 @@ pub struct TaskState {
     pub since: Time,
     /// When its first attempt started.
     pub started_at: Option<Time>,
+    /// What reviewers and people said of its work.
+    pub reviews: review::History,
 }
 
 /// A landing.
@@ -149,6 +152,8 @@ pub struct AttemptState {
     pub removing: bool,
     /// When its work was last put on a hidden ref.
     pub snapshot_at: Option<Time>,
+    /// The review of its work.
+    pub review: Option<review::Course>,
 }
 
 /// An answer on its way to an agent.
@@ -210,6 +215,7 @@ impl AttemptState {
             branch_kept: false,
             removing: false,
             snapshot_at: None,
+            review: None,
         }
     }
 }
@@ -240,6 +246,7 @@ impl TaskState {
             snapshot: None,
             since: Time(0),
             started_at: None,
+            reviews: review::History::default(),
         }
     }
 

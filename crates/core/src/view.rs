@@ -126,9 +126,14 @@ impl Machine {
                 ahead.map(|car| id(car.task)).collect()
             }
             Phase::Blocked => state.chain.last().map(|root| id(*root)).into_iter().collect(),
+            Phase::Verifying => {
+                let asked = self.questions().iter().filter(|q| q.task == t);
+                let reviewers = self.reviewers_awaited(t).into_iter();
+                let reviewers = reviewers.map(|name| format!("reviewer {name}"));
+                asked.map(|q| q.name.clone()).chain(reviewers).collect()
+            }
             Phase::Preparing
             | Phase::Working
-            | Phase::Verifying
             | Phase::Landed
             | Phase::Conflicted
             | Phase::Failed
@@ -192,9 +197,11 @@ impl Machine {
                 Some(format!("repair {}, then mainstem run", self.target()))
             }
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
-            Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Boarding | Phase::Landed => {
-                None
+            Phase::Verifying => {
+                let open = self.questions().iter().find(|q| q.task == t)?;
+                Some(format!("mainstem answer {} approve", open.name))
             }
+            Phase::Waiting | Phase::Ready | Phase::Boarding | Phase::Landed => None,
         }
     }
 }

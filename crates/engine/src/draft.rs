@@ -32,6 +32,7 @@ use crate::walls::{self, WallError, Walls};
 use crate::world::World;
 
 pub use call::output_name;
+pub(crate) use call::printed;
 
 /// How often faces may redraw and other people's limits are looked at when nothing happens.
 const TICK: Duration = Duration::from_millis(200);

@@ -350,11 +350,8 @@ impl<'a> Driver<'a> {
 
     fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
         let mut task = self.machine.plan().tasks[ix.ix()].clone();
-        if let Deed::Effect(Effect::RunGates { .. }) = &deed
-            && self.machine.lands_by_pull(ix)
-        {
-            // No train runs them on a merge of ours.
-            task.verify.extend(self.machine.settings().gates.verify.iter().cloned());
+        if let Deed::Effect(Effect::RunGates { .. }) = &deed {
+            task.verify = self.machine.gates_of(ix);
         }
         if let Deed::RunAgent(_) = &deed
             && self.machine.is_resolved_by_another(ix)
@@ -430,9 +427,9 @@ impl<'a> Driver<'a> {
         match effect {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
-            Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {
-                (Key::Lane(*lane), Weight::Long)
-            }
+            Effect::VerifyCar { lane, .. }
+            | Effect::Review { lane, .. }
+            | Effect::StopLane { lane, .. } => (Key::Lane(*lane), Weight::Long),
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
             // It waits for somebody else's machine.
             Effect::Pull { .. } => (Key::Task(task), Weight::Long),
@@ -483,6 +480,7 @@ impl<'a> Driver<'a> {
             session: current.session.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
+            mends: self.machine.mends(t).map(|(_, work)| work),
             seen: current.started_at.is_some(),
             merge: self.machine.lays_out(t).map(|clash| clash.tip.clone()),
             told: Told::of(&self.machine, t),

@@ -9,6 +9,7 @@ pub mod kept;
 pub mod ledger;
 pub mod walls;
 pub mod pull_text;
+mod review_text;
 pub mod hub;
 pub mod world;
 pub mod event;

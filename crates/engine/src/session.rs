@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use mainstem_agents::Template;
-use mainstem_core::config::{LandMode, Settings};
+use mainstem_core::config::{LandMode, Settings, Waits};
 use mainstem_core::fact::Fact;
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{RunId, TaskIx, Time};
@@ -141,6 +141,8 @@ pub struct RunRequest {
     pub jobs: Option<u32>,
     /// Start no agent: only bring pull requests on.
     pub merger: Option<Merger>,
+    /// Somebody is there to decide on work that waits for a person.
+    pub attended: bool,
 }
 
 /// A repository that is ours until this is dropped.
@@ -581,6 +583,12 @@ fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
 fn equip(machine: &mut Machine, request: &RunRequest) {
     machine.set_jobs_flag(request.jobs);
     machine.set_merger(request.merger);
+    let patient = match machine.settings().gates.wait {
+        Waits::Auto => request.attended,
+        Waits::Always => true,
+        Waits::Never => false,
+    };
+    machine.set_patient(patient);
     machine.set_tools(tools::key(&machine.settings().gates.verify));
 }
 

@@ -3,11 +3,12 @@
 
 use mainstem_agents::RetryContext;
 use mainstem_core::clash::Clash;
+use mainstem_core::fact::Class;
 use mainstem_core::id::{TaskId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Epic, Task};
-use mainstem_core::tasks::Landing;
+use mainstem_core::tasks::{Landing, TaskState};
 use serde_json::{Value, json};
 
 use crate::perform::clash::{Clashed, Other};
@@ -54,6 +55,14 @@ impl Told {
             conflict_files: clash.map_or_else(|| last.files.clone(), |clash| clash.files.clone()),
             ..RetryContext::default()
         });
+        let retry = retry.map(|mut retry| {
+            // What reviewers found is a list, not the end of an output.
+            if last_class(state) == Some(Class::ChangesNeeded) {
+                let found = retry.gate_output.take().unwrap_or_default();
+                retry.findings = found.lines().map(str::to_owned).collect();
+            }
+            retry
+        });
         let answers = state.answered.clone();
         let clashed = clash.map(|clash| clashed(machine, t, clash));
         Self { landed_before, retry, answers, clashed, peers: peers(machine, t) }
@@ -82,6 +91,10 @@ fn clashed(machine: &Machine, t: TaskIx, clash: &Clash) -> Clashed {
     };
     let others = landed.into_iter().map(other).collect();
     Clashed { clash: clash.clone(), laid_out: machine.lays_out(t).is_some(), others }
+}
+
+fn last_class(state: &TaskState) -> Option<Class> {
+    state.last.as_ref().map(|last| last.class)
 }
 
 fn peers(machine: &Machine, t: TaskIx) -> Value {

@@ -16,6 +16,7 @@ pub mod estimate;
 pub mod source;
 mod tree;
 pub mod import;
+pub mod gates;
 pub mod push;
 pub mod export;
 pub mod suggest;

@@ -5,6 +5,7 @@
 //! nothing of agents, nor of where the JSON came from.
 
 mod read;
+mod review;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::extract::Wanted;
 use read::Fields;
+pub use review::{REVIEW_SHAPE, WantReview};
 
 /// A PRD in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]

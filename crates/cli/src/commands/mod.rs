@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod draft;
 pub(crate) mod formats;
+pub(crate) mod gates;
 pub(crate) mod history;
 pub(crate) mod init;
 pub(crate) mod lessons;

@@ -1,9 +1,9 @@
 //! `run`: takes the repository over and works until nothing is left to do.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 use mainstem_api::exit_code;
-use mainstem_core::config::Settings;
+use mainstem_core::config::{Settings, Waits};
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver;
@@ -42,6 +42,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         epics: args.epic.clone(),
         jobs: args.jobs,
         merger: None,
+        attended: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
     };
     if args.dry_run {
         return dry_run(context, &request, &settings);
@@ -232,6 +233,11 @@ pub(crate) fn start_in_background(
     push(&["-C", &context.dir.to_string_lossy(), "--no-color"]);
     for pair in &context.global.config {
         push(&["--config", pair]);
+    }
+    let settings = context.settings(Some(&context.repo()?))?;
+    if settings.gates.wait == Waits::Auto {
+        // It holds nobody's terminal: it may wait for people.
+        push(&["--config", "gates.wait=always"]);
     }
     push(&["run"]);
     if let Some(plan) = &args.plan {

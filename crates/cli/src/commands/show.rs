@@ -1,6 +1,8 @@
 //! `show` and `diff`: everything known about one task, and what it changed. Attempts are told from
 //! the journal's facts; files and commits are only named, never judged.
 
+mod review;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -14,11 +16,14 @@ use mainstem_core::id::{Oid, RunId, TaskIx};
 use mainstem_core::machine::Issue;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
+use mainstem_core::review as core_review;
 use mainstem_engine::care::{self, Kept};
 use mainstem_engine::look::{Look, task_status};
 use mainstem_engine::paths::Layout;
 use mainstem_host::git::{Changes, Repo};
 use serde_json::{Value, json};
+
+use review::ReviewSeen;
 
 use crate::args::{DiffArgs, ShowArgs};
 use crate::commands::history::{self, ending_words};
@@ -52,6 +57,7 @@ pub(crate) struct Attempt {
     pub(crate) gates: Vec<Gate>,
     snapshots: Vec<(String, Oid, String, i64)>,
     questions: Vec<(String, String, Option<String>)>,
+    reviews: Vec<ReviewSeen>,
     input_tokens: u64,
     output_tokens: u64,
     cost_usd: Option<f64>,
@@ -109,6 +115,9 @@ fn number_of(fact: &Fact) -> Option<u32> {
         | F::SnapshotTaken { attempt, .. }
         | F::EvidenceCollected { attempt, .. }
         | F::GateRan { attempt, .. }
+        | F::ReviewStarted(core_review::Started { attempt, .. })
+        | F::ReviewerEnded(core_review::Report { attempt, .. })
+        | F::ReviewEnded(core_review::Ended { attempt, .. })
         | F::AttemptFailed { attempt, .. }
         | F::TaskLanded { attempt, .. } => Some(*attempt),
         _ => None,
@@ -166,7 +175,7 @@ impl Attempt {
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
-            _ => {}
+            other => ReviewSeen::learn(&mut self.reviews, other),
         }
     }
 
@@ -231,6 +240,7 @@ impl Attempt {
             "workspace": self.workspace, "base": self.base, "pid": self.pid,
             "tip": self.evidence.as_ref().map(|e| &e.tip), "evidence": self.evidence,
             "ending": self.ending, "gates": gates, "questions": questions,
+            "reviews": self.reviews.iter().map(ReviewSeen::json).collect::<Vec<_>>(),
             "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
             "cost_usd": self.cost_usd,
             "class": self.failed.as_ref().map(|(class, _)| class.word()),
@@ -471,6 +481,9 @@ impl Subject<'_> {
         for (id, text, answer) in &a.questions {
             let answer = answer.as_ref().map_or_else(|| "open".to_owned(), |text| one_line(text));
             let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
+        }
+        for line in a.reviews.iter().flat_map(ReviewSeen::lines) {
+            let _ = writeln!(out, "    {}", one_line(&line));
         }
         for gate in &a.gates {
             let place = scope_place(gate.scope);

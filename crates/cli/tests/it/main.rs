@@ -19,6 +19,7 @@ mod plans;
 mod pulls;
 mod real;
 mod repairs;
+mod review;
 mod seeds;
 mod snapshots;
 mod steer;

@@ -3,84 +3,16 @@
 //! Parsing, the messages about unknown keys, `mainstem config` and the reference page all read
 //! this table, so they cannot disagree.
 
-/// What a setting takes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
-    /// True or false.
-    Bool,
-    /// A whole number within bounds.
-    Int {
-        /// Smallest.
-        min: i64,
-        /// Largest.
-        max: i64,
-    },
-    /// A number from zero up.
-    Number,
-    /// Text of one line.
-    Text,
-    /// One of [`KeyDoc::choices`].
-    Choice,
-    /// A list of texts.
-    Texts,
-    /// A list of globs.
-    Globs,
-    /// A list of `PATTERN => ANSWER`.
-    Rules,
-    /// A program with its arguments, or one text for `sh -c`.
-    Command,
-    /// A time span such as `45m`.
-    Duration,
-    /// Bytes such as `4G`.
-    Size,
-    /// A table of names and whole numbers.
-    Counts,
-    /// A table of names and texts.
-    Variables,
-}
+mod kind;
 
-impl Kind {
-    /// The kind in words, for messages and the reference.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Bool => "true or false",
-            Self::Int { .. } => "a whole number",
-            Self::Number => "a number",
-            Self::Text => "text",
-            Self::Choice => "one of a few words",
-            Self::Texts => "a list of texts",
-            Self::Globs => "a list of globs",
-            Self::Rules => "a list of texts such as \"which port => 8080\"",
-            Self::Command => "a list of texts, or one text for `sh -c`",
-            Self::Duration => "a duration such as \"45m\"",
-            Self::Size => "a size such as \"4G\"",
-            Self::Counts => "a table of whole numbers",
-            Self::Variables => "a table of texts",
-        }
-    }
-}
-
-/// One setting.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KeyDoc {
-    /// Dotted path such as `run.jobs`; `agents.*.kind` stands for every agent.
-    pub key: &'static str,
-    /// What it takes.
-    pub kind: Kind,
-    /// The default as TOML; empty if there is none.
-    pub default: &'static str,
-    /// One line for people.
-    pub doc: &'static str,
-    /// The words of a [`Kind::Choice`].
-    pub choices: &'static [&'static str],
-}
+pub use kind::{KeyDoc, Kind};
 
 /// Kinds of agents that the settings may name.
 pub const AGENT_KINDS: &[&str] =
     &["command", "script", "claude", "codex", "gemini", "opencode", "acp"];
 
 /// Environment variables of ours that are no settings: what agents and planners are given.
-pub const NOT_SETTINGS: [&str; 22] = [
+pub const NOT_SETTINGS: [&str; 23] = [
     "MAINSTEM_RUN",
     "MAINSTEM_TASK",
     "MAINSTEM_ATTEMPT",
@@ -96,6 +28,7 @@ pub const NOT_SETTINGS: [&str; 22] = [
     "MAINSTEM_MODEL",
     "MAINSTEM_ROLE",
     "MAINSTEM_TREE",
+    "MAINSTEM_REVIEWER",
     "MAINSTEM_MCP_SOCKET",
     "MAINSTEM_MCP_TOKEN",
     "MAINSTEM_CRASH_AT",
@@ -139,6 +72,8 @@ pub fn find(path: &str) -> Option<&'static KeyDoc> {
         KEYS.iter().find(of_any)
     })
 }
+
+const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
 
 static KEYS: &[KeyDoc] = &[
     key("run.agent", Kind::Text, "", "Agent of tasks that name none."),
@@ -299,9 +234,9 @@ static KEYS: &[KeyDoc] = &[
     ),
     key(
         "gates.verify",
-        Kind::Texts,
+        Kind::Gates,
         "[]",
-        "Commands that must pass on the merged tree before it lands.",
+        "Gates that must pass on the merged tree before it lands; @approval and @review ask for each task's work before it boards.",
     ),
     key("gates.timeout", Kind::Duration, "\"20m\"", "Time for each gate; 0s is no limit."),
     key(
@@ -310,6 +245,69 @@ static KEYS: &[KeyDoc] = &[
         "0",
         "Further runs of a gate that failed, before that counts; what passes then is noted as flaky.",
     ),
+    choice(
+        "gates.wait",
+        &["auto", "always", "never"],
+        "\"auto\"",
+        "Whether a run that only waits for people goes on waiting; auto does at a terminal and when detached, otherwise it comes to rest.",
+    ),
+    key(
+        "review.agents",
+        Kind::Texts,
+        "[]",
+        "Who reviews each task's work before it boards: names of reviewers or agents; none is no review.",
+    ),
+    choice(
+        "review.mode",
+        &["all", "split"],
+        "\"all\"",
+        "Whether every reviewer sees every file, or each a share.",
+    ),
+    key("review.concurrency", int(1, 100), "2", "Reviewers at once."),
+    key(
+        "review.max_cycles",
+        int(0, 100),
+        "3",
+        "How often a task goes back to its agent with the findings of reviewers.",
+    ),
+    choice(
+        "review.changes_at",
+        &SEVERITIES,
+        "\"medium\"",
+        "Findings of this severity or worse want changes, whatever the reviewer's verdict.",
+    ),
+    choice(
+        "review.blocks_at",
+        &SEVERITIES,
+        "\"critical\"",
+        "Findings of this severity or worse block.",
+    ),
+    choice(
+        "review.on_stuck",
+        &["fail", "ask"],
+        "\"fail\"",
+        "What becomes of a task with which reviewers are not content after the last cycle.",
+    ),
+    key(
+        "review.extensions",
+        Kind::Texts,
+        "[]",
+        "Only files with these extensions are reviewed; none means all.",
+    ),
+    key(
+        "review.ignore",
+        Kind::Globs,
+        "[\"**/*.lock\", \"**/package-lock.json\", \"**/*.min.js\"]",
+        "Files that reviewers are not shown.",
+    ),
+    key(
+        "review.risk_high",
+        Kind::Globs,
+        "[\".github/**\", \"**/Dockerfile*\", \"**/*compose*.y*ml\", \"**/.env*\", \"**/*auth*\", \"**/migrations/**\"]",
+        "Files that are shown first, as risky.",
+    ),
+    key("review.risk_low", Kind::Globs, "[\"**/*.md\", \"docs/**\"]", "Files that are shown last."),
+    key("review.timeout", Kind::Duration, "\"20m\"", "Time for one reviewer; 0s is no limit."),
     choice(
         "land.mode",
         &["local", "pr", "phase-pr", "none"],
@@ -442,6 +440,26 @@ static KEYS: &[KeyDoc] = &[
         "{}",
         "A tier or a model by the least priority that it is for.",
     ),
+    key(
+        "reviewers.*.agent",
+        Kind::Text,
+        "",
+        "The agent that reviews; without it the one of the same name.",
+    ),
+    key("reviewers.*.focus", Kind::Text, "", "What it looks for, in words for its prompt."),
+    key(
+        "reviewers.*.paths",
+        Kind::Globs,
+        "[]",
+        "It reviews only changes in these files; none means all.",
+    ),
+    key(
+        "reviewers.*.min_lines",
+        int(0, 1_000_000),
+        "0",
+        "It reviews only changes of at least so many lines.",
+    ),
+    key("reviewers.*.model", Kind::Text, "", "Its model; without it the agent's."),
     key("prices.*.input", Kind::Number, "", "Dollars per million tokens read by this model."),
     key("prices.*.output", Kind::Number, "", "Dollars per million tokens written."),
     key("prices.*.cache_read", Kind::Number, "", "Dollars per million tokens read from a cache."),

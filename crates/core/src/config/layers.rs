@@ -201,8 +201,8 @@ fn read_file(values: &mut Values, faults: &mut Faults, origin: &Origin, text: &s
             Value::Table(entries) if name == "agents" => {
                 entries.into_iter().for_each(|(agent, node)| file.agent(&agent, node));
             }
-            Value::Table(entries) if name == "prices" => {
-                entries.into_iter().for_each(|(model, node)| file.price(&model, node));
+            Value::Table(entries) if name == "prices" || name == "reviewers" => {
+                entries.into_iter().for_each(|(entry, node)| file.named(&name, &entry, node));
             }
             Value::Table(entries) if known => {
                 for (key, node) in entries {
@@ -254,16 +254,22 @@ impl File<'_, '_> {
         }
     }
 
-    fn price(&mut self, model: &Key<'_>, node: Node<'_>) {
-        let name = model.text.trim();
+    /// One entry of a section whose keys have names of the user's.
+    fn named(&mut self, section: &str, entry: &Key<'_>, node: Node<'_>) {
+        let name = entry.text.trim();
         let Value::Table(entries) = node.value else {
-            let message = format!("`prices.{}` is a table, not {}", clip(name), node.value.kind());
-            let help = format!("write \"{}\" = {{ input = 3.0, output = 15.0 }}", clip(name));
-            self.faults.add_help("config::type", model.span.clone(), message, help);
+            let kind = node.value.kind();
+            let message = format!("`{section}.{}` is a table, not {kind}", clip(name));
+            let example = match section {
+                "prices" => "{ input = 3.0, output = 15.0 }",
+                _ => "{ agent = \"…\" }",
+            };
+            let help = format!("write \"{}\" = {example}", clip(name));
+            self.faults.add_help("config::type", entry.span.clone(), message, help);
             return;
         };
         for (key, node) in entries {
-            self.key(&format!("prices.{name}.{}", key.text), &key, node);
+            self.key(&format!("{section}.{name}.{}", key.text), &key, node);
         }
     }
 
@@ -400,7 +406,7 @@ fn show(values: &Values) -> Vec<Shown> {
     let after = at.and_then(|at| keys()[at..].iter().find(|doc| !doc.key.contains('*')));
     let place = after.and_then(|doc| shown.iter().position(|shown| shown.key == doc.key));
     let mut agents = Vec::new();
-    for (path, _, entry) in values.table("prices") {
+    for (path, _, entry) in values.table("reviewers").chain(values.table("prices")) {
         let (value, origin) = (entry.setting.to_string(), entry.origin.clone());
         agents.push(Shown { key: path.to_owned(), value, origin, line: entry.line });
     }

@@ -4,10 +4,13 @@
 
 pub mod keys;
 pub mod layers;
+mod review;
 mod settings;
 mod values;
 
 use std::collections::BTreeMap;
+
+pub use review::{OnStuck, Review, ReviewMode, Reviewer, Waits};
 
 use crate::question::Rule;
 use crate::quiet::QuietHours;
@@ -25,6 +28,8 @@ pub struct Settings {
     pub schedule: Schedule,
     /// `[gates]`
     pub gates: Gates,
+    /// `[review]`
+    pub review: Review,
     /// `[land]`
     pub land: Land,
     /// `[budget]`
@@ -280,6 +285,12 @@ pub struct Gates {
     pub timeout_ms: u64,
     /// How often a gate that failed runs again before it counts.
     pub retries: u32,
+    /// What people must approve of every task: those lines of `verify` that ask for it.
+    pub approvals: Vec<String>,
+    /// A line of `verify` asks for a review of every task.
+    pub review: bool,
+    /// Whether a run waits for people.
+    pub wait: Waits,
 }
 
 /// `[land]`

@@ -1,20 +1,22 @@
 //! From resolved values to [`Settings`], and the agents that are always there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::keys::AGENT_KINDS;
 use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, Permission, Price, Prompt, Pulls, Questions, Run, RunOnFailure, Sandbox,
-    SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings,
-    Strategy, Tiers, Unit, Workspace, WorkspaceKind,
+    OnLooping, OnStuck, Permission, Price, Prompt, Pulls, Questions, Review, ReviewMode, Reviewer,
+    Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
+    SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit, Waits, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
+use crate::gate;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
 use crate::question::Rule;
 use crate::quiet::QuietHours;
+use crate::review::Severity;
 
 /// Adds the built-in agents, and a kind to those named after one; others must say theirs.
 pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diagnostic)>) {
@@ -79,12 +81,40 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
         let help = format!("add `[agents.{other}]`, or leave it out");
         wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
     }
+    check_reviewers(&v, wrong);
     for (path, least, entry) in values.table("models.by_priority") {
         if least.trim().parse::<i64>().is_err() {
             let message = format!("`{path}`: `{least}` is no priority");
             let help = "write a whole number in quotes".to_owned();
             wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
         }
+    }
+}
+
+/// Reviewers must be agents, and a review needs some.
+fn check_reviewers(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
+    let known = |name: &String| v.values.agents.contains_key(name);
+    let review = review(v);
+    let mut say = |path: &str, message: String, help: String| {
+        if let Some(entry) = v.values.get(path) {
+            wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+        }
+    };
+    for name in review.agents.iter().filter(|name| !known(&review.reviewer(name).agent)) {
+        let message =
+            format!("`review.agents` names `{name}`, which is neither reviewer nor agent");
+        let help = format!("add `[reviewers.{name}]` with an `agent`, or `[agents.{name}]`");
+        say("review.agents", message, help);
+    }
+    for (name, reviewer) in review.reviewers.iter().filter(|(_, r)| !known(&r.agent)) {
+        let path = format!("reviewers.{name}.agent");
+        let message =
+            format!("the reviewer `{name}` is by `{}`, which is no agent", reviewer.agent);
+        say(&path, message, format!("add `[agents.{}]`, or name another", reviewer.agent));
+    }
+    if gates(v).review && review.agents.is_empty() {
+        let message = "`gates.verify` asks for a review, and nobody reviews".to_owned();
+        say("gates.verify", message, "name reviewers: [review] agents = [\"…\"]".to_owned());
     }
 }
 
@@ -125,11 +155,8 @@ pub(super) fn build(values: &Values) -> Settings {
                 _ => SatisfiedBy::Landed,
             },
         },
-        gates: Gates {
-            verify: v.texts("gates.verify"),
-            timeout_ms: v.ms("gates.timeout"),
-            retries: v.int("gates.retries"),
-        },
+        gates: gates(&v),
+        review: review(&v),
         land: land(&v),
         budget: Budget {
             usd: v.number("budget.usd"),
@@ -153,6 +180,66 @@ pub(super) fn build(values: &Values) -> Settings {
         lessons: Lessons { learn: v.flag("lessons.learn"), folder: v.text("lessons.folder") },
         snapshot_every_ms: v.ms("snapshots.every"),
         snapshot_keep_ms: v.ms("snapshots.keep"),
+    }
+}
+
+/// What looks at files or runs a command judges the merged tree; people and review agents judge each
+/// task's work before it boards.
+fn gates(v: &Reader<'_>) -> Gates {
+    let (others, verify): (Vec<String>, Vec<String>) =
+        v.texts("gates.verify").into_iter().partition(|line| gate::needs_others(line));
+    let (reviews, approvals): (Vec<String>, Vec<String>) = others
+        .into_iter()
+        .partition(|line| matches!(gate::Gate::parse(line), Ok(gate::Gate::Review)));
+    Gates {
+        verify,
+        timeout_ms: v.ms("gates.timeout"),
+        retries: v.int("gates.retries"),
+        approvals,
+        review: !reviews.is_empty(),
+        wait: match v.word("gates.wait") {
+            "always" => Waits::Always,
+            "never" => Waits::Never,
+            _ => Waits::Auto,
+        },
+    }
+}
+
+fn review(v: &Reader<'_>) -> Review {
+    let severity = |key: &str, usual| Severity::from_word(v.word(key)).unwrap_or(usual);
+    let names = v.values.table("reviewers").filter_map(|(_, rest, _)| rest.rsplit_once('.'));
+    let names: BTreeSet<String> = names.map(|(name, _)| name.to_owned()).collect();
+    let reviewer = |name: String| {
+        let path = |key: &str| format!("reviewers.{name}.{key}");
+        let reviewer = Reviewer {
+            agent: v.text(&path("agent")).unwrap_or_else(|| name.clone()),
+            focus: v.text(&path("focus")),
+            paths: v.texts(&path("paths")),
+            min_lines: v.int(&path("min_lines")),
+            model: v.text(&path("model")),
+        };
+        (name, reviewer)
+    };
+    Review {
+        agents: v.texts("review.agents"),
+        mode: match v.word("review.mode") {
+            "split" => ReviewMode::Split,
+            _ => ReviewMode::All,
+        },
+        concurrency: v.int("review.concurrency"),
+        max_cycles: v.int("review.max_cycles"),
+        changes_at: severity("review.changes_at", Severity::Medium),
+        blocks_at: severity("review.blocks_at", Severity::Critical),
+        on_stuck: match v.word("review.on_stuck") {
+            "ask" => OnStuck::Ask,
+            _ => OnStuck::Fail,
+        },
+        extensions: v.texts("review.extensions"),
+        ignore: v.texts("review.ignore"),
+        risk_high: v.texts("review.risk_high"),
+        risk_low: v.texts("review.risk_low"),
+        timeout_ms: v.ms("review.timeout"),
+        reviewers: names.into_iter().map(reviewer).collect(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::keys::{KeyDoc, Kind};
 use super::layers::{Mentions, Origin};
 use crate::diag::nearest;
+use crate::gate::Gate;
 use crate::glob::check_glob;
 use crate::plan::doc::{self, Faults, Format, Node, Value, clip};
 use crate::plan::units::{parse_duration_ms, parse_size, render_duration_ms, render_size};
@@ -150,13 +151,14 @@ fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Opti
             let shell = ["sh", "-c", &text].map(str::to_owned).to_vec();
             filled(path, shell, vec![span; 3], false, faults)
         }
-        (Kind::Texts | Kind::Globs | Kind::Rules | Kind::Command, Value::List(items)) => {
-            list(doc, path, items, faults)
-        }
+        (
+            Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates | Kind::Command,
+            Value::List(items),
+        ) => list(doc, path, items, faults),
         (kind, value) => {
             let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
             let help = match (kind, &value) {
-                (Kind::Texts | Kind::Globs | Kind::Rules, Value::Str(text)) => {
+                (Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates, Value::Str(text)) => {
                     format!("write [\"{}\"]", clip(text))
                 }
                 (Kind::Int { .. } | Kind::Number | Kind::Bool, Value::Str(_)) => {
@@ -263,6 +265,16 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
                 texts.push(text.into_owned());
                 spans.push(item.span);
             }
+            Value::Table(entries) if doc.kind == Kind::Gates => {
+                match doc::gate_line(&entries) {
+                    Ok(line) => texts.push(line),
+                    Err(why) => {
+                        gate_fault(path, &why, item.span, faults);
+                        return None;
+                    }
+                }
+                spans.push(item.span);
+            }
             other => {
                 let message = format!("`{path}` is a list of texts, not of {}", other.kind());
                 faults.add_help("config::type", item.span, message, "put each in quotes");
@@ -290,8 +302,21 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
             }
         }
     }
+    if doc.kind == Kind::Gates {
+        for (line, span) in texts.iter().zip(&spans) {
+            if let Err(why) = Gate::parse(line) {
+                gate_fault(path, &why, span.clone(), faults);
+                return None;
+            }
+        }
+    }
     let names = doc.key == "agents.*.secrets";
     filled(path, texts, spans, names, faults)
+}
+
+fn gate_fault(path: &str, why: &str, span: Range<usize>, faults: &mut Faults) {
+    let (what, help) = why.split_once("; ").unwrap_or((why, "mend the gate"));
+    faults.add_help("config::gate", span, format!("`{path}`: {what}"), help);
 }
 
 fn filled(
@@ -340,7 +365,7 @@ pub(super) fn from_text<'s>(
         }),
         Kind::Int { .. } => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Int)),
         Kind::Number => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Float)),
-        Kind::Texts | Kind::Globs | Kind::Rules => {
+        Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             let node = |item| Node { span: span.clone(), value: Value::Str(item) };
             bare(Value::List(items.map(|item: &str| node(item.into())).collect()))

@@ -6,6 +6,7 @@ use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usag
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
+use crate::machine::decision::about_work;
 use crate::machine::{Decided, Issue, Machine, OpenQuestion, Proposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
@@ -210,6 +211,7 @@ impl Machine {
         self.note_attempt(t, fact, at);
         self.note_train(t, fact, at);
         self.note_pull(fact);
+        self.note_review(t, fact);
         let state = self.tasks.note(t);
         match fact {
             Fact::TaskFailed { reason, .. }
@@ -415,10 +417,12 @@ impl Machine {
                 reference,
                 ..
             } => {
-                attempt.ask_mark = attempt.ask_mark.max(*mark);
-                attempt.asked = *number;
-                attempt.question = Some((question.clone(), *number, reference.clone()));
-                attempt.answer = None;
+                if !about_work(reference.as_deref()) {
+                    attempt.ask_mark = attempt.ask_mark.max(*mark);
+                    attempt.asked = *number;
+                    attempt.question = Some((question.clone(), *number, reference.clone()));
+                    attempt.answer = None;
+                }
                 self.asked += 1;
                 self.questions.push(OpenQuestion {
                     name: question.clone(),
@@ -434,9 +438,13 @@ impl Machine {
                 });
             }
             Fact::QuestionAnswered { question, text, .. } => {
-                attempt.answer = Some(text.clone());
                 if let Some(at) = self.questions.iter().position(|q| q.name == *question) {
-                    let asked = self.questions.remove(at).text;
+                    let asked = self.questions.remove(at);
+                    if asked.is_about_work() {
+                        return;
+                    }
+                    let asked = asked.text;
+                    attempt.answer = Some(text.clone());
                     state.answered.push((asked, text.clone()));
                     let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
                     state.answered.drain(..over);

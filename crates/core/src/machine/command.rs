@@ -224,6 +224,10 @@ impl Machine {
             let hint = "mainstem questions lists the open ones".to_owned();
             return refuse(format!("there is no open question {question}"), Some(hint));
         };
+        if open.is_about_work() {
+            let open = open.clone();
+            return self.decide(&open, text);
+        }
         let chosen = text.trim().parse::<usize>().ok().and_then(|n| n.checked_sub(1));
         let text = match chosen.and_then(|n| open.options.get(n)) {
             Some(option) if !open.options.iter().any(|o| o == text) => option.clone(),

@@ -76,9 +76,11 @@ impl Machine {
                 self.emit(Fact::SnapshotTaken { task, attempt, refname, commit, why });
             }
             Input::GatesRan { task, attempt, tree, gates } => {
-                let looked = |a: &crate::tasks::AttemptState| a.evidence.is_some();
+                // Once others were asked, the gates have had their say.
+                let looked = |a: &AttemptState| a.evidence.is_some() && a.review.is_none();
                 if self.is_current(task, attempt, &[P::Verifying])
                     && self.tasks.get(task).current.as_ref().is_some_and(looked)
+                    && !self.waits_for_decision(task)
                 {
                     self.gates_ran(task, attempt, &tree, gates);
                 }
@@ -145,6 +147,7 @@ impl Machine {
             }
             Input::Pull { task, attempt, news } => self.take_of_pull(task, attempt, news),
             Input::Outlook(outlook) => self.life.outlook = outlook,
+            Input::Reviewed(news) => self.reviewed(*news),
             Input::Interrupt { now } => self.interrupt(now),
             Input::Room(room) => self.room(room.err()),
             Input::Park { provider, kind, until, message } => {
@@ -247,7 +250,7 @@ impl Machine {
             return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
         }
         if !self.failed_by_evidence(t) && self.gates_wanted(t) == 0 {
-            self.passed(t, attempt);
+            self.advance(t, attempt);
         }
     }
 
@@ -350,14 +353,14 @@ impl Machine {
         }
         match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
             // Fewer verdicts than gates is not a pass.
-            None if gates.len() >= self.gates_wanted(t) => self.passed(t, attempt),
+            None if gates.len() >= self.gates_wanted(t) => self.advance(t, attempt),
             None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
             Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
         }
     }
 
-    /// The attempt's own gates are content.
-    fn passed(&mut self, t: TaskIx, attempt: u32) {
+    /// The attempt's own gates are content, and so is everybody else.
+    pub(super) fn passed(&mut self, t: TaskIx, attempt: u32) {
         let task = self.id(t);
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");

@@ -40,6 +40,7 @@ impl Machine {
         let known: Vec<_> = self
             .questions
             .iter()
+            .filter(|q| !q.is_about_work())
             .filter_map(|q| {
                 let text = question::by_rule(rules, &q.text, &q.options)?;
                 Some((q.name.clone(), q.task, q.attempt, text))
@@ -58,7 +59,7 @@ impl Machine {
         if self.settings.questions.agent.is_none() || self.life.interrupting.is_some() {
             return;
         }
-        for q in &self.questions {
+        for q in self.questions.iter().filter(|q| !q.is_about_work()) {
             if self.life.consulted.insert(q.name.clone()) {
                 let (task, attempt, number) = (q.task, q.attempt, q.number);
                 effects.push(Effect::Consult { task, attempt, number, question: q.name.clone() });

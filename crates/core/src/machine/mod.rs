@@ -10,7 +10,9 @@ mod adopt;
 mod apply;
 mod clash;
 mod decide;
+mod decision;
 mod inbox;
+mod review;
 mod words;
 mod settle;
 mod command;
@@ -22,7 +24,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
 pub use command::{Command, Refusal};
+pub use decision::about_work;
 pub use pull::Merger;
+pub use review::Reviewed;
 pub use words::{Decided, Issue, Proposal, Said};
 
 use crate::choice::Record;
@@ -302,6 +306,8 @@ pub enum Input {
     },
     /// Somebody looked which pieces of work would clash.
     Outlook(Outlook),
+    /// A reviewer was asked.
+    Reviewed(Box<Reviewed>),
     /// Time has passed.
     Tick,
 }
@@ -381,6 +387,8 @@ pub struct Machine {
     offers: BTreeMap<TaskId, (u32, Oid)>,
     /// This life only brings pull requests on.
     merger: Option<Merger>,
+    /// This life goes on waiting when only people are waited for.
+    patient: bool,
     providers: BTreeMap<String, Provider>,
     /// What models have achieved.
     records: BTreeMap<String, Record>,
@@ -433,6 +441,8 @@ struct Life {
     train_retry_at: Option<Time>,
     /// Lines of the train under way.
     yard: Yard,
+    /// Reviewers at work: the lane, and for whose attempt.
+    reviewing: BTreeMap<u32, (TaskIx, u32, String)>,
     /// Whom each lane works for.
     lanes: BTreeMap<u32, (TaskIx, u32)>,
     /// The cars of the landing under way, in order.
@@ -487,6 +497,7 @@ impl Machine {
             pulls: BTreeMap::new(),
             offers: BTreeMap::new(),
             merger: None,
+            patient: false,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
             proposals: Vec::new(),
@@ -677,8 +688,8 @@ impl Machine {
     pub fn wake_at(&self) -> Option<Time> {
         let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
         let quiet = self.quiet_until().filter(|_| self.tasks.count(Phase::Ready) > 0);
-        let deadlines =
-            self.questions.iter().filter(|q| q.default.is_some()).filter_map(|q| q.deadline);
+        let deadlines = self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
+        let deadlines = deadlines.filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
         let snapshots = self.tasks.active().filter_map(|t| {
             let attempt = self.tasks.get(t).current.as_ref()?;
@@ -707,7 +718,11 @@ impl Machine {
             return self.may_leave().then_some(Rest::Interrupted);
         }
         // Cars that a bad target branch holds up wait for a person, and so for the next life.
-        let held = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        // So does work that a person decides on, where nobody waits for them.
+        let held = |t: TaskIx| {
+            self.life.frozen && self.tasks.phase(t) == Phase::Boarding
+                || !self.patient && self.waits_for_decision(t)
+        };
         let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
         let waits = || self.merger.is_none() && self.waits_for_time();
         if !self.merger_rests() && (busy || waits()) {

@@ -55,8 +55,7 @@ impl Machine {
     /// Gates that run in a task's workspace. Where a forge merges, what is to pass on the merged tree
     /// passes on the work itself before it is offered; the merge is the business of the forge's checks.
     pub(super) fn gates_wanted(&self, t: TaskIx) -> usize {
-        let shared = if self.lands_by_pull(t) { self.settings.gates.verify.len() } else { 0 };
-        self.plan.tasks[t.ix()].verify.len() + shared
+        self.gates_of(t).len()
     }
 
     /// Does it offer what a phase has landed?

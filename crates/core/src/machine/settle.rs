@@ -24,6 +24,7 @@ impl Machine {
         if self.life.begun {
             self.answer_by_rule();
             self.pass_deadlines();
+            self.settle_reviews();
             self.end_waiting_stops();
             self.ask_next();
             self.drive_train();
@@ -122,7 +123,7 @@ impl Machine {
         let due: Vec<_> = self
             .questions
             .iter()
-            .filter(|q| q.deadline.is_some_and(|at| at <= self.now))
+            .filter(|q| q.deadline.is_some_and(|at| at <= self.now) && !q.is_about_work())
             .filter_map(|q| Some((q.name.clone(), q.task, q.attempt, q.default.clone()?)))
             .collect();
         for (question, t, attempt, text) in due {
@@ -143,6 +144,7 @@ impl Machine {
                     a.stop.is_some()
                         && a.evidence.is_some()
                         && !self.life.given.gates_given(*t, a.n)
+                        && !self.is_under_review(*t)
                 })
             })
             .collect();

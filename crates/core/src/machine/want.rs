@@ -7,6 +7,7 @@ use crate::fact::AfterStop;
 use crate::id::{Oid, TaskIx};
 use crate::machine::{Interrupting, Machine};
 use crate::phase::Phase;
+use crate::tasks::AttemptState;
 
 /// What was given out in this life, so that nothing is given out twice.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +70,11 @@ impl Machine {
         let mut effects = Vec::new();
         // Before anybody asks for one of the gates' slots, those that are free again are freed.
         let tasks = &self.tasks;
-        self.life.given.gating.retain(|t| tasks.phase(*t) == Phase::Verifying);
+        let gating = |t: &TaskIx| {
+            let open = |a: &AttemptState| a.review.is_none();
+            tasks.phase(*t) == Phase::Verifying && tasks.get(*t).current.as_ref().is_some_and(open)
+        };
+        self.life.given.gating.retain(gating);
         let touched = self.touched(first);
         for t in touched {
             self.want_of_task(t, &mut effects);
@@ -77,6 +82,7 @@ impl Machine {
         self.want_of_train(&mut effects);
         self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
+        self.want_of_reviews(&mut effects);
         effects
     }
 
@@ -145,6 +151,8 @@ impl Machine {
             }
             Phase::Preparing | Phase::Working | Phase::Asking => Some(Want::Agent(n)),
             Phase::Verifying if current.evidence.is_none() => Some(Want::Evidence(n)),
+            // Its own gates have had their say.
+            Phase::Verifying if current.review.is_some() || self.waits_for_decision(t) => None,
             Phase::Verifying => self.may_gate(t).then_some(Want::Gates(n)),
             // Who leaves puts things away: what was in there is on a snapshot, and the next
             // attempt begins afresh.
@@ -213,7 +221,8 @@ impl Machine {
                 let must_contain = self.graph.needs(t).filter_map(|p| self.found_in(p)).collect();
                 let from = self.goes_on_from(t);
                 let merge = self.lays_out(t).map(|clash| clash.tip.clone());
-                Effect::PrepareWorkspace { task, attempt, must_contain, from, merge }
+                let mends = self.mends(t);
+                Effect::PrepareWorkspace { task, attempt, must_contain, from, merge, mends }
             }
             Want::Agent(attempt) => Effect::RunAgent { task, attempt },
             Want::Evidence(attempt) => {

@@ -93,6 +93,22 @@ pub enum Value<'s> {
     Table(Vec<(Key<'s>, Node<'s>)>),
 }
 
+/// The line of a gate that is written as a table of plain values.
+pub(crate) fn gate_line(entries: &[(Key<'_>, Node<'_>)]) -> Result<String, String> {
+    let mut fields = std::collections::BTreeMap::new();
+    for (key, node) in entries {
+        let text = match &node.value {
+            Value::Str(text) => text.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            Value::Bool(yes) => yes.to_string(),
+            other => return Err(format!("`{}` of a gate is text, not {}", key.text, other.kind())),
+        };
+        fields.insert(key.text.to_string(), text);
+    }
+    crate::gate::from_fields(&fields)
+}
+
 impl Value<'_> {
     /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {

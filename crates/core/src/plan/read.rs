@@ -12,6 +12,7 @@ use super::doc::{self, Faults, Key, Node, Value, clip};
 use super::units::parse_duration_ms;
 use super::{Effort, Epic, OnFailure, Plan, Task};
 use crate::diag::{Diagnostic, nearest};
+use crate::gate::Gate;
 use crate::id::{EpicId, TaskId};
 
 pub use super::doc::Format;
@@ -311,7 +312,7 @@ impl Reader {
             "priority" => {
                 task.priority = self.int("priority", node, i64::MIN, i64::MAX).unwrap_or(0);
             }
-            "verify" => task.verify = self.commands("verify", node),
+            "verify" => task.verify = self.gates("verify", node),
             "on_failure" => {
                 let words = [
                     ("block", OnFailure::Block),
@@ -480,9 +481,27 @@ impl Reader {
         (texts, spans)
     }
 
-    fn commands(&mut self, key: &str, node: Node<'_>) -> Vec<String> {
-        let items = self.list(key, node);
-        items.into_iter().filter_map(|item| self.filled(key, item)).collect()
+    /// Gates as lines: commands, kinds that start with `@`, and tables that stand for them.
+    fn gates(&mut self, key: &str, node: Node<'_>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for item in self.list(key, node) {
+            let span = item.span.clone();
+            let line = match &item.value {
+                Value::Table(entries) => doc::gate_line(entries),
+                _ => match self.filled(key, item) {
+                    Some(line) => Gate::parse(&line).map(|_| line),
+                    None => continue,
+                },
+            };
+            match line {
+                Ok(line) => lines.push(line),
+                Err(why) => {
+                    let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the gate"));
+                    self.faults.add_help("plan::gate", span, format!("`{key}`: {what}"), help);
+                }
+            }
+        }
+        lines
     }
 
     fn int(&mut self, key: &str, node: Node<'_>, min: i64, max: i64) -> Option<i64> {

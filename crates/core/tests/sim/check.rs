@@ -143,6 +143,10 @@ pub fn i13_nobody_starts_at_a_resting_provider(sim: &Sim<'_>, provider: &str) {
 
 /// Recovering once more, with nothing new, decides nothing new and asks for the same.
 pub fn i10_recovery_is_idempotent(sim: &Sim<'_>, first: &[mainstem_core::effect::Effect]) {
+    // What a deadline led to in the first moment was decided for that life alone.
+    if sim.draining {
+        return;
+    }
     let mut again = sim.shadow.clone();
     let step = again.step(sim.begin_input(sim.epoch + 1), sim.now);
     let only = matches!(step.facts.as_slice(), [Fact::EngineStarted { .. }]);

@@ -10,6 +10,7 @@ use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Plan;
 use mainstem_core::pull;
+use mainstem_core::review;
 
 /// A fact's name; landings with and without work are two, because phases tell them apart.
 pub fn kind(fact: &Fact) -> &'static str {
@@ -44,6 +45,9 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::SnapshotTaken { .. } => "snapshot_taken",
         F::EvidenceCollected { .. } => "evidence_collected",
         F::GateRan { .. } => "gate_ran",
+        F::ReviewStarted(_) => "review_started",
+        F::ReviewerEnded(_) => "reviewer_ended",
+        F::ReviewEnded(_) => "review_ended",
         F::TaskBoarded { .. } => "task_boarded",
         F::AttemptFailed { .. } => "attempt_failed",
         F::CarFormed { .. } => "car_formed",
@@ -86,6 +90,7 @@ pub fn evidence() -> Evidence {
         diff_hash: String::new(),
         recovered: false,
         flaws: Vec::new(),
+        tree: None,
     }
 }
 
@@ -96,6 +101,7 @@ pub fn samples() -> Vec<Fact> {
     all.extend(remark_samples());
     all.extend(end_samples());
     all.extend(pull_samples());
+    all.extend(review_samples());
     all
 }
 
@@ -239,6 +245,34 @@ fn remark_samples() -> Vec<Fact> {
             needs: Vec::new(),
         },
     ]
+}
+
+fn review_samples() -> Vec<Fact> {
+    let (task, attempt, cycle) = (TaskId::new("T"), 1, 1);
+    let (t, tree) = (|| task.clone(), || Oid::new("t1"));
+    let started =
+        review::Started { task: t(), attempt, tree: tree(), cycle, reviewers: Vec::new() };
+    let report = review::Report {
+        task: t(),
+        attempt,
+        tree: tree(),
+        reviewer: String::new(),
+        agent: String::new(),
+        outcome: review::Outcome::Stopped {},
+        duration_ms: 0,
+        log: None,
+    };
+    let end = review::Ended {
+        task: t(),
+        attempt,
+        tree: tree(),
+        cycle,
+        verdict: review::Opinion::Approved,
+        by: String::new(),
+        findings: Vec::new(),
+        stats: review::Stats::default(),
+    };
+    vec![Fact::ReviewStarted(started), Fact::ReviewerEnded(report), Fact::ReviewEnded(end)]
 }
 
 fn pull_samples() -> Vec<Fact> {

@@ -87,7 +87,8 @@ impl<'c> Sim<'c> {
     fn new(seed: u64, coverage: &'c mut Coverage) -> Self {
         let mut rng = Rng::new(seed);
         let settings = setup::random_settings(&mut rng);
-        let machine = Machine::new(settings.clone());
+        let mut machine = Machine::new(settings.clone());
+        machine.set_patient(true);
         let clashing = *rng.pick(&[30, 30, 100, 700]);
         Self {
             rng,
@@ -292,9 +293,9 @@ impl<'c> Sim<'c> {
                 | Effect::Pull { task, .. }
                 | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
                 Effect::FormLine { .. } | Effect::Land { .. } => Lane::Train,
-                Effect::VerifyCar { lane, .. } | Effect::StopLane { lane, .. } => {
-                    Lane::Verify(*lane)
-                }
+                Effect::VerifyCar { lane, .. }
+                | Effect::Review { lane, .. }
+                | Effect::StopLane { lane, .. } => Lane::Verify(*lane),
             };
             self.todo.entry(lane).or_default().push_back(effect.clone());
         }
@@ -447,7 +448,8 @@ impl<'c> Sim<'c> {
             Some(t) => self.id(t).to_string(),
             None => "nobody".to_owned(),
         };
-        let text = self.rng.pick(&["a", "2", "something else"]).to_string();
+        let words = ["a", "2", "something else", "approve", "reject: no", "review again"];
+        let text = self.rng.pick(&words).to_string();
         let open = self.live.questions().len();
         match self.rng.below(100) {
             0..6 => Command::Pause,
@@ -514,7 +516,8 @@ impl<'c> Sim<'c> {
         } else if self.live.no_room().is_some() {
             self.step(Input::Room(Ok(())));
         } else if let Some(open) = self.live.questions().first() {
-            let (question, text) = (open.name.clone(), "a".to_owned());
+            let text = if open.is_about_work() { "approve" } else { "a" };
+            let (question, text) = (open.name.clone(), text.to_owned());
             self.step(Input::Command(Command::Answer { question, text }));
         } else {
             panic!("I11: nothing goes on, and yet it does not rest:\n{}", self.picture());

@@ -2,9 +2,10 @@
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::{Effect, Member, Seat};
-use mainstem_core::fact::{Evidence, Usage, Verdict};
+use mainstem_core::fact::{Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskIx};
-use mainstem_core::machine::Input;
+use mainstem_core::machine::{Input, Reviewed};
+use mainstem_core::review::{Finding, Opinion, Outcome, Severity};
 use mainstem_core::train::yard::{Formed, Purpose, Step};
 
 use crate::drive::{Lane, Sim, verdict};
@@ -54,6 +55,7 @@ impl Sim<'_> {
                     self.reply(Input::GatesRan { task, attempt, tree: "w".into(), gates });
                 }
             }
+            review @ Effect::Review { .. } => self.review(review),
             Effect::RemoveWorkspace { task, attempt, .. } => {
                 let unit = self.live.tasks().claims(task).unit;
                 let taken = self.live.tasks().unit_taken(unit);
@@ -185,6 +187,7 @@ impl Sim<'_> {
                     diff_hash: String::new(),
                     recovered: false,
                     flaws,
+                    tree: None,
                 })
             }
         };
@@ -197,6 +200,49 @@ impl Sim<'_> {
     pub fn snapshot(&mut self, task: TaskIx, attempt: u32) {
         let (refname, commit, why) = ("r".to_owned(), Oid::new("s"), "timer".to_owned());
         self.reply(Input::Snapshotted { task, attempt, refname, commit, why });
+    }
+
+    fn review(&mut self, effect: Effect) {
+        let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
+            return;
+        };
+        let finding = || Finding {
+            severity: Severity::High,
+            category: "bug".to_owned(),
+            file: "a.rs".to_owned(),
+            line: 1,
+            description: "wrong".to_owned(),
+            suggestion: String::new(),
+            agents: Vec::new(),
+        };
+        let said = |verdict, findings| Outcome::Said { verdict, findings };
+        let outcome = match self.rng.below(100) {
+            0..60 => said(Opinion::Approved, Vec::new()),
+            60..85 => said(Opinion::ChangesNeeded, vec![finding()]),
+            85..88 => said(Opinion::Blocking, Vec::new()),
+            88..92 => Outcome::Failed { why: "no JSON".to_owned() },
+            92..95 => Outcome::Skipped { why: "nothing of it".to_owned() },
+            95..98 if !self.fair => {
+                let kind = *self.rng.pick(&[LimitKind::Rate, LimitKind::Quota]);
+                Outcome::Limited { kind, wait_ms: Some(700), message: String::new() }
+            }
+            98.. if !self.fair => Outcome::Stopped {},
+            _ => said(Opinion::Approved, Vec::new()),
+        };
+        let usage = vec![Usage { cost_usd: Some(0.25), ..Usage::default() }];
+        let (duration_ms, log) = (1, None);
+        self.reply(Input::Reviewed(Box::new(Reviewed {
+            task,
+            attempt,
+            tree,
+            cycle,
+            asked,
+            reviewer,
+            outcome,
+            usage,
+            duration_ms,
+            log,
+        })));
     }
 
     pub fn finish_gates(&mut self) {

@@ -25,14 +25,17 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("attempt_intended", &[(Ready, Preparing)]);
     add("workspace_ready", &stay(&[Preparing]));
     add("agent_started", &[(Preparing, Working)]);
-    add("usage_reported", &stay(&[Preparing, Working, Asking]));
-    for told in
-        ["provider_limited", "session_seen", "budget_reached", "issue_logged", "task_proposed"]
-    {
+    for told in ["usage_reported", "provider_limited", "budget_reached"] {
+        add(told, &stay(&[Preparing, Working, Asking, Verifying]));
+    }
+    for told in ["session_seen", "issue_logged", "task_proposed"] {
         add(told, &stay(&[Preparing, Working, Asking]));
     }
-    add("question_asked", &[(Working, Asking)]);
-    add("question_answered", &stay(&[Asking]));
+    add("question_asked", &[(Working, Asking), (Verifying, Verifying)]);
+    add("question_answered", &stay(&[Asking, Verifying]));
+    for told in ["review_started", "reviewer_ended", "review_ended"] {
+        add(told, &stay(&[Verifying]));
+    }
     add("agent_resumed", &[(Asking, Working)]);
     add("stop_requested", &stay(&[Preparing, Working, Asking, Verifying, Boarding]));
     add("agent_ended", &to(&[Preparing, Working, Asking], Verifying));

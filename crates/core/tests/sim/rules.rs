@@ -178,6 +178,7 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
         assert_eq!(a.chain, b.chain, "I5: chain of {id}");
         assert_eq!(a.reason, b.reason, "I5: reason of {id}");
         assert_eq!(a.last, b.last, "I5: last failure of {id}");
+        assert_eq!(a.reviews, b.reviews, "I5: reviews of {id}");
         assert_eq!((&a.session, &a.help), (&b.session, &b.help), "I5: session of {id}");
         assert_eq!(a.budget_told, b.budget_told, "I5: warnings of {id}");
         assert_eq!(
@@ -197,6 +198,7 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
             "I5: {id}"
         );
         assert_eq!((a.removed, a.pid), (b.removed, b.pid), "I5: {id}");
+        assert_eq!(a.review, b.review, "I5: review of {id}");
         assert_eq!((&a.agent, &a.model, &a.session), (&b.agent, &b.model, &b.session), "I5: {id}");
     }
 }

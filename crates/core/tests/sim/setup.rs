@@ -58,7 +58,15 @@ pub fn settings() -> Settings {
             keep: Keep::UntilLanded,
         },
         schedule: Schedule { barrier: Barrier::None, satisfied_by: SatisfiedBy::Landed },
-        gates: Gates { verify: vec!["test".to_owned()], timeout_ms: 0, retries: 0 },
+        gates: Gates {
+            verify: vec!["test".to_owned()],
+            timeout_ms: 0,
+            retries: 0,
+            approvals: Vec::new(),
+            review: false,
+            wait: mainstem_core::config::Waits::Auto,
+        },
+        review: mainstem_core::config::Review::default(),
         land: Land {
             mode: LandMode::Local,
             branch: None,
@@ -157,6 +165,7 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
         s.snapshot_every_ms = 1_000;
     }
     random_coordination(rng, &mut s);
+    random_others(rng, &mut s);
     s
 }
 
@@ -193,6 +202,23 @@ fn random_coordination(rng: &mut Rng, s: &mut Settings) {
     }
 }
 
+/// Who else has a say.
+fn random_others(rng: &mut Rng, s: &mut Settings) {
+    if rng.in_thousand(300) {
+        let count = 1 + rng.below(3);
+        s.review.agents =
+            ["ann", "bob", "cid"].into_iter().take(count).map(str::to_owned).collect();
+        s.review.concurrency = *rng.pick(&[1, 2]);
+        s.review.max_cycles = *rng.pick(&[0, 1, 3]);
+        use mainstem_core::config::OnStuck;
+        s.review.on_stuck = *rng.pick(&[OnStuck::Fail, OnStuck::Ask]);
+    }
+    if rng.in_thousand(200) {
+        s.gates.approvals =
+            vec![(*rng.pick(&["@approval", "@approval within 2s look"])).to_owned()];
+    }
+}
+
 /// A task as people might write it; needs only earlier ones, so there is no cycle.
 pub fn random_task(rng: &mut Rng, id: String, earlier: &[TaskId]) -> Task {
     let mut task = Task { id: TaskId::new(id), ..Task::empty() };
@@ -222,6 +248,9 @@ pub fn random_task(rng: &mut Rng, id: String, earlier: &[TaskId]) -> Task {
     }
     if rng.in_thousand(400) {
         task.verify = vec!["unit".to_owned()];
+    }
+    if rng.in_thousand(100) {
+        task.verify.push((*rng.pick(&["@review", "@approval", "@approval within 1s"])).to_owned());
     }
     task
 }

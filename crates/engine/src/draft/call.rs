@@ -212,7 +212,7 @@ fn written(world: &World, part: &Part, call: u32) -> Option<String> {
 }
 
 /// All that was printed, without the lines of our own protocol.
-fn printed(job: &Path) -> std::io::Result<String> {
+pub(crate) fn printed(job: &Path) -> std::io::Result<String> {
     let (mut from, mut text) = (0, String::new());
     loop {
         let output = process::read_output(job, from, READ_BYTES)?;

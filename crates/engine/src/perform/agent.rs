@@ -48,12 +48,20 @@ pub struct Assignment {
     pub epic: Option<Epic>,
     /// Where the attempt starts.
     pub base: Oid,
+    /// Work that was looked at and is mended: the workspace begins with it.
+    pub mends: Option<Oid>,
     /// It was seen alive already: it is found again, and never started a second time.
     pub seen: bool,
     /// What is laid out in its workspace, merged onto where it starts.
     pub merge: Option<Oid>,
     /// What it is told of the run.
     pub told: Told,
+}
+
+impl Assignment {
+    fn begin(&self) -> &Oid {
+        self.mends.as_ref().unwrap_or(&self.base)
+    }
 }
 
 /// Starts the agent, or finds it running or ended, and has its output followed.
@@ -65,7 +73,7 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
         // Somebody took its record away. What it left is judged like that of any agent that vanished.
         Ok(JobState::Absent) if assignment.seen => return bury(errand, Claim::None),
         Ok(JobState::Absent) => {
-            workspace::make_sure(errand, &assignment.base, assignment.merge.as_ref())
+            workspace::make_sure(errand, assignment.begin(), assignment.merge.as_ref())
                 .map_err(|error| error.to_string())
                 .and_then(|()| start(errand, assignment, &dir))
         }

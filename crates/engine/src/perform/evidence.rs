@@ -136,6 +136,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         insertions: changes.insertions,
         deletions: changes.deletions,
         diff_hash: repo.diff_hash(base, &tip)?,
+        tree: Some(repo.tree_of(&tip)?),
         tip,
         recovered,
         flaws,

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use mainstem_core::fact::Verdict;
+use mainstem_core::gate;
 use mainstem_core::id::{Oid, RunId, TaskId};
 use mainstem_core::machine::{GateResult, Input};
+use mainstem_host::git::{Blob, Repo};
 use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
-use mainstem_host::{crash, files};
+use mainstem_host::{clock, crash, files};
 
 use super::{Errand, workspace};
 use crate::resolutions;
@@ -18,7 +20,7 @@ use crate::resolutions;
 const DETAIL_BYTES: usize = 4_000;
 
 /// Tells a gate which tree it judges.
-const TREE: &str = "MAINSTEM_TREE";
+pub(super) const TREE: &str = "MAINSTEM_TREE";
 
 /// How often the files that a gate is to see are tried to be set right.
 const READY_TRIES: u32 = 3;
@@ -208,6 +210,15 @@ fn run(
 ) -> Vec<GateResult> {
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
+        if gate::looks_at_files(command) || gate::needs_others(command) {
+            let result = look(errand, command, tree);
+            let passed = result.verdict == Verdict::Passed;
+            results.push(result);
+            if passed {
+                continue;
+            }
+            break;
+        }
         // A git that was killed meanwhile says nothing about the work: it is asked again.
         let again = (1..READY_TRIES).find_map(|_| ready().ok());
         if let Err(detail) = again.map_or_else(&ready, Ok) {
@@ -236,6 +247,37 @@ fn run(
         }
     }
     results
+}
+
+/// The verdict of a gate that only looks at files, as they are in exactly this tree.
+fn look(errand: &Errand, line: &str, tree: &Oid) -> GateResult {
+    let began = clock::now_ms();
+    let repo = &errand.world.repo;
+    let judged = repo.files_of(tree).map(|files| gate::judge(line, &Tree { repo, files }));
+    let (verdict, detail) = judged.unwrap_or_else(|error| (Verdict::Error, error.to_string()));
+    let duration_ms = u64::try_from(clock::now_ms() - began).unwrap_or(0);
+    GateResult { verdict, duration_ms, ..unable(line, detail) }
+}
+
+/// A tree's files, read from git.
+struct Tree<'a> {
+    repo: &'a Repo,
+    files: Vec<Blob>,
+}
+
+impl gate::Files for Tree<'_> {
+    fn names(&self) -> Result<Vec<String>, String> {
+        Ok(self.files.iter().map(|file| file.path.clone()).collect())
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+        let file = self.files.iter().find(|file| file.path == name);
+        let file = file.ok_or_else(|| format!("there is no file `{name}`"))?;
+        if file.bytes > gate::FILE_BYTES_MAX {
+            return Err(format!("`{name}` has {} bytes, too many to look at", file.bytes));
+        }
+        self.repo.content_of(file).map_err(|error| error.to_string())
+    }
 }
 
 fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {

@@ -35,7 +35,9 @@ fn end_in(place: &Path, ours: &dyn Fn(&str) -> bool) -> io::Result<()> {
         let job = job?;
         let name = job.file_name();
         let name = name.to_string_lossy();
-        if name.ends_with(".setup") {
+        if name.starts_with("review-") {
+            end_in(&job.path(), &|name| name == "agent")?;
+        } else if name.ends_with(".setup") {
             // The setup commands of a car's gates, one folder each.
             end_in(&job.path(), &|name| name.starts_with("setup-"))?;
         } else if ours(&name) {

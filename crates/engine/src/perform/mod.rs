@@ -11,6 +11,7 @@ pub mod landing;
 pub mod mcp;
 pub mod order;
 pub mod pull;
+pub mod review;
 pub mod workspace;
 
 pub use order::{Deed, Order, carry_out};

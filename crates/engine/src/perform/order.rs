@@ -14,7 +14,7 @@ use mainstem_host::fault;
 
 use super::agent::Assignment;
 use super::consult::Consultation;
-use super::{Errand, agent, consult, evidence, gates, landing, pull, workspace};
+use super::{Errand, agent, consult, evidence, gates, landing, pull, review, workspace};
 use crate::event::Event;
 use crate::world::World;
 
@@ -95,9 +95,9 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
-        Effect::PrepareWorkspace { must_contain, from, merge, .. } => {
-            let start = workspace::Start { from: from.as_ref(), merge: merge.as_ref() };
-            workspace::prepare(&errand, must_contain, &start);
+        Effect::PrepareWorkspace { must_contain, from, merge, mends, .. } => {
+            let (from, merge, mends) = (from.as_ref(), merge.as_ref(), mends.as_ref());
+            workspace::prepare(&errand, must_contain, workspace::Start { from, merge, mends });
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
         Effect::DeliverAnswer { number, question, text, reference, .. } => {
@@ -106,6 +106,7 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Effect::CollectEvidence { base, .. } => evidence::collect(&errand, base.as_ref()),
         Effect::TakeSnapshot { .. } => evidence::snapshot(&errand, "work in progress"),
         Effect::RunGates { tip, .. } => gates::of_task(&errand, tip),
+        Effect::Review { .. } => review::ask(&errand, effect),
         Effect::RemoveWorkspace { keep_branch, landed, .. } => {
             workspace::remove(&errand, *keep_branch, *landed);
         }

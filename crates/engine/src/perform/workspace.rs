@@ -54,16 +54,19 @@ impl WorkspaceError {
     }
 }
 
-/// Where an attempt starts.
+/// Where an attempt begins, if not on the target branch.
+#[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
-    /// Go on from here instead of from the target branch.
+    /// With what a pull request offers.
     pub from: Option<&'a Oid>,
-    /// Lay the merge of this out.
+    /// With work that was looked at: where that started, and the work.
+    pub mends: Option<&'a (Oid, Oid)>,
+    /// With the merge of this laid out.
     pub merge: Option<&'a Oid>,
 }
 
 /// Makes the workspace of an attempt and tells the result.
-pub fn prepare(errand: &Errand, must_contain: &[Oid], start: &Start<'_>) {
+pub fn prepare(errand: &Errand, must_contain: &[Oid], start: Start<'_>) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let ready = |base| Input::WorkspaceReady {
         task,
@@ -154,13 +157,24 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
     Ok(last)
 }
 
-fn make(errand: &Errand, must_contain: &[Oid], start: &Start<'_>) -> Result<Oid, WorkspaceError> {
+fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let target = world.target_ref();
     let at_target =
         || repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
-    let base = start.from.cloned().map_or_else(at_target, Ok)?;
+    let mends = match start.mends {
+        // Work whose snapshots are gone is done anew.
+        Some((base, work)) if repo.has_object(work)? => Some((base.clone(), work.clone())),
+        _ => None,
+    };
+    let (base, begin) = match mends {
+        Some(known) => known,
+        None => {
+            let base = start.from.cloned().map_or_else(at_target, Ok)?;
+            (base.clone(), base)
+        }
+    };
     for need in must_contain {
         if !repo.is_ancestor(need, &base)? {
             return Err(WorkspaceError::NeedLost(need.clone()));
@@ -171,7 +185,7 @@ fn make(errand: &Errand, must_contain: &[Oid], start: &Start<'_>) -> Result<Oid,
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &errand.workspace)?;
     crash::point("workspace.saved");
-    fill(errand, &base, start.merge)?;
+    fill(errand, &begin, start.merge)?;
     Ok(base)
 }
 

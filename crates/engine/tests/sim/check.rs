@@ -24,6 +24,9 @@ pub fn intent_of(fact: &Fact) -> Option<String> {
         }
         Fact::AgentEnded { task, attempt, .. } => format!("ended {task}/{attempt}"),
         Fact::EvidenceCollected { task, attempt, .. } => format!("evidence {task}/{attempt}"),
+        Fact::ReviewStarted(started) => {
+            format!("review {}/{} {}", started.task, started.attempt, started.cycle)
+        }
         Fact::TaskBoarded { task, attempt, .. } => format!("boarded {task}/{attempt}"),
         Fact::CarFormed { task, attempt, commit, .. } => {
             format!("formed {task}/{attempt} {commit}")
@@ -55,6 +58,7 @@ pub fn intended(world: &World, order: &Order) {
             Effect::CollectEvidence { .. } => format!("ended {key}"),
             Effect::TakeSnapshot { .. } => format!("workspace {key}"),
             Effect::RunGates { .. } => format!("evidence {key}"),
+            Effect::Review { cycle, .. } => format!("review {key} {cycle}"),
             Effect::FormLine { .. } | Effect::VerifyCar { base: true, .. } => {
                 format!("boarded {key}")
             }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use mainstem_core::clash::{Outlook, Pair, Piece};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Usage, Verdict};
+use mainstem_core::fact::{Claim, Ending, Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::id::{Oid, Time};
-use mainstem_core::machine::{GateResult, Input};
+use mainstem_core::machine::{GateResult, Input, Reviewed};
+use mainstem_core::review::{Finding, Opinion, Outcome, Severity};
 use mainstem_core::room::Shortage;
 use mainstem_engine::event::Event;
 use mainstem_engine::outside::Outside;
@@ -241,8 +242,8 @@ impl World {
             Deed::Effect(effect) => effect,
         };
         match effect {
-            Effect::PrepareWorkspace { must_contain, .. } => {
-                self.prepare(flight, &key, must_contain, fails)
+            Effect::PrepareWorkspace { must_contain, mends, .. } => {
+                self.prepare(flight, &key, (must_contain, mends.as_ref()), fails)
             }
             Effect::StopAgent { now, .. } => self.stop_agent(&order, &key, *now, fails),
             Effect::DeliverAnswer { number, .. } => {
@@ -272,6 +273,7 @@ impl World {
                 Progress::Done
             }
             Effect::RunGates { tip, .. } => self.run_gates(flight, &key, tip),
+            review @ Effect::Review { .. } => self.review(review, &order, fails),
             Effect::RemoveWorkspace { keep_branch, landed, .. } => {
                 self.remove(flight, &key, (*keep_branch, *landed), fails)
             }
@@ -296,7 +298,55 @@ impl World {
         self.tell(Input::Snapshotted { task, attempt, refname, commit: Git::name(at), why });
     }
 
-    fn prepare(&mut self, flight: &mut Flight, key: &Key, must: &[Oid], fails: bool) -> Progress {
+    fn review(&mut self, effect: &Effect, order: &Order, fails: bool) -> Progress {
+        let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
+            panic!("only reviews are reviewed");
+        };
+        let finding = || Finding {
+            severity: Severity::High,
+            category: "bug".to_owned(),
+            file: "a.rs".to_owned(),
+            line: 1,
+            description: "wrong".to_owned(),
+            suggestion: String::new(),
+            agents: Vec::new(),
+        };
+        let said = |verdict, findings| Outcome::Said { verdict, findings };
+        let outcome = match self.rng.below(100) {
+            _ if order.cancel.load(Ordering::Relaxed) => Outcome::Stopped {},
+            _ if fails => Outcome::Failed { why: "no".to_owned() },
+            0..65 => said(Opinion::Approved, Vec::new()),
+            65..90 => said(Opinion::ChangesNeeded, vec![finding()]),
+            90..95 => Outcome::Skipped { why: "nothing of it".to_owned() },
+            _ => Outcome::Limited {
+                kind: LimitKind::Rate,
+                wait_ms: Some(500),
+                message: String::new(),
+            },
+        };
+        let usage = vec![Usage { cost_usd: Some(0.25), ..Usage::default() }];
+        self.tell(Input::Reviewed(Box::new(Reviewed {
+            task: *task,
+            attempt: *attempt,
+            tree: tree.clone(),
+            cycle: *cycle,
+            asked: *asked,
+            reviewer: reviewer.clone(),
+            outcome,
+            usage,
+            duration_ms: 1,
+            log: None,
+        })));
+        Progress::Done
+    }
+
+    fn prepare(
+        &mut self,
+        flight: &mut Flight,
+        key: &Key,
+        (must, mends): (&[Oid], Option<&(Oid, Oid)>),
+        fails: bool,
+    ) -> Progress {
         let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         let called_off = order.cancel.load(Ordering::Relaxed) && flight.step == 3;
@@ -307,7 +357,7 @@ impl World {
         }
         match flight.step {
             0 => {
-                flight.found = self.git.main;
+                flight.found = mends.map_or(self.git.main, |(_, work)| Git::find(work));
                 let lost = must.iter().any(|c| !self.git.contains(flight.found, Git::find(c)));
                 assert!(!lost, "the target branch lost what {} needs", key.0);
                 self.end_jobs(key);
@@ -333,7 +383,7 @@ impl World {
             }
             _ => {
                 let workspace = order.workspace.to_string_lossy().into_owned();
-                let base = Git::name(flight.found);
+                let base = mends.map_or_else(|| Git::name(flight.found), |(base, _)| base.clone());
                 self.tell(Input::WorkspaceReady { task, attempt, workspace, base });
                 Progress::Done
             }
@@ -567,6 +617,7 @@ fn nothing(base: &Oid) -> Evidence {
         diff_hash: String::new(),
         recovered: false,
         flaws: Vec::new(),
+        tree: None,
     }
 }
 

@@ -209,6 +209,7 @@ impl Sim {
             let (_, reply) = ledger::record(journal, epoch, &run, &mut machine, (wish, now()))?;
             assert!(reply.is_some(), "a command was not answered");
         }
+        machine.set_patient(true);
         Ok((run, machine))
     }
 

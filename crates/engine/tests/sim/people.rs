@@ -40,7 +40,8 @@ impl World {
             self.say(Command::Resume);
         }
         if let Some(open) = self.shadow.questions().first() {
-            let (question, text) = (open.name.clone(), "a".to_owned());
+            let text = if open.is_about_work() { "approve" } else { "a" };
+            let (question, text) = (open.name.clone(), text.to_owned());
             self.say(Command::Answer { question, text });
         }
         self.later(1_000, 8_000, Happening::Care);

@@ -7,6 +7,7 @@
 mod added;
 mod attend;
 mod birth;
+mod browse;
 mod changes;
 mod desk;
 mod error;
@@ -49,6 +50,7 @@ use std::sync::{Arc, OnceLock};
 use mainstem_core::id::Oid;
 
 pub use added::Seen;
+pub use browse::{Blob, Moved};
 pub use changes::{Changes, FileChange, Size};
 pub use error::GitError;
 pub use follow::{Expected, Follow};

@@ -9,6 +9,7 @@ mod drafts;
 mod ends;
 mod limits;
 mod lands;
+mod reviews;
 
 use std::path::Path;
 use std::time::Duration;

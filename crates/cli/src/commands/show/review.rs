@@ -1,0 +1,65 @@
+//! Reviews of an attempt, for people and for programs.
+
+use mainstem_core::fact::Fact;
+use mainstem_core::review;
+use serde_json::{Value, json};
+
+use crate::print;
+
+/// A review as its facts tell it.
+#[derive(Default)]
+pub(super) struct ReviewSeen {
+    cycle: u32,
+    reports: Vec<review::Report>,
+    end: Option<review::Ended>,
+}
+
+impl ReviewSeen {
+    /// Takes a fact in, if it is one of a review.
+    pub(super) fn learn(all: &mut Vec<Self>, fact: Fact) {
+        match (fact, all.last_mut()) {
+            (Fact::ReviewStarted(started), _) => {
+                all.push(Self { cycle: started.cycle, ..Self::default() });
+            }
+            (Fact::ReviewerEnded(report), Some(review)) => review.reports.push(report),
+            (Fact::ReviewEnded(end), Some(review)) => review.end = Some(end),
+            _ => {}
+        }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "cycle": self.cycle, "reports": self.reports,
+            "verdict": self.end.as_ref().map(|end| end.verdict.word()),
+            "by": self.end.as_ref().map(|end| &end.by),
+            "findings": self.end.as_ref().map(|end| &end.findings),
+            "stats": self.end.as_ref().map(|end| &end.stats),
+        })
+    }
+
+    pub(super) fn lines(&self) -> Vec<String> {
+        let verdict = self.end.as_ref().map_or("under way", |end| end.verdict.word());
+        let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by a person");
+        let mut lines = vec![format!("review {}  {verdict}{by}", self.cycle)];
+        for report in &self.reports {
+            let what = match &report.outcome {
+                review::Outcome::Said { verdict, findings } => {
+                    format!(
+                        "{}, {}",
+                        verdict.word(),
+                        print::count(findings.len() as u64, "finding")
+                    )
+                }
+                review::Outcome::Skipped { why } => format!("skipped: {why}"),
+                review::Outcome::Failed { why } => format!("no verdict: {why}"),
+                review::Outcome::Limited { message, .. } => format!("told to wait: {message}"),
+                review::Outcome::Stopped {} => "stopped".to_owned(),
+            };
+            let took = print::duration(report.duration_ms);
+            lines.push(format!("  {} ({}) {what} ({took})", report.reviewer, report.agent));
+        }
+        let findings = self.end.iter().flat_map(|end| &end.findings);
+        lines.extend(findings.map(|finding| format!("  {}", finding.line())));
+        lines
+    }
+}

@@ -1,0 +1,76 @@
+//! What settings take, and what is said of each.
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// True or false.
+    Bool,
+    /// A whole number within bounds.
+    Int {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A number from zero up.
+    Number,
+    /// Text of one line.
+    Text,
+    /// One of [`KeyDoc::choices`].
+    Choice,
+    /// A list of texts.
+    Texts,
+    /// A list of globs.
+    Globs,
+    /// A list of `PATTERN => ANSWER`.
+    Rules,
+    /// A list of gates: commands, lines that start with `@`, or tables.
+    Gates,
+    /// A program with its arguments, or one text for `sh -c`.
+    Command,
+    /// A time span such as `45m`.
+    Duration,
+    /// Bytes such as `4G`.
+    Size,
+    /// A table of names and whole numbers.
+    Counts,
+    /// A table of names and texts.
+    Variables,
+}
+
+impl Kind {
+    /// The kind in words, for messages and the reference.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Bool => "true or false",
+            Self::Int { .. } => "a whole number",
+            Self::Number => "a number",
+            Self::Text => "text",
+            Self::Choice => "one of a few words",
+            Self::Texts => "a list of texts",
+            Self::Globs => "a list of globs",
+            Self::Gates => "a list of commands, lines such as \"@file_exists GLOB\", or tables",
+            Self::Rules => "a list of texts such as \"which port => 8080\"",
+            Self::Command => "a list of texts, or one text for `sh -c`",
+            Self::Duration => "a duration such as \"45m\"",
+            Self::Size => "a size such as \"4G\"",
+            Self::Counts => "a table of whole numbers",
+            Self::Variables => "a table of texts",
+        }
+    }
+}
+
+/// One setting.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyDoc {
+    /// Dotted path such as `run.jobs`; `agents.*.kind` stands for every agent.
+    pub key: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// The default as TOML; empty if there is none.
+    pub default: &'static str,
+    /// One line for people.
+    pub doc: &'static str,
+    /// The words of a [`Kind::Choice`].
+    pub choices: &'static [&'static str],
+}

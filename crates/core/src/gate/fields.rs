@@ -1,0 +1,59 @@
+//! A gate written as a table, for those who prefer keys to a line.
+
+use std::collections::BTreeMap;
+
+use super::{Compare, Gate, Wants};
+use crate::plan::units::parse_duration_ms;
+
+/// The keys of such a table.
+pub const FIELDS: [&str; 9] =
+    ["kind", "command", "path", "pattern", "count", "query", "compare", "value", "within"];
+
+/// The line that a table of keys and plain values stands for.
+pub fn from_fields(fields: &BTreeMap<String, String>) -> Result<String, String> {
+    if let Some(unknown) =
+        fields.keys().find(|key| !FIELDS.contains(&key.as_str()) && *key != "text")
+    {
+        return Err(format!("a gate has no key `{unknown}`; known: {}, text", FIELDS.join(", ")));
+    }
+    let get = |key: &str| fields.get(key).cloned();
+    let kind = get("kind").unwrap_or_else(|| "command".to_owned());
+    let need = |key: &str| get(key).ok_or_else(|| format!("a gate of kind `{kind}` needs `{key}`"));
+    let gate = match kind.as_str() {
+        "command" => Gate::Command(need("command")?),
+        "file_exists" => Gate::FileExists { files: need("path")? },
+        "content_search" => Gate::Content {
+            files: need("path")?,
+            pattern: need("pattern")?,
+            wants: match get("count").map(|count| count.parse()) {
+                None => Wants::AtLeast(1),
+                Some(Ok(0)) => Wants::None,
+                Some(Ok(count)) => Wants::AtLeast(count),
+                Some(Err(_)) => return Err("`count` is a whole number".to_owned()),
+            },
+        },
+        "query" => {
+            let compare = get("compare").unwrap_or_else(|| "==".to_owned());
+            let known = Compare::ALL.iter().find(|(sign, _)| *sign == compare);
+            let (_, compare) = known.ok_or("`compare` is one of ==, !=, >=, <=")?;
+            let (file, path, value) = (need("path")?, need("query")?, need("value")?);
+            Gate::Query { file, path, compare: *compare, value }
+        }
+        "approval" => {
+            let within = get("within").map(|span| parse_duration_ms(&span)).transpose()?;
+            Gate::Approval { within_ms: within, text: get("text").unwrap_or_default() }
+        }
+        "review" => Gate::Review,
+        other => {
+            return Err(format!(
+                "there is no gate of kind `{other}`; known: command, file_exists, content_search, query, approval, review"
+            ));
+        }
+    };
+    let line = gate.checked()?.to_string();
+    // What the line cannot say would be another gate when it is read again.
+    match Gate::parse(&line) {
+        Ok(_) => Ok(line),
+        Err(why) => Err(why),
+    }
+}

@@ -1,0 +1,434 @@
+//! Reviews: what reviewers say of a change, brought together into one verdict. Pure data and rules.
+//!
+//! Knows nothing of agents, prompts or git; [`diff`] says which files of a change a reviewer looks at.
+
+pub mod diff;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::fact::LimitKind;
+use crate::id::{Oid, TaskId};
+
+/// The gate's name in facts.
+pub const GATE: &str = "@review";
+/// Findings of one review that are kept in facts; the reviewers' own words are in their logs.
+pub const FINDINGS_MAX: usize = 200;
+/// Characters of a finding's texts.
+const TEXT_CHARS_MAX: usize = 600;
+/// Characters of what another reviewer said of the same place.
+const NOTE_CHARS_MAX: usize = 120;
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing.
+    Info,
+    /// A nicety.
+    Low,
+    /// Should be mended.
+    Medium,
+    /// Must be mended.
+    High,
+    /// Dangerous.
+    Critical,
+}
+
+impl Severity {
+    /// All, the mildest first.
+    pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
+
+    /// The word in JSON and settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// What a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|severity| severity.word() == word)
+    }
+}
+
+/// One thing that a reviewer found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// What kind of thing, in a word.
+    pub category: String,
+    /// Where; empty if it is about the whole change.
+    #[serde(default)]
+    pub file: String,
+    /// The line there; 0 if it is about the whole file.
+    #[serde(default)]
+    pub line: u64,
+    /// What is wrong.
+    pub description: String,
+    /// What would help.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub suggestion: String,
+    /// Who found it.
+    #[serde(default)]
+    pub agents: Vec<String>,
+}
+
+/// What a reviewer thinks of the whole. The worst wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Opinion {
+    /// It may land.
+    Approved,
+    /// Not as it is.
+    ChangesNeeded,
+    /// By no means as it is.
+    Blocking,
+}
+
+impl Opinion {
+    /// All, the best first.
+    pub const ALL: [Self; 3] = [Self::Approved, Self::ChangesNeeded, Self::Blocking];
+
+    /// The word in JSON and on screens.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Approved => "APPROVED",
+            Self::ChangesNeeded => "CHANGES_NEEDED",
+            Self::Blocking => "BLOCKING",
+        }
+    }
+}
+
+/// What came of asking one reviewer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It answered.
+    Said {
+        /// Its opinion.
+        verdict: Opinion,
+        /// What it found.
+        findings: Vec<Finding>,
+    },
+    /// There was nothing for it to look at.
+    Skipped {
+        /// Why.
+        why: String,
+    },
+    /// It gave no answer that can be used. Counts as wanting changes.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// Its provider said to wait: it is asked again.
+    Limited {
+        /// What kind of limit.
+        kind: LimitKind,
+        /// How long, if that was said.
+        #[serde(default)]
+        wait_ms: Option<u64>,
+        /// In the provider's words.
+        #[serde(default)]
+        message: String,
+    },
+    /// It was ended by us: nothing is known.
+    Stopped {},
+}
+
+/// A review begins.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Started {
+    /// Whose work.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What is looked at.
+    pub tree: Oid,
+    /// Reviews of this task so far, with this one.
+    pub cycle: u32,
+    /// Who looks.
+    pub reviewers: Vec<String>,
+}
+
+/// One reviewer is through.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Whose work.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What was looked at.
+    pub tree: Oid,
+    /// Who looked.
+    pub reviewer: String,
+    /// By which agent.
+    pub agent: String,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How long it took.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// Where its output is, relative to the state folder.
+    #[serde(default)]
+    pub log: Option<String>,
+}
+
+/// A review is over: all that was said, as one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ended {
+    /// Whose work.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// What was looked at.
+    pub tree: Oid,
+    /// Which review of the task.
+    pub cycle: u32,
+    /// The verdict.
+    pub verdict: Opinion,
+    /// `reviewers`, or `person` if somebody overruled them.
+    pub by: String,
+    /// What was found, worst first.
+    pub findings: Vec<Finding>,
+    /// In numbers.
+    pub stats: Stats,
+}
+
+/// A review in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Findings of all reviewers.
+    pub inputs: u64,
+    /// Different ones.
+    pub unique: u64,
+    /// Said more than once.
+    pub duplicates: u64,
+    /// Places where one reviewer saw it worse than another.
+    pub escalations: u64,
+    /// Percent of places that several reviewers named.
+    pub overlap_percent: u64,
+    /// Findings by reviewer.
+    pub per_agent: BTreeMap<String, u64>,
+    /// Different findings by severity.
+    pub per_severity: BTreeMap<String, u64>,
+}
+
+/// Brings the findings of all reviewers together: one per file, line and category, with the highest
+/// severity that anybody saw. The order of the reports does not count.
+pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) {
+    let mut stats = Stats::default();
+    let mut groups: BTreeMap<(String, u64, String), Vec<Finding>> = BTreeMap::new();
+    for (agent, findings) in reports {
+        *stats.per_agent.entry(agent.clone()).or_default() += findings.len() as u64;
+        stats.inputs += findings.len() as u64;
+        for finding in findings {
+            let mut finding = finding.clone();
+            finding.agents = vec![agent.clone()];
+            let category = finding.category.trim().to_lowercase();
+            let key = (finding.file.clone(), finding.line, category);
+            groups.entry(key).or_default().push(finding);
+        }
+    }
+    stats.unique = groups.len() as u64;
+    stats.duplicates = stats.inputs - stats.unique;
+    let mut shared = 0;
+    let mut merged: Vec<Finding> = Vec::with_capacity(groups.len());
+    for group in groups.into_values() {
+        let agents: BTreeSet<&String> = group.iter().flat_map(|finding| &finding.agents).collect();
+        shared += u64::from(agents.len() > 1);
+        let worst = group.iter().map(|finding| finding.severity).max();
+        let mildest = group.iter().map(|finding| finding.severity).min();
+        stats.escalations += u64::from(worst != mildest);
+        merged.push(merge(group));
+    }
+    stats.overlap_percent = (shared * 100).checked_div(stats.unique).unwrap_or(0);
+    for finding in &merged {
+        *stats.per_severity.entry(finding.severity.word().to_owned()).or_default() += 1;
+    }
+    merged.sort_by(|a, b| {
+        let key = |f: &Finding| {
+            (std::cmp::Reverse(f.severity), f.file.clone(), f.line, f.category.clone())
+        };
+        key(a).cmp(&key(b))
+    });
+    (merged, stats)
+}
+
+/// What several said of one place, under the words of whoever saw it worst.
+fn merge(mut group: Vec<Finding>) -> Finding {
+    group.sort_by(|a, b| {
+        let key =
+            |f: &Finding| (std::cmp::Reverse(f.severity), f.agents.clone(), f.description.clone());
+        key(a).cmp(&key(b))
+    });
+    let mut rest = group.into_iter();
+    let mut first = rest.next().expect("BUG: a group has a member");
+    first.category = first.category.trim().to_lowercase();
+    for other in rest {
+        if first.suggestion.is_empty() {
+            first.suggestion = other.suggestion;
+        }
+        if !first.description.contains(&other.description) {
+            let note = clip(&other.description, NOTE_CHARS_MAX);
+            first.description.push_str(&format!(" [{}: {note}]", other.agents.join(", ")));
+        }
+        for agent in other.agents {
+            if !first.agents.contains(&agent) {
+                first.agents.push(agent);
+            }
+        }
+    }
+    first.agents.sort();
+    first.description = clip(&first.description, 2 * TEXT_CHARS_MAX);
+    first
+}
+
+/// From which severity on a finding counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Findings as bad as this want changes.
+    pub changes_at: Severity,
+    /// Findings as bad as this block.
+    pub blocks_at: Severity,
+}
+
+/// The verdict on a change: the worst of what reviewers said, of what their findings amount to, and of
+/// what it means that one gave no answer.
+pub fn verdict<'o>(
+    outcomes: impl Iterator<Item = &'o Outcome>,
+    findings: &[Finding],
+    policy: Policy,
+) -> Opinion {
+    let said = outcomes.map(|outcome| match outcome {
+        Outcome::Said { verdict, .. } => *verdict,
+        Outcome::Skipped { .. } => Opinion::Approved,
+        Outcome::Failed { .. } | Outcome::Limited { .. } | Outcome::Stopped {} => {
+            Opinion::ChangesNeeded
+        }
+    });
+    let found = findings.iter().map(|finding| match finding.severity {
+        severity if severity >= policy.blocks_at => Opinion::Blocking,
+        severity if severity >= policy.changes_at => Opinion::ChangesNeeded,
+        _ => Opinion::Approved,
+    });
+    said.chain(found).max().unwrap_or(Opinion::Approved)
+}
+
+impl Finding {
+    /// One line for people and for the agent that mends it.
+    pub fn line(&self) -> String {
+        let place = match (self.file.is_empty(), self.line) {
+            (true, _) => "the whole change".to_owned(),
+            (false, 0) => self.file.clone(),
+            (false, line) => format!("{}:{line}", self.file),
+        };
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut line = format!(
+            "[{}] {place} ({}): {}",
+            self.severity.word(),
+            flat(&self.category),
+            flat(&self.description)
+        );
+        if !self.suggestion.is_empty() {
+            line.push_str(&format!(" Suggestion: {}", flat(&self.suggestion)));
+        }
+        line
+    }
+
+    /// The same with texts of a length that is fit for a fact.
+    #[must_use]
+    pub fn clipped(mut self) -> Self {
+        self.category = clip(&self.category, NOTE_CHARS_MAX);
+        self.file = clip(&self.file, TEXT_CHARS_MAX);
+        self.description = clip(&self.description, TEXT_CHARS_MAX);
+        self.suggestion = clip(&self.suggestion, TEXT_CHARS_MAX);
+        self
+    }
+}
+
+/// All findings, a line each.
+pub fn lines(findings: &[Finding]) -> String {
+    findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n")
+}
+
+fn clip(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// A review of an attempt, as far as it is known.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Course {
+    /// What is looked at.
+    pub tree: Oid,
+    /// Which review of the task.
+    pub cycle: u32,
+    /// Who looks.
+    pub reviewers: Vec<String>,
+    /// Who is through.
+    pub reports: BTreeMap<String, Report>,
+    /// How often each was told to wait.
+    pub limits: BTreeMap<String, u32>,
+    /// The end.
+    pub ended: Option<Ended>,
+}
+
+impl Course {
+    /// One that was just begun.
+    pub fn new(started: &Started) -> Self {
+        Self {
+            tree: started.tree.clone(),
+            cycle: started.cycle,
+            reviewers: started.reviewers.clone(),
+            reports: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            ended: None,
+        }
+    }
+
+    /// Takes a report down.
+    pub fn note(&mut self, report: &Report) {
+        match report.outcome {
+            Outcome::Limited { .. } => {
+                *self.limits.entry(report.reviewer.clone()).or_default() += 1;
+            }
+            Outcome::Stopped {} => {}
+            Outcome::Said { .. } | Outcome::Skipped { .. } | Outcome::Failed { .. } => {
+                self.reports.insert(report.reviewer.clone(), report.clone());
+            }
+        }
+    }
+
+    /// Who has not said anything yet.
+    pub fn missing(&self) -> impl Iterator<Item = &String> {
+        self.reviewers
+            .iter()
+            .filter(|name| self.ended.is_none() && !self.reports.contains_key(*name))
+    }
+}
+
+/// What is known of a task's reviews and approvals over all its attempts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// The verdict on each tree that was reviewed.
+    pub verdicts: BTreeMap<Oid, Ended>,
+    /// What a person approved: the gate and the tree.
+    pub approved: BTreeSet<(String, Oid)>,
+    /// Reviews begun.
+    pub cycles: u32,
+    /// Where the next attempt goes on: the base and the work that was looked at.
+    pub from: Option<(Oid, Oid)>,
+}
+
+#[cfg(test)]
+mod tests;
