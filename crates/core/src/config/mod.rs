@@ -281,6 +281,8 @@ pub struct Gates {
     pub timeout_ms: u64,
     /// How often a gate that failed runs again before it counts.
     pub retries: u32,
+    /// One that says that it ran no test has no verdict.
+    pub need_tests: bool,
 }
 
 /// `[land]`

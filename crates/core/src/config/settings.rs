@@ -123,6 +123,7 @@ pub(super) fn build(values: &Values) -> Settings {
             verify: v.texts("gates.verify"),
             timeout_ms: v.ms("gates.timeout"),
             retries: v.int("gates.retries"),
+            need_tests: v.flag("gates.need_tests"),
         },
         land: land(&v),
         budget: Budget {

@@ -36,6 +36,8 @@ pub struct Car {
     pub cell: Option<u64>,
     /// More important cars that boarded later and went ahead.
     pub passed_by: u32,
+    /// What the gates said of a merge with it, since it was merged last.
+    pub verdict: Option<bool>,
 }
 
 /// How far a car is.
@@ -127,6 +129,7 @@ impl Train {
             vetted: false,
             cell: None,
             passed_by: 0,
+            verdict: None,
         };
         // Who is merged, who is at least as important and who has waited long enough is not passed.
         let stays = |other: &Car| {
@@ -164,7 +167,7 @@ impl Train {
     /// Sets how far a task's car is.
     pub fn set(&mut self, task: TaskIx, stage: Stage) {
         if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
-            car.stage = stage;
+            (car.stage, car.verdict) = (stage, None);
         }
     }
 
@@ -181,6 +184,7 @@ impl Train {
             .filter_map(|task| self.cars.iter().position(|car| car.task == *task))
             .collect();
         let Some(last) = places.last() else { return };
+        places.iter().for_each(|at| self.cars[*at].verdict = Some(good));
         let vetted = self.cars[*last].vetted;
         let rate = if vetted { &mut self.together } else { &mut self.alone };
         let count = u64::try_from(places.len()).unwrap_or(0);
