@@ -310,8 +310,8 @@ fn of_gates(fact: &Fact, verbose: bool) -> Option<Words> {
             let words = format!("evidence   {commits}, {files}, +{plus} −{minus}{recovered}");
             in_phase(Phase::Verifying, words)
         }
-        Fact::GateRan { gate, verdict, scope, duration_ms, .. } => {
-            let place = show::scope_place(*scope);
+        Fact::GateRan { gate, verdict, scope, duration_ms, with, .. } => {
+            let place = show::gate_place(*scope, with);
             let took = print::duration(*duration_ms);
             match verdict {
                 Verdict::Passed if verbose => {

@@ -13,6 +13,7 @@ pub mod question;
 pub mod quiet;
 pub mod config;
 pub mod verdict;
+pub mod tally;
 pub mod fact;
 pub mod phase;
 pub mod limits;

@@ -5,7 +5,6 @@ use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::schedule::Held;
 use crate::tasks::AttemptState;
-use crate::train::Stage;
 
 /// One task as people see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -202,17 +201,6 @@ impl Machine {
                 Some(format!("mainstem answer {} approve", open.name))
             }
             Phase::Waiting | Phase::Ready | Phase::Boarding | Phase::Landed => None,
-        }
-    }
-}
-
-impl Stage {
-    /// The word in JSON and on screens.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Formed { .. } => "verifying",
-            Self::Landing { .. } => "landing",
         }
     }
 }

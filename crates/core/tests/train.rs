@@ -11,8 +11,12 @@
 #[path = "train/model.rs"]
 #[expect(unreachable_pub, dead_code, reason = "the bench uses the rest")]
 mod model;
+#[path = "train/ways.rs"]
+#[expect(unreachable_pub, dead_code, reason = "the bench uses the rest")]
+mod ways;
 
-use model::{Conditions, Dice, Ours, play};
+use model::{Conditions, Dice, Ours, Strategy, play};
+use ways::{Kind, Plain};
 
 fn conditions() -> Conditions {
     Conditions {
@@ -76,15 +80,40 @@ fn four_independent_lanes_are_far_faster_than_one() {
 }
 
 #[test]
+fn many_lanes_are_never_behind_a_chain_nor_behind_one_lane() {
+    let mean = |world: Conditions, new: &dyn Fn() -> Box<dyn Strategy>| -> f64 {
+        (0..4).map(|seed| play(world, seed, &mut *new()).rate).sum::<f64>() / 4.0
+    };
+    let worlds = [(0.05, 0.0), (0.2, 0.0), (0.3, 0.0), (0.5, 0.0), (0.05, 0.002), (0.05, 0.005)];
+    for (bad, semantic) in worlds {
+        for capacity in [4.0, 1.0] {
+            let world = Conditions { count: 300, bad, semantic, capacity, ..conditions() };
+            let ours = mean(world, &|| Box::new(Ours::new(4)));
+            let serial = mean(world, &|| Box::new(Plain::new(Kind::Serial)));
+            let chain = mean(world, &|| Box::new(Plain::new(Kind::Chain)));
+            let best = serial.max(chain);
+            let what = format!("{bad} red, {semantic} of pairs, {capacity} at full speed");
+            assert!(ours > 0.93 * best, "{what}: {ours:.2} against {best:.2}");
+        }
+    }
+}
+
+#[test]
 fn a_machine_that_one_run_fills_is_never_slower_than_one_lane() {
-    for bad in [0.0, 0.05, 0.2, 0.5] {
-        let many = Conditions { count: 200, bad, capacity: 1.0, ..conditions() };
-        let one = Conditions { lanes: 1, ..many };
-        let mean = |world: Conditions| -> f64 {
-            (0..4).map(|seed| play(world, seed, &mut Ours::new(world.lanes)).rate).sum::<f64>()
-                / 4.0
-        };
-        let (ours, serial) = (mean(many), mean(one));
-        assert!(ours > 0.95 * serial, "{bad}: {ours:.2} against {serial:.2}");
+    for groups in [true, false] {
+        for bad in [0.0, 0.05, 0.2, 0.3, 0.5] {
+            let many = Conditions { count: 200, bad, capacity: 1.0, ..conditions() };
+            let mean = |lanes: usize| -> f64 {
+                let world = Conditions { lanes, ..many };
+                let one = |seed| {
+                    let mut ours = Ours::new(lanes);
+                    ours.groups = groups;
+                    play(world, seed, &mut ours).rate
+                };
+                (0..4).map(one).sum::<f64>() / 4.0
+            };
+            let (ours, serial) = (mean(4), mean(1));
+            assert!(ours > 0.96 * serial, "{bad}: {ours:.2} against {serial:.2}");
+        }
     }
 }

@@ -11,6 +11,7 @@ pub mod walls;
 pub mod pull_text;
 mod review_text;
 pub mod hub;
+pub mod builds;
 pub mod world;
 pub mod event;
 pub mod queue;

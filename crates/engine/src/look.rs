@@ -5,7 +5,7 @@ use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
-use mainstem_core::train::Stage;
+use mainstem_core::train::{Car, Stage};
 use mainstem_host::clock;
 use mainstem_host::lock::{self, LockError, Probe};
 use mainstem_store::{Reader, SqliteReader};
@@ -81,6 +81,16 @@ impl Look {
         Ok(Self { run: Some(run), machine, seq, state, reader: Some(reader) })
     }
 
+    /// An engine works on this run, as far as anybody can tell.
+    fn is_at_work(&self) -> bool {
+        match self.state {
+            wire::RunState::Running => true,
+            // A pause stops attempts, not the train.
+            wire::RunState::Paused => self.machine.engine_alive(),
+            wire::RunState::Crashed | wire::RunState::Resting => false,
+        }
+    }
+
     /// The whole as other programs get it.
     pub fn status(&self) -> wire::Status {
         let machine = &self.machine;
@@ -92,7 +102,7 @@ impl Look {
             run: self.run.as_ref().map(ToString::to_string),
             state: self.state,
             jobs: machine.jobs(),
-            train: train(machine),
+            train: train(machine, self.is_at_work()),
             questions: questions(machine),
             limits: limits(machine, now),
             totals: totals(self, &tasks, now),
@@ -146,13 +156,13 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
     }
 }
 
-fn train(machine: &Machine) -> Vec<wire::Car> {
+fn train(machine: &Machine, works: bool) -> Vec<wire::Car> {
     let cars = machine.train().cars().iter().zip(1..);
     cars.map(|(car, place)| {
         let (state, onto, candidate) = match &car.stage {
             Stage::Queued => (wire::CarState::Queued, None, None),
             Stage::Formed { onto, commit, .. } => {
-                (wire::CarState::Verifying, Some(onto), Some(commit))
+                (formed_state(machine, car, works), Some(onto), Some(commit))
             }
             Stage::Landing { old, new, .. } => (wire::CarState::Verified, Some(old), Some(new)),
         };
@@ -170,6 +180,16 @@ fn train(machine: &Machine) -> Vec<wire::Car> {
         }
     })
     .collect()
+}
+
+/// A merge that exists is being verified, unless the gates have spoken, nobody is there to run them, or the target
+/// branch itself is bad.
+fn formed_state(machine: &Machine, car: &Car, works: bool) -> wire::CarState {
+    match car.verdict {
+        Some(true) => wire::CarState::Verified,
+        None if works && !machine.is_held_up(car.task) => wire::CarState::Verifying,
+        Some(false) | None => wire::CarState::Queued,
+    }
 }
 
 fn questions(machine: &Machine) -> Vec<wire::Question> {

@@ -12,6 +12,7 @@ use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve;
 use mainstem_core::config::{Settings, Unit};
 use mainstem_core::plan::units::render_size;
+use mainstem_engine::builds;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
 use mainstem_engine::walls;
@@ -85,6 +86,7 @@ pub(crate) fn doctor(context: &Context) -> Outcome {
         let layout = Layout::new(repo, settings.workspace.root.as_deref());
         branch(repo, &settings, &mut report);
         unfinished(repo, &mut report);
+        shared_builds(repo, &mut report);
         disk(&layout, &settings, &mut report);
         state_folder(repo, &layout, &mut report);
         journal(&layout, &mut report);
@@ -261,6 +263,25 @@ fn unfinished(repo: &Repo, report: &mut Report) {
                 format!("{what} is unfinished in your checkout; it will not follow landings");
             report.doubt("checkout", text, help);
         }
+    }
+}
+
+/// Results of one checkout that pass for those of another are the quietest way to a red branch.
+fn shared_builds(repo: &Repo, report: &mut Report) {
+    let env: Vec<(String, String)> = std::env::vars().collect();
+    let Some(shared) = builds::shared(repo.dir(), &env) else { return };
+    let (file, folder) = (shared.file.display(), shared.folder.display());
+    let text = format!("{file} makes cargo build all checkouts in {folder}");
+    let own = repo.is_ignored(repo.dir(), "target/").unwrap_or(false);
+    if own {
+        report.good("builds", format!("{text}; gates build in their workspace's own `target/`"));
+    } else {
+        let help = "ignore `target/` in this repository, or take `build.target-dir` out";
+        report.bad(
+            "builds",
+            format!("{text}; no gate can be believed there, and none will run"),
+            help,
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use anstyle::{AnsiColor, Style};
 use mainstem_agents::Redactor;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};
-use mainstem_core::id::{Oid, RunId, TaskIx};
+use mainstem_core::id::{Oid, RunId, TaskId, TaskIx};
 use mainstem_core::machine::Issue;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
@@ -79,15 +79,21 @@ pub(crate) struct Gate {
     /// The end of its output, or why it could not run.
     pub(crate) detail: String,
     cached: bool,
+    with: Vec<TaskId>,
 }
 
-/// Where a gate looked, in a sentence.
-pub(crate) fn scope_place(scope: GateScope) -> &'static str {
-    match scope {
+/// Where a gate looked, in a sentence; at whose work besides the task's own.
+pub(crate) fn gate_place(scope: GateScope, with: &[TaskId]) -> String {
+    let place = match scope {
         GateScope::Task => "",
         GateScope::Train => " on the merged tree",
         GateScope::Base => " on the target branch itself",
+    };
+    if with.is_empty() {
+        return place.to_owned();
     }
+    let with: Vec<&str> = with.iter().map(TaskId::as_str).collect();
+    format!("{place}, together with {}", with.join(", "))
 }
 
 /// All attempts of a task in the looked-at run, oldest first.
@@ -170,8 +176,11 @@ impl Attempt {
                 self.snapshots.push((refname, commit, why, at));
             }
             Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
-            Fact::GateRan { scope, gate, verdict, duration_ms, log, detail, cached, .. } => {
-                self.gates.push(Gate { scope, gate, verdict, duration_ms, log, detail, cached });
+            Fact::GateRan {
+                scope, gate, verdict, duration_ms, log, detail, cached, with, ..
+            } => {
+                let gate = Gate { scope, gate, verdict, duration_ms, log, detail, cached, with };
+                self.gates.push(gate);
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
@@ -222,7 +231,7 @@ impl Attempt {
                     "scope": gate.scope.word(), "gate": gate.gate,
                     "verdict": gate.verdict.word(), "duration_ms": gate.duration_ms,
                     "log": gate.log.as_ref().map(|log| layout.state().join(log)),
-                    "detail": gate.detail, "cached": gate.cached,
+                    "detail": gate.detail, "cached": gate.cached, "with": gate.with,
                 })
             })
             .collect();
@@ -486,7 +495,7 @@ impl Subject<'_> {
             let _ = writeln!(out, "    {}", one_line(&line));
         }
         for gate in &a.gates {
-            let place = scope_place(gate.scope);
+            let place = gate_place(gate.scope, &gate.with);
             let cached = if gate.cached { ", known before" } else { "" };
             let _ = writeln!(
                 out,

@@ -357,7 +357,7 @@ fn cars(train: &[wire::Car]) -> String {
         let state = match car.state {
             wire::CarState::Queued => "queued",
             wire::CarState::Verifying => "verifying",
-            wire::CarState::Verified => "landing",
+            wire::CarState::Verified => "verified",
             wire::CarState::Landed => "landed",
             wire::CarState::Evicted => "evicted",
         };

@@ -1,5 +1,6 @@
 //! From plan to landed commits: what every run keeps, whatever its tasks do.
 
+mod builds;
 mod gates;
 mod lanes;
 mod places;

@@ -245,6 +245,12 @@ static KEYS: &[KeyDoc] = &[
         "0",
         "Further runs of a gate that failed, before that counts; what passes then is noted as flaky.",
     ),
+    key(
+        "gates.need_tests",
+        Kind::Bool,
+        "true",
+        "A gate that passes and says that it ran no test at all has no verdict; false believes it.",
+    ),
     choice(
         "gates.wait",
         &["auto", "always", "never"],

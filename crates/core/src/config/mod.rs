@@ -285,6 +285,8 @@ pub struct Gates {
     pub timeout_ms: u64,
     /// How often a gate that failed runs again before it counts.
     pub retries: u32,
+    /// One that says that it ran no test has no verdict.
+    pub need_tests: bool,
     /// What people must approve of every task: those lines of `verify` that ask for it.
     pub approvals: Vec<String>,
     /// A line of `verify` asks for a review of every task.

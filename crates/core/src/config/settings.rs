@@ -195,6 +195,7 @@ fn gates(v: &Reader<'_>) -> Gates {
         verify,
         timeout_ms: v.ms("gates.timeout"),
         retries: v.int("gates.retries"),
+        need_tests: v.flag("gates.need_tests"),
         approvals,
         review: !reviews.is_empty(),
         wait: match v.word("gates.wait") {

@@ -602,7 +602,7 @@ impl Machine {
             Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
             Fact::TaskLanded { commit, old, empty, .. } => {
-                self.train.leave(t);
+                self.train.landed(t);
                 self.red_base = false;
                 self.note_record(t, true);
                 self.landings += 1;

@@ -40,6 +40,8 @@ pub struct Car {
     pub passed_by: u32,
     /// Its merge has conflicts that were resolved as they had been before.
     pub reused: Vec<Reused>,
+    /// What the gates said of a merge with it, since it was merged last.
+    pub verdict: Option<bool>,
 }
 
 /// How far a car is.
@@ -93,6 +95,12 @@ impl Rate {
         let seen = self.seen + 6;
         usize::try_from(seen / twice_bad).unwrap_or(GROUP_MAX).clamp(1, GROUP_MAX)
     }
+
+    /// The share of bad ones among so many, less than one.
+    fn share(self, seen: u64) -> f64 {
+        let count = |n: u64| float(usize::try_from(n).unwrap_or(usize::MAX));
+        count(self.bad) / (count(seen.max(self.bad)) + 6.0)
+    }
 }
 
 /// The line.
@@ -103,8 +111,10 @@ pub struct Train {
     cells: u64,
     /// Of cars by themselves.
     alone: Rate,
-    /// Of good cars, together with others.
+    /// Of good cars, together with others; a group of them that fails counts as one that is bad.
     together: Rate,
+    /// Cars that landed.
+    landed: u64,
     /// Which gate passed on which tree, and with which tools.
     passed: BTreeMap<(Oid, String), String>,
 }
@@ -124,6 +134,7 @@ impl Train {
             cell: None,
             passed_by: 0,
             reused: Vec::new(),
+            verdict: None,
         };
         // Who is merged, who is at least as important and who has waited long enough is not passed.
         let stays = |other: &Car| {
@@ -161,7 +172,7 @@ impl Train {
     /// Sets how far a task's car is.
     pub fn set(&mut self, task: TaskIx, stage: Stage) {
         if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
-            car.stage = stage;
+            (car.stage, car.verdict) = (stage, None);
         }
     }
 
@@ -199,11 +210,14 @@ impl Train {
             .filter_map(|task| self.cars.iter().position(|car| car.task == *task))
             .collect();
         let Some(last) = places.last() else { return };
-        let rate = if self.cars[*last].vetted { &mut self.together } else { &mut self.alone };
+        places.iter().for_each(|at| self.cars[*at].verdict = Some(good));
+        let vetted = self.cars[*last].vetted;
+        let rate = if vetted { &mut self.together } else { &mut self.alone };
         let count = u64::try_from(places.len()).unwrap_or(0);
         match (good, places.len()) {
             (true, _) if !known => rate.seen += count,
-            (false, 1) if !known => {
+            // Two that break each other are apart in the halves, and nobody will be found bad.
+            (false, n) if !known && (n == 1 || vetted) => {
                 rate.seen += 1;
                 rate.bad += 1;
             }
@@ -231,7 +245,26 @@ impl Train {
 
     /// Cars to verify together that are good by themselves.
     pub fn unit(&self) -> usize {
-        self.together.group()
+        // Others are merged onto it while it is verified: it must be good more often than not.
+        Rate { seen: self.together.seen, bad: 2 * self.together.bad }.group()
+    }
+
+    /// Is it cheaper, from what was seen, to verify each car for itself on all before it than to look at
+    /// groups first? So many verifications run side by side.
+    pub fn likes_chain(&self, at_once: usize) -> bool {
+        if at_once < 2 {
+            return false;
+        }
+        let bad = self.alone.share(self.alone.seen);
+        // In a chain nothing is learnt of groups; every landing is a reason to try them again.
+        let broken = self.together.share(self.landed + self.together.bad);
+        let both = 1.0 - (1.0 - bad) * (1.0 - broken);
+        // Fitted to the model: what is verified behind a bad car is lost.
+        let lost = both * (0.5 + 1.5 * both) * (float(at_once) - 1.0) / 3.0;
+        let chain = (1.0 + lost) / (1.0 - both);
+        let vet = runs_per_car(self.group(), bad) / (1.0 - bad);
+        let join = runs_per_car(self.unit().min(2 * at_once), broken);
+        (vet + join) / (1.0 - broken) > chain
     }
 
     /// A gate passed on a tree.
@@ -257,10 +290,33 @@ impl Train {
         });
     }
 
+    /// A task's car is on the branch.
+    pub fn landed(&mut self, task: TaskIx) {
+        self.landed += 1;
+        self.leave(task);
+    }
+
     /// A task's car leaves the line.
     pub fn leave(&mut self, task: TaskIx) {
         self.cars.retain(|car| car.task != task);
     }
+}
+
+/// Runs per car if so many are verified together, halved when they fail, and so large a share is bad.
+fn runs_per_car(group: usize, bad: f64) -> f64 {
+    fn whole(group: usize, bad: f64) -> f64 {
+        if group < 2 {
+            return 1.0;
+        }
+        let passes = (0..group).map(|_| 1.0 - bad).product::<f64>();
+        1.0 + (1.0 - passes) * (whole(group / 2, bad) + whole(group - group / 2, bad))
+    }
+    whole(group, bad) / float(group)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "cars and runs")]
+fn float(count: usize) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]

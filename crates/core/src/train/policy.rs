@@ -2,10 +2,10 @@
 //! may land, who is to blame. Pure; what follows from a plan is for the machine to do.
 //!
 //! Few cars are merged one onto the other and each merge is verified at once. Many cars, where groups are
-//! wanted, are first
-//! looked at in groups, each group on the target branch itself, so that a bad one spoils nobody's run
-//! but its group's; those found good join a train of larger merges that may land. A group that fails
-//! is halved. Every verdict is about one tree, and only that tree lands.
+//! wanted, are first looked at in groups, each group on the target branch itself, so that a bad one spoils
+//! nobody's run but its group's; those found good join a train of larger merges that may land. A group that
+//! fails is halved. Where cars that are good by themselves break each other often, groups do not pay, and
+//! many cars go like few. Every verdict is about one tree, and only that tree lands.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,10 @@ pub fn plan(train: &Train, yard: &Yard, lanes: usize, groups: bool) -> Plan {
         yard,
         slots,
         running: 0,
-        dense: !groups || lanes < 2 || cars.len() <= slots,
+        dense: !groups
+            || lanes < 2
+            || cars.len() <= slots
+            || train.likes_chain(yard.pace().at_once()),
         used: BTreeSet::new(),
         held: false,
         plan: Plan::default(),
@@ -147,7 +150,7 @@ impl Planner<'_> {
                 }
                 State::Passed => self.wish(Purpose::Join, line.clone(), ahead.len(), false),
                 State::Wanted | State::Running { .. } => {
-                    if self.running >= self.slots {
+                    if self.running >= self.slots || (known.is_none() && self.waits(&unit)) {
                         return;
                     }
                     self.wish(Purpose::Join, line.clone(), ahead.len(), true);
@@ -156,6 +159,18 @@ impl Planner<'_> {
             self.used.extend(&unit);
             ahead = line;
         }
+    }
+
+    /// Is this unit to grow first? While there are cars of which nothing is known, a slot is better used on
+    /// them than on a small unit, or on a second one.
+    fn waits(&self, unit: &[u64]) -> bool {
+        let alone = self.dense || self.yard.pace().at_once() < 2;
+        if alone || unit.len() >= self.train.unit() {
+            return false;
+        }
+        let joins = self.plan.run.iter().any(|wish| wish.purpose == Purpose::Join);
+        let unknown = |car: &Car| self.is_free(car.place) && !car.vetted;
+        (joins || unit.len() < self.slots) && self.train.cars().iter().any(unknown)
     }
 
     fn is_free(&self, car: u64) -> bool {

@@ -438,7 +438,7 @@ impl Strategy for Ours {
         let line = self.yard.lines().iter().find(|line| line.cars == places).unwrap();
         let main = line.formed.as_ref().unwrap().commit.clone();
         self.yard.landed(&places, &main, time(now));
-        cars.iter().for_each(|car| self.train.leave(TaskIx(*car)));
+        cars.iter().for_each(|car| self.train.landed(TaskIx(*car)));
     }
 
     fn left(&mut self, car: CarNo) {

@@ -4,16 +4,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use mainstem_core::fact::Verdict;
 use mainstem_core::gate;
 use mainstem_core::id::{Oid, RunId, TaskId};
 use mainstem_core::machine::{GateResult, Input};
+use mainstem_core::tally::Tally;
 use mainstem_host::git::{Blob, Repo};
 use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
 use mainstem_host::{clock, crash, files};
 
 use super::{Errand, workspace};
+use crate::builds::{self, TARGET_DIR};
 use crate::resolutions;
 
 /// Bytes of a failed gate's output that are kept in the record and in the next prompt.
@@ -24,6 +27,10 @@ pub(super) const TREE: &str = "MAINSTEM_TREE";
 
 /// How often the files that a gate is to see are tried to be set right.
 const READY_TRIES: u32 = 3;
+
+/// Why a gate that passed is not believed.
+const NO_TEST: &str =
+    "it ran no test, by what it says itself; if that is meant, set `[gates] need_tests = false`";
 
 /// Jobs of a former car that are looked for even if the settings have fewer now.
 const GATES_NOTED: usize = 16;
@@ -93,9 +100,14 @@ pub fn verify_commit(
     let commands = &world.settings.gates.verify;
     let words = |error: mainstem_host::git::GitError| error.to_string();
     std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
+    let used = last_use(&world.layout.lane_note(number));
     take_lane(errand, commit, number)
         .map_err(|error| format!("the lane cannot be cleared: {error}"))?;
     let made = world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
+    if let Some(used) = used.filter(|used| SystemTime::now() <= *used) {
+        // The clock went back: what was built here would look newer than files that came after it.
+        world.repo.freshen(&lane, used).map_err(words)?;
+    }
     // What is not there cannot be judged.
     if made.unfilled && !commands.is_empty() {
         return Ok(vec![unable("the merged tree", made.notes.join("; "))]);
@@ -120,7 +132,21 @@ pub fn verify_commit(
         }
     };
     let ready = || settle(errand, &lane, commit, Edits::Gone);
-    Ok(run(errand, (commands, tree), &lane, dir, ready, still_there))
+    let results = run(errand, (commands, tree), &lane, dir, ready, still_there);
+    note_use(&world.layout.lane_note(number), used).map_err(|error| error.to_string())?;
+    Ok(results)
+}
+
+/// When a lane was last built in, by the clock of that time.
+fn last_use(note: &Path) -> Option<SystemTime> {
+    std::fs::metadata(note).and_then(|meta| meta.modified()).ok()
+}
+
+/// Notes that a lane is used now, or was by a clock that was ahead of ours.
+fn note_use(note: &Path, before: Option<SystemTime>) -> std::io::Result<()> {
+    let now = SystemTime::now();
+    let latest = last_use(note).into_iter().chain(before).fold(now, SystemTime::max);
+    std::fs::File::options().append(true).open(note)?.set_modified(latest)
 }
 
 /// What becomes of edits that a gate or a setup command made in tracked files.
@@ -177,8 +203,9 @@ fn take_lane(errand: &Errand, commit: &Oid, lane: u32) -> std::io::Result<()> {
         process::end(&job)?;
     }
     let owner = format!("{} {} {commit}\n", world.run, errand.task.id);
+    let used = last_use(&note);
     files::write_atomic(&note, owner.as_bytes())?;
-    Ok(())
+    note_use(&note, used)
 }
 
 /// One gate to be run.
@@ -285,6 +312,10 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     let Gate { command, cwd, tree } = *gate;
     let mut mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
     mark.insert(TREE.to_owned(), tree.to_string());
+    match builds::own_folder(&world.repo, cwd, &world.env) {
+        Ok(own) => mark.extend(own.map(|own| (TARGET_DIR.to_owned(), own.display().to_string()))),
+        Err(error) => return unable(command, error.to_string()),
+    }
     let env = world.command_env(&mark);
     let spec = world.shell(command, cwd.to_path_buf(), env, world.settings.gates.timeout_ms);
     let spec = match world.walled(spec, &errand.behind(cwd)) {
@@ -306,6 +337,9 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     crash::point("gate.ran");
     let tail = world.redactor().redact_text(&tail_of(dir)).into_owned();
     let (verdict, detail) = match exit.ending {
+        Ending::Exited { code: 0 } if world.settings.gates.need_tests && ran_no_test(dir) => {
+            (Verdict::Error, format!("{NO_TEST}\n{tail}"))
+        }
         Ending::Exited { code: 0 } => (Verdict::Passed, String::new()),
         Ending::Exited { code } => (Verdict::Failed, format!("exit code {code}\n{tail}")),
         Ending::Signalled { signal } => (Verdict::Failed, format!("signal {signal}\n{tail}")),
@@ -345,6 +379,22 @@ fn forget_other(dir: &Path, spec: &JobSpec) -> std::io::Result<()> {
             }
         }
     }
+}
+
+/// Does a gate's output say that it tested nothing?
+fn ran_no_test(dir: &Path) -> bool {
+    let mut tally = Tally::default();
+    let mut from = 0;
+    while let Ok(output) = process::read_output(dir, from, 1024 * 1024) {
+        if output.lines.is_empty() {
+            break;
+        }
+        for line in &output.lines {
+            tally.see(&String::from_utf8_lossy(&line.text));
+        }
+        from = output.next;
+    }
+    tally.is_zero()
 }
 
 /// The end of a job's output, as text.

@@ -11,6 +11,7 @@ use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
 use super::{Errand, jobs, landing};
+use crate::builds;
 
 /// Time for one setup command.
 const SETUP_MS: u64 = 30 * 60 * 1000;
@@ -322,7 +323,12 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
         let dir = place.join(format!("setup-{n}"));
         process::reset(&dir)
             .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
-        let env = world.command_env(&world.mark(&errand.task.id, errand.attempt));
+        let mut mark = world.mark(&errand.task.id, errand.attempt);
+        // What a gate refuses to build in is told by the gate.
+        if let Ok(Some(own)) = builds::own_folder(&world.repo, cwd, &world.env) {
+            mark.insert(builds::TARGET_DIR.to_owned(), own.display().to_string());
+        }
+        let env = world.command_env(&mark);
         let spec = world.shell(command, cwd.to_path_buf(), env, SETUP_MS);
         let spec = world.walled(spec, &errand.behind(cwd))?;
         let failed = |how: String| WorkspaceError::Setup {

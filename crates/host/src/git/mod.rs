@@ -13,6 +13,7 @@ mod desk;
 mod error;
 mod filters;
 mod follow;
+mod fresh;
 mod heal;
 mod hygiene;
 mod include;
@@ -103,6 +104,7 @@ struct Inner {
     shelf: warm::Shelf,
     /// Asked for at every commit; whoever changes it starts a new engine to see it.
     identity: OnceLock<Identity>,
+    trees: refs::Trees,
 }
 
 impl Repo {
@@ -130,6 +132,7 @@ impl Repo {
                 here,
                 version,
                 identity: OnceLock::new(),
+                trees: refs::Trees::default(),
                 opened_with,
                 shelf: warm::Shelf::default(),
             }),
@@ -244,6 +247,9 @@ impl Repo {
     }
 
     fn symbolic(&self, git_dir: &Path, name: &str) -> Result<Option<String>> {
+        if let Some(plain) = plain_head(git_dir, name) {
+            return Ok(Some(plain));
+        }
         // With --quiet, exit code 1 is documented as "not a symbolic ref".
         let answer = Git::new(git_dir)
             .env("GIT_DIR", git_dir)
@@ -253,6 +259,22 @@ impl Repo {
             .run()?;
         Ok(if answer.code == 0 { Some(answer.line()?.to_owned()) } else { None })
     }
+}
+
+/// A branch has a shorter name.
+const HEAD_BYTES_MAX: u64 = 1024;
+
+/// The branch in a plain HEAD file. Whatever else stands there is for git to say.
+fn plain_head(git_dir: &Path, name: &str) -> Option<String> {
+    if name != "HEAD" {
+        return None;
+    }
+    let text = lossy(&crate::files::read_plain(&git_dir.join(name), HEAD_BYTES_MAX).ok()?);
+    let target = text.strip_prefix("ref: ")?.strip_suffix('\n')?;
+    // Where refs are no files, the file names none.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    let usual = target.starts_with("refs/heads/") && target.chars().all(plain);
+    (usual && !target.contains("/.")).then(|| target.to_owned())
 }
 
 fn version(dir: &Path) -> Result<(u32, u32)> {

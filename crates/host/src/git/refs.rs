@@ -1,11 +1,15 @@
 //! Reads and moves refs, and asks about commits. Knows no branch by name.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, Result};
-use super::{Identity, Repo, lossy, oid};
+use super::{Identity, Repo, is_oid, lossy, oid};
+
+/// An object's name and a line end, in a ref's file.
+const REF_BYTES_MAX: u64 = 65;
 
 /// How a compare-and-swap of a ref ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +32,25 @@ impl Repo {
 
     /// The value of a ref by its full name; `None` if it is not among the refs git lists.
     pub fn read_ref(&self, name: &str) -> Result<Option<Oid>> {
+        if let Some(value) = self.loose_ref(name) {
+            return Ok(Some(value));
+        }
         let refs = self.list_refs(name)?;
         Ok(refs.into_iter().find(|(found, _)| found == name).map(|(_, oid)| oid))
+    }
+
+    /// The value of a ref that has a file of its own, which counts before anything packed. Whatever is
+    /// not plainly one is for git to say: this saves a process, and proves no absence.
+    fn loose_ref(&self, name: &str) -> Option<Oid> {
+        let plain = |part: &str| !part.is_empty() && !part.starts_with('.');
+        if !name.starts_with("refs/") || !name.split('/').all(plain) {
+            return None;
+        }
+        // Without it git takes the folder for no repository.
+        std::fs::symlink_metadata(self.common_dir().join("HEAD")).ok()?;
+        let text = crate::files::read_plain(&self.common_dir().join(name), REF_BYTES_MAX).ok()?;
+        let id = std::str::from_utf8(&text).ok()?.strip_suffix('\n')?;
+        (is_oid(id) && id.bytes().any(|b| b != b'0')).then(|| Oid::new(id))
     }
 
     /// All refs below a prefix (a whole path component), sorted by name.
@@ -51,8 +72,16 @@ impl Repo {
 
     /// The tree of a commit.
     pub fn tree_of(&self, commit: &Oid) -> Result<Oid> {
+        if let Some(tree) = self.inner.trees.get(commit) {
+            return Ok(tree);
+        }
         let rev = format!("{commit}^{{tree}}");
-        self.look_up(&rev, self.git())?.ok_or_else(|| missing(commit))
+        let tree = self.look_up(&rev, self.git())?.ok_or_else(|| missing(commit))?;
+        // Only a whole name means the same tree for ever.
+        if is_oid(commit.as_str()) {
+            self.inner.trees.keep(commit, &tree);
+        }
+        Ok(tree)
     }
 
     /// Whether `a` is `b` or an ancestor of it.
@@ -270,6 +299,27 @@ impl Repo {
     /// Who wrote a commit.
     pub fn author_of(&self, commit: &Oid) -> Result<Identity> {
         Ok(self.commit_details(commit)?.author)
+    }
+}
+
+/// Trees of commits that were asked for: they never change.
+#[derive(Debug, Default)]
+pub(super) struct Trees(Mutex<HashMap<Oid, Oid>>);
+
+impl Trees {
+    /// Commits remembered at once; then it begins anew.
+    const KEPT_MAX: usize = 4096;
+
+    fn get(&self, commit: &Oid) -> Option<Oid> {
+        self.0.lock().ok()?.get(commit).cloned()
+    }
+
+    fn keep(&self, commit: &Oid, tree: &Oid) {
+        let Ok(mut known) = self.0.lock() else { return };
+        if known.len() >= Self::KEPT_MAX {
+            known.clear();
+        }
+        known.insert(commit.clone(), tree.clone());
     }
 }
 

@@ -32,6 +32,10 @@ const REF_BYTES: u64 = 4096;
 /// Longest list of refs of an agent's that we read.
 const REFS_BYTES: u64 = 64 << 20;
 
+/// The git folder of an agent does not know whose objects it has: no ref of ours is in it.
+const VIEW_SETTINGS: &str =
+    "\n[core]\n\tbare = false\n[gc]\n\tauto = 0\n[extensions]\n\tpreciousObjects = true\n";
+
 impl Repo {
     /// Gives the worktree at `path` a view of its own; calling it again starts the view afresh.
     pub fn seclude(&self, path: &Path) -> Result<()> {
@@ -116,19 +120,27 @@ impl Repo {
         let refs = draft.join("packed-refs");
         let text = [b"# pack-refs with: sorted \n".as_slice(), &listed.stdout].concat();
         fs::write(&refs, text).on("write", &refs)?;
-        let config = draft.join("config");
-        for args in [
-            ["core.bare", "false"],
-            ["--unset-all", "core.worktree"],
-            // Its refs are files, whatever ours are.
-            ["--unset-all", "extensions.refstorage"],
-            ["gc.auto", "0"],
-            // It does not know whose objects these are: no ref of ours is in it.
-            ["extensions.preciousObjects", "true"],
-        ] {
-            let git = self.git().args(["config", "--file"]).arg(&config).args(args);
-            // Exit code 5 is documented as "there was none to remove".
-            git.accept(&[5]).run()?;
+        self.set_apart(&draft.join("config"))
+    }
+
+    /// Changes a copy of our settings to those of an agent's git folder.
+    fn set_apart(&self, config: &Path) -> Result<()> {
+        let mut text = match fs::read(config) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error).on("read", config),
+        };
+        let said = lossy(&text).to_lowercase();
+        // What comes last counts.
+        text.extend_from_slice(VIEW_SETTINGS.as_bytes());
+        fs::write(config, text).on("write", config)?;
+        // Its refs are files, whatever ours are.
+        for key in ["core.worktree", "extensions.refstorage"] {
+            if key.rsplit('.').next().is_some_and(|name| said.contains(name)) {
+                let git = self.git().args(["config", "--file"]).arg(config);
+                // Exit code 5 is documented as "there was none to remove".
+                git.args(["--unset-all", key]).accept(&[5]).run()?;
+            }
         }
         Ok(())
     }

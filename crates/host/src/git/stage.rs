@@ -253,6 +253,13 @@ impl Repo {
         Ok(parts(&answer.stdout).map(super::path_from).collect())
     }
 
+    /// Whether git ignores this path in a worktree; one that ends with `/` is a folder, there or not.
+    pub fn is_ignored(&self, worktree: &Path, path: &str) -> Result<bool> {
+        let worktree = settled(worktree);
+        let git_dir = self.git_dir_of(&worktree)?;
+        Ok(!self.ignored(&git_dir, &worktree, &[PathBuf::from(path)])?.is_empty())
+    }
+
     /// Names submodules that a tree has elsewhere than `head` has them.
     pub(super) fn note_gitlinks(
         &self,

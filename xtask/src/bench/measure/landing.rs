@@ -12,7 +12,7 @@ use super::scene::Scene;
 use super::table::{Sample, Table, judge};
 use crate::Verdict;
 
-const FOLDERS: usize = 200;
+const FOLDERS: usize = 500;
 const FILES_PER_FOLDER: usize = 100;
 const ROUNDS: usize = 25;
 const WORKSPACES: usize = 16;

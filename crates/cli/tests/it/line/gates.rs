@@ -107,6 +107,23 @@ fn a_gate_that_hangs_gives_no_verdict_and_nothing_lands() {
 }
 
 #[test]
+fn a_gate_that_ran_no_test_or_cannot_run_gives_no_verdict_and_nothing_lands() {
+    for gate in ["echo running 0 tests", "exit 127", "/no/such/program"] {
+        let config = format!("[run]\nretries = 0\n[gates]\nverify = [\"{gate}\"]\n");
+        let plan = shell_plan(&[("T-1", "echo x > x.txt", "")]);
+        let scene = Scene::new(BIN).config(&config).plan(&plan);
+        let head = scene.repo().git(&["rev-parse", "main"]);
+        scene.expect(2, &["run", "plan.toml"]);
+        assert_eq!(scene.repo().git(&["rev-parse", "main"]), head, "{gate}");
+    }
+    let config = "[gates]\nneed_tests = false\nverify = [\"echo running 0 tests\"]\n";
+    let plan = shell_plan(&[("T-1", "echo x > x.txt", "")]);
+    let scene = Scene::new(BIN).config(config).plan(&plan);
+    scene.expect(0, &["run", "plan.toml"]);
+    scene.assert_phases(&[("T-1", "landed")]);
+}
+
+#[test]
 fn a_gate_that_changes_files_changes_nothing_that_lands() {
     let scene = Scene::new(BIN)
         .config("[gates]\nverify = [\"echo litter > litter.txt; echo more >> x.txt\"]\n")

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::Scene;
 use mainstem_testkit::shell::{log_of, meet, shell_plan};
+use mainstem_testkit::{Scene, wait_until};
 
 use super::BIN;
 
@@ -65,6 +65,8 @@ fn with_three_lanes_every_commit_passes_although_three_in_ten_tasks_are_red() {
     assert_line_is_green(&scene, GATE);
     let runs = scene.facts_of("gate_ran").len();
     assert!(runs < 60, "{runs} verifications of 16 tasks");
+    let told = scene.expect(0, &["history"]).stdout;
+    assert!(told.contains(" together with T-"), "a verdict on a group names all of it: {told}");
     scene.assert_nothing_left();
 }
 
@@ -150,6 +152,7 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
             assert!(output.stdout.contains("repair main, then mainstem run"), "{}", output.stdout);
         }
         scene.assert_phases(&[("T-0", "boarding"), ("T-1", "boarding")]);
+        assert_eq!(car_states(&scene), ["queued", "queued"], "nobody verifies anything");
         assert!(scene.facts_of("car_evicted").is_empty());
         for id in ["T-0", "T-1"] {
             let task = scene.task(id);
@@ -168,6 +171,40 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
         scene.assert_each_lands_once(&["T-0", "T-1"]);
         scene.assert_nothing_left();
     }
+}
+
+/// How far the cars are, by `status --json`, in order.
+fn car_states(scene: &Scene) -> Vec<String> {
+    let status = scene.status();
+    let train = status["train"].as_array().expect("a list").iter();
+    train.map(|car| car["state"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_car_whose_gates_run_is_told_from_one_that_waits_for_those_before_it() {
+    let scene = Scene::new(BIN);
+    let (begun, go) = (scene.outside("begun"), scene.outside("go"));
+    let (begun_at, go_at) = (begun.display(), go.display());
+    let wait = |file: &str| format!("until [ -e {file} ]; do sleep 0.1; done");
+    // The first car is looked at as long as we like; the second is good at once, and must wait.
+    let gate = format!(
+        "if [ -e a ] && [ ! -e b ]; then touch {begun_at}; {}; fi",
+        wait(&go_at.to_string())
+    );
+    let late = format!("{}; touch b", wait(&begun_at.to_string()));
+    let plan = shell_plan(&[
+        ("T-0", "touch first", ""),
+        ("T-1", "touch a", "needs = [\"T-0\"]"),
+        ("T-2", &late, "needs = [\"T-0\"]"),
+    ]);
+    let config = with_lanes(2, &gate).replace("groups = true\n", "");
+    let scene = scene.config(&config).plan(&plan);
+    let running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
+    let both = || car_states(&scene) == ["verifying", "verified"];
+    wait_until(Duration::from_secs(60), "the second car is verified", both);
+    fs::write(&go, "").expect("a file in a temporary folder");
+    running.wait().expect_code(0);
+    scene.assert_each_lands_once(&["T-0", "T-1", "T-2"]);
 }
 
 #[test]

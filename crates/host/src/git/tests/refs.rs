@@ -31,6 +31,25 @@ fn a_damaged_ref_is_an_error_and_not_absent() {
 }
 
 #[test]
+fn a_ref_has_the_same_value_in_its_own_file_packed_in_both_and_by_another_name() {
+    let scene = Scene::new();
+    let base = scene.tip("main");
+    let next = scene.change(&base, &[("a.txt", Some("next\n"))]);
+    let read = |name: &str| scene.repo.read_ref(name).unwrap();
+    assert_eq!(read("refs/heads/main"), Some(base.clone()));
+    git(&scene.top(), &["pack-refs", "--all"]);
+    assert!(!scene.repo.common_dir().join("refs/heads/main").exists());
+    assert_eq!(read("refs/heads/main"), Some(base.clone()));
+    // Its own file counts before what is packed.
+    let _ = scene.repo.update_ref("refs/heads/main", &next, Some(&base), "next").unwrap();
+    assert_eq!(read("refs/heads/main"), Some(next.clone()));
+    git(&scene.top(), &["symbolic-ref", "refs/heads/other", "refs/heads/main"]);
+    assert_eq!(read("refs/heads/other"), Some(next));
+    assert_eq!(read("refs/heads/../heads/main"), None);
+    assert_eq!(read("refs/heads"), None);
+}
+
+#[test]
 fn a_broken_repository_is_an_error_and_not_absent() {
     let scene = Scene::new();
     fs::remove_file(scene.repo.common_dir().join("HEAD")).unwrap();

@@ -370,6 +370,20 @@ fn a_lane_is_reset_to_a_commit_and_keeps_ignored_files() {
 }
 
 #[test]
+fn files_of_a_lane_can_be_made_newer_than_a_build_of_the_future() {
+    let scene = Scene::new();
+    let path = scene.at("lane 0");
+    scene.repo.checkout_detached(&path, &scene.tip("main"), &scene.trash()).unwrap();
+    write(&path, "target/warm", "w");
+    let time = |name: &str| fs::symlink_metadata(path.join(name)).unwrap().modified().unwrap();
+    let built = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
+    scene.repo.freshen(&path, built).unwrap();
+    assert!(time("a.txt") > built && time("dir/b.txt") > built);
+    assert!(time("target/warm") < built, "what was built keeps its time");
+    assert_eq!(git(&path, &["status", "--porcelain"]), "");
+}
+
+#[test]
 fn planted_hooks_and_monitors_never_run() {
     let scene = Scene::new();
     let base = scene.tip("main");
