@@ -1,7 +1,7 @@
 //! Numbered crash points: after every durable write and every effect on the outside, a test can have
 //! this process die as if by `kill -9`. Does nothing unless asked to by the environment.
 //!
-//! `MAINSTEM_CRASH_AT=n` dies at the n-th point passed; `MAINSTEM_CRASH_LOG=file` notes each point's
+//! `MAINSTEM_CRASH_AT=n` dies at the n-th point passed, `MAINSTEM_CRASH_AT=name` at the first of that name; `MAINSTEM_CRASH_LOG=file` notes each point's
 //! name as it is passed, so that a dry run can count them.
 
 use std::io::Write;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Wish {
     at: Option<u64>,
+    named: Option<String>,
     log: Option<std::path::PathBuf>,
 }
 
@@ -18,11 +19,13 @@ static PASSED: AtomicU64 = AtomicU64::new(0);
 
 /// A place where dying must be harmless.
 pub fn point(name: &str) {
-    let wish = WISH.get_or_init(|| Wish {
-        at: std::env::var("MAINSTEM_CRASH_AT").ok().and_then(|n| n.parse().ok()),
-        log: std::env::var_os("MAINSTEM_CRASH_LOG").map(Into::into),
+    let wish = WISH.get_or_init(|| {
+        let wished = std::env::var("MAINSTEM_CRASH_AT").ok();
+        let at = wished.as_ref().and_then(|wished| wished.parse().ok());
+        let log = std::env::var_os("MAINSTEM_CRASH_LOG").map(Into::into);
+        Wish { at, named: wished.filter(|_| at.is_none()), log }
     });
-    if wish.at.is_none() && wish.log.is_none() {
+    if wish.at.is_none() && wish.named.is_none() && wish.log.is_none() {
         return;
     }
     let number = PASSED.fetch_add(1, Ordering::SeqCst) + 1;
@@ -32,7 +35,7 @@ pub fn point(name: &str) {
         // A test that cannot note a point will miss it in its count and fail there.
         let _ = writeln!(file, "{number} {name}");
     }
-    if wish.at == Some(number) {
+    if wish.at == Some(number) || wish.named.as_deref() == Some(name) {
         let me = rustix::process::getpid();
         let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
         loop {

@@ -54,7 +54,7 @@ pub use landing::Landing;
 pub use locks::Swept;
 pub use merge::{Merge, Replay};
 pub use refs::Cas;
-pub use remote::{Pushed, Remote};
+pub use remote::{Published, Pushed, Remote};
 pub use snapshot::Snapshot;
 pub use stage::Leftovers;
 pub use worktree::{Prepared, Worktree};
