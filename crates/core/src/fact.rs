@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
-use crate::pull;
 pub use crate::verdict::{GateScope, Verdict};
+use crate::{publish, pull};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -486,6 +486,8 @@ pub enum Fact {
         /// The target branch's commit now.
         new: Oid,
     },
+    /// What lands does not get through to the remote that it is pushed to.
+    PushFailed(publish::Trouble),
 
     // ---- pull requests -------------------------------------------------------------------
     /// A branch on the remote is about to move.
@@ -604,7 +606,8 @@ impl Fact {
             | Self::PullSeen(pull::Seen { task, .. })
             | Self::MergeIntended(pull::MergeWish { task, .. })
             | Self::PullReworked(pull::Rework { task, .. })
-            | Self::PullClosed(pull::Closed { task, .. }) => Some(task),
+            | Self::PullClosed(pull::Closed { task, .. })
+            | Self::PushFailed(publish::Trouble { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }

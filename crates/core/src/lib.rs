@@ -12,6 +12,7 @@ pub mod question;
 pub mod quiet;
 pub mod config;
 pub mod verdict;
+pub mod publish;
 pub mod fact;
 pub mod phase;
 pub mod limits;

@@ -75,6 +75,9 @@ impl Machine {
             let target = self.target();
             return format!("the gates fail on {target} itself: nothing is blamed, nothing lands");
         }
+        if let Some(trouble) = self.is_adrift(t) {
+            return trouble.reason.clone();
+        }
         self.tasks().get(t).reason.clone()
     }
 
@@ -192,9 +195,10 @@ impl Machine {
                 Some(format!("repair {}, then mainstem run", self.target()))
             }
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
-            Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Boarding | Phase::Landed => {
-                None
+            Phase::Boarding => {
+                self.is_adrift(t).map(|trouble| format!("{}, then mainstem run", trouble.help))
             }
+            Phase::Waiting | Phase::Ready | Phase::Verifying | Phase::Landed => None,
         }
     }
 }

@@ -37,6 +37,8 @@ mod provider_table;
 mod flow;
 #[path = "sim/pulls.rs"]
 mod pulls;
+#[path = "sim/pushes.rs"]
+mod pushes;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod walls;
 pub mod pull_text;
 pub mod hub;
+pub mod upstream;
 pub mod world;
 pub mod event;
 pub mod queue;

@@ -61,6 +61,8 @@ impl Settings {
                 self.schedule.satisfied_by != SatisfiedBy::Landed,
                 ("schedule.satisfied_by", "landed"),
             ),
+            // What lands on a forge is there already, and a phase is offered as a whole.
+            (self.land.push.is_some() && self.land.mode.by_pull(), ("land.push", "")),
             (self.land.on_conflict == OnConflict::Agent, ("land.on_conflict", "rework")),
         ]
         .into_iter()
@@ -298,8 +300,21 @@ pub struct Land {
     pub groups: bool,
     /// What a conflict leads to.
     pub on_conflict: OnConflict,
+    /// Where what lands is pushed; none if it stays here.
+    pub push: Option<Publish>,
     /// How pull requests are made and when they are merged.
     pub pulls: Pulls,
+}
+
+/// The keys of `[land]` about pushing what lands here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// The git remote.
+    pub remote: String,
+    /// The branch there; none means that of the target branch.
+    pub branch: Option<String>,
+    /// How often in a row a remote that cannot be reached is tried.
+    pub tries: u32,
 }
 
 /// The keys of `[land]` about pull requests.

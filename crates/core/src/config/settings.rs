@@ -7,7 +7,7 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, Permission, Price, Prompt, Pulls, Questions, Run, RunOnFailure, Sandbox,
+    OnLooping, Permission, Price, Prompt, Publish, Pulls, Questions, Run, RunOnFailure, Sandbox,
     SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, SatisfiedBy, Schedule, Settings,
     Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
@@ -276,6 +276,11 @@ fn land(v: &Reader<'_>) -> Land {
             "fail" => OnConflict::Fail,
             _ => OnConflict::Rework,
         },
+        push: v.text("land.push").map(|remote| Publish {
+            remote,
+            branch: v.text("land.push_branch"),
+            tries: v.int("land.push_tries"),
+        }),
         pulls: Pulls {
             remote: v.text("land.remote").unwrap_or_else(|| "origin".to_owned()),
             repository: v.text("land.repository"),

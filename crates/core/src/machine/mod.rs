@@ -16,6 +16,8 @@ mod command;
 mod train;
 mod want;
 mod pull;
+mod publish;
+mod suspect;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,6 +36,7 @@ use crate::money::{self, Forecast};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, Standing};
+use crate::publish::{Refusal as PushRefusal, Trouble};
 use crate::pull::{News, Pull};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
@@ -235,6 +238,15 @@ pub enum Input {
         /// Why.
         reason: String,
     },
+    /// What lands could not be pushed: the landing waits.
+    PushFailed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        why: PushRefusal,
+    },
     /// The user's checkout was brought along, or not.
     CheckoutFollowed {
         /// After whose landing.
@@ -387,6 +399,8 @@ pub struct Machine {
     landings: u64,
     /// The gates were last seen to fail on the target branch itself.
     red_base: bool,
+    /// The remote does not take what lands.
+    adrift: Option<Trouble>,
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
     paused: bool,
@@ -427,6 +441,8 @@ struct Life {
     unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
+    /// How often in a row the remote did not take a landing.
+    push_fails: u32,
     /// Lines of the train under way.
     yard: Yard,
     /// Whom each lane works for.
@@ -439,6 +455,8 @@ struct Life {
     frozen: bool,
     /// When to look whether somebody mended it.
     look_at: Option<Time>,
+    /// Tasks that the target branch may be to blame for.
+    suspects: suspect::Suspects,
     /// Pull requests that are looked after.
     cares: BTreeMap<TaskIx, pull::Care>,
 }
@@ -489,6 +507,7 @@ impl Machine {
             asked: 0,
             landings: 0,
             red_base: false,
+            adrift: None,
             jobs: None,
             jobs_flag: None,
             paused: false,
@@ -701,7 +720,10 @@ impl Machine {
             return self.may_leave().then_some(Rest::Interrupted);
         }
         // Cars that a bad target branch holds up wait for a person, and so for the next life.
-        let held = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        // So do those that a remote does not take.
+        let adrift = |t: TaskIx| self.waits_for_remote() && self.is_adrift(t).is_some();
+        let frozen = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        let held = |t: TaskIx| frozen(t) || adrift(t);
         let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
         let waits = || self.merger.is_none() && self.waits_for_time();
         if !self.merger_rests() && (busy || waits()) {
@@ -721,7 +743,8 @@ impl Machine {
     /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
-        let landing = self.train.landing().next().is_some()
+        // One that waits for a remote is taken up by the next life.
+        let landing = (self.train.landing().next().is_some() && !self.waits_for_remote())
             || self.tasks.active().any(|t| self.is_merging(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
         (!landing || self.life.interrupting == Some(Interrupting::Now))

@@ -75,6 +75,7 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_of_suspects(&mut effects);
         self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
         effects

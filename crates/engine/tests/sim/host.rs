@@ -280,7 +280,7 @@ impl World {
         }
         match flight.step {
             0 => {
-                flight.found = self.git.main;
+                flight.found = self.git.head();
                 let lost = must.iter().any(|c| !self.git.contains(flight.found, Git::find(c)));
                 assert!(!lost, "the target branch lost what {} needs", key.0);
                 self.end_jobs(key);
