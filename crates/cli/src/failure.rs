@@ -203,6 +203,10 @@ impl From<SessionError> for Failure {
                 let failure = Self::new(error.to_string());
                 hub.hint().into_iter().fold(failure, Self::hint)
             }
+            SessionError::Upstream(ref upstream) => {
+                let failure = Self::new(error.to_string());
+                upstream.hint().into_iter().fold(failure, Self::hint)
+            }
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
@@ -240,6 +244,10 @@ impl From<UndoError> for Failure {
         match error {
             UndoError::Session(error) => error.into(),
             UndoError::Git(error) => error.into(),
+            UndoError::Upstream(ref upstream) => {
+                let failure = Self::new(error.to_string());
+                upstream.hint().into_iter().fold(failure, Self::hint)
+            }
             other => Self::new(other.to_string()),
         }
     }

@@ -381,6 +381,10 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<Words> {
         Fact::MergeIntended(wish) if verbose => {
             in_phase(Phase::Boarding, format!("merging    pull request #{}", wish.number))
         }
+        Fact::PushFailed(trouble) => {
+            let then = if trouble.last { trouble.help.as_str() } else { "it is tried again" };
+            warning("!", format!("unpushed   {}; {then}", trouble.reason))
+        }
         Fact::PullClosed(closed) => {
             warning("!", format!("closed     pull request #{} was not merged", closed.number))
         }

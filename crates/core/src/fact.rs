@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
-use crate::pull;
-use crate::review;
 use crate::train::yard::Reused;
 pub use crate::verdict::{GateScope, Verdict};
+use crate::{publish, pull, review};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -499,6 +498,8 @@ pub enum Fact {
         /// The target branch's commit now.
         new: Oid,
     },
+    /// What lands does not get through to the remote that it is pushed to.
+    PushFailed(publish::Trouble),
 
     // ---- pull requests -------------------------------------------------------------------
     /// A branch on the remote is about to move.
@@ -620,7 +621,8 @@ impl Fact {
             | Self::PullClosed(pull::Closed { task, .. })
             | Self::ReviewStarted(review::Started { task, .. })
             | Self::ReviewerEnded(review::Report { task, .. })
-            | Self::ReviewEnded(review::Ended { task, .. }) => Some(task),
+            | Self::ReviewEnded(review::Ended { task, .. })
+            | Self::PushFailed(publish::Trouble { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }

@@ -14,6 +14,7 @@ pub mod quiet;
 pub mod config;
 pub mod verdict;
 pub mod tally;
+pub mod publish;
 pub mod fact;
 pub mod phase;
 pub mod limits;

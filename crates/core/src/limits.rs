@@ -14,6 +14,14 @@ pub const TRANSIENT_WAIT_MS: u64 = 500;
 /// Longest such wait.
 pub const TRANSIENT_WAIT_MS_MAX: u64 = 60_000;
 
+/// How often a remote that says no to a push is asked. It may be another push at the same time; it is
+/// more likely a rule there that will not change by itself.
+pub const PUSH_REFUSALS_MAX: u32 = 3;
+
+/// How often in a row a forge may say that a pull request is not there, or not for us, before its task
+/// waits for a person. Asked once a minute: a token that is being renewed has its time.
+pub const FORGE_REFUSALS_MAX: u32 = 5;
+
 /// Failures of the provider (overloaded, connection lost) that one task lives through. More than of
 /// our own side: outages last minutes, and a provider that is down is left alone by all meanwhile.
 pub const OUTAGES_MAX: u32 = 8;

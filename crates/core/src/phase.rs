@@ -148,6 +148,7 @@ impl Phase {
                 P::Boarding,
                 F::CarFormed { .. } | F::LandingIntended { .. } | F::LandingRefused { .. },
             ) => P::Boarding,
+            (P::Boarding, F::PushFailed(_)) => P::Boarding,
             (P::Boarding, fact) if fact.is_of_pull() => P::Boarding,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
             (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {

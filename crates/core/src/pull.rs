@@ -280,6 +280,8 @@ pub enum News {
         reason: String,
         /// Not before so many milliseconds.
         after_ms: Option<u64>,
+        /// The forge answered, and asking again will hardly help: it is not there, or not for us.
+        refused: bool,
     },
 }
 

@@ -74,6 +74,9 @@ impl Machine {
             let target = self.target();
             return format!("the gates fail on {target} itself: nothing is blamed, nothing lands");
         }
+        if let Some(trouble) = self.is_adrift(t) {
+            return trouble.reason.clone();
+        }
         self.tasks().get(t).reason.clone()
     }
 
@@ -200,7 +203,10 @@ impl Machine {
                 let open = self.questions().iter().find(|q| q.task == t)?;
                 Some(format!("mainstem answer {} approve", open.name))
             }
-            Phase::Waiting | Phase::Ready | Phase::Boarding | Phase::Landed => None,
+            Phase::Boarding => {
+                self.is_adrift(t).map(|trouble| format!("{}, then mainstem run", trouble.help))
+            }
+            Phase::Waiting | Phase::Ready | Phase::Landed => None,
         }
     }
 }

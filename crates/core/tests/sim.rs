@@ -39,6 +39,8 @@ mod flow;
 mod clashes;
 #[path = "sim/pulls.rs"]
 mod pulls;
+#[path = "sim/pushes.rs"]
+mod pushes;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

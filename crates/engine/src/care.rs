@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use mainstem_core::config::Settings;
 use mainstem_core::fact::{Fact, RefValue, Verdict};
 use mainstem_core::id::{Oid, RunId, TaskIx, check_id};
 use mainstem_core::machine::Machine;
@@ -15,6 +16,7 @@ use mainstem_host::{clock, crash, files};
 use crate::paths::Layout;
 use crate::perform::{Errand, gates};
 use crate::session::{Session, SessionError};
+use crate::upstream::{self, Pushing, Upstream, UpstreamError};
 use crate::world::{Made, World};
 
 /// A snapshot of a task's work.
@@ -107,6 +109,12 @@ pub enum UndoError {
     /// A check could not be made.
     #[error("the revert could not be verified: {0}")]
     Unverified(String),
+    /// It cannot be pushed.
+    #[error("{0}; nothing was changed")]
+    Unpushed(String),
+    /// There is no remote to push it to.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
     /// Somebody else moved the branch meanwhile.
     #[error("{0} was moved by somebody else meanwhile; nothing was changed")]
     Moved(String),
@@ -144,7 +152,13 @@ pub fn undo(
     let target = machine.target().to_owned();
     let refname = format!("refs/heads/{target}");
     let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
-    let head = repo.read_ref(&refname)?.ok_or_else(gone)?;
+    let local = repo.read_ref(&refname)?.ok_or_else(gone)?;
+    let (upstream, head) = look_afar(&repo, machine.settings(), &target, local)?;
+    // What others have seen is never taken out of their history.
+    let pushed = match &upstream {
+        Some(upstream) => upstream.has(&repo, &commit)?,
+        None => false,
+    };
     if !repo.is_ancestor(&commit, &head)? {
         // A branch that went back to before it: by somebody else, or by an undo that did not live
         // to write it down. A branch that went elsewhere may still have the work.
@@ -161,7 +175,7 @@ pub fn undo(
         session.write(&run, &mut machine, &fact)?;
         return Ok(Undone { task, commit, now: head, reverted: false, checkout });
     }
-    let (new, reverted) = if head == commit {
+    let (new, reverted) = if head == commit && !pushed {
         // Nothing else may hold it by now: the attempt's own snapshots may have been pruned.
         let series = format!("refs/mainstem/snapshots/{task}/{}", machine.tasks().get(t).attempts);
         repo.keep_tip(&refname, &series, Some(&old), "mainstem: kept by undo")?;
@@ -174,17 +188,11 @@ pub fn undo(
         (reverted?, true)
     };
     crash::point("undo.before");
-    // A revert that changes nothing was made before and not written down.
-    if new != head {
-        let expected = repo.expect_move(&target, &head, &new)?;
-        let reason = format!("mainstem: undo {task}");
-        if let Cas::Refused { .. } = repo.update_ref(&refname, &new, Some(&head), &reason)? {
-            expected.withdraw();
-            return Err(UndoError::Moved(target));
-        }
-    }
-    crash::point("undo.moved");
-    let checkout = left_alone(repo.follow_checkout(&target, &head, &new)?);
+    let step = (target.as_str(), &head, &new);
+    let checkout = match upstream.filter(|_| pushed) {
+        Some(upstream) => move_both(&repo, &upstream, step)?,
+        None => move_here(&repo, &task, step)?,
+    };
     let fact = Fact::LandingUndone {
         task: task.as_str().into(),
         commit: commit.clone(),
@@ -193,6 +201,56 @@ pub fn undo(
     };
     session.write(&run, &mut machine, &fact)?;
     Ok(Undone { task, commit, now: new, reverted, checkout })
+}
+
+/// Where landings are pushed to, if they are, and where work lands as the remote has it by now.
+fn look_afar(
+    repo: &Repo,
+    settings: &Settings,
+    target: &str,
+    local: Oid,
+) -> Result<(Option<Upstream>, Oid), UndoError> {
+    let Some(upstream) = Upstream::connect(repo, settings, target)? else {
+        return Ok((None, local));
+    };
+    upstream.fetch(repo).map_err(|e| UndoError::Unpushed(upstream.unheard(&e).reason))?;
+    let head = upstream.head(repo, local)?;
+    Ok((Some(upstream), head))
+}
+
+/// Moves the target branch; why the user's checkout was left alone.
+fn move_here(
+    repo: &Repo,
+    task: &str,
+    (target, head, new): (&str, &Oid, &Oid),
+) -> Result<Option<String>, UndoError> {
+    // A revert that changes nothing was made before and not written down.
+    if new != head {
+        let expected = repo.expect_move(target, head, new)?;
+        let (name, reason) = (format!("refs/heads/{target}"), format!("mainstem: undo {task}"));
+        if let Cas::Refused { .. } = repo.update_ref(&name, new, Some(head), &reason)? {
+            expected.withdraw();
+            return Err(UndoError::Moved(target.to_owned()));
+        }
+    }
+    crash::point("undo.moved");
+    Ok(left_alone(repo.follow_checkout(target, head, new)?))
+}
+
+/// Moves the remote's branch, then ours.
+fn move_both(
+    repo: &Repo,
+    upstream: &Upstream,
+    (target, _, new): (&str, &Oid, &Oid),
+) -> Result<Option<String>, UndoError> {
+    match upstream.push(repo, new) {
+        Ok(Pushing::Done) => {}
+        Ok(Pushing::Elsewhere) => return Err(UndoError::Moved(upstream.branch().to_owned())),
+        Err(why) => return Err(UndoError::Unpushed(why.reason)),
+    }
+    crash::point("undo.pushed");
+    let whose = format!("{}'s", upstream.remote());
+    Ok(upstream::bring_along(repo, target, new, &whose)?)
 }
 
 fn left_alone(follow: Follow) -> Option<String> {
@@ -234,6 +292,7 @@ fn world_of(
         walls,
         made: Made::default(),
         hub: None,
+        upstream: None,
     })
 }
 
@@ -300,7 +359,8 @@ pub struct Litter {
 }
 
 /// Removes what no run needs any more: workspaces whose task is over (after a snapshot), branches
-/// of ours, the train's workspace, the trash, snapshots of tasks that landed long ago. With `dry`,
+/// of ours, the train's workspace, the trash, snapshots of tasks that landed long ago, what was seen of
+/// remotes. With `dry`,
 /// only lists it.
 pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionError> {
     let (repo, layout) = (session.repo().clone(), session.layout().clone());
@@ -357,9 +417,30 @@ pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionErr
         }
         litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
     }
+    litter.extend(seen_afar(&repo, machine, dry, &mut gone)?);
     forget_branches(session, newest.as_mut(), gone)?;
     litter.extend(prune_old(session, newest.as_mut(), dry)?);
     empty_trash(&layout, dry, &mut litter)?;
+    Ok(litter)
+}
+
+/// Where branches of remotes were last seen. Whoever needs it again asks.
+fn seen_afar(
+    repo: &Repo,
+    machine: Option<&Machine>,
+    dry: bool,
+    gone: &mut Vec<RefValue>,
+) -> Result<Vec<Litter>, GitError> {
+    let busy = machine.is_some_and(|m| m.tasks().active().next().is_some());
+    let mut litter = Vec::new();
+    for (refname, commit) in repo.list_refs("refs/mainstem/upstream/")? {
+        let stays = busy.then(|| "the run is not over".to_owned());
+        if stays.is_none() && !dry {
+            gone.push(RefValue { refname: refname.clone(), commit });
+        }
+        let what = "branch of a remote as last seen".to_owned();
+        litter.push(Litter { what, place: refname, stays });
+    }
     Ok(litter)
 }
 

@@ -424,12 +424,15 @@ impl<'a> Driver<'a> {
     fn place_of(&self, effect: &Effect) -> (Key, Weight) {
         let (task, _) = effect.whose();
         let setup = !self.machine.settings().workspace.setup.is_empty();
+        let pushes = self.machine.settings().land.push.is_some();
         match effect {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
             Effect::VerifyCar { lane, .. }
             | Effect::Review { lane, .. }
             | Effect::StopLane { lane, .. } => (Key::Lane(*lane), Weight::Long),
+            // What is pushed waits for somebody else's machine.
+            Effect::FormLine { .. } | Effect::Land { .. } if pushes => (Key::Train, Weight::Long),
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
             // It waits for somebody else's machine.
             Effect::Pull { .. } => (Key::Task(task), Weight::Long),

@@ -12,6 +12,7 @@ pub mod pull_text;
 mod review_text;
 pub mod hub;
 pub mod builds;
+pub mod upstream;
 pub mod world;
 pub mod event;
 pub mod queue;

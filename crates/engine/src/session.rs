@@ -32,6 +32,7 @@ use crate::prompts::{self, PromptError};
 use crate::prune::{self, Due, Prune, PruneError};
 use crate::threads::Threads;
 use crate::tools;
+use crate::upstream::{Upstream, UpstreamError};
 use crate::walls::{self, WallError, Walls};
 use crate::world::{Made, World};
 
@@ -74,6 +75,9 @@ pub enum SessionError {
     /// There is no forge to go to.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// Nothing can be pushed.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
     /// The template of prompts cannot be used.
     #[error(transparent)]
     Prompt(#[from] PromptError),
@@ -409,6 +413,22 @@ impl Session {
         Ok(Some(hub))
     }
 
+    /// The remote that landings are pushed to, and what is to be said of it.
+    fn reach_upstream(
+        &self,
+        request: &RunRequest,
+    ) -> Result<(Option<Upstream>, Option<String>), SessionError> {
+        if self.settings.land.push.is_none() {
+            return Ok((None, None));
+        }
+        let begun = self.newest()?.filter(|_| !request.new);
+        let target = match &begun {
+            Some((_, machine)) => machine.target().to_owned(),
+            None => self.target()?,
+        };
+        Ok(Upstream::reach(&self.repo, &self.settings, &target, begun.is_some())?)
+    }
+
     /// A run goes on in the way that it began: what has landed is where that says.
     fn same_way(&self, machine: &Machine) -> Result<(), SessionError> {
         let began = machine.target().to_owned();
@@ -432,6 +452,7 @@ impl Session {
         let template = prompts::template(Some(&self.repo), &self.settings)?;
         let walls = self.walls()?.cloned();
         let hub = self.reach_forge()?;
+        let (upstream, trouble) = self.reach_upstream(request)?;
         let (run, mut machine) = self.adopt(request)?;
         self.same_way(&machine)?;
         let scope = scope_of(&machine, request)?;
@@ -441,6 +462,9 @@ impl Session {
         // A checkout that cannot be brought along now is told of at the next landing.
         let _ = self.repo.catch_up(machine.target());
         self.prune_or_say(&run, &mut machine)?;
+        if let Some(message) = trouble {
+            self.record(&run, &mut machine, Input::Notice { task: None, message })?;
+        }
         let Line(sender, receiver) = line;
         let control = {
             let deaf_to = walls.as_ref().map(|_| self.layout.state().to_path_buf());
@@ -450,6 +474,7 @@ impl Session {
         };
         let mut world = self.world(&run, machine.target(), template, walls);
         world.hub = hub;
+        world.upstream = upstream;
         world.settle();
         ready(&run, &machine);
         for Written { seq, at, fact, body } in self.written.drain(..) {
@@ -502,6 +527,7 @@ impl Session {
             walls,
             made: Made::default(),
             hub: None,
+            upstream: None,
         }
     }
 

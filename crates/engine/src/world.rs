@@ -9,13 +9,14 @@ use std::sync::Mutex;
 use mainstem_agents::environment::is_denied;
 use mainstem_agents::{Redactor, Template, allowed_env};
 use mainstem_core::config::{self, LandMode, Settings};
-use mainstem_core::id::{RunId, TaskId, TaskIx};
+use mainstem_core::id::{Oid, RunId, TaskId, TaskIx};
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobSpec};
 
 use crate::hub::{Hub, upstream_ref};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
+use crate::upstream::Upstream;
 use crate::walls::{Behind, Walls};
 
 /// Longest line of output kept in one piece.
@@ -48,6 +49,8 @@ pub struct World {
     pub made: Made,
     /// The forge, where work lands by pull requests.
     pub hub: Option<Hub>,
+    /// Where landings are pushed to.
+    pub upstream: Option<Upstream>,
 }
 
 /// Attempts whose workspace this life of the engine has made with its own hands. An earlier life's may
@@ -94,6 +97,7 @@ impl World {
             walls,
             made,
             hub: None,
+            upstream: None,
         }
     }
 
@@ -109,6 +113,16 @@ impl World {
             return upstream_ref(&self.target);
         }
         format!("refs/heads/{}", self.target)
+    }
+
+    /// Where work lands now; none if there is no target branch any more. What somebody else pushed and
+    /// the target branch does not have counts as well.
+    pub fn head(&self) -> Result<Option<Oid>, GitError> {
+        let Some(local) = self.repo.read_ref(&self.target_ref())? else { return Ok(None) };
+        match &self.upstream {
+            Some(upstream) => upstream.head(&self.repo, local).map(Some),
+            None => Ok(Some(local)),
+        }
     }
 
     /// How a supervisor is started.

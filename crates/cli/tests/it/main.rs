@@ -17,6 +17,7 @@ mod mcp;
 mod neighbours;
 mod plans;
 mod pulls;
+mod pushes;
 mod real;
 mod repairs;
 mod review;

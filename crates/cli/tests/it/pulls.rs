@@ -445,6 +445,27 @@ fn kill_9_around_a_phases_pull_request_lands_it_once() {
 }
 
 #[test]
+fn a_red_target_branch_is_not_held_against_a_task_that_goes_there() {
+    let gates = "[gates]\nverify = [\"test ! -e red\"]\n";
+    let tasks = [("T-1", "echo a > a.txt", ""), ("T-2", "rm red; echo b > b.txt", "")];
+    let play = Play::new(&tasks, &format!("require_checks = false\n{gates}"));
+    let repo = play.scene.repo();
+    repo.commit("somebody breaks it", &[("red", "")]);
+    repo.git(&["push", "-q", "origin", "main"]);
+    play.scene.expect(2, &["run", "plan.toml", "-j", "1"]);
+    let status = play.scene.expect(0, &["status", "--json"]).stdout;
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["tasks"][0]["phase"], "blocked", "{status}");
+    assert_eq!(status["tasks"][0]["attempt"], 1, "no attempt was spent on it: {status}");
+    let reason = status["tasks"][0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("main itself"), "{status}");
+    assert_eq!(status["tasks"][1]["phase"], "landed", "who repairs it lands: {status}");
+    play.scene.expect(0, &["retry", "T-1"]);
+    play.scene.expect(0, &["run"]);
+    play.assert_landed(&["T-1", "T-2"]);
+}
+
+#[test]
 fn the_merger_is_a_command_of_its_own() {
     let play = Play::new(&[("T-1", "echo x > x.txt", "")], "require_checks = false\napprovals = 1");
     let mut running = play.spawn();

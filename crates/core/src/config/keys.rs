@@ -330,7 +330,7 @@ static KEYS: &[KeyDoc] = &[
         "land.strategy",
         &["merge", "squash", "rebase"],
         "\"merge\"",
-        "How a task's work joins the target branch.",
+        "How a task's work joins the target branch: with a merge commit, as one commit, or replayed onto it behind a merge commit.",
     ),
     key(
         "land.lanes",
@@ -367,6 +367,24 @@ static KEYS: &[KeyDoc] = &[
         Kind::Bool,
         "true",
         "Where the program mergiraf is installed, try it on conflicts before anybody is asked; verified like any other merge.",
+    ),
+    key(
+        "land.push",
+        Kind::Text,
+        "",
+        "The git remote that every landing is pushed to, such as \"origin\"; without it nothing is pushed. With land.mode = \"local\" only.",
+    ),
+    key(
+        "land.push_branch",
+        Kind::Text,
+        "",
+        "The branch there; without it that of the target branch's name.",
+    ),
+    key(
+        "land.push_tries",
+        int(1, 1_000),
+        "8",
+        "How often in a row a remote that cannot be reached is tried before the run rests; pauses grow to a minute.",
     ),
     key(
         "land.remote",

@@ -66,6 +66,8 @@ impl Settings {
                 self.schedule.satisfied_by != SatisfiedBy::Landed,
                 ("schedule.satisfied_by", "landed"),
             ),
+            // What lands on a forge is there already, and a phase is offered as a whole.
+            (self.land.push.is_some() && self.land.mode.by_pull(), ("land.push", "")),
         ]
         .into_iter()
         .filter_map(|(asked, cure)| asked.then_some(cure))
@@ -316,8 +318,21 @@ pub struct Land {
     pub reuse_resolutions: bool,
     /// Whether mergiraf, where it is installed, is tried on conflicts.
     pub mergiraf: bool,
+    /// Where what lands is pushed; none if it stays here.
+    pub push: Option<Publish>,
     /// How pull requests are made and when they are merged.
     pub pulls: Pulls,
+}
+
+/// The keys of `[land]` about pushing what lands here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publish {
+    /// The git remote.
+    pub remote: String,
+    /// The branch there; none means that of the target branch.
+    pub branch: Option<String>,
+    /// How often in a row a remote that cannot be reached is tried.
+    pub tries: u32,
 }
 
 /// The keys of `[land]` about pull requests.

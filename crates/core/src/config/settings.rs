@@ -7,8 +7,8 @@ use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, OnStuck, Permission, Price, Prompt, Pulls, Questions, Review, ReviewMode, Reviewer,
-    Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
+    OnLooping, OnStuck, Permission, Price, Prompt, Publish, Pulls, Questions, Review, ReviewMode,
+    Reviewer, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
     SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit, Waits, Workspace, WorkspaceKind,
 };
 use crate::diag::Diagnostic;
@@ -373,6 +373,11 @@ fn land(v: &Reader<'_>) -> Land {
         resolver: v.text("land.resolver"),
         reuse_resolutions: v.flag("land.reuse_resolutions"),
         mergiraf: v.flag("land.mergiraf"),
+        push: v.text("land.push").map(|remote| Publish {
+            remote,
+            branch: v.text("land.push_branch"),
+            tries: v.int("land.push_tries"),
+        }),
         pulls: Pulls {
             remote: v.text("land.remote").unwrap_or_else(|| "origin".to_owned()),
             repository: v.text("land.repository"),

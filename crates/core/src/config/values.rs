@@ -190,7 +190,7 @@ fn line(
 ) -> Option<Setting> {
     let bad = if text.chars().any(char::is_control) {
         Some("holds control characters")
-    } else if doc.key == "land.branch" && !branch_name(text) {
+    } else if matches!(doc.key, "land.branch" | "land.push_branch") && !branch_name(text) {
         // It is handed to git, which must not take it for an option or a range.
         Some("is no name of a branch")
     } else if doc.key == "limits.quiet_hours"

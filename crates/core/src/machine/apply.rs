@@ -63,6 +63,7 @@ impl Machine {
                 self.cancelled = false;
                 // Somebody may have mended it meanwhile: it is found out anew.
                 self.red_base = false;
+                self.adrift = None;
             }
             Fact::EngineStopped { .. } => self.alive = None,
             Fact::RunPaused {} => self.paused = true,
@@ -96,6 +97,9 @@ impl Machine {
         match fact {
             Fact::Noticed { task, message, lasts: true } => {
                 self.lasting.insert(task.clone(), message.clone());
+            }
+            Fact::PushFailed(trouble) => {
+                self.lasting.insert(Some(trouble.task.clone()), trouble.reason.clone());
             }
             // A new engine looks for room before it is on record.
             Fact::EngineStarted { .. } => self.lasting.retain(|task, _| task.is_none()),
@@ -212,6 +216,7 @@ impl Machine {
         self.note_train(t, fact, at);
         self.note_pull(fact);
         self.note_review(t, fact);
+        self.note_publish(fact);
         let state = self.tasks.note(t);
         match fact {
             Fact::TaskFailed { reason, .. }
@@ -594,8 +599,8 @@ impl Machine {
                 self.train.set(t, Stage::Landing { old, new, tree, onto, commit });
             }
             // What a forge's checks say is no verdict on a merge of ours.
-            Fact::GateRan { scope: GateScope::Train | GateScope::Base, .. }
-                if !self.lands_by_pull(t) =>
+            Fact::GateRan { scope: scope @ (GateScope::Train | GateScope::Base), .. }
+                if *scope == GateScope::Base || !self.lands_by_pull(t) =>
             {
                 self.note_verdict(t, fact);
             }

@@ -124,7 +124,11 @@ impl Machine {
     }
 
     /// Takes an answer to such a question; none if it is no such question.
-    pub(super) fn settle_clash(&mut self, question: &str, text: &str) -> Option<Result<String, Refusal>> {
+    pub(super) fn settle_clash(
+        &mut self,
+        question: &str,
+        text: &str,
+    ) -> Option<Result<String, Refusal>> {
         let open = self.decisions().into_iter().find(|q| q.name.eq_ignore_ascii_case(question))?;
         let task = self.id(open.task).to_string();
         let command = match text.trim() {

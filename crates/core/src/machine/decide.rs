@@ -338,6 +338,9 @@ impl Machine {
     }
 
     fn gates_ran(&mut self, t: TaskIx, attempt: u32, tree: &Oid, gates: Vec<GateResult>) {
+        if self.is_suspect(t, attempt) {
+            return;
+        }
         let stop = self.tasks.get(t).current.as_ref().is_some_and(|a| a.stop.is_some());
         if stop {
             return self.fail_attempt(t, Class::Interrupted, "stopped".to_owned());
@@ -355,6 +358,7 @@ impl Machine {
             // Fewer verdicts than gates is not a pass.
             None if gates.len() >= self.gates_wanted(t) => self.advance(t, attempt),
             None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
+            Some(_) if self.suspects(t, attempt, &gates) => {}
             Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
         }
     }

@@ -19,6 +19,8 @@ mod command;
 mod train;
 mod want;
 mod pull;
+mod publish;
+mod suspect;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -40,6 +42,7 @@ use crate::money::{self, Forecast};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, Standing};
+use crate::publish::{Refusal as PushRefusal, Trouble};
 use crate::pull::{News, Pull};
 use crate::room::Shortage;
 use crate::schedule::{Board, Held};
@@ -241,6 +244,15 @@ pub enum Input {
         /// Why.
         reason: String,
     },
+    /// What lands could not be pushed: the landing waits.
+    PushFailed {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        why: PushRefusal,
+    },
     /// The user's checkout was brought along, or not.
     CheckoutFollowed {
         /// After whose landing.
@@ -399,6 +411,8 @@ pub struct Machine {
     landings: u64,
     /// The gates were last seen to fail on the target branch itself.
     red_base: bool,
+    /// The remote does not take what lands.
+    adrift: Option<Trouble>,
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
     paused: bool,
@@ -439,6 +453,8 @@ struct Life {
     unreached: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
+    /// How often in a row the remote did not take a landing.
+    push_fails: u32,
     /// Lines of the train under way.
     yard: Yard,
     /// Reviewers at work: the lane, and for whose attempt.
@@ -455,6 +471,8 @@ struct Life {
     look_at: Option<Time>,
     /// Which pieces of work would clash, as far as was looked.
     outlook: Outlook,
+    /// Tasks that the target branch may be to blame for.
+    suspects: suspect::Suspects,
     /// Pull requests that are looked after.
     cares: BTreeMap<TaskIx, pull::Care>,
 }
@@ -506,6 +524,7 @@ impl Machine {
             asked: 0,
             landings: 0,
             red_base: false,
+            adrift: None,
             jobs: None,
             jobs_flag: None,
             paused: false,
@@ -718,11 +737,12 @@ impl Machine {
             return self.may_leave().then_some(Rest::Interrupted);
         }
         // Cars that a bad target branch holds up wait for a person, and so for the next life.
-        // So does work that a person decides on, where nobody waits for them.
-        let held = |t: TaskIx| {
-            self.life.frozen && self.tasks.phase(t) == Phase::Boarding
-                || !self.patient && self.waits_for_decision(t)
-        };
+        // So do those that a remote does not take, and work that a person decides on where nobody waits
+        // for them.
+        let adrift = |t: TaskIx| self.waits_for_remote() && self.is_adrift(t).is_some();
+        let frozen = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        let undecided = |t: TaskIx| !self.patient && self.waits_for_decision(t);
+        let held = |t: TaskIx| frozen(t) || adrift(t) || undecided(t);
         let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
         let waits = || self.merger.is_none() && self.waits_for_time();
         if !self.merger_rests() && (busy || waits()) {
@@ -742,7 +762,8 @@ impl Machine {
     /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_leave(&self) -> bool {
-        let landing = self.train.landing().next().is_some()
+        // One that waits for a remote is taken up by the next life.
+        let landing = (self.train.landing().next().is_some() && !self.waits_for_remote())
             || self.tasks.active().any(|t| self.is_merging(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
         (!landing || self.life.interrupting == Some(Interrupting::Now))

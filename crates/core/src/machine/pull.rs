@@ -27,6 +27,8 @@ pub(super) struct Care {
     /// How often it was seen or could not be seen.
     looks: u32,
     fails: u32,
+    /// How often in a row the forge said that there is no such thing, or not for us.
+    refusals: u32,
     /// The head that the forge was asked to bring up to date.
     updated: Option<Oid>,
     update_due: bool,
@@ -215,7 +217,9 @@ impl Machine {
                 self.seen(t, attempt, (&pull, head), &what);
                 self.stop_if_wished(t, attempt);
             }
-            (News::Failed { reason, after_ms }, _) => self.pull_failed(t, &reason, after_ms),
+            (News::Failed { reason, after_ms, refused }, _) => {
+                self.pull_failed((t, attempt), &reason, after_ms, refused);
+            }
             _ => {}
         }
     }
@@ -237,6 +241,7 @@ impl Machine {
             News::Failed { .. } => {}
             _ if care.fails > 0 => {
                 care.fails = 0;
+                care.refusals = 0;
                 self.answers_again(t);
             }
             _ => {}
@@ -386,12 +391,31 @@ impl Machine {
         }
     }
 
-    /// The forge or the remote cannot be reached, or does not let us in: the work waits.
-    fn pull_failed(&mut self, t: TaskIx, reason: &str, after_ms: Option<u64>) {
+    /// The forge or the remote cannot be reached: the work waits. Where it says no again and again, a
+    /// person is asked.
+    fn pull_failed(
+        &mut self,
+        (t, attempt): (TaskIx, u32),
+        reason: &str,
+        after_ms: Option<u64>,
+        refused: bool,
+    ) {
         let poll = self.settings.land.pulls.poll_ms;
         let Some(care) = self.life.cares.get_mut(&t) else { return };
         care.fails += 1;
         care.looks += 1;
+        care.refusals = if refused { care.refusals + 1 } else { 0 };
+        if care.refusals >= limits::FORGE_REFUSALS_MAX {
+            let task = self.id(t);
+            let what = match self.pull(t).and_then(|pull| pull.number) {
+                Some(number) => format!("pull request #{number} cannot be brought on"),
+                None => "no pull request can be made".to_owned(),
+            };
+            let reason = format!(
+                "{what}: {reason}. See to the repository and the token, then mainstem retry {task}"
+            );
+            return self.leave_train(t, attempt, Class::NeedsInput, reason);
+        }
         let backoff = limits::TRANSIENT_WAIT_MS << care.fails.min(7);
         let wait = backoff.min(limits::TRANSIENT_WAIT_MS_MAX.max(poll)).max(after_ms.unwrap_or(0));
         care.at = Some(self.now.plus_ms(wait));

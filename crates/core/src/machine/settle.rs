@@ -28,6 +28,7 @@ impl Machine {
             self.end_waiting_stops();
             self.ask_next();
             self.drive_train();
+            self.mind_suspects();
             self.intend_pushes();
         }
         // After all that can end a task, so that nobody is left waiting for one that is over.

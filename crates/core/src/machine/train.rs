@@ -18,7 +18,15 @@ const LOOK_AGAIN_MS: u64 = 300_000;
 
 impl Machine {
     pub(super) fn take_of_train(&mut self, input: Input) {
+        let by_pull = self.settings.land.mode == LandMode::Pr;
         match input {
+            Input::LineFormed { formed, base_tree, .. } if by_pull => {
+                self.base_found(&formed, &base_tree);
+            }
+            Input::CarVerified { tree, gates, .. } if by_pull => self.base_judged(&tree, &gates),
+            Input::TrainFailed { task, attempt, .. } if self.is_suspect(task, attempt) => {
+                self.base_unknown();
+            }
             Input::LineFormed { purpose, places, formed, base_tree } => {
                 self.line_formed(purpose, &places, formed, &base_tree);
             }
@@ -35,6 +43,7 @@ impl Machine {
                 self.landed(task, attempt, commit, old);
             }
             Input::LandingRefused { new, found, .. } => self.landing_refused(&new, found.as_ref()),
+            Input::PushFailed { task, attempt, why } => self.push_failed(task, attempt, why),
             Input::TrainFailed { task, attempt, reason } => {
                 self.train_failed(task, attempt, &reason);
             }
@@ -182,6 +191,7 @@ impl Machine {
 
     fn landed(&mut self, t: TaskIx, attempt: u32, commit: Oid, old: Oid) {
         self.life.train_errors = 0;
+        self.push_settled();
         let to = match self.train.car(t).map(|car| &car.stage) {
             Some(Stage::Landing { new, .. }) => Some(new.clone()),
             _ => None,
@@ -220,6 +230,7 @@ impl Machine {
             return;
         }
         self.life.landing.clear();
+        self.push_settled();
         match found {
             Some(main) => self.life.yard.stands(main, self.now),
             None => self.life.yard.lost(self.now),

@@ -80,6 +80,7 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_of_suspects(&mut effects);
         self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
         self.want_of_reviews(&mut effects);

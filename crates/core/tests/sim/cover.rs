@@ -9,8 +9,7 @@ use mainstem_core::fact::{
 use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Plan;
-use mainstem_core::pull;
-use mainstem_core::review;
+use mainstem_core::{publish, pull, review};
 
 /// A fact's name; landings with and without work are two, because phases tell them apart.
 pub fn kind(fact: &Fact) -> &'static str {
@@ -59,6 +58,7 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::TaskLanded { .. } => "task_landed",
         F::CheckoutFollowed { .. } => "checkout_followed",
         F::LandingUndone { .. } => "landing_undone",
+        F::PushFailed(_) => "push_failed",
         F::PushIntended(_) => "push_intended",
         F::PullOpened(_) => "pull_opened",
         F::PullSeen(_) => "pull_seen",
@@ -285,7 +285,16 @@ fn pull_samples() -> Vec<Fact> {
     let seen = pull::Seen { task: t(), attempt, number, head: oid(), waits_for: none() };
     let wish = pull::MergeWish { task: t(), attempt, number, head: oid() };
     let rework = pull::Rework { task: t(), attempt, number, head: oid(), reviews: 0 };
+    let trouble = publish::Trouble {
+        task: t(),
+        attempt,
+        remote: none(),
+        reason: none(),
+        help: none(),
+        last: false,
+    };
     vec![
+        Fact::PushFailed(trouble),
         Fact::PushIntended(push),
         Fact::PullOpened(opened),
         Fact::PullSeen(seen),

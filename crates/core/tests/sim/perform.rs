@@ -5,6 +5,7 @@ use mainstem_core::effect::{Effect, Member, Seat};
 use mainstem_core::fact::{Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Reviewed};
+use mainstem_core::publish::Refusal;
 use mainstem_core::review::{Finding, Opinion, Outcome, Severity};
 use mainstem_core::train::yard::{Formed, Purpose, Step};
 
@@ -263,6 +264,12 @@ impl Sim<'_> {
         self.reply(Input::TrainFailed { task, attempt, reason: "git failed".to_owned() });
     }
 
+    fn push_fails(&mut self, task: TaskIx, attempt: u32) {
+        let (reason, help) = ("away".to_owned(), "go there".to_owned());
+        let why = Refusal { reason, help, heard: self.rng.in_thousand(300) };
+        self.reply(Input::PushFailed { task, attempt, why });
+    }
+
     fn form(&mut self, (task, attempt): (TaskIx, u32), purpose: Purpose, seats: &[Seat]) {
         let keys: Vec<Key> = seats.iter().map(|s| (self.id(s.task), s.attempt)).collect();
         for (seat, key) in seats.iter().zip(&keys) {
@@ -328,6 +335,9 @@ impl Sim<'_> {
         if self.wrong(40) {
             return self.train_fails(task, attempt);
         }
+        if self.wrong(60) && self.settings.land.push.is_some() {
+            return self.push_fails(task, attempt);
+        }
         if !self.world.git.contains(&self.world.git.main, &new) {
             if !self.world.git.swap(old, &new) {
                 let found = Some(self.world.git.main.clone());
@@ -339,7 +349,10 @@ impl Sim<'_> {
         }
         if self.wrong(40) {
             // It happened, and nobody was told.
-            return self.train_fails(task, attempt);
+            return match self.settings.land.push {
+                Some(_) => self.push_fails(task, attempt),
+                None => self.train_fails(task, attempt),
+            };
         }
         if self.rng.in_thousand(300) {
             self.reply(Input::CheckoutFollowed { task, moved: true, why: String::new() });

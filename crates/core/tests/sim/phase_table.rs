@@ -49,6 +49,7 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("landing_intended", &stay(&[Boarding]));
     add("landing_refused", &stay(&[Boarding]));
     for told in [
+        "push_failed",
         "push_intended",
         "pull_opened",
         "pull_seen",

@@ -3,7 +3,7 @@
 
 use mainstem_core::config::{LandMode, Pulls, Settings};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::Fact;
+use mainstem_core::fact::{Class, Fact, Verdict};
 use mainstem_core::id::Time;
 use mainstem_core::machine::{Command, Input, Merger, Rest};
 use mainstem_core::phase::Phase;
@@ -11,6 +11,7 @@ use mainstem_core::phases::close_phases;
 use mainstem_core::plan::Task;
 use mainstem_core::pull::{Check, CheckState, Deed, Mergeable, News, Review, Sight, Stage, State};
 
+use crate::drive::verdict;
 use crate::lab::Lab;
 use crate::setup::{plan, settings, task};
 
@@ -158,7 +159,7 @@ fn a_forge_that_is_away_is_asked_again_later_and_costs_no_attempt() {
     let mut lab = one();
     let mut waits = Vec::new();
     for _ in 0..12 {
-        let failed = News::Failed { reason: "gone".to_owned(), after_ms: None };
+        let failed = News::Failed { reason: "gone".to_owned(), after_ms: None, refused: false };
         assert_eq!(deeds(&tell(&mut lab, failed)), []);
         let at = lab.machine.wake_at().unwrap();
         waits.push(at.since_ms(lab.now));
@@ -171,7 +172,8 @@ fn a_forge_that_is_away_is_asked_again_later_and_costs_no_attempt() {
     let news = opened(&lab);
     tell(&mut lab, news);
     assert_eq!(lab.machine.lasting(Some(&"A".into())), None);
-    let limited = News::Failed { reason: "limit".to_owned(), after_ms: Some(3_000_000) };
+    let limited =
+        News::Failed { reason: "limit".to_owned(), after_ms: Some(3_000_000), refused: false };
     tell(&mut lab, limited);
     assert_eq!(lab.machine.wake_at(), Some(Time(lab.now.0 + 3_000_000)));
 }
@@ -286,4 +288,77 @@ fn by_phase_only_the_closing_tasks_go_to_the_forge() {
     let (task, attempt) = (lab.ix("phase-one"), lab.attempt("phase-one"));
     lab.put(Input::pull(task, attempt, merged()));
     assert_eq!(lab.all(Phase::Preparing), ["B"]);
+}
+
+#[test]
+fn a_forge_that_says_again_and_again_that_there_is_nothing_leaves_the_task_to_a_person() {
+    let mut lab = one();
+    let news = opened(&lab);
+    tell(&mut lab, news);
+    let gone = |refused| News::Failed { reason: "404".to_owned(), after_ms: None, refused };
+    for refused in [true, true, true, true, false, true, true, true, true] {
+        tell(&mut lab, gone(refused));
+        assert_eq!(lab.phase("A"), Phase::Boarding);
+        lab.now = lab.machine.wake_at().unwrap();
+        assert!(matches!(deeds(&lab.put(Input::Tick))[..], [Deed::Look { .. }]));
+    }
+    tell(&mut lab, gone(true));
+    assert_eq!(lab.phase("A"), Phase::Blocked);
+    let reason = lab.machine.view(lab.ix("A")).reason;
+    assert!(reason.contains("#7") && reason.contains("mainstem retry A"), "{reason}");
+    lab.removed("A");
+    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
+    assert_eq!(lab.attempt("A"), 1, "no attempt was spent on it");
+}
+
+#[test]
+fn before_a_task_is_blamed_the_gates_look_at_the_branch_that_it_goes_to() {
+    for base in [Verdict::Passed, Verdict::Failed, Verdict::Error] {
+        let mut s = by_pull();
+        s.gates.verify = vec!["test".to_owned()];
+        let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
+        lab.board("A");
+        let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
+        let gates = vec![verdict("test", Verdict::Failed)];
+        let ran = Input::GatesRan { task: t, attempt, tree: "w".into(), gates };
+        assert!(matches!(lab.put(ran.clone())[..], [Effect::FormLine { .. }]));
+        lab.ignored(ran.clone());
+        assert_eq!(lab.phase("A"), Phase::Verifying, "nobody is blamed yet");
+        // The next life finds it all out again.
+        let before = lab.effects.len();
+        lab.crash();
+        assert!(matches!(lab.effects[before..], [Effect::RunGates { .. }]));
+        lab.put(ran);
+        lab.base("A", base);
+        if base == Verdict::Failed {
+            assert_eq!(lab.phase("A"), Phase::Verifying, "once may be bad luck");
+            lab.base("A", base);
+        }
+        let state = lab.machine.tasks().get(t);
+        let last = state.last.as_ref().unwrap();
+        match base {
+            Verdict::Failed => {
+                assert_eq!((last.class, state.phase()), (Class::NeedsInput, Phase::Blocked));
+                assert!(state.reason.contains("main itself"), "{}", state.reason);
+                assert_eq!(state.attempts, 1, "no attempt was spent on it");
+            }
+            Verdict::Passed | Verdict::Error => assert_eq!(last.class, Class::GateFailed),
+        }
+    }
+}
+
+#[test]
+fn who_is_called_off_while_the_branch_is_looked_at_is_not_blamed() {
+    let mut s = by_pull();
+    s.gates.verify = vec!["test".to_owned()];
+    let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
+    lab.board("A");
+    let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let gates = vec![verdict("test", Verdict::Failed)];
+    lab.put(Input::GatesRan { task: t, attempt, tree: "w".into(), gates });
+    lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+    assert_eq!(lab.phase("A"), Phase::Cancelled);
+    lab.removed("A");
+    lab.base("A", Verdict::Passed);
+    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
 }

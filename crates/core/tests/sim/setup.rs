@@ -77,6 +77,7 @@ pub fn settings() -> Settings {
             resolver: None,
             reuse_resolutions: true,
             mergiraf: true,
+            push: None,
             pulls: mainstem_core::config::Pulls::default(),
         },
         budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
@@ -154,6 +155,11 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
     s.land.lanes = *rng.pick(&[1, 1, 2, 3, 4]);
     s.land.groups = rng.in_thousand(500);
+    s.land.push = rng.in_thousand(300).then(|| mainstem_core::config::Publish {
+        remote: "origin".to_owned(),
+        branch: None,
+        tries: *rng.pick(&[1, 3, 8]),
+    });
     use OnConflict as C;
     s.land.on_conflict = *rng.pick(&[C::Rework, C::Agent, C::Manual, C::Manual, C::Fail]);
     if rng.in_thousand(150) {

@@ -44,7 +44,7 @@ fn landed_before(errand: &Errand, base: &Oid) -> Result<Option<Input>, GitError>
     {
         return Ok(None);
     }
-    match repo.read_ref(&errand.world.target_ref())? {
+    match errand.world.head()? {
         Some(tip) => landing::found(errand, &tip, Some(base)),
         None => Ok(None),
     }

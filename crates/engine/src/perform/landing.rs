@@ -6,12 +6,14 @@ use mainstem_core::effect::{Member, Resolved, Seat};
 use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Task;
+use mainstem_core::publish::Refusal;
 use mainstem_core::train::yard::{Formed, Purpose, Reused, Step};
 use mainstem_host::crash;
 use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
 
 use super::Errand;
 use crate::resolutions;
+use crate::upstream::{self, Pushing, Upstream};
 
 /// How often the user's checkout is tried to be brought along.
 const FOLLOW_TRIES: u32 = 3;
@@ -31,7 +33,12 @@ pub fn form(errand: &Errand, purpose: Purpose, seats: &[Seat]) {
 fn try_form(errand: &Errand, purpose: Purpose, seats: &[Seat]) -> Result<Input, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
-    let Some(onto) = repo.read_ref(&world.target_ref())? else {
+    if let Some(upstream) = &world.upstream {
+        upstream.refresh(repo);
+        // That it cannot follow is told when something lands.
+        let _ = along(errand, upstream);
+    }
+    let Some(onto) = world.head()? else {
         let (task, attempt) = (errand.ix, errand.attempt);
         let reason = format!("the target branch {} does not exist any more", world.target);
         return Ok(Input::TrainFailed { task, attempt, reason });
@@ -185,7 +192,7 @@ fn found_of(
     let (task, attempt) = (who.ix, who.attempt);
     let Some(old) = repo.resolve(&format!("{commit}^1"))? else { return Ok(None) };
     // Whoever moved the branch may not have lived to bring the checkout along.
-    if errand.world.hub.is_none() {
+    if errand.world.hub.is_none() && errand.world.upstream.is_none() {
         follow(errand, &old, tip);
     }
     Ok(Some(Input::Landed { task, attempt, commit, old }))
@@ -252,7 +259,9 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
     let (task, attempt) = (errand.ix, errand.attempt);
     match try_land(errand, to, members) {
         Ok(Outcome::Landed) => {
-            follow(errand, to.old, to.new);
+            if errand.world.upstream.is_none() {
+                follow(errand, to.old, to.new);
+            }
             remember(errand, members);
             for member in members {
                 let (task, attempt) = (member.task, member.attempt);
@@ -263,7 +272,9 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
         Ok(Outcome::Elsewhere { found, main }) => {
             let whole = found.len() == members.len();
             for (member, commit, old) in found {
-                follow(errand, &old, &main);
+                if errand.world.upstream.is_none() {
+                    follow(errand, &old, &main);
+                }
                 let (task, attempt) = (member.task, member.attempt);
                 errand.tell(Input::Landed { task, attempt, commit, old });
             }
@@ -275,7 +286,35 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
         Ok(Outcome::Refused { found }) => {
             errand.tell(Input::LandingRefused { task, attempt, new: to.new.clone(), found });
         }
-        Err(reason) => errand.tell(Input::TrainFailed { task, attempt, reason }),
+        Err(Trouble::Here(error)) => {
+            errand.tell(Input::TrainFailed { task, attempt, reason: error.to_string() });
+        }
+        Err(Trouble::Wrong(reason)) => {
+            errand.tell(Input::TrainFailed { task, attempt, reason });
+        }
+        Err(Trouble::There(why)) => errand.tell(Input::PushFailed { task, attempt, why }),
+    }
+}
+
+/// Why a landing was not made, or nobody knows whether it was.
+enum Trouble {
+    /// Git, here.
+    Here(GitError),
+    /// It must not be made.
+    Wrong(String),
+    /// The remote.
+    There(Refusal),
+}
+
+impl From<GitError> for Trouble {
+    fn from(error: GitError) -> Self {
+        Self::Here(error)
+    }
+}
+
+impl From<Refusal> for Trouble {
+    fn from(why: Refusal) -> Self {
+        Self::There(why)
     }
 }
 
@@ -306,29 +345,42 @@ enum Outcome {
     },
 }
 
-fn try_land(errand: &Errand, to: &Move<'_>, members: &[Member]) -> Result<Outcome, String> {
+fn try_land(errand: &Errand, to: &Move<'_>, members: &[Member]) -> Result<Outcome, Trouble> {
     let world = &errand.world;
     let repo = &world.repo;
-    let words = |error: GitError| error.to_string();
-    let target = world.target_ref();
-    let Some(now) = repo.read_ref(&target).map_err(words)? else {
-        return Ok(Outcome::Refused { found: None });
-    };
-    if now != *to.old {
-        if repo.is_ancestor(to.new, &now).map_err(words)? {
-            return Ok(Outcome::Landed);
-        }
-        return elsewhere(errand, now, members).map_err(words);
+    let Some(mut now) = world.head()? else { return Ok(Outcome::Refused { found: None }) };
+    if now != *to.old
+        && let Some(upstream) = &world.upstream
+    {
+        // What an earlier life pushed is seen there, whatever became of the branch here.
+        upstream.fetch(repo).map_err(|error| upstream.unheard(&error))?;
+        let _ = along(errand, upstream);
+        now = world.head()?.unwrap_or(now);
     }
-    if repo.tree_of(to.new).map_err(words)? != *to.tree {
-        return Err("the commit to land does not have the verified tree".to_owned());
+    if now != *to.old {
+        if !repo.is_ancestor(to.new, &now)? {
+            return Ok(elsewhere(errand, now, members)?);
+        }
+        return match &world.upstream {
+            Some(upstream) => publish(errand, upstream, to, members),
+            None => Ok(Outcome::Landed),
+        };
+    }
+    if repo.tree_of(to.new)? != *to.tree {
+        return Err(Trouble::Wrong(
+            "the commit to land does not have the verified tree".to_owned(),
+        ));
+    }
+    if let Some(upstream) = &world.upstream {
+        crash::point("land.before");
+        return publish(errand, upstream, to, members);
     }
     // A checkout that cannot be looked at now is told about when it is to follow.
     let expected = repo.expect_move(&world.target, to.old, to.new).unwrap_or_default();
     crash::point("land.before");
     let ids: Vec<&str> = errand.crew.iter().map(|(task, _)| task.id.as_str()).collect();
     let reason = format!("mainstem: land {}", ids.join(", "));
-    match repo.update_ref(&target, to.new, Some(to.old), &reason).map_err(words)? {
+    match repo.update_ref(&world.target_ref(), to.new, Some(to.old), &reason)? {
         Cas::Moved => {
             crash::point("land.moved");
             Ok(Outcome::Landed)
@@ -338,6 +390,41 @@ fn try_land(errand: &Errand, to: &Move<'_>, members: &[Member]) -> Result<Outcom
             Ok(Outcome::Refused { found })
         }
     }
+}
+
+/// The remote's branch moves first, because it is the one that others move; then ours follows.
+fn publish(
+    errand: &Errand,
+    upstream: &Upstream,
+    to: &Move<'_>,
+    members: &[Member],
+) -> Result<Outcome, Trouble> {
+    let done = upstream.push(&errand.world.repo, to.new)?;
+    crash::point("land.published");
+    follow_upstream(errand, upstream);
+    match (done, errand.world.head()?) {
+        (Pushing::Done, _) => Ok(Outcome::Landed),
+        (Pushing::Elsewhere, Some(main)) => Ok(elsewhere(errand, main, members)?),
+        (Pushing::Elsewhere, None) => Ok(Outcome::Refused { found: None }),
+    }
+}
+
+/// The target branch follows what the remote has, if it can. If it cannot, work goes on from what the
+/// remote has, and it is said.
+fn follow_upstream(errand: &Errand, upstream: &Upstream) {
+    let why = match along(errand, upstream) {
+        Ok(None) => return,
+        Ok(Some(why)) => why,
+        Err(error) => error.to_string(),
+    };
+    errand.tell(Input::CheckoutFollowed { task: errand.ix, moved: false, why });
+}
+
+fn along(errand: &Errand, upstream: &Upstream) -> Result<Option<String>, GitError> {
+    let world = &errand.world;
+    let Some(there) = upstream.seen(&world.repo)? else { return Ok(None) };
+    let whose = format!("{}'s", upstream.remote());
+    upstream::bring_along(&world.repo, &world.target, &there, &whose)
 }
 
 /// Somebody moved the branch. What of ours is on it all the same counts where it stands now: somebody's

@@ -11,12 +11,12 @@ use mainstem_core::pull::{Check, CheckState, Deed, Mergeable, News, Push, Review
 use mainstem_forge::{
     self as forge, Comment, Forge, ForgeError, Merging, Method, NewPull, PullState, ReviewState,
 };
-use mainstem_host::git::{Cas, Follow, GitError, Merge, Pushed};
+use mainstem_host::git::{Cas, GitError, Merge, Pushed};
 use mainstem_host::{crash, process};
 
 use super::{Errand, landing};
 use crate::hub::{Hub, HubError};
-use crate::pull_text;
+use crate::{pull_text, upstream};
 
 /// How often a forge that has not made up its mind about a merge is asked at one look.
 const MIND_TRIES: u32 = 4;
@@ -42,6 +42,11 @@ enum PullError {
 }
 
 impl PullError {
+    /// Asking again hardly helps.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Forge(error) if !error.is_transient())
+    }
+
     fn after_ms(&self) -> Option<u64> {
         match self {
             Self::Forge(error) if !error.is_transient() => Some(REFUSED_MS),
@@ -55,7 +60,7 @@ impl PullError {
 pub fn perform(errand: &Errand, deed: &Deed) {
     let Some(hub) = &errand.world.hub else {
         let reason = "there is no forge to go to: land.mode was something else when this run began";
-        return errand.tell(failed(errand, reason.to_owned(), None));
+        return errand.tell(failed(errand, reason.to_owned(), None, false));
     };
     let done = match deed {
         Deed::Open { push, closed } => open(errand, hub, push, closed),
@@ -65,12 +70,12 @@ pub fn perform(errand: &Errand, deed: &Deed) {
     };
     errand.tell(match done {
         Ok(news) => Input::pull(errand.ix, errand.attempt, news),
-        Err(error) => failed(errand, error.to_string(), error.after_ms()),
+        Err(error) => failed(errand, error.to_string(), error.after_ms(), error.is_final()),
     });
 }
 
-fn failed(errand: &Errand, reason: String, after_ms: Option<u64>) -> Input {
-    Input::pull(errand.ix, errand.attempt, News::Failed { reason, after_ms })
+fn failed(errand: &Errand, reason: String, after_ms: Option<u64>, refused: bool) -> Input {
+    Input::pull(errand.ix, errand.attempt, News::Failed { reason, after_ms, refused })
 }
 
 fn open(errand: &Errand, hub: &Hub, push: &Push, closed: &[u64]) -> Result<News, PullError> {
@@ -397,39 +402,12 @@ fn settled(
 /// The user's own branch of that name follows, if it has nothing that the forge does not have. That it
 /// stays behind is said and no harm: workspaces begin at what was fetched.
 fn bring_along(errand: &Errand, hub: &Hub, tip: &Oid) {
-    let why = match try_along(errand, &hub.base, tip) {
+    let why = match upstream::bring_along(&errand.world.repo, &hub.base, tip, "the forge's") {
         Ok(None) => return,
         Ok(Some(why)) => why,
         Err(error) => error.to_string(),
     };
     errand.tell(Input::CheckoutFollowed { task: errand.ix, moved: false, why });
-}
-
-fn try_along(errand: &Errand, target: &str, tip: &Oid) -> Result<Option<String>, GitError> {
-    let repo = &errand.world.repo;
-    let name = format!("refs/heads/{target}");
-    let Some(here) = repo.read_ref(&name)? else { return Ok(None) };
-    if here == *tip || repo.is_ancestor(tip, &here)? {
-        return Ok(None);
-    }
-    if !repo.is_ancestor(&here, tip)? {
-        return Ok(Some(format!(
-            "your branch {target} has commits that the forge's does not have"
-        )));
-    }
-    let expected = repo.expect_move(target, &here, tip).unwrap_or_default();
-    match repo.update_ref(&name, tip, Some(&here), "mainstem: merged on the forge")? {
-        Cas::Moved => {}
-        Cas::Refused { .. } => {
-            expected.withdraw();
-            return Ok(None);
-        }
-    }
-    crash::point("pull.along");
-    Ok(match repo.follow_checkout(target, &here, tip)? {
-        Follow::NotCheckedOut | Follow::Moved => None,
-        Follow::Left { why } => Some(why),
-    })
 }
 
 /// After a phase was merged: the next one begins at what the forge made of it. What landed on the line

@@ -127,7 +127,7 @@ fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
         return Ok(None);
     }
     end_earlier_jobs(errand)?;
-    if let Some(tip) = world.repo.read_ref(&world.target_ref())?
+    if let Some(tip) = world.head()?
         && let Some(landed) = landing::found(errand, &tip, None)?
     {
         return Ok(Some((landed, tip)));
@@ -161,9 +161,7 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
 fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
-    let target = world.target_ref();
-    let at_target =
-        || repo.read_ref(&target)?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
+    let at_target = || world.head()?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
     let mends = match start.mends {
         // Work whose snapshots are gone is done anew.
         Some((base, work)) if repo.has_object(work)? => Some((base.clone(), work.clone())),

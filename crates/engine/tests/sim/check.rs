@@ -116,7 +116,16 @@ pub fn last_words(world: &World, machine: &Machine) {
         assert!(held || phase.is_over(), "{id} is {} in the end", phase.word());
     }
     for at in &world.git.strangers {
-        assert!(world.git.contains(world.git.main, *at), "somebody's commit c{at} was lost");
+        let here = world.git.here.is_some_and(|(local, _)| world.git.contains(local, *at));
+        let there = world.git.contains(world.git.main, *at);
+        assert!(here || there, "somebody's commit c{at} was lost");
+    }
+    let git = &world.git;
+    if let Some((local, _)) = git.here {
+        let apart = git.strangers.iter().any(|at| !git.contains(git.main, *at));
+        let last = git.line().find(|at| !git.get(*at).lands.is_empty());
+        let follows = apart || last.is_none_or(|at| git.contains(local, at));
+        assert!(follows, "the target branch here does not have what landed there");
     }
     every_attempts_work_is_kept(world);
     no_money_is_forgotten(world);

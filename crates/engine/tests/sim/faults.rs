@@ -53,10 +53,12 @@ pub enum Fault {
     BadGates,
     /// The plan is revised between two lives.
     Revisions,
+    /// The remote does not answer, before or after it did what it was asked for.
+    RemoteAway,
 }
 
 /// All of them.
-pub const FAULTS: [Fault; 23] = [
+pub const FAULTS: [Fault; 24] = [
     Fault::AppendRefused,
     Fault::AppendUnknown,
     Fault::DeathAfterAppend,
@@ -80,6 +82,7 @@ pub const FAULTS: [Fault; 23] = [
     Fault::Clashes,
     Fault::BadGates,
     Fault::Revisions,
+    Fault::RemoteAway,
 ];
 
 /// How often each struck.

@@ -40,8 +40,10 @@ pub struct Git {
     tree_ids: BTreeMap<BTreeSet<Edit>, usize>,
     cars: BTreeMap<(At, At, Key), At>,
     edits: Edit,
-    /// Where the target branch stands.
+    /// Where the target branch stands: on the remote, if landings are pushed there.
     pub main: At,
+    /// Where it stands here, and where the remote's was last seen; none if nothing is pushed.
+    pub here: Option<(At, At)>,
     /// Commits of others.
     pub strangers: Vec<At>,
     /// Our branches.
@@ -62,6 +64,7 @@ impl Git {
             cars: BTreeMap::new(),
             edits: 0,
             main: 0,
+            here: None,
             strangers: Vec::new(),
             branches: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -140,12 +143,37 @@ impl Git {
         inside.find(|at| self.commits[*at].lands.as_slice() == [key.clone()])
     }
 
-    /// Somebody else commits to the target branch.
-    pub fn stranger(&mut self) {
-        let mut files = self.files(self.main).clone();
+    /// Where work lands as far as is known here.
+    pub fn head(&self) -> At {
+        match self.here {
+            Some((local, seen)) if !self.contains(local, seen) => seen,
+            Some((local, _)) => local,
+            None => self.main,
+        }
+    }
+
+    /// The remote is asked where its branch is, and ours follows if it can.
+    pub fn fetch(&mut self) {
+        if let Some((local, _)) = self.here {
+            let follows = self.contains(self.main, local);
+            self.here = Some((if follows { self.main } else { local }, self.main));
+        }
+    }
+
+    /// Somebody else commits to the target branch: there, or here.
+    pub fn stranger(&mut self, there: bool) {
+        let on = match self.here {
+            Some((local, _)) if !there => local,
+            _ => self.main,
+        };
+        let mut files = self.files(on).clone();
         files.insert(self.edit());
-        self.main = self.commit(vec![self.main], files, Vec::new());
-        self.strangers.push(self.main);
+        let at = self.commit(vec![on], files, Vec::new());
+        match &mut self.here {
+            Some((local, _)) if !there => *local = at,
+            _ => self.main = at,
+        }
+        self.strangers.push(at);
     }
 
     /// The merge of a tip onto a commit; made again it is the same.

@@ -357,7 +357,7 @@ impl World {
         }
         match flight.step {
             0 => {
-                flight.found = mends.map_or(self.git.main, |(_, work)| Git::find(work));
+                flight.found = mends.map_or(self.git.head(), |(_, work)| Git::find(work));
                 let lost = must.iter().any(|c| !self.git.contains(flight.found, Git::find(c)));
                 assert!(!lost, "the target branch lost what {} needs", key.0);
                 self.end_jobs(key);

@@ -12,7 +12,8 @@ impl World {
     /// Now and then somebody does something.
     pub fn people(&mut self) {
         if self.strikes(Fault::Strangers) {
-            self.git.stranger();
+            let there = self.rng.in_thousand(700);
+            self.git.stranger(there);
         }
         if self.strikes(Fault::People) {
             let wish = self.wish();

@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 use mainstem_core::effect::{Effect, Member, Seat};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
+use mainstem_core::publish::Refusal;
 use mainstem_core::train::yard::{Formed, Purpose, Step};
 use mainstem_engine::perform::{Deed, Order};
 
 use crate::agent::Key;
 use crate::faults::Fault;
-use crate::git::Git;
+use crate::git::{At, Git};
 use crate::host::{Flight, Progress};
 use crate::world::World;
 
@@ -57,7 +58,10 @@ impl World {
         seats: &[Seat],
     ) -> Progress {
         if flight.step() == 0 {
-            flight.found = self.git.main;
+            if self.rng.in_thousand(300) {
+                self.git.fetch();
+            }
+            flight.found = self.git.head();
             return Progress::On;
         }
         let keys: Vec<Key> = seats
@@ -127,7 +131,7 @@ impl World {
     ) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         let (from, to) = (Git::find(old), Git::find(new));
-        let main = self.git.main;
+        let main = self.git.head();
         let found = Some(Git::name(main));
         let refused = Input::LandingRefused { task, attempt, new: new.clone(), found };
         let keys: Vec<Key> = members
@@ -140,6 +144,9 @@ impl World {
                 return Progress::On;
             }
             if self.git.contains(main, to) {
+                if self.git.here.is_some() {
+                    return Progress::On;
+                }
                 self.tell_landed(members);
                 return Progress::Done;
             }
@@ -158,6 +165,9 @@ impl World {
             }
             return Progress::Done;
         }
+        if self.git.here.is_some() {
+            return self.push(flight, order, (to, tree), (members, &keys));
+        }
         // Compare and swap.
         if main != from {
             self.tell(refused);
@@ -169,6 +179,49 @@ impl World {
             return self.train_fails(order);
         }
         self.tell_landed(members);
+        Progress::Done
+    }
+
+    /// The remote's branch moves from where it was last seen, then ours follows.
+    fn push(
+        &mut self,
+        flight: &mut Flight,
+        order: &Order,
+        (to, tree): (At, &Oid),
+        (members, keys): (&[Member], &[Key]),
+    ) -> Progress {
+        let Some((_, seen)) = self.git.here else { panic!("nothing is pushed") };
+        let (task, attempt) = (order.ix, order.attempt);
+        if flight.step() == 2 {
+            self.git.fetch();
+            self.tell_landed(members);
+            return Progress::Done;
+        }
+        if self.strikes(Fault::RemoteAway) {
+            return self.push_fails(order);
+        }
+        if self.git.contains(self.git.main, to) {
+            return Progress::On;
+        }
+        if seen != self.git.main || !self.git.contains(to, seen) {
+            self.git.fetch();
+            let (new, found) = (Git::name(to), Some(Git::name(self.git.head())));
+            self.tell(Input::LandingRefused { task, attempt, new, found });
+            return Progress::Done;
+        }
+        self.move_main(to, keys, tree);
+        if self.strikes(Fault::RemoteAway) {
+            // It happened, and nobody is told.
+            return self.push_fails(order);
+        }
+        Progress::On
+    }
+
+    fn push_fails(&mut self, order: &Order) -> Progress {
+        let (task, attempt) = (order.ix, order.attempt);
+        let (reason, help) = ("away".to_owned(), "go there".to_owned());
+        let why = Refusal { reason, help, heard: self.rng.in_thousand(300) };
+        self.tell(Input::PushFailed { task, attempt, why });
         Progress::Done
     }
 
@@ -184,7 +237,10 @@ impl World {
     fn move_main(&mut self, to: usize, keys: &[Key], tree: &Oid) {
         self.note(|| format!("main moves to c{to} for {keys:?}"));
         assert_eq!(self.git.tree_name(to), *tree, "another tree than the verified one lands");
-        assert_eq!(self.git.get(to).parents[0], self.git.main, "the branch loses a commit");
+        let onto = self.git.get(to).parents[0];
+        assert!(self.git.contains(onto, self.git.main), "the branch loses a commit");
+        let own = onto == self.git.main || self.git.here.is_some();
+        assert!(own, "something lands that nobody verified");
         assert_eq!(self.git.get(to).lands, keys, "others land than was said");
         for gate in &self.settings.gates.verify {
             let ran = self.passed.contains(&(tree.clone(), gate.clone()));

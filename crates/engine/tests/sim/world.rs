@@ -129,12 +129,14 @@ impl World {
     /// The world of a seed.
     pub fn new(mut rng: Rng, settings: Settings) -> Self {
         let faults = Faults::draw(&mut rng);
+        let mut git = Git::new();
+        git.here = settings.land.push.as_ref().map(|_| (0, 0));
         let mut world = Self {
             rng,
             faults,
             at: 1_000_000,
             skew: 0,
-            git: Git::new(),
+            git,
             agents: BTreeMap::new(),
             gates: BTreeMap::new(),
             passed: BTreeSet::new(),

@@ -61,7 +61,7 @@ pub use locks::Swept;
 pub use merge::{Merge, Replay, Stage};
 pub use probe::Probe;
 pub use refs::Cas;
-pub use remote::{Pushed, Remote};
+pub use remote::{Published, Pushed, Remote};
 pub use resolved::{Entry, Note};
 pub use snapshot::Snapshot;
 pub use stage::Leftovers;

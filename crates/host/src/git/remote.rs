@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
-use super::error::Result;
+use super::error::{GitError, Result};
 use super::run::Git;
 use super::{Repo, is_oid};
 
@@ -48,6 +48,21 @@ impl Remote {
     pub fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// What became of a push, with the remote's own word told apart from silence.
+#[derive(Debug)]
+pub enum Published {
+    /// The branch is where it was to be.
+    Done,
+    /// It was elsewhere, and still is.
+    Moved {
+        /// Where; none if it is not there.
+        found: Option<Oid>,
+    },
+    /// The remote answers and the branch is where it was known to be, but it may not move: a hook or a
+    /// rule there says no.
+    Denied(GitError),
 }
 
 /// What became of a push.
@@ -94,22 +109,36 @@ impl Repo {
         tip: &Oid,
         lease: Option<&Oid>,
     ) -> Result<Pushed> {
+        match self.publish_branch(remote, branch, tip, lease)? {
+            Published::Done => Ok(Pushed::Done),
+            Published::Moved { found } => Ok(Pushed::Refused { found }),
+            Published::Denied(error) => Err(error),
+        }
+    }
+
+    /// The same, and an error only if nobody knows what became of it.
+    pub fn publish_branch(
+        &self,
+        remote: &Remote,
+        branch: &str,
+        tip: &Oid,
+        lease: Option<&Oid>,
+    ) -> Result<Published> {
         let name = format!("refs/heads/{branch}");
         let expected = lease.map_or("", Oid::as_str);
         let pushed = self
             .afar(remote)
-            .args(["push", "--quiet", "--no-verify", "--no-follow-tags"])
+            .args(["push", "--quiet", "--atomic", "--no-verify", "--no-follow-tags"])
             .arg(format!("--force-with-lease={name}:{expected}"))
             .args(["--", remote.name(), &format!("{tip}:{name}")])
             .run();
-        let Err(error) = pushed else { return Ok(Pushed::Done) };
+        let Err(error) = pushed else { return Ok(Published::Done) };
         // Refused, or done and the answer lost, or not reached at all: only the remote knows.
-        let found = self.remote_branch(remote, branch)?;
-        match found {
-            Some(found) if found == *tip => Ok(Pushed::Done),
-            found if found.as_ref() != lease => Ok(Pushed::Refused { found }),
-            _ => Err(error),
-        }
+        Ok(match self.remote_branch(remote, branch)? {
+            Some(found) if found == *tip => Published::Done,
+            found if found.as_ref() != lease => Published::Moved { found },
+            _ => Published::Denied(error),
+        })
     }
 
     /// Brings a branch of the remote into a ref of ours; none if the remote has no such branch.
@@ -126,7 +155,16 @@ impl Repo {
     }
 
     fn afar(&self, remote: &Remote) -> Git {
-        let git = self.git().timeout(TIMEOUT);
+        // An address may be a path, and is then meant as seen from the checkout.
+        let git = Git::new(self.dir())
+            .env("GIT_DIR", self.common_dir())
+            .live_file(self.live_file())
+            .timeout(TIMEOUT);
+        // Nobody is there to be asked. Who has a command of their own for ssh knows what it does.
+        let git = match self.config("core.sshCommand") {
+            Ok(None) => git.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30"),
+            _ => git,
+        };
         match &remote.header {
             Some((key, value)) => git
                 .env("GIT_CONFIG_COUNT", "1")

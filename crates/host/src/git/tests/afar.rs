@@ -1,4 +1,6 @@
-use super::super::{Pushed, Remote};
+use std::os::unix::fs::PermissionsExt;
+
+use super::super::{Published, Pushed, Remote};
 use super::{Scene, git};
 
 fn with_remote() -> (Scene, Remote) {
@@ -50,4 +52,37 @@ fn a_remote_that_cannot_be_reached_is_an_error_and_not_absent() {
     assert!(scene.repo.remote_branch(&far, "main").is_err());
     assert!(scene.repo.push_branch(&far, "main", &tip, None).is_err());
     assert!(scene.repo.fetch_branch(&far, "main", "refs/mainstem/upstream/main").is_err());
+}
+
+#[test]
+fn a_remote_that_says_no_is_told_apart_from_one_whose_branch_moved() {
+    let (scene, far) = with_remote();
+    let first = scene.tip("main");
+    scene.repo.push_branch(&far, "main", &first, None).unwrap();
+    let hook = scene.at("far away.git/hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    std::fs::write(&hook, "#!/bin/sh\necho not today >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let next = scene.change(&first, &[("a.txt", Some("next"))]);
+    let publish = |lease| scene.repo.publish_branch(&far, "main", &next, lease).unwrap();
+    let said = publish(Some(&first));
+    let Published::Denied(error) = said else { panic!("{said:?}") };
+    assert!(error.to_string().contains("not today"), "{error}");
+    let said = publish(None);
+    assert!(
+        matches!(&said, Published::Moved { found: Some(found) } if *found == first),
+        "{said:?}"
+    );
+    std::fs::remove_file(&hook).unwrap();
+    assert!(matches!(publish(Some(&first)), Published::Done));
+}
+
+#[test]
+fn an_address_that_is_a_path_is_meant_as_seen_from_the_checkout() {
+    let (scene, far) = with_remote();
+    let first = scene.tip("main");
+    scene.repo.push_branch(&far, "main", &first, None).unwrap();
+    std::fs::rename(scene.at("far away.git"), scene.top().join("near.git")).unwrap();
+    git(&scene.top(), &["remote", "set-url", "far", "./near.git"]);
+    assert_eq!(scene.repo.remote_branch(&far, "main").unwrap(), Some(first));
 }

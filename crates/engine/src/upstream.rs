@@ -1,0 +1,294 @@
+//! The remote that landings are pushed to (`land.push`), and where its branch was last seen. The branch
+//! there moves only from that very commit, and only to one that has it: nothing is ever forced.
+
+use std::sync::Mutex;
+
+use mainstem_core::config::Settings;
+use mainstem_core::id::Oid;
+use mainstem_core::publish::Refusal;
+use mainstem_host::clock;
+use mainstem_host::git::{Cas, Follow, GitError, Published, Remote, Repo};
+
+use crate::hub::upstream_ref;
+
+/// What was seen so recently is not asked for again before something is merged onto it. A push finds out
+/// for certain.
+const FRESH_MS: i64 = 15_000;
+
+/// Words of git and of ssh when somebody is not let in.
+const NOT_LET_IN: &[&str] = &[
+    "Permission denied",
+    "Authentication failed",
+    "could not read Username",
+    "could not read Password",
+    "terminal prompts disabled",
+    "Host key verification failed",
+    "error: 401",
+    "error: 403",
+];
+
+/// Why nothing can be pushed in this run.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// There is no such remote.
+    #[error("landings are pushed to the remote `{0}`, and this repository has none of that name")]
+    NoRemote(String),
+    /// Each has commits that the other does not have.
+    #[error("{target} and {branch} of {remote} have gone apart: each has commits of its own")]
+    Apart {
+        /// Here.
+        target: String,
+        /// There.
+        branch: String,
+        /// Where.
+        remote: String,
+    },
+}
+
+impl UpstreamError {
+    /// What helps.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Git(_) => None,
+            Self::NoRemote(name) => Some(format!("git remote add {name} URL, or set land.push")),
+            Self::Apart { branch, remote, .. } => {
+                Some(format!("git pull --rebase {remote} {branch}, or merge it"))
+            }
+        }
+    }
+}
+
+/// A branch on a remote that follows the target branch.
+#[derive(Debug)]
+pub struct Upstream {
+    remote: Remote,
+    branch: String,
+    asked: Mutex<Option<i64>>,
+}
+
+/// What became of pushing a landing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushing {
+    /// The remote has it.
+    Done,
+    /// Somebody else was first; what they pushed is here now.
+    Elsewhere,
+}
+
+impl Upstream {
+    /// The one that the settings name; none if nothing is pushed. Nothing is asked of it yet.
+    pub fn connect(
+        repo: &Repo,
+        settings: &Settings,
+        target: &str,
+    ) -> Result<Option<Self>, UpstreamError> {
+        let Some(push) = &settings.land.push else { return Ok(None) };
+        if repo.remote_url(&push.remote)?.is_none() {
+            return Err(UpstreamError::NoRemote(push.remote.clone()));
+        }
+        let branch = push.branch.clone().unwrap_or_else(|| target.to_owned());
+        Ok(Some(Self { remote: Remote::new(&push.remote), branch, asked: Mutex::default() }))
+    }
+
+    /// The same, with its branch as it is now, which the target branch follows; and what is to be said
+    /// of it. A remote that is away holds up nobody but landings. What has gone apart is no ground to
+    /// begin on; what has begun goes on, on what others see.
+    pub fn reach(
+        repo: &Repo,
+        settings: &Settings,
+        target: &str,
+        begun: bool,
+    ) -> Result<(Option<Self>, Option<String>), UpstreamError> {
+        let Some(upstream) = Self::connect(repo, settings, target)? else {
+            return Ok((None, None));
+        };
+        let there = match upstream.fetch(repo) {
+            Ok(Some(there)) => there,
+            Ok(None) => return Ok((Some(upstream), None)),
+            Err(error) => {
+                let reason = upstream.unheard(&error).reason;
+                let trouble = format!("{reason}; work goes on, and landings wait for it");
+                return Ok((Some(upstream), Some(trouble)));
+            }
+        };
+        bring_along(repo, target, &there, &format!("{}'s", upstream.remote()))?;
+        let apart = match repo.read_ref(&format!("refs/heads/{target}"))? {
+            Some(here) => !repo.is_ancestor(&there, &here)?,
+            None => false,
+        };
+        let (branch, remote) = (upstream.branch.clone(), upstream.remote().to_owned());
+        let error = UpstreamError::Apart { target: target.to_owned(), branch, remote };
+        match (apart, begun) {
+            (false, _) => Ok((Some(upstream), None)),
+            (true, false) => Err(error),
+            (true, true) => {
+                let trouble = format!("{error}; landings go on from the remote's");
+                Ok((Some(upstream), Some(trouble)))
+            }
+        }
+    }
+
+    /// The remote's name.
+    pub fn remote(&self) -> &str {
+        self.remote.name()
+    }
+    /// The branch there.
+    pub fn branch(&self) -> &str {
+        &self.branch
+    }
+
+    /// Where the branch was last seen; none if it was not there.
+    pub fn seen(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
+        repo.read_ref(&upstream_ref(&self.branch))
+    }
+
+    /// Asks where the branch is and brings its commits here.
+    pub fn fetch(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
+        let into = upstream_ref(&self.branch);
+        let found = repo.fetch_branch(&self.remote, &self.branch, &into)?;
+        if found.is_none() {
+            let _ = repo.delete_ref(&into, None)?;
+        }
+        self.note_asked();
+        Ok(found)
+    }
+
+    /// The same, unless it was done a moment ago. That it cannot be done now is found out for certain
+    /// when something is pushed.
+    pub fn refresh(&self, repo: &Repo) {
+        let fresh = |at: i64| clock::now_ms().saturating_sub(at) < FRESH_MS;
+        let known = self.asked.lock().is_ok_and(|asked| asked.is_some_and(fresh));
+        if !known {
+            let _ = self.fetch(repo);
+            // Asked in vain is asked: the next one need not wait for the same silence.
+            self.note_asked();
+        }
+    }
+
+    fn note_asked(&self) {
+        if let Ok(mut asked) = self.asked.lock() {
+            *asked = Some(clock::now_ms());
+        }
+    }
+
+    /// Where work lands now: on the target branch if that has all that the remote has, else on what the
+    /// remote has.
+    pub fn head(&self, repo: &Repo, local: Oid) -> Result<Oid, GitError> {
+        match self.seen(repo)? {
+            Some(there) if !repo.is_ancestor(&there, &local)? => Ok(there),
+            _ => Ok(local),
+        }
+    }
+
+    /// Whether the remote has this commit on its branch, as far as was seen.
+    pub fn has(&self, repo: &Repo, commit: &Oid) -> Result<bool, GitError> {
+        match self.seen(repo)? {
+            Some(there) => repo.is_ancestor(commit, &there),
+            None => Ok(false),
+        }
+    }
+
+    /// Moves the branch there to `new`, or finds that it has it.
+    pub fn push(&self, repo: &Repo, new: &Oid) -> Result<Pushing, Refusal> {
+        let git = |error: GitError| self.unheard(&error);
+        let lease = self.seen(repo).map_err(git)?;
+        if let Some(there) = &lease {
+            if repo.is_ancestor(new, there).map_err(git)? {
+                return Ok(Pushing::Done);
+            }
+            if !repo.is_ancestor(there, new).map_err(git)? {
+                return Ok(Pushing::Elsewhere);
+            }
+        }
+        match repo.publish_branch(&self.remote, &self.branch, new, lease.as_ref()).map_err(git)? {
+            Published::Done => {
+                mainstem_host::crash::point("upstream.pushed");
+                let name = upstream_ref(&self.branch);
+                // Whoever fetched meanwhile saw the same, or more.
+                let _ =
+                    repo.update_ref(&name, new, lease.as_ref(), "mainstem: pushed").map_err(git)?;
+                self.note_asked();
+                Ok(Pushing::Done)
+            }
+            Published::Moved { .. } => {
+                let there = self.fetch(repo).map_err(git)?;
+                let has = match &there {
+                    Some(there) => repo.is_ancestor(new, there).map_err(git)?,
+                    None => false,
+                };
+                Ok(if has { Pushing::Done } else { Pushing::Elsewhere })
+            }
+            Published::Denied(error) => {
+                let (remote, branch) = (self.remote(), &self.branch);
+                Err(Refusal {
+                    reason: format!("{remote} does not take {branch}: {}", words_of(&error)),
+                    help: self.help(&error, true),
+                    heard: true,
+                })
+            }
+        }
+    }
+
+    /// A remote of which nobody knows what it has or wants.
+    pub fn unheard(&self, error: &GitError) -> Refusal {
+        Refusal {
+            reason: format!("{} cannot be reached: {}", self.remote(), words_of(error)),
+            help: self.help(error, false),
+            heard: false,
+        }
+    }
+
+    fn help(&self, error: &GitError, heard: bool) -> String {
+        let (remote, branch) = (self.remote(), &self.branch);
+        let words = words_of(error);
+        if NOT_LET_IN.iter().any(|word| words.contains(word)) {
+            format!("log in, so that `git push --dry-run {remote} {branch}` asks for nothing")
+        } else if heard {
+            format!("see to what {remote} says about {branch}")
+        } else {
+            format!("see that `git ls-remote {remote}` answers")
+        }
+    }
+}
+
+/// What git and the remote said, without our command.
+fn words_of(error: &GitError) -> String {
+    let words = match error {
+        GitError::Failed { stderr, .. } if !stderr.trim().is_empty() => stderr.clone(),
+        other => other.to_string(),
+    };
+    words.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// The user's own branch follows to `tip`, if it has nothing that `whose` does not have; why it did not.
+pub fn bring_along(
+    repo: &Repo,
+    target: &str,
+    tip: &Oid,
+    whose: &str,
+) -> Result<Option<String>, GitError> {
+    let name = format!("refs/heads/{target}");
+    let Some(here) = repo.read_ref(&name)? else { return Ok(None) };
+    if here == *tip || repo.is_ancestor(tip, &here)? {
+        return Ok(None);
+    }
+    if !repo.is_ancestor(&here, tip)? {
+        return Ok(Some(format!("your branch {target} has commits that {whose} does not have")));
+    }
+    let expected = repo.expect_move(target, &here, tip).unwrap_or_default();
+    match repo.update_ref(&name, tip, Some(&here), &format!("mainstem: as {whose}"))? {
+        Cas::Moved => {}
+        Cas::Refused { .. } => {
+            expected.withdraw();
+            return Ok(None);
+        }
+    }
+    mainstem_host::crash::point("along.moved");
+    Ok(match repo.follow_checkout(target, &here, tip)? {
+        Follow::NotCheckedOut | Follow::Moved => None,
+        Follow::Left { why } => Some(why),
+    })
+}
