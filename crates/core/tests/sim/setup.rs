@@ -62,6 +62,7 @@ pub fn settings() -> Settings {
             verify: vec!["test".to_owned()],
             timeout_ms: 0,
             retries: 0,
+            need_tests: true,
             approvals: Vec::new(),
             review: false,
             wait: mainstem_core::config::Waits::Auto,
