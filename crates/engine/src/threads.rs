@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use mainstem_api::time;
@@ -30,7 +30,8 @@ pub struct Threads {
     events: Receiver<Event>,
     results: Sender<Event>,
     watch: Watch,
-    surveyor: Arc<Mutex<Surveyor>>,
+    /// Asks the thread that looks ahead, once there is one.
+    surveyor: Option<Sender<Vec<Work>>>,
 }
 
 impl Threads {
@@ -53,7 +54,7 @@ impl Threads {
             // The loop ends before its watcher: then nobody needs the news.
             let _ = seen.send(Event::Watch(event));
         })?;
-        Ok(Self { world: Arc::new(world), events, results, watch, surveyor: Arc::default() })
+        Ok(Self { world: Arc::new(world), events, results, watch, surveyor: None })
     }
 
     fn tell(&self, event: Event) {
@@ -101,17 +102,15 @@ impl Outside for Threads {
     }
 
     fn survey(&mut self, works: Vec<Work>) -> bool {
-        let (world, results) = (Arc::clone(&self.world), self.results.clone());
-        let surveyor = Arc::clone(&self.surveyor);
-        let look = move || {
-            let seen = surveyor.lock().ok().and_then(|mut surveyor| {
-                // Only a view: what cannot be seen now is looked at again later.
-                surveyor.look(&world.repo, &world.target_ref(), &works).ok()
-            });
-            let _ = results.send(Event::Surveyed(seen));
-        };
-        let thread = std::thread::Builder::new().name("survey".to_owned());
-        thread.stack_size(512 * 1024).spawn(look).is_ok()
+        let surveyor = self.surveyor.get_or_insert_with(|| {
+            let (ask, asked) = mpsc::channel();
+            let (world, results) = (Arc::clone(&self.world), self.results.clone());
+            let thread = std::thread::Builder::new().name("survey".to_owned());
+            // Without a thread nobody hears, and then nothing is seen ahead.
+            let _ = thread.stack_size(512 * 1024).spawn(move || survey(&world, &asked, &results));
+            ask
+        });
+        surveyor.send(works).is_ok()
     }
 
     fn watch(&mut self, key: u64, dir: PathBuf) {
@@ -124,5 +123,16 @@ impl Outside for Threads {
 
     fn ready(&mut self) -> Option<Event> {
         self.events.try_recv().ok()
+    }
+}
+
+/// Looks ahead whenever it is asked to. What cannot be seen now is looked at again later.
+fn survey(world: &World, asked: &Receiver<Vec<Work>>, results: &Sender<Event>) {
+    let mut surveyor = Surveyor::default();
+    for works in asked {
+        let look = || surveyor.look(&world.repo, &world.target_ref(), &works).ok();
+        // Whoever waits for it must hear of it, whatever happens.
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(look)).ok().flatten();
+        let _ = results.send(Event::Surveyed(seen));
     }
 }

@@ -1,11 +1,11 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::clash::Clash;
 use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usage, Verdict};
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
+use crate::machine::clash::clash_of;
 use crate::machine::decision::about_work;
 use crate::machine::{Decided, Issue, Machine, OpenQuestion, Proposal};
 use crate::phase::IllegalFact;
@@ -510,18 +510,9 @@ impl Machine {
             {
                 detail.clone_into(&mut attempt.gate_output);
             }
-            Fact::CarConflicted { attempt: n, onto, files, .. } => {
+            Fact::CarConflicted { onto, files, .. } => {
                 files.clone_into(&mut attempt.clash);
-                if let Some(left) = &attempt.evidence {
-                    state.clash = Some(Clash {
-                        attempt: *n,
-                        base: attempt.base.clone().unwrap_or_else(|| left.base.clone()),
-                        tip: left.tip.clone(),
-                        onto: onto.clone(),
-                        files: files.clone(),
-                        since: attempt.intended_at,
-                    });
-                }
+                state.clash = clash_of(attempt, onto, files).or(state.clash.take());
             }
             Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);

@@ -8,10 +8,11 @@ use crate::clash::{Clash, Outlook};
 use crate::config::OnConflict;
 use crate::effect::Resolved;
 use crate::fact::Fact;
-use crate::id::{TaskId, TaskIx};
+use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
 use crate::machine::{Command, Machine, OpenQuestion, Refusal};
 use crate::phase::Phase;
+use crate::tasks::AttemptState;
 use crate::train::Stage;
 
 /// Begins the name of a question about work that clashes; then comes the task.
@@ -143,4 +144,17 @@ impl Machine {
         };
         Some(self.command(command))
     }
+}
+
+/// What has to be known of work that clashes; none if it left nothing.
+pub(super) fn clash_of(attempt: &AttemptState, onto: &Oid, files: &[String]) -> Option<Clash> {
+    let left = attempt.evidence.as_ref()?;
+    Some(Clash {
+        attempt: attempt.n,
+        base: attempt.base.clone().unwrap_or_else(|| left.base.clone()),
+        tip: left.tip.clone(),
+        onto: onto.clone(),
+        files: files.to_vec(),
+        since: attempt.intended_at,
+    })
 }

@@ -1,6 +1,7 @@
 //! Merges, replays and reverts in the object database: no working tree, no index, no hooks.
 
 use std::path::Path;
+use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
@@ -67,6 +68,9 @@ const MARKERS: &str = "merge.conflictStyle=diff3";
 /// How files are merged is the target branch's to say, and nobody's who happens to run us.
 const NO_ATTRIBUTES: &str = "core.attributesFile=/dev/null";
 
+/// A merge that nobody waits for is not worth more.
+const TIMEOUT_PROBE: Duration = Duration::from_secs(10);
+
 /// Ends of names of files that mergiraf is tried on: languages that it knows, and text.
 const LANGUAGES: &[&str] = &[
     "rs", "toml", "go", "java", "kt", "py", "js", "jsx", "ts", "tsx", "json", "yml", "yaml", "c",
@@ -96,6 +100,7 @@ impl Repo {
         let git = self
             .git()
             .set(NO_ATTRIBUTES)
+            .timeout(TIMEOUT_PROBE)
             .env("GIT_OBJECT_DIRECTORY", objects)
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.common_dir().join("objects"));
         self.run_merge_tree(git, None, onto, (onto, tip))
@@ -263,7 +268,8 @@ impl Repo {
         ours: &Oid,
         theirs: &Oid,
     ) -> Result<Merge> {
-        self.run_merge_tree(self.git().set(NO_ATTRIBUTES), base, attributes, (ours, theirs))
+        let git = self.git().set(NO_ATTRIBUTES).timeout(TIMEOUT_CHECKOUT);
+        self.run_merge_tree(git, base, attributes, (ours, theirs))
     }
 
     fn run_merge_tree(
@@ -281,7 +287,6 @@ impl Repo {
             .args([ours.as_str(), theirs.as_str()])
             // As an environment variable, because a git too old to know it then ignores it.
             .env("GIT_ATTR_SOURCE", attributes.as_str())
-            .timeout(TIMEOUT_CHECKOUT)
             .accept(&[1])
             .run()?;
         read_merge(&answer)
