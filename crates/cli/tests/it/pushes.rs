@@ -308,3 +308,24 @@ fn branches_that_go_apart_in_the_middle_of_a_run_land_on_the_remotes_and_yours_i
     assert!(again.stderr.contains("have gone apart"), "{}", again.stderr);
     assert!(play.scene.expect(0, &["run"]).stderr.contains("have gone apart"));
 }
+
+#[test]
+fn who_is_not_let_in_is_asked_for_nothing_and_told_how_to_log_in() {
+    let config = PLAIN.replace("[land]\n", "[land]\npush_tries = 1\n");
+    let play = Play::new(&[("T-1", "echo a > a.txt", "")], &config);
+    let ssh = play.scene.outside("ssh.sh");
+    fs::write(&ssh, "#!/bin/sh\necho 'git@forge: Permission denied (publickey).' >&2\nexit 255\n")
+        .unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let repo = play.scene.repo();
+    repo.git(&["config", "core.sshCommand", path(&ssh)]);
+    repo.git(&["remote", "set-url", "origin", "ssh://git@forge.invalid/o/r.git"]);
+    let output = play.scene.expect(2, &["run", "plan.toml"]);
+    assert!(output.stderr.contains("Permission denied (publickey)"), "{}", output.stderr);
+    assert!(output.stderr.contains("log in"), "{}", output.stderr);
+    let status = play.scene.expect(0, &["status", "--json"]).stdout;
+    assert!(status.contains("git push --dry-run origin main"), "{status}");
+    repo.git(&["remote", "set-url", "origin", path(&play.bare)]);
+    play.scene.expect(0, &["run"]);
+    play.assert_landed(&["T-1"]);
+}
