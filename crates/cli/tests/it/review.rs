@@ -1,5 +1,7 @@
 //! Gates that look at files, review agents and people: what they say, and what becomes of the work.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 use std::fs;
 use std::time::Duration;
 
