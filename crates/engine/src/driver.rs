@@ -476,6 +476,8 @@ impl<'a> Driver<'a> {
             kind: current.agent.clone(),
             ..Default::default()
         });
+        // Only if its workspace was made that way.
+        let mended = self.machine.mends(t).filter(|(base, _)| Some(base) == current.base.as_ref());
         Assignment {
             name: current.agent.clone(),
             agent,
@@ -483,7 +485,7 @@ impl<'a> Driver<'a> {
             session: current.session.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
-            mends: self.machine.mends(t).map(|(_, work)| work),
+            mends: mended.map(|(_, work)| work),
             seen: current.started_at.is_some(),
             merge: self.machine.lays_out(t).map(|clash| clash.tip.clone()),
             told: Told::of(&self.machine, t),

@@ -34,6 +34,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     };
     if let Some(plan) = &plan {
         refuse_unknown_kinds(plan, &settings)?;
+        refuse_review_by_nobody(plan, &settings)?;
     }
     let request = RunRequest {
         plan,
@@ -142,6 +143,19 @@ fn refuse_unbuilt(settings: &Settings) -> Result<(), Failure> {
             "this version cannot do what {key} asks for"
         ))
         .hint(format!("set {key} = \"{instead}\"; mainstem config {key} says where it is set"))),
+        None => Ok(()),
+    }
+}
+
+/// A gate that could never give a verdict is refused before anything starts.
+fn refuse_review_by_nobody(plan: &Plan, settings: &Settings) -> Result<(), Failure> {
+    let asks = |line: &String| line.trim() == mainstem_core::review::GATE;
+    let task = plan.tasks.iter().find(|task| task.verify.iter().any(asks));
+    match task.filter(|_| settings.review.agents.is_empty()) {
+        Some(task) => {
+            Err(Failure::new(format!("{} asks for a review, and nobody reviews", task.id))
+                .hint("name reviewers in mainstem.toml: [review] agents = [\"…\"]"))
+        }
         None => Ok(()),
     }
 }

@@ -188,6 +188,10 @@ impl Machine {
                 }
             }
             Outcome::Failed { why } => Outcome::Failed { why: limits::brief(&why) },
+            // It has been waited for often enough, like for any attempt.
+            Outcome::Limited { kind: LimitKind::Rate, .. } if self.waited_enough(&agent) => {
+                Outcome::Failed { why: "its provider's rate limit was reached".to_owned() }
+            }
             other => other,
         };
         self.emit(Fact::ReviewerEnded(Report {
@@ -223,6 +227,11 @@ impl Machine {
         let limited =
             Fact::ProviderLimited { provider, task, attempt, mark, until, message, kind, retrying };
         self.emit(limited);
+    }
+
+    fn waited_enough(&self, agent: &str) -> bool {
+        let known = self.providers.get(&self.provider_of(agent));
+        known.is_some_and(|known| known.incidents() > self.settings.limits.rate_limit_waits)
     }
 
     fn provider_of(&self, agent: &str) -> String {

@@ -69,12 +69,10 @@ impl Machine {
         }
         let mut effects = Vec::new();
         // Before anybody asks for one of the gates' slots, those that are free again are freed.
-        let tasks = &self.tasks;
-        let gating = |t: &TaskIx| {
-            let open = |a: &AttemptState| a.review.is_none();
-            tasks.phase(*t) == Phase::Verifying && tasks.get(*t).current.as_ref().is_some_and(open)
-        };
-        self.life.given.gating.retain(gating);
+        let held = self.life.given.gating.iter().copied();
+        let gating: std::collections::BTreeSet<TaskIx> =
+            held.filter(|t| self.own_gates_due(*t)).collect();
+        self.life.given.gating = gating;
         let touched = self.touched(first);
         for t in touched {
             self.want_of_task(t, &mut effects);
@@ -152,8 +150,7 @@ impl Machine {
             }
             Phase::Preparing | Phase::Working | Phase::Asking => Some(Want::Agent(n)),
             Phase::Verifying if current.evidence.is_none() => Some(Want::Evidence(n)),
-            // Its own gates have had their say.
-            Phase::Verifying if current.review.is_some() || self.waits_for_decision(t) => None,
+            Phase::Verifying if !self.own_gates_due(t) => None,
             Phase::Verifying => self.may_gate(t).then_some(Want::Gates(n)),
             // Who leaves puts things away: what was in there is on a snapshot, and the next
             // attempt begins afresh.
@@ -183,6 +180,14 @@ impl Machine {
                 (!keep && !wanted && !current.removed).then_some(Want::Removal(n))
             }
         }
+    }
+
+    /// Have a task's own gates not had their say yet? Once reviewers or people were asked, they have.
+    fn own_gates_due(&self, t: TaskIx) -> bool {
+        let asked = |a: &AttemptState| a.review.is_some();
+        self.tasks.phase(t) == Phase::Verifying
+            && !self.tasks.get(t).current.as_ref().is_some_and(asked)
+            && !self.waits_for_decision(t)
     }
 
     /// Gates have slots of their own, so that agents' slots do not idle behind them.

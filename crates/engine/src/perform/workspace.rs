@@ -162,12 +162,7 @@ fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, 
     let world = &errand.world;
     let repo = &world.repo;
     let at_target = || world.head()?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
-    let mends = match start.mends {
-        // Work whose snapshots are gone is done anew.
-        Some((base, work)) if repo.has_object(work)? => Some((base.clone(), work.clone())),
-        _ => None,
-    };
-    let (base, begin) = match mends {
+    let (base, begin) = match mended(errand, must_contain, start.mends)? {
         Some(known) => known,
         None => {
             let base = start.from.cloned().map_or_else(at_target, Ok)?;
@@ -186,6 +181,26 @@ fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, 
     crash::point("workspace.saved");
     fill(errand, &begin, start.merge)?;
     Ok(base)
+}
+
+/// Work that was looked at and is to be mended. Work whose snapshots are gone, or that began before what its
+/// task needs had landed, is done anew.
+fn mended(
+    errand: &Errand,
+    must_contain: &[Oid],
+    mends: Option<&(Oid, Oid)>,
+) -> Result<Option<(Oid, Oid)>, WorkspaceError> {
+    let repo = &errand.world.repo;
+    let Some((base, work)) = mends else { return Ok(None) };
+    if !repo.has_object(work)? || !repo.has_object(base)? {
+        return Ok(None);
+    }
+    for need in must_contain {
+        if !repo.is_ancestor(need, base)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some((base.clone(), work.clone())))
 }
 
 /// Makes the workspace of an attempt anew if an earlier life of the engine made it: no agent has been

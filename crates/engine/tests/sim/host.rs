@@ -347,6 +347,9 @@ impl World {
         (must, mends): (&[Oid], Option<&(Oid, Oid)>),
         fails: bool,
     ) -> Progress {
+        let holds =
+            |base: &Oid| must.iter().all(|c| self.git.contains(Git::find(base), Git::find(c)));
+        let mends = mends.filter(|(base, _)| holds(base));
         let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         let called_off = order.cancel.load(Ordering::Relaxed) && flight.step == 3;

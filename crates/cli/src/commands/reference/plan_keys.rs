@@ -82,9 +82,9 @@ pub(super) const TASK: &[KeyHelp] = &[
     key("priority", "whole number", "0", "Higher first, among tasks that could start."),
     key(
         "verify",
-        "list of commands",
+        "list of commands, lines such as `@file_exists GLOB`, or tables",
         "[]",
-        "Gates of this task, run in its workspace, besides `[gates]`.",
+        "Gates of this task, besides `[gates]`: commands in its workspace, and the kinds of docs/guide/review.md.",
     ),
     key(
         "on_failure",
