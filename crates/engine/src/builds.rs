@@ -3,7 +3,7 @@
 //! the variables that say the same never reach a gate.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use mainstem_host::git::{GitError, Repo};
 
@@ -64,8 +64,20 @@ pub fn shared(workspace: &Path, env: &[(String, String)]) -> Option<Shared> {
     // Relative to the folder above the one that the file is in.
     let base = file.parent().and_then(Path::parent)?;
     let folder = base.join(named);
-    let plain = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     (!plain(&folder).starts_with(plain(workspace))).then_some(Shared { file, folder })
+}
+
+/// Where a path leads, also one that nothing is at yet: `place/../out` is not inside `place`.
+fn plain(path: &Path) -> PathBuf {
+    if let Ok(known) = fs::canonicalize(path) {
+        return known;
+    }
+    let Some(parent) = path.parent().map(plain) else { return path.to_path_buf() };
+    match path.components().next_back() {
+        Some(Component::ParentDir) => parent.parent().map_or(parent.clone(), Path::to_path_buf),
+        Some(Component::Normal(name)) => parent.join(name),
+        _ => parent,
+    }
 }
 
 fn target_dir(file: &Path) -> Option<PathBuf> {
