@@ -131,17 +131,7 @@ impl Phase {
             (P::Preparing | P::Working | P::Asking, F::AgentEnded { .. }) => P::Verifying,
             (P::Verifying, F::EvidenceCollected { .. }) => P::Verifying,
             (P::Verifying | P::Boarding, F::GateRan { .. }) => self,
-            (
-                P::Verifying,
-                F::ReviewStarted(_)
-                | F::ReviewerEnded(_)
-                | F::ReviewEnded(_)
-                | F::QuestionAsked { .. }
-                | F::QuestionAnswered { .. }
-                | F::UsageReported { .. }
-                | F::ProviderLimited { .. }
-                | F::BudgetReached { .. },
-            ) => self,
+            (P::Verifying, fact) if fact.is_of_others() => P::Verifying,
             (P::Verifying, F::TaskBoarded { .. }) => P::Boarding,
             (P::Verifying, F::TaskLanded { empty: true, .. }) => P::Landed,
             (

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fact::LimitKind;
+use crate::fact::{Fact, LimitKind};
 use crate::id::{Oid, TaskId};
 
 /// The gate's name in facts.
@@ -219,6 +219,23 @@ pub struct Stats {
     pub per_agent: BTreeMap<String, u64>,
     /// Different findings by severity.
     pub per_severity: BTreeMap<String, u64>,
+}
+
+impl Fact {
+    /// Is it what reviewers and people say of work, or what that took?
+    pub fn is_of_others(&self) -> bool {
+        matches!(
+            self,
+            Self::ReviewStarted(_)
+                | Self::ReviewerEnded(_)
+                | Self::ReviewEnded(_)
+                | Self::QuestionAsked { .. }
+                | Self::QuestionAnswered { .. }
+                | Self::UsageReported { .. }
+                | Self::ProviderLimited { .. }
+                | Self::BudgetReached { .. }
+        )
+    }
 }
 
 /// Brings the findings of all reviewers together: one per file, line and category, with the highest

@@ -38,7 +38,7 @@ const PURE: &[&str] = &["core", "planner"];
 
 /// All that a pure crate may use: parsers and derives, nothing that can reach a file, a clock or a process.
 const PURE_EXTERNAL: &[&str] =
-    &["globset", "saphyr-parser", "serde", "serde_json", "thiserror", "toml"];
+    &["globset", "regex", "saphyr-parser", "serde", "serde_json", "thiserror", "toml"];
 
 const LOCK_PACKAGES_MAX: usize = 300;
 

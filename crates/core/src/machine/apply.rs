@@ -448,9 +448,8 @@ impl Machine {
                     if asked.is_about_work() {
                         return;
                     }
-                    let asked = asked.text;
                     attempt.answer = Some(text.clone());
-                    state.answered.push((asked, text.clone()));
+                    state.answered.push((asked.text, text.clone()));
                     let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
                     state.answered.drain(..over);
                 }

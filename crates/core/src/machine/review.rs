@@ -459,10 +459,8 @@ impl Machine {
             }
             Fact::GateRan {
                 scope: GateScope::Task, gate, verdict: Verdict::Passed, tree, ..
-            } => {
-                if gate::needs_others(gate) {
-                    state.reviews.approved.insert((gate.clone(), tree.clone()));
-                }
+            } if gate::needs_others(gate) => {
+                state.reviews.approved.insert((gate.clone(), tree.clone()));
             }
             Fact::AttemptFailed { class, .. } => {
                 self.questions.retain(|q| q.task != t);
