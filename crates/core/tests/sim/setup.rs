@@ -58,7 +58,12 @@ pub fn settings() -> Settings {
             keep: Keep::UntilLanded,
         },
         schedule: Schedule { barrier: Barrier::None, satisfied_by: SatisfiedBy::Landed },
-        gates: Gates { verify: vec!["test".to_owned()], timeout_ms: 0, retries: 0 },
+        gates: Gates {
+            verify: vec!["test".to_owned()],
+            timeout_ms: 0,
+            retries: 0,
+            need_tests: true,
+        },
         land: Land {
             mode: LandMode::Local,
             branch: None,
