@@ -106,7 +106,8 @@ impl<'w> Timeline<'w> {
             }
             Effect::FormLine { purpose, seats, .. } => {
                 let (onto, tip, tree) = (self.head.clone(), self.commit(), self.commit());
-                let step = Step { onto: onto.clone(), commit: tip.clone(), tree: tree.clone() };
+                let (commit, reused) = (tip.clone(), Vec::new());
+                let step = Step { onto: onto.clone(), commit, tree: tree.clone(), reused };
                 let places = seats.iter().map(|seat| seat.place).collect();
                 let (steps, base_tree) = (vec![step], onto.clone());
                 let formed = Formed { onto, steps, commit: tip.clone(), tip, tree };
@@ -129,6 +130,7 @@ impl<'w> Timeline<'w> {
             | Effect::StopJobs { .. }
             | Effect::StopLane { .. }
             | Effect::VerifyCar { .. }
+            | Effect::Review { .. }
             | Effect::Pull { .. } => return,
         };
         self.inbox.push_back(input);
@@ -153,15 +155,13 @@ fn oid(number: u64) -> Oid {
 
 fn evidence(base: Oid, tip: Oid) -> Evidence {
     Evidence {
-        base,
         tip,
         commits: 1,
         files: 1,
         insertions: 10,
         deletions: 2,
         diff_hash: "0".repeat(64),
-        recovered: false,
-        flaws: Vec::new(),
+        ..Evidence::nothing(base)
     }
 }
 
