@@ -100,7 +100,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Worker(args) => c::worker::worker(context, &args.command),
         Command::Train(args) => c::status::train(context, args.run.as_deref()),
         Command::Show(args) => c::show::show(context, &args),
-        Command::Diff(args) => c::show::diff(context, &args),
+        Command::Diff(args) => c::diff::diff(context, &args),
         Command::Graph(args) => c::plan::graph(context, &args),
         Command::Logs(args) => c::logs::logs(context, &args),
         Command::Lessons(args) => c::lessons::lessons(context, args.command.as_ref()),

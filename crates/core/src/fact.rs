@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::evidence::Evidence;
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
 use crate::plan::Plan;
@@ -862,52 +863,6 @@ impl LimitKind {
 
 fn is_none(number: &u32) -> bool {
     *number == 0
-}
-
-/// What an attempt left behind, read from git by us.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evidence {
-    /// Where it started.
-    pub base: Oid,
-    /// Where its branch stands.
-    pub tip: Oid,
-    /// Commits between.
-    pub commits: u32,
-    /// Files that differ.
-    pub files: u32,
-    /// Lines added.
-    pub insertions: u64,
-    /// Lines removed.
-    pub deletions: u64,
-    /// Hash of the whole difference.
-    pub diff_hash: String,
-    /// Uncommitted edits were committed for the agent.
-    #[serde(default)]
-    pub recovered: bool,
-    /// What hygiene found: conflict markers, oversized files.
-    #[serde(default)]
-    pub flaws: Vec<String>,
-    /// The tree of the tip: what reviewers and people judge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tree: Option<Oid>,
-}
-
-impl Evidence {
-    /// Of whoever left nothing on `base`.
-    pub fn nothing(base: Oid) -> Self {
-        Self {
-            tip: base.clone(),
-            base,
-            commits: 0,
-            files: 0,
-            insertions: 0,
-            deletions: 0,
-            diff_hash: String::new(),
-            recovered: false,
-            flaws: Vec::new(),
-            tree: None,
-        }
-    }
 }
 
 /// What kind of end an attempt had; each kind has its own budget.

@@ -15,6 +15,7 @@ pub mod config;
 pub mod verdict;
 pub mod tally;
 pub mod publish;
+pub mod evidence;
 pub mod fact;
 pub mod phase;
 pub mod limits;

@@ -19,6 +19,7 @@ pub(crate) mod reference;
 pub(crate) mod restore;
 pub(crate) mod run;
 pub(crate) mod settings;
+pub(crate) mod diff;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod steer;

@@ -351,6 +351,6 @@ mod tests {
     #[test]
     fn pages_come_out_the_same_each_time() {
         assert_eq!(commands_page(), commands_page());
-        assert!(keys().iter().all(|doc| configuration_page().contains(doc.doc)));
+        assert!(keys().all(|doc| configuration_page().contains(doc.doc)));
     }
 }

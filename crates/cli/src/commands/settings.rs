@@ -65,7 +65,7 @@ fn plain(toml: &str) -> Value {
 }
 
 fn unknown(wanted: &str, values: &[Shown]) -> Failure {
-    let sections = keys().iter().filter_map(|doc| doc.key.split('.').next());
+    let sections = keys().filter_map(|doc| doc.key.split('.').next());
     let known = values.iter().map(|value| value.key.as_str()).chain(sections);
     let failure = Failure::new(format!("there is no setting `{}`", print::harmless(wanted)));
     match nearest(wanted, known) {

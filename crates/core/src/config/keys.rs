@@ -4,6 +4,7 @@
 //! this table, so they cannot disagree.
 
 mod kind;
+mod landing;
 
 pub use kind::{KeyDoc, Kind};
 
@@ -56,26 +57,25 @@ const fn int(min: i64, max: i64) -> Kind {
 }
 
 /// Every setting, in the order of the reference.
-pub fn keys() -> &'static [KeyDoc] {
-    KEYS
+pub fn keys() -> impl Iterator<Item = &'static KeyDoc> {
+    [FIRST, landing::KEYS, LAST].into_iter().flatten()
 }
 
 /// The setting at a dotted path, with names of agents and of table entries as written.
 pub fn find(path: &str) -> Option<&'static KeyDoc> {
-    KEYS.iter().find(|doc| doc.key == path).or_else(|| {
+    keys().find(|doc| doc.key == path).or_else(|| {
         let (section, rest) = path.split_once('.')?;
         let (_, last) = rest.rsplit_once('.')?;
         let of_any = |doc: &&KeyDoc| {
             let (of, key) = doc.key.split_once(".*.").unwrap_or_default();
             of == section && key == last
         };
-        KEYS.iter().find(of_any)
+        keys().find(of_any)
     })
 }
 
-const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
-
-static KEYS: &[KeyDoc] = &[
+/// The first sections; those of gates, reviews and landing follow, then the rest.
+static FIRST: &[KeyDoc] = &[
     key("run.agent", Kind::Text, "", "Agent of tasks that name none."),
     key("run.jobs", int(1, 10_000), "3", "Agents at once."),
     choice(
@@ -232,212 +232,9 @@ static KEYS: &[KeyDoc] = &[
         "\"landed\"",
         "When a needed task counts as there.",
     ),
-    key(
-        "gates.verify",
-        Kind::Gates,
-        "[]",
-        "Gates that must pass on the merged tree before it lands; @approval and @review ask for each task's work before it boards.",
-    ),
-    key("gates.timeout", Kind::Duration, "\"20m\"", "Time for each gate; 0s is no limit."),
-    key(
-        "gates.retries",
-        int(0, 10),
-        "0",
-        "Further runs of a gate that failed, before that counts; what passes then is noted as flaky.",
-    ),
-    key(
-        "gates.need_tests",
-        Kind::Bool,
-        "true",
-        "A gate that passes and says that it ran no test at all has no verdict; false believes it.",
-    ),
-    choice(
-        "gates.wait",
-        &["auto", "always", "never"],
-        "\"auto\"",
-        "Whether a run that only waits for people goes on waiting; auto does at a terminal and when detached, otherwise it comes to rest.",
-    ),
-    key(
-        "review.agents",
-        Kind::Texts,
-        "[]",
-        "Who reviews each task's work before it boards: names of reviewers or agents; none is no review.",
-    ),
-    choice(
-        "review.mode",
-        &["all", "split"],
-        "\"all\"",
-        "Whether every reviewer sees every file, or each a share.",
-    ),
-    key("review.concurrency", int(1, 100), "2", "Reviewers at once."),
-    key(
-        "review.max_cycles",
-        int(0, 100),
-        "3",
-        "How often a task goes back to its agent with the findings of reviewers.",
-    ),
-    choice(
-        "review.changes_at",
-        &SEVERITIES,
-        "\"medium\"",
-        "Findings of this severity or worse want changes, whatever the reviewer's verdict.",
-    ),
-    choice(
-        "review.blocks_at",
-        &SEVERITIES,
-        "\"critical\"",
-        "Findings of this severity or worse block.",
-    ),
-    choice(
-        "review.on_stuck",
-        &["fail", "ask"],
-        "\"fail\"",
-        "What becomes of a task with which reviewers are not content after the last cycle.",
-    ),
-    key(
-        "review.extensions",
-        Kind::Texts,
-        "[]",
-        "Only files with these extensions are reviewed; none means all.",
-    ),
-    key(
-        "review.ignore",
-        Kind::Globs,
-        "[\"**/*.lock\", \"**/package-lock.json\", \"**/*.min.js\"]",
-        "Files that reviewers are not shown.",
-    ),
-    key(
-        "review.risk_high",
-        Kind::Globs,
-        "[\".github/**\", \"**/Dockerfile*\", \"**/*compose*.y*ml\", \"**/.env*\", \"**/*auth*\", \"**/migrations/**\"]",
-        "Files that are shown first, as risky.",
-    ),
-    key("review.risk_low", Kind::Globs, "[\"**/*.md\", \"docs/**\"]", "Files that are shown last."),
-    key("review.timeout", Kind::Duration, "\"20m\"", "Time for one reviewer; 0s is no limit."),
-    choice(
-        "land.mode",
-        &["local", "pr", "phase-pr", "none"],
-        "\"local\"",
-        "Where verified work lands.",
-    ),
-    key(
-        "land.branch",
-        Kind::Text,
-        "",
-        "The target branch; without it the repository's default branch.",
-    ),
-    choice(
-        "land.strategy",
-        &["merge", "squash", "rebase"],
-        "\"merge\"",
-        "How a task's work joins the target branch: with a merge commit, as one commit, or replayed onto it behind a merge commit.",
-    ),
-    key(
-        "land.lanes",
-        int(1, 1_000),
-        "1",
-        "Verifications of the merge train at once, as far as the machine runs them side by side.",
-    ),
-    key(
-        "land.groups",
-        Kind::Bool,
-        "false",
-        "With two lanes or more, verify and land many waiting tasks in groups: faster, and one commit of the branch's own line per group instead of one per task.",
-    ),
-    choice(
-        "land.on_conflict",
-        &["rework", "agent", "manual", "fail"],
-        "\"rework\"",
-        "What a conflict leads to: the task's agent does it again on the new state, an agent resolves the merge, it is kept for a person, or the task fails.",
-    ),
-    key(
-        "land.resolver",
-        Kind::Text,
-        "",
-        "Agent that resolves conflicts (on_conflict = \"agent\"); without it the task's own.",
-    ),
-    key(
-        "land.reuse_resolutions",
-        Kind::Bool,
-        "true",
-        "Resolve a conflict as it was resolved before, where every file in it is known by the same three contents; verified like any other merge.",
-    ),
-    key(
-        "land.mergiraf",
-        Kind::Bool,
-        "true",
-        "Where the program mergiraf is installed, try it on conflicts before anybody is asked; verified like any other merge.",
-    ),
-    key(
-        "land.push",
-        Kind::Text,
-        "",
-        "The git remote that every landing is pushed to, such as \"origin\"; without it nothing is pushed. With land.mode = \"local\" only.",
-    ),
-    key(
-        "land.push_branch",
-        Kind::Text,
-        "",
-        "The branch there; without it that of the target branch's name.",
-    ),
-    key(
-        "land.push_tries",
-        int(1, 1_000),
-        "8",
-        "How often in a row a remote that cannot be reached is tried before the run rests; pauses grow to a minute.",
-    ),
-    key(
-        "land.remote",
-        Kind::Text,
-        "\"origin\"",
-        "The git remote that pull requests are pushed to.",
-    ),
-    key(
-        "land.repository",
-        Kind::Text,
-        "",
-        "Owner and name on the forge, such as \"octo/app\"; without it read from the remote's address.",
-    ),
-    key(
-        "land.api",
-        Kind::Text,
-        "",
-        "Address of the forge's API; without it that of the remote's host.",
-    ),
-    key("land.labels", Kind::Texts, "[]", "Labels of pull requests."),
-    key("land.milestone", Kind::Text, "", "Milestone of pull requests, by title or number."),
-    key(
-        "land.draft",
-        Kind::Bool,
-        "false",
-        "Open pull requests as drafts; a person says when they are ready.",
-    ),
-    key(
-        "land.template",
-        Kind::Text,
-        "",
-        "A template of yours for the text of pull requests, relative to the repository.",
-    ),
-    key(
-        "land.require_checks",
-        Kind::Bool,
-        "true",
-        "Merge a pull request only if at least one check passed; none may have failed in any case.",
-    ),
-    key("land.approvals", int(0, 100), "0", "Approving reviews that a pull request needs."),
-    key(
-        "land.auto_merge",
-        Kind::Bool,
-        "true",
-        "Merge pull requests that are ready; otherwise a person does.",
-    ),
-    key("land.delete_branch", Kind::Bool, "true", "Delete the branch of a merged pull request."),
-    key(
-        "land.poll",
-        Kind::Duration,
-        "\"30s\"",
-        "How often a pull request is looked at; less often while nothing changes.",
-    ),
+];
+
+static LAST: &[KeyDoc] = &[
     key("budget.usd", Kind::Number, "", "Money for the run; without it there is no limit."),
     key(
         "budget.hard",
@@ -657,8 +454,8 @@ mod tests {
 
     #[test]
     fn keys_are_unique_and_documented() {
-        for (i, doc) in KEYS.iter().enumerate() {
-            assert!(KEYS[..i].iter().all(|other| other.key != doc.key), "{}", doc.key);
+        for (i, doc) in keys().enumerate() {
+            assert!(keys().take(i).all(|other| other.key != doc.key), "{}", doc.key);
             assert!(doc.doc.ends_with('.') && !doc.doc.contains('\n'), "{}", doc.key);
             assert_eq!(doc.kind == Kind::Choice, !doc.choices.is_empty(), "{}", doc.key);
         }

@@ -171,7 +171,7 @@ pub fn resolve(layers: &[Layer]) -> Result<Resolved, Vec<(Origin, Diagnostic)>> 
 }
 
 fn set_defaults(values: &mut Values) {
-    for doc in keys().iter().filter(|doc| !doc.key.contains('*') && !doc.default.is_empty()) {
+    for doc in keys().filter(|doc| !doc.key.contains('*') && !doc.default.is_empty()) {
         let mut faults = Faults::default();
         let text = format!("v = {}", doc.default);
         let Ok(Node { value: Value::Table(mut entries), .. }) = doc::parse_raw(&text, Format::Toml)
@@ -220,7 +220,7 @@ fn read_file(values: &mut Values, faults: &mut Faults, origin: &Origin, text: &s
 }
 
 fn known_sections() -> Vec<&'static str> {
-    let mut sections: Vec<_> = keys().iter().filter_map(|doc| doc.key.split('.').next()).collect();
+    let mut sections: Vec<_> = keys().filter_map(|doc| doc.key.split('.').next()).collect();
     sections.dedup();
     sections
 }
@@ -287,9 +287,9 @@ impl File<'_, '_> {
 /// The keys of the same section, as they would be written there; all keys if that is unknown.
 fn sisters(path: &str) -> Vec<&'static str> {
     let (section, _) = path.split_once('.').unwrap_or((path, ""));
-    let own = keys().iter().filter(|doc| doc.key.split('.').next() == Some(section));
+    let own = keys().filter(|doc| doc.key.split('.').next() == Some(section));
     let own: Vec<_> = own.filter_map(|doc| doc.key.rsplit('.').next()).collect();
-    if own.is_empty() { keys().iter().map(|doc| doc.key).collect() } else { own }
+    if own.is_empty() { keys().map(|doc| doc.key).collect() } else { own }
 }
 
 fn unknown(faults: &mut Faults, key: &Key<'_>, what: &str, path: &str, known: Vec<&str>) {
@@ -310,10 +310,8 @@ fn read_pair(values: &mut Values, faults: &mut Faults, origin: &Origin, key: &st
     let Some((path, (doc, entry))) = target else {
         let key = Key { text: key.into(), span: 0..0 };
         let env = matches!(origin, Origin::Env(_));
-        let names: Vec<String> = keys()
-            .iter()
-            .map(|doc| if env { env_name(doc.key) } else { doc.key.to_owned() })
-            .collect();
+        let names: Vec<String> =
+            keys().map(|doc| if env { env_name(doc.key) } else { doc.key.to_owned() }).collect();
         return unknown(
             faults,
             &key,
@@ -398,12 +396,12 @@ fn env_path(name: &str, values: &Values) -> Option<String> {
 
 fn show(values: &Values) -> Vec<Shown> {
     let mut shown = Vec::new();
-    for doc in keys().iter().filter(|doc| !doc.key.contains('*')) {
+    for doc in keys().filter(|doc| !doc.key.contains('*')) {
         show_key(values, doc, doc.key, &mut shown);
     }
     // Agents stand where the table has them: before the sections that follow.
-    let at = keys().iter().position(|doc| doc.key.contains('*'));
-    let after = at.and_then(|at| keys()[at..].iter().find(|doc| !doc.key.contains('*')));
+    let at = keys().position(|doc| doc.key.contains('*'));
+    let after = at.and_then(|at| keys().skip(at).find(|doc| !doc.key.contains('*')));
     let place = after.and_then(|doc| shown.iter().position(|shown| shown.key == doc.key));
     let mut agents = Vec::new();
     for (path, _, entry) in values.table("reviewers").chain(values.table("prices")) {

@@ -1,0 +1,162 @@
+//! `mainstem diff`: what a task changed, as it landed or as an attempt left it.
+
+use std::io::IsTerminal;
+
+use anstyle::{AnsiColor, Style};
+use mainstem_api::exit_code;
+use mainstem_core::id::{Oid, TaskIx};
+use mainstem_core::phase::Phase;
+use mainstem_engine::look::Look;
+use mainstem_host::git::{Changes, Repo};
+use serde_json::{Value, json};
+
+use crate::args::DiffArgs;
+use crate::commands::logs;
+use crate::commands::show::{Attempt, attempts, out_bytes};
+use crate::commands::status::{one_line, short};
+use crate::context::Context;
+use crate::failure::{Failure, Outcome};
+use crate::print;
+
+/// What a task changed.
+pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Outcome {
+    let (repo, _, look) = context.look_at_run(None)?;
+    let t = look.machine.find(&args.task)?;
+    let (base, tip, what) = range(&repo, &look, t, args)?;
+    let changes = repo.changes(&base, &tip)?;
+    if context.global.json {
+        let files: Vec<Value> = changes
+            .files
+            .iter()
+            .map(|f| json!({ "path": f.path, "added": f.added, "removed": f.removed }))
+            .collect();
+        let mut value = json!({
+            "task": args.task, "what": what, "base": base, "tip": tip, "files": files,
+            "insertions": changes.insertions, "deletions": changes.deletions,
+        });
+        if !args.stat {
+            value["diff"] = String::from_utf8_lossy(&repo.diff(&base, &tip, false)?).into();
+        }
+        print::out_json(&value)?;
+        return Ok(exit_code::OK);
+    }
+    if !context.global.quiet {
+        print::err(&format!("{what}: {}..{}", short(base.as_str()), short(tip.as_str())));
+    }
+    if args.stat {
+        print::out(&stat(&changes))?;
+    } else {
+        let patch = repo.diff(&base, &tip, false)?;
+        if std::io::stdout().is_terminal() {
+            print::out(&painted(&String::from_utf8_lossy(&patch), context.color_out))?;
+        } else {
+            out_bytes(&patch)?;
+        }
+    }
+    Ok(exit_code::OK)
+}
+
+/// From where to where, and whose work that is in words.
+fn range(
+    repo: &Repo,
+    look: &Look,
+    t: TaskIx,
+    args: &DiffArgs,
+) -> Result<(Oid, Oid, String), Failure> {
+    let task = &args.task;
+    let state = look.machine.tasks().get(t);
+    if let (None, Some(landing)) = (args.attempt, &state.landed) {
+        let parent = repo.resolve(&format!("{}^1", landing.commit))?;
+        let base = if landing.empty { None } else { parent };
+        let base = base.unwrap_or_else(|| landing.commit.clone());
+        return Ok((base, landing.commit.clone(), format!("{task} as it landed")));
+    }
+    let known = attempts(look, task)?;
+    let wanted = |a: &&Attempt| args.attempt.is_none_or(|n| a.n == n);
+    for attempt in known.iter().rev().filter(wanted) {
+        if let Some((base, tip)) = attempt.range(repo)? {
+            return Ok((base, tip, format!("attempt {} of {task}", attempt.n)));
+        }
+    }
+    Err(match (args.attempt, known.len()) {
+        (_, 0) => logs::not_tried(&look.machine, t),
+        (Some(n), count) if !known.iter().any(|a| a.n == n) => {
+            Failure::new(format!("{task} has no attempt {n}"))
+                .hint(format!("it had {count} so far"))
+        }
+        _ if state.phase() == Phase::Landed => Failure::new(format!("{task} changed nothing")),
+        _ if state.phase().is_active() => at_work(task, known.last()),
+        _ => Failure::new(format!("{task} has no work to show"))
+            .hint(format!("mainstem show {task} tells what became of its attempts")),
+    })
+}
+
+/// Edits that are neither committed nor on a snapshot are only where the agent works.
+fn at_work(task: &str, attempt: Option<&Attempt>) -> Failure {
+    let failure = Failure::new(format!("{task} has committed nothing yet"));
+    match attempt.and_then(|a| Some((a.workspace.as_ref()?, a.base.as_ref()?))) {
+        Some((workspace, base)) => failure.hint(format!(
+            "look into its workspace: git -C '{workspace}' diff {}",
+            short(base.as_str())
+        )),
+        None => failure.hint("its workspace is being made"),
+    }
+}
+
+fn stat(changes: &Changes) -> String {
+    let count =
+        |n: Option<u64>, sign: &str| n.map_or_else(|| "bin".to_owned(), |n| format!("{sign}{n}"));
+    let mut rows: Vec<Vec<String>> = changes
+        .files
+        .iter()
+        .map(|f| vec![count(f.added, "+"), count(f.removed, "−"), one_line(&f.path)])
+        .collect();
+    rows.push(vec![
+        format!("+{}", changes.insertions),
+        format!("−{}", changes.deletions),
+        format!("in {}", print::count(changes.files.len() as u64, "file")),
+    ]);
+    print::table(&rows)
+}
+
+/// A patch for a terminal: what the files hold cannot steer it, colours are ours.
+fn painted(patch: &str, color: bool) -> String {
+    let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
+    let red = Style::new().fg_color(Some(AnsiColor::Red.into()));
+    let cyan = Style::new().fg_color(Some(AnsiColor::Cyan.into()));
+    let mut out = String::with_capacity(patch.len());
+    let mut in_head = true;
+    for line in patch.lines() {
+        if line.starts_with("diff --git ") {
+            in_head = true;
+        } else if line.starts_with("@@") {
+            in_head = false;
+        }
+        let style = match line.as_bytes().first() {
+            _ if in_head => Style::new().bold(),
+            Some(b'@') => cyan,
+            Some(b'+') => green,
+            Some(b'-') => red,
+            _ => Style::new(),
+        };
+        out.push_str(&print::paint(&print::harmless(line), style, color));
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_on_a_terminal_cannot_steer_it() {
+        let patch =
+            "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\x1b]0;title\x07\n";
+        let plain = painted(patch, false);
+        assert!(plain.contains("+new\n") && !plain.contains('\x1b'), "{plain:?}");
+        let colored = painted(patch, true);
+        assert!(colored.contains("\x1b[32m+new\x1b[0m"), "{colored:?}");
+        assert!(!colored.contains("\x1b]"), "{colored:?}");
+    }
+}
