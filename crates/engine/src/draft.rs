@@ -250,11 +250,11 @@ impl DraftSession {
         .map_err(|source| DraftError::Io { what: "agents cannot be watched".to_owned(), source })?;
         let mut followed: BTreeMap<u64, Followed> = BTreeMap::new();
         let mut others = limits::OfRuns::open(&self.world.layout, &self.world.settings)?;
-        self.take(Input::Begin, face)?;
+        self.take(Input::Begin(others.news()?), face)?;
         let mut interrupts = 0;
         loop {
             for limit in others.news()? {
-                self.take(limit, face)?;
+                self.take(Input::Park(limit), face)?;
             }
             if let Some(rest) = self.draft.rest() {
                 return Ok(rest);

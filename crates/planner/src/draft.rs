@@ -26,7 +26,7 @@ use crate::schema::{EpicBreakdown, EpicTasks, Problem};
 
 pub use event::{Event, event_of};
 pub use fact::{DraftFact, Part, ledger};
-pub use input::{Input, Rest, Want, Word};
+pub use input::{Input, Parked, Rest, Want, Word};
 pub use judge::{Answer, judge};
 pub use prompt::{Ask, Brought, PRD_BYTES_MAX, Prompt};
 
@@ -226,17 +226,12 @@ impl Draft {
     pub fn step(&mut self, input: Input, now: Time) -> Vec<DraftFact> {
         self.now = self.now.max(now);
         match input {
-            Input::Begin => self.begin(),
+            Input::Begin(limits) => self.begin(limits),
             Input::Said { part, call, mark, word } => self.said(&part, call, mark, word),
             Input::Ended { part, call, ending, claim, answer } => {
                 self.ended(&part, call, (&ending, &claim), answer);
             }
-            Input::Park { provider, kind, until, message } => {
-                let known = self.providers.get(&provider).and_then(Provider::until);
-                if until > self.now && known.is_none_or(|had| had < until) {
-                    self.emit(DraftFact::ProviderParked { provider, kind, until, message });
-                }
-            }
+            Input::Park(limit) => self.park(limit),
             Input::Interrupt => self.life.stopping += 1,
             Input::Written { path, hash, tasks } => {
                 self.emit(DraftFact::PlanWritten { path, hash, tasks });
@@ -253,7 +248,7 @@ impl Draft {
         self.life.facts.push(fact);
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, limits: Vec<Parked>) {
         if self.parts.is_empty() {
             let single_pass = self.rules.single_pass;
             self.emit(DraftFact::DraftStarted { single_pass });
@@ -261,6 +256,17 @@ impl Draft {
         let failed: Vec<Part> = self.parts_where(|stand| matches!(stand, Stand::Failed(_)));
         for part in failed {
             self.emit(DraftFact::PartReopened { part });
+        }
+        for limit in limits {
+            self.park(limit);
+        }
+    }
+
+    fn park(&mut self, limit: Parked) {
+        let Parked { provider, kind, until, message } = limit;
+        let known = self.providers.get(&provider).and_then(Provider::until);
+        if until > self.now && known.is_none_or(|had| had < until) {
+            self.emit(DraftFact::ProviderParked { provider, kind, until, message });
         }
     }
 

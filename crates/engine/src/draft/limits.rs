@@ -6,7 +6,7 @@ use mainstem_core::fact::{Fact, LimitKind};
 use mainstem_core::id::Time;
 use mainstem_core::machine::{Input as RunInput, Machine};
 use mainstem_host::clock;
-use mainstem_planner::draft::{DraftFact, Input};
+use mainstem_planner::draft::{DraftFact, Parked};
 use mainstem_store::{Reader, SqliteReader};
 
 use super::DraftError;
@@ -21,7 +21,7 @@ pub(super) struct OfRuns {
     reader: Option<SqliteReader>,
     seq: u64,
     /// What was in force at first.
-    first: Vec<Input>,
+    first: Vec<Parked>,
 }
 
 impl OfRuns {
@@ -36,7 +36,7 @@ impl OfRuns {
                 let now = Time(clock::now_ms());
                 if let Some(Some(until)) = known.rests_until(now, true) {
                     let (kind, message) = (known.kind(), known.message().to_owned());
-                    first.push(Input::Park { provider: provider.clone(), kind, until, message });
+                    first.push(Parked { provider: provider.clone(), kind, until, message });
                 }
             }
         }
@@ -44,19 +44,19 @@ impl OfRuns {
     }
 
     /// Limits that were met since this was last asked.
-    pub(super) fn news(&mut self) -> Result<Vec<Input>, DraftError> {
-        let mut inputs = std::mem::take(&mut self.first);
-        let Some(reader) = &self.reader else { return Ok(inputs) };
+    pub(super) fn news(&mut self) -> Result<Vec<Parked>, DraftError> {
+        let mut limits = std::mem::take(&mut self.first);
+        let Some(reader) = &self.reader else { return Ok(limits) };
         loop {
             let records = reader.read_after(self.seq, BATCH).map_err(LedgerError::from)?;
-            let Some(last) = records.last() else { return Ok(inputs) };
+            let Some(last) = records.last() else { return Ok(limits) };
             self.seq = last.seq;
             let about_limits = ["provider_limited", "provider_parked"];
             for record in records.iter().filter(|r| about_limits.contains(&r.kind.as_str())) {
                 match ledger::decode(record)? {
                     Fact::ProviderLimited { provider, until, message, kind, .. }
                     | Fact::ProviderParked { provider, until, message, kind } => {
-                        inputs.push(Input::Park { provider, kind, until, message });
+                        limits.push(Parked { provider, kind, until, message });
                     }
                     _ => {}
                 }

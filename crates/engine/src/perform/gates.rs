@@ -246,9 +246,7 @@ fn run(
             }
             break;
         }
-        // A git that was killed meanwhile says nothing about the work: it is asked again.
-        let again = (1..READY_TRIES).find_map(|_| ready().ok());
-        if let Err(detail) = again.map_or_else(&ready, Ok) {
+        if let Err(detail) = asked_again(&ready) {
             results.push(unable(command, detail));
             break;
         }
@@ -264,7 +262,7 @@ fn run(
             result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
             result.flakes = flakes;
         }
-        if let Err(detail) = sound() {
+        if let Err(detail) = asked_again(&sound) {
             (result.verdict, result.detail) = (Verdict::Error, detail);
         }
         let passed = result.verdict == Verdict::Passed;
@@ -274,6 +272,12 @@ fn run(
         }
     }
     results
+}
+
+/// A git that was killed meanwhile says nothing about the work: it is asked again.
+fn asked_again(question: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    let again = (1..READY_TRIES).find_map(|_| question().ok());
+    again.map_or_else(question, Ok)
 }
 
 /// The verdict of a gate that only looks at files, as they are in exactly this tree.

@@ -30,11 +30,25 @@ pub enum Word {
     },
 }
 
+/// A limit of a provider that somebody else met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parked {
+    /// Whose quota.
+    pub provider: String,
+    /// What kind.
+    pub kind: LimitKind,
+    /// Until when.
+    pub until: Time,
+    /// In words.
+    pub message: String,
+}
+
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A new life of the program: what failed before is tried again.
-    Begin,
+    /// A new life of the program: what failed before is tried again. Nobody is asked before limits that
+    /// others have met are known.
+    Begin(Vec<Parked>),
     /// An agent said something.
     Said {
         /// For which part.
@@ -60,16 +74,7 @@ pub enum Input {
         answer: Result<Answer, Vec<Problem>>,
     },
     /// Somebody else found a provider's limit.
-    Park {
-        /// Whose quota.
-        provider: String,
-        /// What kind.
-        kind: LimitKind,
-        /// Until when.
-        until: Time,
-        /// In words.
-        message: String,
-    },
+    Park(Parked),
     /// Stop: first in good order, then at once.
     Interrupt,
     /// A plan was written.

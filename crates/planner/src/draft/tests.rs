@@ -79,7 +79,7 @@ impl Stage {
         let draft = Draft::new(rules);
         let (calls, facts, stops) = (Vec::new(), Vec::new(), Vec::new());
         let mut stage = Self { draft, now: Time(1_000), calls, facts, stops, most: 0, count };
-        stage.input(Input::Begin);
+        stage.input(Input::Begin(Vec::new()));
         stage
     }
 
@@ -214,7 +214,7 @@ fn one_worker_fails_all_retries_two_results_one_failure() {
     assert_eq!((stage.draft.answers().len(), stage.failures()), (2, vec!["E-002".to_owned()]));
     assert_eq!(stage.draft.parts()[&epic(2)].calls, 4, "one and three more");
     // The next life asks again, and only for this one.
-    stage.input(Input::Begin);
+    stage.input(Input::Begin(Vec::new()));
     assert_eq!(stage.calls, [(epic(2), 5)]);
     assert_eq!(stage.answer_all(), Rest::Done);
 }
@@ -267,7 +267,7 @@ fn cancelled_mid_scatter_partial_results_are_returned() {
         draft.apply(fact, *at).unwrap();
     }
     let mut next = Stage { draft, calls: Vec::new(), ..stage };
-    next.input(Input::Begin);
+    next.input(Input::Begin(Vec::new()));
     assert_eq!(next.calls, [(epic(2), 2), (epic(4), 1)]);
     assert_eq!(next.answer_all(), Rest::Done);
 }
@@ -410,20 +410,37 @@ fn a_quota_that_only_a_person_frees_is_no_endless_wait() {
 fn a_limit_that_somebody_else_met_is_waited_for_and_told_once() {
     let mut stage = Stage::new(rules(1, &["a"]), 1);
     let until = Time(50_000);
-    let park = Input::Park {
+    let park = Parked {
         provider: "a-provider".to_owned(),
         kind: LimitKind::Rate,
         until,
         message: "429".to_owned(),
     };
-    stage.input(park.clone());
-    stage.input(park);
+    stage.input(Input::Park(park.clone()));
+    stage.input(Input::Park(park));
     stage.answer(&Part::Shred);
     assert!(stage.calls.is_empty());
     stage.wake();
     assert_eq!((stage.now, stage.calls.len()), (until, 1));
     let parked = stage.facts.iter().filter(|(f, _)| matches!(f, DraftFact::ProviderParked { .. }));
     assert_eq!(parked.count(), 1);
+}
+
+#[test]
+fn nobody_is_asked_before_limits_that_others_met_are_known() {
+    let draft = Draft::new(rules(1, &["a"]));
+    let (calls, facts, stops) = (Vec::new(), Vec::new(), Vec::new());
+    let mut stage = Stage { draft, now: Time(1_000), calls, facts, stops, most: 0, count: 1 };
+    let until = Time(50_000);
+    stage.input(Input::Begin(vec![Parked {
+        provider: "a-provider".to_owned(),
+        kind: LimitKind::Rate,
+        until,
+        message: "429".to_owned(),
+    }]));
+    assert!(stage.calls.is_empty());
+    stage.wake();
+    assert_eq!((stage.now, stage.calls.len()), (until, 1));
 }
 
 #[test]
@@ -541,7 +558,7 @@ proptest! {
                     }
                     let before: Vec<_> = stage.calls.drain(..).collect();
                     stage.draft = draft;
-                    stage.input(Input::Begin);
+                    stage.input(Input::Begin(Vec::new()));
                     prop_assert!(before.iter().all(|call| stage.calls.contains(call)));
                 }
             }
