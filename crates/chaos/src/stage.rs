@@ -72,6 +72,9 @@ pub struct Stage {
     /// Workspaces are clones: what an agent commits is in its folder and nowhere else until it is kept.
     #[serde(default)]
     pub clones: bool,
+    /// Agents resolve conflicts: an attempt may begin with what an earlier one of its task did.
+    #[serde(default)]
+    pub resolves: bool,
 }
 
 /// What was true when the power went.
@@ -105,6 +108,7 @@ impl Stage {
             wishes: Vec::new(),
             power_cut: None,
             clones: show.settings.workspace == "clone",
+            resolves: show.settings.on_conflict == "agent",
         };
         let scripts = stage.outside.join("scripts");
         for folder in

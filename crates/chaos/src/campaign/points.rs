@@ -26,9 +26,19 @@ struct Walk {
     wrong: Vec<String>,
 }
 
-/// Points of planning, of pull requests and of clones: a scene would need an agent that plans, a forge, or
-/// another kind of workspace. The tests of the command line die there (`draft.rs`, `pulls.rs`, `clones.rs`).
-const ELSEWHERE: [&str; 3] = ["draft.", "pull.", "clone."];
+/// Points of planning, of pull requests, of clones, of reviews and of pushing: a scene would need an agent that
+/// plans or reviews, a forge, a remote, or another kind of workspace. The tests of the command line die there
+/// (`draft.rs`, `pulls.rs`, `clones.rs`, `review.rs`, `pushes.rs`).
+const ELSEWHERE: [&str; 8] = [
+    "draft.",
+    "pull.",
+    "clone.",
+    "review.",
+    "upstream.",
+    "along.",
+    "land.published",
+    "undo.pushed",
+];
 
 /// All deaths of all scenes.
 pub fn list(order: &Order) -> Result<List, String> {

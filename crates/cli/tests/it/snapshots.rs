@@ -383,3 +383,26 @@ fn restore_works_after_a_crash() {
     scene.expect(0, &["run"]);
     scene.assert_each_lands_once(&["T"]);
 }
+
+#[test]
+fn a_workspace_half_set_back_does_not_pass_for_the_last_work_of_the_attempt_before() {
+    let work =
+        "if [ $MAINSTEM_ATTEMPT = 1 ]; then echo kept > mine.txt; exit 1; fi; echo done > b.txt";
+    let config = "[run]\nretries = 0\n[workspace]\nkeep = \"always\"\n";
+    let scene = Scene::new(BIN).config(config).plan(&shell_plan(&[("T", work, "")]));
+    scene.expect(2, &["run", "plan.toml"]);
+    scene.expect(0, &["retry", "T"]);
+    let wish = [("MAINSTEM_CRASH_AT", "workspace.saved")];
+    scene.spawn_with(&["run"], &wish).wait().expect_code(KILLED);
+    assert_recoverable(&scene, "T", "mine.txt", "kept\n");
+    // As a git leaves it that was killed in the middle of setting files back.
+    let place = workspace(&scene, "T");
+    fs::remove_file(place.join("mine.txt")).unwrap();
+    fs::write(place.join("other.txt"), "of somebody else\n").unwrap();
+    scene.expect(0, &["run"]);
+    let of_first = format!("{SNAPSHOTS}T/1/");
+    let all = refs(&scene);
+    let newest = all.iter().rfind(|name| name.starts_with(&of_first)).unwrap();
+    assert_eq!(scene.repo().show(newest, "mine.txt").as_deref(), Some("kept\n"), "{all:?}");
+    assert_recoverable(&scene, "T", "other.txt", "of somebody else\n");
+}

@@ -1,6 +1,6 @@
 //! Making and removing workspaces. Nothing is removed that is not on a ref first.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use mainstem_core::config::{Unit, WorkspaceKind};
@@ -178,6 +178,7 @@ fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, 
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &errand.workspace)?;
+    note_making(errand)?;
     crash::point("workspace.saved");
     fill(errand, &begin, start.merge)?;
     Ok(base)
@@ -247,13 +248,28 @@ fn fill(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), Workspac
     Ok(())
 }
 
+/// There once what was in the folder before this attempt is on a ref. A git that dies while it sets files
+/// back leaves a mixture, which must not pass for the last work of the attempt before.
+fn making(errand: &Errand) -> PathBuf {
+    let world = &errand.world;
+    world.layout.attempt(&world.run, &errand.task.id, errand.attempt).join("making")
+}
+
+fn note_making(errand: &Errand) -> Result<(), WorkspaceError> {
+    let note = making(errand);
+    note.parent()
+        .map_or(Ok(()), std::fs::create_dir_all)
+        .and_then(|()| files::write_atomic(&note, b""))
+        .map_err(WorkspaceError::io("it could not be noted that the workspace is made"))
+}
+
 /// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
 /// also if the agent took its `.git` away: the folder would be repaired, and reset, all the same.
 fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
     let before = errand.attempt.saturating_sub(1).max(1);
-    let attempt = if ran { errand.attempt } else { before };
+    let attempt = if ran || making(errand).exists() { errand.attempt } else { before };
     let series = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
     save(errand, path, &series, attempt)
 }

@@ -27,7 +27,7 @@ pub(crate) fn check(
         if told.outlived && !stage.journal_cut {
             wrong.push(format!("work: attempt {attempt} of {task} went on beside the next one"));
         }
-        let left = truth.kept(task, *attempt);
+        let mut left = truth.kept(task, *attempt);
         let landed =
             landings.iter().any(|landing| landing.task == *task && landing.attempt == *attempt);
         if landed || left.is_empty() {
@@ -43,6 +43,10 @@ pub(crate) fn check(
             && lies_in(Path::new(place), &left)
         {
             continue;
+        }
+        if stage.resolves {
+            let earlier = |n| truth.kept(task, n).touched;
+            left.touched.extend((1..*attempt).flat_map(earlier));
         }
         if let Some(what) = kept(stage, task, *attempt, &told.base, &left)? {
             wrong.push(format!("work: attempt {attempt} of {task} did not land, and {what}"));
