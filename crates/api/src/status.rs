@@ -32,6 +32,10 @@ pub struct Status {
     pub limits: Vec<Limit>,
     /// Sums over all tasks.
     pub totals: Totals,
+    /// Folders that stood in a workspace's place and were moved aside because they may be somebody's;
+    /// they stay until a person removes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aside: Vec<String>,
 }
 
 /// What the engine of a run is doing.
@@ -376,6 +380,7 @@ mod tests {
                 waiting: vec!["T-002".into()],
             }],
             totals,
+            aside: Vec::new(),
         }
     }
 

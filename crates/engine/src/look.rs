@@ -106,6 +106,7 @@ impl Look {
             questions: questions(machine),
             limits: limits(machine, now),
             totals: totals(self, &tasks, now),
+            aside: Vec::new(),
             tasks,
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::{RunId, TaskId};
+use mainstem_host::files;
 use mainstem_host::git::Repo;
 use mainstem_host::lock::{Acquired, LockError, OwnerLock};
 use serde_json::{Value, json};
@@ -128,6 +129,10 @@ impl Layout {
     /// What waits for deletion.
     pub fn trash(&self) -> PathBuf {
         self.root.join(".trash")
+    }
+    /// What was moved aside and is kept for a person.
+    pub fn kept_aside(&self) -> Vec<PathBuf> {
+        files::kept_in(&self.trash())
     }
     /// The workspace in which a lane of the train verifies, from 1. Each keeps what builds left there.
     pub fn lane(&self, lane: u32) -> PathBuf {

@@ -51,6 +51,15 @@ pub(crate) fn unique() -> String {
     format!("{}-{}", life(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+/// What a trash folder keeps because it may be somebody's, by name.
+pub fn kept_in(trash: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(trash).into_iter().flatten().flatten();
+    let kept = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(KEPT);
+    let mut paths: Vec<PathBuf> = entries.filter(kept).map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
 /// Writes a file so that after a crash it holds either the old or the new bytes, never a mixture.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {

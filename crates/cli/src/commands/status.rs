@@ -62,6 +62,8 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
             task.progress = doing.remove(&task.id);
         }
     }
+    let aside = layout.kept_aside();
+    status.aside = aside.iter().map(|path| path.display().to_string()).collect();
     if context.global.json {
         print::out_json(&status)?;
         return Ok(exit_code::OK);
@@ -95,6 +97,14 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
             "\nYour checkout {place} still shows an older commit, and a commit there with its old files \
              would take landings back. To bring it along, {}.",
             print::harmless(&way)
+        );
+    }
+    for path in &status.aside {
+        let _ = writeln!(
+            text,
+            "\n{} stood in a workspace's place and was moved aside, because it may be somebody's. \
+             Remove it once you have looked at it.",
+            print::harmless(path)
         );
     }
     print::out(&text)?;

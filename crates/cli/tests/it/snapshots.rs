@@ -406,3 +406,19 @@ fn a_workspace_half_set_back_does_not_pass_for_the_last_work_of_the_attempt_befo
     assert_eq!(scene.repo().show(newest, "mine.txt").as_deref(), Some("kept\n"), "{all:?}");
     assert_recoverable(&scene, "T", "other.txt", "of somebody else\n");
 }
+
+#[test]
+fn a_folder_of_somebody_in_a_workspaces_place_is_named_until_it_is_removed() {
+    let scene = scene(&[("T", "echo a > a.txt", "")]);
+    let place = workspace(&scene, "T");
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("theirs.txt"), "theirs\n").unwrap();
+    scene.expect(0, &["run", "plan.toml"]);
+    let aside = scene.status()["aside"].clone();
+    let kept = PathBuf::from(aside[0].as_str().unwrap_or_else(|| panic!("{aside}")));
+    assert_eq!(fs::read_to_string(kept.join("theirs.txt")).unwrap(), "theirs\n");
+    let text = scene.expect(0, &["status"]).stdout;
+    assert!(text.contains(kept.to_str().unwrap()), "{text}");
+    fs::remove_dir_all(&kept).unwrap();
+    assert!(scene.status().get("aside").is_none());
+}

@@ -44,6 +44,9 @@ pub(crate) fn check(
     }
     let mut skip: Vec<PathBuf> = workspaces.iter().map(PathBuf::from).collect();
     skip.push(stage.repo.clone());
+    // What may be somebody's stays where status says that it is.
+    let aside = said.status["aside"].as_array().into_iter().flatten();
+    skip.extend(aside.filter_map(|path| path.as_str().map(PathBuf::from)));
     if !workspaces.is_empty() {
         // Says whose the workspaces are while there are some.
         skip.push(stage.place().join("repo.mainstem/.owner"));
