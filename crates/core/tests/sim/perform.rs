@@ -6,10 +6,11 @@ use mainstem_core::fact::{Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Reviewed};
 use mainstem_core::publish::Refusal;
-use mainstem_core::review::{Finding, Opinion, Outcome, Severity};
+use mainstem_core::review::{Opinion, Outcome};
 use mainstem_core::train::yard::{Formed, Purpose, Step};
 
 use crate::drive::{Lane, Sim, verdict};
+use crate::setup;
 use crate::world::{Agent, Key, Watch};
 
 impl Sim<'_> {
@@ -207,19 +208,10 @@ impl Sim<'_> {
         let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
             return;
         };
-        let finding = || Finding {
-            severity: Severity::High,
-            category: "bug".to_owned(),
-            file: "a.rs".to_owned(),
-            line: 1,
-            description: "wrong".to_owned(),
-            suggestion: String::new(),
-            agents: Vec::new(),
-        };
         let said = |verdict, findings| Outcome::Said { verdict, findings };
         let outcome = match self.rng.below(100) {
             0..60 => said(Opinion::Approved, Vec::new()),
-            60..85 => said(Opinion::ChangesNeeded, vec![finding()]),
+            60..85 => said(Opinion::ChangesNeeded, vec![setup::finding()]),
             85..88 => said(Opinion::Blocking, Vec::new()),
             88..92 => Outcome::Failed { why: "no JSON".to_owned() },
             92..95 => Outcome::Skipped { why: "nothing of it".to_owned() },

@@ -11,6 +11,7 @@ use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
 use mainstem_core::plan::{Effort, Epic, OnFailure, Plan, Task};
 use mainstem_core::quiet::QuietHours;
+use mainstem_core::review::{Finding, Severity};
 
 use crate::rng::Rng;
 
@@ -320,4 +321,17 @@ pub fn revised(rng: &mut Rng, old: &Plan, free: &[TaskId], fresh: u64) -> Plan {
         plan.tasks.insert(at, task);
     }
     if Graph::new(&plan).is_err() { old.clone() } else { plan }
+}
+
+/// What a reviewer of the simulations finds.
+pub fn finding() -> Finding {
+    Finding {
+        severity: Severity::High,
+        category: "bug".to_owned(),
+        file: "a.rs".to_owned(),
+        line: 1,
+        description: "wrong".to_owned(),
+        suggestion: String::new(),
+        agents: Vec::new(),
+    }
 }

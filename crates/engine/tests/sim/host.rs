@@ -11,7 +11,7 @@ use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::{GateResult, Input, Reviewed};
-use mainstem_core::review::{Finding, Opinion, Outcome, Severity};
+use mainstem_core::review::{Opinion, Outcome};
 use mainstem_core::room::Shortage;
 use mainstem_engine::event::Event;
 use mainstem_engine::outside::Outside;
@@ -20,10 +20,10 @@ use mainstem_engine::queue::Ticket;
 use mainstem_engine::survey::Work;
 
 use crate::agent::{Agent, Job, Key};
-use crate::check;
 use crate::faults::Fault;
 use crate::git::{At, Git, Workspace};
 use crate::world::{Ear, Gate, Happening, Shared, World};
+use crate::{check, setup};
 
 /// An order under way.
 #[derive(Debug)]
@@ -302,21 +302,12 @@ impl World {
         let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
             panic!("only reviews are reviewed");
         };
-        let finding = || Finding {
-            severity: Severity::High,
-            category: "bug".to_owned(),
-            file: "a.rs".to_owned(),
-            line: 1,
-            description: "wrong".to_owned(),
-            suggestion: String::new(),
-            agents: Vec::new(),
-        };
         let said = |verdict, findings| Outcome::Said { verdict, findings };
         let outcome = match self.rng.below(100) {
             _ if order.cancel.load(Ordering::Relaxed) => Outcome::Stopped {},
             _ if fails => Outcome::Failed { why: "no".to_owned() },
             0..65 => said(Opinion::Approved, Vec::new()),
-            65..90 => said(Opinion::ChangesNeeded, vec![finding()]),
+            65..90 => said(Opinion::ChangesNeeded, vec![setup::finding()]),
             90..95 => Outcome::Skipped { why: "nothing of it".to_owned() },
             _ => Outcome::Limited {
                 kind: LimitKind::Rate,
@@ -459,7 +450,8 @@ impl World {
         let lives = self.agents.get(key).is_some_and(Agent::lives);
         assert!(!lives, "what {} left is looked at while its agent lives", key.0);
         let Some(base) = base.filter(|_| !fails) else {
-            let evidence = if fails { Err("no".to_owned()) } else { Ok(nothing(&Oid::new(""))) };
+            let evidence =
+                if fails { Err("no".to_owned()) } else { Ok(Evidence::nothing(Oid::new(""))) };
             self.tell(Input::Collected { task, attempt, evidence });
             return Progress::Done;
         };
@@ -478,13 +470,18 @@ impl World {
         let start = Git::find(base);
         let tip = tip.filter(|tip| *tip != start);
         let evidence = match tip {
-            None => nothing(base),
+            None => Evidence::nothing(base.clone()),
             Some(tip) => {
                 let refname = self.git.keep(key, tip);
                 self.kept(&order, refname, tip);
                 let files = self.git.files(tip).len() - self.git.files(start).len();
                 let files = u32::try_from(files).unwrap();
-                Evidence { tip: Git::name(tip), commits: 1, files, ..nothing(base) }
+                Evidence {
+                    tip: Git::name(tip),
+                    commits: 1,
+                    files,
+                    ..Evidence::nothing(base.clone())
+                }
             }
         };
         self.tell(Input::Collected { task, attempt, evidence: Ok(evidence) });
@@ -606,21 +603,6 @@ impl World {
                 Progress::Done
             }
         }
-    }
-}
-
-fn nothing(base: &Oid) -> Evidence {
-    Evidence {
-        base: base.clone(),
-        tip: base.clone(),
-        commits: 0,
-        files: 0,
-        insertions: 0,
-        deletions: 0,
-        diff_hash: String::new(),
-        recovered: false,
-        flaws: Vec::new(),
-        tree: None,
     }
 }
 
