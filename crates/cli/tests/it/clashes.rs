@@ -197,7 +197,8 @@ fn kill_9_in_mid_resolution_loses_nothing_and_resolves_once() {
     running.kill9();
     fs::write(scene.outside("go"), "").expect("a file in a temporary folder");
     scene.expect(0, &["run", "-j", "2"]);
-    assert_eq!(log_of(&scene.outside("tries")).lines().count(), 1, "it was found again");
+    let tries = log_of(&scene.outside("tries")).lines().count();
+    assert_eq!(tries, 1, "it was found again: {:?}", scene.facts());
     let main = scene.repo().show("main", "same.txt");
     assert_eq!(main.as_deref(), Some("before\nT-1\nT-2\nafter\n"));
     scene.assert_each_lands_once(&["T-1", "T-2"]);

@@ -2,9 +2,10 @@
 //!
 //! A lock may only be taken away if its holder is dead. For our own git processes that is proven:
 //! each holds a shared lock on `mainstem/git.live` while it lives, also when we were killed, and
-//! leaves a note naming the shared ref it is about to lock. The lock of the packed refs is taken by
-//! every commit too, also by those of agents: it is nobody's when all git processes that were alive
-//! when it was seen are dead and it is still the same.
+//! leaves a note naming the shared ref it is about to lock. The lock of the packed refs, and that of
+//! a task's branch, is taken by every commit too, also by those of agents, who live on when we die: it
+//! is nobody's when all git processes that were alive when it was seen are dead and it is still the
+//! same.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -67,13 +68,16 @@ impl Repo {
             return Ok(swept);
         }
         self.wait_for_strays()?;
-        for ours in ["refs/mainstem", "refs/heads/mainstem"] {
-            for lock in locks_below(&self.common_dir().join(ours))? {
-                remove(&lock, &mut swept.removed)?;
-            }
+        for lock in locks_below(&self.common_dir().join("refs/mainstem"))? {
+            remove(&lock, &mut swept.removed)?;
+        }
+        for lock in locks_below(&self.common_dir().join("refs/heads/mainstem"))? {
+            self.sweep_branch(lock, &mut swept)?;
         }
         let marked = self.take_marks()?;
-        for lock in locks_below(&self.common_dir().join("refs"))? {
+        let seen = swept.foreign.clone();
+        let shared = locks_below(&self.common_dir().join("refs"))?;
+        for lock in shared.into_iter().filter(|lock| !seen.contains(lock)) {
             self.sweep_shared(lock, &marked, true, &mut swept)?;
         }
         for (name, is_ref) in [
@@ -234,11 +238,28 @@ impl Repo {
             swept.foreign.push(lock);
             return Ok(());
         }
-        let deadline = Instant::now() + LOCK_AGE_MIN.saturating_sub(age);
-        while Instant::now() < deadline && made_at(&lock)? == Some(made) {
-            std::thread::sleep(POLL);
-        }
+        outlasts(&lock, made, LOCK_AGE_MIN.saturating_sub(age))?;
         let dead = held.is_none_or(|holders| all_end(&holders));
+        match made_at(&lock)? {
+            Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
+            Some(_) => {
+                swept.foreign.push(lock);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The lock of a task's branch: ours, or that of an agent which commits there this very moment.
+    fn sweep_branch(&self, lock: PathBuf, swept: &mut Swept) -> Result<()> {
+        let Some(made) = made_at(&lock)? else { return Ok(()) };
+        let dead = match self.may_hold()? {
+            Some(holders) => all_end(&holders),
+            None => {
+                outlasts(&lock, made, LOCK_AGE_MIN)?;
+                true
+            }
+        };
         match made_at(&lock)? {
             Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
             Some(_) => {
@@ -298,6 +319,15 @@ fn works_elsewhere(pid: u32, common_dir: &Path) -> bool {
         // A folder.
         Err(_) => dot_git.canonicalize().is_ok_and(|dir| dir != common_dir),
     }
+}
+
+/// Waits until a lock is gone, or another, or that time is over.
+fn outlasts(lock: &Path, made: SystemTime, time: Duration) -> Result<()> {
+    let deadline = Instant::now() + time;
+    while Instant::now() < deadline && made_at(lock)? == Some(made) {
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// Waits a little for these processes to end.

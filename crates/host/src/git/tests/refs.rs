@@ -329,6 +329,43 @@ fn a_lock_of_the_packed_refs_is_left_to_a_git_that_lives() {
 }
 
 #[test]
+fn a_commit_that_an_agent_makes_while_an_engine_begins_keeps_its_lock() {
+    use std::io::{BufRead, Write};
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let branch = "refs/heads/mainstem/t-1";
+    git(&scene.top(), &["update-ref", branch, first.as_str()]);
+    // Between taking the lock and putting the new value in its place.
+    let mut agent = std::process::Command::new("git")
+        .args(["update-ref", "--stdin"])
+        .current_dir(scene.top())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = agent.stdin.take().unwrap();
+    let mut answers = std::io::BufReader::new(agent.stdout.take().unwrap());
+    let mut say = |order: &str, answer: &str| {
+        writeln!(orders, "{order}").unwrap();
+        let mut line = String::new();
+        answers.read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), answer);
+    };
+    say("start", "start: ok");
+    say(&format!("update {branch} {second} {first}\nprepare"), "prepare: ok");
+    let lock = scene.repo.common_dir().join(format!("{branch}.lock"));
+    assert!(lock.exists());
+    let swept = scene.repo.sweep_locks(None).unwrap();
+    assert_eq!((swept.removed, swept.foreign), (vec![], vec![lock.clone()]));
+    say("commit", "commit: ok");
+    drop(orders);
+    assert!(agent.wait().unwrap().success());
+    assert_eq!(scene.tip("mainstem/t-1"), second);
+    assert!(!lock.exists());
+}
+
+#[test]
 fn a_branch_that_leaves_no_room_for_a_restored_one_is_named_at_once() {
     let scene = Scene::new();
     let tip = scene.tip("main");
