@@ -128,12 +128,17 @@ impl Git {
 
     /// The target branch's own line, newest first.
     pub fn line(&self) -> impl Iterator<Item = At> {
-        std::iter::successors(Some(self.main), |at| self.commits[*at].parents.first().copied())
+        self.line_from(self.main)
     }
 
-    /// The commit on the target branch that lands this attempt, or the one inside it.
-    pub fn landing(&self, key: &Key) -> Option<At> {
-        let at = self.line().find(|at| self.commits[*at].lands.contains(key))?;
+    fn line_from(&self, tip: At) -> impl Iterator<Item = At> {
+        std::iter::successors(Some(tip), |at| self.commits[*at].parents.first().copied())
+    }
+
+    /// The commit below `tip` that lands this attempt, or the one inside it. Where the branch is on the
+    /// remote is no matter: only what was fetched can be looked at.
+    pub fn landing(&self, tip: At, key: &Key) -> Option<At> {
+        let at = self.line_from(tip).find(|at| self.commits[*at].lands.contains(key))?;
         let mut inside = std::iter::successors(Some(at), |at| {
             let commit = &self.commits[*at];
             let back =

@@ -69,6 +69,18 @@ impl World {
             .zip(&order.crew)
             .map(|(seat, (task, _))| (task.id.clone(), seat.attempt))
             .collect();
+        for (seat, (key, (_, undone))) in seats.iter().zip(keys.iter().zip(&order.crew)) {
+            let look = seat.look && Git::name(flight.found) != seat.base;
+            let landed = self.git.landing(flight.found, key).filter(|_| look);
+            let Some(commit) = landed.filter(|at| !undone.contains(&Git::name(*at))) else {
+                continue;
+            };
+            // It got there, and nobody was told.
+            let (task, attempt) = (seat.task, seat.attempt);
+            let old = Git::name(self.git.get(commit).parents[0]);
+            self.tell(Input::Landed { task, attempt, commit: Git::name(commit), old });
+            return Progress::Done;
+        }
         let onto = Git::name(flight.found);
         let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
         let (mut steps, mut tip) = (Vec::new(), flight.found);
@@ -131,7 +143,15 @@ impl World {
     ) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         let (from, to) = (Git::find(old), Git::find(new));
-        let main = self.git.head();
+        let mut main = self.git.head();
+        if flight.step() == 0 && main != from && self.git.here.is_some() {
+            // What was pushed before is seen there, whatever became of the branch here.
+            if self.strikes(Fault::RemoteAway) {
+                return self.push_fails(order);
+            }
+            self.git.fetch();
+            main = self.git.head();
+        }
         let found = Some(Git::name(main));
         let refused = Input::LandingRefused { task, attempt, new: new.clone(), found };
         let keys: Vec<Key> = members
@@ -152,7 +172,7 @@ impl World {
             }
             let mut all = true;
             for (member, key) in members.iter().zip(&keys) {
-                let Some(at) = self.git.landing(key) else {
+                let Some(at) = self.git.landing(main, key) else {
                     all = false;
                     continue;
                 };
