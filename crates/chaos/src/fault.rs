@@ -55,6 +55,8 @@ pub enum What {
     Command(Vec<String>),
     /// The wall clock, as the engine sees it, jumps to so many seconds off the true time.
     Clock(i64),
+    /// The remote cannot be reached for so many milliseconds.
+    RemoteAway(u64),
 }
 
 /// What somebody does to a workspace.
@@ -85,6 +87,8 @@ pub enum Others {
     Back,
     /// Amends its last commit.
     Amend,
+    /// Commits to it on the remote.
+    Push,
 }
 
 /// What the user does.
@@ -129,6 +133,7 @@ impl fmt::Display for What {
             Self::User(user) => write!(f, "user-{}", format!("{user:?}").to_lowercase()),
             Self::Command(words) => write!(f, "mainstem-{}", words.join("-")),
             Self::Clock(seconds) => write!(f, "clock{seconds:+}"),
+            Self::RemoteAway(ms) => write!(f, "remote-away-{ms}"),
         }
     }
 }
@@ -143,7 +148,8 @@ impl What {
             | Self::Interrupt(_)
             | Self::User(_)
             | Self::Clock(_)
-            | Self::Others(Others::Commit) => true,
+            | Self::RemoteAway(_)
+            | Self::Others(Others::Commit | Others::Push) => true,
             Self::Command(words) => matches!(words[0].as_str(), "pause" | "resume" | "jobs"),
             Self::KillSupervisor
             | Self::KillAgent
@@ -262,6 +268,13 @@ pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), S
             stage.mainstem(&words)?;
         }
         What::Clock(seconds) => set_clock(stage, *seconds)?,
+        What::RemoteAway(ms) => {
+            let (there, away) = (stage.remote(), stage.outside.join("remote.away"));
+            if fs::rename(&there, &away).is_ok() {
+                std::thread::sleep(Duration::from_millis(*ms));
+                fs::rename(&away, &there).map_err(|error| error.to_string())?;
+            }
+        }
     }
     Ok(())
 }
@@ -313,6 +326,7 @@ fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
             .arg(&path)
             .status()
             .map_err(|error| error.to_string())?;
+        stage.apart = true;
         // A checkout that is locked cannot follow its branch.
         stage.moved_under |= matches!(name, "index.lock" | "HEAD.lock");
         stage.foreign_locks.push(path);
@@ -353,10 +367,47 @@ fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
     Ok(())
 }
 
+/// Another person commits to the remote's branch; whoever was first makes them try again.
+fn push(stage: &Stage) -> Result<(), String> {
+    let remote = stage.remote().display().to_string();
+    let there = |args: &[&str]| stage.git(&[&["--git-dir", remote.as_str()], args].concat());
+    let main = "refs/heads/main";
+    loop {
+        let tip = there(&["rev-parse", main])?;
+        let file = stage.outside.join("others.txt");
+        fs::write(&file, format!("after {tip}\n")).map_err(|error| error.to_string())?;
+        let blob = there(&["hash-object", "-w", &file.display().to_string()])?;
+        let entry = format!("100644 blob {blob}\tothers-{}", &tip[..12]);
+        let entries = there(&["ls-tree", &tip])?;
+        let tree = {
+            use std::io::Write as _;
+            let mut command = stage.command(Path::new("git"));
+            command.args(["--git-dir", &remote, "mktree"]);
+            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+            let mut child = command.spawn().map_err(|error| error.to_string())?;
+            if let Some(mut input) = child.stdin.take() {
+                writeln!(input, "{entries}\n{entry}").map_err(|error| error.to_string())?;
+            }
+            let output = child.wait_with_output().map_err(|error| error.to_string())?;
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        let new = there(&["commit-tree", &tree, "-p", &tip, "-m", "somebody else's work"])?;
+        if there(&["update-ref", main, &new, &tip]).is_ok() {
+            let event = Event::Others { commit: new };
+            return ledger::note(&stage.outside, &event).map_err(|error| error.to_string());
+        }
+        if there(&["rev-parse", main])? == tip {
+            // Its lock is held: by a landing that is on its way.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// Another person pushes: works on the branch without the checkout's index.
 fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
     let tip = stage.git(&["rev-parse", "refs/heads/main"])?;
     let new = match others {
+        Others::Push => return push(stage),
         Others::Commit => commit_on(stage, &tip, &format!("others/{}", &tip[..12]))?,
         Others::CommitRed => commit_on(stage, &tip, "others/red")?,
         Others::Back => {
@@ -390,6 +441,7 @@ fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
     // Refused if a landing came in between or a stale lock is in the way: then nobody pushed.
     if stage.git(&["update-ref", "refs/heads/main", &new, &tip]).is_ok() {
         stage.moved_under = true;
+        stage.apart = true;
         if !gone {
             note(&Event::Others { commit: new })?;
         }

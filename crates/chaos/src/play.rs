@@ -80,19 +80,31 @@ pub fn at_rest(stage: &Stage) -> Result<Vec<Violation>, String> {
 /// All that a recovery of a resting run must leave as it is.
 fn picture(stage: &Stage) -> Result<String, String> {
     let refs = stage.git(&["for-each-ref"])?;
+    // Each engine asks the remote where its branch is, and follows whoever pushed last.
+    let follows = |line: &&str| {
+        ["refs/mainstem/upstream/", "refs/remotes/", "refs/heads/main"]
+            .iter()
+            .any(|name| line.split('\t').nth(1).is_some_and(|refname| refname.starts_with(name)))
+            && !line.contains("refs/heads/mainstem")
+    };
+    let refs: Vec<&str> = refs.lines().filter(|line| !(stage.pushed && follows(line))).collect();
     let (_, status, _) = stage.mainstem(&["status", "--json"])?;
     let status: serde_json::Value =
         serde_json::from_str(&status).map_err(|error| format!("status: {error}: {status}"))?;
     let (_, history, _) = stage.mainstem(&["history", "--json"])?;
     // Where a bad branch holds cars up, each engine looks whether it still is bad.
     let held = status["tasks"].to_string().contains("\"phase\":\"boarding\"");
-    let looks: &[&str] = if held { &["gate_ran", "car_formed", "noticed"] } else { &[] };
+    let looks: &[&str] = match (held, stage.pushed) {
+        (true, _) => &["gate_ran", "car_formed", "noticed"],
+        (false, true) => &["noticed"],
+        (false, false) => &[],
+    };
     let counts = |line: &&str| {
         let is = |kind: &str| line.contains(&format!("\"type\":\"{kind}"));
         !is("engine_") && !looks.iter().any(|kind| is(kind))
     };
     let facts = history.lines().filter(counts).count();
-    Ok(format!("{refs}\n{:#}\n{facts} facts", status["tasks"]))
+    Ok(format!("{}\n{:#}\n{facts} facts", refs.join("\n"), status["tasks"]))
 }
 
 fn lives(

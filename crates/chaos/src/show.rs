@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use mainstem_testkit::Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Others, What};
 use crate::script::{Attempt, End, RED, Script, Step, Trick};
 
 /// A whole round.
@@ -50,6 +50,9 @@ pub struct Settings {
     /// `land.lanes`
     #[serde(default = "one")]
     pub lanes: u32,
+    /// Landings are pushed to a remote that others push to as well.
+    #[serde(default)]
+    pub push: bool,
 }
 
 fn one() -> u32 {
@@ -67,11 +70,12 @@ fn worktree() -> String {
 impl Settings {
     /// As a configuration file; `agent` and `outside` are paths.
     pub fn config(&self, agent: &str, outside: &str) -> String {
+        let push = if self.push { "push = \"origin\"\n" } else { "" };
         format!(
             "[run]\nagent = \"chaos\"\njobs = {}\nretries = {}\non_failure = \"{}\"\n\
              grace = \"1s\"\ntimeout = \"20s\"\n\
              [limits]\noutput = \"1M\"\n\
-             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\nlanes = {}\n\
+             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\nlanes = {}\n{push}\
              [snapshots]\nevery = \"{}\"\n\
              [workspace]\nkeep = \"{}\"\nkind = \"{}\"\n\
              [schedule]\nbarrier = \"{}\"\n\
@@ -130,7 +134,39 @@ impl Show {
         let mut faults: Vec<Fault> =
             (0..1 + rng.below(5)).map(|_| Fault::draw(&mut rng, events, tasks)).collect();
         faults.sort_by_key(|fault| fault.at);
-        Self { seed, settings, scripts, faults }
+        let mut show = Self { seed, settings, scripts, faults };
+        if Rng::new(seed ^ PUSHES).chance(0.2) {
+            show.share();
+        }
+        show
+    }
+
+    /// Lets the round push to a remote that others push to or commit beside, and that goes away for a
+    /// while. A branch that is moved back under a remote which has more is only brought along again, so
+    /// nobody does that.
+    pub fn share(&mut self) {
+        let mut rng = Rng::new(!self.seed ^ PUSHES);
+        self.settings.push = true;
+        for fault in &mut self.faults {
+            if let What::Others(others) = &mut fault.what
+                && (*others != Others::Commit || rng.chance(0.5))
+            {
+                *others = Others::Push;
+            }
+        }
+        let events = 6 + 8 * self.scripts.len() as u64;
+        let mut add = |rng: &mut Rng, what: What| {
+            let at = rng.below(events) as usize;
+            self.faults.push(Fault { at, delay_ms: rng.below(60), what });
+        };
+        if rng.chance(0.6) {
+            add(&mut rng, What::Others(Others::Push));
+        }
+        if rng.chance(0.4) {
+            let ms = 50 + rng.below(1_500);
+            add(&mut rng, What::RemoteAway(ms));
+        }
+        self.faults.sort_by_key(|fault| fault.at);
     }
 
     /// The plan file.
@@ -178,12 +214,14 @@ impl Show {
             1 => String::new(),
             lanes => format!("{lanes} lanes, "),
         };
-        format!("{} tasks, {walls}{lanes}{}", self.scripts.len(), faults.join(", "))
+        let push = if self.settings.push { "pushed, " } else { "" };
+        format!("{} tasks, {walls}{lanes}{push}{}", self.scripts.len(), faults.join(", "))
     }
 }
 
 /// Any number will do.
 const WALLS: u64 = 0x5afe_5afe;
+const PUSHES: u64 = 0x0bad_cafe;
 
 fn settings(rng: &mut Rng) -> Settings {
     let pick =
@@ -200,6 +238,7 @@ fn settings(rng: &mut Rng) -> Settings {
         sandbox: off(),
         workspace: worktree(),
         lanes: one(),
+        push: false,
     }
 }
 

@@ -75,6 +75,12 @@ pub struct Stage {
     /// Agents resolve conflicts: an attempt may begin with what an earlier one of its task did.
     #[serde(default)]
     pub resolves: bool,
+    /// Landings are pushed to a remote.
+    #[serde(default)]
+    pub pushed: bool,
+    /// The branch here may rest behind the remote's: somebody committed to it, or left a lock.
+    #[serde(default)]
+    pub apart: bool,
 }
 
 /// What was true when the power went.
@@ -109,6 +115,8 @@ impl Stage {
             power_cut: None,
             clones: show.settings.workspace == "clone",
             resolves: show.settings.on_conflict == "agent",
+            pushed: show.settings.push,
+            apart: false,
         };
         let scripts = stage.outside.join("scripts");
         for folder in
@@ -132,6 +140,12 @@ impl Stage {
         write(&stage.repo.join("mainstem.toml"), &show.settings.config(&agent, &outside))?;
         stage.git(&["add", "-A"])?;
         stage.git(&["commit", "-q", "-m", "a plan"])?;
+        if stage.pushed {
+            let remote = stage.remote().display().to_string();
+            stage.git(&["init", "-q", "--bare", &remote])?;
+            stage.git(&["remote", "add", "origin", &remote])?;
+            stage.git(&["push", "-q", "origin", "main"])?;
+        }
         stage.save()?;
         Ok(stage)
     }
@@ -153,6 +167,11 @@ impl Stage {
     /// The folder around repository and workspaces.
     pub fn place(&self) -> &Path {
         self.repo.parent().unwrap_or(&self.repo)
+    }
+
+    /// The remote's repository, on a machine of its own as far as the product knows.
+    pub fn remote(&self) -> PathBuf {
+        self.outside.join("remote.git")
     }
 
     /// A program in the repository, with an environment of its own and no input.

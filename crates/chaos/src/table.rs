@@ -73,7 +73,10 @@ fn look(stage: &Stage, pid: &str) -> Option<Process> {
             .any(|bytes| bytes.windows(mark.len()).any(|window| window == *mark))
     });
     let command = String::from_utf8_lossy(&command).replace('\0', " ");
-    if !here || command.contains("mainstem-oracle") {
+    // What serves the remote runs on another machine: it outlives whoever pushes.
+    let serves = cwd.starts_with(stage.remote())
+        || ["receive-pack", "upload-pack"].iter().any(|name| command.contains(name));
+    if !here || serves || command.contains("mainstem-oracle") {
         return None;
     }
     let exe = fs::read_link(proc.join("exe")).unwrap_or_default();

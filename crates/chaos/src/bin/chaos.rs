@@ -35,6 +35,9 @@ struct Args {
     /// Play the rounds in these files instead: those that failed once
     #[arg(long, value_name = "FILE")]
     replay: Vec<PathBuf>,
+    /// Let every drawn round push to a remote that others push to, too; drawn, too, without it
+    #[arg(long)]
+    push: bool,
     /// Play every drawn round behind this wall (off, auto, bwrap, landlock); drawn, too, without it
     #[arg(long, value_name = "KIND")]
     sandbox: Option<String>,
@@ -198,6 +201,9 @@ fn shows(args: &Args) -> Result<Vec<Show>, String> {
             let settings = &mut show.settings;
             settings.sandbox = args.sandbox.clone().unwrap_or(settings.sandbox.clone());
             settings.workspace = args.workspace.clone().unwrap_or(settings.workspace.clone());
+            if args.push && !show.settings.push {
+                show.share();
+            }
             show
         };
         return Ok((first..first.saturating_add(rounds)).map(drawn).collect());

@@ -26,19 +26,10 @@ struct Walk {
     wrong: Vec<String>,
 }
 
-/// Points of planning, of pull requests, of clones, of reviews and of pushing: a scene would need an agent that
-/// plans or reviews, a forge, a remote, or another kind of workspace. The tests of the command line die there
-/// (`draft.rs`, `pulls.rs`, `clones.rs`, `review.rs`, `pushes.rs`).
-const ELSEWHERE: [&str; 8] = [
-    "draft.",
-    "pull.",
-    "clone.",
-    "review.",
-    "upstream.",
-    "along.",
-    "land.published",
-    "undo.pushed",
-];
+/// Points of planning, of pull requests, of clones and of reviews: a scene would need an agent that plans or
+/// reviews, a forge, or another kind of workspace. The tests of the command line die there (`draft.rs`,
+/// `pulls.rs`, `clones.rs`, `review.rs`).
+const ELSEWHERE: [&str; 4] = ["draft.", "pull.", "clone.", "review."];
 
 /// All deaths of all scenes.
 pub fn list(order: &Order) -> Result<List, String> {

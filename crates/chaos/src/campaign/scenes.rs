@@ -37,6 +37,7 @@ impl Scene {
             sandbox: "off".to_owned(),
             workspace: "worktree".to_owned(),
             lanes: 1,
+            push: false,
         };
         let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
         Self { name, show, lands, starts, after: &[], undone: Vec::new() }
@@ -145,6 +146,9 @@ fn troubled() -> Vec<Scene> {
             .starts(None),
         Scene::new("pushed", vec![good("T-0", &[]), good("T-1", &["T-0"])])
             .fault(4, What::Others(Others::Commit)),
+        Scene::new("shared", vec![good("T-0", &[]), good("T-1", &["T-0"])])
+            .with(|set| set.push = true)
+            .fault(4, What::Others(Others::Push)),
     ]
 }
 
@@ -155,6 +159,10 @@ fn followed() -> Vec<Scene> {
         Scene::new("undo", vec![good("T-0", &[])]).then(&[&["undo"]]).undone("T-0"),
         Scene::new("revert", vec![good("T-0", &[])])
             .then(&[&["git", "commit", "-q", "--allow-empty", "-m", "on top"], &["undo"]])
+            .undone("T-0"),
+        Scene::new("withdraw", vec![good("T-0", &[])])
+            .with(|set| set.push = true)
+            .then(&[&["undo"]])
             .undone("T-0"),
         Scene::new("clean", vec![good("T-0", &[])])
             .with(|set| set.keep = "always".to_owned())

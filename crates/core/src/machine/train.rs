@@ -230,6 +230,8 @@ impl Machine {
             return;
         }
         self.life.landing.clear();
+        // What is merged next may be the very same: a remote that had not been seen yet is refused once.
+        self.life.given.land = None;
         self.push_settled();
         match found {
             Some(main) => self.life.yard.stands(main, self.now),

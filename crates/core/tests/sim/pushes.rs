@@ -75,6 +75,21 @@ fn a_remote_that_is_away_is_tried_with_growing_pauses_and_then_left_to_a_person(
 }
 
 #[test]
+fn a_landing_that_is_refused_though_the_branch_is_where_it_was_is_tried_again() {
+    let mut lab = landing();
+    let Some(Effect::Land { task, attempt, old, new, .. }) = lab.effects.last().cloned() else {
+        panic!("a landing is intended")
+    };
+    // The remote had never been seen, and was taken for one without the branch.
+    let refused = Input::LandingRefused { task, attempt, new: new.clone(), found: Some(old) };
+    let next = lab.put(refused);
+    let again =
+        |effect: &&Effect| matches!(effect, Effect::Land { new: again, .. } if *again == new);
+    assert_eq!(next.iter().filter(again).count(), 1, "{next:?}");
+    lands(&mut lab);
+}
+
+#[test]
 fn a_remote_that_says_no_is_asked_three_times() {
     let mut lab = landing();
     for left in (0..3).rev() {

@@ -44,6 +44,13 @@ pub struct Swept {
 /// Says, while it exists, which shared lock a git process of ours may hold.
 pub(super) struct Mark(Option<PathBuf>);
 
+impl Mark {
+    /// When it was written, by the clock of the file system.
+    fn made(&self) -> Result<Option<SystemTime>> {
+        self.0.as_deref().map_or(Ok(None), made_at)
+    }
+}
+
 impl Drop for Mark {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
@@ -122,6 +129,7 @@ impl Repo {
         if packed.is_some() {
             self.free_packed()?;
         }
+        self.free_own(&locks)?;
         self.run_marked(git, locks)
     }
 
@@ -144,29 +152,41 @@ impl Repo {
     /// are, and taken away if it is killed.
     pub(super) fn run_marked(&self, git: Git, locks: Vec<PathBuf>) -> Result<()> {
         let mark = self.mark(&locks)?;
-        let since = SystemTime::now();
+        let now = SystemTime::now();
         let answer = git.run();
         if let Err(GitError::Failed { code: None, .. } | GitError::TimedOut { .. }) = &answer {
+            // Of the clocks of the machine and of the file system one may have been set.
+            let since = mark.made()?.unwrap_or(now);
             let marked: Vec<_> = locks.iter().map(|lock| (lock.clone(), since)).collect();
-            for lock in locks {
-                self.sweep_shared(lock, &marked, false, &mut Swept::default())?;
+            for lock in &locks {
+                self.sweep_shared(lock.clone(), &marked, false, &mut Swept::default())?;
             }
+            self.free_own(&locks)?;
         }
         drop(mark);
         answer.map(drop)
     }
 
+    /// For a git that is about to take locks on branches of tasks: an agent that was killed while it
+    /// committed may have left one.
+    fn free_own(&self, locks: &[PathBuf]) -> Result<()> {
+        for lock in locks.iter().filter(|lock| self.is_own(lock)) {
+            self.sweep_branch(lock.clone(), &mut Swept::default())?;
+        }
+        Ok(())
+    }
+
+    /// Whether it locks a ref of ours.
+    fn is_own(&self, lock: &Path) -> bool {
+        ["refs/mainstem", "refs/heads/mainstem"]
+            .iter()
+            .any(|ours| lock.starts_with(self.common_dir().join(ours)))
+    }
+
     /// Notes that a git process of ours is about to take locks that others use too.
     pub(super) fn mark(&self, locks: &[PathBuf]) -> Result<Mark> {
-        let ours = [
-            self.common_dir().join("refs/mainstem"),
-            self.common_dir().join("refs/heads/mainstem"),
-        ];
-        let shared: Vec<&[u8]> = locks
-            .iter()
-            .filter(|lock| !ours.iter().any(|ours| lock.starts_with(ours)))
-            .map(|lock| bytes_of(lock))
-            .collect();
+        let shared: Vec<&[u8]> =
+            locks.iter().filter(|lock| !self.is_own(lock)).map(|lock| bytes_of(lock)).collect();
         if shared.is_empty() {
             return Ok(Mark(None));
         }

@@ -9,6 +9,9 @@ use super::Said;
 use super::truth::Truth;
 use super::work::{files_of, holds};
 
+/// The target branch here.
+const HERE: &str = "refs/heads/main";
+
 /// One landing commit.
 #[derive(Debug, Clone)]
 pub(crate) struct Landing {
@@ -20,7 +23,37 @@ pub(crate) struct Landing {
 
 /// The landings on the target branch's first parents, oldest first.
 pub(crate) fn landings(stage: &Stage) -> Result<Vec<Landing>, String> {
-    landings_from(stage, "refs/heads/main")
+    landings_from(stage, &target(stage)?)
+}
+
+/// Where work lands: on the remote, if it is pushed. What others put there is brought here to be looked
+/// at, and onto no ref.
+fn target(stage: &Stage) -> Result<String, String> {
+    if !stage.pushed {
+        return Ok(HERE.to_owned());
+    }
+    let remote = stage.remote().display().to_string();
+    stage.git(&["fetch", "-q", "--no-write-fetch-head", "--no-auto-gc", &remote, "main"])?;
+    stage.git(&["--git-dir", &remote, "rev-parse", HERE])
+}
+
+/// The remote has one branch and no lock, and what landed there is here too.
+fn shared(stage: &Stage, landings: &[Landing], wrong: &mut Vec<String>) -> Result<(), String> {
+    if !stage.pushed {
+        return Ok(());
+    }
+    let remote = stage.remote().display().to_string();
+    let refs = stage.git(&["--git-dir", &remote, "for-each-ref", "--format=%(refname)"])?;
+    if refs != HERE {
+        wrong.push(format!("remote: it has {}", refs.replace('\n', ", ")));
+    }
+    for landing in landings.iter().filter(|_| !stage.apart) {
+        if !is_ancestor(stage, &landing.commit, HERE) {
+            let Landing { task, commit, .. } = landing;
+            wrong.push(format!("target: {task} landed as {commit} on the remote and not here"));
+        }
+    }
+    Ok(())
 }
 
 fn landings_from(stage: &Stage, tip: &str) -> Result<Vec<Landing>, String> {
@@ -60,9 +93,13 @@ pub(crate) fn check(
     for landing in landings {
         one(stage, truth, landing, wrong)?;
     }
+    shared(stage, landings, wrong)?;
+    let target = target(stage)?;
     for commit in &truth.others {
         let withdrawn = truth.withdrawn.iter().any(|tip| is_ancestor(stage, commit, tip));
-        if !withdrawn && !is_ancestor(stage, commit, "refs/heads/main") {
+        // A commit that was made here while the remote's branch moved stays here.
+        let kept = |tip: &str| is_ancestor(stage, commit, tip);
+        if !withdrawn && !kept(&target) && !kept(HERE) {
             wrong.push(format!("target: somebody else's commit {commit} is gone"));
         }
     }

@@ -366,6 +366,28 @@ fn a_commit_that_an_agent_makes_while_an_engine_begins_keeps_its_lock() {
 }
 
 #[test]
+fn a_lock_that_a_killed_commit_left_on_a_tasks_branch_holds_nothing_up() {
+    let scene = Scene::new();
+    let first = scene.tip("main");
+    let second = scene.change(&first, &[("a.txt", Some("2"))]);
+    let branch = "refs/heads/mainstem/t-1";
+    let lock = scene.repo.common_dir().join(format!("{branch}.lock"));
+    assert_eq!(scene.repo.update_ref(branch, &first, None, "x").unwrap(), Cas::Moved);
+    // An agent's, which nobody announced.
+    fs::write(&lock, "").unwrap();
+    assert_eq!(scene.repo.update_ref(branch, &second, Some(&first), "x").unwrap(), Cas::Moved);
+    assert!(!lock.exists());
+    // Our own, by a clock that says that it was made before we began.
+    let alias = format!(
+        "alias.die=!echo > '{0}'; touch -d '1 day ago' '{0}'; kill -9 $PPID $$",
+        lock.display()
+    );
+    let killed = scene.repo.run_locking(scene.repo.git().set(alias).arg("die"), branch, false);
+    assert!(matches!(killed, Err(GitError::Failed { code: None, .. })), "{killed:?}");
+    assert!(!lock.exists());
+}
+
+#[test]
 fn a_branch_that_leaves_no_room_for_a_restored_one_is_named_at_once() {
     let scene = Scene::new();
     let tip = scene.tip("main");
