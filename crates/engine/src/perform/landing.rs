@@ -15,7 +15,7 @@ use super::Errand;
 use crate::resolutions;
 use crate::upstream::{self, Pushing, Upstream};
 
-/// How often the user's checkout is tried to be brought along.
+/// How often the user's branch and checkout are tried to be brought along.
 const FOLLOW_TRIES: u32 = 3;
 
 /// Marks the commit that binds several merges.
@@ -412,7 +412,10 @@ fn publish(
 /// The target branch follows what the remote has, if it can. If it cannot, work goes on from what the
 /// remote has, and it is said.
 fn follow_upstream(errand: &Errand, upstream: &Upstream) {
-    let why = match along(errand, upstream) {
+    let try_it = || along(errand, upstream);
+    // Work that is there and not here looks lost to whoever looks here.
+    let followed = (1..FOLLOW_TRIES).find_map(|_| try_it().ok()).map_or_else(try_it, Ok);
+    let why = match followed {
         Ok(None) => return,
         Ok(Some(why)) => why,
         Err(error) => error.to_string(),
