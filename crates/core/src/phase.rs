@@ -140,6 +140,7 @@ impl Phase {
             ) => P::Boarding,
             (P::Boarding, F::PushFailed(_)) => P::Boarding,
             (P::Boarding, fact) if fact.is_of_pull() => P::Boarding,
+            (P::Waiting | P::Ready, F::PullStacked(_)) => self,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
             (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {
                 P::Landed

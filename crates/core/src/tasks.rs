@@ -64,6 +64,8 @@ pub struct TaskState {
     pub since: Time,
     /// When its first attempt started.
     pub started_at: Option<Time>,
+    /// Landings up to this one are surely in what its work began with.
+    pub began_after: u64,
     /// What reviewers and people said of its work.
     pub reviews: review::History,
 }
@@ -246,6 +248,7 @@ impl TaskState {
             snapshot: None,
             since: Time(0),
             started_at: None,
+            began_after: 0,
             reviews: review::History::default(),
         }
     }
@@ -294,6 +297,7 @@ pub struct Tasks {
     on_failure: Vec<OnFailure>,
     rank: Vec<(i64, u64)>,
     unmet: Vec<u32>,
+    stacks: Vec<bool>,
     blockers: Vec<u32>,
     in_phase: [u32; PHASES.len()],
     slots: u32,
@@ -331,6 +335,7 @@ impl Tasks {
             on_failure: plan.tasks.iter().map(|t| t.on_failure).collect(),
             rank: plan.tasks.iter().zip(&tails).map(|(t, tail)| (t.priority, *tail)).collect(),
             unmet: vec![0; count],
+            stacks: vec![false; count],
             blockers: vec![0; count],
             in_phase: [0; PHASES.len()],
             slots: 0,
@@ -500,6 +505,18 @@ impl Tasks {
         self.standing(t, self.phase(t)) == Standing::Open
     }
 
+    /// Is everything there that comes before it?
+    pub fn is_free(&self, t: TaskIx) -> bool {
+        self.unmet[t.ix()] == 0
+    }
+    /// Whether it may start although not everything before it has landed: on what is offered.
+    pub fn let_stack(&mut self, t: TaskIx, may: bool) {
+        if self.stacks[t.ix()] != may {
+            self.stacks[t.ix()] = may;
+            self.settle_readiness(t);
+        }
+    }
+
     fn standing(&self, t: TaskIx, phase: Phase) -> Standing {
         match phase {
             Phase::Landed | Phase::Skipped => Standing::Satisfied,
@@ -571,7 +588,8 @@ impl Tasks {
     /// Keeps `Waiting` and `Ready` true to the edges.
     fn settle_readiness(&mut self, t: TaskIx) {
         let phase = self.phase(t);
-        let wanted = if self.unmet[t.ix()] == 0 { Phase::Ready } else { Phase::Waiting };
+        let may = self.is_free(t) || self.stacks[t.ix()];
+        let wanted = if may { Phase::Ready } else { Phase::Waiting };
         if phase.is_idle() && phase != wanted {
             self.leave(t, phase);
             self.enter(t, wanted);

@@ -175,6 +175,11 @@ impl ForgeStandIn {
         self.state().pull(pull).expect("there is such a pull request").open = false;
     }
 
+    /// Nothing can be merged before there was a pull request of this branch.
+    pub fn hold_merges_until(&self, head: &str) {
+        self.state().held_until = Some(head.to_owned());
+    }
+
     /// A draft becomes ready.
     pub fn set_ready(&self, pull: u64) {
         self.state().pull(pull).expect("there is such a pull request").draft = false;
