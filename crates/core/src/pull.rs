@@ -393,6 +393,11 @@ pub enum State {
     Open,
     /// Closed and not merged.
     Closed,
+    /// Merged into another branch than the target branch.
+    Elsewhere {
+        /// Which.
+        branch: String,
+    },
     /// Merged.
     Merged {
         /// The commit on the target branch.
@@ -486,6 +491,11 @@ pub enum Next {
     },
     /// Somebody closed it.
     GiveUp,
+    /// Somebody merged it into another branch than the target branch.
+    Elsewhere {
+        /// Which.
+        branch: String,
+    },
 }
 
 /// Says what follows from how a pull request stands. Only what is known to be good is merged: a check
@@ -497,6 +507,7 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
             return Next::Landed { commit: commit.clone(), old: old.clone() };
         }
         State::Closed => return Next::GiveUp,
+        State::Elsewhere { branch } => return Next::Elsewhere { branch: branch.clone() },
         State::Open => {}
     }
     if !sight.ours {

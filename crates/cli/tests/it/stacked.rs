@@ -228,6 +228,20 @@ fn an_upper_one_that_conflicts_once_the_lower_one_landed_is_done_again() {
 }
 
 #[test]
+fn an_upper_one_that_a_person_merges_into_the_lower_one_is_left_to_that_person() {
+    let play = play(TWO, "approvals = 1");
+    let running = play.spawn();
+    let upper = play.wait_for_pull("T-2");
+    play.forge.merge_by_hand(upper, "squash");
+    play.wait_for_fact("task_blocked", "was merged into mainstem/T-1");
+    play.approve("T-1");
+    running.wait().expect_code(2);
+    play.scene.expect(0, &["skip", "T-2"]);
+    play.scene.expect(0, &["run"]);
+    assert_eq!(play.landings(), [("T-1".to_owned(), vec!["a.txt".to_owned(), "b.txt".to_owned()])]);
+}
+
+#[test]
 fn two_lower_ones_that_know_nothing_of_each_other_are_waited_for() {
     let tasks = [
         ("T-1", "echo a > a.txt", ""),
@@ -297,7 +311,11 @@ fn everything_done_twice_and_a_merger_alone_bring_a_stack_home_once() {
     play.assert_each_brought_its_own(&[("T-1", "a.txt"), ("T-2", "b.txt"), ("T-3", "c.txt")]);
 }
 
-fn dies_at_every_step(tasks: &'static [(&str, &str, &str)], strategy: &str, every: usize) {
+fn dies_at_every_step(
+    tasks: &'static [(&str, &str, &str)],
+    strategy: &str,
+    (from, every): (usize, usize),
+) {
     let wanted: Vec<(&str, &str)> =
         tasks.iter().zip(["a.txt", "b.txt", "c.txt"]).map(|(task, file)| (task.0, file)).collect();
     let made = || {
@@ -313,26 +331,31 @@ fn dies_at_every_step(tasks: &'static [(&str, &str, &str)], strategy: &str, ever
         assert!(!squashed || names.iter().any(|found| found == name), "{name} in {names:?}");
     }
     let first = names.iter().position(|name| name == "pull.before").unwrap_or(0);
-    let places: Vec<usize> = (first + 1..=names.len()).step_by(every).collect();
+    let places: Vec<usize> = (first + 1 + from..=names.len()).step_by(every).collect();
     die_at(&places, made, |play, _| play.assert_each_brought_its_own(&wanted));
 }
 
 #[test]
 fn kill_9_at_every_step_of_a_stack_of_two_lands_each_once() {
-    dies_at_every_step(TWO, "squash", 1);
+    dies_at_every_step(TWO, "squash", (0, 2));
+}
+
+#[test]
+fn kill_9_at_every_other_step_of_a_stack_of_two_lands_each_once() {
+    dies_at_every_step(TWO, "squash", (1, 2));
 }
 
 #[test]
 fn kill_9_in_a_stack_of_two_that_is_merged_as_it_is_lands_each_once() {
-    dies_at_every_step(TWO, "merge", 2);
+    dies_at_every_step(TWO, "merge", (0, 2));
 }
 
 #[test]
 fn kill_9_in_a_stack_of_three_lands_each_once() {
-    dies_at_every_step(THREE, "squash", 3);
+    dies_at_every_step(THREE, "squash", (0, 6));
 }
 
 #[test]
 fn kill_9_in_a_stack_of_three_that_is_merged_as_it_is_lands_each_once() {
-    dies_at_every_step(THREE, "merge", 4);
+    dies_at_every_step(THREE, "merge", (0, 6));
 }

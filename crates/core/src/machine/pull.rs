@@ -371,6 +371,14 @@ impl Machine {
                 let reason = format!("its pull request #{number} was closed without being merged");
                 self.leave_train(t, attempt, Class::NeedsInput, reason);
             }
+            Next::Elsewhere { branch } => {
+                let reason = format!(
+                    "its pull request #{number} was merged into {branch}: if that lands, mainstem skip \
+                     {task}; else mainstem retry {task}"
+                );
+                self.emit(Fact::PullClosed(Closed { task, attempt, number }));
+                self.leave_train(t, attempt, Class::NeedsInput, reason);
+            }
         }
     }
 

@@ -506,13 +506,7 @@ fn walk(seed: u64) -> usize {
     for step in 0..1_500 {
         let known = lab.effects.len();
         model.calm = step >= 500;
-        if model.calm && todo.is_empty() {
-            for id in &names[..count] {
-                let _ = lab.command(Command::Retry((*id).to_owned()));
-            }
-        }
-        if model.calm && lab.effects.len() > known {
-        } else if !model.calm && rng.in_thousand(30) {
+        if !model.calm && rng.in_thousand(30) {
             lab.crash();
             todo.clear();
         } else if !model.calm && rng.in_thousand(10) {
@@ -522,14 +516,13 @@ fn walk(seed: u64) -> usize {
             let id = names[rng.below(count)].to_owned();
             let _ = lab.command(Command::Retry(id));
         } else if todo.is_empty() {
-            let Some(at) = lab.machine.wake_at() else {
-                if model.calm {
-                    break;
-                }
-                continue;
-            };
-            lab.now = at;
-            lab.put(Input::Tick);
+            for id in names[..count].iter().filter(|_| model.calm) {
+                let _ = lab.command(Command::Retry((*id).to_owned()));
+            }
+            if let Some(at) = lab.machine.wake_at() {
+                lab.now = at;
+                lab.put(Input::Tick);
+            }
         } else {
             let at = rng.below(todo.len());
             let effect = todo.swap_remove(at);
@@ -544,7 +537,7 @@ fn walk(seed: u64) -> usize {
     check(&lab, seed);
     let open: Vec<&str> =
         names[..count].iter().copied().filter(|id| lab.phase(id) != Phase::Landed).collect();
-    assert!(open.is_empty(), "seed {seed}: {open:?} did not come home: {:#?} {:?} {:?}", &lab.facts[lab.facts.len().saturating_sub(25)..], lab.machine.pull(lab.ix(open[0])), lab.phase(open[0]));
+    assert!(open.is_empty(), "seed {seed}: {open:?} did not come home");
     let is = |(_, fact): &&(_, Fact)| matches!(fact, Fact::PullStacked(s) if s.on.is_some());
     lab.facts.iter().filter(is).count()
 }
@@ -581,6 +574,7 @@ fn check(lab: &Lab, seed: u64) {
 
 #[test]
 fn random_stacks_land_in_order_once_each_and_bring_only_their_own_work() {
-    let stacked: usize = (0..400).map(walk).sum();
-    assert!(stacked > 400, "stacks are rare: {stacked}");
+    let seeds = crate::number("SIM_SEEDS").unwrap_or(400);
+    let stacked: usize = (0..seeds).map(walk).sum();
+    assert!(stacked as u64 > seeds, "stacks are rare: {stacked}");
 }

@@ -205,6 +205,9 @@ pub(super) fn look(
     }
     let head = Oid::new(pull.head_commit.as_str());
     let state = match &pull.state {
+        PullState::Merged { .. } if pull.base != hub.base => {
+            State::Elsewhere { branch: pull.base.clone() }
+        }
         PullState::Merged { commit } => {
             let (commit, old) = settled(errand, hub, commit, &pull)?;
             State::Merged { commit, old }
