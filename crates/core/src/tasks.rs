@@ -1,11 +1,13 @@
 //! Where all tasks stand: one map, one setter. Counters, the ready queue, occupied slots and the
 //! readiness of dependents change only in [`Tasks::set`], so they cannot drift from the phases.
 
+mod groups;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clash::Clash;
-use crate::config::{Barrier, Settings};
+use crate::config::Settings;
 use crate::effect::LastFailure;
 use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
 use crate::graph::Graph;
@@ -15,6 +17,8 @@ use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
 use crate::review;
 use crate::unit::unit_name;
+
+use self::groups::groups;
 
 /// All that is known of one task.
 #[derive(Debug, Clone)]
@@ -728,39 +732,4 @@ fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
             }
         })
         .collect()
-}
-
-/// The barrier's group of each task. Groups never run against an edge: a task that something of an
-/// earlier group needs is drawn forward by giving its dependents at least its own group.
-fn groups(plan: &Plan, graph: &Graph, barrier: Barrier) -> Vec<u32> {
-    let mut order: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut groups: Vec<u32> = plan
-        .tasks
-        .iter()
-        .map(|task| {
-            let name = match barrier {
-                Barrier::None | Barrier::Level => return 0,
-                Barrier::Epic => task.epic.as_ref().map(|epic| epic.as_str()),
-                Barrier::Phase => task.phase.as_deref(),
-            };
-            let next = u32::try_from(order.len()).unwrap_or(u32::MAX) + 1;
-            name.map_or(0, |name| *order.entry(name).or_insert(next))
-        })
-        .collect();
-    match barrier {
-        Barrier::None => {}
-        Barrier::Level => {
-            for (ix, group) in groups.iter_mut().enumerate() {
-                *group = graph.level(TaskIx(u32::try_from(ix).unwrap_or(u32::MAX)));
-            }
-        }
-        Barrier::Epic | Barrier::Phase => {
-            for t in graph.topo() {
-                let before = graph.needs(*t).chain(graph.after(*t));
-                let least = before.map(|p| groups[p.ix()]).max().unwrap_or(0);
-                groups[t.ix()] = groups[t.ix()].max(least);
-            }
-        }
-    }
-    groups
 }

@@ -92,6 +92,7 @@ impl Play {
 #[test]
 fn a_task_starts_on_the_open_pull_request_of_what_it_needs_and_both_land_in_order() {
     let play = play(TWO, "approvals = 1");
+    play.forge.close_orphans();
     let running = play.spawn();
     play.wait_for_pull("T-2");
     assert_eq!(play.pull_of("T-2")["base"]["ref"], "mainstem/T-1");

@@ -180,6 +180,11 @@ impl ForgeStandIn {
         self.state().held_until = Some(head.to_owned());
     }
 
+    /// From now on it closes pull requests whose base goes, also if that was merged, as some forges do.
+    pub fn close_orphans(&self) {
+        self.state().closes_orphans = true;
+    }
+
     /// A draft becomes ready.
     pub fn set_ready(&self, pull: u64) {
         self.state().pull(pull).expect("there is such a pull request").draft = false;

@@ -48,6 +48,8 @@ pub(super) struct State {
     pub(super) logs: BTreeMap<u64, String>,
     pub(super) ci: Option<String>,
     pub(super) rules: Rules,
+    /// Pull requests whose base goes are closed, also if that was merged.
+    pub(super) closes_orphans: bool,
     /// Rules are not met before there was a pull request of this branch.
     pub(super) held_until: Option<String>,
     pub(super) issues: Vec<Value>,
@@ -71,6 +73,7 @@ impl State {
             logs: BTreeMap::new(),
             ci: None,
             rules: Rules::default(),
+            closes_orphans: false,
             held_until: None,
             issues: Vec::new(),
             blocked_by: BTreeMap::new(),
@@ -126,7 +129,8 @@ impl State {
                 continue;
             }
             let of_base = self.pulls.iter().rev().find(|other| other.head == pull.base);
-            match of_base.filter(|other| other.merged.is_some()).map(|other| other.base.clone()) {
+            let follows = |other: &&Pull| other.merged.is_some() && !self.closes_orphans;
+            match of_base.filter(follows).map(|other| other.base.clone()) {
                 Some(base) => self.pulls[at].base = base,
                 None => self.pulls[at].open = false,
             }
