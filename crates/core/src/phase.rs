@@ -10,7 +10,8 @@ use crate::fact::Fact;
 pub enum Phase {
     /// Some task before it is not there yet.
     Waiting,
-    /// Everything before it is there. A function of facts only, never of files.
+    /// Everything before it is there, or offered where pull requests are stacked. A function of facts only,
+    /// never of files.
     Ready,
     /// An attempt is intended and journaled; its workspace may or may not exist yet.
     Preparing,
