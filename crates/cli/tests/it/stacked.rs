@@ -297,6 +297,8 @@ fn everything_done_twice_and_a_merger_alone_bring_a_stack_home_once() {
     let play = play(THREE, "");
     let env = [("MAINSTEM_EFFECTS_TWICE", "1")];
     play.scene.spawn_with(&["run", "plan.toml"], &env).wait().expect_code(0);
+    let told = play.scene.facts_of("noticed");
+    assert!(!told.iter().any(|fact| fact.to_string().contains("refused")), "{told:#?}");
     play.assert_each_brought_its_own(&[("T-1", "a.txt"), ("T-2", "b.txt"), ("T-3", "c.txt")]);
 
     let play = self::play(THREE, "approvals = 1");

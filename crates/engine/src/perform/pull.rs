@@ -110,7 +110,7 @@ fn open(
     }
     crash::point("pull.pushed");
     let new = stack::placed(hub, onto, wording(errand, hub, &push.branch)?)?;
-    let found = forge::open_once(hub.forge.as_ref(), &new, push.tip.as_str(), closed)?;
+    let found = stack::open_once(hub, new, &push.tip, closed)?;
     crash::point("pull.created");
     if found.pull.state == PullState::Open {
         dress(errand, hub, found.pull.number);

@@ -4,7 +4,7 @@
 use mainstem_core::config::Strategy;
 use mainstem_core::id::Oid;
 use mainstem_core::pull::{News, Onto};
-use mainstem_forge::{ForgeError, NewPull, PullState};
+use mainstem_forge::{self as forge, ForgeError, NewPull, Opened, PullState};
 use mainstem_host::crash;
 use mainstem_host::git::{Cas, Merge, Replay, Repo};
 
@@ -24,6 +24,26 @@ pub(super) fn placed(hub: &Hub, onto: Option<&Onto>, new: NewPull) -> Result<New
         new.body = format!("{}\n\nBuilds on #{number}.\n", new.body.trim_end());
     }
     Ok(new)
+}
+
+/// Finds the pull request or makes it. The branch below may go between two questions, and then it goes to
+/// the target branch.
+pub(super) fn open_once(
+    hub: &Hub,
+    new: NewPull,
+    tip: &Oid,
+    closed: &[u64],
+) -> Result<Opened, PullError> {
+    let forge = hub.forge.as_ref();
+    match forge::open_once(forge, &new, tip.as_str(), closed) {
+        Err(ForgeError::Refused { .. })
+            if new.base != hub.base && forge.branch(&new.base)?.is_none() =>
+        {
+            let new = NewPull { base: hub.base.clone(), ..new };
+            Ok(forge::open_once(forge, &new, tip.as_str(), closed)?)
+        }
+        found => Ok(found?),
+    }
 }
 
 /// Before the branch of a merged pull request goes, whatever goes into it is pointed at the target
