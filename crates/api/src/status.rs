@@ -174,6 +174,9 @@ pub struct TaskStatus {
     /// Its pull request, where work lands by such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullStatus>,
+    /// The task whose pull request its work builds on, until that is merged and taken in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacked_on: Option<String>,
 }
 
 /// A pull request.
@@ -351,6 +354,7 @@ mod tests {
                 next_action: None,
                 progress: None,
                 pull: None,
+                stacked_on: None,
             }],
             train: vec![Car {
                 task: "T-000".into(),

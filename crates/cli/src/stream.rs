@@ -378,6 +378,11 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<Words> {
         Fact::PullSeen(seen) => {
             in_phase(Phase::Boarding, format!("#{:<9} waits for {}", seen.number, seen.waits_for))
         }
+        Fact::PullStacked(stacked) => {
+            let lower = stacked.on.as_ref()?;
+            let words = format!("stacked    on {} at {}", lower.task, short(&lower.tip));
+            in_phase(Phase::Preparing, words)
+        }
         Fact::MergeIntended(wish) if verbose => {
             in_phase(Phase::Boarding, format!("merging    pull request #{}", wish.number))
         }

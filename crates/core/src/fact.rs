@@ -515,6 +515,8 @@ pub enum Fact {
     PullReworked(pull::Rework),
     /// A pull request was closed without being merged.
     PullClosed(pull::Closed),
+    /// Work builds on a pull request that is not merged yet, or no longer does.
+    PullStacked(pull::Stacked),
 
     // ---- the task ------------------------------------------------------------------------
     /// No further attempt will be made by itself.
@@ -620,6 +622,7 @@ impl Fact {
             | Self::MergeIntended(pull::MergeWish { task, .. })
             | Self::PullReworked(pull::Rework { task, .. })
             | Self::PullClosed(pull::Closed { task, .. })
+            | Self::PullStacked(pull::Stacked { task, .. })
             | Self::ReviewStarted(review::Started { task, .. })
             | Self::ReviewerEnded(review::Report { task, .. })
             | Self::ReviewEnded(review::Ended { task, .. })

@@ -10,7 +10,8 @@ use crate::fact::Fact;
 pub enum Phase {
     /// Some task before it is not there yet.
     Waiting,
-    /// Everything before it is there. A function of facts only, never of files.
+    /// Everything before it is there, or offered where pull requests are stacked. A function of facts only,
+    /// never of files.
     Ready,
     /// An attempt is intended and journaled; its workspace may or may not exist yet.
     Preparing,
@@ -140,6 +141,7 @@ impl Phase {
             ) => P::Boarding,
             (P::Boarding, F::PushFailed(_)) => P::Boarding,
             (P::Boarding, fact) if fact.is_of_pull() => P::Boarding,
+            (P::Waiting | P::Ready, F::PullStacked(_)) => self,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
             (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {
                 P::Landed

@@ -51,6 +51,9 @@ pub struct Seen {
     pub head: Oid,
     /// What it waits for, in words.
     pub waits_for: String,
+    /// That commit is not ours, nor does it build on ours.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreign: bool,
 }
 
 /// A pull request is about to be merged, if it still offers this commit.
@@ -93,6 +96,27 @@ pub struct Closed {
     pub number: u64,
 }
 
+/// What an attempt's work builds on, besides the target branch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stacked {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The pull request below; none if there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<Lower>,
+}
+
+/// The pull request below another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lower {
+    /// Whose.
+    pub task: TaskId,
+    /// The commit of it that is in the work above.
+    pub tip: Oid,
+}
+
 impl Fact {
     /// Is it about a pull request?
     pub fn is_of_pull(&self) -> bool {
@@ -104,6 +128,7 @@ impl Fact {
                 | Self::MergeIntended(_)
                 | Self::PullReworked(_)
                 | Self::PullClosed(_)
+                | Self::PullStacked(_)
         )
     }
 }
@@ -131,6 +156,12 @@ pub struct Pull {
     pub waits_for: String,
     /// The commit it was last seen to offer.
     pub head: Option<Oid>,
+    /// Somebody replaced what we had put there.
+    pub foreign: bool,
+    /// What it builds on that is not merged, or whose merge it has not taken in.
+    pub on: Option<Lower>,
+    /// The attempt of which that was said.
+    pub on_attempt: u32,
 }
 
 /// How far a pull request is.
@@ -168,11 +199,13 @@ impl Pull {
         self.number = Some(opened.number);
         opened.url.clone_into(&mut self.url);
         self.waits_for.clear();
+        self.foreign = false;
     }
 
     /// The same.
     pub fn note_seen(&mut self, seen: &Seen) {
         self.stage = Stage::Open;
+        self.foreign = seen.foreign;
         self.head = Some(seen.head.clone());
         seen.waits_for.clone_into(&mut self.waits_for);
     }
@@ -197,6 +230,15 @@ impl Pull {
         self.closed.push(closed.number);
     }
 
+    /// The same.
+    pub fn note_stacked(&mut self, stacked: &Stacked) {
+        self.on.clone_from(&stacked.on);
+        self.on_attempt = stacked.attempt;
+        if self.on.is_none() {
+            self.from = None;
+        }
+    }
+
     /// The attempt is over, or everything begins anew.
     pub fn rest(&mut self) {
         self.stage = Stage::Idle;
@@ -213,6 +255,8 @@ pub enum Deed {
         push: Push,
         /// Numbers that are over.
         closed: Vec<u64>,
+        /// The pull request that it is stacked on; none if it goes to the target branch.
+        onto: Option<Onto>,
     },
     /// Look how it stands.
     Look {
@@ -235,6 +279,24 @@ pub enum Deed {
         /// If it still offers this.
         head: Oid,
     },
+    /// What it was stacked on is merged: take in what the target branch made of that.
+    Restack {
+        /// Its number.
+        number: u64,
+        /// What we put there.
+        pushed: Option<Oid>,
+        /// The commit of the merged one that its work contains.
+        below: Oid,
+    },
+}
+
+/// A pull request that another one goes into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Onto {
+    /// Its number, once it stands.
+    pub number: Option<u64>,
+    /// Its branch.
+    pub branch: String,
 }
 
 /// What became of a deed.
@@ -268,6 +330,22 @@ pub enum News {
         commit: Oid,
         /// The target branch's commit before.
         old: Oid,
+    },
+    /// It can go to the target branch once this is pushed.
+    Restacked {
+        /// What it offers now.
+        head: Oid,
+        /// What it is to offer; the same if nothing is to be taken in.
+        tip: Oid,
+    },
+    /// Without what it was stacked on it clashes with the target branch.
+    RestackClashed {
+        /// What it offers.
+        head: Oid,
+        /// The target branch's commit.
+        onto: Oid,
+        /// Where.
+        files: Vec<String>,
     },
     /// The forge does not merge it.
     MergeRefused {
@@ -315,6 +393,11 @@ pub enum State {
     Open,
     /// Closed and not merged.
     Closed,
+    /// Merged into another branch than the target branch.
+    Elsewhere {
+        /// Which.
+        branch: String,
+    },
     /// Merged.
     Merged {
         /// The commit on the target branch.
@@ -408,6 +491,11 @@ pub enum Next {
     },
     /// Somebody closed it.
     GiveUp,
+    /// Somebody merged it into another branch than the target branch.
+    Elsewhere {
+        /// Which.
+        branch: String,
+    },
 }
 
 /// Says what follows from how a pull request stands. Only what is known to be good is merged: a check
@@ -419,6 +507,7 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
             return Next::Landed { commit: commit.clone(), old: old.clone() };
         }
         State::Closed => return Next::GiveUp,
+        State::Elsewhere { branch } => return Next::Elsewhere { branch: branch.clone() },
         State::Open => {}
     }
     if !sight.ours {
@@ -467,6 +556,20 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
         return wait("a person to say that it is no draft any more");
     }
     ready(sight, policy)
+}
+
+/// The same for one that is stacked on another: it is not merged before that one, and what it clashes
+/// with is still to change.
+pub fn next_on_stack(sight: &Sight, known: &Pull, policy: &Pulls, below: &str) -> Next {
+    // Who merges is a question for when there is something to merge.
+    let policy = Pulls { auto_merge: true, ..policy.clone() };
+    match next(sight, known, &policy) {
+        Next::Merge | Next::Update => wait(&format!("{below}, on which it is stacked")),
+        Next::Conflict { .. } => {
+            wait(&format!("{below}, on which it is stacked and with which it conflicts now"))
+        }
+        other => other,
+    }
 }
 
 /// All is good; what is left is the forge's word.

@@ -1,11 +1,13 @@
 //! Where all tasks stand: one map, one setter. Counters, the ready queue, occupied slots and the
 //! readiness of dependents change only in [`Tasks::set`], so they cannot drift from the phases.
 
+mod groups;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clash::Clash;
-use crate::config::{Barrier, Settings};
+use crate::config::Settings;
 use crate::effect::LastFailure;
 use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
 use crate::graph::Graph;
@@ -15,6 +17,8 @@ use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
 use crate::review;
 use crate::unit::unit_name;
+
+use self::groups::groups;
 
 /// All that is known of one task.
 #[derive(Debug, Clone)]
@@ -64,6 +68,8 @@ pub struct TaskState {
     pub since: Time,
     /// When its first attempt started.
     pub started_at: Option<Time>,
+    /// Landings up to this one are surely in what its work began with.
+    pub began_after: u64,
     /// What reviewers and people said of its work.
     pub reviews: review::History,
 }
@@ -246,6 +252,7 @@ impl TaskState {
             snapshot: None,
             since: Time(0),
             started_at: None,
+            began_after: 0,
             reviews: review::History::default(),
         }
     }
@@ -294,6 +301,7 @@ pub struct Tasks {
     on_failure: Vec<OnFailure>,
     rank: Vec<(i64, u64)>,
     unmet: Vec<u32>,
+    stacks: Vec<bool>,
     blockers: Vec<u32>,
     in_phase: [u32; PHASES.len()],
     slots: u32,
@@ -331,6 +339,7 @@ impl Tasks {
             on_failure: plan.tasks.iter().map(|t| t.on_failure).collect(),
             rank: plan.tasks.iter().zip(&tails).map(|(t, tail)| (t.priority, *tail)).collect(),
             unmet: vec![0; count],
+            stacks: vec![false; count],
             blockers: vec![0; count],
             in_phase: [0; PHASES.len()],
             slots: 0,
@@ -500,6 +509,18 @@ impl Tasks {
         self.standing(t, self.phase(t)) == Standing::Open
     }
 
+    /// Is everything there that comes before it?
+    pub fn is_free(&self, t: TaskIx) -> bool {
+        self.unmet[t.ix()] == 0
+    }
+    /// Whether it may start although not everything before it has landed: on what is offered.
+    pub fn let_stack(&mut self, t: TaskIx, may: bool) {
+        if self.stacks[t.ix()] != may {
+            self.stacks[t.ix()] = may;
+            self.settle_readiness(t);
+        }
+    }
+
     fn standing(&self, t: TaskIx, phase: Phase) -> Standing {
         match phase {
             Phase::Landed | Phase::Skipped => Standing::Satisfied,
@@ -571,7 +592,8 @@ impl Tasks {
     /// Keeps `Waiting` and `Ready` true to the edges.
     fn settle_readiness(&mut self, t: TaskIx) {
         let phase = self.phase(t);
-        let wanted = if self.unmet[t.ix()] == 0 { Phase::Ready } else { Phase::Waiting };
+        let may = self.is_free(t) || self.stacks[t.ix()];
+        let wanted = if may { Phase::Ready } else { Phase::Waiting };
         if phase.is_idle() && phase != wanted {
             self.leave(t, phase);
             self.enter(t, wanted);
@@ -710,39 +732,4 @@ fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
             }
         })
         .collect()
-}
-
-/// The barrier's group of each task. Groups never run against an edge: a task that something of an
-/// earlier group needs is drawn forward by giving its dependents at least its own group.
-fn groups(plan: &Plan, graph: &Graph, barrier: Barrier) -> Vec<u32> {
-    let mut order: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut groups: Vec<u32> = plan
-        .tasks
-        .iter()
-        .map(|task| {
-            let name = match barrier {
-                Barrier::None | Barrier::Level => return 0,
-                Barrier::Epic => task.epic.as_ref().map(|epic| epic.as_str()),
-                Barrier::Phase => task.phase.as_deref(),
-            };
-            let next = u32::try_from(order.len()).unwrap_or(u32::MAX) + 1;
-            name.map_or(0, |name| *order.entry(name).or_insert(next))
-        })
-        .collect();
-    match barrier {
-        Barrier::None => {}
-        Barrier::Level => {
-            for (ix, group) in groups.iter_mut().enumerate() {
-                *group = graph.level(TaskIx(u32::try_from(ix).unwrap_or(u32::MAX)));
-            }
-        }
-        Barrier::Epic | Barrier::Phase => {
-            for t in graph.topo() {
-                let before = graph.needs(*t).chain(graph.after(*t));
-                let least = before.map(|p| groups[p.ix()]).max().unwrap_or(0);
-                groups[t.ix()] = groups[t.ix()].max(least);
-            }
-        }
-    }
-    groups
 }

@@ -39,6 +39,8 @@ mod flow;
 mod clashes;
 #[path = "sim/pulls.rs"]
 mod pulls;
+#[path = "sim/stacks.rs"]
+mod stacks;
 #[path = "sim/pushes.rs"]
 mod pushes;
 

@@ -433,13 +433,16 @@ fn seen_afar(
 ) -> Result<Vec<Litter>, GitError> {
     let busy = machine.is_some_and(|m| m.tasks().active().next().is_some());
     let mut litter = Vec::new();
-    for (refname, commit) in repo.list_refs("refs/mainstem/upstream/")? {
+    let branches = repo.list_refs("refs/mainstem/upstream/")?;
+    let branches = branches.into_iter().map(|seen| (seen, "branch of a remote as last seen"));
+    let pulls = repo.list_refs("refs/mainstem/pulls/")?;
+    let pulls = pulls.into_iter().map(|seen| (seen, "what a pull request last offered"));
+    for ((refname, commit), what) in branches.chain(pulls) {
         let stays = busy.then(|| "the run is not over".to_owned());
         if stays.is_none() && !dry {
             gone.push(RefValue { refname: refname.clone(), commit });
         }
-        let what = "branch of a remote as last seen".to_owned();
-        litter.push(Litter { what, place: refname, stays });
+        litter.push(Litter { what: what.to_owned(), place: refname, stays });
     }
     Ok(litter)
 }

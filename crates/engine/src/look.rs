@@ -154,6 +154,7 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
             let (url, waits_for) = (pull.url.clone(), pull.waits_for.clone());
             Some(wire::PullStatus { number: pull.number?, url, waits_for })
         }),
+        stacked_on: machine.stacked_on(t).map(ToString::to_string),
     }
 }
 

@@ -12,6 +12,9 @@ pub trait Forge: Send + Sync {
     /// All pull requests that offer this branch, newest first.
     fn pulls_of(&self, head: &str) -> Result<Vec<Pull>, ForgeError>;
 
+    /// Open pull requests that go into this branch, newest first.
+    fn pulls_into(&self, base: &str) -> Result<Vec<Pull>, ForgeError>;
+
     /// One pull request.
     fn pull(&self, number: u64) -> Result<Pull, ForgeError>;
 

@@ -119,6 +119,44 @@ fn a_pull_request_is_made_dressed_checked_reviewed_and_merged_in_each_way() {
 }
 
 #[test]
+fn pull_requests_into_a_branch_are_found_pointed_elsewhere_and_follow_or_end_with_it() {
+    let scene = Scene::with_pages_of(1);
+    let hub = &scene.hub;
+    let lower = scene.branch("mainstem/T-1", "a.txt", "a\n");
+    let first = open_once(hub, &new_pull("mainstem/T-1"), &lower, &[]).unwrap().pull.number;
+    let stacked = |name: &str, file: &str| {
+        scene.repo.git(&["switch", "-q", "-C", name, "mainstem/T-1"]);
+        let tip = scene.repo.commit(name, &[(file, "b\n")]);
+        scene.repo.git(&["push", "-q", "origin", name]);
+        scene.repo.git(&["switch", "-q", "main"]);
+        let new = NewPull { base: "mainstem/T-1".to_owned(), ..new_pull(name) };
+        (tip.clone(), open_once(hub, &new, &tip, &[]).unwrap().pull.number)
+    };
+    let (_, second) = stacked("mainstem/T-2", "b.txt");
+    let (tip, third) = stacked("mainstem/T-3", "c.txt");
+    let into = |base: &str| -> Vec<u64> {
+        hub.pulls_into(base).unwrap().iter().map(|pull| pull.number).collect()
+    };
+    assert_eq!(into("mainstem/T-1"), [third, second]);
+    assert!(into("mainstem/T-9").is_empty());
+    hub.retarget(third, "main").unwrap();
+    hub.retarget(third, "main").unwrap();
+    assert_eq!((into("mainstem/T-1"), into("main")), (vec![second], vec![third, first]));
+    assert!(matches!(hub.retarget(third, "nowhere"), Err(ForgeError::Refused { .. })));
+    let new = NewPull { base: "mainstem/T-1".to_owned(), ..new_pull("mainstem/T-3") };
+    let again = open_once(hub, &new, &tip, &[]).unwrap();
+    assert_eq!((again.pull.number, again.pull.base.as_str()), (third, "mainstem/T-1"));
+    // Merged, its branch goes and those on it follow; closed, they go with it.
+    merge_once(hub, first, &wish(&lower, Method::Squash)).unwrap();
+    hub.delete_branch("mainstem/T-1").unwrap();
+    assert_eq!(into("main"), [third, second]);
+    hub.retarget(third, "mainstem/T-2").unwrap();
+    scene.forge.close(second);
+    hub.delete_branch("mainstem/T-2").unwrap();
+    assert_eq!(hub.pull(third).unwrap().state, PullState::Closed);
+}
+
+#[test]
 fn what_clashes_is_behind_or_blocked_is_said_so_and_not_merged() {
     let scene = Scene::new();
     let tip = scene.branch("mainstem/T-1", "README.md", "mine\n");

@@ -265,6 +265,9 @@ fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
         };
     }
     let mut parts = Vec::new();
+    if let Some(lower) = machine.stacked_on(view.ix) {
+        parts.push(format!("on {lower}"));
+    }
     if !view.waiting_for.is_empty() && view.phase != Phase::Blocked {
         let shown = view.waiting_for.len().min(6);
         let more = match view.waiting_for.len() - shown {

@@ -23,5 +23,6 @@ mod repairs;
 mod review;
 mod seeds;
 mod snapshots;
+mod stacked;
 mod steer;
 mod workers;

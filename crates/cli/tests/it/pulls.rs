@@ -11,16 +11,16 @@ use mainstem_testkit::{Output, Running, Scene, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
-const LONG: Duration = Duration::from_secs(90);
+pub(crate) const LONG: Duration = Duration::from_secs(90);
 
 /// A scene whose `origin` is the stand-in's repository.
-struct Play {
-    scene: Scene,
-    forge: ForgeStandIn,
+pub(crate) struct Play {
+    pub(crate) scene: Scene,
+    pub(crate) forge: ForgeStandIn,
 }
 
 impl Play {
-    fn new(tasks: &[(&str, &str, &str)], land: &str) -> Self {
+    pub(crate) fn new(tasks: &[(&str, &str, &str)], land: &str) -> Self {
         let scene = Scene::new(BIN);
         let bare = scene.outside("forge.git");
         let forge = ForgeStandIn::start(&bare);
@@ -37,22 +37,22 @@ impl Play {
         Self { scene, forge }
     }
 
-    fn run(&self) -> Output {
+    pub(crate) fn run(&self) -> Output {
         self.spawn().wait()
     }
 
-    fn spawn(&self) -> Running {
+    pub(crate) fn spawn(&self) -> Running {
         self.scene.spawn(&["run", "plan.toml", "-j", "2"])
     }
 
-    fn only_pull(&self) -> Value {
+    pub(crate) fn only_pull(&self) -> Value {
         let pulls = self.forge.pulls();
         assert_eq!(pulls.len(), 1, "{pulls:#?}");
         pulls[0].clone()
     }
 
     /// Waits until the pull request of a task is open, and gives its number.
-    fn wait_for_pull(&self, task: &str) -> u64 {
+    pub(crate) fn wait_for_pull(&self, task: &str) -> u64 {
         let head = format!("mainstem/{task}");
         let mut number = 0;
         wait_until(LONG, "a pull request is open", || {
@@ -65,7 +65,7 @@ impl Play {
         number
     }
 
-    fn wait_for_fact(&self, kind: &str, part: &str) {
+    pub(crate) fn wait_for_fact(&self, kind: &str, part: &str) {
         wait_until(LONG, &format!("{kind} with {part}"), || {
             let output = self.scene.mainstem(&["history", "--json"]);
             output.stdout.lines().any(|l| l.contains(&format!("\"{kind}\"")) && l.contains(part))
@@ -73,7 +73,7 @@ impl Play {
     }
 
     /// Each task is on the forge's main exactly once, with nothing of ours left anywhere.
-    fn assert_landed(&self, tasks: &[&str]) {
+    pub(crate) fn assert_landed(&self, tasks: &[&str]) {
         let repo = self.scene.repo();
         repo.git(&["fetch", "-q", "origin", "main"]);
         let landed = mainstem_testkit::oracle::landings(repo, "FETCH_HEAD");
@@ -326,7 +326,7 @@ fn what_cannot_work_is_said_before_anything_starts() {
 }
 
 /// The places where the engine may die in one whole run, by their names.
-fn points(play: &Play) -> Vec<String> {
+pub(crate) fn points(play: &Play) -> Vec<String> {
     let log: PathBuf = play.scene.outside("points");
     let text = log.to_str().expect("our own path is text");
     let env = [("MAINSTEM_CRASH_LOG", text)];
@@ -336,7 +336,11 @@ fn points(play: &Play) -> Vec<String> {
 }
 
 /// Dies at each of these places, counted from 1, and lives again; how often it really died.
-fn die_at(places: &[usize], made: impl Fn() -> Play + Sync, check: impl Fn(&Play, usize) + Sync) {
+pub(crate) fn die_at(
+    places: &[usize],
+    made: impl Fn() -> Play + Sync,
+    check: impl Fn(&Play, usize) + Sync,
+) {
     let next = AtomicUsize::new(0);
     let deaths = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -358,6 +358,8 @@ pub struct Pulls {
     pub approvals: u32,
     /// Merge what is ready.
     pub auto_merge: bool,
+    /// Build on pull requests that are not merged yet.
+    pub stacked: bool,
     /// Delete the branch then.
     pub delete_branch: bool,
     /// How often to look.

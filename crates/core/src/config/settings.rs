@@ -82,6 +82,7 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
         wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
     }
     check_reviewers(&v, wrong);
+    check_stacks(&v, wrong);
     for (path, least, entry) in values.table("models.by_priority") {
         if least.trim().parse::<i64>().is_err() {
             let message = format!("`{path}`: `{least}` is no priority");
@@ -115,6 +116,21 @@ fn check_reviewers(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
     if gates(v).review && review.agents.is_empty() {
         let message = "`gates.verify` asks for a review, and nobody reviews".to_owned();
         say("gates.verify", message, "name reviewers: [review] agents = [\"…\"]".to_owned());
+    }
+}
+
+/// Only pull requests of single tasks can be stacked.
+fn check_stacks(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
+    let mode = v.word("land.mode");
+    if v.flag("land.stacked")
+        && mode != "pr"
+        && let Some(entry) = v.values.get("land.stacked")
+    {
+        let message = format!(
+            "`land.stacked` stacks pull requests of tasks, and with land.mode = \"{mode}\" there are none"
+        );
+        let help = "set land.mode = \"pr\", or leave land.stacked out".to_owned();
+        wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
     }
 }
 
@@ -389,6 +405,7 @@ fn land(v: &Reader<'_>) -> Land {
             require_checks: v.flag("land.require_checks"),
             approvals: v.int("land.approvals"),
             auto_merge: v.flag("land.auto_merge"),
+            stacked: v.flag("land.stacked"),
             delete_branch: v.flag("land.delete_branch"),
             poll_ms: v.ms("land.poll"),
         },

@@ -139,6 +139,7 @@ impl Machine {
             self.tasks.note(new).chain = chain;
         }
         self.take_back();
+        self.mind_all_stacks();
         let moved = |t: TaskIx| place(&self.graph, t);
         self.train.renumber(moved);
         self.questions.retain_mut(|q| match place(&self.graph, q.task) {
@@ -205,8 +206,12 @@ impl Machine {
             .phase(t)
             .next(fact)
             .map_err(|illegal| ApplyError::Illegal { task: id.clone(), illegal })?;
+        let moves = self.tasks.phase(t) != next || fact.is_of_pull();
         self.note(t, fact, at);
         self.tasks.set(t, next, &self.graph, at);
+        if moves {
+            self.mind_stacks_around(t, fact);
+        }
         Ok(())
     }
 
@@ -215,6 +220,7 @@ impl Machine {
         self.note_attempt(t, fact, at);
         self.note_train(t, fact, at);
         self.note_pull(fact);
+        self.note_stack(t, fact);
         self.note_review(t, fact);
         self.note_publish(fact);
         let state = self.tasks.note(t);

@@ -99,6 +99,7 @@ impl Machine {
         let no_room = self.life.no_room.take();
         self.life = super::Life { begun: true, no_room, ..super::Life::default() };
         self.life.scope = scope.map(|wanted| self.scope_of(wanted));
+        self.mind_all_stacks();
         self.suspect_all();
     }
 
@@ -371,7 +372,9 @@ impl Machine {
         let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
         // With nothing to add to it, what a pull request offers is still to land.
         let offered = self.pulls.get(&task).is_some_and(|pull| pull.number.is_some())
-            || (self.closes_phase(t) && self.lands_by_pull(t));
+            || (self.closes_phase(t) && self.lands_by_pull(t))
+            // That nothing is to do holds only if what it builds on lands.
+            || self.below(t).is_some();
         if (base == tip || evidence.files == 0) && !offered {
             let old = base.clone();
             self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });

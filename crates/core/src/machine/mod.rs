@@ -20,6 +20,7 @@ mod train;
 mod want;
 mod pull;
 mod publish;
+mod stack;
 mod suspect;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -9,6 +9,7 @@ use crate::machine::{Input, Machine};
 use crate::phase::Phase;
 use crate::pull::{
     Closed, Deed, MergeWish, News, Next, Opened, Pull, Push, Rework, Seen, Sight, Stage, next,
+    next_on_stack,
 };
 use crate::train;
 
@@ -32,6 +33,8 @@ pub(super) struct Care {
     /// The head that the forge was asked to bring up to date.
     updated: Option<Oid>,
     update_due: bool,
+    /// It was asked to be put on the target branch.
+    restacked: bool,
 }
 
 /// How long this life goes on when it only brings pull requests on.
@@ -113,7 +116,8 @@ impl Machine {
             self.tasks.phase(t) == Phase::Boarding
                 && !self.is_merging(t)
                 && self.life.cares.get(&t).is_some_and(|care| {
-                    care.looks > 0 && care.under_way.is_none() && !care.update_due
+                    let due = care.update_due || (self.restack_due(t) && !care.restacked);
+                    care.looks > 0 && care.under_way.is_none() && !due
                 })
         };
         self.merger == Some(Merger::Once)
@@ -128,7 +132,7 @@ impl Machine {
         }
         for (t, attempt, tip) in self.offered() {
             let waits = |p: &Pull| p.attempt != attempt || p.stage == Stage::Idle;
-            if !self.pull(t).is_none_or(waits) {
+            if !self.pull(t).is_none_or(waits) || self.rests_on_stack(t, attempt) {
                 continue;
             }
             let lease = self.pull(t).and_then(|pull| pull.pushed.clone());
@@ -136,7 +140,7 @@ impl Machine {
         }
     }
 
-    fn intend_push(&mut self, t: TaskIx, attempt: u32, tip: Oid, lease: Option<Oid>) {
+    pub(super) fn intend_push(&mut self, t: TaskIx, attempt: u32, tip: Oid, lease: Option<Oid>) {
         let task = self.id(t);
         let current = self.tasks.get(t).current.as_ref().expect("BUG: a car has an attempt");
         let branch = current.branch.clone();
@@ -151,16 +155,19 @@ impl Machine {
             if care.attempt != attempt {
                 *care = Care { attempt, ..Care::default() };
             }
-            if care.under_way.is_some() || care.at.is_some_and(|at| at > self.now) {
+            let (busy, late) = (care.under_way.is_some(), care.at.is_some_and(|at| at > self.now));
+            let (update_due, tried) = (care.update_due, care.restacked);
+            // The merge of what is below is news that no look has to find out.
+            if busy || (late && (tried || !self.restack_due(task))) {
                 continue;
             }
-            let update_due = care.update_due;
             let Some(deed) = self.deed_of(task, attempt, update_due) else { continue };
             // A merge that is intended is finished even when we are asked to stop.
             if self.life.interrupting.is_some() && !matches!(deed, Deed::Merge { .. }) {
                 continue;
             }
             let care = self.life.cares.entry(task).or_default();
+            care.restacked = matches!(deed, Deed::Restack { .. });
             care.under_way = Some(deed.clone());
             care.update_due = false;
             effects.push(crate::effect::Effect::Pull { task, attempt, deed });
@@ -170,8 +177,14 @@ impl Machine {
     fn deed_of(&self, t: TaskIx, attempt: u32, update_due: bool) -> Option<Deed> {
         let pull = self.pull(t).filter(|pull| pull.attempt == attempt)?;
         Some(match (&pull.stage, pull.number, &pull.head) {
-            (Stage::Opening(push), _, _) => {
-                Deed::Open { push: push.clone(), closed: pull.closed.clone() }
+            (Stage::Opening(push), _, _) => Deed::Open {
+                push: push.clone(),
+                closed: pull.closed.clone(),
+                onto: self.goes_onto(t),
+            },
+            (Stage::Open, Some(number), _) if self.restack_due(t) => {
+                let below = pull.on.as_ref().map(|lower| lower.tip.clone())?;
+                Deed::Restack { number, pushed: pull.pushed.clone(), below }
             }
             (Stage::Open, Some(number), Some(head)) if update_due => {
                 Deed::Update { number, head: head.clone() }
@@ -212,9 +225,17 @@ impl Machine {
             (News::Looked(sight), Stage::Open) if pull.number == Some(sight.number) => {
                 self.looked(t, attempt, &pull, sight);
             }
+            (News::Restacked { head, tip }, Stage::Open) if self.restack_due(t) => {
+                self.off_the_stack(t, attempt);
+                self.intend_push(t, attempt, tip, Some(head));
+                self.look_in(t, 0);
+            }
+            (News::RestackClashed { head, onto, files }, Stage::Open) if self.restack_due(t) => {
+                self.restack_clashed((t, attempt), &pull, &head, (onto, files));
+            }
             (News::MergeRefused { why }, Stage::Merging { head }) => {
                 let what = limits::brief(&format!("the forge, which did not merge it: {why}"));
-                self.seen(t, attempt, (&pull, head), &what);
+                self.seen(t, attempt, (&pull, head, false), &what);
                 self.stop_if_wished(t, attempt);
             }
             (News::Failed { reason, after_ms, refused }, _) => {
@@ -230,7 +251,14 @@ impl Machine {
         let answers = matches!(
             (&care.under_way, news),
             (Some(Deed::Open { .. }), News::Opened { .. } | News::PushRefused { .. })
-                | (Some(Deed::Look { .. } | Deed::Update { .. }), News::Looked(_))
+                | (
+                    Some(Deed::Look { .. } | Deed::Update { .. } | Deed::Restack { .. }),
+                    News::Looked(_)
+                )
+                | (
+                    Some(Deed::Restack { .. }),
+                    News::Restacked { .. } | News::RestackClashed { .. }
+                )
                 | (Some(Deed::Merge { .. }), News::MergeRefused { .. })
                 | (Some(_), News::Failed { .. })
         );
@@ -284,7 +312,7 @@ impl Machine {
         }
     }
 
-    fn leave_train(&mut self, t: TaskIx, attempt: u32, class: Class, reason: String) {
+    pub(super) fn leave_train(&mut self, t: TaskIx, attempt: u32, class: Class, reason: String) {
         let task = self.id(t);
         let reason = limits::brief(&reason);
         self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
@@ -297,11 +325,16 @@ impl Machine {
         }
         let (task, number, head) = (self.id(t), sight.number, sight.head.clone());
         let by_itself = self.merger.is_none();
-        match next(&sight, known, &self.settings.land.pulls) {
-            Next::Wait(what) => self.seen(t, attempt, (known, &head), &what),
+        let pulls = &self.settings.land.pulls;
+        let follows = match self.below_in_words(t) {
+            Some(below) => next_on_stack(&sight, known, pulls, &below),
+            None => next(&sight, known, pulls),
+        };
+        match follows {
+            Next::Wait(what) => self.seen(t, attempt, (known, &head, !sight.ours), &what),
             Next::Rework { .. } | Next::Conflict { .. } if !by_itself => {
                 let what = "its agent to go on with it: mainstem run";
-                self.seen(t, attempt, (known, &head), what);
+                self.seen(t, attempt, (known, &head, false), what);
             }
             Next::Rework { findings, reviews } => {
                 self.record_findings(t, attempt, (number, &head), &findings);
@@ -312,7 +345,12 @@ impl Machine {
             }
             Next::Conflict { onto, files } => self.car_conflicted(t, attempt, onto, files),
             Next::Update => {
-                self.seen(t, attempt, (known, &head), "the target branch to be merged into it");
+                self.seen(
+                    t,
+                    attempt,
+                    (known, &head, false),
+                    "the target branch to be merged into it",
+                );
                 if let Some(care) = self.life.cares.get_mut(&t)
                     && care.updated.as_ref() != Some(&head)
                 {
@@ -331,6 +369,14 @@ impl Machine {
             Next::GiveUp => {
                 self.emit(Fact::PullClosed(Closed { task, attempt, number }));
                 let reason = format!("its pull request #{number} was closed without being merged");
+                self.leave_train(t, attempt, Class::NeedsInput, reason);
+            }
+            Next::Elsewhere { branch } => {
+                let reason = format!(
+                    "its pull request #{number} was merged into {branch}: if that lands, mainstem skip \
+                     {task}; else mainstem retry {task}"
+                );
+                self.emit(Fact::PullClosed(Closed { task, attempt, number }));
                 self.leave_train(t, attempt, Class::NeedsInput, reason);
             }
         }
@@ -364,13 +410,20 @@ impl Machine {
     }
 
     /// Written down only if it is news; looked at again later, the more so the longer nothing changes.
-    fn seen(&mut self, t: TaskIx, attempt: u32, (known, head): (&Pull, &Oid), what: &str) {
+    pub(super) fn seen(
+        &mut self,
+        t: TaskIx,
+        attempt: u32,
+        (known, head, foreign): (&Pull, &Oid, bool),
+        what: &str,
+    ) {
         let changed = known.waits_for != what
             || known.head.as_ref() != Some(head)
             || known.stage != Stage::Open;
         if changed && let Some(number) = known.number {
             let (task, head, waits_for) = (self.id(t), head.clone(), what.to_owned());
-            self.emit(Fact::PullSeen(Seen { task, attempt, number, head, waits_for }));
+            let seen = Seen { task, attempt, number, head, waits_for, foreign };
+            self.emit(Fact::PullSeen(seen));
         }
         let poll = self.settings.land.pulls.poll_ms.max(1);
         let Some(care) = self.life.cares.get_mut(&t) else { return };

@@ -29,6 +29,7 @@ impl Machine {
             self.ask_next();
             self.drive_train();
             self.mind_suspects();
+            self.leave_broken_stacks();
             self.intend_pushes();
         }
         // After all that can end a task, so that nobody is left waiting for one that is over.
@@ -206,6 +207,9 @@ impl Machine {
 
     fn intend(&mut self, pick: Pick) {
         let t = pick.task;
+        if !self.stack_up(t) {
+            return;
+        }
         let task = self.id(t);
         let branch = format!("mainstem/{task}");
         let reserved_usd = if self.settings.budget.usd.is_some() { self.reserve() } else { 0.0 };

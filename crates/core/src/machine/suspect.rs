@@ -47,6 +47,10 @@ impl Machine {
         if self.settings.land.mode != LandMode::Pr || gate.verdict != Verdict::Failed {
             return false;
         }
+        // What it began with passed the same gates before it was offered.
+        if self.began_verified(t) {
+            return false;
+        }
         let reason = crate::machine::decide::refusal_of(gate);
         self.life.suspects.tasks.insert(t, (attempt, reason));
         true

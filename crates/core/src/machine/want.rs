@@ -224,8 +224,9 @@ impl Machine {
         let task = t;
         match want {
             Want::Workspace(attempt) => {
-                let must_contain = self.graph.needs(t).filter_map(|p| self.found_in(p)).collect();
-                let from = self.goes_on_from(t);
+                let needs = self.graph.needs(t).filter(|p| self.is_in_base(t, *p));
+                let must_contain = needs.filter_map(|p| self.found_in(p)).collect();
+                let from = self.begins_at(t);
                 let merge = self.lays_out(t).map(|clash| clash.tip.clone());
                 let mends = self.mends(t);
                 Effect::PrepareWorkspace { task, attempt, must_contain, from, merge, mends }

@@ -65,6 +65,7 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::MergeIntended(_) => "merge_intended",
         F::PullReworked(_) => "pull_reworked",
         F::PullClosed(_) => "pull_closed",
+        F::PullStacked(_) => "pull_stacked",
         F::TaskFailed { .. } => "task_failed",
         F::TaskConflicted { .. } => "task_conflicted",
         F::TaskBlocked { .. } => "task_blocked",
@@ -282,7 +283,8 @@ fn pull_samples() -> Vec<Fact> {
     let t = || task.clone();
     let push = pull::Push { task: t(), attempt, branch: none(), tip: oid(), lease: None };
     let opened = pull::Opened { task: t(), attempt, number, url: none(), created: true };
-    let seen = pull::Seen { task: t(), attempt, number, head: oid(), waits_for: none() };
+    let seen =
+        pull::Seen { task: t(), attempt, number, head: oid(), waits_for: none(), foreign: false };
     let wish = pull::MergeWish { task: t(), attempt, number, head: oid() };
     let rework = pull::Rework { task: t(), attempt, number, head: oid(), reviews: 0 };
     let trouble = publish::Trouble {
@@ -301,6 +303,7 @@ fn pull_samples() -> Vec<Fact> {
         Fact::MergeIntended(wish),
         Fact::PullReworked(rework),
         Fact::PullClosed(pull::Closed { task: t(), attempt, number }),
+        Fact::PullStacked(pull::Stacked { task: t(), attempt, on: None }),
     ]
 }
 

@@ -59,6 +59,7 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     ] {
         add(told, &stay(&[Boarding]));
     }
+    add("pull_stacked", &stay(&[Waiting, Ready, Boarding]));
     add("task_landed", &to(&[Preparing, Verifying, Boarding], Landed));
     add("task_landed (empty)", &[(Verifying, Landed)]);
     add("checkout_followed", &stay(&[Boarding, Landed]));

@@ -12,6 +12,7 @@ pub mod mcp;
 pub mod order;
 pub mod pull;
 pub mod review;
+mod stack;
 pub mod workspace;
 
 pub use order::{Deed, Order, carry_out};

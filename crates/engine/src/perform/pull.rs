@@ -7,14 +7,16 @@ use std::fmt::Write as _;
 use mainstem_core::config::Strategy;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
-use mainstem_core::pull::{Check, CheckState, Deed, Mergeable, News, Push, Review, Sight, State};
+use mainstem_core::pull::{
+    Check, CheckState, Deed, Mergeable, News, Onto, Push, Review, Sight, State,
+};
 use mainstem_forge::{
     self as forge, Comment, Forge, ForgeError, Merging, Method, NewPull, PullState, ReviewState,
 };
 use mainstem_host::git::{Cas, GitError, Merge, Pushed};
 use mainstem_host::{crash, process};
 
-use super::{Errand, landing};
+use super::{Errand, landing, stack};
 use crate::hub::{Hub, HubError};
 use crate::{pull_text, upstream};
 
@@ -30,7 +32,7 @@ const REFUSED_MS: u64 = 60_000;
 
 /// Why a deed was not done.
 #[derive(Debug, thiserror::Error)]
-enum PullError {
+pub(super) enum PullError {
     #[error(transparent)]
     Forge(#[from] ForgeError),
     #[error(transparent)]
@@ -63,10 +65,13 @@ pub fn perform(errand: &Errand, deed: &Deed) {
         return errand.tell(failed(errand, reason.to_owned(), None, false));
     };
     let done = match deed {
-        Deed::Open { push, closed } => open(errand, hub, push, closed),
+        Deed::Open { push, closed, onto } => open(errand, hub, push, (closed, onto.as_ref())),
         Deed::Look { number, pushed } => look(errand, hub, *number, pushed.as_ref()),
         Deed::Update { number, head } => update(errand, hub, *number, head),
         Deed::Merge { number, head } => merge(errand, hub, *number, head),
+        Deed::Restack { number, pushed, below } => {
+            stack::restack(errand, hub, (*number, pushed.as_ref()), below)
+        }
     };
     errand.tell(match done {
         Ok(news) => Input::pull(errand.ix, errand.attempt, news),
@@ -78,7 +83,12 @@ fn failed(errand: &Errand, reason: String, after_ms: Option<u64>, refused: bool)
     Input::pull(errand.ix, errand.attempt, News::Failed { reason, after_ms, refused })
 }
 
-fn open(errand: &Errand, hub: &Hub, push: &Push, closed: &[u64]) -> Result<News, PullError> {
+fn open(
+    errand: &Errand,
+    hub: &Hub,
+    push: &Push,
+    (closed, onto): (&[u64], Option<&Onto>),
+) -> Result<News, PullError> {
     let repo = &errand.world.repo;
     if let Some(there) = nothing_new(errand, hub, &push.tip)? {
         return Ok(there);
@@ -99,8 +109,8 @@ fn open(errand: &Errand, hub: &Hub, push: &Push, closed: &[u64]) -> Result<News,
         }
     }
     crash::point("pull.pushed");
-    let new = wording(errand, hub, &push.branch)?;
-    let found = forge::open_once(hub.forge.as_ref(), &new, push.tip.as_str(), closed)?;
+    let new = stack::placed(hub, onto, wording(errand, hub, &push.branch)?)?;
+    let found = stack::open_once(hub, new, &push.tip, closed)?;
     crash::point("pull.created");
     if found.pull.state == PullState::Open {
         dress(errand, hub, found.pull.number);
@@ -117,6 +127,11 @@ fn nothing_new(errand: &Errand, hub: &Hub, tip: &Oid) -> Result<Option<News>, Pu
     let there = hub.fetch_target(repo)?;
     let none = repo.is_ancestor(tip, &there)?;
     Ok(none.then(|| News::Merged { commit: there.clone(), old: there }))
+}
+
+/// Where commits of a pull request are kept here that no attempt has made.
+pub(super) fn kept_ref(errand: &Errand) -> String {
+    format!("refs/mainstem/pulls/{}", errand.task.id)
 }
 
 fn opened(pull: &forge::Pull, tip: &Oid, created: bool) -> News {
@@ -174,7 +189,12 @@ fn dress(errand: &Errand, hub: &Hub, number: u64) {
     }
 }
 
-fn look(errand: &Errand, hub: &Hub, number: u64, pushed: Option<&Oid>) -> Result<News, PullError> {
+pub(super) fn look(
+    errand: &Errand,
+    hub: &Hub,
+    number: u64,
+    pushed: Option<&Oid>,
+) -> Result<News, PullError> {
     let mut pull = hub.forge.pull(number)?;
     for tries in 0..MIND_TRIES {
         if pull.state != PullState::Open || pull.mergeable != forge::Mergeable::Unknown {
@@ -185,6 +205,9 @@ fn look(errand: &Errand, hub: &Hub, number: u64, pushed: Option<&Oid>) -> Result
     }
     let head = Oid::new(pull.head_commit.as_str());
     let state = match &pull.state {
+        PullState::Merged { .. } if pull.base != hub.base => {
+            State::Elsewhere { branch: pull.base.clone() }
+        }
         PullState::Merged { commit } => {
             let (commit, old) = settled(errand, hub, commit, &pull)?;
             State::Merged { commit, old }
@@ -225,7 +248,7 @@ fn mergeable(theirs: forge::Mergeable) -> Mergeable {
 }
 
 /// Whether it offers what we pushed, or something on top of that; which is brought here then.
-fn builds_on(
+pub(super) fn builds_on(
     errand: &Errand,
     hub: &Hub,
     pull: &forge::Pull,
@@ -236,7 +259,7 @@ fn builds_on(
     if pushed.as_str() == pull.head_commit {
         return Ok(true);
     }
-    let into = format!("refs/mainstem/pulls/{}", errand.task.id);
+    let into = kept_ref(errand);
     let found = repo.fetch_branch(&hub.remote, &pull.head, &into)?;
     match found {
         Some(head) if head.as_str() == pull.head_commit => Ok(repo.is_ancestor(pushed, &head)?),
@@ -367,7 +390,8 @@ fn settled(
         // A branch that moved on after the merge holds what nobody has merged.
         match hub.forge.branch(&pull.head) {
             Ok(Some(there)) if there == pull.head_commit => {
-                if let Err(error) = hub.forge.delete_branch(&pull.head) {
+                let freed = stack::point_at_target(errand, hub, &pull.head)?;
+                if let Err(error) = freed.and_then(|()| hub.forge.delete_branch(&pull.head)) {
                     let message = format!("the branch {} stays on the forge: {error}", pull.head);
                     errand.tell_notes(vec![message]);
                 }
@@ -394,8 +418,7 @@ fn settled(
         advance_line(errand, &Oid::new(pull.head_commit.as_str()), &tip)?;
         crash::point("pull.advanced");
     }
-    let of_pull = format!("refs/mainstem/pulls/{}", errand.task.id);
-    let _ = repo.delete_ref(&of_pull, None)?;
+    let _ = repo.delete_ref(&kept_ref(errand), None)?;
     Ok((commit, old))
 }
 

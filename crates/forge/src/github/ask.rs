@@ -44,6 +44,12 @@ impl Ask {
         self.list("/pulls", &query, "looking for the pull request".to_owned())
     }
 
+    /// Open pull requests that go into a branch.
+    pub fn pulls_into(&self, base: &str) -> Request {
+        let query = format!("state=open&sort=created&direction=desc&base={}", encode(base));
+        self.list("/pulls", &query, format!("looking for what is stacked on {base}"))
+    }
+
     /// One pull request.
     pub fn pull(&self, number: u64) -> Request {
         self.get(&format!("/pulls/{number}"), format!("pull request #{number}"))

@@ -252,6 +252,13 @@ impl Forge for GitHub {
         Ok(pulls)
     }
 
+    fn pulls_into(&self, base: &str) -> Result<Vec<Pull>, ForgeError> {
+        let mut pulls = self.all(&self.ask.pulls_into(base), "items", read::pull)?;
+        pulls.retain(|pull| pull.base == base && pull.state == crate::model::PullState::Open);
+        pulls.sort_by_key(|pull| std::cmp::Reverse(pull.number));
+        Ok(pulls)
+    }
+
     fn pull(&self, number: u64) -> Result<Pull, ForgeError> {
         let request = self.ask.pull(number);
         read::pull(&self.get(&request)?).map_err(|why| ForgeError::Odd { what: request.what, why })

@@ -95,6 +95,11 @@ impl Repo {
         self.merge_tree(None, onto, tip)
     }
 
+    /// The same as if `base` were what both sides come from.
+    pub fn merge_from(&self, base: &Oid, onto: &Oid, tip: &Oid) -> Result<Merge> {
+        self.merge_tree(Some(base), onto, tip)
+    }
+
     /// The same, but what git writes goes to a folder of its own.
     pub(super) fn merge_beside(&self, onto: &Oid, tip: &Oid, objects: &Path) -> Result<Merge> {
         let git = self
@@ -190,6 +195,18 @@ impl Repo {
             Merge::Clean { tree } => Ok(Replay::Clean { tip: self.copy_commit(tip, &tree, onto)? }),
             Merge::Conflict { files, text, .. } => Ok(Replay::Conflict { files, text }),
         }
+    }
+
+    /// Makes one commit of all that `tip` is, with these files, on top of `onto`. Same arguments, same id.
+    pub fn copy_onto(&self, tip: &Oid, tree: &Oid, onto: &Oid) -> Result<Oid> {
+        self.copy_commit(tip, tree, onto)
+    }
+
+    /// Makes a merge commit of ours, dated as its first parent. Same arguments, same id.
+    pub fn commit_merge(&self, tree: &Oid, parents: [&Oid; 2], message: &str) -> Result<Oid> {
+        let date = self.commit_details(parents[0])?.committer_date;
+        let (who, parents) = (self.identity()?, parents.map(Clone::clone));
+        self.write_commit(tree, &parents, message, (&who, &date), (&who, &date))
     }
 
     fn copy_commit(&self, commit: &Oid, tree: &Oid, parent: &Oid) -> Result<Oid> {

@@ -175,6 +175,16 @@ impl ForgeStandIn {
         self.state().pull(pull).expect("there is such a pull request").open = false;
     }
 
+    /// Nothing can be merged before there was a pull request of this branch.
+    pub fn hold_merges_until(&self, head: &str) {
+        self.state().held_until = Some(head.to_owned());
+    }
+
+    /// From now on it closes pull requests whose base goes, also if that was merged, as some forges do.
+    pub fn close_orphans(&self) {
+        self.state().closes_orphans = true;
+    }
+
     /// A draft becomes ready.
     pub fn set_ready(&self, pull: u64) {
         self.state().pull(pull).expect("there is such a pull request").draft = false;

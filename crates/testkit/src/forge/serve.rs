@@ -224,11 +224,13 @@ fn list_pulls(state: &mut State, query: &str) -> Reply {
         pairs.find(|(name, _)| *name == key).map(|(_, value)| decode(value))
     };
     let head = of_query("head").map(|head| head.trim_start_matches("o:").to_owned());
+    let base = of_query("base");
     let all = of_query("state").as_deref() == Some("all");
-    let wanted =
-        state.pulls.iter().rev().filter(|pull| {
-            (all || pull.open) && head.as_ref().is_none_or(|head| pull.head == *head)
-        });
+    let wanted = state.pulls.iter().rev().filter(|pull| {
+        (all || pull.open)
+            && head.as_ref().is_none_or(|head| pull.head == *head)
+            && base.as_ref().is_none_or(|base| pull.base == *base)
+    });
     let numbers: Vec<u64> = wanted.map(|pull| pull.number).collect();
     ok(numbers.into_iter().filter_map(|number| state.show(number, true)).collect())
 }
@@ -265,6 +267,10 @@ fn of_pull(state: &mut State, request: &Request, number: u64, more: &[&str]) -> 
     match (request.method.as_str(), more) {
         ("GET", []) => ok(state.show(number, false).unwrap_or_default()),
         ("PATCH", []) => {
+            let base = request.body["base"].as_str();
+            if base.is_some_and(|base| state.bare.branch(base).is_none()) {
+                return refused(422, "Proposed base branch was not found");
+            }
             if let Some(pull) = state.pull(number) {
                 let text = |key: &str| request.body[key].as_str().map(str::to_owned);
                 pull.title = text("title").unwrap_or_else(|| pull.title.clone());

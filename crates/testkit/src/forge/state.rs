@@ -48,6 +48,10 @@ pub(super) struct State {
     pub(super) logs: BTreeMap<u64, String>,
     pub(super) ci: Option<String>,
     pub(super) rules: Rules,
+    /// Pull requests whose base goes are closed, also if that was merged.
+    pub(super) closes_orphans: bool,
+    /// Rules are not met before there was a pull request of this branch.
+    pub(super) held_until: Option<String>,
     pub(super) issues: Vec<Value>,
     pub(super) blocked_by: BTreeMap<u64, Vec<u64>>,
     pub(super) parts: BTreeMap<u64, Vec<u64>>,
@@ -69,6 +73,8 @@ impl State {
             logs: BTreeMap::new(),
             ci: None,
             rules: Rules::default(),
+            closes_orphans: false,
+            held_until: None,
             issues: Vec::new(),
             blocked_by: BTreeMap::new(),
             parts: BTreeMap::new(),
@@ -94,6 +100,7 @@ impl State {
     /// Brings every open pull request up to what git says: moved, replaced, merged by hand, gone.
     pub(super) fn refresh(&mut self) {
         let bare = self.bare.clone();
+        self.follow_bases();
         for pull in self.pulls.iter_mut().filter(|pull| pull.open) {
             let Some(now) = bare.branch(&pull.head) else {
                 pull.open = false;
@@ -109,6 +116,23 @@ impl State {
             if base.is_some_and(|base| bare.is_ancestor(&pull.head_commit, &base)) {
                 pull.open = false;
                 pull.merged = Some(pull.head_commit.clone());
+            }
+        }
+    }
+
+    /// What GitHub does with pull requests whose base goes: where that branch was merged they follow it,
+    /// else they are closed.
+    fn follow_bases(&mut self) {
+        for at in 0..self.pulls.len() {
+            let pull = &self.pulls[at];
+            if !pull.open || self.bare.branch(&pull.base).is_some() {
+                continue;
+            }
+            let of_base = self.pulls.iter().rev().find(|other| other.head == pull.base);
+            let follows = |other: &&Pull| other.merged.is_some() && !self.closes_orphans;
+            match of_base.filter(follows).map(|other| other.base.clone()) {
+                Some(base) => self.pulls[at].base = base,
+                None => self.pulls[at].open = false,
             }
         }
     }
@@ -204,7 +228,9 @@ impl State {
             verdicts.insert(who, review["state"].as_str().unwrap_or_default());
         }
         let approvals = verdicts.values().filter(|state| **state == "APPROVED").count();
-        !self.rules.checks.iter().all(passed)
+        let held = |head: &String| !self.pulls.iter().any(|pull| pull.head == *head);
+        self.held_until.as_ref().is_some_and(held)
+            || !self.rules.checks.iter().all(passed)
             || approvals < self.rules.approvals
             || verdicts.values().any(|state| *state == "CHANGES_REQUESTED")
     }

@@ -204,6 +204,12 @@ pub(super) static KEYS: &[KeyDoc] = &[
         "true",
         "Merge pull requests that are ready; otherwise a person does.",
     ),
+    key(
+        "land.stacked",
+        Kind::Bool,
+        "false",
+        "Start a task on the open pull request of what it needs, instead of waiting until that is merged; the pull requests form a stack. With land.mode = \"pr\" only.",
+    ),
     key("land.delete_branch", Kind::Bool, "true", "Delete the branch of a merged pull request."),
     key(
         "land.poll",

@@ -1,0 +1,274 @@
+//! Stacks of pull requests: a task that begins with what another one offers and has not landed. Who may
+//! begin so, what its work contains, and what becomes of it when the one below is merged or given up.
+//! How a single pull request stands is not decided here.
+
+use crate::config::LandMode;
+use crate::fact::{Class, Fact};
+use crate::id::{Oid, TaskId, TaskIx};
+use crate::machine::Machine;
+use crate::phase::Phase;
+use crate::pull::{Lower, Onto, Pull, Stacked, Stage};
+
+impl Machine {
+    /// What this task's work builds on and has not taken in as it was merged.
+    pub fn below(&self, t: TaskIx) -> Option<&Lower> {
+        self.pull(t).filter(|_| self.lands_by_pull(t))?.on.as_ref()
+    }
+
+    /// The task whose pull request the attempt under way builds on, for people.
+    pub fn stacked_on(&self, t: TaskIx) -> Option<&TaskId> {
+        let active = self.tasks.phase(t).is_active();
+        self.below(t).filter(|_| active).map(|lower| &lower.task)
+    }
+
+    /// The pull request below, in words; none once it is merged and taken in.
+    pub(super) fn below_in_words(&self, t: TaskIx) -> Option<String> {
+        let lower = &self.below(t)?.task;
+        let number = self.pulls.get(lower).and_then(|pull| pull.number);
+        Some(match number {
+            Some(number) => format!("pull request #{number} of {lower}"),
+            None => format!("the pull request of {lower}"),
+        })
+    }
+
+    fn lower_of(&self, t: TaskIx) -> Option<TaskIx> {
+        self.graph.ix(self.below(t)?.task.as_str())
+    }
+
+    /// Is this task, or something below it, below that one?
+    fn is_under(&self, t: TaskIx, upper: TaskIx) -> bool {
+        // A stack is no higher than there are tasks.
+        let mut at = upper;
+        for _ in 0..self.plan.tasks.len() {
+            match self.lower_of(at) {
+                Some(lower) if lower == t => return true,
+                Some(lower) => at = lower,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// What it offers, if others may build on that.
+    fn stands(&self, t: TaskIx) -> Option<&Oid> {
+        let pull = self.pull(t).filter(|pull| pull.stage == Stage::Open && !pull.foreign)?;
+        pull.head.as_ref().filter(|_| self.tasks.phase(t) == Phase::Boarding)
+    }
+
+    /// The pull request that an attempt at this task can begin on: one that has in it all that the task
+    /// needs and that has not landed, and the landings of the rest.
+    fn can_stack_on(&self, t: TaskIx) -> Option<Lower> {
+        let land = &self.settings.land;
+        if !land.pulls.stacked || land.mode != LandMode::Pr || self.tasks.is_blocked(t) {
+            return None;
+        }
+        if !self.graph.after(t).all(|p| self.tasks.phase(p).is_over()) {
+            return None;
+        }
+        let open: Vec<TaskIx> = self.graph.needs(t).filter(|p| self.tasks.is_open(*p)).collect();
+        if !open.iter().all(|p| self.stands(*p).is_some()) {
+            return None;
+        }
+        let contains = |lower: TaskIx| open.iter().all(|p| *p == lower || self.is_under(*p, lower));
+        let lower = open.iter().copied().find(|lower| contains(*lower))?;
+        let began_after = self.tasks.get(lower).began_after;
+        let landed = self.graph.needs(t).filter_map(|p| self.tasks.get(p).landed.as_ref());
+        if landed.filter(|landing| !landing.empty).any(|landing| landing.order > began_after) {
+            return None;
+        }
+        Some(Lower { task: self.id(lower), tip: self.stands(lower)?.clone() })
+    }
+
+    /// Does its next attempt go on with work that is there?
+    fn goes_on(&self, t: TaskIx) -> bool {
+        self.goes_on_from(t).is_some() || self.mends(t).is_some()
+    }
+
+    /// Brings the readiness of a task and of those that need it up to what is offered.
+    pub(super) fn mind_stacks_around(&mut self, t: TaskIx, fact: &Fact) {
+        if self.settings.land.pulls.stacked {
+            let mut around: Vec<TaskIx> = self.graph.dependents(t).collect();
+            around.extend(self.graph.soft_dependents(t));
+            around.push(t);
+            self.mind_stacks(around);
+        }
+        // On record it is so whatever the settings say by now.
+        if let Fact::PullStacked(Stacked { on: Some(_), .. }) = fact {
+            self.tasks.let_stack(t, true);
+        }
+    }
+
+    /// The same for all.
+    pub(super) fn mind_all_stacks(&mut self) {
+        self.mind_stacks(self.tasks.all().collect());
+    }
+
+    fn mind_stacks(&mut self, tasks: Vec<TaskIx>) {
+        for t in tasks {
+            if self.tasks.phase(t).is_idle() && !self.tasks.is_free(t) {
+                let on = self.settings.land.pulls.stacked && !self.tasks.is_blocked(t);
+                // Work that is on a stack already goes on there, however that stands.
+                let stays = self.below(t).is_some() && self.goes_on(t);
+                self.tasks.let_stack(t, on && (stays || self.can_stack_on(t).is_some()));
+            }
+        }
+    }
+
+    /// Puts on record what an attempt that is about to be intended builds on. False if it cannot begin
+    /// after all.
+    pub(super) fn stack_up(&mut self, t: TaskIx) -> bool {
+        if self.tasks.is_free(t) {
+            return true;
+        }
+        let stays = self.below(t).filter(|_| self.goes_on(t)).cloned();
+        let Some(lower) = stays.or_else(|| self.can_stack_on(t)) else { return false };
+        let (task, attempt) = (self.id(t), self.tasks.get(t).attempts + 1);
+        self.emit(Fact::PullStacked(Stacked { task, attempt, on: Some(lower) }));
+        true
+    }
+
+    /// Where the workspace of an attempt begins, if not on the target branch.
+    pub(super) fn begins_at(&self, t: TaskIx) -> Option<Oid> {
+        self.goes_on_from(t).or_else(|| self.below(t).map(|lower| lower.tip.clone()))
+    }
+
+    /// Must the landing of what a task needs be in what its attempt begins with? What is below in a
+    /// stack is there as it was offered, and may land in another shape meanwhile.
+    pub(super) fn is_in_base(&self, t: TaskIx, need: TaskIx) -> bool {
+        let began_after = self.tasks.get(t).began_after;
+        let landed = self.tasks.get(need).landed.as_ref();
+        self.below(t).is_none() || landed.is_some_and(|landing| landing.order <= began_after)
+    }
+
+    /// Did the attempt under way begin with exactly what passed the gates of the task below?
+    pub(super) fn began_verified(&self, t: TaskIx) -> bool {
+        let Some((lower, below)) = self.lower_of(t).zip(self.below(t)) else { return false };
+        let current = self.tasks.get(lower).current.as_ref();
+        let verified = current.and_then(|attempt| attempt.evidence.as_ref());
+        let base = self.tasks.get(t).current.as_ref().and_then(|attempt| attempt.base.as_ref());
+        base == Some(&below.tip) && verified.is_some_and(|evidence| evidence.tip == below.tip)
+    }
+
+    /// The pull request that it goes into, while that is not merged.
+    pub(super) fn goes_onto(&self, t: TaskIx) -> Option<Onto> {
+        let lower = self.lower_of(t).filter(|lower| self.tasks.phase(*lower) != Phase::Landed)?;
+        let branch = self.tasks.get(lower).current.as_ref()?.branch.clone();
+        Some(Onto { number: self.pull(lower).and_then(|pull| pull.number), branch })
+    }
+
+    /// Is it to go to the target branch now, because what it was stacked on is merged?
+    pub(super) fn restack_due(&self, t: TaskIx) -> bool {
+        let merged = |lower: TaskIx| self.tasks.phase(lower) == Phase::Landed;
+        self.pull(t).is_some_and(|pull| pull.stage == Stage::Open)
+            && self.lower_of(t).is_some_and(merged)
+    }
+
+    pub(super) fn off_the_stack(&mut self, t: TaskIx, attempt: u32) {
+        let task = self.id(t);
+        self.emit(Fact::PullStacked(Stacked { task, attempt, on: None }));
+    }
+
+    /// Its own work does not fit what landed. What is ours alone is done again.
+    pub(super) fn restack_clashed(
+        &mut self,
+        (t, attempt): (TaskIx, u32),
+        known: &Pull,
+        head: &Oid,
+        (onto, files): (Oid, Vec<String>),
+    ) {
+        if known.pushed.as_ref() != Some(head) {
+            let what = "a person: it conflicts, and somebody else's commits are on it";
+            return self.seen(t, attempt, (known, head, false), what);
+        }
+        if self.merger.is_some() {
+            let what = "its agent to go on with it: mainstem run";
+            return self.seen(t, attempt, (known, head, false), what);
+        }
+        self.car_conflicted(t, attempt, onto, files);
+    }
+
+    /// Work that adds nothing to what it builds on has nothing to offer: it is done when that has landed.
+    pub(super) fn rests_on_stack(&mut self, t: TaskIx, attempt: u32) -> bool {
+        let Some(lower) = self.lower_of(t) else { return false };
+        let offered = self.pull(t).is_some_and(|pull| pull.number.is_some());
+        let evidence = self.tasks.get(t).current.as_ref().and_then(|a| a.evidence.as_ref());
+        let adds = evidence.is_none_or(|left| left.base != left.tip && left.files > 0);
+        if offered || adds {
+            return false;
+        }
+        let landing = self.tasks.get(lower).landed.clone();
+        if let Some(landing) = landing {
+            let (task, reason) = (self.id(t), "it adds nothing to what it builds on".to_owned());
+            self.emit(Fact::CarEvicted { task: task.clone(), attempt, reason });
+            let (commit, old) = (landing.commit.clone(), landing.commit);
+            self.emit(Fact::TaskLanded { task, attempt, commit, old, empty: true });
+        }
+        true
+    }
+
+    /// Work whose base will not be merged cannot be either: a person decides.
+    pub(super) fn leave_broken_stacks(&mut self) {
+        // One that leaves breaks what is stacked on it.
+        while let Some((t, reason)) = self.broken_stack() {
+            let attempt = self.tasks.get(t).attempts;
+            self.off_the_stack(t, attempt);
+            self.leave_train(t, attempt, Class::NeedsInput, reason);
+        }
+    }
+
+    fn broken_stack(&self) -> Option<(TaskIx, String)> {
+        let boarding = |t: &TaskIx| self.tasks.phase(*t) == Phase::Boarding && !self.is_merging(*t);
+        self.tasks.active().filter(boarding).find_map(|t| {
+            let lower = &self.below(t)?.task;
+            let task = self.id(t);
+            let Some(at) = self.graph.ix(lower.as_str()) else {
+                let why = format!("{lower}, on which it is stacked, is not in the plan any more");
+                return Some((t, format!("{why}: mainstem retry {task}")));
+            };
+            let phase = self.tasks.phase(at);
+            let why = format!("{lower}, on which it is stacked, is {}", phase.word());
+            match phase {
+                Phase::Skipped => Some((t, format!("{why}: mainstem retry {task}"))),
+                Phase::Conflicted | Phase::Failed | Phase::Blocked | Phase::Cancelled => {
+                    let help = format!("mainstem retry {lower}, then mainstem retry {task}");
+                    Some((t, format!("{why}: {help}")))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// The fold of what work builds on.
+    pub(super) fn note_stack(&mut self, t: TaskIx, fact: &Fact) {
+        match fact {
+            Fact::PullStacked(stacked) => {
+                let merged = self.lower_of(t).and_then(|l| self.tasks.get(l).landed.as_ref());
+                let taken_in = merged.map_or(0, |landing| landing.order);
+                let pull = self.pulls.entry(stacked.task.clone()).or_default();
+                pull.note_stacked(stacked);
+                if stacked.on.is_none() {
+                    let state = self.tasks.note(t);
+                    state.began_after = state.began_after.max(taken_in);
+                }
+            }
+            Fact::AttemptIntended { task, attempt, .. } => {
+                self.tasks.let_stack(t, false);
+                if self.goes_on(t) {
+                    return;
+                }
+                let fresh = |pull: &&mut Pull| pull.on_attempt != *attempt;
+                if let Some(pull) = self.pulls.get_mut(task).filter(fresh) {
+                    pull.on = None;
+                }
+                let below = self.lower_of(t).map(|lower| self.tasks.get(lower).began_after);
+                self.tasks.note(t).began_after = below.unwrap_or(self.landings);
+            }
+            Fact::CarConflicted { task, .. } | Fact::TaskLanded { task, .. } => {
+                if let Some(pull) = self.pulls.get_mut(task) {
+                    pull.on = None;
+                }
+            }
+            _ => {}
+        }
+    }
+}
