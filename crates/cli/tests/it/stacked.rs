@@ -350,15 +350,15 @@ fn kill_9_at_every_other_step_of_a_stack_of_two_lands_each_once() {
 
 #[test]
 fn kill_9_in_a_stack_of_two_that_is_merged_as_it_is_lands_each_once() {
-    dies_at_every_step(TWO, "merge", (0, 2));
+    dies_at_every_step(TWO, "merge", (0, 4));
 }
 
 #[test]
 fn kill_9_in_a_stack_of_three_lands_each_once() {
-    dies_at_every_step(THREE, "squash", (0, 6));
+    dies_at_every_step(THREE, "squash", (0, 8));
 }
 
 #[test]
 fn kill_9_in_a_stack_of_three_that_is_merged_as_it_is_lands_each_once() {
-    dies_at_every_step(THREE, "merge", (0, 6));
+    dies_at_every_step(THREE, "merge", (0, 12));
 }
