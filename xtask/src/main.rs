@@ -13,6 +13,7 @@ mod bench;
 mod chaos;
 mod gen_docs;
 mod real_agents;
+mod realworld;
 mod shell;
 mod test_run;
 mod tidy;
@@ -28,6 +29,7 @@ cargo xtask <command>
   bench [NAME]...                 measurements on a release build; none named: all of them
   chaos [--seed N] [--rounds N] [--minutes N] [--corpus] …
                                   attacks a release build and asks the oracle what was lost; --help tells all
+  realworld [NAME]... [--slice]   public projects from the registries: init and a first run in each
   gen [--check]                   docs/reference from the binary; --check only compares";
 
 /// How a chore ends when nothing broke on the way: clean, or with findings already printed.
@@ -65,6 +67,7 @@ fn dispatch(words: &[&str]) -> Option<Result<Verdict, String>> {
         ["licences"] => tidy::print_licences(&root),
         ["bench", names @ ..] => bench::run(&root, names),
         ["chaos", rest @ ..] => chaos::run(&root, rest),
+        ["realworld", rest @ ..] => return realworld::run(&root, rest),
         ["gen"] => gen_docs::run(&root, gen_docs::Mode::Write),
         ["gen", "--check"] => gen_docs::run(&root, gen_docs::Mode::Check),
         ["help" | "--help" | "-h"] => {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{Verdict, chaos, gen_docs, real_agents, shell, tidy};
+use crate::{Verdict, chaos, gen_docs, real_agents, realworld, shell, tidy};
 
-/// `merge-tree --write-tree` came with this version.
-const GIT_MIN: (u32, u32) = (2, 38);
+/// The oldest git that the product takes.
+const GIT_MIN: (u32, u32) = (2, 39);
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,8 +73,18 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Verdict, String> {
     if built {
         report.tests(root, options);
     }
+    if let (true, Some(path)) = (built && options.filter.is_none(), path_to_old_git(root)) {
+        report.step("old git", || {
+            let mut tests = runner(root, &Options { filter: Some("git::".to_owned()), ..*options });
+            shell::succeeds(tests.env("PATH", path))
+        });
+    }
     if built && !options.quick && options.filter.is_none() {
         report.step("chaos", || chaos::slice(root));
+        report.step("realworld", || {
+            let played = realworld::run(root, &["--slice"]).expect("BUG: the slice is a choice");
+            Ok(played? == Verdict::Clean)
+        });
     }
     if built && !options.quick {
         report.step("doc", || {
@@ -248,6 +258,18 @@ fn walls(root: &Path) -> Result<(), String> {
 fn git_version(root: &Path) -> Option<(u32, u32)> {
     let said = shell::output(shell::command("git", root).arg("--version")).ok()?;
     parse_git_version(&String::from_utf8_lossy(&said))
+}
+
+/// A `PATH` that prefers the system's own git, where that is one of the oldest that the product takes and
+/// another one is used: what works with new options only is found here.
+fn path_to_old_git(root: &Path) -> Option<String> {
+    const SYSTEM: &str = "/usr/bin";
+    let said =
+        shell::output(shell::command(format!("{SYSTEM}/git"), root).arg("--version")).ok()?;
+    let old = parse_git_version(&String::from_utf8_lossy(&said))?;
+    let used = git_version(root)?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    (GIT_MIN..used).contains(&old).then(|| format!("{SYSTEM}:{path}"))
 }
 
 fn parse_git_version(said: &str) -> Option<(u32, u32)> {

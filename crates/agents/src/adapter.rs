@@ -190,6 +190,9 @@ pub(crate) fn variables(brief: &Brief<'_>) -> BTreeMap<String, String> {
     if let Some(model) = brief.model {
         set("MAINSTEM_MODEL", model.to_owned());
     }
+    if let Some(effort) = brief.effort.or(brief.agent.effort.as_deref()) {
+        set("MAINSTEM_EFFORT", effort.to_owned());
+    }
     if let Some(role) = &brief.task.role {
         set("MAINSTEM_ROLE", role.clone());
     }

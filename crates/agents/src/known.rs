@@ -15,8 +15,10 @@ pub struct Known {
     pub provider: &'static str,
     /// The npm package that brings it.
     pub package: &'static str,
-    /// The version it was tried with.
+    /// The newest version it was tried with.
     pub tried: &'static str,
+    /// The oldest version it was tried with.
+    pub oldest: &'static str,
     /// Variables any of which is a login.
     pub keys: &'static [&'static str],
     /// Files any of which is a login: a variable, what it stands for below home, and the rest.
@@ -95,6 +97,7 @@ pub static KNOWN: [Known; 4] = [
         provider: "anthropic",
         package: "@anthropic-ai/claude-code",
         tried: "2.1.325",
+        oldest: "2.1.197",
         keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
         logins: &[Login {
             variable: "CLAUDE_CONFIG_DIR",
@@ -124,6 +127,7 @@ pub static KNOWN: [Known; 4] = [
         provider: "openai",
         package: "@openai/codex",
         tried: "0.166.0",
+        oldest: "0.147.0",
         keys: &["OPENAI_API_KEY", "CODEX_API_KEY"],
         logins: &[Login { variable: "CODEX_HOME", below_home: ".codex", file: "auth.json" }],
         login_command: "codex login",
@@ -149,6 +153,7 @@ pub static KNOWN: [Known; 4] = [
         provider: "google",
         package: "@google/gemini-cli",
         tried: "0.61.0",
+        oldest: "0.56.0",
         keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         logins: &[Login {
             variable: "GEMINI_CLI_HOME",
@@ -178,6 +183,7 @@ pub static KNOWN: [Known; 4] = [
         provider: "opencode",
         package: "opencode-ai",
         tried: "1.18.33",
+        oldest: "1.18.19",
         keys: &["OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"],
         logins: &[Login {
             variable: "XDG_DATA_HOME",

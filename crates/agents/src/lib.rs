@@ -22,5 +22,5 @@ pub use drive::{DriveSpec, McpEntry};
 pub use environment::{Environment, allowed_env};
 pub use leaks::Scan;
 pub use lines::{AgentEvent, Parser, answer_line};
-pub use prompt::{PromptInput, RetryContext, Sides, Template, TemplateError};
+pub use prompt::{EarlierWork, PromptInput, RetryContext, Sides, Template, TemplateError};
 pub use redact::Redactor;

@@ -19,8 +19,6 @@ pub const NAME_BYTES_MAX: usize = 512;
 pub const WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
 /// A token count above this is a broken counter, not usage of one attempt.
 pub const TOKENS_MAX: u64 = 1_000_000_000_000;
-/// A cost above this is a broken counter, not the price of one attempt.
-pub const COST_USD_MAX: f64 = 1_000_000.0;
 
 /// Something an agent said that means more than log.
 #[derive(Debug, Clone, PartialEq)]
@@ -265,10 +263,8 @@ fn string_len(text: &str) -> usize {
 fn usage(fields: &Map<String, Value>) -> Option<AgentEvent> {
     let input = tokens(fields, "input_tokens");
     let output = tokens(fields, "output_tokens");
-    let cost_usd = fields
-        .get("cost_usd")
-        .and_then(Value::as_f64)
-        .filter(|cost| (0.0..=COST_USD_MAX).contains(cost));
+    // Whether it can be true is judged where it is counted, so that people are told.
+    let cost_usd = fields.get("cost_usd").and_then(Value::as_f64);
     let cache_read = tokens(fields, "cache_read_tokens");
     let cache_write = tokens(fields, "cache_write_tokens");
     let counted = [input, output, cache_read, cache_write];
@@ -601,9 +597,19 @@ mod tests {
     #[test]
     fn a_broken_number_costs_only_its_own_field() {
         assert_eq!(
-            one(r#"{"mainstem":"usage","input_tokens":10.0,"output_tokens":1e30,"cost_usd":-1}"#),
+            one(r#"{"mainstem":"usage","input_tokens":10.0,"output_tokens":1e30,"cost_usd":NaN}"#),
             Some(AgentEvent::Usage(Usage { input_tokens: 10, ..Usage::default() }))
         );
+    }
+
+    #[test]
+    fn costs_that_cannot_be_true_are_passed_on_to_those_who_count() {
+        for (said, usd) in [("1e308", 1e308), ("Infinity", 1e300), ("-1", -1.0)] {
+            let line = format!(r#"{{"mainstem":"usage","cost_usd":{said}}}"#);
+            let cost_usd = Some(usd);
+            let usage = AgentEvent::Usage(Usage { cost_usd, ..Usage::default() });
+            assert_eq!(one(&line), Some(usage), "{said}");
+        }
     }
 
     #[test]

@@ -11,8 +11,11 @@ use mainstem_core::plan::Task;
 
 use crate::lines::cut;
 
+mod earlier;
 mod sample;
 pub mod template;
+
+pub use earlier::EarlierWork;
 
 pub use template::{Template, TemplateError};
 
@@ -28,6 +31,10 @@ const SHORTENED: &str = "\n(The rest did not fit.)\n";
 const DESCRIPTION_BYTES_MAX: usize = 96 * 1024;
 /// Each list of short things: acceptance, what landed, verification, files, answers.
 const LIST_BYTES_MAX: usize = 16 * 1024;
+/// What is told of the work that an earlier attempt left.
+const EARLIER_BYTES_MAX: usize = 4 * 1024;
+/// What a person says about one attempt.
+const HINT_BYTES_MAX: usize = 4 * 1024;
 /// The end of a gate's output, where the failure usually is.
 const GATE_OUTPUT_BYTES_MAX: usize = 8 * 1024;
 /// Another task's text, given to understand a conflict.
@@ -52,6 +59,8 @@ pub struct PromptInput<'a> {
     pub gates: &'a [String],
     /// What happened before, if this is not the first attempt.
     pub retry: Option<&'a RetryContext>,
+    /// What a person said when they asked for this attempt.
+    pub hint: Option<&'a str>,
     /// Questions of earlier attempts and their answers.
     pub answers: &'a [(String, String)],
     /// What earlier attempts learned, one line each.
@@ -79,6 +88,10 @@ pub struct RetryContext {
     pub sides: Option<Sides>,
     /// What a review of the work before found.
     pub findings: Vec<String>,
+    /// What the workspace holds of earlier work.
+    pub kept: Option<EarlierWork>,
+    /// Earlier work was put aside on purpose.
+    pub started_over: bool,
 }
 
 /// Both sides of a conflict, as patches of the files that clash.
@@ -177,6 +190,10 @@ fn parts(input: &PromptInput<'_>) -> Parts {
     part(Part::Retry, &|out| {
         if let Some(retry) = input.retry {
             retried(out, retry);
+        }
+        if let Some(hint) = input.hint.filter(|hint| !hint.trim().is_empty()) {
+            section(out, "From the person who asked for this attempt");
+            let _ = writeln!(out, "{}", quote(hint.trim(), HINT_BYTES_MAX));
         }
     });
     part(Part::Answers, &|out| {
@@ -283,6 +300,16 @@ fn retried(out: &mut String, retry: &RetryContext) {
     if !retry.reason.trim().is_empty() {
         let _ = writeln!(out, "\n{}", quote(retry.reason.trim(), LIST_BYTES_MAX));
     }
+    let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
+    match &retry.kept {
+        Some(kept) => {
+            let mut text = String::new();
+            earlier::describe(&mut text, kept);
+            out.push_str(cut(&text, EARLIER_BYTES_MAX));
+        }
+        None if laid_out => {}
+        None => earlier::describe_none(out, retry.started_over),
+    }
     if let Some(output) = retry.gate_output.as_deref().filter(|text| !text.trim().is_empty()) {
         out.push_str("\nThe end of the failed check's output:\n\n");
         fenced(out, end_of_gate(output));
@@ -306,8 +333,11 @@ fn retried(out: &mut String, retry: &RetryContext) {
 
 fn clashed(out: &mut String, retry: &RetryContext) {
     let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
+    let kept = retry.kept.as_ref();
     out.push_str(if laid_out {
         "\nThe earlier work on this task clashes with what has landed since, in these files:\n\n"
+    } else if kept.is_some_and(|kept| !kept.set_back) {
+        "\nAn earlier attempt's change to these files did not merge with what had landed:\n\n"
     } else {
         "\nThese files did not merge with what has landed since:\n\n"
     });
@@ -321,7 +351,14 @@ fn clashed(out: &mut String, retry: &RetryContext) {
          - Leave no marker in any file, then commit everything.\n\
          - If both cannot hold together, end and say that you are blocked, and why.\n"
     } else {
-        "\nYou start from the new state. Do the task again so that both changes hold.\n"
+        match kept {
+            Some(kept) if kept.set_back => {
+                "\nIn your workspace they are as they landed; the rest of the earlier work is in place. \
+                 Make your change to them again so that both changes hold.\n"
+            }
+            Some(_) => "\nMake sure that both changes hold in them now.\n",
+            None => "\nYou start from the new state. Do the task again so that both changes hold.\n",
+        }
     });
     let Some(sides) = &retry.sides else { return };
     let Sides { base, landed, work, .. } = sides;
@@ -413,6 +450,7 @@ pub(crate) fn plain(task: &Task) -> PromptInput<'_> {
         landed_before: &[],
         gates: &[],
         retry: None,
+        hint: None,
         answers: &[],
         lessons: &[],
         bytes_max: PROMPT_BYTES_MAX,
@@ -506,6 +544,8 @@ Before your work lands, these must pass on the merged tree:
             other_tasks: vec![(TaskId::new("T-9"), "Rename it all.".into())],
             sides: None,
             findings: vec!["it leaks\na file".into()],
+            kept: None,
+            started_over: false,
         };
         let answers = [("Which port?".to_owned(), "8080".to_owned())];
         let text = built(&PromptInput { retry: Some(&retry), answers: &answers, ..plain(&task) });
@@ -518,6 +558,8 @@ The attempt before this one did not land (agent failed).
 
 > gate `cargo test` failed
 > exit 101
+
+It left no work: your workspace is the current state of the target branch.
 
 The end of the failed check's output:
 
@@ -637,6 +679,13 @@ The other side is task T-9, which was asked to do this:
                 ..Sides::default()
             }),
             findings: many.clone(),
+            kept: Some(EarlierWork {
+                commits: many.clone(),
+                files: many.clone(),
+                conflicts: many.clone(),
+                ..EarlierWork::default()
+            }),
+            started_over: false,
         };
         let text = built(&PromptInput {
             task: &task,
@@ -644,6 +693,7 @@ The other side is task T-9, which was asked to do this:
             landed_before: &landed,
             gates: &many,
             retry: Some(&retry),
+            hint: Some(&huge),
             answers: &answers,
             lessons: &many,
             bytes_max: PROMPT_BYTES_MAX,

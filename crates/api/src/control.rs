@@ -17,10 +17,22 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<String>,
     },
-    /// Give a task another attempt.
+    /// Give tasks another attempt: all of them, or none if one of them cannot have one.
     Retry {
         /// The task.
         task: String,
+        /// Further tasks.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<String>,
+        /// What their agents are told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+        /// Who works on them instead of their own agents.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+        /// From the beginning, instead of from the work so far.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fresh: bool,
     },
     /// Count a task as done without doing it.
     Skip {
@@ -53,6 +65,9 @@ pub enum Request {
         question: String,
         /// The answer.
         text: String,
+        /// In words of one's own, although the question offers a choice.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        free: bool,
     },
     /// Leave a provider alone for a while: somebody else ran into its limit.
     Park {
@@ -69,6 +84,8 @@ pub enum Request {
     Ping,
     /// Ask what each agent was last seen doing: an object, task to text.
     Progress,
+    /// Ask what is being done: agents and checks, as [`crate::status::Activity`].
+    Activity,
     /// Ask which pieces of work would clash: a list.
     Clashes,
     /// Come to rest and end.
@@ -152,11 +169,17 @@ mod tests {
         check(&Request::Resume, r#"{"cmd":"resume"}"#);
         check(&Request::Cancel { task: None }, r#"{"cmd":"cancel"}"#);
         check(&Request::Cancel { task: Some(task()) }, r#"{"cmd":"cancel","task":"T-1"}"#);
-        check(&Request::Retry { task: task() }, r#"{"cmd":"retry","task":"T-1"}"#);
+        let retry =
+            |also, hint, agent, fresh| Request::Retry { task: task(), also, hint, agent, fresh };
+        check(&retry(Vec::new(), None, None, false), r#"{"cmd":"retry","task":"T-1"}"#);
+        check(
+            &retry(vec!["T-2".to_owned()], Some("look".to_owned()), Some("b".to_owned()), true),
+            r#"{"cmd":"retry","task":"T-1","also":["T-2"],"hint":"look","agent":"b","fresh":true}"#,
+        );
         check(&Request::Skip { task: task() }, r#"{"cmd":"skip","task":"T-1"}"#);
         check(&Request::Jobs { n: 4 }, r#"{"cmd":"jobs","n":4}"#);
         check(
-            &Request::Answer { question: "Q-1".into(), text: "yes".into() },
+            &Request::Answer { question: "Q-1".into(), text: "yes".into(), free: false },
             r#"{"cmd":"answer","question":"Q-1","text":"yes"}"#,
         );
         check(&Request::Ping, r#"{"cmd":"ping"}"#);

@@ -28,6 +28,9 @@ pub struct Status {
     pub train: Vec<Car>,
     /// What waits for an answer, oldest first.
     pub questions: Vec<Question>,
+    /// Everything that needs a person, most urgent first.
+    #[serde(default)]
+    pub inbox: Vec<InboxItem>,
     /// Which providers are being waited for.
     pub limits: Vec<Limit>,
     /// Sums over all tasks.
@@ -36,6 +39,70 @@ pub struct Status {
     /// they stay until a person removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aside: Vec<String>,
+    /// Tasks that landed and are no longer in the plan.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<DroppedTask>,
+    /// Checks that run now, if a running engine says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<RunningGate>,
+    /// The check that fails on the target branch itself, which holds up all landings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub red_target: Option<FailedCheck>,
+}
+
+/// A task that landed and is no longer in the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DroppedTask {
+    /// Its id.
+    pub id: String,
+    /// What it landed.
+    pub commit: String,
+}
+
+/// What is being done right now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// What each agent was last seen doing, by task.
+    pub agents: BTreeMap<String, String>,
+    /// Checks that run, the oldest first.
+    pub gates: Vec<RunningGate>,
+}
+
+/// A check that runs now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningGate {
+    /// For whose work.
+    pub task: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// `task` in its workspace, `train` on the merged tree, `base` on the target branch itself.
+    pub scope: String,
+    /// The command.
+    pub gate: String,
+    /// Since when.
+    #[serde(with = "time::wire")]
+    pub since: i64,
+    /// How long it usually takes; null if it never ran in this run.
+    pub usually_ms: Option<u64>,
+    /// The folder of its output, relative to the state folder.
+    pub log: String,
+}
+
+/// A check that did not pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedCheck {
+    /// The command.
+    pub gate: String,
+    /// Where it ran, in words.
+    pub place: String,
+    /// Its exit code; null if it did not end by itself.
+    pub exit_code: Option<i32>,
+    /// Why it did not pass: `command_not_found`, `missing_dependency`, `sandbox_denied`, `failed`, …
+    pub cause: String,
+    /// The last lines of its output.
+    pub output: Vec<String>,
+    /// The setting or command that helps, if one is known.
+    pub hint: Option<String>,
 }
 
 /// What the engine of a run is doing.
@@ -174,6 +241,9 @@ pub struct TaskStatus {
     /// Its pull request, where work lands by such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullStatus>,
+    /// The check that its newest attempt did not pass, if that is why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_check: Option<FailedCheck>,
     /// The task whose pull request its work builds on, until that is merged and taken in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacked_on: Option<String>,
@@ -260,6 +330,36 @@ pub struct Question {
     /// Until when it waits.
     #[serde(with = "time::wire_option")]
     pub deadline: Option<i64>,
+}
+
+/// Something that needs a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxItem {
+    /// Its name, for `mainstem answer` where that takes it.
+    pub id: String,
+    /// `question`, `approval`, `conflict`, `failure`, `checkout`, `guarded`, `config`, `budget`, `provider` or
+    /// `target`.
+    pub kind: String,
+    /// The task it is about; null if it is about the run.
+    pub task: Option<String>,
+    /// In words.
+    pub text: String,
+    /// Answers that are offered; empty means any text, or that a command helps instead.
+    pub options: Vec<String>,
+    /// Tasks that cannot go on before it is settled, besides its own.
+    pub holds_up: Vec<String>,
+    /// It, or what it holds up, is on the longest way to the end of the run.
+    pub critical: bool,
+    /// Since when it waits.
+    #[serde(with = "time::wire")]
+    pub since: i64,
+    /// Until when it waits.
+    #[serde(with = "time::wire_option")]
+    pub deadline: Option<i64>,
+    /// The answer that is taken then.
+    pub default: Option<String>,
+    /// The command that helps.
+    pub help: String,
 }
 
 /// A provider that must be waited for.
@@ -354,6 +454,7 @@ mod tests {
                 next_action: None,
                 progress: None,
                 pull: None,
+                failed_check: None,
                 stacked_on: None,
             }],
             train: vec![Car {
@@ -376,6 +477,19 @@ mod tests {
                 default: Some("a".into()),
                 deadline: Some(2000),
             }],
+            inbox: vec![InboxItem {
+                id: "Q-1".into(),
+                kind: "question".into(),
+                task: Some("T-001".into()),
+                text: "Which?".into(),
+                options: vec!["a".into(), "b".into()],
+                holds_up: vec!["T-002".into()],
+                critical: true,
+                since: 1000,
+                deadline: Some(2000),
+                default: Some("a".into()),
+                help: "mainstem answer Q-1 NUMBER".into(),
+            }],
             limits: vec![Limit {
                 provider: "anthropic".into(),
                 until: None,
@@ -385,6 +499,9 @@ mod tests {
             }],
             totals,
             aside: Vec::new(),
+            dropped: Vec::new(),
+            gates: Vec::new(),
+            red_target: None,
         }
     }
 
@@ -400,6 +517,9 @@ mod tests {
             r#""candidate":null,"reason":null}],"#,
             r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
             r#""asked_at":"1970-01-01T00:00:01.000Z","default":"a","deadline":"1970-01-01T00:00:02.000Z"}],"#,
+            r#""inbox":[{"id":"Q-1","kind":"question","task":"T-001","text":"Which?","options":["a","b"],"#,
+            r#""holds_up":["T-002"],"critical":true,"since":"1970-01-01T00:00:01.000Z","#,
+            r#""deadline":"1970-01-01T00:00:02.000Z","default":"a","help":"mainstem answer Q-1 NUMBER"}],"#,
             r#""limits":[{"provider":"anthropic","until":null,"reason":"429","kind":"rate","waiting":["T-002"]}],"#,
             r#""totals":{"tasks":1,"by_phase":{"waiting":0,"ready":0,"preparing":0,"working":1,"asking":0,"#,
             r#""verifying":0,"boarding":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,

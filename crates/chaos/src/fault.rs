@@ -219,6 +219,8 @@ fn draw_what(rng: &mut Rng, tasks: usize) -> What {
 
 /// How long the attacker lies in wait for a git.
 const GIT_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long somebody else tries to push.
+const PUSH_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does it. `engine` is the engine's process id, if it lives.
 pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), String> {
@@ -369,47 +371,31 @@ fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
 
 /// Another person commits to the remote's branch; whoever was first makes them try again.
 fn push(stage: &Stage) -> Result<(), String> {
-    let remote = stage.remote().display().to_string();
-    let there = |args: &[&str]| stage.git(&[&["--git-dir", remote.as_str()], args].concat());
+    let remote = stage.remote();
+    let there = |args: &[&str]| stage.git_in(&remote, args);
     let main = "refs/heads/main";
-    loop {
+    let until = Instant::now() + PUSH_PATIENCE;
+    while Instant::now() < until {
         let tip = there(&["rev-parse", main])?;
-        let file = stage.outside.join("others.txt");
-        fs::write(&file, format!("after {tip}\n")).map_err(|error| error.to_string())?;
-        let blob = there(&["hash-object", "-w", &file.display().to_string()])?;
-        let entry = format!("100644 blob {blob}\tothers-{}", &tip[..12]);
-        let entries = there(&["ls-tree", &tip])?;
-        let tree = {
-            use std::io::Write as _;
-            let mut command = stage.command(Path::new("git"));
-            command.args(["--git-dir", &remote, "mktree"]);
-            command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
-            let mut child = command.spawn().map_err(|error| error.to_string())?;
-            if let Some(mut input) = child.stdin.take() {
-                writeln!(input, "{entries}\n{entry}").map_err(|error| error.to_string())?;
-            }
-            let output = child.wait_with_output().map_err(|error| error.to_string())?;
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        };
-        let new = there(&["commit-tree", &tree, "-p", &tip, "-m", "somebody else's work"])?;
+        let new = commit_on(stage, &remote, &tip, &format!("others/{}", &tip[..12]))?;
         if there(&["update-ref", main, &new, &tip]).is_ok() {
             let event = Event::Others { commit: new };
             return ledger::note(&stage.outside, &event).map_err(|error| error.to_string());
         }
-        if there(&["rev-parse", main])? == tip {
-            // Its lock is held: by a landing that is on its way.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // A landing is on its way, and was first or holds the lock.
+        std::thread::sleep(Duration::from_millis(20));
     }
+    Err("nobody else can push to the remote".to_owned())
 }
 
 /// Another person pushes: works on the branch without the checkout's index.
 fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
     let tip = stage.git(&["rev-parse", "refs/heads/main"])?;
+    let here = stage.repo.join(".git");
     let new = match others {
         Others::Push => return push(stage),
-        Others::Commit => commit_on(stage, &tip, &format!("others/{}", &tip[..12]))?,
-        Others::CommitRed => commit_on(stage, &tip, "others/red")?,
+        Others::Commit => commit_on(stage, &here, &tip, &format!("others/{}", &tip[..12]))?,
+        Others::CommitRed => commit_on(stage, &here, &tip, "others/red")?,
         Others::Back => {
             let Ok(parent) = stage.git(&["rev-parse", "--verify", "refs/heads/main^"]) else {
                 return Ok(());
@@ -449,12 +435,15 @@ fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
     Ok(())
 }
 
-fn commit_on(stage: &Stage, tip: &str, path: &str) -> Result<String, String> {
+/// A commit on top of `tip`, in the repository with this git folder, that adds one file.
+fn commit_on(stage: &Stage, git_dir: &Path, tip: &str, path: &str) -> Result<String, String> {
     let index = stage.outside.join(format!("index-{}", &tip[..12]));
     let with_index = |args: &[&str]| {
         let output = stage
             .command(Path::new("git"))
             .env("GIT_INDEX_FILE", &index)
+            .arg("--git-dir")
+            .arg(git_dir)
             .args(args)
             .output()
             .map_err(|error| error.to_string())?;
@@ -465,11 +454,11 @@ fn commit_on(stage: &Stage, tip: &str, path: &str) -> Result<String, String> {
     };
     let file = stage.outside.join("others.txt");
     fs::write(&file, format!("after {tip}\n")).map_err(|error| error.to_string())?;
-    let blob = stage.git(&["hash-object", "-w", &file.display().to_string()])?;
+    let blob = with_index(&["hash-object", "-w", &file.display().to_string()])?;
     with_index(&["read-tree", tip])?;
     with_index(&["update-index", "--add", "--cacheinfo", &format!("100644,{blob},{path}")])?;
     let tree = with_index(&["write-tree"])?;
-    stage.git(&["commit-tree", &tree, "-p", tip, "-m", "somebody else's work"])
+    with_index(&["commit-tree", &tree, "-p", tip, "-m", "somebody else's work"])
 }
 
 fn act_as_user(stage: &mut Stage, user: User) -> Result<(), String> {

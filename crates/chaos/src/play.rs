@@ -1,5 +1,6 @@
 //! Plays a round: lives of the engine, faults in between, and the verdict at rest.
 
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ const PAUSED_AFTER: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// Lives that may fail for what is still broken around them before that is a verdict.
 const ERRORS_MAX: usize = 4;
+/// How often work that waits for the checkout is helped on.
+const CLEARED_MAX: usize = 4;
 /// How long processes may take to go after the engine has ended.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
@@ -113,16 +116,14 @@ fn lives(
     played: &mut Played,
 ) -> Result<Result<(), Violation>, String> {
     let mut faults = show.faults.iter().peekable();
-    let mut errors = 0;
+    let (mut errors, mut cleared) = (0, 0);
     let jumps = show.faults.iter().any(|fault| matches!(fault.what, What::Clock(_)));
     let env = if jumps { clock(stage)? } else { Vec::new() };
     let mut adopted = false;
     for life in 0.. {
         played.lives = life + 1;
-        let args: &[&str] = if adopted { &["run"] } else { &["run", "plan.toml"] };
-        let mut child = stage.spawn(args, life, &env)?;
-        let mut last = (ledger::length(&stage.outside), Instant::now());
-        let mut asked = false;
+        let mut child = stage.spawn(run_arguments(adopted), life, &env)?;
+        let (mut last, mut asked) = ((ledger::length(&stage.outside), Instant::now()), false);
         let ended = loop {
             if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
                 break code(status);
@@ -160,6 +161,7 @@ fn lives(
                 // Paused by a command: as a user would.
                 stage.mainstem(&["resume"])?;
             }
+            2 if cleared < CLEARED_MAX && clear_checkout(stage)? => cleared += 1,
             0 | 2 => return Ok(Ok(())),
             3 | 130 | 137 => {}
             _ => {
@@ -167,10 +169,8 @@ fn lives(
                 if errors > ERRORS_MAX {
                     return Ok(Err(Violation(format!("no life goes on (code {ended}):\n{said}"))));
                 }
-                // As its words ask: a lock that nobody holds is taken away.
-                for lock in std::mem::take(&mut stage.foreign_locks) {
-                    let _ = std::fs::remove_file(lock);
-                }
+                // The error message asks for this: nobody holds these locks.
+                remove_foreign_locks(stage);
             }
         }
         // Whoever sees a start fail gives the same command again.
@@ -180,6 +180,17 @@ fn lives(
         }
     }
     unreachable!("lives are counted without end")
+}
+
+/// The command line of one life. A broken target branch must be survived, so pre-flight may not refuse to start.
+fn run_arguments(adopted: bool) -> &'static [&'static str] {
+    if adopted { &["run", "--allow-red"] } else { &["run", "plan.toml", "--allow-red"] }
+}
+
+fn remove_foreign_locks(stage: &mut Stage) {
+    for lock in std::mem::take(&mut stage.foreign_locks) {
+        let _ = std::fs::remove_file(lock);
+    }
 }
 
 /// Whether there is a run that has taken its plan in.
@@ -194,6 +205,27 @@ fn is_paused(stage: &Stage) -> Result<bool, String> {
     let (_, status, _) = stage.mainstem(&["status", "--json"])?;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
     Ok(status["state"] == "paused")
+}
+
+/// Work that waits for the checkout lands once the user has done there what is said. Whether any waited.
+fn clear_checkout(stage: &mut Stage) -> Result<bool, String> {
+    let (_, status, _) = stage.mainstem(&["status", "--json"])?;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+    let inbox = status["inbox"].as_array().cloned().unwrap_or_default();
+    let waits: Vec<&serde_json::Value> =
+        inbox.iter().filter(|item| item["kind"] == "checkout").collect();
+    if waits.is_empty() {
+        return Ok(false);
+    }
+    remove_foreign_locks(stage);
+    for item in waits {
+        let help = item["help"].as_str().unwrap_or_default();
+        if let Some(command) = help.split('`').nth(1) {
+            let shell = Path::new("sh");
+            stage.command(shell).args(["-c", command]).status().map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(true)
 }
 
 fn hang(stage: &Stage, child: &mut Child, life: usize) -> Violation {

@@ -53,6 +53,9 @@ pub struct Settings {
     /// Landings are pushed to a remote that others push to as well.
     #[serde(default)]
     pub push: bool,
+    /// The run lands on a branch of its own, and `mainstem land` brings it over.
+    #[serde(default)]
+    pub own_branch: bool,
 }
 
 fn one() -> u32 {
@@ -71,11 +74,12 @@ impl Settings {
     /// As a configuration file; `agent` and `outside` are paths.
     pub fn config(&self, agent: &str, outside: &str) -> String {
         let push = if self.push { "push = \"origin\"\n" } else { "" };
+        let target = if self.own_branch { "checkout = \"branch\"" } else { "branch = \"main\"" };
         format!(
             "[run]\nagent = \"chaos\"\njobs = {}\nretries = {}\non_failure = \"{}\"\n\
              grace = \"1s\"\ntimeout = \"20s\"\n\
              [limits]\noutput = \"1M\"\n\
-             [land]\nbranch = \"main\"\nstrategy = \"{}\"\non_conflict = \"{}\"\nlanes = {}\n{push}\
+             [land]\n{target}\nstrategy = \"{}\"\non_conflict = \"{}\"\nlanes = {}\n{push}\
              [snapshots]\nevery = \"{}\"\n\
              [workspace]\nkeep = \"{}\"\nkind = \"{}\"\n\
              [schedule]\nbarrier = \"{}\"\n\
@@ -239,6 +243,7 @@ fn settings(rng: &mut Rng) -> Settings {
         workspace: worktree(),
         lanes: one(),
         push: false,
+        own_branch: false,
     }
 }
 

@@ -72,15 +72,18 @@ pub struct Stage {
     /// Workspaces are clones: what an agent commits is in its folder and nowhere else until it is kept.
     #[serde(default)]
     pub clones: bool,
-    /// Agents resolve conflicts: an attempt may begin with what an earlier one of its task did.
-    #[serde(default)]
-    pub resolves: bool,
     /// Landings are pushed to a remote.
     #[serde(default)]
     pub pushed: bool,
     /// The branch here may rest behind the remote's: somebody committed to it, or left a lock.
     #[serde(default)]
     pub apart: bool,
+    /// The run lands on a branch of its own.
+    #[serde(default)]
+    pub own_branch: bool,
+    /// The user had that branch brought over to `main`.
+    #[serde(default)]
+    pub brought_over: bool,
 }
 
 /// What was true when the power went.
@@ -114,9 +117,10 @@ impl Stage {
             wishes: Vec::new(),
             power_cut: None,
             clones: show.settings.workspace == "clone",
-            resolves: show.settings.on_conflict == "agent",
             pushed: show.settings.push,
             apart: false,
+            own_branch: show.settings.own_branch,
+            brought_over: false,
         };
         let scripts = stage.outside.join("scripts");
         for folder in
@@ -205,6 +209,12 @@ impl Stage {
             return Err(format!("git {}: {}", args.join(" "), said.trim()));
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+    }
+
+    /// The same in another repository.
+    pub fn git_in(&self, git_dir: &Path, args: &[&str]) -> Result<String, String> {
+        let git_dir = git_dir.display().to_string();
+        self.git(&[&["--git-dir", git_dir.as_str()], args].concat())
     }
 
     /// Runs the product to its end: exit code (128 + signal), standard output, standard error.

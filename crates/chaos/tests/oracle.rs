@@ -21,6 +21,7 @@ fn show() -> Show {
     show.settings.sandbox = "off".to_owned();
     show.settings.workspace = "worktree".to_owned();
     show.settings.keep = "until-landed".to_owned();
+    show.settings.push = false;
     let script = |task: &str, needs: &[&str], code: u8| Script {
         task: task.to_owned(),
         needs: needs.iter().map(|need| (*need).to_owned()).collect(),
@@ -42,7 +43,7 @@ struct Played {
     _dir: TempDir,
 }
 
-fn played() -> Played {
+fn played(show: &Show) -> Played {
     let dir = tempfile::Builder::new().prefix("oracle").tempdir().expect("a temporary folder");
     let folder = |name: &str| {
         let path = dir.path().join(name);
@@ -54,10 +55,9 @@ fn played() -> Played {
         agent: PathBuf::from(env!("CARGO_BIN_EXE_chaos-agent")),
         oracle: PathBuf::from(env!("CARGO_BIN_EXE_mainstem-oracle")),
     };
-    let show = show();
-    let mut stage = Stage::set(&folder("place"), &folder("outside"), &tools, &show)
-        .expect("a stage can be set");
-    let outcome = play(&mut stage, &show).expect("a round can be played");
+    let mut stage =
+        Stage::set(&folder("place"), &folder("outside"), &tools, show).expect("a stage can be set");
+    let outcome = play(&mut stage, show).expect("a round can be played");
     assert_eq!(outcome.violations, []);
     assert_eq!(outcome.landed, 2);
     Played { stage, _dir: dir }
@@ -66,7 +66,20 @@ fn played() -> Played {
 /// What the oracle says after somebody did this to a round that was fine.
 #[track_caller]
 fn noticed(what: &str, tamper: impl FnOnce(&mut Stage)) {
-    let mut played = played();
+    noticed_in(&show(), what, tamper);
+}
+
+/// The same where landings are pushed.
+#[track_caller]
+fn noticed_there(what: &str, tamper: impl FnOnce(&mut Stage)) {
+    let mut show = show();
+    show.settings.push = true;
+    noticed_in(&show, what, tamper);
+}
+
+#[track_caller]
+fn noticed_in(show: &Show, what: &str, tamper: impl FnOnce(&mut Stage)) {
+    let mut played = played(show);
     tamper(&mut played.stage);
     let found = judge(&played.stage).expect("the oracle answers");
     assert!(found.iter().any(|violation| violation.0.contains(what)), "no {what:?} in {found:#?}");
@@ -74,6 +87,11 @@ fn noticed(what: &str, tamper: impl FnOnce(&mut Stage)) {
 
 fn git(stage: &Stage, args: &[&str]) -> String {
     stage.git(args).expect("git works in a stage")
+}
+
+/// The same on the remote.
+fn there(stage: &Stage, args: &[&str]) -> String {
+    stage.git_in(&stage.remote(), args).expect("git works on the remote")
 }
 
 /// Rewrites the ledger.
@@ -157,6 +175,45 @@ fn somebody_elses_lost_commit_is_noticed() {
         let tree = git(stage, &["rev-parse", "HEAD^{tree}"]);
         let commit = git(stage, &["commit-tree", &tree, "-m", "lost"]);
         note(&stage.outside, &Event::Others { commit }).expect("a ledger");
+    });
+}
+
+#[test]
+fn a_commit_that_somebody_pushed_and_that_is_gone_is_noticed() {
+    noticed_there("somebody else's commit", |stage| {
+        let tip = there(stage, &["rev-parse", "main"]);
+        let tree = there(stage, &["rev-parse", "main^{tree}"]);
+        let commit = there(stage, &["commit-tree", &tree, "-p", &tip, "-m", "theirs"]);
+        // It was on the branch, and somebody forced it off.
+        note(&stage.outside, &Event::Others { commit }).expect("a ledger");
+    });
+}
+
+#[test]
+fn a_landing_that_is_only_here_and_one_that_is_only_there_are_noticed() {
+    noticed_there("not landed in git", |stage| {
+        there(stage, &["update-ref", "refs/heads/main", "main~1"]);
+    });
+    noticed_there("on the remote and not here", |stage| {
+        git(stage, &["update-ref", "refs/heads/main", "main~1"]);
+    });
+}
+
+#[test]
+fn a_second_landing_on_the_remote_is_noticed() {
+    noticed_there("T-0 landed 2 times", |stage| {
+        let (tip, tree) =
+            (there(stage, &["rev-parse", "main"]), there(stage, &["rev-parse", "main^{tree}"]));
+        let message = "again\n\nMainstem-Task: T-0\nMainstem-Attempt: 1\nMainstem-Run: r";
+        let again = there(stage, &["commit-tree", &tree, "-p", &tip, "-m", message]);
+        there(stage, &["update-ref", "refs/heads/main", &again]);
+    });
+}
+
+#[test]
+fn a_branch_of_ours_on_the_remote_is_noticed() {
+    noticed_there("remote: it has", |stage| {
+        there(stage, &["branch", "mainstem/T-0", "main"]);
     });
 }
 

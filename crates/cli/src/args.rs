@@ -3,6 +3,7 @@
 mod draft;
 mod formats;
 mod gates;
+mod verbs;
 mod worker;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use draft::DraftArgs;
 pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
 pub(crate) use gates::{GatesArgs, GatesCommand, GatesImportArgs};
+pub(crate) use verbs::{ConfigArgs, ConfigCommand, OpenArgs, SetArgs, ShellArgs, StopArgs};
 pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
 
 /// Many agents, one green main.
@@ -60,75 +62,90 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// A tour in a throw-away repository: parallel agents, a conflict, a rate limit, a kill -9.
+    /// Take a tour in a throw-away repository
     Demo(DemoArgs),
-    /// Look at this repository and write mainstem.toml.
+    /// Look at this repository and write mainstem.toml
     Init(InitArgs),
-    /// Make a plan from a PRD; check, show, import and export plans.
+    /// Make a plan from a PRD; check, show, import, export
     Plan(PlanArgs),
-    /// Gates from other tools' files.
+    /// Import gates from other tools' files
     Gates(GatesArgs),
-    /// Run a plan until nothing is left to do; a second run resumes.
+    /// Run a plan until nothing is left to do, or resume
     Run(RunArgs),
-    /// Where every task stands.
+    /// Show where every task stands
+    #[command(aliases = ["ls", "ps", "list", "st"])]
     Status(LookArgs),
-    /// Everything about one task.
+    /// Show everything about one task
     Show(ShowArgs),
-    /// What a task's agent printed.
+    /// Show what a task's agent or gates printed
+    #[command(alias = "log")]
     Logs(LogsArgs),
-    /// What a task changed.
+    /// Show what a task changed
     Diff(DiffArgs),
-    /// The run's task graph as a picture.
+    /// Draw the task graph
     Graph(GraphArgs),
-    /// Everything that happened, in order.
+    /// Show everything that happened, in order
     History(HistoryArgs),
-    /// What earlier attempts taught later ones.
+    /// Show what earlier attempts taught later ones
     Lessons(LessonsArgs),
-    /// Start no new agent; running ones go on.
+    /// List all runs of this repository
+    Runs,
+    /// Follow a run in the background
+    Watch,
+    /// Stop a running run, as Ctrl-C does
+    Stop(StopArgs),
+    /// Start no new agents; running ones continue
     Pause,
-    /// Let agents start again.
+    /// Let agents start again
     Resume,
-    /// Call off one task, or the whole run.
+    /// Cancel a task, or the whole run
     Cancel(CancelArgs),
-    /// Try a task again that failed, conflicted, or was cancelled.
+    /// Try tasks again
     Retry(RetryArgs),
-    /// Count a task as done without doing it.
+    /// Skip a task
     Skip(TasksArgs),
-    /// Change how many agents work at once.
+    /// Change how many agents work at once
     Jobs(JobsArgs),
-    /// Questions that wait for an answer.
+    /// List questions that wait for an answer
+    #[command(alias = "inbox")]
     Questions(LookArgs),
-    /// Answer a question.
+    /// Answer a question
     Answer(AnswerArgs),
-    /// Tasks that agents proposed; nothing comes of them before they are accepted.
+    /// List tasks that agents proposed
     Proposals(LookArgs),
-    /// Make proposed tasks part of the run.
+    /// Make proposed tasks part of the run
     Accept(ProposalArgs),
-    /// Decline proposed tasks.
+    /// Decline proposed tasks
     Reject(ProposalArgs),
-    /// The merge train: queued, verified, landed, evicted, and why.
+    /// Open a shell in a task's workspace, in its sandbox
+    Shell(ShellArgs),
+    /// Open a task's workspace in your editor
+    Open(OpenArgs),
+    /// Show the merge train: queued, verified, landed
     Train(LookArgs),
-    /// Bring pull requests on: push, look, merge those that are ready; no agent starts.
+    /// Push, check and merge pull requests that are ready
     Merge(MergeArgs),
-    /// The run as workers with states, in JSON: spawn, list, get, terminate, clean up.
+    /// Drive the run as workers with states, in JSON
     Worker(WorkerArgs),
-    /// Tokens and money, by task or otherwise, and what the rest may cost.
+    /// Show tokens and money, and what the rest may cost
     Cost(CostArgs),
-    /// Bring a snapshot of a task's work back as a branch.
+    /// Bring a snapshot of a task's work back as a branch
     Restore(RestoreArgs),
-    /// Take back the last landing.
+    /// Undo the last landing
     Undo(UndoArgs),
-    /// Remove workspaces and branches that nobody needs; never work that is not safe elsewhere.
+    /// Bring a run's own branch over to the target branch
+    Land,
+    /// Remove workspaces and branches that are not needed
     Clean(CleanArgs),
-    /// Check this machine, repository and configuration.
-    Doctor,
-    /// The coding agents that are installed: version, login, what they can do.
+    /// Check this machine, repository and configuration
+    Doctor(DoctorArgs),
+    /// List installed coding agents, versions and logins
     Agents,
-    /// Every setting with its value and where it came from.
+    /// Show or write settings
     Config(ConfigArgs),
-    /// Print a completion script for a shell.
+    /// Print a completion script for a shell
     Completions(CompletionsArgs),
-    /// Print the manual page.
+    /// Print the manual page
     Man(ManArgs),
     /// Supervise one job (used by the engine).
     #[command(name = "__supervise", hide = true)]
@@ -160,6 +177,12 @@ pub(crate) enum Command {
         /// How long.
         ms: u64,
     },
+    /// Empty a trash folder (started when a run is over).
+    #[command(name = "__empty-trash", hide = true)]
+    EmptyTrash {
+        /// The folder.
+        trash: PathBuf,
+    },
     /// Write the reference pages (used by the build).
     #[command(name = "__reference", hide = true)]
     Reference {
@@ -185,6 +208,17 @@ pub(crate) struct InitArgs {
     /// Replace an existing mainstem.toml.
     #[arg(long)]
     pub(crate) force: bool,
+    /// Do not try the checks.
+    #[arg(long)]
+    pub(crate) no_try: bool,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Do not run the checks on the target branch.
+    #[arg(long)]
+    pub(crate) no_try: bool,
 }
 
 /// `plan`
@@ -263,6 +297,15 @@ pub(crate) struct RunArgs {
     /// Start another run even if one exists.
     #[arg(long)]
     pub(crate) new: bool,
+    /// Start although the checks fail on the target branch: the plan is to make them pass.
+    #[arg(long)]
+    pub(crate) allow_red: bool,
+    /// Start without looking at checks, agents and disk first.
+    #[arg(long)]
+    pub(crate) no_preflight: bool,
+    /// Land on this branch and leave every checkout alone.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
 }
 
 /// Commands that look at a run.
@@ -303,26 +346,35 @@ pub(crate) struct RetryArgs {
     /// The tasks.
     #[arg(required_unless_present = "all", value_name = "T")]
     pub(crate) tasks: Vec<String>,
-    /// Every task that failed, conflicted, is blocked by its agent, or was cancelled.
+    /// Every task that failed, conflicted, is blocked by its agent, or was cancelled
     #[arg(long)]
     pub(crate) all: bool,
+    /// Tell the agent something; it stands in the prompt
+    #[arg(short, long, value_name = "TEXT")]
+    pub(crate) message: Option<String>,
+    /// Let another agent work on it
+    #[arg(long, value_name = "A")]
+    pub(crate) agent: Option<String>,
+    /// Start over instead of going on with the work so far
+    #[arg(long)]
+    pub(crate) fresh: bool,
 }
 
 /// `logs`
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The task.
-    pub(crate) task: String,
-    /// Go on as the agent prints.
+    /// The task; without one all tasks, interleaved.
+    pub(crate) task: Option<String>,
+    /// Follow the output.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// An earlier attempt.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "task")]
     pub(crate) attempt: Option<u32>,
-    /// The output of gates instead of the agent's.
+    /// The output of checks instead of the agent's.
     #[arg(long)]
     pub(crate) gates: bool,
-    /// Bytes as they came, escape sequences included.
+    /// Raw output: escape sequences and the lines of the agent protocol included.
     #[arg(long)]
     pub(crate) raw: bool,
     /// An earlier run.
@@ -341,6 +393,9 @@ pub(crate) struct DiffArgs {
     /// An earlier attempt's newest snapshot.
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
+    /// An earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) run: Option<String>,
 }
 
 /// `graph`
@@ -436,6 +491,9 @@ pub(crate) struct AnswerArgs {
     /// The answer, or the number of an option.
     #[arg(required = true)]
     pub(crate) text: Vec<String>,
+    /// Answer in your own words although the question offers options.
+    #[arg(long)]
+    pub(crate) free: bool,
 }
 
 /// `cost`
@@ -511,13 +569,12 @@ pub(crate) struct CleanArgs {
     /// List what would go, and remove nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-/// `config`
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// Only keys that start with this.
-    pub(crate) key: Option<String>,
+    /// Remove Mainstem from this repository: workspaces, branches, refs, history, logs.
+    #[arg(long)]
+    pub(crate) everything: bool,
+    /// With --everything: remove work that has not landed, too.
+    #[arg(long, requires = "everything")]
+    pub(crate) discard_unlanded: bool,
 }
 
 /// `completions`

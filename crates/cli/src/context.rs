@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 
 use mainstem_core::config::Settings;
 use mainstem_core::config::layers::{Layer, Origin, Resolved, resolve};
+use mainstem_core::id::Time;
+use mainstem_core::inbox::PendingFile;
 use mainstem_core::plan::Plan;
-use mainstem_core::plan::check::{Known, load_plan};
+use mainstem_core::plan::check::{Known, load_plan, load_plan_to_show};
 use mainstem_core::plan::doc::Format;
+use mainstem_engine::accepted::{Accepted, InForce, Pending};
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
 use mainstem_engine::session::Session;
@@ -16,6 +19,7 @@ use mainstem_host::git::Repo;
 
 use crate::args::Global;
 use crate::failure::{Failure, Place};
+use crate::print;
 
 /// The file of a project's settings.
 pub(crate) const CONFIG_FILE: &str = "mainstem.toml";
@@ -79,6 +83,51 @@ impl Context {
         None
     }
 
+    /// The project's settings file, and its text where that is not what the file holds now: what a landing made
+    /// of it is in force only after a person accepted it.
+    fn project_file(
+        &self,
+        repo: Option<&Repo>,
+    ) -> Result<Option<(PathBuf, Option<String>)>, Failure> {
+        let home = repo.and_then(Repo::toplevel).and_then(|home| home.canonicalize().ok());
+        let (Some(repo), Some(home)) = (repo, home) else {
+            return Ok(self.config_file(None).map(|path| (path, None)));
+        };
+        let accepted = Accepted::new(repo, Layout::new(repo, None).state());
+        let here = self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone());
+        for dir in here.ancestors() {
+            let Ok(inside) = dir.strip_prefix(&home) else { break };
+            let file = dir.join(CONFIG_FILE);
+            let in_force = match inside.join(CONFIG_FILE).to_str() {
+                Some(path) => accepted.in_force(path)?,
+                None => InForce::AsItIs,
+            };
+            match in_force {
+                InForce::Before { content: Some(text), .. } => {
+                    let text = String::from_utf8_lossy(&text).into_owned();
+                    return Ok(Some((file, Some(text))));
+                }
+                InForce::AsItIs if file.is_file() => return Ok(Some((file, None))),
+                InForce::Before { content: None, .. } | InForce::AsItIs => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Files that decide about runs, as landings left them, that wait for a person.
+    pub(crate) fn pending_files(
+        &self,
+        repo: &Repo,
+        target: Option<&str>,
+    ) -> Result<Vec<Pending>, Failure> {
+        let head = match target.filter(|target| !target.is_empty()) {
+            Some(target) => repo.read_ref(&format!("refs/heads/{target}"))?,
+            None => None,
+        };
+        let accepted = Accepted::new(repo, Layout::new(repo, None).state());
+        Ok(accepted.pending(head.as_ref())?)
+    }
+
     /// All settings with their origins.
     pub(crate) fn resolved(&self, repo: Option<&Repo>) -> Result<Resolved, Failure> {
         let mut layers = Vec::new();
@@ -98,8 +147,14 @@ impl Context {
         if let Some(path) = user_config() {
             read(&path, Layer::user)?;
         }
-        if let Some(path) = self.config_file(repo.and_then(Repo::toplevel)) {
-            read(&path, Layer::project)?;
+        match self.project_file(repo)? {
+            Some((path, None)) => read(&path, Layer::project)?,
+            Some((path, Some(text))) => {
+                let name = format!("{} (before a landing changed it)", path.display());
+                sources.push((name.clone(), text.clone()));
+                layers.push(Layer::project(name, text));
+            }
+            None => {}
         }
         layers.extend(Layer::environment(std::env::vars_os().filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -111,7 +166,7 @@ impl Context {
             })?;
             layers.push(layer);
         }
-        resolve(&layers).map_err(|errors| {
+        let resolved = resolve(&layers).map_err(|errors| {
             let count = errors.len();
             let noun = if count == 1 { "error" } else { "errors" };
             let mut failure = Failure::new(format!("the configuration has {count} {noun}"))
@@ -121,10 +176,17 @@ impl Context {
                 let is_file = matches!(origin, Origin::User(_) | Origin::Project(_));
                 let source = sources.iter().find(|(name, _)| is_file && *name == file);
                 let source = source.map(|(_, text)| text.clone()).unwrap_or_default();
-                failure.places.push(Place { file, source, diagnostics: vec![diagnostic] });
+                failure.add_place(Place { file, source, diagnostics: vec![diagnostic] });
             }
             failure
-        })
+        });
+        let mut resolved = resolved?;
+        if let Ok(home) = std::env::var("HOME")
+            && home.starts_with('/')
+        {
+            resolved.settings.expand_home(&home);
+        }
+        Ok(resolved)
     }
 
     /// The settings.
@@ -140,10 +202,57 @@ impl Context {
         Ok((repo, settings, layout))
     }
 
+    /// Repository, settings and places for commands that only look: a mistake in a settings file is told, and what
+    /// that file says is left out.
+    pub(crate) fn place_to_look(&self) -> Result<(Repo, Settings, Layout), Failure> {
+        let repo = self.repo()?;
+        let settings = match self.settings(Some(&repo)) {
+            Ok(settings) => settings,
+            Err(failure) => {
+                let Some(place) = failure.places.first() else { return Err(failure) };
+                let what = place.diagnostics.first().map(|d| d.message.clone()).unwrap_or_default();
+                print::err(&format!(
+                    "warning: {}: {what} (defaults are shown in its place; mainstem doctor has all mistakes)",
+                    place.file
+                ));
+                self.usable_settings(&repo)
+            }
+        };
+        let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+        Ok((repo, settings, layout))
+    }
+
+    /// The settings without the files that have mistakes.
+    fn usable_settings(&self, repo: &Repo) -> Settings {
+        let mut layers = Vec::new();
+        let files = [
+            user_config().map(|path| (path, Layer::user as fn(String, String) -> Layer)),
+            self.config_file(repo.toplevel()).map(|path| (path, Layer::project as _)),
+        ];
+        for (path, layer) in files.into_iter().flatten() {
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            layers.push(layer(path.display().to_string(), text));
+            if resolve(&layers).is_err() {
+                layers.pop();
+            }
+        }
+        let resolved = resolve(&layers).or_else(|_| resolve(&[]));
+        resolved
+            .map(|resolved| resolved.settings)
+            .unwrap_or_else(|_| panic!("BUG: the defaults have no mistakes"))
+    }
+
     /// A look at the run.
     pub(crate) fn look(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
-        let (repo, settings, layout) = self.place()?;
-        let look = Look::at(&layout, &settings, run)?;
+        let (repo, settings, layout) = self.place_to_look()?;
+        let mut look = Look::at(&layout, &settings, run)?;
+        let pending = self.pending_files(&repo, Some(look.machine.target()))?.into_iter();
+        let waits = |file: Pending| PendingFile {
+            path: file.path,
+            tasks: file.tasks,
+            since: Time(file.at_ms),
+        };
+        look.machine.set_pending_files(pending.map(waits).collect());
         Ok((repo, layout, look))
     }
 
@@ -166,6 +275,27 @@ impl Context {
 
     /// Reads and checks a plan.
     pub(crate) fn plan(&self, typed: &Path, settings: &Settings) -> Result<Plan, Failure> {
+        let (name, format, bytes) = self.plan_text(typed)?;
+        load_plan(&bytes, format, &known(settings)).map_err(|diagnostics| {
+            Failure::text(name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
+        })
+    }
+
+    /// Reads a plan to look at it; what the settings lack for it comes beside it, in words.
+    pub(crate) fn plan_to_show(
+        &self,
+        typed: &Path,
+        settings: &Settings,
+    ) -> Result<(Plan, Vec<String>), Failure> {
+        let (name, format, bytes) = self.plan_text(typed)?;
+        let (plan, lacking) =
+            load_plan_to_show(&bytes, format, &known(settings)).map_err(|diagnostics| {
+                Failure::text(&name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
+            })?;
+        Ok((plan, lacking.iter().map(|fault| format!("{name}:{fault}")).collect()))
+    }
+
+    fn plan_text(&self, typed: &Path) -> Result<(String, Format, Vec<u8>), Failure> {
         let path = self.path(typed);
         let name = typed.display().to_string();
         let format = Format::from_path(&name).ok_or_else(|| {
@@ -180,13 +310,12 @@ impl Context {
                 .hint("split the plan, or generate shorter descriptions"));
         }
         let bytes = std::fs::read(&path).map_err(unreadable)?;
-        let known =
-            Known { agents: &settings.agents, default_agent: settings.run.agent.as_deref() };
-        let plan = load_plan(&bytes, format, &known).map_err(|diagnostics| {
-            Failure::text(name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
-        })?;
-        Ok(plan)
+        Ok((name, format, bytes))
     }
+}
+
+fn known(settings: &Settings) -> Known<'_> {
+    Known { agents: &settings.agents, default_agent: settings.run.agent.as_deref() }
 }
 
 /// Our own binary.
@@ -201,7 +330,7 @@ pub(crate) fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-fn user_config() -> Option<PathBuf> {
+pub(crate) fn user_config() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(home.join("mainstem").join("config.toml"))

@@ -6,6 +6,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Origin as SnippetOrigin, R
 use mainstem_api::exit_code;
 use mainstem_core::diag::Diagnostic;
 use mainstem_core::machine::Refusal;
+use mainstem_engine::accepted::AcceptedError;
+use mainstem_engine::bring_over::BringError;
 use mainstem_engine::care::UndoError;
 use mainstem_engine::look::LookError;
 use mainstem_engine::prompts::PromptError;
@@ -21,10 +23,12 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Why, from near to far.
     pub(crate) causes: Vec<String>,
+    /// Lines shown as they are, between the message and what helps.
+    pub(crate) detail: Vec<String>,
     /// What helps.
     pub(crate) hints: Vec<String>,
     /// Places in a text that a person wrote.
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Box<[Place]>,
 }
 
 /// Everything wrong with one text.
@@ -42,14 +46,22 @@ pub(crate) struct Place {
 pub(crate) type Outcome = Result<u8, Failure>;
 
 impl Failure {
+    /// One more place in a text that a person wrote.
+    pub(crate) fn add_place(&mut self, place: Place) {
+        let mut places = std::mem::take(&mut self.places).into_vec();
+        places.push(place);
+        self.places = places.into_boxed_slice();
+    }
+
     /// A plain error.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             code: exit_code::ERROR,
             message: message.into(),
             causes: Vec::new(),
+            detail: Vec::new(),
             hints: Vec::new(),
-            places: Vec::new(),
+            places: Box::default(),
         }
     }
 
@@ -74,7 +86,7 @@ impl Failure {
         let count = diagnostics.len();
         let errors = if count == 1 { "1 error" } else { &format!("{count} errors") };
         let mut failure = Self::new(format!("{file}: {errors}"));
-        failure.places.push(Place { file, source, diagnostics });
+        failure.add_place(Place { file, source, diagnostics });
         failure
     }
 
@@ -95,6 +107,14 @@ impl Failure {
         let _ = writeln!(out, "{red}error{off}: {}", self.message);
         for cause in &self.causes {
             let _ = writeln!(out, "  cause: {cause}");
+        }
+        if !self.detail.is_empty() {
+            let _ = writeln!(out);
+            for line in &self.detail {
+                let _ =
+                    writeln!(out, "{}", format!("  {}", crate::print::harmless(line)).trim_end());
+            }
+            let _ = writeln!(out);
         }
         for hint in &self.hints {
             let _ = writeln!(out, "  help: {hint}");
@@ -117,7 +137,7 @@ impl Failure {
             .collect();
         serde_json::json!({
             "error": self.message, "exit_code": self.code, "causes": self.causes,
-            "help": self.hints, "diagnostics": places,
+            "detail": self.detail, "help": self.hints, "diagnostics": places,
         })
     }
 }
@@ -207,6 +227,27 @@ impl From<SessionError> for Failure {
                 let failure = Self::new(error.to_string());
                 upstream.hint().into_iter().fold(failure, Self::hint)
             }
+            SessionError::Target(ref target) => {
+                let failure = Self::new(error.to_string());
+                target.hint().into_iter().fold(failure, Self::hint)
+            }
+            SessionError::OtherRepository(ref state) => Self::new(error.to_string()).hint(format!(
+                "put this repository's own state back, or move it away: mv '{0}' '{0}.other'",
+                state.display()
+            )),
+            SessionError::RepositoryMoved(_) => {
+                Self::new(error.to_string()).hint("to continue in its new place: mainstem run")
+            }
+            SessionError::UnknownAgents(ref agents) => {
+                let pids: Vec<String> =
+                    agents.iter().filter_map(|a| a.pid).map(|pid| pid.to_string()).collect();
+                let failure = Self::new(error.to_string())
+                    .hint("put the journal back, or wait until they have ended");
+                match pids.as_slice() {
+                    [] => failure,
+                    pids => failure.hint(format!("or end them: kill {}", pids.join(" "))),
+                }
+            }
             SessionError::Owned { .. } => Self::new(error.to_string())
                 .hint("mainstem status and mainstem history -f show what it does")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
@@ -217,6 +258,15 @@ impl From<SessionError> for Failure {
                     .hint("work on the original, or start afresh here without its state:")
                     .hint(format!("rm -rf '{folder}'/mainstem '{folder}'/worktrees/mainstem-*"))
             }
+            SessionError::Interrupted => {
+                Self { code: exit_code::INTERRUPTED, ..Self::new(error.to_string()) }
+            }
+            SessionError::Unsigned(_) => Self::new(error.to_string())
+                .hint("try it: git commit-tree -S -m test HEAD^{tree}")
+                .hint("keys that ask for a passphrase need an agent (gpg-agent, ssh-agent) that knows it")
+                .hint("land.sign = \"auto\" lands unsigned where signing does not work"),
+            SessionError::Unfinished(_) => Self::new(error.to_string())
+                .hint("mainstem run continues them; mainstem cancel, then mainstem run, ends them"),
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("mainstem run PLAN starts one; mainstem demo shows how"),
             SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
@@ -233,9 +283,28 @@ impl From<PromptError> for Failure {
     }
 }
 
+impl From<AcceptedError> for Failure {
+    fn from(error: AcceptedError) -> Self {
+        Self::new(error.to_string())
+    }
+}
+
 impl From<LookError> for Failure {
     fn from(error: LookError) -> Self {
         Self::new(error.to_string())
+    }
+}
+
+impl From<BringError> for Failure {
+    fn from(error: BringError) -> Self {
+        match error {
+            BringError::Session(error) => error.into(),
+            BringError::Git(error) => error.into(),
+            other => {
+                let failure = Self::new(other.to_string());
+                other.hint().into_iter().fold(failure, Self::hint)
+            }
+        }
     }
 }
 

@@ -4,20 +4,28 @@ mod args;
 mod commands;
 mod context;
 mod drive;
+mod ecosystem;
 mod failure;
 mod graph;
+mod help;
 mod pen;
+mod preflight;
 mod print;
 mod script_agent;
+mod events;
+mod live;
 mod stream;
+mod summary;
+mod versions;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mainstem_api::control::Request;
 use mainstem_api::exit_code;
+use mainstem_core::inbox;
 
-use crate::args::{Cli, Command};
+use crate::args::Cli;
+use crate::args::{Command, ConfigCommand};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
@@ -34,14 +42,9 @@ fn main() -> ExitCode {
     if early.next().is_some_and(|first| first == mainstem_host::wall::STEP) {
         return ExitCode::from(mainstem_host::wall::step(&early.collect::<Vec<_>>()));
     }
-    let cli = match Cli::try_parse() {
+    let cli = match help::parse(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are data, not errors.
-            let code = if error.use_stderr() { exit_code::USAGE } else { exit_code::OK };
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+        Err(code) => return ExitCode::from(code),
     };
     let json = cli.global.json;
     let color = !cli.global.no_color;
@@ -73,16 +76,48 @@ fn mcp() -> Outcome {
     Ok(exit_code::OK)
 }
 
-fn dispatch(cli: Cli) -> Outcome {
-    let command = match cli.command {
-        Command::Script { file } => {
-            return Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1));
+/// Commands that the engine and agents start; gives back those that are for people.
+fn internal(command: Command) -> Result<Command, Outcome> {
+    Err(match command {
+        Command::Script { file } => Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1)),
+        Command::Drive { spec } => Ok(u8::try_from(drive::main(&spec)).unwrap_or(1)),
+        Command::Sleep { ms } => Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
+        Command::Mcp => mcp(),
+        Command::EmptyTrash { trash } => mainstem_engine::trash::empty(&trash)
+            .map(|()| exit_code::OK)
+            .map_err(|error| Failure::io("the trash cannot be emptied", &error)),
+        Command::Supervise { .. } => Ok(exit_code::USAGE),
+        other => return Ok(other),
+    })
+}
+
+/// Commands that become requests to a run.
+fn steer(context: &Context, command: Command) -> Outcome {
+    let requests = match command {
+        Command::Pause => vec![Request::Pause],
+        Command::Resume => vec![Request::Resume],
+        Command::Cancel(args) if args.tasks.is_empty() => vec![Request::Cancel { task: None }],
+        Command::Cancel(args) => {
+            args.tasks.into_iter().map(|task| Request::Cancel { task: Some(task) }).collect()
         }
-        Command::Drive { spec } => return Ok(u8::try_from(drive::main(&spec)).unwrap_or(1)),
-        Command::Sleep { ms } => return Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
-        Command::Mcp => return mcp(),
-        Command::Supervise { .. } => return Ok(exit_code::USAGE),
-        other => other,
+        Command::Skip(args) => args.tasks.into_iter().map(|task| Request::Skip { task }).collect(),
+        Command::Jobs(args) => vec![Request::Jobs { n: args.n }],
+        Command::Answer(args) if args.question.eq_ignore_ascii_case(inbox::CONFIG) => {
+            return commands::settings::answer(context, &args.text.join(" "));
+        }
+        Command::Answer(args) => {
+            let (text, free) = (args.text.join(" "), args.free);
+            vec![Request::Answer { question: args.question, text, free }]
+        }
+        _ => return Ok(exit_code::USAGE),
+    };
+    commands::steer::steer(context, requests)
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let command = match internal(cli.command) {
+        Ok(command) => command,
+        Err(outcome) => return outcome,
     };
     let context = Context::new(cli.global)?;
     let context = &context;
@@ -105,34 +140,32 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Logs(args) => c::logs::logs(context, &args),
         Command::Lessons(args) => c::lessons::lessons(context, args.command.as_ref()),
         Command::History(args) => c::history::history(context, &args),
-        Command::Pause => c::steer::steer(context, vec![Request::Pause]),
-        Command::Resume => c::steer::steer(context, vec![Request::Resume]),
-        Command::Cancel(args) if args.tasks.is_empty() => {
-            c::steer::steer(context, vec![Request::Cancel { task: None }])
-        }
-        Command::Cancel(args) => {
-            let one = |task| Request::Cancel { task: Some(task) };
-            c::steer::steer(context, args.tasks.into_iter().map(one).collect())
-        }
         Command::Retry(args) => c::steer::retry(context, &args),
-        Command::Skip(args) => {
-            let one = |task| Request::Skip { task };
-            c::steer::steer(context, args.tasks.into_iter().map(one).collect())
-        }
-        Command::Jobs(args) => c::steer::steer(context, vec![Request::Jobs { n: args.n }]),
-        Command::Answer(args) => {
-            let text = args.text.join(" ");
-            c::steer::steer(context, vec![Request::Answer { question: args.question, text }])
-        }
+        other @ (Command::Pause
+        | Command::Resume
+        | Command::Cancel(_)
+        | Command::Skip(_)
+        | Command::Jobs(_)
+        | Command::Answer(_)) => steer(context, other),
         Command::Proposals(args) => c::proposals::proposals(context, args.run.as_deref()),
         Command::Accept(args) => c::proposals::decide(context, args.proposals, true),
         Command::Reject(args) => c::proposals::decide(context, args.proposals, false),
         Command::Restore(args) => c::restore::restore(context, &args),
         Command::Undo(args) => c::care::undo(context, &args),
+        Command::Land => c::land::land(context),
         Command::Clean(args) => c::care::clean(context, &args),
-        Command::Doctor => c::doctor::doctor(context),
+        Command::Shell(args) => c::visit::shell(context, &args),
+        Command::Open(args) => c::visit::open(context, &args),
+        Command::Stop(args) => c::background::stop(context, &args),
+        Command::Watch => c::background::watch(context),
+        Command::Runs => c::background::runs(context),
+        Command::Doctor(args) => c::doctor::doctor(context, &args),
         Command::Agents => c::agents::agents(context),
-        Command::Config(args) => c::settings::config(context, &args),
+        Command::Config(args) => match &args.command {
+            Some(ConfigCommand::Accept) => c::settings::accept(context),
+            Some(ConfigCommand::Set(args)) => c::set::set(context, args),
+            None => c::settings::config(context, &args),
+        },
         Command::Completions(args) => c::reference::completions(args.shell),
         Command::Man(args) => c::reference::man(context, &args),
         Command::Reference { dir } => c::reference::write(&dir),
@@ -140,6 +173,7 @@ fn dispatch(cli: Cli) -> Outcome {
         | Command::Script { .. }
         | Command::Drive { .. }
         | Command::Mcp
+        | Command::EmptyTrash { .. }
         | Command::Sleep { .. } => Ok(exit_code::USAGE),
     }
 }

@@ -1,15 +1,23 @@
 //! Words, colours and columns, the same in every command.
 
-use std::io::Write;
+mod charset;
+
+use std::io::{IsTerminal, Write};
 
 use anstyle::{AnsiColor, Style};
 use mainstem_core::phase::Phase;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::failure::Failure;
 
+pub(crate) use charset::for_terminal;
+
 /// Writes data to standard output. A reader that has gone away (`| head`) ends the command quietly.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
+    out_as_is(&charset::for_terminal(text))
+}
+
+fn out_as_is(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
@@ -25,13 +33,20 @@ pub(crate) fn out_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(format!("BUG: cannot be written as JSON: {error}")))?;
     text.push('\n');
-    out(&text)
+    out_as_is(&text)
 }
 
 /// Writes a message to standard error; who does not listen misses it.
 pub(crate) fn err(text: &str) {
     let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "{text}");
+    let _ = writeln!(stderr, "{}", charset::for_terminal(text));
+}
+
+/// Writes a part of a line to standard error, at once.
+pub(crate) fn err_part(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = write!(stderr, "{text}");
+    let _ = stderr.flush();
 }
 
 /// Text in a style, if colours are wanted.
@@ -162,9 +177,131 @@ pub(crate) fn count(n: u64, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// How wide the terminal is; 100 where there is none.
+/// How wide the terminal on standard output is. Without one, `COLUMNS` says; else lines are as long as they are.
+pub(crate) fn columns() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let terminal = terminal_size::terminal_size_of(&stdout).filter(|_| stdout.is_terminal());
+    terminal.map(|(width, _)| usize::from(width.0)).or_else(named_columns)
+}
+
+/// How wide pictures are drawn.
 pub(crate) fn width() -> usize {
-    terminal_size::terminal_size().map_or(100, |(width, _)| usize::from(width.0))
+    columns().unwrap_or(100)
+}
+
+/// How wide the terminal on standard error is, where progress goes. Without one, `COLUMNS` says.
+pub(crate) fn progress_columns() -> Option<usize> {
+    let stderr = std::io::stderr();
+    let terminal = terminal_size::terminal_size_of(&stderr).filter(|_| stderr.is_terminal());
+    terminal.map(|(width, _)| usize::from(width.0)).or_else(named_columns)
+}
+
+/// How wide the live view is drawn.
+pub(crate) fn live_columns() -> usize {
+    progress_columns().unwrap_or(80)
+}
+
+fn named_columns() -> Option<usize> {
+    let named = std::env::var("COLUMNS").ok()?.parse::<usize>().ok()?;
+    Some(named).filter(|columns| *columns >= 20)
+}
+
+/// Breaks a text into lines of at most this width, between words where that is possible.
+pub(crate) fn fold(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(8);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        for c in word.chars() {
+            if line.width() + c.width().unwrap_or(0) > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(c);
+        }
+    }
+    if !line.is_empty() || lines.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+/// Folds what is wider than the terminal, each line below its own beginning.
+pub(crate) fn fit_screen(text: &str) -> String {
+    let Some(columns) = columns() else { return text.to_owned() };
+    let mut out = String::new();
+    for line in text.lines() {
+        if visible(line) <= columns {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        let below = indented(line.trim_start(), indent + 2, Some(columns));
+        out.push_str(&below[2..]);
+    }
+    out
+}
+
+/// A block of text below a line: each line behind the same number of blanks, folded to the width.
+pub(crate) fn indented(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let blanks = " ".repeat(indent);
+    let mut out = String::new();
+    for line in text.lines() {
+        let folded = match columns {
+            Some(columns) => fold(line, columns.saturating_sub(indent)),
+            None => vec![line.to_owned()],
+        };
+        for line in folded {
+            out.push_str(format!("{blanks}{line}").trim_end());
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Rows in columns as wide as their widest cell. On a terminal the last column is folded to what is left of the
+/// line, below itself; where less than a third of the line is left for it, it stands below its row.
+pub(crate) fn folded_table(rows: &[Vec<String>]) -> String {
+    let Some(columns) = columns() else { return table(rows) };
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest =
+        |c: usize| rows.iter().filter_map(|row| row.get(c)).map(|cell| visible(cell)).max();
+    let indent: usize = (0..count.saturating_sub(1)).map(|c| widest(c).unwrap_or(0) + 2).sum();
+    if indent + widest(count.saturating_sub(1)).unwrap_or(0) <= columns {
+        return table(rows);
+    }
+    let below = columns.saturating_sub(indent) < columns / 3;
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (c, cell) in row.iter().enumerate().take(count.saturating_sub(1)) {
+            line.push_str(cell);
+            if c + 1 < row.len() {
+                let blanks = widest(c).unwrap_or(0).saturating_sub(visible(cell)) + 2;
+                line.push_str(&" ".repeat(blanks));
+            }
+        }
+        let last = row.get(count.saturating_sub(1)).map(String::as_str).unwrap_or_default();
+        if below {
+            out.push_str(&indented(&plain(line.trim_end()), 0, Some(columns)));
+            out.push_str(&indented(&plain(last), 4, Some(columns)));
+            continue;
+        }
+        let mut folded = fold(&plain(last), columns - indent).into_iter();
+        line.push_str(&folded.next().unwrap_or_default());
+        out.push_str(line.trim_end());
+        out.push('\n');
+        for rest in folded {
+            out.push_str(&format!("{}{rest}\n", " ".repeat(indent)));
+        }
+    }
+    out
 }
 
 /// Rows in columns as wide as their widest cell; the last one takes what is left.
@@ -190,9 +327,14 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     out
 }
 
+/// A cell without its colors.
+fn plain(cell: &str) -> String {
+    anstream::adapter::strip_str(cell).to_string()
+}
+
 /// A cell's width without its colours.
-fn visible(cell: &str) -> usize {
-    anstream::adapter::strip_str(cell).to_string().width()
+pub(crate) fn visible(cell: &str) -> usize {
+    plain(cell).width()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::fact::Class;
 use crate::id::{Oid, TaskIx, Time};
 use crate::pull::Deed;
 use crate::train::yard::Purpose;
+use crate::work::Continue;
 
 /// Something to do. Results come back as [`crate::machine::Input`]s.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,8 +22,8 @@ pub enum Effect {
         from: Option<Oid>,
         /// Lay the merge of this out in it, not committed, as far as it goes.
         merge: Option<Oid>,
-        /// Go on with work that was looked at, and count from where that started: base and work.
-        mends: Option<(Oid, Oid)>,
+        /// Start from what an earlier attempt left.
+        continues: Option<Continue>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -146,6 +147,19 @@ pub enum Effect {
         /// It is the target branch itself.
         base: bool,
     },
+    /// Verify the target branch again as it was at this commit, in a clean checkout without build caches.
+    RecheckTarget {
+        /// Whose work landed with it.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The commit.
+        commit: Oid,
+        /// Its tree.
+        tree: Oid,
+        /// Where.
+        lane: u32,
+    },
     /// Nobody needs what is being verified in this lane any more.
     StopLane {
         /// Whom it was for.
@@ -169,6 +183,17 @@ pub enum Effect {
         tree: Oid,
         /// All cars that land with it, in order.
         members: Vec<Member>,
+    },
+    /// Look whether the user's files are still in the way of work that is held because of them.
+    LookAtCheckout {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Where it started.
+        base: Oid,
+        /// The work.
+        tip: Oid,
     },
     /// Bring a pull request on.
     Pull {
@@ -209,7 +234,9 @@ impl Effect {
             | Self::FormLine { task, attempt, .. }
             | Self::StopLane { task, attempt, .. }
             | Self::VerifyCar { task, attempt, .. }
+            | Self::RecheckTarget { task, attempt, .. }
             | Self::Land { task, attempt, .. }
+            | Self::LookAtCheckout { task, attempt, .. }
             | Self::Pull { task, attempt, .. }
             | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
         }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::Oid;
+use crate::hold::GuardedChange;
+use crate::id::{Oid, TaskId};
 
 /// What an attempt left behind, read from git by us.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Evidence {
     /// The tree of the tip: what reviewers and people judge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Oid>,
+    /// Changes to files that only a person may let pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guarded: Vec<GuardedChange>,
 }
 
 impl Evidence {
@@ -46,6 +50,20 @@ impl Evidence {
             recovered: false,
             flaws: Vec::new(),
             tree: None,
+            guarded: Vec::new(),
         }
     }
+}
+
+/// The branch of an attempt, where the one that was intended is somebody else's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchChosen {
+    /// Whose.
+    pub task: TaskId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The branch it works on.
+    pub branch: String,
+    /// The branch that is left alone.
+    pub instead_of: String,
 }

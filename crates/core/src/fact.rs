@@ -6,13 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::evidence::Evidence;
+pub use crate::cause::Cause;
+pub use crate::evidence::{BranchChosen, Evidence};
 use crate::id::{Oid, TaskId, Time};
 pub use crate::money::{Answering, Basis, Usage};
+pub use crate::outcome::Class;
 use crate::plan::Plan;
 use crate::train::yard::Reused;
 pub use crate::verdict::{GateScope, Verdict};
-use crate::{publish, pull, review};
+use crate::work::{Continued, Work};
+use crate::{hold, publish, pull, recheck, review};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ pub enum Fact {
         target: String,
         /// The branch's commit at that moment.
         base: Oid,
+        /// The branch that the work is brought over to later, if it lands on one of the run's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bring_to: Option<String>,
     },
     /// A plan, or its next revision, became what the run works off.
     PlanAdopted {
@@ -48,6 +54,9 @@ pub enum Fact {
         host: String,
         /// Its version.
         version: String,
+        /// Agents at once, as it was started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        jobs: Option<u32>,
     },
     /// That engine ended in good order.
     EngineStopped {
@@ -98,6 +107,12 @@ pub enum Fact {
         /// The session of an earlier attempt that it takes up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<String>,
+        /// The work of an earlier attempt that it starts from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continues: Option<Work>,
+        /// It starts over on purpose: earlier work stays on its snapshots.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fresh: bool,
     },
     /// Its workspace stands, at the base commit.
     WorkspaceReady {
@@ -107,9 +122,14 @@ pub enum Fact {
         attempt: u32,
         /// Where.
         workspace: String,
-        /// The commit it starts from.
+        /// The commit that its work counts from.
         base: Oid,
+        /// What it holds of earlier work.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continued: Option<Continued>,
     },
+    /// The branch that was intended is somebody else's; the attempt works on another one.
+    BranchChosen(BranchChosen),
     /// The agent's process was seen alive.
     AgentStarted {
         /// Whose.
@@ -366,6 +386,12 @@ pub enum Fact {
         /// It failed so often before it passed.
         #[serde(default, skip_serializing_if = "is_none")]
         flakes: u32,
+        /// Its exit code, if it ended by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// Why it did not pass.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cause: Option<Cause>,
     },
     /// All gates of the attempt passed: it waits in the train.
     TaskBoarded {
@@ -376,6 +402,24 @@ pub enum Fact {
         /// What will be merged.
         tip: Oid,
     },
+    /// All gates passed on the target branch itself, before any attempt of this life started.
+    TargetVerified {
+        /// The branch's commit.
+        commit: Oid,
+        /// Its tree.
+        tree: Oid,
+        /// The commands that passed.
+        gates: Vec<String>,
+        /// The tools they ran with: a verdict holds only for the same.
+        tools: String,
+        /// How long it took, setup included.
+        duration_ms: u64,
+        /// The verdict was known for this very tree, with the same commands, settings and tools.
+        #[serde(default)]
+        cached: bool,
+    },
+    /// The target branch was verified again, in a clean checkout without build caches.
+    TargetRechecked(recheck::Rechecked),
     /// The attempt did not lead on; the task is free for another one.
     AttemptFailed {
         /// Whose.
@@ -439,6 +483,10 @@ pub enum Fact {
         /// Why.
         reason: String,
     },
+    /// It stays in the train and does not land for now; others pass.
+    CandidateHeld(hold::Held),
+    /// One reason for which it was held is over.
+    CandidateReleased(hold::Released),
     /// The target branch is about to move, from exactly here to exactly there.
     LandingIntended {
         /// Whose.
@@ -568,6 +616,15 @@ pub enum Fact {
     TaskRetried {
         /// Whose.
         task: TaskId,
+        /// What the person says about it; stands in the prompt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
+        /// Who is to work on it instead of its own agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+        /// From the beginning: earlier work stays on its snapshots.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fresh: bool,
     },
     /// A workspace is gone; what was in it is landed or on a snapshot.
     WorkspaceRemoved {
@@ -614,6 +671,8 @@ impl Fact {
             | Self::ProviderParked { .. }
             | Self::ProviderFreed { .. }
             | Self::ProposalDecided { .. }
+            | Self::TargetVerified { .. }
+            | Self::TargetRechecked(_)
             | Self::RefsRemoved { .. } => None,
             Self::Noticed { task, .. } => task.as_ref(),
             Self::PushIntended(pull::Push { task, .. })
@@ -626,10 +685,13 @@ impl Fact {
             | Self::ReviewStarted(review::Started { task, .. })
             | Self::ReviewerEnded(review::Report { task, .. })
             | Self::ReviewEnded(review::Ended { task, .. })
+            | Self::CandidateHeld(hold::Held { task, .. })
+            | Self::CandidateReleased(hold::Released { task, .. })
             | Self::PushFailed(publish::Trouble { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }
+            | Self::BranchChosen(BranchChosen { task, .. })
             | Self::AgentStarted { task, .. }
             | Self::UsageReported { task, .. }
             | Self::SessionSeen { task, .. }
@@ -661,7 +723,7 @@ impl Fact {
             | Self::TaskUnblocked { task }
             | Self::TaskCancelled { task, .. }
             | Self::TaskSkipped { task, .. }
-            | Self::TaskRetried { task }
+            | Self::TaskRetried { task, .. }
             | Self::WorkspaceRemoved { task, .. } => Some(task),
         }
     }
@@ -728,6 +790,9 @@ pub enum Ending {
     NotStarted {
         /// Why.
         why: String,
+        /// It cannot run as things are set up: another try would end in the same way.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        permanent: bool,
     },
     /// Its supervisor is gone without a record: killed, or the machine went down.
     Vanished {},
@@ -799,13 +864,15 @@ pub enum Fault {
     Stalled,
     /// It does the same thing over and over.
     Looping,
+    /// The agent cannot work as it is set up: no command, no such program, an option it does not know.
+    Setup,
     /// Something else.
     Other,
 }
 
 impl Fault {
     /// All, in the order of the line protocol.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Auth,
         Self::Transient,
         Self::Request,
@@ -815,6 +882,7 @@ impl Fault {
         Self::Budget,
         Self::Stalled,
         Self::Looping,
+        Self::Setup,
         Self::Other,
     ];
 
@@ -830,6 +898,7 @@ impl Fault {
             Self::Budget => "budget",
             Self::Stalled => "stalled",
             Self::Looping => "looping",
+            Self::Setup => "setup",
             Self::Other => "other",
         }
     }
@@ -866,63 +935,4 @@ impl LimitKind {
 
 fn is_none(number: &u32) -> bool {
     *number == 0
-}
-
-/// What kind of end an attempt had; each kind has its own budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// The agent failed, or left no evidence.
-    AgentFailed,
-    /// A gate said no.
-    GateFailed,
-    /// Hygiene found something that must not land.
-    InvalidOutput,
-    /// The provider said to wait. Costs no retry.
-    RateLimited,
-    /// The provider's quota is used up. Costs no retry.
-    QuotaExhausted,
-    /// The provider refuses us, our request or the model: trying again would not help.
-    Refused,
-    /// It cannot go on without a person.
-    NeedsInput,
-    /// Our side or the provider's failed: no workspace, no process, no connection.
-    Transient,
-    /// Out of time.
-    TimedOut,
-    /// Gone without a word: killed, or the machine went down.
-    Killed,
-    /// We stopped it on a person's wish. Costs no retry.
-    Interrupted,
-    /// The merge clashed and the work is to be redone on a fresh base.
-    Conflicted,
-    /// The agent says that it cannot be done.
-    Blocked,
-    /// Reviewers want changes. Has a budget of its own.
-    ChangesNeeded,
-    /// A person wants changes. Costs no retry.
-    Rejected,
-}
-
-impl Class {
-    /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::AgentFailed => "agent_failed",
-            Self::GateFailed => "gate_failed",
-            Self::InvalidOutput => "invalid_output",
-            Self::RateLimited => "rate_limited",
-            Self::QuotaExhausted => "quota_exhausted",
-            Self::Refused => "refused",
-            Self::NeedsInput => "needs_input",
-            Self::Transient => "transient",
-            Self::TimedOut => "timed_out",
-            Self::Killed => "killed",
-            Self::Interrupted => "interrupted",
-            Self::Conflicted => "conflicted",
-            Self::Blocked => "blocked",
-            Self::ChangesNeeded => "changes_needed",
-            Self::Rejected => "rejected",
-        }
-    }
 }

@@ -38,9 +38,18 @@ pub const REMARKS_MAX: usize = 1_000;
 /// Times the same task is redone because its merge clashed, before a person is asked.
 pub const CONFLICT_REWORKS_MAX: u32 = 2;
 
+/// A longer wait for a rate limit is no wait that any provider asks for: the usual one is taken instead.
+pub const RATE_WAIT_MS_PLAUSIBLE: u64 = 24 * 3600 * 1000;
+
+/// Money that one report of an agent may name. More is a mistake or a lie, and is not counted.
+pub const REPORT_USD_MAX: f64 = 1_000.0;
+
 /// Longest wait for a provider that we take from an agent's word. A typo of an agent must not
 /// park a run for a year.
 pub const PROVIDER_WAIT_MS_MAX: u64 = 7 * 24 * 3600 * 1000;
+
+/// Durations of a check that are kept to say how long it usually takes.
+pub const GATE_TIMES_KEPT: usize = 9;
 
 /// Characters of a reason that are kept in a fact.
 pub const REASON_CHARS_MAX: usize = 2_000;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Price;
 use crate::fact::Fact;
 use crate::id::{TaskId, Time};
+use crate::limits::REPORT_USD_MAX;
 
 /// Tokens and money, always what was used since the last report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -59,7 +60,8 @@ impl Usage {
         let alike = self.model == other.model
             && self.basis == other.basis
             && self.answering == other.answering
-            && self.cost_usd.is_some() == other.cost_usd.is_some();
+            && self.cost_usd.is_some() == other.cost_usd.is_some()
+            && [self, other].iter().all(|usage| usage.cost_usd.is_none_or(is_plausible));
         if alike {
             self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
             self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
@@ -104,6 +106,11 @@ pub const WARN_PERCENT: u32 = 80;
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
+/// Can one report of an agent have cost this much?
+pub fn is_plausible(usd: f64) -> bool {
+    (0.0..=REPORT_USD_MAX).contains(&usd)
+}
+
 /// What tokens cost by a price list: the model's own price, or that of the longest name it starts with
 /// (providers add dates to names). None if the list does not know it.
 pub fn estimate(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) -> Option<f64> {
@@ -122,18 +129,18 @@ pub fn estimate(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) ->
 }
 
 /// A report of an agent with what it cost: as the agent names it, or by the price list; a subscription pays
-/// for all. `chosen` is the model of a report that names none.
+/// for all. An amount that cannot be true is none. `chosen` is the model of a report that names none.
 pub fn priced(
     mut usage: Usage,
     included: bool,
     chosen: Option<&str>,
     prices: &BTreeMap<String, Price>,
 ) -> Usage {
-    usage.cost_usd = usage.cost_usd.filter(|usd| usd.is_finite() && *usd >= 0.0);
+    usage.cost_usd = usage.cost_usd.filter(|usd| is_plausible(*usd));
     if usage.cost_usd.is_some() {
         usage.basis.get_or_insert(Basis::Reported);
     } else if let Some(model) = usage.model.as_deref().or(chosen)
-        && let Some(usd) = estimate(prices, model, &usage)
+        && let Some(usd) = estimate(prices, model, &usage).filter(|usd| is_plausible(*usd))
     {
         usage.cost_usd = Some(usd);
         usage.basis.get_or_insert(Basis::Estimated);
@@ -203,15 +210,16 @@ impl Sum {
 
     fn add(&mut self, attempt: (TaskId, u32), usage: &Usage) {
         self.attempts.insert(attempt);
-        self.input_tokens += usage.input_tokens;
-        self.output_tokens += usage.output_tokens;
-        self.cache_read_tokens += usage.cache_read_tokens;
-        self.cache_write_tokens += usage.cache_write_tokens;
+        self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(usage.cache_read_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
         let Some(usd) = usage.cost_usd else {
             if usage.basis == Some(Basis::Included) {
                 self.bases.insert(Basis::Included);
             } else {
-                self.unpriced_tokens += usage.input_tokens + usage.output_tokens;
+                let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
+                self.unpriced_tokens = self.unpriced_tokens.saturating_add(tokens);
             }
             return;
         };
@@ -337,7 +345,7 @@ pub fn forecast(tasks: impl Iterator<Item = (f64, bool, bool)>, spent_usd: f64) 
     if forecast.completed > 0 {
         let average = completed_usd / f64::from(forecast.completed);
         // What a task has cost beyond the average says nothing good of the rest, but it is spent.
-        let left: f64 = begun.iter().map(|usd| (average - usd).max(0.0)).sum();
+        let left = begun.iter().fold(0.0, |left, usd| left + (average - usd).max(0.0));
         forecast.average_usd = Some(average);
         forecast.estimated_remaining_usd = Some(left);
         forecast.total_usd = Some(spent_usd + left);
@@ -417,6 +425,8 @@ mod tests {
                 reserved_usd: 0.0,
                 model_reason: String::new(),
                 session: None,
+                continues: None,
+                fresh: false,
             },
             Time(0),
         );

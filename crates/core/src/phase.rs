@@ -124,10 +124,11 @@ impl Phase {
         use Phase as P;
         Ok(match (self, fact) {
             (P::Ready, F::AttemptIntended { .. }) => P::Preparing,
-            (P::Preparing, F::WorkspaceReady { .. }) => P::Preparing,
+            (P::Preparing, F::WorkspaceReady { .. } | F::BranchChosen(_)) => P::Preparing,
             (P::Preparing, F::AgentStarted { .. }) => P::Working,
             (P::Working, F::QuestionAsked { .. }) => P::Asking,
-            (P::Asking, F::QuestionAnswered { .. }) => P::Asking,
+            // A question outlives the attempt that asked it, and so does the bill of whoever answers.
+            (P::Asking | P::Waiting | P::Ready | P::Blocked, fact) if fact.is_of_answer() => self,
             (P::Asking, F::AgentResumed { .. }) => P::Working,
             (P::Preparing | P::Working | P::Asking, F::AgentEnded { .. }) => P::Verifying,
             (P::Verifying, F::EvidenceCollected { .. }) => P::Verifying,
@@ -139,7 +140,10 @@ impl Phase {
                 P::Boarding,
                 F::CarFormed { .. } | F::LandingIntended { .. } | F::LandingRefused { .. },
             ) => P::Boarding,
-            (P::Boarding, F::PushFailed(_)) => P::Boarding,
+            (P::Boarding, F::PushFailed(_) | F::CandidateHeld(_) | F::CandidateReleased(_)) => {
+                P::Boarding
+            }
+            (P::Boarding, F::QuestionAsked { .. } | F::QuestionAnswered { .. }) => P::Boarding,
             (P::Boarding, fact) if fact.is_of_pull() => P::Boarding,
             (P::Waiting | P::Ready, F::PullStacked(_)) => self,
             (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
@@ -164,10 +168,7 @@ impl Phase {
                 P::Waiting | P::Ready | P::Failed | P::Conflicted | P::Blocked | P::Cancelled,
                 F::TaskSkipped { .. },
             ) => P::Skipped,
-            (
-                P::Failed | P::Conflicted | P::Blocked | P::Cancelled | P::Skipped,
-                F::TaskRetried { .. },
-            ) => P::Waiting,
+            (_, F::TaskRetried { .. }) if !self.is_active() && self != P::Landed => P::Waiting,
             (P::Landed, F::LandingUndone { .. }) => P::Cancelled,
             // Told of a task, without moving it.
             (

@@ -3,6 +3,7 @@
 
 use crate::config::Settings;
 use crate::fact::{Claim, Class, Ending, Evidence, Fault};
+use crate::id::Oid;
 use crate::limits;
 use crate::plan::Task;
 use crate::plan::units::render_size;
@@ -26,13 +27,19 @@ pub enum Judgement {
 }
 
 /// Judges an attempt by what it left, never by its word alone. Exit 0 without evidence is a
-/// failure; so is evidence with any other exit.
-pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
+/// failure; so is evidence with any other exit. `start` is the tree that the attempt started with, if
+/// that was earlier work: such work counts, but a word of trouble is not refuted by it.
+pub fn judge(
+    ending: &Ending,
+    claim: &Claim,
+    evidence: &Evidence,
+    start: Option<&Oid>,
+) -> Judgement {
     let bad = |class, reason: String| {
         let (reason, help) = (limits::brief(&reason), None);
         Judgement::Bad { class, reason, help }
     };
-    if let Some(judgement) = by_claim(ending, claim, evidence) {
+    if let Some(judgement) = by_claim(ending, claim, evidence, start) {
         return judgement;
     }
     match ending {
@@ -55,7 +62,12 @@ pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
             return bad(Class::AgentFailed, why);
         }
         Ending::Stopped {} => return bad(Class::Interrupted, "the agent was stopped".to_owned()),
-        Ending::NotStarted { why } => {
+        Ending::NotStarted { why, permanent: true } => {
+            let reason = limits::brief(&format!("the agent cannot start: {why}"));
+            let help = Some("correct the settings of the agent or the task".to_owned());
+            return Judgement::Bad { class: Class::Refused, reason, help };
+        }
+        Ending::NotStarted { why, permanent: false } => {
             return bad(Class::Transient, format!("the agent could not be started: {why}"));
         }
         Ending::Vanished {} => {
@@ -73,19 +85,24 @@ pub fn judge(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Judgement {
             | Claim::RateLimited {}
             | Claim::QuotaExhausted {}
             | Claim::Failed { .. }
-            | Claim::Done { .. } => bad(
-                Class::AgentFailed,
-                "exit code 0, but no commit, no edit and no word of nothing_to_do".to_owned(),
-            ),
+            | Claim::Done { .. } => {
+                bad(Class::AgentFailed, "the agent exited without changing anything".to_owned())
+            }
         };
     }
     Judgement::Worked
 }
 
 /// Claims of trouble are believed, unless the agent went on and did its work all the same.
-fn by_claim(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Option<Judgement> {
+fn by_claim(
+    ending: &Ending,
+    claim: &Claim,
+    evidence: &Evidence,
+    start: Option<&Oid>,
+) -> Option<Judgement> {
     let clean_exit = *ending == Ending::Exited { code: 0 };
-    let in_vain = !clean_exit || evidence.base == evidence.tip;
+    let added_nothing = start.is_some() && evidence.tree.as_ref() == start;
+    let in_vain = !clean_exit || evidence.base == evidence.tip || added_nothing;
     let (class, reason, help) = match claim {
         Claim::Blocked { reason } => (Class::Blocked, reason.clone(), None),
         Claim::RateLimited {} if in_vain => {
@@ -112,7 +129,7 @@ fn by_claim(ending: &Ending, claim: &Claim, evidence: &Evidence) -> Option<Judge
 /// try would only cost.
 fn of_fault(fault: Fault, message: &str) -> (Class, String) {
     let (class, what) = match fault {
-        Fault::Auth => (Class::Refused, "the provider does not let it in"),
+        Fault::Auth => (Class::Refused, "authentication failed"),
         Fault::Request => (Class::Refused, "the provider refuses the request"),
         Fault::Model => (Class::Refused, "the provider does not have the model"),
         Fault::Transient => (Class::Transient, "the provider failed"),
@@ -121,6 +138,7 @@ fn of_fault(fault: Fault, message: &str) -> (Class, String) {
         Fault::Context => (Class::AgentFailed, "the conversation outgrew the model"),
         Fault::MaxTurns => (Class::AgentFailed, "it took as many turns as it may"),
         Fault::Budget => (Class::AgentFailed, "it spent as much as it may"),
+        Fault::Setup => (Class::Refused, "the agent cannot start"),
         Fault::Other => (Class::AgentFailed, "the agent failed"),
     };
     match message.trim() {
@@ -241,5 +259,14 @@ pub fn retry_after_ms(
         // It is for the person to say when it is enough.
         Class::Rejected | Class::QuotaExhausted | Class::Interrupted => Some(0),
         Class::Refused | Class::NeedsInput | Class::Blocked => None,
+    }
+}
+
+impl crate::tasks::TaskState {
+    /// Its work does not merge: it stays on its branch for a person, whether or not one is asked.
+    pub fn keeps_branch(&self) -> bool {
+        use crate::phase::Phase;
+        let clashed = || self.last.as_ref().is_some_and(|last| last.class == Class::Conflicted);
+        self.phase() == Phase::Conflicted || (self.phase() == Phase::Failed && clashed())
     }
 }

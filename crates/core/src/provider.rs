@@ -7,6 +7,7 @@
 
 use crate::fact::LimitKind;
 use crate::id::Time;
+use crate::limits;
 
 /// While a provider is tried again, this long without a new limit doubles how many may try.
 pub const RAMP_STEP_MS: u64 = 20_000;
@@ -223,9 +224,21 @@ impl Provider {
     pub fn incidents(&self) -> u32 {
         self.incidents
     }
+    /// When the present limit was first met.
+    pub fn since(&self) -> Option<Time> {
+        self.incident
+    }
     /// The end of the wait, past or not.
     pub fn until(&self) -> Option<Time> {
         self.until
+    }
+}
+
+/// For how long a provider is left alone by an agent's word: a wait that no provider asks for is not believed.
+pub fn believed_wait_ms(kind: LimitKind, wait_ms: u64, usual_ms: u64) -> u64 {
+    match kind {
+        LimitKind::Rate if wait_ms > limits::RATE_WAIT_MS_PLAUSIBLE => usual_ms,
+        _ => wait_ms.min(limits::PROVIDER_WAIT_MS_MAX),
     }
 }
 

@@ -1,6 +1,32 @@
 //! Answers that nobody has to think about: rules over the text of a question, and what may count as an
 //! answer where a question offers a choice. Knows nothing of who asks.
 
+/// An answer on its way to an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// To which question of the attempt.
+    pub number: u32,
+    /// Its name in the inbox.
+    pub question: String,
+    /// The answer.
+    pub text: String,
+    /// The asker's own name for the question.
+    pub reference: Option<String>,
+}
+
+/// An answer that no agent has been given yet: whoever asks the same again gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlyAnswer {
+    /// The question's name in the inbox.
+    pub name: String,
+    /// The question, word for word.
+    pub question: String,
+    /// The answer.
+    pub answer: String,
+    /// Who gave it.
+    pub by: String,
+}
+
 /// `PATTERN => ANSWER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {

@@ -443,8 +443,6 @@ pub struct History {
     pub approved: BTreeSet<(String, Oid)>,
     /// Reviews begun.
     pub cycles: u32,
-    /// Where the next attempt goes on: the base and the work that was looked at.
-    pub from: Option<(Oid, Oid)>,
 }
 
 #[cfg(test)]

@@ -34,14 +34,18 @@ pub struct Board<'a> {
     pub in_scope: &'a dyn Fn(TaskIx) -> bool,
     /// Who works on this task instead of its own agent, because it resolves a conflict?
     pub resolver: &'a dyn Fn(TaskIx) -> Option<String>,
+    /// Some task may be worked on by another agent than its own.
+    pub mixed: bool,
     /// Does what this task means to write overlap with what others have changed by now?
     pub overlaps: &'a dyn Fn(TaskIx) -> bool,
+    /// The question whose answer the next attempt of this task waits for.
+    pub asks: &'a dyn Fn(TaskIx) -> Option<String>,
     /// The first group that is not through; later ones wait at a barrier.
     pub group_now: u32,
     /// Money left, if there is a hard budget.
     pub money_left: Option<f64>,
-    /// Money to set aside for the next attempt.
-    pub reserve: f64,
+    /// Money to set aside for an attempt. Asked only if there is a hard budget.
+    pub reserve: &'a dyn Fn(&Pick) -> f64,
 }
 
 /// Why a ready task does not start now.
@@ -61,6 +65,8 @@ pub enum Held {
     ProviderRamps(String),
     /// It is an hour in which nothing starts.
     Quiet,
+    /// An earlier attempt asked this question, and nobody has answered.
+    Question(String),
     /// Another task writes the same files.
     Writes(TaskIx),
     /// Another task uses the workspace.
@@ -126,13 +132,13 @@ impl Board<'_> {
                     starts.push(pick);
                 }
                 Err(Held::Writes(_)) => taken.waiting_writers.push(t),
-                // Who resolves a conflict is another agent than that of the queue it stands in.
+                // Somebody else than the agent of the queue may work on its next task.
                 Err(
                     Held::Agent(_)
                     | Held::Provider(_)
                     | Held::ProviderRests(_)
                     | Held::ProviderRamps(_),
-                ) if q.is_none() || self.settings.land.resolver.is_some() => {}
+                ) if q.is_none() || self.mixed => {}
                 // Nothing of this queue can start: all its tasks have the same agent.
                 Err(
                     Held::Agent(_)
@@ -144,8 +150,13 @@ impl Board<'_> {
                         drop(queues.swap_remove(q));
                     }
                 }
-                Err(Held::Slots | Held::Budget | Held::Quiet) => break,
-                Err(Held::Role(_) | Held::Workspace | Held::Barrier) => {}
+                Err(Held::Slots | Held::Quiet) => break,
+                // Another one may cost less, as long as there is something left.
+                Err(Held::Budget) if self.money_left.is_none_or(|left| left <= taken.money) => {
+                    break;
+                }
+                // What holds this one holds no other of its queue.
+                Err(_) => {}
             }
         }
         starts
@@ -235,23 +246,28 @@ impl Board<'_> {
     }
 
     fn pick(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
+        if let Some(question) = (self.asks)(t) {
+            return Err(Held::Question(question));
+        }
         if self.quiet {
             return Err(Held::Quiet);
         }
         let pick = self.who(t, taken)?;
-        match self.task_held(t, taken) {
+        match self.task_held(&pick, taken) {
             Some(held) => Err(held),
             None => Ok(pick),
         }
     }
 
-    /// Why this task cannot start now, whoever works on it.
-    fn task_held(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
+    /// Why this task cannot start now.
+    fn task_held(&self, pick: &Pick, taken: &Taken) -> Option<Held> {
+        let t = pick.task;
         let claims = self.tasks.claims(t);
         if taken.slots >= self.jobs {
             return Some(Held::Slots);
         }
-        if self.money_left.is_some_and(|left| left - taken.money < self.reserve.max(f64::EPSILON)) {
+        let wanted = || (self.reserve)(pick).max(f64::EPSILON);
+        if self.money_left.is_some_and(|left| left - taken.money < wanted()) {
             return Some(Held::Budget);
         }
         if let Some(held) = self.full_role(t, taken) {
@@ -305,7 +321,7 @@ impl Taken {
     fn take(&mut self, board: &Board<'_>, pick: &Pick) {
         let claims = board.tasks.claims(pick.task);
         self.slots += 1;
-        self.money += board.reserve;
+        self.money += board.money_left.map_or(0.0, |_| (board.reserve)(pick));
         *self.by.entry((Slot::Agent, pick.agent.clone())).or_default() += 1;
         *self.by.entry((Slot::Provider, pick.provider.clone())).or_default() += 1;
         if let Some(role) = &claims.role {

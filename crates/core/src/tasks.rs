@@ -10,13 +10,18 @@ use crate::clash::Clash;
 use crate::config::Settings;
 use crate::effect::LastFailure;
 use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
+use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
+use crate::hold::HoldReason;
 use crate::id::{Oid, TaskIx, Time};
+pub use crate::landing::Landing;
 use crate::phase::{PHASES, Phase};
 use crate::plan::{OnFailure, Plan};
 use crate::policy::Spent;
+pub use crate::question::{Answer, EarlyAnswer};
 use crate::review;
 use crate::unit::unit_name;
+use crate::work::{Continued, Work};
 
 use self::groups::groups;
 
@@ -58,10 +63,24 @@ pub struct TaskState {
     pub chain: Vec<TaskIx>,
     /// Why the attempt before did not lead on.
     pub last: Option<LastFailure>,
+    /// The check that its newest attempt did not pass.
+    pub failed_gate: Option<Box<FailedGate>>,
     /// Its work clashed with the target branch, and has not landed since.
     pub clash: Option<Clash>,
     /// Questions of all its attempts that were answered, with the answers; the last ones.
     pub answered: Vec<(String, String)>,
+    /// Answers that no agent has been given yet.
+    pub early_answers: Vec<EarlyAnswer>,
+    /// What the last attempt left that did not land: the next one starts from it.
+    pub kept: Option<Work>,
+    /// The target branch's commit that its work began on, over all attempts at one pull request.
+    pub origin: Option<Oid>,
+    /// What a person said when they last wanted it tried again.
+    pub hint: Option<String>,
+    /// Who works on it instead of its own agent, because a person said so.
+    pub agent: Option<String>,
+    /// A person wants it done from the beginning.
+    pub fresh: bool,
     /// Newest snapshot.
     pub snapshot: Option<(String, Oid)>,
     /// When it got into its phase.
@@ -72,21 +91,8 @@ pub struct TaskState {
     pub began_after: u64,
     /// What reviewers and people said of its work.
     pub reviews: review::History,
-}
-
-/// A landing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Landing {
-    /// The commit on the target branch.
-    pub commit: Oid,
-    /// The branch's commit before.
-    pub old: Oid,
-    /// Nothing moved, because nothing was to do.
-    pub empty: bool,
-    /// Landings are numbered in order.
-    pub order: u64,
-    /// When.
-    pub at: Time,
+    /// Guarded files of its work that a person accepted: path and content.
+    pub accepted: BTreeSet<(String, Option<Oid>)>,
 }
 
 /// All that is known of one attempt.
@@ -104,6 +110,14 @@ pub struct AttemptState {
     pub model_reason: String,
     /// The session of an earlier attempt that it takes up.
     pub session: Option<String>,
+    /// The work of an earlier attempt that it starts from.
+    pub continues: Option<Work>,
+    /// What its workspace held of that when it was made.
+    pub continued: Option<Continued>,
+    /// It starts over on purpose.
+    pub fresh: bool,
+    /// Landings when it was intended.
+    pub landings_seen: u64,
     /// The branch it works on.
     pub branch: String,
     /// Where; none until the workspace stands.
@@ -158,21 +172,12 @@ pub struct AttemptState {
     pub removing: bool,
     /// When its work was last put on a hidden ref.
     pub snapshot_at: Option<Time>,
+    /// That work.
+    pub snapshot: Option<Oid>,
     /// The review of its work.
     pub review: Option<review::Course>,
-}
-
-/// An answer on its way to an agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// To which question of the attempt.
-    pub number: u32,
-    /// Its name in the inbox.
-    pub question: String,
-    /// The answer.
-    pub text: String,
-    /// The asker's own name for the question.
-    pub reference: Option<String>,
+    /// Why its work does not land for now, and since when.
+    pub holds: Vec<(HoldReason, Time)>,
 }
 
 impl AttemptState {
@@ -194,6 +199,10 @@ impl AttemptState {
             model: None,
             model_reason: String::new(),
             session: None,
+            continues: None,
+            continued: None,
+            fresh: false,
+            landings_seen: 0,
             branch: String::new(),
             workspace: None,
             stands: None,
@@ -221,7 +230,9 @@ impl AttemptState {
             branch_kept: false,
             removing: false,
             snapshot_at: None,
+            snapshot: None,
             review: None,
+            holds: Vec::new(),
         }
     }
 }
@@ -247,13 +258,21 @@ impl TaskState {
             reason: String::new(),
             chain: Vec::new(),
             last: None,
+            failed_gate: None,
             clash: None,
             answered: Vec::new(),
+            early_answers: Vec::new(),
+            kept: None,
+            origin: None,
+            hint: None,
+            agent: None,
+            fresh: false,
             snapshot: None,
             since: Time(0),
             started_at: None,
             began_after: 0,
             reviews: review::History::default(),
+            accepted: BTreeSet::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The run as people see it: derived from the machine, never read back by it.
 
+use crate::cause::Cause;
 use crate::id::{Oid, TaskIx, Time};
 use crate::machine::Machine;
 use crate::phase::Phase;
@@ -72,10 +73,19 @@ impl Machine {
         }
         if self.is_held_up(t) {
             let target = self.target();
-            return format!("the gates fail on {target} itself: nothing is blamed, nothing lands");
+            return match self.base_failure() {
+                Some(failure) => format!("waiting: on {target} itself {}", failure.headline()),
+                None => format!("waiting: the checks fail on {target} itself"),
+            };
         }
         if let Some(trouble) = self.is_adrift(t) {
             return trouble.reason.clone();
+        }
+        if let Some((reason, _)) = self.holds(t).first() {
+            return reason.describe();
+        }
+        if let Some((why, _)) = self.why_not_started(t) {
+            return why;
         }
         self.tasks().get(t).reason.clone()
     }
@@ -123,13 +133,21 @@ impl Machine {
                 let what = pull.map(|pull| pull.waits_for.clone()).filter(|what| !what.is_empty());
                 number.into_iter().chain(what).collect()
             }
+            Phase::Boarding if !self.holds(t).is_empty() => {
+                let asked = self.questions().iter().filter(|q| q.task == t);
+                let asked: Vec<String> = asked.map(|q| q.name.clone()).collect();
+                if asked.is_empty() { vec!["you".to_owned()] } else { asked }
+            }
             Phase::Boarding => {
                 let ahead = self.train().cars().iter().take_while(|car| car.task != t);
-                ahead.map(|car| id(car.task)).collect()
+                ahead.filter(|car| !car.held).map(|car| id(car.task)).collect()
+            }
+            Phase::Blocked if state.chain.is_empty() => {
+                self.open_question(t).map(|open| open.name.clone()).into_iter().collect()
             }
             Phase::Blocked => state.chain.last().map(|root| id(*root)).into_iter().collect(),
             Phase::Verifying => {
-                let asked = self.questions().iter().filter(|q| q.task == t);
+                let asked = self.questions().iter().filter(|q| q.task == t && q.is_about_work());
                 let reviewers = self.reviewers_awaited(t).into_iter();
                 let reviewers = reviewers.map(|name| format!("reviewer {name}"));
                 asked.map(|q| q.name.clone()).chain(reviewers).collect()
@@ -161,46 +179,66 @@ impl Machine {
             Held::ProviderRamps(name) => {
                 format!("provider {name}, which is tried by few at first")
             }
+            Held::Question(name) => name.clone(),
             Held::Quiet => "the end of limits.quiet_hours".to_owned(),
             Held::Writes(other) => {
                 format!("files of {}", self.plan().tasks[other.ix()].id)
             }
             Held::Workspace => "its workspace".to_owned(),
             Held::Barrier => "the barrier".to_owned(),
-            Held::Budget => "budget".to_owned(),
+            Held::Budget => "the budget".to_owned(),
         }
+    }
+
+    /// What helps when the target branch itself fails a check. Settings are read when a run starts, so a running
+    /// one notices a mended branch by itself but not a mended setting.
+    pub fn base_help(&self) -> String {
+        let cause = self.base_failure().map(|failure| &failure.cause);
+        match cause.and_then(Cause::hint) {
+            Some(hint) => format!("{hint}, then mainstem run"),
+            None => format!("fix {}, then mainstem run", self.target()),
+        }
+    }
+
+    fn answer_command(&self, t: TaskIx) -> Option<String> {
+        self.open_question(t).map(|open| format!("mainstem answer {} TEXT", open.name))
     }
 
     fn next_action(&self, t: TaskIx) -> Option<String> {
         let task = &self.plan().tasks[t.ix()].id;
         let state = self.tasks().get(t);
         match state.phase() {
-            Phase::Failed => Some(match &state.help {
-                Some(help) => format!("{help}, then mainstem retry {task}"),
-                None => format!("mainstem logs {task}, then mainstem retry {task}"),
-            }),
+            Phase::Failed => {
+                let advice = self.advice(t);
+                let first = advice.first().map(|first| first.command.clone());
+                first.map(|first| format!("{first}, then mainstem retry {task}"))
+            }
             Phase::Conflicted => Some(format!("mainstem diff {task}, then mainstem retry {task}")),
             Phase::Cancelled | Phase::Skipped => Some(format!("mainstem retry {task}")),
             Phase::Blocked => match state.chain.last() {
+                None if self.open_question(t).is_some() => self.answer_command(t),
                 Some(root) => {
                     let root = &self.plan().tasks[root.ix()].id;
                     Some(format!("mainstem retry {root}, or mainstem skip {root}"))
                 }
-                None => Some(format!("mainstem retry {task}")),
+                None => Some(match &state.help {
+                    Some(help) => format!("{help}, then mainstem retry {task}"),
+                    None => format!("mainstem retry {task}"),
+                }),
             },
-            Phase::Asking => {
-                let open = self.questions().iter().find(|q| q.task == t)?;
-                Some(format!("mainstem answer {} TEXT", open.name))
+            Phase::Asking => self.answer_command(t),
+            Phase::Ready if self.open_question(t).is_some() => self.answer_command(t),
+            Phase::Ready if self.why_not_started(t).is_some() => {
+                self.why_not_started(t).map(|(_, help)| help)
             }
             Phase::Ready if self.is_paused() || self.waits_for_person(t) => {
                 Some("mainstem resume".to_owned())
             }
-            Phase::Boarding if self.is_held_up(t) => {
-                Some(format!("repair {}, then mainstem run", self.target()))
-            }
+            Phase::Boarding if !self.holds(t).is_empty() => self.held_help(t),
+            Phase::Boarding if self.is_held_up(t) => Some(self.base_help()),
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
             Phase::Verifying => {
-                let open = self.questions().iter().find(|q| q.task == t)?;
+                let open = self.questions().iter().find(|q| q.task == t && q.is_about_work())?;
                 Some(format!("mainstem answer {} approve", open.name))
             }
             Phase::Boarding => {

@@ -31,16 +31,26 @@ mod policy_table;
 mod room_table;
 #[path = "sim/schedule_table.rs"]
 mod schedule_table;
+#[path = "sim/approval_table.rs"]
+mod approval_table;
+#[path = "sim/money_table.rs"]
+mod money_table;
 #[path = "sim/provider_table.rs"]
 mod provider_table;
 #[path = "sim/flow.rs"]
 mod flow;
+#[path = "sim/kept.rs"]
+mod kept;
 #[path = "sim/clashes.rs"]
 mod clashes;
 #[path = "sim/pulls.rs"]
 mod pulls;
 #[path = "sim/stacks.rs"]
 mod stacks;
+#[path = "sim/holds.rs"]
+mod holds;
+#[path = "sim/inbox.rs"]
+mod inbox;
 #[path = "sim/pushes.rs"]
 mod pushes;
 

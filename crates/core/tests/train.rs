@@ -99,7 +99,7 @@ fn many_lanes_are_never_behind_a_chain_nor_behind_one_lane() {
 }
 
 #[test]
-fn a_machine_that_one_run_fills_is_never_slower_than_one_lane() {
+fn a_machine_that_one_run_fills_is_hardly_slower_than_one_lane() {
     for groups in [true, false] {
         for bad in [0.0, 0.05, 0.2, 0.3, 0.5] {
             let many = Conditions { count: 200, bad, capacity: 1.0, ..conditions() };

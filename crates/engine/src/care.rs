@@ -6,16 +6,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Fact, RefValue, Verdict};
-use mainstem_core::id::{Oid, RunId, TaskIx, check_id};
+use mainstem_core::fact::{Fact, GateScope, RefValue, Verdict};
+use mainstem_core::id::{Oid, RunId, TaskId, TaskIx, check_id};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_host::git::{Cas, Follow, GitError, Merge, Repo, Worktree};
-use mainstem_host::{clock, crash, files};
+use mainstem_host::files::{self, Fate};
+use mainstem_host::git::{
+    Cas, Follow, GitError, InTheWay, Merge, NewCommit, Ready, Repo, Worktree,
+};
+use mainstem_host::{clock, crash};
 
-use crate::paths::Layout;
+use crate::paths::{Layout, UNSTORED};
 use crate::perform::{Errand, gates};
 use crate::session::{Session, SessionError};
+use crate::signing::{Signer, words_of};
 use crate::upstream::{self, Pushing, Upstream, UpstreamError};
 use crate::world::{Made, World};
 
@@ -115,6 +119,9 @@ pub enum UndoError {
     /// There is no remote to push it to.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// The user's own files are in the way.
+    #[error("{0}; nothing was changed")]
+    InTheWay(InTheWay),
     /// Somebody else moved the branch meanwhile.
     #[error("{0} was moved by somebody else meanwhile; nothing was changed")]
     Moved(String),
@@ -144,6 +151,7 @@ pub fn undo(
 ) -> Result<Undone, UndoError> {
     let (run, mut machine) = session.newest()?.ok_or(SessionError::NoRun)?;
     let (t, commit, old) = last_landing(&machine).ok_or(UndoError::NothingLanded)?;
+    session.sweep()?;
     let task = machine.plan().tasks[t.ix()].id.to_string();
     if machine.lands_by_pull(t) {
         return Err(UndoError::OnForge(task));
@@ -154,11 +162,12 @@ pub fn undo(
     let gone = || UndoError::Gone { commit: commit.clone(), branch: target.clone() };
     let local = repo.read_ref(&refname)?.ok_or_else(gone)?;
     let (upstream, head) = look_afar(&repo, machine.settings(), &target, local)?;
-    // What others have seen is never taken out of their history.
+    // What others have seen is never taken out of their history, whoever pushed it.
     let pushed = match &upstream {
         Some(upstream) => upstream.has(&repo, &commit)?,
         None => false,
     };
+    let published = pushed || repo.is_published(&commit)?;
     if !repo.is_ancestor(&commit, &head)? {
         // A branch that went back to before it: by somebody else, or by an undo that did not live
         // to write it down. A branch that went elsewhere may still have the work.
@@ -175,7 +184,7 @@ pub fn undo(
         session.write(&run, &mut machine, &fact)?;
         return Ok(Undone { task, commit, now: head, reverted: false, checkout });
     }
-    let (new, reverted) = if head == commit && !pushed {
+    let (new, reverted) = if head == commit && !published {
         // Nothing else may hold it by now: the attempt's own snapshots may have been pruned.
         let series = format!("refs/mainstem/snapshots/{task}/{}", machine.tasks().get(t).attempts);
         repo.keep_tip(&refname, &series, Some(&old), "mainstem: kept by undo")?;
@@ -226,14 +235,18 @@ fn move_here(
 ) -> Result<Option<String>, UndoError> {
     // A revert that changes nothing was made before and not written down.
     if new != head {
-        let expected = repo.expect_move(target, head, new)?;
+        let followers = match repo.hold_checkouts(target, head, new)? {
+            Ready::Go(followers) => followers,
+            Ready::Blocked(way) => return Err(UndoError::InTheWay(way)),
+        };
         let (name, reason) = (format!("refs/heads/{target}"), format!("mainstem: undo {task}"));
         if let Cas::Refused { .. } = repo.update_ref(&name, new, Some(head), &reason)? {
-            expected.withdraw();
+            followers.withdraw();
             return Err(UndoError::Moved(target.to_owned()));
         }
+        crash::point("undo.moved");
+        return Ok(left_alone(repo.follow(followers, new)?));
     }
-    crash::point("undo.moved");
     Ok(left_alone(repo.follow_checkout(target, head, new)?))
 }
 
@@ -256,11 +269,11 @@ fn move_both(
 fn left_alone(follow: Follow) -> Option<String> {
     match follow {
         Follow::NotCheckedOut | Follow::Moved => None,
-        Follow::Left { why } => Some(why),
+        Follow::Left { why } | Follow::Aside { why } => Some(why),
     }
 }
 
-fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
+pub(crate) fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
     machine
         .tasks()
         .all()
@@ -271,7 +284,7 @@ fn last_landing(machine: &Machine) -> Option<(TaskIx, Oid, Oid)> {
         .map(|(t, landing)| (t, landing.commit.clone(), landing.old.clone()))
 }
 
-fn world_of(
+pub(crate) fn world_of(
     session: &mut Session,
     run: &RunId,
     machine: &Machine,
@@ -279,7 +292,11 @@ fn world_of(
     env: Vec<(String, String)>,
 ) -> Result<World, SessionError> {
     let walls = session.walls()?.cloned();
+    session.repo().set_file_limit(machine.settings().limits.file_bytes);
+    let (signer, _) = Signer::new(session.repo(), machine.settings().land.sign)
+        .map_err(|error| SessionError::Unsigned(words_of(&error)))?;
     Ok(World {
+        signer,
         repo: session.repo().clone(),
         layout: session.layout().clone(),
         settings: machine.settings().clone(),
@@ -289,10 +306,13 @@ fn world_of(
         env,
         shelf: None,
         template: mainstem_agents::Template::default(),
+        include: Vec::new(),
         walls,
         made: Made::default(),
         hub: None,
         upstream: None,
+        trash: None,
+        landed_unknown: BTreeSet::new(),
     })
 }
 
@@ -303,8 +323,7 @@ fn revert(
     commit: &Oid,
     head: &Oid,
 ) -> Result<Oid, UndoError> {
-    let task = machine.plan().tasks[t.ix()].clone();
-    let id = task.id.to_string();
+    let id = machine.plan().tasks[t.ix()].id.to_string();
     let repo = world.repo.clone();
     let tree = match repo.revert_in_memory(commit, head)? {
         Merge::Clean { tree } => tree,
@@ -318,16 +337,34 @@ fn revert(
         "Undo {id}\n\nThis takes back {commit}.\n\nMainstem-Undo: {id}\nMainstem-Run: {run}\n"
     );
     let who = repo.identity()?;
-    let new =
-        repo.commit_tree(&tree, std::slice::from_ref(head), &message, &who, &who, clock::now_ms())?;
-    if world.settings.gates.verify.is_empty() {
-        return Ok(new);
+    let (parents, date_ms) = (std::slice::from_ref(head), clock::now_ms());
+    let (author, committer) = (&who, &who);
+    let new = NewCommit { tree: &tree, parents, message: &message, author, committer, date_ms };
+    let new = world.signer.commit(&repo, new)?;
+    match passes_gates(world, machine, t, &new, &tree) {
+        Ok(None) => Ok(new),
+        Ok(Some((gate, log))) => Err(UndoError::Red { task: id, gate, log }),
+        Err(why) => Err(UndoError::Unverified(why)),
     }
+}
+
+/// Runs the gates on a commit that no task made: which one does not pass, and where its output is.
+pub(crate) fn passes_gates(
+    world: World,
+    machine: &Machine,
+    t: TaskIx,
+    commit: &Oid,
+    tree: &Oid,
+) -> Result<Option<(String, String)>, String> {
+    if world.settings.gates.verify.is_empty() {
+        return Ok(None);
+    }
+    let task = machine.plan().tasks[t.ix()].clone();
     let (results, _) = std::sync::mpsc::channel();
     let errand = Errand {
-        workspace: world.layout.workspace(&id),
+        workspace: world.layout.workspace(task.id.as_str()),
         attempt: machine.tasks().get(t).attempts,
-        branch: format!("mainstem/{id}"),
+        branch: format!("mainstem/{}", task.id),
         task,
         undone: Vec::new(),
         ix: t,
@@ -336,15 +373,9 @@ fn revert(
         world: Arc::new(world),
         results,
     };
-    let verdicts = gates::verify_commit(&errand, &new, &tree, 1).map_err(UndoError::Unverified)?;
-    let layout = &errand.world.layout;
-    let removed = repo.remove_worktree(&layout.lane(1), &layout.trash());
-    match verdicts.into_iter().find(|gate| gate.verdict != Verdict::Passed) {
-        Some(gate) => {
-            Err(UndoError::Red { task: id, gate: gate.gate, log: gate.log.unwrap_or_default() })
-        }
-        None => Ok(removed.map(|()| new)?),
-    }
+    let verdicts = gates::verify_commit(&errand, (commit, tree), 1, GateScope::Train)?;
+    let red = verdicts.into_iter().find(|gate| gate.verdict != Verdict::Passed);
+    Ok(red.map(|gate| (gate.gate, gate.log.unwrap_or_default())))
 }
 
 /// Something that `clean` may remove, or must leave.
@@ -358,70 +389,182 @@ pub struct Litter {
     pub stays: Option<String>,
 }
 
+/// What of a repository is looked after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CleanScope {
+    /// All of it.
+    Everything,
+    /// Workspaces and branches of these tasks.
+    Tasks(BTreeSet<TaskId>),
+}
+
+impl CleanScope {
+    /// Is a workspace or branch with this name part of it?
+    fn has(&self, machine: Option<&Machine>, name: &str) -> bool {
+        let Self::Tasks(these) = self else { return true };
+        let mut users = machine.into_iter().flat_map(|m| users_of(m, name));
+        let named = these.iter().any(|task| task.as_str() == name);
+        named || users.any(|task| these.contains(&task))
+    }
+
+    /// Who else needs a workspace of which only some users are part of it.
+    fn other_user(&self, machine: Option<&Machine>, name: &str) -> Option<TaskId> {
+        let Self::Tasks(these) = self else { return None };
+        let mut users = machine.into_iter().flat_map(|m| users_of(m, name));
+        users.find(|task| !these.contains(task))
+    }
+}
+
+/// The tasks that have worked in the workspace of this name.
+fn users_of(machine: &Machine, name: &str) -> Vec<TaskId> {
+    let all = machine.tasks().all().filter(|t| machine.tasks().get(*t).current.is_some());
+    let users = all.filter(|t| crate::perform::unit_name(machine, *t) == name);
+    users.map(|t| machine.graph().id(t).clone()).collect()
+}
+
 /// Removes what no run needs any more: workspaces whose task is over (after a snapshot), branches
 /// of ours, the train's workspace, the trash, snapshots of tasks that landed long ago, what was seen of
-/// remotes. With `dry`,
-/// only lists it.
-pub fn clean(session: &mut Session, dry: bool) -> Result<Vec<Litter>, SessionError> {
+/// remotes. With `dry`, only lists it.
+pub fn clean(
+    session: &mut Session,
+    scope: &CleanScope,
+    dry: bool,
+) -> Result<Vec<Litter>, SessionError> {
     let (repo, layout) = (session.repo().clone(), session.layout().clone());
     let mut newest = session.newest()?;
-    let machine = newest.as_ref().map(|(_, machine)| machine);
     let mut litter = Vec::new();
+    let in_use = clean_workspaces(session, newest.as_mut(), (scope, dry), &mut litter)?;
+    let machine = newest.as_ref().map(|(_, machine)| machine);
+    let busy = machine.is_some_and(|m| m.tasks().active().next().is_some());
+    let mut gone = clean_branches(&repo, machine, (scope, dry), &in_use, &mut litter)?;
+    if let CleanScope::Tasks(_) = scope {
+        forget_branches(session, newest.as_mut(), gone)?;
+        // What just went is deleted; what lay there before is not named, as nobody asked for it.
+        empty_trash(&layout, dry, &mut Vec::new())?;
+        return Ok(litter);
+    }
+    litter.extend(seen_afar(&repo, machine, dry, &mut gone)?);
+    forget_branches(session, newest.as_mut(), gone)?;
+    litter.extend(prune_old(session, newest.as_mut(), dry)?);
+    if !busy {
+        drop_scratch(&layout, dry, &mut litter)?;
+    }
+    empty_trash(&layout, dry, &mut litter)?;
+    Ok(litter)
+}
+
+/// Removes workspaces. Returns the branches that are checked out somewhere else, or in one that stays.
+fn clean_workspaces(
+    session: &mut Session,
+    mut newest: Option<&mut (RunId, Machine)>,
+    (scope, dry): (&CleanScope, bool),
+    litter: &mut Vec<Litter>,
+) -> Result<BTreeSet<String>, SessionError> {
+    let (repo, layout) = (session.repo().clone(), session.layout().clone());
     // A bare repository's HEAD is no worktree.
     let mut in_use = BTreeSet::from([repo.default_branch()?]);
     for worktree in repo.worktrees()? {
+        let machine = newest.as_ref().map(|(_, machine)| machine);
         let Ok(rest) = worktree.path.strip_prefix(canonical(&layout)) else {
             in_use.extend(worktree.branch.filter(|_| !worktree.prunable));
             continue;
         };
         let name = rest.to_string_lossy().into_owned();
+        if !scope.has(machine, &name) {
+            in_use.extend(worktree.branch.filter(|_| !worktree.prunable));
+            continue;
+        }
         let place = worktree.path.display().to_string();
         let mut stays = machine.and_then(|m| needed(m, &name));
+        if let (None, Some(other)) = (&stays, scope.other_user(machine, &name)) {
+            stays = Some(format!("{other} has worked in it, too"));
+        }
         if stays.is_none() && !is_ours(&repo, machine, &worktree, &name)? {
             stays = Some("it is none of ours".to_owned());
         }
         if stays.is_none() && !dry {
-            if name != ".train" {
+            if !Layout::is_lane(&name) {
                 let prefix = format!("refs/mainstem/snapshots/{name}/0");
                 let branch = worktree.branch.clone().unwrap_or_else(|| format!("mainstem/{name}"));
                 // What could not be taken in is files, and those are in the snapshot.
                 repo.take_in(&worktree.path, &branch, true)?;
-                repo.snapshot(&worktree.path, &prefix, "before clean")?;
+                if let Some(kept) = repo.snapshot(&worktree.path, &prefix, "before clean")? {
+                    let label = format!("{UNSTORED}{name}-0");
+                    repo.set_aside(&worktree.path, &kept.unstored, &layout.trash(), &label)?;
+                }
             }
             crash::point("clean.saved");
             repo.remove_worktree(&worktree.path, &layout.trash())?;
+            if let Some(newest) = newest.as_deref_mut() {
+                tell_removed(session, newest, &name, &place)?;
+            }
         }
         in_use.extend(worktree.branch.filter(|_| stays.is_some() && !worktree.prunable));
         litter.push(Litter { what: "workspace".to_owned(), place, stays });
     }
+    Ok(in_use)
+}
+
+/// Puts on record that the workspace of these tasks is gone: nobody is sent there any more.
+fn tell_removed(
+    session: &mut Session,
+    (run, machine): &mut (RunId, Machine),
+    name: &str,
+    place: &str,
+) -> Result<(), SessionError> {
+    for task in users_of(machine, name) {
+        let Ok(t) = machine.find(task.as_str()) else { continue };
+        let current = machine.tasks().get(t).current.as_ref();
+        let Some(attempt) = current.filter(|a| !a.removed).map(|a| a.n) else { continue };
+        if !machine.tasks().phase(t).is_active() {
+            let workspace = place.to_owned();
+            session.write(run, machine, &Fact::WorkspaceRemoved { task, attempt, workspace })?;
+        }
+    }
+    Ok(())
+}
+
+/// Says which branches of ours go, after their commits were kept.
+fn clean_branches(
+    repo: &Repo,
+    machine: Option<&Machine>,
+    (scope, dry): (&CleanScope, bool),
+    in_use: &BTreeSet<String>,
+    litter: &mut Vec<Litter>,
+) -> Result<Vec<RefValue>, SessionError> {
     let mut gone = Vec::new();
     for (refname, commit) in repo.list_refs("refs/heads/mainstem/")? {
         let name = refname.trim_start_matches("refs/heads/mainstem/").to_owned();
-        let mut stays = machine.and_then(|m| needed(m, &name));
-        let conflicted = machine
-            .is_some_and(|m| m.find(&name).is_ok_and(|t| m.tasks().phase(t) == Phase::Conflicted));
-        if stays.is_none() && conflicted {
-            stays = Some(format!("{name} is conflicted; its work is kept here for you"));
+        // Another branch of the same task, because one of this name is somebody else's.
+        let task = name.split_once('+').map_or(name.as_str(), |(task, _)| task);
+        if !scope.has(machine, task) {
+            continue;
+        }
+        let mut stays = machine.and_then(|m| needed(m, task));
+        let of_task = |m: &Machine| m.find(task).is_ok_and(|t| m.tasks().get(t).keeps_branch());
+        if stays.is_none() && machine.is_some_and(of_task) {
+            stays = Some(format!("{task} does not merge; its work is kept here for you"));
         }
         if stays.is_none() && in_use.contains(&format!("mainstem/{name}")) {
             stays = Some("it is checked out".to_owned());
         }
         // Its name is to become part of a snapshot's.
-        if stays.is_none() && check_id(&name).is_err() {
-            stays = Some("it is none of ours".to_owned());
+        let ours = check_id(task).is_ok() && repo.owns_branch(&format!("mainstem/{name}"))?;
+        let of_run = machine.is_some_and(|m| m.target() == format!("mainstem/{name}"));
+        if of_run {
+            stays = Some("work landed here; mainstem land brings it over".to_owned());
+        }
+        if stays.is_none() && !ours {
+            stays = Some("it was not made by Mainstem".to_owned());
         }
         if stays.is_none() && !dry {
-            let series = format!("refs/mainstem/snapshots/{name}/0");
+            let series = format!("refs/mainstem/snapshots/{task}/0");
             repo.keep_tip(&refname, &series, None, "mainstem: kept by clean")?;
             gone.push(RefValue { refname: refname.clone(), commit });
         }
         litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
     }
-    litter.extend(seen_afar(&repo, machine, dry, &mut gone)?);
-    forget_branches(session, newest.as_mut(), gone)?;
-    litter.extend(prune_old(session, newest.as_mut(), dry)?);
-    empty_trash(&layout, dry, &mut litter)?;
-    Ok(litter)
+    Ok(gone)
 }
 
 /// Where branches of remotes were last seen. Whoever needs it again asks.
@@ -482,6 +625,7 @@ fn forget_branches(
     }
     crash::point("clean.told");
     session.repo().delete_refs(&values)?;
+    session.repo().sweep_owned()?;
     Ok(())
 }
 
@@ -500,11 +644,29 @@ fn prune_old(
     Ok(lines.collect())
 }
 
+/// Temporary folders and caches of attempts that are over.
+fn drop_scratch(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<(), SessionError> {
+    for folder in layout.scratch() {
+        if !folder.exists() {
+            continue;
+        }
+        let place = folder.display().to_string();
+        if !dry {
+            let what = "temporary folders cannot be removed".to_owned();
+            files::move_to_trash(&folder, &layout.trash(), Fate::Gone)
+                .map_err(|source| SessionError::Io { what, source })?;
+        }
+        litter.push(Litter { what: "temporary folders".to_owned(), place, stays: None });
+    }
+    Ok(())
+}
+
 fn empty_trash(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<(), SessionError> {
     if layout.trash().exists() {
         let place = layout.trash().display().to_string();
         if !dry {
             let what = "the trash cannot be emptied".to_owned();
+            files::abandon_drafts(&layout.trash());
             files::empty_trash(&layout.trash())
                 .map_err(|source| SessionError::Io { what, source })?;
         }

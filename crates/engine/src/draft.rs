@@ -21,13 +21,14 @@ use mainstem_core::policy::supersede;
 use mainstem_host::git::Repo;
 use mainstem_host::lock::{Acquired, LockError, OwnerLock};
 use mainstem_host::process::{self, Stop, Stream, Watch, WatchEvent};
-use mainstem_host::{clock, crash};
-use mainstem_planner::draft::{Draft, DraftFact, Input, Part, Rest, Rules, Want, Word};
+use mainstem_host::{clock, crash, private};
+use mainstem_planner::draft::{Draft, DraftFact, Input, Parked, Part, Rest, Rules, Want, Word};
 use mainstem_store::{Journal, NewRecord, Reader, SqliteJournal, StoreError};
 use sha2::{Digest, Sha256};
 
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::shared_limits::SharedLimits;
 use crate::walls::{self, WallError, Walls};
 use crate::world::World;
 
@@ -150,6 +151,7 @@ pub struct DraftSession {
     draft: Draft,
     events: Receiver<DraftEvent>,
     sender: Sender<DraftEvent>,
+    shared: Option<SharedLimits>,
     _lock: OwnerLock,
 }
 
@@ -166,7 +168,7 @@ impl DraftSession {
             let what = what.to_owned();
             move |source| DraftError::Io { what, source }
         };
-        std::fs::create_dir_all(layout.plans()).map_err(io("the state folder cannot be made"))?;
+        private::make(&layout.plans()).map_err(io("the state folder cannot be made"))?;
         let body = serde_json::json!({
             "pid": std::process::id(), "started_at_ms": clock::now_ms(),
         });
@@ -190,7 +192,8 @@ impl DraftSession {
         world.settle();
         let (sender, events) = mpsc::channel();
         let (world, request) = (Arc::new(world), Arc::new(request));
-        Ok(Self { world, request, journal, epoch, draft, events, sender, _lock: lock })
+        let shared = SharedLimits::of_user(&world.env, &world.settings);
+        Ok(Self { world, request, journal, epoch, draft, events, sender, shared, _lock: lock })
     }
 
     /// A way to interrupt it.
@@ -250,10 +253,14 @@ impl DraftSession {
         .map_err(|source| DraftError::Io { what: "agents cannot be watched".to_owned(), source })?;
         let mut followed: BTreeMap<u64, Followed> = BTreeMap::new();
         let mut others = limits::OfRuns::open(&self.world.layout, &self.world.settings)?;
-        self.take(Input::Begin(others.news()?), face)?;
+        let mut known = others.news()?;
+        known.extend(limits::of_drafts(&self.journal.reader()?, Time(clock::now_ms()))?);
+        known.extend(self.limits_of_others());
+        self.take(Input::Begin(known), face)?;
+        face.tick(&self.draft);
         let mut interrupts = 0;
         loop {
-            for limit in others.news()? {
+            for limit in others.news()?.into_iter().chain(self.limits_of_others()) {
                 self.take(Input::Park(limit), face)?;
             }
             if let Some(rest) = self.draft.rest() {
@@ -281,6 +288,12 @@ impl DraftSession {
         }
     }
 
+    /// Limits that the user's other repositories met since this was last asked.
+    fn limits_of_others(&mut self) -> Vec<Parked> {
+        let now = Time(clock::now_ms());
+        self.shared.as_mut().map(|shared| shared.news(now)).unwrap_or_default()
+    }
+
     /// Steps, writes down what that led to, shows it, then fulfils what is wanted.
     fn take(&mut self, input: Input, face: &mut dyn DraftFace) -> Result<(), DraftError> {
         let now = Time(clock::now_ms()).max(self.draft.now());
@@ -294,7 +307,7 @@ impl DraftSession {
             let first = last + 1 - records.len() as u64;
             for (seq, fact) in (first..).zip(&facts) {
                 face.fact(&DraftShown { seq, at: now, fact }, &self.draft);
-                limits::tell(&self.world.layout, fact);
+                limits::tell(&self.world.layout, self.shared.as_mut(), fact);
             }
         }
         for want in self.draft.wants() {

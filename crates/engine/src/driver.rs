@@ -17,16 +17,18 @@ use mainstem_core::plan::Task;
 use mainstem_core::policy::supersede;
 use mainstem_host::crash;
 use mainstem_host::process::{self as host, WatchEvent};
+use mainstem_planner::draft::Parked;
 use mainstem_store::{Journal, StoreError};
 
 use crate::event::{Event, Reply};
-use crate::face::{Face, Shown};
+use crate::face::{Activity, Face, RunningGate, Shown};
 use crate::ledger;
 use crate::outside::Outside;
 use crate::perform::agent::Assignment;
 use crate::perform::consult::Consultation;
 use crate::perform::{Deed, Order, unit_name};
 use crate::queue::{Key, Queue, Weight};
+use crate::steady_clock::SteadyClock;
 use crate::survey::Lookout;
 use crate::told::Told;
 
@@ -48,6 +50,9 @@ struct Followed {
     progress: Option<String>,
 }
 
+/// How long an engine that was told to stop waits for a forge.
+const FORGE_PATIENCE_MS: u64 = 3_000;
+
 /// The engine at work.
 pub struct Driver<'a> {
     machine: Machine,
@@ -59,6 +64,8 @@ pub struct Driver<'a> {
     clock: SteadyClock,
     queue: Queue<Order>,
     followed: BTreeMap<u64, Followed>,
+    /// Checks that run, by their logs.
+    gates: BTreeMap<String, RunningGate>,
     cancels: BTreeMap<(TaskIx, u32), Arc<AtomicBool>>,
     /// What is being verified in each lane of the train.
     lanes: BTreeMap<u32, Arc<AtomicBool>>,
@@ -109,6 +116,7 @@ impl<'a> Driver<'a> {
             epoch: start.epoch,
             queue: Queue::new(),
             followed: BTreeMap::new(),
+            gates: BTreeMap::new(),
             cancels: BTreeMap::new(),
             lanes: BTreeMap::new(),
             interrupts: 0,
@@ -120,15 +128,6 @@ impl<'a> Driver<'a> {
     /// The run as it stands.
     pub fn machine(&self) -> &Machine {
         &self.machine
-    }
-
-    /// What each agent was last seen doing, by task.
-    fn progress(&self) -> BTreeMap<String, String> {
-        let told = |followed: &Followed| {
-            let task = &self.machine.plan().tasks[followed.task.ix()];
-            Some((task.id.to_string(), followed.progress.clone()?))
-        };
-        self.followed.values().filter_map(told).collect()
     }
 
     /// Runs until nothing is left to do.
@@ -145,9 +144,9 @@ impl<'a> Driver<'a> {
     /// The first round: a new life asks for all that is wanted.
     pub fn begin(&mut self, begin: Input) -> Result<Option<Outcome>, DriverError> {
         let now = self.now();
-        let room = self.look_for_room(now);
+        let around = self.look_around(now);
         // Room first: nothing may start before it is known that there is some.
-        self.round(room.into_iter().chain([begin]).map(|input| (input, None)).collect())
+        self.round(around.into_iter().chain([begin]).map(|input| (input, None)).collect())
     }
 
     /// One more round: waits for something to happen, and acts on it.
@@ -162,7 +161,8 @@ impl<'a> Driver<'a> {
             self.outside.start(ticket, order);
         }
         self.lookout.follow(&self.machine, self.outside);
-        self.face.tick(&self.machine);
+        let (machine, followed, gates) = (&self.machine, &self.followed, &self.gates);
+        self.face.tick(machine, &|| activity(machine, followed, gates));
         if self.interrupts >= 3 {
             return Ok(Some(Outcome::Left));
         }
@@ -215,8 +215,35 @@ impl<'a> Driver<'a> {
         for ((seq, record), fact) in (first..).zip(&records).zip(facts) {
             let shown = Shown { seq, at, run: &self.run, fact, body: &record.body };
             self.face.fact(&shown, &self.machine);
+            self.share(fact);
         }
         Ok(())
+    }
+
+    /// What an attempt learned of its provider is told to the user's other repositories.
+    fn share(&mut self, fact: &Fact) {
+        match fact {
+            Fact::ProviderLimited { provider, kind, until, message, .. } => {
+                let (provider, message) = (provider.clone(), message.clone());
+                let limit = Parked { provider, kind: *kind, until: *until, message };
+                self.outside.share_limit(limit);
+            }
+            Fact::ProviderFreed { provider } => self.outside.forget_limit(provider),
+            _ => {}
+        }
+    }
+
+    /// What they learned is taken over, if it is news.
+    fn limits_of_others(&mut self) -> Vec<Input> {
+        let others = self.outside.limits_of_others().into_iter();
+        let known = |name: &str| self.machine.providers().get(name).and_then(|known| known.until());
+        let news =
+            others.filter(|limit| known(&limit.provider).is_none_or(|had| had < limit.until));
+        let park = |limit: Parked| {
+            let Parked { provider, kind, until, message } = limit;
+            Input::Park { provider, kind, until, message }
+        };
+        news.map(park).collect()
     }
 
     fn wait(&mut self) -> Vec<Taken> {
@@ -232,7 +259,7 @@ impl<'a> Driver<'a> {
             self.translate(event, &mut inputs);
         }
         let now = self.now();
-        inputs.extend(self.look_for_room(now).map(|room| (room, None)));
+        inputs.extend(self.look_around(now).into_iter().map(|seen| (seen, None)));
         if self.machine.wake_at().is_some_and(|at| at <= now) || until.is_some() {
             inputs.push((Input::Tick, None));
         }
@@ -253,9 +280,15 @@ impl<'a> Driver<'a> {
             Event::Command(command, answer) => {
                 inputs.push((Input::Command(command), Some(answer)));
             }
-            Event::Progress(answer) => {
+            Event::GateBegan(gate) => {
+                self.gates.insert(gate.log.clone(), gate);
+            }
+            Event::GateEnded(log) => {
+                self.gates.remove(&log);
+            }
+            Event::Activity(answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.send(self.progress());
+                let _ = answer.send(activity(&self.machine, &self.followed, &self.gates));
             }
             Event::Surveyed(seen) => {
                 let seen = self.lookout.seen(seen);
@@ -279,13 +312,16 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn look_for_room(&mut self, now: Time) -> Option<Input> {
+    /// Every now and then: is there room for one more, and what did the user's other repositories meet?
+    fn look_around(&mut self, now: Time) -> Vec<Input> {
         if self.room_at.is_some_and(|at| now.since_ms(at) < ROOM_EVERY_MS) {
-            return None;
+            return Vec::new();
         }
         self.room_at = Some(now);
         self.machine.set_zone(self.outside.zone_min());
-        Some(Input::Room(self.outside.room()))
+        let mut seen = self.limits_of_others();
+        seen.push(Input::Room(self.outside.room()));
+        seen
     }
 
     fn follow(&mut self, task: TaskIx, attempt: u32, dir: PathBuf) {
@@ -391,7 +427,7 @@ impl<'a> Driver<'a> {
         let (key, weight) = self.place_of(&effect);
         let crew = self.crew_of(&effect);
         let lane = match effect {
-            Effect::VerifyCar { lane, .. } => Some(lane),
+            Effect::VerifyCar { lane, .. } | Effect::RecheckTarget { lane, .. } => Some(lane),
             _ => None,
         };
         let over = matches!(effect, Effect::RemoveWorkspace { .. });
@@ -429,13 +465,14 @@ impl<'a> Driver<'a> {
             Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
             Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
             Effect::VerifyCar { lane, .. }
+            | Effect::RecheckTarget { lane, .. }
             | Effect::Review { lane, .. }
             | Effect::StopLane { lane, .. } => (Key::Lane(*lane), Weight::Long),
             // What is pushed waits for somebody else's machine.
             Effect::FormLine { .. } | Effect::Land { .. } if pushes => (Key::Train, Weight::Long),
             Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
-            // It waits for somebody else's machine.
-            Effect::Pull { .. } => (Key::Task(task), Weight::Long),
+            Effect::Pull { .. } => (Key::Task(task), Weight::Remote),
+            Effect::LookAtCheckout { .. } => (Key::Train, Weight::Short),
             Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
             Effect::Consult { .. } => (Key::Questions(task), Weight::Long),
             Effect::PrepareWorkspace { .. }
@@ -476,8 +513,7 @@ impl<'a> Driver<'a> {
             kind: current.agent.clone(),
             ..Default::default()
         });
-        // Only if its workspace was made that way.
-        let mended = self.machine.mends(t).filter(|(base, _)| Some(base) == current.base.as_ref());
+        let (merge, checkout) = self.machine.starts_with(t);
         Assignment {
             name: current.agent.clone(),
             agent,
@@ -485,9 +521,10 @@ impl<'a> Driver<'a> {
             session: current.session.clone(),
             epic,
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
-            mends: mended.map(|(_, work)| work),
+            checkout,
+            continued: current.continued.clone(),
             seen: current.started_at.is_some(),
-            merge: self.machine.lays_out(t).map(|clash| clash.tip.clone()),
+            merge,
             told: Told::of(&self.machine, t),
         }
     }
@@ -498,7 +535,14 @@ impl<'a> Driver<'a> {
         for cancel in self.cancels.values().chain(self.lanes.values()) {
             cancel.store(true, Ordering::Relaxed);
         }
+        // A forge that does not answer holds up nobody who wants to stop: what it was asked for is found out by
+        // the next life, as after a crash.
+        let patience = self.now().plus_ms(FORGE_PATIENCE_MS);
         while self.queue.running() > 0 || self.lookout.is_looking() {
+            let given_up = rest == Rest::Interrupted && self.now() >= patience;
+            if given_up && self.queue.waits_for_remotes_only() && !self.lookout.is_looking() {
+                break;
+            }
             match self.outside.next(None) {
                 Some(Event::Surveyed(seen)) => drop(self.lookout.seen(seen)),
                 Some(Event::Performed(ticket)) => self.queue.done(ticket),
@@ -521,31 +565,6 @@ impl<'a> Driver<'a> {
         self.machine.apply(&fact, now).expect("BUG: an engine may stop at any time");
         self.write_down(std::slice::from_ref(&fact), now)?;
         Ok(Outcome::Rested(rest))
-    }
-}
-
-/// Time that never goes back: where the clock on the wall does, ours goes on from where it was.
-/// Otherwise a clock set back would hold up every delay, deadline and retry by as much.
-struct SteadyClock {
-    wall: Option<Time>,
-    ahead_ms: u64,
-    newest: Time,
-}
-
-impl SteadyClock {
-    /// Goes on after `newest`, the time of the last fact.
-    fn new(newest: Time) -> Self {
-        Self { wall: None, ahead_ms: 0, newest }
-    }
-
-    fn at(&mut self, wall: Time) -> Time {
-        match self.wall {
-            None => self.ahead_ms = self.newest.since_ms(wall),
-            Some(before) => self.ahead_ms += before.since_ms(wall),
-        }
-        self.wall = Some(wall);
-        self.newest = wall.plus_ms(self.ahead_ms).max(self.newest);
-        self.newest
     }
 }
 
@@ -618,6 +637,24 @@ fn join(heard: Input, known: u64, inputs: &mut Vec<Taken>) {
     inputs.push((heard, None));
 }
 
+/// What agents were last seen doing, and which checks run.
+fn activity(
+    machine: &Machine,
+    followed: &BTreeMap<u64, Followed>,
+    gates: &BTreeMap<String, RunningGate>,
+) -> Activity {
+    let told = |followed: &Followed| {
+        let task = &machine.plan().tasks[followed.task.ix()];
+        Some((task.id.to_string(), followed.progress.clone()?))
+    };
+    let agents = followed.values().filter_map(told).collect();
+    let usual = |gate: &RunningGate| machine.usual_gate_ms(&gate.gate);
+    let gates = gates.values().map(|gate| RunningGate { usually_ms: usual(gate), ..gate.clone() });
+    let mut gates: Vec<RunningGate> = gates.collect();
+    gates.sort_by_key(|gate| gate.since);
+    Activity { agents, gates }
+}
+
 fn key_of(task: TaskIx, attempt: u32) -> u64 {
     (u64::from(task.0) << 32) | u64::from(attempt)
 }
@@ -629,6 +666,9 @@ pub(crate) fn ending_of(ending: host::Ending) -> Ending {
         host::Ending::TimedOut { idle } => Ending::TimedOut { idle },
         host::Ending::OutOfMemory { limit } => Ending::OutOfMemory { limit },
         host::Ending::Stopped => Ending::Stopped {},
-        host::Ending::NotStarted { why, .. } => Ending::NotStarted { why },
+        // A program that is not there will not be there the next time.
+        host::Ending::NotStarted { why, not_found } => {
+            Ending::NotStarted { why, permanent: not_found }
+        }
     }
 }

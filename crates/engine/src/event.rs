@@ -1,6 +1,5 @@
 //! What the one loop waits for: a closed list.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
@@ -8,6 +7,8 @@ use mainstem_core::clash::Outlook;
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::{Command, Input, Refusal};
 use mainstem_host::process::WatchEvent;
+
+use crate::face::{Activity, RunningGate};
 
 /// What one command led to, for whoever sent it.
 pub type Reply = Result<String, Refusal>;
@@ -32,8 +33,12 @@ pub enum Event {
     Watch(WatchEvent),
     /// A person wants something.
     Command(Command, Sender<Reply>),
-    /// A face wants to know what agents were last seen doing, by task.
-    Progress(Sender<BTreeMap<String, String>>),
+    /// A check begins to run.
+    GateBegan(RunningGate),
+    /// It is over, or was stopped; named by its log.
+    GateEnded(String),
+    /// A face wants to know what is being done.
+    Activity(Sender<Activity>),
     /// Somebody looked which pieces of work would clash; none if that could not be found out.
     Surveyed(Option<Outlook>),
     /// A face wants to know what was seen.

@@ -1,6 +1,8 @@
 //! Who shows what happens. A face holds no truth and may be slow or deaf.
 
-use mainstem_core::fact::Fact;
+use std::collections::BTreeMap;
+
+use mainstem_core::fact::{Fact, GateScope};
 use mainstem_core::id::{RunId, Time};
 use mainstem_core::machine::Machine;
 
@@ -19,12 +21,41 @@ pub struct Shown<'a> {
     pub body: &'a str,
 }
 
+/// A check that runs now. Never journaled: it is gone with the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningGate {
+    /// For whose work.
+    pub task: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Where it runs.
+    pub scope: GateScope,
+    /// The command.
+    pub gate: String,
+    /// Since when.
+    pub since: Time,
+    /// How long it usually takes.
+    pub usually_ms: Option<u64>,
+    /// Where its output goes, relative to the state folder.
+    pub log: String,
+}
+
+/// What is being done right now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// What each agent was last seen doing, by task.
+    pub agents: BTreeMap<String, String>,
+    /// Checks that run, the oldest first.
+    pub gates: Vec<RunningGate>,
+}
+
 /// Shows a run as it goes.
 pub trait Face {
     /// Something happened and is durable.
     fn fact(&mut self, shown: &Shown<'_>, machine: &Machine);
-    /// Time to redraw; called several times a second at most.
-    fn tick(&mut self, machine: &Machine);
+    /// Time to redraw; called several times a second at most. What is being done now is put together only for
+    /// those who ask.
+    fn tick(&mut self, machine: &Machine, activity: &dyn Fn() -> Activity);
 }
 
 /// Shows nothing.
@@ -33,5 +64,5 @@ pub struct Silent;
 
 impl Face for Silent {
     fn fact(&mut self, _: &Shown<'_>, _: &Machine) {}
-    fn tick(&mut self, _: &Machine) {}
+    fn tick(&mut self, _: &Machine, _: &dyn Fn() -> Activity) {}
 }

@@ -13,6 +13,7 @@ use mainstem_forge::{Forge, GitHub, Http, Place};
 use mainstem_host::git::{GitError, Remote, Repo};
 use mainstem_host::process;
 
+use crate::accepted;
 use crate::pull_text::PullText;
 
 /// `gh` asks nobody and answers at once.
@@ -207,7 +208,9 @@ fn token_for(place: &Place, env: &[(String, String)]) -> Result<Token, HubError>
 fn text(repo: &Repo, settings: &Settings) -> Result<PullText, HubError> {
     let Some(named) = &settings.land.pulls.template else { return Ok(PullText::default()) };
     let path = repo.dir().join(named);
-    match std::fs::read_to_string(&path) {
+    let (plain, state) = (named.trim_start_matches("./"), repo.common_dir().join("mainstem"));
+    let text = accepted::read_in_force(repo, &state, plain).map_err(std::io::Error::other);
+    match text.and_then(|text| text.ok_or_else(|| std::io::ErrorKind::NotFound.into())) {
         Ok(text) => Ok(PullText::new(&text)?),
         Err(source) => Err(HubError::Unread { path, source }),
     }

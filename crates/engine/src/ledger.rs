@@ -59,6 +59,20 @@ pub fn newest_run(reader: &dyn Reader) -> Result<Option<RunId>, LedgerError> {
     Ok(reader.runs()?.last().map(|row| RunId::new(row.run.as_str())))
 }
 
+/// The runs that a name may mean: the one of this name, else those whose names begin with it, with or without the
+/// first two characters that all of them share.
+pub fn runs_named(reader: &dyn Reader, name: &str) -> Result<Vec<RunId>, LedgerError> {
+    let runs: Vec<RunId> = reader.runs()?.into_iter().map(|row| RunId::new(row.run)).collect();
+    if let Some(exact) = runs.iter().find(|run| run.as_str() == name) {
+        return Ok(vec![exact.clone()]);
+    }
+    let short = |run: &RunId| {
+        let plain = run.as_str().strip_prefix("r-").unwrap_or(run.as_str());
+        !name.is_empty() && (run.as_str().starts_with(name) || plain.starts_with(name))
+    };
+    Ok(runs.into_iter().filter(short).collect())
+}
+
 /// Folds a run's facts into a machine. Returns the place of the last fact.
 pub fn fold(
     reader: &dyn Reader,

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Claim, Class, Fact, Verdict};
+use mainstem_core::fact::{Cause, Claim, Class, Fact, GateScope, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::lesson::{Domain, Learned, Lessons, Source};
 use mainstem_core::plan::{Plan, Task};
@@ -277,8 +277,12 @@ impl Attempt {
             Fact::EvidenceCollected { attempt, evidence, .. } if *attempt == n => {
                 self.range = Some((evidence.base.clone(), evidence.tip.clone()));
             }
-            Fact::GateRan { attempt, gate, verdict, detail, .. }
-                if *attempt == n && *verdict == Verdict::Failed =>
+            // A missing tool, a sandbox, or a target branch that fails by itself teaches agents nothing.
+            Fact::GateRan { attempt, gate, verdict, detail, cause, scope, .. }
+                if *attempt == n
+                    && *verdict == Verdict::Failed
+                    && *scope != GateScope::Base
+                    && !cause.as_ref().is_some_and(Cause::is_of_environment) =>
             {
                 self.learned.failures.push((format!("gate `{gate}` failed"), end_of(detail)));
             }

@@ -3,19 +3,25 @@
 //! The imperative shell: threads, channels, the lock, the control socket. Decides nothing that
 //! `mainstem_core` could decide, prints nothing, parses no arguments.
 
+pub mod accepted;
 pub mod paths;
 mod home;
 pub mod kept;
 pub mod ledger;
+mod guarded_settings;
 pub mod walls;
 pub mod pull_text;
 mod review_text;
 pub mod hub;
+pub mod bring_over;
 pub mod builds;
+pub mod caches;
 pub mod upstream;
+pub mod signing;
 pub mod world;
 pub mod event;
 pub mod queue;
+pub mod trash;
 pub mod room;
 pub mod tools;
 pub mod told;
@@ -24,7 +30,11 @@ pub mod lessons;
 pub mod resolutions;
 pub mod perform;
 pub mod prune;
+pub mod state_check;
 pub mod survey;
+pub mod shared_limits;
+pub mod target;
+mod steady_clock;
 pub mod outside;
 pub mod threads;
 pub mod face;
@@ -34,3 +44,5 @@ pub mod session;
 pub mod look;
 pub mod care;
 pub mod draft;
+pub mod uninstall;
+pub mod visit;

@@ -2,6 +2,7 @@
 
 use mainstem_api::{status as wire, time};
 use mainstem_core::config::Settings;
+use mainstem_core::failed_gate::FailedGate;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
@@ -25,6 +26,22 @@ pub enum LookError {
     /// There is no such run.
     #[error("there is no run {0} in this repository")]
     NoSuchRun(String),
+    /// The beginning of a name that several runs have.
+    #[error("`{0}` may be any of the runs {list}", list = .1.join(", "))]
+    AmbiguousRun(String, Vec<String>),
+}
+
+/// The one run that a name, or the beginning of one, means.
+pub fn find_run(reader: &dyn Reader, name: &str) -> Result<RunId, LookError> {
+    let mut found = ledger::runs_named(reader, name)?;
+    match (found.pop(), found.is_empty()) {
+        (Some(run), true) => Ok(run),
+        (None, _) => Err(LookError::NoSuchRun(name.to_owned())),
+        (Some(last), false) => {
+            let all = found.iter().chain([&last]).map(ToString::to_string).collect();
+            Err(LookError::AmbiguousRun(name.to_owned(), all))
+        }
+    }
 }
 
 /// A run as it stood at one place of the journal.
@@ -60,12 +77,7 @@ impl Look {
         let newest = ledger::newest_run(&reader)?;
         let chosen = match run {
             None => newest.clone(),
-            Some(name) => {
-                let known = reader.runs().map_err(LedgerError::from)?;
-                let found = known.into_iter().find(|row| row.run == name);
-                let found = found.ok_or_else(|| LookError::NoSuchRun(name.to_owned()))?;
-                Some(RunId::new(found.run))
-            }
+            Some(name) => Some(find_run(&reader, name)?),
         };
         let Some(run) = chosen else { return Ok(nothing(Some(reader))) };
         let (machine, seq) = ledger::fold(&reader, &run, settings)?;
@@ -101,12 +113,16 @@ impl Look {
             schema: wire::SCHEMA.to_owned(),
             run: self.run.as_ref().map(ToString::to_string),
             state: self.state,
-            jobs: machine.jobs(),
+            jobs: machine.jobs_in_force(),
             train: train(machine, self.is_at_work()),
             questions: questions(machine),
+            inbox: inbox(machine),
             limits: limits(machine, now),
             totals: totals(self, &tasks, now),
             aside: Vec::new(),
+            dropped: dropped(machine),
+            gates: Vec::new(),
+            red_target: machine.base_failure().map(|failure| failed_check(failure, machine)),
             tasks,
         }
     }
@@ -154,7 +170,22 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
             let (url, waits_for) = (pull.url.clone(), pull.waits_for.clone());
             Some(wire::PullStatus { number: pull.number?, url, waits_for })
         }),
+        failed_check: machine.failed_check(t).map(|failure| failed_check(failure, machine)),
         stacked_on: machine.stacked_on(t).map(ToString::to_string),
+    }
+}
+
+/// Lines of a failed check's output that other programs get.
+const OUTPUT_LINES: usize = 20;
+
+fn failed_check(failure: &FailedGate, machine: &Machine) -> wire::FailedCheck {
+    wire::FailedCheck {
+        gate: failure.gate.clone(),
+        place: failure.place(machine.target()),
+        exit_code: failure.exit_code,
+        cause: failure.cause.word().to_owned(),
+        output: failure.last_lines(OUTPUT_LINES).into_iter().map(str::to_owned).collect(),
+        hint: failure.cause.hint(),
     }
 }
 
@@ -194,6 +225,13 @@ fn formed_state(machine: &Machine, car: &Car, works: bool) -> wire::CarState {
     }
 }
 
+fn dropped(machine: &Machine) -> Vec<wire::DroppedTask> {
+    let landed = machine.landed_and_dropped().into_iter();
+    landed
+        .map(|(id, commit)| wire::DroppedTask { id: id.to_string(), commit: commit.to_string() })
+        .collect()
+}
+
 fn questions(machine: &Machine) -> Vec<wire::Question> {
     let open = machine.questions().iter().cloned().chain(machine.decisions());
     open.map(|q| wire::Question {
@@ -207,6 +245,25 @@ fn questions(machine: &Machine) -> Vec<wire::Question> {
         deadline: q.deadline.map(|at| at.0),
     })
     .collect()
+}
+
+fn inbox(machine: &Machine) -> Vec<wire::InboxItem> {
+    let items = machine.inbox().into_iter();
+    items
+        .map(|item| wire::InboxItem {
+            id: item.id,
+            kind: item.kind.word().to_owned(),
+            task: item.task.map(|task| task.to_string()),
+            text: item.text,
+            options: item.options,
+            holds_up: item.holds_up.iter().map(ToString::to_string).collect(),
+            critical: item.critical,
+            since: item.since.0,
+            deadline: item.deadline.map(|at| at.0),
+            default: item.default,
+            help: item.help,
+        })
+        .collect()
 }
 
 fn limits(machine: &Machine, now: i64) -> Vec<wire::Limit> {
@@ -249,7 +306,7 @@ fn totals(look: &Look, tasks: &[wire::TaskStatus], now: i64) -> wire::Totals {
         totals.by_phase.insert(wire_phase(phase), u64::from(machine.tasks().count(phase)));
     }
     totals.landed = u64::from(machine.tasks().count(Phase::Landed));
-    totals.questions = machine.questions().len() as u64;
+    totals.questions = questions(machine).len() as u64;
     let mut end = machine.started_at().map_or(now, |at| at.0);
     for t in machine.tasks().all() {
         let state = machine.tasks().get(t);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mainstem_core::id::Time;
 use mainstem_core::room::Shortage;
+use mainstem_planner::draft::Parked;
 
 use crate::event::Event;
 use crate::perform::Order;
@@ -37,6 +38,17 @@ pub trait Outside {
     /// what is seen comes as [`Event::Surveyed`]. Says whether it has begun.
     fn survey(&mut self, _works: Vec<Work>) -> bool {
         false
+    }
+
+    /// Tells other repositories of the same user that a provider is to be left alone.
+    fn share_limit(&mut self, _limit: Parked) {}
+
+    /// Tells them that it may be used again.
+    fn forget_limit(&mut self, _provider: &str) {}
+
+    /// Limits that other repositories of the same user met since this was last asked.
+    fn limits_of_others(&mut self) -> Vec<Parked> {
+        Vec::new()
     }
 
     /// The next event, or none: at the latest after `patience`, but maybe much earlier, so that

@@ -4,13 +4,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::{RunId, TaskId};
-use mainstem_host::files;
 use mainstem_host::git::Repo;
 use mainstem_host::lock::{Acquired, LockError, OwnerLock};
+use mainstem_host::{files, private};
 use serde_json::{Value, json};
 
-/// The folder of the train's first lane.
-const LANE: &str = ".train";
+/// In the names of folders with files that git could not store; the task and the attempt follow.
+pub const UNSTORED: &str = "unstored-";
+
+/// The folder of the train's first lane. Tools treat files below a folder with a leading dot as hidden, and
+/// no id of a task begins with an underscore.
+const LANE: &str = "_train";
+/// What earlier versions called it.
+const OLD_LANE: &str = ".train";
+/// Temporary folders of what runs in workspaces, one each.
+const TEMPORARY: &str = "_tmp";
+/// Caches of what runs in workspaces, one folder each.
+const CACHES: &str = "_cache";
 
 /// Longest socket path that every system takes.
 const SOCKET_LEN_MAX: usize = 100;
@@ -80,6 +90,8 @@ impl Layout {
     pub fn leave(&self) {
         // What is not empty stays, and is named by `mainstem clean`.
         let _ = fs::remove_dir(self.trash());
+        let _ = fs::remove_dir(self.root.join(TEMPORARY));
+        let _ = fs::remove_dir(self.root.join(CACHES));
         let Ok(entries) = fs::read_dir(&self.root) else { return };
         let needed = entries.flatten().any(|entry| {
             let name = entry.file_name();
@@ -116,15 +128,18 @@ impl Layout {
         self.state.join("engine.log")
     }
     /// Where the engine listens: in the state folder if the path is short enough for a socket,
-    /// otherwise in a private folder of the system's temporary one.
+    /// otherwise in the user's private folder.
     pub fn socket(&self) -> PathBuf {
         let near = self.state.join("engine.sock");
         if near.as_os_str().len() <= SOCKET_LEN_MAX {
             return near;
         }
-        let uid = rustix::process::getuid().as_raw();
         let name = format!("{:016x}.sock", hash(&near));
-        std::env::temp_dir().join(format!("mainstem-{uid}")).join(name)
+        let far = private::folder().join(&name);
+        if far.as_os_str().len() <= SOCKET_LEN_MAX {
+            return far;
+        }
+        private::temporary().join(name)
     }
     /// What waits for deletion.
     pub fn trash(&self) -> PathBuf {
@@ -134,13 +149,27 @@ impl Layout {
     pub fn kept_aside(&self) -> Vec<PathBuf> {
         files::kept_in(&self.trash())
     }
+    /// Folders with files of a task that git could not store.
+    pub fn unstored_of(&self, task: &str) -> Vec<PathBuf> {
+        let mut found = self.kept_aside();
+        found.retain(|path| {
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            let whose = name.rsplit_once(UNSTORED).and_then(|(_, whose)| whose.rsplit_once('-'));
+            whose.is_some_and(|(whose, _)| whose == task)
+        });
+        found
+    }
     /// The workspace in which a lane of the train verifies, from 1. Each keeps what builds left there.
     pub fn lane(&self, lane: u32) -> PathBuf {
-        self.root.join(if lane < 2 { LANE.to_owned() } else { format!("{LANE}-{lane}") })
+        self.root.join(lane_name(lane))
     }
     /// Is this the name of a lane's workspace?
     pub fn is_lane(name: &str) -> bool {
-        name.strip_prefix(LANE).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        is_named(LANE, name) || Self::is_old_lane(name)
+    }
+    /// Is this the name of a lane's workspace as an earlier version made it?
+    pub fn is_old_lane(name: &str) -> bool {
+        is_named(OLD_LANE, name)
     }
     /// The workspaces of lanes that are there.
     pub fn lanes(&self) -> Vec<PathBuf> {
@@ -151,9 +180,48 @@ impl Layout {
         lanes.sort();
         lanes
     }
+    /// The temporary folder of a task's attempt: its agent's, its setup commands' and its gates'. Outside of
+    /// the repository's git folder: a git that is started there must not take it for a repository.
+    pub fn attempt_tmp(&self, task: &TaskId, attempt: u32) -> PathBuf {
+        self.root.join(TEMPORARY).join(format!("{task}-{attempt}"))
+    }
+    /// The temporary folder of a lane's setup commands and gates.
+    pub fn lane_tmp(&self, lane: u32) -> PathBuf {
+        self.root.join(TEMPORARY).join(lane_name(lane))
+    }
+    /// The caches of a task's attempt.
+    pub fn attempt_caches(&self, task: &TaskId, attempt: u32) -> PathBuf {
+        self.root.join(CACHES).join(format!("{task}-{attempt}"))
+    }
+    /// The caches of a lane's setup commands and gates.
+    pub fn lane_caches(&self, lane: u32) -> PathBuf {
+        self.root.join(CACHES).join(lane_name(lane))
+    }
+    /// All temporary folders, and all caches.
+    pub fn scratch(&self) -> [PathBuf; 2] {
+        [TEMPORARY, CACHES].map(|name| self.root.join(name))
+    }
+    /// The temporary folder of a reviewer.
+    pub fn review_tmp(&self, task: &TaskId, attempt: u32, call: &str) -> PathBuf {
+        self.root.join(TEMPORARY).join(format!("_{call}-{task}-{attempt}"))
+    }
+    /// Which lane's workspace this is.
+    pub fn lane_at(&self, path: &Path) -> Option<u32> {
+        let name = path.strip_prefix(&self.root).ok()?.to_str()?;
+        let rest = name.strip_prefix(LANE)?;
+        if rest.is_empty() { Some(1) } else { rest.strip_prefix('-')?.parse().ok() }
+    }
     /// Whose car a lane's workspace was last used for.
     pub fn lane_note(&self, lane: u32) -> PathBuf {
         self.state.join(if lane < 2 { "lane".to_owned() } else { format!("lane-{lane}") })
+    }
+    /// Verdicts on the target branch that are remembered beyond a run.
+    pub fn verified_targets(&self) -> PathBuf {
+        self.state.join("verified-targets.json")
+    }
+    /// Another number whenever build caches turned out to be wrong: none of before is used again.
+    pub fn cache_generation(&self) -> PathBuf {
+        self.state.join("cache-generation")
     }
     /// The workspace of a unit.
     pub fn workspace(&self, unit: &str) -> PathBuf {
@@ -200,6 +268,15 @@ impl Layout {
     pub fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.state).unwrap_or(path).to_string_lossy().into_owned()
     }
+}
+
+fn lane_name(lane: u32) -> String {
+    if lane < 2 { LANE.to_owned() } else { format!("{LANE}-{lane}") }
+}
+
+/// Whether `name` is `first`, or `first-…`.
+fn is_named(first: &str, name: &str) -> bool {
+    name.strip_prefix(first).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn hash(path: &Path) -> u64 {

@@ -1,10 +1,13 @@
 //! The template of prompts: found and tried before anything starts.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use mainstem_agents::{Template, TemplateError};
 use mainstem_core::config::Settings;
 use mainstem_host::git::Repo;
+
+use crate::accepted;
 
 /// A template that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +30,22 @@ pub enum PromptError {
     },
 }
 
-/// The template in force. Without a repository the path is taken as it is.
-pub fn template(repo: Option<&Repo>, settings: &Settings) -> Result<Template, PromptError> {
+/// The template in force, of a repository with this state folder. Without one the path is taken as it is.
+pub fn template(
+    place: Option<(&Repo, &Path)>,
+    settings: &Settings,
+) -> Result<Template, PromptError> {
     let Some(named) = &settings.prompt.template else { return Ok(Template::default()) };
-    let home = repo.map(|repo| repo.toplevel().unwrap_or_else(|| repo.common_dir()));
-    let path = home.map_or_else(|| PathBuf::from(named), |home| home.join(named));
-    match std::fs::read_to_string(&path) {
+    let path = PathBuf::from(named);
+    let text = match place {
+        Some((repo, state)) if path.is_relative() => {
+            let plain = named.trim_start_matches("./");
+            let text = accepted::read_in_force(repo, state, plain).map_err(io::Error::other);
+            text.and_then(|text| text.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        }
+        _ => std::fs::read_to_string(&path),
+    };
+    match text {
         Ok(text) => Template::new(&text).map_err(|source| PromptError::Wrong { path, source }),
         Err(source) => Err(PromptError::Unread { path, source }),
     }

@@ -30,6 +30,8 @@ pub enum Weight {
     Short,
     /// Commands of the user: setup, gates.
     Long,
+    /// Requests to somebody else's machine, which may never answer.
+    Remote,
 }
 
 /// Handed back when the effect has been performed.
@@ -42,7 +44,7 @@ pub struct Ticket {
 /// The waiting effects.
 pub struct Queue<J> {
     waiting: BTreeMap<Key, VecDeque<(Weight, J)>>,
-    busy: BTreeMap<Key, ()>,
+    busy: BTreeMap<Key, Weight>,
     line: VecDeque<Key>,
     short: usize,
 }
@@ -78,7 +80,7 @@ impl<J> Queue<J> {
             self.waiting
                 .get(key)
                 .and_then(VecDeque::front)
-                .is_some_and(|(weight, _)| *weight == Weight::Long || self.short < SHORT_MAX)
+                .is_some_and(|(weight, _)| *weight != Weight::Short || self.short < SHORT_MAX)
         })?;
         let key = self.line.remove(at)?;
         let queue = self.waiting.get_mut(&key)?;
@@ -89,13 +91,18 @@ impl<J> Queue<J> {
         if weight == Weight::Short {
             self.short += 1;
         }
-        self.busy.insert(key, ());
+        self.busy.insert(key, weight);
         Some((Ticket { key, weight }, job))
     }
 
     /// Effects under way.
     pub fn running(&self) -> usize {
         self.busy.len()
+    }
+
+    /// Is everything under way a request to somebody else's machine?
+    pub fn waits_for_remotes_only(&self) -> bool {
+        self.busy.values().all(|weight| *weight == Weight::Remote)
     }
 
     /// Forgets all that wait; those under way go on.

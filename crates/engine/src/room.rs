@@ -10,7 +10,16 @@ use crate::world::World;
 
 /// What there is too little of; `Ok` if nothing.
 pub fn look(world: &World) -> Result<(), Shortage> {
-    judge(&world.settings.limits, &measure(world))
+    let vitals = measure(world);
+    let floor = world.settings.limits.disk_floor;
+    // Before the floor is reached: what we threw away ourselves must hold nobody up.
+    let near = floor.saturating_mul(2);
+    if vitals.disks.iter().any(|(_, free)| *free < near)
+        && let Some(trash) = &world.trash
+    {
+        trash.hurry();
+    }
+    judge(&world.settings.limits, &vitals)
 }
 
 fn measure(world: &World) -> Vitals {

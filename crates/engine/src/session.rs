@@ -1,134 +1,55 @@
 //! Taking a repository over: the lock, the journal, the run; then a life of the engine, or one
 //! command to a resting run.
 
+mod error;
+mod line;
+mod moved;
+mod rest;
+mod taken;
+mod target_check;
+
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::Sender;
 
 use mainstem_agents::Template;
 use mainstem_core::config::{LandMode, Settings, Waits};
 use mainstem_core::fact::Fact;
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{RunId, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal, Rest};
+use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal};
 use mainstem_core::phase::Phase;
 use mainstem_core::phases::close_phases;
 use mainstem_core::plan::Plan;
+use mainstem_host::files;
 use mainstem_host::git::{GitError, Repo};
-use mainstem_host::lock::{Acquired, LockError, OwnerLock};
-use mainstem_host::{clock, crash, files};
-use mainstem_store::{Journal, SqliteJournal, StoreError};
+use mainstem_host::lock::{Acquired, OwnerLock};
+use mainstem_host::{clock, crash};
+use mainstem_store::{Journal, Reader as _, SqliteJournal};
 use sha2::{Digest, Sha256};
 
 use crate::control::Control;
-use crate::driver::{Driver, DriverError, Outcome, Start};
+use crate::driver::{Driver, Outcome, Start};
 use crate::event::Event;
 use crate::face::{Face, Shown};
 use crate::home;
-use crate::hub::{Hub, HubError, line_of};
+use crate::hub::{Hub, line_of};
 use crate::ledger::{self, LedgerError, Written};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
-use crate::prompts::{self, PromptError};
-use crate::prune::{self, Due, Prune, PruneError};
+use crate::prune::{self, Due, Prune};
+use crate::signing::{Signer, words_of};
+use crate::state_check;
+use crate::target::{self, TargetError};
 use crate::threads::Threads;
-use crate::tools;
-use crate::upstream::{Upstream, UpstreamError};
-use crate::walls::{self, WallError, Walls};
+use crate::trash::Emptier;
+use crate::upstream::Upstream;
+use crate::walls::{self, Walls};
 use crate::world::{Made, World};
+use moved::MoveWatch;
 
-/// Why a repository could not be taken over or worked on.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// Git said no.
-    #[error(transparent)]
-    Git(#[from] GitError),
-    /// Somebody else owns it.
-    #[error("another engine works on this repository (process {pid} on {host}, since {since})")]
-    Owned {
-        /// Its process.
-        pid: String,
-        /// Its machine.
-        host: String,
-        /// Since when.
-        since: String,
-    },
-    /// The lock could not be tried.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The journal cannot be read.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// The journal cannot be written.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Snapshots could not be pruned.
-    #[error(transparent)]
-    Prune(#[from] PruneError),
-    /// The run began with another branch or mode.
-    #[error(
-        "this run lands on {0}; with other settings of [land] another one must begin: mainstem run --new PLAN"
-    )]
-    OtherTarget(String),
-    /// Phases that need each other.
-    #[error("the phases of the plan cannot follow each other: {0}")]
-    Phases(String),
-    /// There is no forge to go to.
-    #[error(transparent)]
-    Hub(#[from] HubError),
-    /// Nothing can be pushed.
-    #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    /// The template of prompts cannot be used.
-    #[error(transparent)]
-    Prompt(#[from] PromptError),
-    /// The engine broke off.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The state folder cannot be used.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: std::io::Error,
-    },
-    /// The state belongs to another repository, of which this is a copy.
-    #[error(
-        "this repository is a copy of {}, and so is its Mainstem state: the agents and workspaces \
-         in it are the original's",
-        of.display()
-    )]
-    Copied {
-        /// The original's git folder.
-        of: PathBuf,
-        /// The copied state.
-        state: PathBuf,
-    },
-    /// A path that facts and records could not name.
-    #[error("the path {path:?} is not UTF-8; move the repository to one that is")]
-    OddPath {
-        /// The path.
-        path: PathBuf,
-    },
-    /// No wall as the settings want it.
-    #[error(transparent)]
-    Wall(#[from] WallError),
-    /// There is nothing to run.
-    #[error("there is no run in this repository yet")]
-    NoRun,
-    /// Another run was asked for while attempts of the present one are under way.
-    #[error("attempts of {0} are still under way")]
-    Unfinished(RunId),
-    /// A branch of the user's leaves no room for ours.
-    #[error("the branch `{0}` stands in the way of the branches mainstem/<task>")]
-    NoBranchRoom(String),
-    /// Tasks that have begun are missing from the new plan.
-    #[error("the new plan drops tasks that have begun: {}", .0.join(", "))]
-    DropsStarted(Vec<String>),
-    /// A task or epic to run that the plan does not have.
-    #[error("{0}")]
-    Refused(Refusal),
-}
+pub use error::SessionError;
+pub use line::{Handle, Line};
+pub use target_check::{TargetCheck, TargetOutcome, Underway};
 
 /// What to run.
 #[derive(Debug, Clone, Default)]
@@ -141,12 +62,16 @@ pub struct RunRequest {
     pub tasks: Vec<String>,
     /// Only tasks of these epics and what they need.
     pub epics: Vec<String>,
+    /// The branch to land on, if said on the command line.
+    pub branch: Option<String>,
     /// Agents at once, if said on the command line.
     pub jobs: Option<u32>,
     /// Start no agent: only bring pull requests on.
     pub merger: Option<Merger>,
     /// Somebody is there to decide on work that waits for a person.
     pub attended: bool,
+    /// What was seen of the target branch, if somebody looked.
+    pub seen: Option<TargetCheck>,
 }
 
 /// A repository that is ours until this is dropped.
@@ -164,41 +89,11 @@ pub struct Session {
     root: Option<OwnerLock>,
     /// Found out once, before anything starts.
     walls: Option<Option<Walls>>,
+    /// The forge, once it was reached.
+    hub: Option<Hub>,
+    /// The train's first checkout was made by a look at the target branch.
+    made_lane: bool,
     _lock: OwnerLock,
-}
-
-/// A way to reach a running engine from signals and other threads.
-#[derive(Debug, Clone)]
-pub struct Handle(Sender<Event>);
-
-impl Handle {
-    /// Stop: once gently, twice at once, three times without waiting.
-    pub fn interrupt(&self) {
-        // An engine that has ended needs no interrupting.
-        let _ = self.0.send(Event::Interrupt);
-    }
-}
-
-/// The line between an engine and its handles, made before the engine.
-#[derive(Debug)]
-pub struct Line(Sender<Event>, Receiver<Event>);
-
-impl Line {
-    /// A new one.
-    pub fn new() -> Self {
-        let (sender, receiver) = mpsc::channel();
-        Self(sender, receiver)
-    }
-    /// A way to reach the engine.
-    pub fn handle(&self) -> Handle {
-        Handle(self.0.clone())
-    }
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// A plan's hash, over the plan as adopted: comments and order of keys do not count.
@@ -235,7 +130,7 @@ impl Session {
         });
         let lock = match OwnerLock::acquire(&layout.lock(), &body)? {
             Acquired::Held(lock) => lock,
-            Acquired::Busy { holder } => return Err(owned(&holder)),
+            Acquired::Busy { holder } => return Err(error::owned(&holder)),
         };
         let copied = home::settle(repo.common_dir(), layout.state())
             .map_err(io("it cannot be noted whose the state folder is"))?;
@@ -257,12 +152,17 @@ impl Session {
             written,
             root: None,
             walls: None,
+            hub: None,
+            made_lane: false,
             _lock: lock,
         })
     }
 
     /// Takes the folder of workspaces, so that no other repository's engine works in it.
     pub fn claim_root(&mut self) -> Result<(), SessionError> {
+        if self.root.is_some() {
+            return Ok(());
+        }
         self.root = Some(self.layout.claim()?);
         crash::point("session.claimed");
         Ok(())
@@ -358,17 +258,16 @@ impl Session {
         }
         let existing = newest.filter(|_| !request.new);
         let (run, mut machine) = match (existing, &request.plan) {
-            (Some(found), _) => found,
-            (None, None) => return Err(SessionError::NoRun),
-            (None, Some(_)) => {
-                let target = self.target()?;
-                let base = self.repo.ensure_first_commit(&target)?;
-                let run = new_run_id();
-                let mut machine = Machine::new(self.settings.clone());
-                self.record(&run, &mut machine, Input::StartRun { target, base })?;
-                (run, machine)
+            (Some(found), _) => {
+                if state_check::is_of_another_repository(&self.repo, &found.1)? {
+                    return Err(SessionError::OtherRepository(self.layout.state().to_path_buf()));
+                }
+                found
             }
+            (None, None) => return Err(SessionError::NoRun),
+            (None, Some(_)) => self.start_run(request)?,
         };
+        target::make_sure(&self.repo, &machine, request.branch.as_deref())?;
         if let Some(plan) = &request.plan {
             let mut plan = machine.with_accepted(plan.clone());
             if self.settings.land.mode == LandMode::PhasePr {
@@ -390,14 +289,67 @@ impl Session {
         Ok((run, machine))
     }
 
+    fn start_run(&mut self, request: &RunRequest) -> Result<(RunId, Machine), SessionError> {
+        let run = new_run_id();
+        let (target, base, bring_to) = match self.settings.land.mode.by_pull() {
+            true => {
+                let target = self.target()?;
+                let base = self.repo.ensure_first_commit(&target)?;
+                (target, base, None)
+            }
+            false => {
+                let named = request.branch.as_deref();
+                let chosen = target::choose(&self.repo, &self.settings, named, &run)?;
+                (chosen.branch, chosen.base, chosen.bring_to)
+            }
+        };
+        let mut machine = Machine::new(self.settings.clone());
+        self.record(&run, &mut machine, Input::StartRun { target, base, bring_to })?;
+        Ok((run, machine))
+    }
+
+    /// The branch that a run as it is asked for would land on or start from; none if that is a forge's.
+    pub fn target_of(&self, request: &RunRequest) -> Result<Option<String>, SessionError> {
+        if self.settings.land.mode.by_pull() {
+            return Ok(None);
+        }
+        if let Some((_, machine)) = self.newest()?.filter(|_| !request.new) {
+            return Ok(Some(machine.target().to_owned()));
+        }
+        let named = request.branch.as_deref();
+        let (start, _) = target::starting_point(&self.repo, &self.settings, named)?;
+        Ok((!target::is_own(&self.settings, named)).then_some(start))
+    }
+
+    /// Nobody starts an agent beside one that the journal has forgotten.
+    fn refuse_unknown_agents(&self) -> Result<(), SessionError> {
+        let runs = self.journal.reader()?.runs()?;
+        let known = runs.into_iter().map(|row| row.run.to_string()).collect();
+        let what = "the folders of earlier runs cannot be read".to_owned();
+        let found = state_check::unknown_agents(&self.layout, &known)
+            .map_err(|source| SessionError::Io { what, source })?;
+        if found.is_empty() { Ok(()) } else { Err(SessionError::UnknownAgents(found)) }
+    }
+
     /// Where a new run's work lands, here.
     fn target(&self) -> Result<String, SessionError> {
         let branch = match &self.settings.land.branch {
             Some(branch) => branch.clone(),
-            None => self.repo.default_branch()?,
+            None => match self.repo.current_branch()? {
+                Some(here) if !self.settings.land.mode.by_pull() => self.repo.real_branch(&here)?,
+                _ => self.repo.default_branch()?,
+            },
         };
         let by_phase = self.settings.land.mode == LandMode::PhasePr;
         Ok(if by_phase { line_of(&branch) } else { branch })
+    }
+
+    /// The forge, as it was reached before, or as it is now.
+    fn forge(&mut self) -> Result<Option<Hub>, SessionError> {
+        match self.hub.take() {
+            Some(hub) => Ok(Some(hub)),
+            None => self.reach_forge(),
+        }
     }
 
     /// The forge, if work lands there, and its branch as it is now.
@@ -422,6 +374,9 @@ impl Session {
             return Ok((None, None));
         }
         let begun = self.newest()?.filter(|_| !request.new);
+        if begun.is_none() && target::is_own(&self.settings, request.branch.as_deref()) {
+            return Err(TargetError::Pushed.into());
+        }
         let target = match &begun {
             Some((_, machine)) => machine.target().to_owned(),
             None => self.target()?,
@@ -449,30 +404,34 @@ impl Session {
         if let Some(branch) = self.repo.branch_room("mainstem")? {
             return Err(SessionError::NoBranchRoom(branch));
         }
-        let template = prompts::template(Some(&self.repo), &self.settings)?;
+        self.refuse_unknown_agents()?;
+        let taken = self.take_settings()?;
         let walls = self.walls()?.cloned();
-        let hub = self.reach_forge()?;
+        let hub = self.forge()?;
         let (upstream, trouble) = self.reach_upstream(request)?;
+        let (signer, unsigned) = Signer::new(&self.repo, self.settings.land.sign)
+            .map_err(|error| SessionError::Unsigned(words_of(&error)))?;
         let (run, mut machine) = self.adopt(request)?;
         self.same_way(&machine)?;
         let scope = scope_of(&machine, request)?;
-        equip(&mut machine, request);
+        let tools = self.tools()?;
+        equip(&mut machine, request, tools);
+        self.note_target(&run, &mut machine, request.seen.as_ref())?;
         self.claim_root()?;
         self.sweep()?;
         // A checkout that cannot be brought along now is told of at the next landing.
         let _ = self.repo.catch_up(machine.target());
         self.prune_or_say(&run, &mut machine)?;
-        if let Some(message) = trouble {
+        for message in trouble.into_iter().chain(unsigned) {
             self.record(&run, &mut machine, Input::Notice { task: None, message })?;
         }
-        let Line(sender, receiver) = line;
-        let control = {
-            let deaf_to = walls.as_ref().map(|_| self.layout.state().to_path_buf());
-            let what = "the control socket cannot be opened".to_owned();
-            Control::listen(&self.layout.socket(), sender.clone(), deaf_to)
-                .map_err(|source| SessionError::Io { what, source })?
-        };
-        let mut world = self.world(&run, machine.target(), template, walls);
+        let Line(sender, receiver, ..) = line;
+        let control = self.listen(&sender, walls.is_some())?;
+        let mut world = self.world(&run, machine.target(), taken, walls);
+        let trash = Emptier::start(self.layout.trash());
+        world.trash = Some(trash.clone());
+        world.signer = signer;
+        world.landed_unknown = state_check::landed_unknown(&self.repo, &run, &machine)?;
         world.hub = hub;
         world.upstream = upstream;
         world.settle();
@@ -480,40 +439,48 @@ impl Session {
         for Written { seq, at, fact, body } in self.written.drain(..) {
             face.fact(&Shown { seq, at, run: &run, fact: &fact, body: &body }, &machine);
         }
-        let begin = Input::Begin {
-            epoch: self.epoch,
-            pid: std::process::id(),
-            host: host_name(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            scope,
-        };
+        let begin = begin(self.epoch, scope);
+        let watch = MoveWatch::start(self.repo.common_dir(), self.layout.state(), sender.clone());
         let mut outside = Threads::new(world, (sender, receiver)).map_err(|source| {
             SessionError::Io { what: "jobs cannot be watched".to_owned(), source }
         })?;
         let start =
             Start { run: run.clone(), machine, journal: Box::new(self.journal), epoch: self.epoch };
         let mut driver = Driver::new(start, &mut outside, face);
-        let outcome = driver.run(begin)?;
+        let outcome = driver.run(begin);
+        watch.check()?;
+        let outcome = outcome?;
         let machine = driver.machine().clone();
         drop(driver);
-        drop(outside);
-        drop(control);
+        drop((outside, control));
         if let Outcome::Rested(_) = outcome {
-            end_leftover_jobs(&self.layout, &run, &machine);
+            rest::end_leftover_jobs(&self.layout, &run, &machine);
         }
-        let rested = matches!(outcome, Outcome::Rested(rest) if rest != Rest::Interrupted);
-        tidy_up(&self.repo, &self.layout, rested || machine.train().cars().is_empty());
-        learn(&self.repo, &self.layout, &self.settings, machine.target());
-        // What landed in this life may be due already. If not now, then at the next start.
-        let _ = prune::at_rest(&self.repo, &self.layout, self.epoch, (&run, &machine));
-        // An agent that was killed in a commit may have left it; so may one of the user's.
-        let _ = self.repo.sweep_packed();
+        rest::drop_lanes(&self.repo, &self.layout, self.settings.land.lanes);
+        trash.hand_over(&self.exe, &self.layout);
+        rest::learn(&self.repo, &self.layout, &self.settings, machine.target());
+        rest::sweep(&self.repo, &self.layout, self.epoch, (&run, &machine));
         Ok((outcome, machine, run))
     }
 
+    /// Opens the control socket. Nobody who runs in a job behind a wall is heard there.
+    fn listen(&self, events: &Sender<Event>, walled: bool) -> Result<Control, SessionError> {
+        let deaf_to = walled.then(|| self.layout.state().to_path_buf());
+        let what = "the control socket cannot be opened".to_owned();
+        Control::listen(&self.layout.socket(), events.clone(), deaf_to)
+            .map_err(|source| SessionError::Io { what, source })
+    }
+
     /// The surroundings of a run's effects.
-    fn world(&self, run: &RunId, target: &str, template: Template, walls: Option<Walls>) -> World {
+    fn world(
+        &self,
+        run: &RunId,
+        target: &str,
+        (template, include): (Template, Vec<String>),
+        walls: Option<Walls>,
+    ) -> World {
         let learns = self.settings.lessons.learn;
+        self.repo.set_file_limit(self.settings.limits.file_bytes);
         World {
             repo: self.repo.clone(),
             layout: self.layout.clone(),
@@ -523,11 +490,15 @@ impl Session {
             exe: self.exe.clone(),
             env: self.env.clone(),
             template,
+            include,
             shelf: learns.then(|| Shelf::new(&self.repo, &self.layout, &self.settings)),
             walls,
             made: Made::default(),
             hub: None,
             upstream: None,
+            signer: Signer::default(),
+            trash: None,
+            landed_unknown: std::collections::BTreeSet::new(),
         }
     }
 
@@ -542,6 +513,23 @@ impl Session {
         let reply = self.record(run, machine, Input::Command(command))?;
         self.stop_unwanted(run, machine)?;
         Ok(reply.unwrap_or_else(|| Ok(String::new())))
+    }
+
+    /// A task whose landing the target branch does not have any more can be tried again.
+    pub fn forget_lost_landing(
+        &mut self,
+        run: &RunId,
+        machine: &mut Machine,
+        task: &str,
+    ) -> Result<(), SessionError> {
+        let lost = state_check::lost_landings(&self.repo, run, machine)?;
+        let Some(lost) = lost.into_iter().find(|lost| lost.task.as_str() == task) else {
+            return Ok(());
+        };
+        let name = format!("refs/heads/{}", machine.target());
+        let Some(head) = self.repo.read_ref(&name)? else { return Ok(()) };
+        let (task, commit, old, new) = (lost.task, lost.commit, head.clone(), head);
+        self.write(run, machine, &Fact::LandingUndone { task, commit, old, new })
     }
 
     fn stop_unwanted(&self, run: &RunId, machine: &Machine) -> Result<(), SessionError> {
@@ -575,38 +563,31 @@ impl Session {
     }
 
     /// What a killed git or engine left lying around, swept while the lock is ours.
-    fn sweep(&self) -> Result<(), SessionError> {
+    pub(crate) fn sweep(&self) -> Result<(), SessionError> {
         self.repo.heal_after_boot()?;
         self.repo.sweep_locks(None)?;
+        self.repo.sweep_owned()?;
+        files::abandon_drafts(&self.layout.trash());
+        for lane in self.layout.lanes() {
+            let name = lane.file_name().unwrap_or_default().to_string_lossy();
+            if Layout::is_old_lane(&name) {
+                // What cannot be removed now is named by `mainstem clean`.
+                let _ = self.repo.remove_worktree(&lane, &self.layout.trash());
+            }
+        }
         crash::point("session.swept");
         Ok(())
     }
 }
 
-/// A gate of a life that was killed may still run, though nobody wants its verdict now: the engine was
-/// interrupted before it asked for it again, or its task was called off. Attempts whose workspace is
-/// gone had their jobs ended with it.
-fn end_leftover_jobs(layout: &Layout, run: &RunId, machine: &Machine) {
-    for t in machine.tasks().all() {
-        if let Some(current) = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed) {
-            // What cannot be ended now ends by itself, or with its workspace.
-            let id = &machine.plan().tasks[t.ix()].id;
-            let _ = crate::perform::jobs::end_all(layout, run, id, current.n);
-        }
-    }
-}
-
-/// Learns from the attempts of this life. If not now, then before the next attempt starts.
-fn learn(repo: &Repo, layout: &Layout, settings: &Settings, target: &str) {
-    if settings.lessons.learn
-        && let Ok(Some(reader)) = ledger::open_reader(&layout.journal())
-    {
-        let _ = Shelf::new(repo, layout, settings).catch_up(&reader, repo, target);
-    }
+/// What a life begins with.
+fn begin(epoch: u64, scope: Option<Vec<TaskIx>>) -> Input {
+    let (pid, host) = (std::process::id(), host_name());
+    Input::Begin { epoch, pid, host, version: env!("CARGO_PKG_VERSION").to_owned(), scope }
 }
 
 /// What belongs to one life: agents at once as asked for now, and the tools there are.
-fn equip(machine: &mut Machine, request: &RunRequest) {
+fn equip(machine: &mut Machine, request: &RunRequest, tools: String) {
     machine.set_jobs_flag(request.jobs);
     machine.set_merger(request.merger);
     let patient = match machine.settings().gates.wait {
@@ -615,19 +596,7 @@ fn equip(machine: &mut Machine, request: &RunRequest) {
         Waits::Never => false,
     };
     machine.set_patient(patient);
-    machine.set_tools(tools::key(&machine.settings().gates.verify));
-}
-
-/// At rest nothing of ours stays that nobody needs: the train's workspace, the trash, empty folders.
-fn tidy_up(repo: &Repo, layout: &Layout, train_rests: bool) {
-    if train_rests {
-        for lane in layout.lanes() {
-            // What cannot be removed now is named by `mainstem clean`.
-            let _ = repo.remove_worktree(&lane, &layout.trash());
-        }
-    }
-    let _ = files::empty_trash(&layout.trash());
-    layout.leave();
+    machine.set_tools(tools);
 }
 
 /// A task that has begun and is not settled cannot simply vanish from the plan.
@@ -681,19 +650,6 @@ pub fn scope_of(
         }
     }
     Ok(Some(scope))
-}
-
-fn owned(holder: &serde_json::Value) -> SessionError {
-    let text = |key: &str| match holder.get(key) {
-        Some(serde_json::Value::String(text)) => text.clone(),
-        Some(serde_json::Value::Number(number)) => number.to_string(),
-        _ => "unknown".to_owned(),
-    };
-    let since = holder
-        .get("started_at_ms")
-        .and_then(serde_json::Value::as_i64)
-        .map_or_else(|| "unknown".to_owned(), mainstem_api::time::to_rfc3339);
-    SessionError::Owned { pid: text("pid"), host: text("host"), since }
 }
 
 fn host_name() -> String {

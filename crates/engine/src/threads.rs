@@ -12,12 +12,14 @@ use mainstem_core::machine::Input;
 use mainstem_core::room::Shortage;
 use mainstem_host::clock;
 use mainstem_host::process::{Watch, WatchEvent};
+use mainstem_planner::draft::Parked;
 
 use crate::event::Event;
 use crate::outside::Outside;
 use crate::perform::{Order, carry_out};
 use crate::queue::Ticket;
 use crate::room;
+use crate::shared_limits::SharedLimits;
 use crate::survey::{Surveyor, Work};
 use crate::world::World;
 
@@ -32,6 +34,8 @@ pub struct Threads {
     watch: Watch,
     /// Asks the thread that looks ahead, once there is one.
     surveyor: Option<Sender<Vec<Work>>>,
+    /// What all repositories of the user share.
+    limits: Option<SharedLimits>,
 }
 
 impl Threads {
@@ -54,7 +58,8 @@ impl Threads {
             // The loop ends before its watcher: then nobody needs the news.
             let _ = seen.send(Event::Watch(event));
         })?;
-        Ok(Self { world: Arc::new(world), events, results, watch, surveyor: None })
+        let limits = SharedLimits::of_user(&world.env, &world.settings);
+        Ok(Self { world: Arc::new(world), events, results, watch, surveyor: None, limits })
     }
 
     fn tell(&self, event: Event) {
@@ -111,6 +116,23 @@ impl Outside for Threads {
             ask
         });
         surveyor.send(works).is_ok()
+    }
+
+    fn share_limit(&mut self, limit: Parked) {
+        if let Some(limits) = &mut self.limits {
+            limits.tell(&limit, Time(clock::now_ms()));
+        }
+    }
+
+    fn forget_limit(&mut self, provider: &str) {
+        if let Some(limits) = &mut self.limits {
+            limits.forget(provider, Time(clock::now_ms()));
+        }
+    }
+
+    fn limits_of_others(&mut self) -> Vec<Parked> {
+        let now = Time(clock::now_ms());
+        self.limits.as_mut().map(|limits| limits.news(now)).unwrap_or_default()
     }
 
     fn watch(&mut self, key: u64, dir: PathBuf) {

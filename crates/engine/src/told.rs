@@ -27,6 +27,8 @@ pub struct Told {
     pub landed_before: Vec<(TaskId, String)>,
     /// What happened before, if this is not the first attempt.
     pub retry: Option<RetryContext>,
+    /// What a person said when they asked for this attempt.
+    pub hint: Option<String>,
     /// Questions of earlier attempts and their answers.
     pub answers: Vec<(String, String)>,
     /// Its earlier work clashes with what has landed.
@@ -53,6 +55,7 @@ impl Told {
             reason: last.reason.clone(),
             gate_output: Some(last.gate_output.clone()).filter(|text| !text.is_empty()),
             conflict_files: clash.map_or_else(|| last.files.clone(), |clash| clash.files.clone()),
+            started_over: state.current.as_ref().is_some_and(|current| current.fresh),
             ..RetryContext::default()
         });
         let retry = retry.map(|mut retry| {
@@ -65,7 +68,14 @@ impl Told {
         });
         let answers = state.answered.clone();
         let clashed = clash.map(|clash| clashed(machine, t, clash));
-        Self { landed_before, retry, answers, clashed, peers: peers(machine, t) }
+        Self {
+            landed_before,
+            retry,
+            hint: state.hint.clone(),
+            answers,
+            clashed,
+            peers: peers(machine, t),
+        }
     }
 }
 

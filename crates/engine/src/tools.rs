@@ -5,15 +5,19 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use mainstem_core::config::Settings;
+
 /// Programs that others choose a toolchain by, looked at even if no gate names them.
 const ALWAYS: [&str; 4] = ["rustc", "node", "python3", "go"];
 /// Variables that choose a toolchain.
 const VARIABLES: [&str; 2] = ["RUSTUP_TOOLCHAIN", "VIRTUAL_ENV"];
 
-/// A name for the tools of these commands; another one whenever one of them is another.
-pub fn key(commands: &[String]) -> String {
+/// A name for what the gates and setup commands of these settings run with, in this sandbox; another one
+/// whenever one of the tools, or a setting that they could see, is another.
+pub fn key(settings: &Settings, sandbox: &str) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let named = commands.iter().flat_map(|command| command.split_whitespace());
+    let (setup, verify) = (&settings.workspace.setup, &settings.gates.verify);
+    let named = setup.iter().chain(verify).flat_map(|command| command.split_whitespace());
     let mut words: Vec<&str> = named.chain(ALWAYS).collect();
     words.sort_unstable();
     words.dedup();
@@ -28,6 +32,10 @@ pub fn key(commands: &[String]) -> String {
             add(&found);
         }
     }
+    for command in setup {
+        add(command);
+    }
+    add(&format!("{sandbox} {:?} {}", settings.sandbox, settings.gates.need_tests));
     for name in VARIABLES {
         add(&std::env::var(name).unwrap_or_default());
     }
@@ -50,12 +58,22 @@ fn describe(program: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    fn settings(verify: &str, setup: &str) -> Settings {
+        let file = format!("[gates]\nverify = [{verify:?}]\n[workspace]\nsetup = [{setup:?}]\n");
+        let layer = mainstem_core::config::layers::Layer::project("x", file);
+        mainstem_core::config::layers::resolve(&[layer]).unwrap().settings
+    }
 
     #[test]
     fn the_same_tools_have_the_same_name_and_others_another() {
-        let commands = |text: &str| vec![text.to_owned()];
-        assert_eq!(key(&commands("sh -c true")), key(&commands("sh -c true")));
-        assert_ne!(key(&commands("sh run")), key(&commands("no-such-program run")));
+        let key = |verify, setup, sandbox| key(&settings(verify, setup), sandbox);
+        let one = key("sh -c true", "true", "bwrap");
+        assert_eq!(one, key("sh -c true", "true", "bwrap"));
+        assert_ne!(one, key("no-such-program run", "true", "bwrap"));
+        assert_ne!(one, key("sh -c true", "touch x", "bwrap"), "another setup");
+        assert_ne!(one, key("sh -c true", "true", "landlock"), "another sandbox");
     }
 }

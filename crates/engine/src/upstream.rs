@@ -1,13 +1,13 @@
 //! The remote that landings are pushed to (`land.push`), and where its branch was last seen. The branch
 //! there moves only from that very commit, and only to one that has it: nothing is ever forced.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use mainstem_core::config::Settings;
 use mainstem_core::id::Oid;
 use mainstem_core::publish::Refusal;
 use mainstem_host::clock;
-use mainstem_host::git::{Cas, Follow, GitError, Published, Remote, Repo};
+use mainstem_host::git::{Cas, Follow, GitError, Published, Ready, Remote, Repo};
 
 use crate::hub::upstream_ref;
 
@@ -270,6 +270,9 @@ pub fn bring_along(
     tip: &Oid,
     whose: &str,
 ) -> Result<Option<String>, GitError> {
+    // Two pull requests may be merged at once: one of them would hold what the other is about to leave.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("refs/heads/{target}");
     let Some(here) = repo.read_ref(&name)? else { return Ok(None) };
     if here == *tip || repo.is_ancestor(tip, &here)? {
@@ -278,17 +281,22 @@ pub fn bring_along(
     if !repo.is_ancestor(&here, tip)? {
         return Ok(Some(format!("your branch {target} has commits that {whose} does not have")));
     }
-    let expected = repo.expect_move(target, &here, tip).unwrap_or_default();
+    let followers = match repo.hold_checkouts(target, &here, tip)? {
+        Ready::Go(followers) => followers,
+        Ready::Blocked(way) => {
+            return Ok(Some(format!("your branch {target} stays where it is: {way}")));
+        }
+    };
     match repo.update_ref(&name, tip, Some(&here), &format!("mainstem: as {whose}"))? {
         Cas::Moved => {}
         Cas::Refused { .. } => {
-            expected.withdraw();
+            followers.withdraw();
             return Ok(None);
         }
     }
     mainstem_host::crash::point("along.moved");
-    Ok(match repo.follow_checkout(target, &here, tip)? {
+    Ok(match repo.follow(followers, tip)? {
         Follow::NotCheckedOut | Follow::Moved => None,
-        Follow::Left { why } => Some(why),
+        Follow::Left { why } | Follow::Aside { why } => Some(why),
     })
 }

@@ -4,13 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use mainstem_core::config::{
     Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp, Settings, WorkspaceKind,
 };
 use mainstem_host::git::{GitError, Repo};
+use mainstem_host::private;
 use mainstem_host::wall::{self, Access, Kind, Network, Wall};
 
+use crate::guarded_settings::GuardedSettings;
 use crate::paths::Layout;
 
 /// Keys and credentials below the home folder.
@@ -56,12 +59,18 @@ const DAEMONS: &[&str] = &[
 /// Temporary folders of the machine.
 const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
 
+/// Where programs make temporary files.
+pub const TMPDIR: &str = "TMPDIR";
+
 /// Kinds of agents that run a program of the user's own; all others talk to a model.
 const OWN_PROGRAMS: [&str; 2] = ["command", "script"];
 
 /// No wall can be had as asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum WallError {
+    /// There is none for this system.
+    #[error("there is no sandbox on this system yet, only on Linux")]
+    Unsupported,
     /// The one asked for does not work.
     #[error("the sandbox asked for, {}, does not work here: {why}", .kind.name())]
     Broken {
@@ -99,6 +108,9 @@ impl WallError {
     /// The command or setting that helps.
     pub fn help(&self) -> &'static str {
         match self {
+            Self::Unsupported => {
+                "set sandbox.kind = \"off\" to run agents with your rights, or run Mainstem in a Linux container"
+            }
             Self::Broken { .. } | Self::None { .. } => {
                 "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), or say sandbox.kind = \"off\" to run agents with your rights"
             }
@@ -117,6 +129,9 @@ impl WallError {
 
 /// Tries each wall that the settings allow, the better one first, by running something behind it.
 pub fn choose(sandbox: &Sandbox, exe: &Path) -> Result<Option<Kind>, WallError> {
+    if !wall::SUPPORTED && sandbox.kind != SandboxKind::Off {
+        return Err(WallError::Unsupported);
+    }
     let tried = |kind: Kind| match wall::probe(kind, exe) {
         Ok(()) => Ok(Some(kind)),
         Err(why) => Err(WallError::Broken { kind, why }),
@@ -157,6 +172,8 @@ pub struct Walls {
     common: PathBuf,
     /// Whether no Unix sockets can be made.
     no_sockets: bool,
+    /// Files with credentials in git's settings, found when the first job starts.
+    guarded: OnceLock<GuardedSettings>,
 }
 
 /// What stands behind one wall.
@@ -167,7 +184,9 @@ pub struct Behind<'a> {
     /// Its branch; none for a detached checkout.
     pub branch: Option<&'a str>,
     /// Its folder for temporary files.
-    pub tmp: Option<&'a Path>,
+    pub tmp: Option<PathBuf>,
+    /// Its folder for the caches of build tools.
+    pub caches: Option<PathBuf>,
     /// Files of ours that it reads.
     pub reads: Vec<PathBuf>,
     /// Files and folders outside that are its own.
@@ -179,7 +198,9 @@ pub struct Behind<'a> {
 impl Default for Behind<'_> {
     fn default() -> Self {
         let (reads, writes) = (Vec::new(), Vec::new());
-        Self { workspace: Path::new(""), branch: None, tmp: None, reads, writes, agent: None }
+        let (tmp, caches) = (None, None);
+        let workspace = Path::new("");
+        Self { workspace, branch: None, tmp, caches, reads, writes, agent: None }
     }
 }
 
@@ -223,7 +244,13 @@ impl Walls {
             repository: repo.toplevel().into_iter().map(Path::to_path_buf).collect(),
             common,
             no_sockets,
+            guarded: OnceLock::new(),
         })
+    }
+
+    /// What people call the sandbox.
+    pub fn kind_name(&self) -> &'static str {
+        self.kind.name()
     }
 
     /// One line for people.
@@ -271,16 +298,28 @@ impl Walls {
             }
         }
         self.hide(&mut wall);
+        // Leases and sockets of all runs of this user.
+        wall.allow(&private::folder(), Access::Hidden);
+        if self.kind == Kind::Bwrap {
+            // Landlock could not give the temporary folder and keep this back; nothing is there then. Bubblewrap
+            // would make a folder that is missing itself, open to everybody.
+            let _ = private::make(&private::temporary());
+            wall.allow(&private::temporary(), Access::Hidden);
+        }
         for place in &self.sandbox.read {
             self.expanded(place).iter().for_each(|path| wall.allow(path, Access::Read));
         }
         behind.reads.iter().for_each(|path| wall.allow(path, Access::Read));
         behind.writes.iter().for_each(|path| wall.allow(path, Access::Write));
         wall.allow(behind.workspace, Access::Write);
-        if let Some(tmp) = behind.tmp {
+        if let Some(tmp) = &behind.tmp {
             wall.allow(tmp, Access::Write);
         }
+        if let Some(caches) = &behind.caches {
+            wall.allow(caches, Access::Write);
+        }
         self.git(behind, repo, &mut wall)?;
+        self.guarded(repo)?.apply(&mut wall, &mut env);
         Ok((wall, env))
     }
 
@@ -294,25 +333,23 @@ impl Walls {
         let shared = TMP.map(PathBuf::from).into_iter();
         let shared = shared.chain(self.env.get("TMPDIR").map(PathBuf::from));
         let below_tmp = |path: &&PathBuf| TMP.iter().any(|tmp| path.starts_with(tmp));
-        match (behind.tmp, private) {
+        match (&behind.tmp, private) {
             (Some(tmp), true) => {
                 TMP.iter().for_each(|path| wall.allow(Path::new(path), Access::Hidden));
                 // What is installed there stays usable.
                 for place in self.installed().iter().filter(below_tmp) {
                     wall.allow(place, Access::Read);
                 }
-                wall.tmp = Some(tmp.to_path_buf());
+                wall.tmp = Some(tmp.clone());
                 let named = if self.kind == Kind::Bwrap { Path::new("/tmp") } else { tmp };
-                env.insert("TMPDIR".to_owned(), named.to_string_lossy().into_owned());
+                env.insert(TMPDIR.to_owned(), named.to_string_lossy().into_owned());
             }
             (tmp, _) => {
                 shared.for_each(|path| wall.allow(&path, Access::Write));
-                // Landlock cannot give a folder and keep back something in it: nothing new can be
-                // made right there.
-                if let (Some(tmp), Kind::Landlock) = (tmp, self.kind)
-                    && below_tmp(&&self.common)
-                {
-                    env.insert("TMPDIR".to_owned(), tmp.to_string_lossy().into_owned());
+                // A folder of its own all the same: Landlock cannot give a folder and keep back something
+                // in it, so nothing new can be made right in /tmp where something of ours is below it.
+                if let Some(tmp) = tmp {
+                    env.insert(TMPDIR.to_owned(), tmp.to_string_lossy().into_owned());
                 }
             }
         }
@@ -372,8 +409,8 @@ impl Walls {
         }
     }
 
-    /// What git needs to commit in a worktree that has a git folder of its own: that one and the
-    /// objects, and nothing else of the shared git dir.
+    /// What git needs to commit in a worktree that has a git folder of its own: that one, and nothing
+    /// else of the shared git dir.
     fn git(&self, behind: &Behind<'_>, repo: &Repo, wall: &mut Wall) -> Result<(), GitError> {
         if self.workspace == WorkspaceKind::Worktree || behind.branch.is_none() {
             wall.sealed.push(behind.workspace.join(".git"));
@@ -382,11 +419,24 @@ impl Walls {
         if behind.branch.is_some() {
             let own = repo.working_git_dirs(behind.workspace)?;
             own.iter().for_each(|dir| wall.allow(dir, Access::Write));
-            if self.workspace == WorkspaceKind::Worktree && !own.is_empty() {
-                wall.objects = Some(self.common.join("objects"));
-            }
         }
         Ok(())
+    }
+
+    /// Whether the repository's own settings are hidden, so that a checkout without a git folder of its own has
+    /// no use of git.
+    pub fn hides_settings(&self, repo: &Repo) -> Result<bool, GitError> {
+        Ok(self.kind == Kind::Landlock && self.guarded(repo)?.hides(&self.common))
+    }
+
+    fn guarded(&self, repo: &Repo) -> Result<&GuardedSettings, GitError> {
+        if let Some(found) = self.guarded.get() {
+            return Ok(found);
+        }
+        let home = self.env.get("HOME").map(PathBuf::from);
+        let xdg = self.env.get("XDG_CONFIG_HOME").map(PathBuf::from);
+        let found = GuardedSettings::find(repo, &self.state, home.as_deref(), xdg.as_deref())?;
+        Ok(self.guarded.get_or_init(|| found))
     }
 
     /// A path of the settings; none if it starts with a variable that is not set.

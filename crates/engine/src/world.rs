@@ -3,21 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use mainstem_agents::environment::is_denied;
 use mainstem_agents::{Redactor, Template, allowed_env};
 use mainstem_core::config::{self, LandMode, Settings};
 use mainstem_core::id::{Oid, RunId, TaskId, TaskIx};
-use mainstem_host::git::{GitError, Repo};
+use mainstem_host::git::{GitError, Prepared, Repo};
 use mainstem_host::process::{self, JobSpec};
 
+use crate::caches::Caches;
 use crate::hub::{Hub, upstream_ref};
 use crate::lessons::Shelf;
 use crate::paths::Layout;
+use crate::signing::Signer;
+use crate::trash::Emptier;
 use crate::upstream::Upstream;
-use crate::walls::{Behind, Walls};
+use crate::walls::{Behind, TMPDIR, Walls};
 
 /// Longest line of output kept in one piece.
 const LINE_BYTES: usize = 1024 * 1024;
@@ -41,6 +44,8 @@ pub struct World {
     pub env: Vec<(String, String)>,
     /// How prompts are put together.
     pub template: Template,
+    /// The lines of `.worktreeinclude` when this life began.
+    pub include: Vec<String>,
     /// Where lessons are; none if nobody wants any.
     pub shelf: Option<Shelf>,
     /// The walls around what we start; none if the settings say so.
@@ -51,6 +56,12 @@ pub struct World {
     pub hub: Option<Hub>,
     /// Where landings are pushed to.
     pub upstream: Option<Upstream>,
+    /// Who makes the commits of landings.
+    pub signer: Signer,
+    /// Who empties the trash; none where nothing is thrown away.
+    pub trash: Option<Emptier>,
+    /// Tasks that the target branch has and the journal does not know as landed.
+    pub landed_unknown: BTreeSet<TaskId>,
 }
 
 /// Attempts whose workspace this life of the engine has made with its own hands. An earlier life's may
@@ -93,11 +104,15 @@ impl World {
             exe,
             env,
             template,
+            include: Vec::new(),
             shelf,
             walls,
             made,
             hub: None,
             upstream: None,
+            signer: Signer::default(),
+            trash: None,
+            landed_unknown: BTreeSet::new(),
         }
     }
 
@@ -196,14 +211,57 @@ impl World {
         }
     }
 
-    /// The same job behind a wall, if there are walls.
+    /// Checks out a commit for gates or reviewers to look at.
+    pub fn checkout_lane(&self, lane: &Path, commit: &Oid) -> Result<Prepared, GitError> {
+        let made = self.repo.checkout_detached(lane, commit, &self.layout.trash())?;
+        if let Some(walls) = &self.walls
+            && walls.hides_settings(&self.repo)?
+        {
+            // Without settings that it may read, no git in there would work.
+            self.repo.seclude(lane)?;
+        }
+        Ok(made)
+    }
+
+    /// The same job with a temporary folder of its own, and behind a wall if there are walls.
     pub fn walled(&self, mut spec: JobSpec, behind: &Behind<'_>) -> Result<JobSpec, GitError> {
+        if let Some(tmp) = &behind.tmp {
+            std::fs::create_dir_all(tmp).map_err(|source| {
+                let (what, path) = ("make the temporary folder", tmp.clone());
+                GitError::Files { what, path, source }
+            })?;
+            let name = tmp.to_string_lossy().into_owned();
+            spec.env.insert(TMPDIR.to_owned(), name.clone());
+            spec.env.entry("MAINSTEM_TMP".to_owned()).or_insert(name);
+        }
         if let Some(walls) = &self.walls {
+            self.give_caches(&mut spec, behind)?;
             let (wall, env) = walls.around(behind, &self.repo)?;
             spec.wall = Some(wall);
             spec.env.extend(env);
         }
         Ok(spec)
+    }
+
+    /// Points build tools at caches of the job's own, but for what the settings say outright.
+    fn give_caches(&self, spec: &mut JobSpec, behind: &Behind<'_>) -> Result<(), GitError> {
+        let Some(own) = behind.caches.as_deref().filter(|_| self.settings.sandbox.write_defaults)
+        else {
+            return Ok(());
+        };
+        let env: BTreeMap<String, String> = self.env.iter().cloned().collect();
+        let variables = Caches { env: &env, workspace: &spec.cwd, own }.prepare();
+        let variables = variables.map_err(|source| {
+            let (what, path) = ("make the folder of caches", own.to_path_buf());
+            GitError::Files { what, path, source }
+        })?;
+        for (name, value) in variables {
+            let said = spec.env.get(&name);
+            if said.is_none() || said == env.get(&name) {
+                spec.env.insert(name, value);
+            }
+        }
+        Ok(())
     }
 
     /// What must be readable to run a job's program and the tool that it drives.
@@ -214,14 +272,17 @@ impl World {
         own.into_iter().chain([tool]).flat_map(|program| walls.of_program(program)).collect()
     }
 
-    /// Values that must not land or be shown: secrets that the settings name.
+    /// Values that must not land or be shown: secrets that the settings name, and credentials in git's own
+    /// settings.
     pub fn secrets(&self) -> Vec<(String, String)> {
         let agents = || self.settings.agents.values();
         let named: BTreeSet<&String> = agents().flat_map(|agent| &agent.secrets).collect();
         let given = self.env.iter().filter(|(name, _)| named.contains(name)).cloned();
         // What the settings say outright under a secret's name is one as well.
         let set = agents().flat_map(|agent| agent.env.clone()).filter(|(name, _)| is_denied(name));
-        given.chain(set).collect()
+        let of_git = self.repo.known_credentials().iter();
+        let of_git = of_git.map(|found| (format!("git config {}", found.key), found.value.clone()));
+        given.chain(set).chain(of_git).collect()
     }
 
     /// Takes known secret values out of whatever is kept or shown.

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use mainstem_forge::token::Token;
+use mainstem_forge::wire::{Request, Transport as _, Verb};
 use mainstem_forge::{
     CheckState, Forge, ForgeError, GitHub, Http, Mergeable, Merging, Method, NewPull, Place,
     PullState, ReviewState, merge_once, open_once,
@@ -325,4 +326,32 @@ fn a_forced_push_and_a_deleted_branch_show_in_the_pull_request() {
     assert_eq!(scene.forge.pull(pull.number).unwrap()["forced"][0][0], tip.as_str());
     scene.hub.delete_branch("mainstem/T-1").unwrap();
     assert_eq!(scene.hub.pull(pull.number).unwrap().state, PullState::Closed);
+}
+
+#[test]
+fn a_forge_that_drips_its_answer_is_given_up_after_the_time_for_the_whole_request() {
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                let (_open, never) = std::sync::mpsc::channel::<()>();
+                while stream.write_all(b" ").is_ok() {
+                    let _ = never.recv_timeout(Duration::from_millis(100));
+                }
+            });
+        }
+    });
+    let request = Request { verb: Verb::Get, path: String::new(), body: None, what: String::new() };
+    let began = Instant::now();
+    let http = Http::with_timeout(Duration::from_secs(2));
+    let broken = http.send(&format!("http://127.0.0.1:{port}/"), &request, &[]);
+    assert!(broken.is_err_and(|broken| broken.maybe_sent));
+    // Dripped to its end, the answer would take a day.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +15,8 @@ use rustix::fs::{Mode, OFlags};
 
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
+/// Entries that are being made start with this, followed by the life of the process that makes them.
+const DRAFT: &str = "draft-";
 /// Entries that are somebody's and wait for a person start with this.
 const KEPT: &str = "kept-";
 
@@ -62,6 +64,16 @@ pub fn kept_in(trash: &Path) -> Vec<PathBuf> {
 
 /// Writes a file so that after a crash it holds either the old or the new bytes, never a mixture.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with_mode(path, bytes, 0o666)
+}
+
+/// The same for a file that only its owner may read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with_mode(path, bytes, 0o600)
+}
+
+/// `mode` is for a new file, before the mask of the process.
+fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a path of a file"));
     };
@@ -71,7 +83,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     tmp_name.push(format!(".{}.tmp", unique()));
     let tmp = dir.join(tmp_name);
     let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&tmp)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&tmp)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&tmp, path)
@@ -105,10 +117,29 @@ pub fn sync_filesystem(path: &Path) -> io::Result<()> {
 }
 
 /// A fresh name in `trash` for something that is being made and will be renamed to its place: if that
-/// never happens, [`empty_trash`] deletes it.
+/// never happens, it goes after [`abandon_drafts`].
 pub fn draft_in(trash: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(trash)?;
-    Ok(trash.join(format!("{GONE}{}-draft", unique())))
+    Ok(trash.join(format!("{DRAFT}{}", unique())))
+}
+
+/// Gives up what earlier lives were making in `trash`, so that [`empty_trash`] deletes it. Only for who
+/// knows that no other process makes anything there.
+pub fn abandon_drafts(trash: &Path) {
+    let ours = format!("{DRAFT}{}-", life());
+    for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(DRAFT) && !name.starts_with(&ours) {
+            // What resists is tried again by the next life.
+            let _ = fs::rename(entry.path(), trash.join(format!("{GONE}{}-{name}", unique())));
+        }
+    }
+}
+
+/// Whether [`empty_trash`] has something to delete in this folder.
+pub fn has_trash(trash: &Path) -> bool {
+    let mut entries = fs::read_dir(trash).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().starts_with(GONE))
 }
 
 /// Renames `path` into `trash` under a fresh name and says where it is now; `None` if there was
@@ -119,7 +150,6 @@ pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     }
-    fs::create_dir_all(trash)?;
     let name = path.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy());
     let start = match fate {
         Fate::Gone => GONE,
@@ -128,11 +158,53 @@ pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option
     // File names are limited to 255 bytes, and ours needs room for the unique part.
     let short: String = name.chars().take(48).collect();
     let target = trash.join(format!("{start}{}-{short}", unique()));
-    match fs::rename(path, &target) {
-        Ok(()) => Ok(Some(target)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+    loop {
+        fs::create_dir_all(trash)?;
+        match fs::rename(path, &target) {
+            Ok(()) => return Ok(Some(target)),
+            // Whoever emptied the trash took the folder away: it is made again.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && fs::symlink_metadata(path).is_ok()
+                    && !trash.exists() => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && fs::symlink_metadata(path).is_err() =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        }
     }
+}
+
+/// Moves `paths`, relative to `folder`, into a new folder in `trash` that is kept for a person, and says
+/// where that is; `None` if there was none of them. `label` becomes part of its name.
+pub fn set_aside(
+    folder: &Path,
+    paths: &[PathBuf],
+    trash: &Path,
+    label: &str,
+) -> io::Result<Option<PathBuf>> {
+    let short: String = label.chars().take(100).collect();
+    let place = trash.join(format!("{KEPT}{}-{short}", unique()));
+    let mut moved = false;
+    for path in paths {
+        let (from, to) = (folder.join(path), place.join(path));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match fs::rename(&from, &to) {
+            Ok(()) => moved = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !moved {
+        remove_all(&place)?;
+        return Ok(None);
+    }
+    Ok(Some(place))
 }
 
 /// Deletes what [`move_to_trash`] put aside as [`Fate::Gone`]; everything else stays.
@@ -150,6 +222,8 @@ pub fn empty_trash(trash: &Path) -> io::Result<Emptied> {
         }
         match remove_all(&entry.path()) {
             Ok(()) => emptied.deleted += 1,
+            // Two may empty it at once.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => emptied.deleted += 1,
             Err(error) => emptied.left.push((entry.path(), error.to_string())),
         }
     }
@@ -266,6 +340,58 @@ mod tests {
         assert_eq!(emptied, Emptied { deleted: 1, left: vec![] });
         assert_eq!(fs::read_to_string(kept).unwrap(), "precious");
         assert_eq!(fs::read_dir(&trash).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_set_aside_keeps_its_place_among_the_others_and_is_never_emptied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (work, trash) = (dir.path().join("work"), dir.path().join("trash"));
+        fs::create_dir_all(work.join("a/b")).unwrap();
+        fs::write(work.join("a/b/file"), "precious").unwrap();
+        fs::set_permissions(work.join("a/b/file"), fs::Permissions::from_mode(0o000)).unwrap();
+        let paths = [PathBuf::from("a/b/file"), PathBuf::from("gone")];
+        let place = set_aside(&work, &paths, &trash, "unstored-T-1").unwrap().unwrap();
+        assert!(place.join("a/b/file").exists() && !work.join("a/b/file").exists());
+        assert_eq!(set_aside(&work, &paths, &trash, "unstored-T-1").unwrap(), None);
+        assert_eq!(empty_trash(&trash).unwrap(), Emptied::default());
+        assert_eq!(kept_in(&trash), [place]);
+    }
+
+    #[test]
+    fn what_is_being_made_in_the_trash_stays_until_its_maker_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let trash = dir.path().join("trash");
+        let ours = draft_in(&trash).unwrap();
+        fs::create_dir_all(&ours).unwrap();
+        let earlier = trash.join(format!("{DRAFT}1.2-3"));
+        fs::create_dir_all(earlier.join("half")).unwrap();
+        assert_eq!(empty_trash(&trash).unwrap().deleted, 0);
+        assert!(!has_trash(&trash));
+        abandon_drafts(&trash);
+        assert!(has_trash(&trash) && !earlier.exists() && ours.exists());
+        assert_eq!(empty_trash(&trash).unwrap().deleted, 1);
+        assert!(ours.exists());
+    }
+
+    #[test]
+    fn a_trash_folder_that_goes_while_something_is_moved_there_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (trash, stop) = (dir.path().join("trash"), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = fs::remove_dir(&trash);
+                }
+            });
+            for n in 0..500 {
+                let thing = dir.path().join(format!("thing-{n}"));
+                fs::create_dir(&thing).unwrap();
+                let moved = move_to_trash(&thing, &trash, Fate::Gone).unwrap();
+                assert!(moved.is_some() && !thing.exists(), "{n}");
+                fs::remove_dir(moved.unwrap()).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

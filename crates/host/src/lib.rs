@@ -7,6 +7,7 @@ pub mod files;
 pub mod git;
 pub mod lock;
 pub mod ports;
+pub mod private;
 pub mod process;
 pub mod vitals;
 pub mod wall;

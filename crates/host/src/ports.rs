@@ -4,17 +4,18 @@
 //! ends with the job whether or not anybody gives it back. Knows nothing of what listens there.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::process::{self, JobState};
+use crate::{files, private};
 
 /// Ports in a block.
 pub const BLOCK: u16 = 10;
@@ -22,23 +23,15 @@ const FIRST: u16 = 20000;
 const LAST: u16 = 29990;
 /// Whoever holds the lock looks at a few hundred small files at most.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any path.
+const LEASE_BYTES_MAX: u64 = 8192;
 const POLL: Duration = Duration::from_millis(10);
 /// Where a job's folder says which block it has.
 const NOTE: &str = "ports";
 
 /// Where this user's leases are.
 pub fn folder() -> PathBuf {
-    let user = rustix::process::geteuid().as_raw();
-    // After `su` or `sudo -E` the variable names somebody else's folder.
-    let ours = |dir: &PathBuf| {
-        use std::os::unix::fs::MetadataExt;
-        dir.is_absolute() && std::fs::metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == user)
-    };
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    if let Some(runtime) = runtime.filter(ours) {
-        return runtime.join("mainstem/ports");
-    }
-    std::env::temp_dir().join(format!("mainstem-{user}/ports"))
+    private::folder().join("ports")
 }
 
 /// Lends a block of ten ports to the job in `owner` and returns the first one: the block it has
@@ -91,16 +84,36 @@ pub fn release(dir: &Path, owner: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives back what jobs that have ended still have.
+pub fn release_ended(dir: &Path) -> io::Result<()> {
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    let _lock = enter(dir)?;
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let Some(block) = name.to_str().and_then(|name| name.parse::<u16>().ok()) else { continue };
+        if holder_of(dir, block)?.is_some_and(|holder| is_over(&holder)) {
+            fs::remove_file(dir.join(block.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the folder and waits until nobody else changes leases in it.
 fn enter(dir: &Path) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // In a shared temporary folder somebody else may have been first.
-    if fs::metadata(dir)?.uid() != rustix::process::geteuid().as_raw() {
-        let why = format!("{} belongs to another user; remove it", dir.display());
+    if let Some(above) = dir.parent().filter(|above| above.ends_with("mainstem")) {
+        private::make(above)?;
+    }
+    private::make(dir)?;
+    let path = dir.join("lock");
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+    let file = File::from(file);
+    if !file.metadata()?.is_file() {
+        let why = format!("{} is no plain file; remove it", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
-    let path = dir.join("lock");
-    let file = OpenOptions::new().read(true).append(true).create(true).open(&path)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -128,8 +141,19 @@ fn held_by(dir: &Path, owner: &Path) -> io::Result<Option<u16>> {
     Ok((holder_of(dir, block)?.as_deref() == Some(owner)).then_some(block))
 }
 
+/// Who has a block. What is no plain file of ours is no lease: it is taken away, and never waited for.
 fn holder_of(dir: &Path, block: u16) -> io::Result<Option<PathBuf>> {
-    match fs::read(dir.join(block.to_string())) {
+    let path = dir.join(block.to_string());
+    match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() => {}
+        Ok(_) => {
+            files::remove_all(&path)?;
+            return Ok(None);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    match files::read_plain(&path, LEASE_BYTES_MAX) {
         Ok(bytes) => Ok(Some(PathBuf::from(OsString::from_vec(bytes)))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -245,6 +269,32 @@ mod tests {
         // If somebody else took it meanwhile, it is in use just as well.
         let _busy = TcpListener::bind((Ipv4Addr::LOCALHOST, block + 7));
         assert_ne!(lease(&dir, &b, block + 3).unwrap(), block);
+    }
+
+    #[test]
+    fn pipes_links_and_folders_among_the_leases_are_taken_away_and_never_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("ports");
+        let secret = root.path().join("secret");
+        fs::write(&secret, "not a lease").unwrap();
+        let first = lease(&dir, &job(root.path(), "first"), 24000).unwrap();
+        for block in (FIRST..=LAST).step_by(usize::from(BLOCK)).filter(|block| *block != first) {
+            let path = dir.join(block.to_string());
+            match block % 30 {
+                0 => {
+                    let mode = Mode::RUSR | Mode::WUSR;
+                    rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+                }
+                10 => std::os::unix::fs::symlink(&secret, &path).unwrap(),
+                _ => fs::create_dir(&path).unwrap(),
+            }
+        }
+        let next = lease(&dir, &job(root.path(), "next"), 24000).unwrap();
+        assert_ne!(next, first);
+        assert_eq!(fs::read(&secret).unwrap(), b"not a lease");
+        fs::remove_file(dir.join("lock")).unwrap();
+        std::os::unix::fs::symlink(&secret, dir.join("lock")).unwrap();
+        assert!(lease(&dir, &job(root.path(), "third"), 24000).is_err(), "no lock through a link");
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Hand {
     pub provider: String,
     /// The model, if one was chosen.
     pub model: Option<String>,
+    /// The effort, if one was chosen.
+    pub effort: Option<String>,
 }
 
 /// How to draft.
@@ -87,10 +89,15 @@ pub struct PartState {
     pub begun: Time,
     /// When it was answered or given up.
     pub ended: Option<Time>,
+    /// Time in which it was worked on: all its calls and the waits between them, in all lives of the program.
+    pub worked_ms: u64,
     /// Who is asked.
     pub agent: String,
+    /// With which model, if one was chosen.
+    pub model: Option<String>,
+    /// With which effort, if one was chosen.
+    pub effort: Option<String>,
     provider: String,
-    model: Option<String>,
     mark: u64,
     limited: bool,
     spent: Spent,
@@ -105,9 +112,11 @@ impl PartState {
             help: None,
             begun: at,
             ended: None,
+            worked_ms: 0,
             agent: String::new(),
-            provider: String::new(),
             model: None,
+            effort: None,
+            provider: String::new(),
             mark: 0,
             limited: false,
             spent: Spent::default(),
@@ -123,6 +132,8 @@ pub struct Misfit(String);
 /// What this life of the program has given out.
 #[derive(Debug, Clone, Default)]
 struct Life {
+    /// Time that earlier lives took.
+    before_ms: u64,
     given: BTreeSet<(Part, u32)>,
     stopping: u32,
     stopped: BTreeSet<(Part, u32, bool)>,
@@ -143,6 +154,11 @@ pub struct Draft {
     written: Option<(String, String)>,
     started: Option<Time>,
     now: Time,
+    /// When the newest fact was written.
+    last_fact: Time,
+    worked_ms: u64,
+    /// The same by stage.
+    stage_ms: BTreeMap<&'static str, u64>,
     life: Life,
 }
 
@@ -159,6 +175,9 @@ impl Draft {
             written: None,
             started: None,
             now: Time(0),
+            last_fact: Time(0),
+            worked_ms: 0,
+            stage_ms: BTreeMap::new(),
             life: Life::default(),
         }
     }
@@ -194,6 +213,14 @@ impl Draft {
     /// The rules in force.
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+    /// Time in which at least one part of this stage was worked on; none if it has not begun.
+    pub fn stage_ms(&self, stage: &str) -> Option<u64> {
+        self.stage_ms.get(stage).copied()
+    }
+    /// Time that earlier lives of the program took.
+    pub fn before_ms(&self) -> u64 {
+        self.life.before_ms
     }
     /// Is every part answered?
     pub fn is_complete(&self) -> bool {
@@ -252,6 +279,9 @@ impl Draft {
         if self.parts.is_empty() {
             let single_pass = self.rules.single_pass;
             self.emit(DraftFact::DraftStarted { single_pass });
+        } else {
+            self.emit(DraftFact::DraftResumed {});
+            self.life.before_ms = self.worked_ms;
         }
         let failed: Vec<Part> = self.parts_where(|stand| matches!(stand, Stand::Failed(_)));
         for part in failed {
@@ -305,7 +335,8 @@ impl Draft {
                 (LimitKind::Quota, wait.unwrap_or(settings.limits.quota_wait_ms), message, false)
             }
         };
-        let wait = wait.min(limits::PROVIDER_WAIT_MS_MAX);
+        let usual = self.rules.settings.limits.rate_limit_wait_ms;
+        let wait = provider::believed_wait_ms(kind, wait, usual);
         let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
         let message = limits::brief(&message);
         self.emit(DraftFact::ProviderLimited {
@@ -342,7 +373,7 @@ impl Draft {
         };
         let in_good_order = *ending == Ending::Exited { code: 0 };
         let (class, reason, help) =
-            match policy::judge(ending, claim, &Evidence::nothing(Oid::new(""))) {
+            match policy::judge(ending, claim, &Evidence::nothing(Oid::new("")), None) {
                 Judgement::Bad { class: Class::AgentFailed, .. }
                     if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
                 {
@@ -353,6 +384,8 @@ impl Draft {
                     (Class::InvalidOutput, "there is no answer".to_owned(), None)
                 }
             };
+        // What is missing from the answer of an agent that was stopped or broke off is no fault of the answer.
+        let problems = if class == Class::InvalidOutput { problems } else { Vec::new() };
         let fault = match claim {
             Claim::Failed { fault, .. } => Some(*fault),
             _ => None,
@@ -411,8 +444,8 @@ impl Draft {
                 self.emit(DraftFact::PartFailed { part, reason, help });
             } else if self.has_room(&hand) {
                 let call = self.parts[&part].calls + 1;
-                let Hand { agent, provider, model } = hand;
-                self.emit(DraftFact::CallIntended { part, call, agent, provider, model });
+                let Hand { agent, provider, model, effort } = hand;
+                self.emit(DraftFact::CallIntended { part, call, agent, provider, model, effort });
             }
         }
     }
@@ -519,6 +552,7 @@ impl Draft {
     /// Takes a fact in, live or from the journal.
     pub fn apply(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
         self.fits(fact)?;
+        self.count_time(fact, at);
         self.now = self.now.max(at);
         if let Some(fact) = ledger(fact) {
             self.account.take(&fact, at);
@@ -529,6 +563,7 @@ impl Draft {
                 self.parts.insert(part, PartState::new(at));
                 self.started = Some(at);
             }
+            DraftFact::DraftResumed {} => {}
             DraftFact::ProviderParked { provider, kind, until, message } => {
                 self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
             }
@@ -540,6 +575,7 @@ impl Draft {
                 *state = PartState {
                     calls: state.calls,
                     problems: std::mem::take(&mut state.problems),
+                    worked_ms: state.worked_ms,
                     ..PartState::new(at)
                 };
             }
@@ -549,7 +585,7 @@ impl Draft {
                 state.help.clone_from(help);
                 state.ended = Some(at);
             }
-            DraftFact::CallIntended { part, call, agent, provider, model } => {
+            DraftFact::CallIntended { part, call, agent, provider, model, effort } => {
                 self.providers.entry(provider.clone()).or_default().tried(at);
                 let state = self.part_mut(part)?;
                 state.stand = Stand::Calling;
@@ -557,6 +593,7 @@ impl Draft {
                 (state.begun, state.mark, state.limited) = (at, 0, false);
                 (state.agent, state.provider) = (agent.clone(), provider.clone());
                 state.model.clone_from(model);
+                state.effort.clone_from(effort);
             }
             DraftFact::UsageReported { .. }
             | DraftFact::ProviderLimited { .. }
@@ -564,6 +601,26 @@ impl Draft {
             | DraftFact::CallFailed { .. } => self.apply_to_call(fact, at)?,
         }
         Ok(())
+    }
+
+    /// Adds the time since the last fact to what was being worked on. Between two lives nobody worked on it.
+    fn count_time(&mut self, fact: &DraftFact, at: Time) {
+        let passed = at.since_ms(self.last_fact);
+        self.last_fact = self.last_fact.max(at);
+        if self.started.is_none() || matches!(fact, DraftFact::DraftResumed {}) {
+            return;
+        }
+        self.worked_ms += passed;
+        let mut stages = BTreeSet::new();
+        for (part, state) in &mut self.parts {
+            if state.calls > 0 && matches!(state.stand, Stand::Calling | Stand::Waiting(_)) {
+                state.worked_ms += passed;
+                stages.insert(part.stage());
+            }
+        }
+        for stage in stages {
+            *self.stage_ms.entry(stage).or_default() += passed;
+        }
     }
 
     fn part_mut(&mut self, part: &Part) -> Result<&mut PartState, Misfit> {

@@ -237,16 +237,11 @@ impl Reader<'_> {
             let why = format!("its command `{command}` was not accepted: --accept-commands");
             return self.by_hand(what, &why);
         }
-        let expected = self.text(check, "expected").unwrap_or_default();
-        let plain = ["", "0", "true", "success", "pass", "passed"];
         if get(check, "expected_count").is_some() {
             return self.by_hand(what, &format!("`{command}` is to give a number of results"));
         }
-        let command = match plain.contains(&expected.to_lowercase().as_str()) {
-            true => command,
-            false => format!("test \"$({command})\" = '{}'", expected.replace('\'', "'\\''")),
-        };
-        self.take(what, &Gate::Command(command));
+        let expected = self.text(check, "expected").unwrap_or_default();
+        self.take(what, &Gate::Command(with_expectation(&command, &expected)));
     }
 
     /// The passage from one phase to the next.
@@ -378,6 +373,23 @@ impl Reader<'_> {
     }
 }
 
+/// The shell command that passes only if `command` gives what its author expects of it.
+///
+/// Gate files use the word `0` (or `true`) both for an exit code and for what a command prints, such as a
+/// count of matches. A command that prints something is therefore judged by what it prints, and only a
+/// silent one by its exit code.
+fn with_expectation(command: &str, expected: &str) -> String {
+    let word = expected.trim().to_lowercase();
+    match word.as_str() {
+        "" | "success" | "pass" | "passed" => command.to_owned(),
+        "0" | "true" => format!(
+            "found=$({command}); code=$?; echo \"$found\"; \
+             test \"$found\" = {word} || {{ test -z \"$found\" && test $code -eq 0; }}"
+        ),
+        _ => format!("test \"$({command})\" = '{}'", expected.replace('\'', "'\\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
@@ -490,6 +502,15 @@ gate_conditions:
         let file = read(CHECKS, Format::Yaml, &GateOptions::default()).unwrap();
         assert!(!file.gates.iter().any(|gate| gate.starts_with("npm")));
         assert!(file.gates.last().unwrap().contains("npm audit"), "{:?}", file.gates);
+    }
+
+    #[test]
+    fn a_command_that_prints_is_judged_by_what_it_prints() {
+        let count = with_expectation("grep -c x f", "0");
+        assert!(count.contains("test \"$found\" = 0"), "{count}");
+        assert!(with_expectation("query", "True").contains("= true"));
+        assert_eq!(with_expectation("make", "passed"), "make");
+        assert_eq!(with_expectation("uname", "Linux"), "test \"$(uname)\" = 'Linux'");
     }
 
     #[test]

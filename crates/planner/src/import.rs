@@ -18,6 +18,8 @@ mod raven;
 mod taskmaster;
 mod workers;
 
+pub use workers::{WorkerSpec, read_worker_spec};
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -178,6 +180,8 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// Nice to have: its failure blocks nothing.
     pub(crate) optional: bool,
+    /// Why it is not free to be worked on although it is not finished, such as "in progress (bob)".
+    pub(crate) unavailable: Option<String>,
     pub(crate) place: Place,
     pub(crate) marks: Vec<Mark>,
     pub(crate) commands: Vec<String>,
@@ -371,10 +375,15 @@ pub fn read(source: &Source, format: Format, accept: &Accept) -> Result<Imported
 }
 
 /// The one file of a format that has one: by the end of its name, else the first that may hold such data.
+/// A file that stands alone and whose name tells nothing is read too.
 fn only_file<'s>(source: &'s Source, names: &[&str], kinds: &[&str]) -> Option<&'s File> {
     let ends = |file: &&File, ends: &[&str]| ends.iter().any(|end| file.path.ends_with(end));
     let named = source.files.iter().find(|file| ends(file, names));
-    named.or_else(|| source.files.iter().find(|file| ends(file, kinds)))
+    let likely = named.or_else(|| source.files.iter().find(|file| ends(file, kinds)));
+    likely.or(match source.files.as_slice() {
+        [only] if !only.path.contains('.') => Some(only),
+        _ => None,
+    })
 }
 
 /// Places in one file.

@@ -47,6 +47,7 @@ pub fn push(imported: &Imported, states: &BTreeMap<String, State>) -> Push {
             now[i] = to;
         }
     }
+    push.put_blockers_first(imported);
     groups(imported, &mut now, &mut push);
     push.edits.sort_by(|a, b| (&a.file, a.start, a.end).cmp(&(&b.file, b.start, b.end)));
     push
@@ -84,6 +85,39 @@ impl Push {
             self.notices.push(Notice { place: entry.place.clone(), message });
         }
         found
+    }
+}
+
+impl Push {
+    /// Trackers refuse to close an issue before the issues that block it.
+    fn put_blockers_first(&mut self, imported: &Imported) {
+        let needs: BTreeMap<&str, &[String]> =
+            imported.entries.iter().map(|e| (e.id.as_str(), e.needs.as_slice())).collect();
+        let mut waiting: BTreeMap<String, Change> = BTreeMap::new();
+        let mut order = Vec::new();
+        for change in self.changes.drain(..) {
+            order.push(change.theirs.clone());
+            waiting.insert(change.theirs.clone(), change);
+        }
+        for start in order {
+            // Depth first with a path of its own: chains may be longer than the call stack is deep.
+            let mut path = vec![(start, false)];
+            while let Some((id, blockers_done)) = path.pop() {
+                let Some(change) = waiting.get(&id) else { continue };
+                if blockers_done {
+                    self.changes.push(change.clone());
+                    waiting.remove(&id);
+                    continue;
+                }
+                let on_path =
+                    |need: &&String| path.iter().any(|(id, entered)| *entered && id == *need);
+                let blockers = needs.get(id.as_str()).copied().unwrap_or_default().iter();
+                let open = blockers.filter(|need| waiting.contains_key(*need) && !on_path(need));
+                let open: Vec<_> = open.map(|need| (need.clone(), false)).collect();
+                path.push((id, true));
+                path.extend(open);
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod http;
 pub mod llm;
 pub mod forge;
 
-pub use oracle::{Landing, assert_history_gapless, max_concurrent};
+pub use oracle::{KeptWorkspace, Landing, assert_history_gapless, max_concurrent};
 pub use plans::{Body, Model, PlanShape, Rng, random_plan};
 pub use program::{fake_agent, mainstem, real_agent};
 pub use repo::{Output, Repo};

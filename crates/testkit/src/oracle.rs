@@ -87,7 +87,7 @@ impl Scene {
         assert_eq!(times, expected, "landings on main by task");
     }
 
-    /// Nothing of the product is left but its state and its landings.
+    /// Nothing of the product is left but its state, its landings, and the workspaces of tasks that failed.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         self.assert_no_leftovers();
@@ -102,9 +102,50 @@ impl Scene {
         let mut left = Vec::new();
         holds_within(GONE_WITHIN, || {
             left = leftovers(self.repo(), self.binary());
+            if !left.is_empty() {
+                let kept = self.kept_workspaces();
+                left.retain(|line| !kept.iter().any(|workspace| workspace.explains(line)));
+            }
             left.is_empty()
         });
         assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
+    }
+
+    /// The workspaces that stay because a task of theirs failed or is blocked, as the state names them.
+    pub fn kept_workspaces(&self) -> Vec<KeptWorkspace> {
+        let status = self.status();
+        let tasks = status["tasks"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let mut kept: BTreeMap<PathBuf, (bool, Vec<String>)> = BTreeMap::new();
+        for task in &tasks {
+            let Some(path) = text(&task["workspace"]) else { continue };
+            let (failed, branches) = kept.entry(PathBuf::from(path)).or_default();
+            *failed |= matches!(task["phase"].as_str(), Some("failed" | "blocked"));
+            branches.extend(text(&task["branch"]));
+        }
+        let kept = kept.into_iter().filter(|(_, (failed, _))| *failed);
+        kept.map(|(path, (_, branches))| KeptWorkspace { path, branches }).collect()
+    }
+}
+
+/// A workspace that stays until its task lands or is called off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptWorkspace {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The branches of the tasks that worked in it.
+    pub branches: Vec<String>,
+}
+
+impl KeptWorkspace {
+    /// Is it why this is left?
+    fn explains(&self, left: &str) -> bool {
+        let path = left.strip_prefix("worktree ").or_else(|| left.strip_prefix("workspace file "));
+        let owner = self.path.with_file_name(".owner");
+        path.is_some_and(|path| {
+            let path = Path::new(path);
+            path.starts_with(&self.path) || path == owner
+        }) || self.branches.iter().any(|branch| left == format!("branch refs/heads/{branch}"))
     }
 }
 
@@ -113,6 +154,7 @@ pub fn leftovers(repo: &Repo, binary: &Path) -> Vec<String> {
     let mut left = Vec::new();
     let worktrees = repo.git(&["worktree", "list", "--porcelain", "-z"]);
     let linked = worktrees.split('\0').filter_map(|line| line.strip_prefix("worktree ")).skip(1);
+    let linked = linked.filter(|path| !is_lane(Path::new(path)));
     left.extend(linked.map(|path| format!("worktree {path}")));
     let branches = repo.git(&["for-each-ref", "--format=%(refname)", "refs/heads/mainstem"]);
     left.extend(branches.lines().map(|name| format!("branch {name}")));
@@ -122,12 +164,25 @@ pub fn leftovers(repo: &Repo, binary: &Path) -> Vec<String> {
     let locks = files_under(&git_dir, &|path| path == state);
     let is_lock = |path: &&PathBuf| path.extension().is_some_and(|end| end == "lock");
     left.extend(locks.iter().filter(is_lock).map(|path| format!("lock {}", path.display())));
-    let beside = files_under(&repo.place(), &|path| path == repo.path());
+    // The train keeps its workspace and what was built there; a file beside it says whose it is.
+    let kept = |path: &Path| {
+        let of_lane = path.ends_with(".owner")
+            && fs::read_dir(path.with_file_name(""))
+                .is_ok_and(|mut all| all.any(|entry| entry.is_ok_and(|e| is_lane(&e.path()))));
+        path == repo.path() || is_lane(path) || of_lane
+    };
+    let beside = files_under(&repo.place(), &kept);
     left.extend(beside.iter().map(|path| format!("workspace file {}", path.display())));
     for process in processes_of(repo.root(), binary) {
         left.push(format!("process {} {}", process.pid, process.command));
     }
     left
+}
+
+/// Whether this is the workspace of a lane of the train.
+fn is_lane(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix("_train").is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Files below a folder, but for the folders to skip. What goes while we look is gone.

@@ -38,7 +38,14 @@ impl Scene {
     pub fn in_repo(repo: Repo, binary: impl Into<PathBuf>) -> Self {
         let scene =
             Self { repo, binary: binary.into(), env: BTreeMap::new(), started: AtomicU32::new(0) };
-        scene.walled("off")
+        scene.walled("off").env("MAINSTEM_RUN_PREFLIGHT", "false")
+    }
+
+    /// With a look at checks, agents and disk before the first task; a scene has none unless it is about
+    /// that, because it takes its time and gates of scenes often fail before their tasks have run.
+    #[must_use]
+    pub fn preflight(self) -> Self {
+        self.env("MAINSTEM_RUN_PREFLIGHT", "true")
     }
 
     /// Commits this text as `plan.toml`.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::rpc::{self, Message};
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
@@ -48,6 +48,10 @@ impl Acp {
             said: String::new(),
             interrupted: false,
         }
+    }
+
+    fn access(&self) -> Access {
+        Access::new(Tool::Acp, &self.spec)
     }
 
     fn open(&mut self, can_load: bool) -> Action {
@@ -155,9 +159,9 @@ impl Acp {
         }
         let mut actions = self.flush();
         let line = if login || id == AUTHENTICATE {
-            blame::not_logged_in(Tool::Acp, &self.spec.agent, text)
+            self.access().not_logged_in(text)
         } else {
-            blame_error(error, text)
+            blame_error(&self.access(), error, text)
         };
         actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
         actions
@@ -269,20 +273,18 @@ impl Protocol for Acp {
 }
 
 /// What known agents put into the data of an error.
-fn blame_error(error: &Value, text: &str) -> Line {
+fn blame_error(access: &Access, error: &Value, text: &str) -> Line {
     let data = &error["data"];
     match (text_at(data, "/errorKind"), text_at(data, "/codexErrorInfo")) {
         ("rate_limit", _) | (_, "rateLimitExceeded") => blame::rate_limited(text, None, false),
-        (_, "usageLimitExceeded") => {
-            let message = blame::short(text);
-            Line::QuotaExhausted { reset_at: None, window: String::new(), message }
-        }
-        ("authentication_failed", _) | (_, "unauthorized") => {
-            blame::not_logged_in(Tool::Acp, "acp", text)
-        }
+        ("billing_error", _) | (_, "usageLimitExceeded") => blame::used_up(None, "", text),
+        ("authentication_failed", _) | (_, "unauthorized") => access.refused(None, text),
         ("server_error" | "overloaded", _) | (_, "serverOverloaded" | "internalServerError") => {
             failed(Fault::Transient, text)
         }
-        _ => failed(Fault::Other, text),
+        ("model_not_found", _) | (_, "modelNotFound") => failed(Fault::Model, text),
+        (_, "contextWindowExceeded") => failed(Fault::Context, text),
+        ("invalid_request", _) | (_, "badRequest") => failed(Fault::Request, text),
+        _ => blame::by_code(&data["error"]).unwrap_or_else(|| failed(Fault::Other, text)),
     }
 }

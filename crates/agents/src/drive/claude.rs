@@ -1,33 +1,41 @@
 //! Claude Code's stream-json, in both directions.
 //!
 //! The end of a turn is its `result` line, whatever still runs in the background. An error of the
-//! provider comes as a result of the subtype `success` with `is_error` set. `total_cost_usd` counts
-//! over the whole session, so that the costs of this turn are taken from the fields that do not.
+//! provider comes as a result of the subtype `success` with `is_error` set; what kind of error it is
+//! says the `error` of the assistant message before it, in the same words in every version
+//! (`terminal_reason` does not: 2.1.197 says `completed` of every error of the provider).
+//! `modelUsage` and `total_cost_usd` count over the whole session in the versions that also have
+//! `model_usage_since_last_result`, and over this process in all others.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
 use mainstem_core::fact::{Basis, Fault};
 
 /// The tool may wait this long by itself; what takes longer is for the engine to wait.
-const OWN_WAIT_MS: u64 = 60_000;
+const OWN_WAIT_MS: f64 = 60_000.0;
+/// Its own wait before the first retry doubles with each one and varies by up to a quarter.
+const OWN_BACKOFF_MS: f64 = 500.0 * 1.3;
 
 /// A conversation with Claude Code.
 pub(crate) struct Claude {
     prompt: String,
-    agent: String,
+    access: Access,
     allowed: Option<Vec<String>>,
-    resumed: bool,
     session: String,
     /// Paid by a subscription.
     included: bool,
     interrupted: bool,
     /// The subscription's limit: when it ends and which it is.
     quota: Option<(Option<u64>, String)>,
+    /// The longest wait in seconds that the provider asked for.
+    asked_to_wait: Option<f64>,
+    /// What kind of error the last message of the provider was, in the tool's word.
+    api_error: String,
     /// Calls that have not come back: what they are about.
     calls: BTreeMap<String, String>,
     /// What messages began with, for a turn whose end never comes.
@@ -38,13 +46,14 @@ impl Claude {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
-            agent: spec.agent.clone(),
+            access: Access::new(Tool::Claude, spec),
             allowed: spec.allowed_tools.clone(),
-            resumed: spec.resume.is_some(),
             session: String::new(),
             included: false,
             interrupted: false,
             quota: None,
+            asked_to_wait: None,
+            api_error: String::new(),
             calls: BTreeMap::new(),
             begun: BTreeMap::new(),
         }
@@ -53,7 +62,9 @@ impl Claude {
     fn system(&mut self, message: &Value) -> Vec<Action> {
         match text_at(message, "/subtype") {
             "init" => {
-                self.included = text_at(message, "/apiKeySource") == "none";
+                let source = text_at(message, "/apiKeySource");
+                self.included = source == "none";
+                self.access.used(source);
                 let id = text_at(message, "/session_id");
                 if id.is_empty() || id == self.session {
                     return Vec::new();
@@ -75,18 +86,22 @@ impl Claude {
     }
 
     /// The tool tries again by itself, which helps against a blip and against nothing else.
-    fn retry(&self, message: &Value) -> Vec<Action> {
-        let delay_ms = count_at(message, "/retry_delay_ms");
-        let seconds = Some(delay_ms as f64 / 1000.0);
+    fn retry(&mut self, message: &Value) -> Vec<Action> {
+        let delay_ms = message["retry_delay_ms"].as_f64().unwrap_or(0.0);
         let what = text_at(message, "/error");
         match message["error_status"].as_u64() {
             Some(status @ (401 | 403)) => {
-                let text = format!("the provider answered {status} ({what})");
-                let line = blame::not_logged_in(Tool::Claude, &self.agent, &text);
+                let line = self.access.refused(Some(status), what);
                 vec![Action::Emit(line), Action::End(Turn::Ill)]
             }
             Some(429) => {
+                let tries = count_at(message, "/attempt").clamp(1, 10) - 1;
+                if delay_ms > OWN_BACKOFF_MS * 2f64.powi(i32::try_from(tries).unwrap_or(0)) {
+                    let longest = self.asked_to_wait.unwrap_or(0.0).max(delay_ms / 1000.0);
+                    self.asked_to_wait = Some(longest);
+                }
                 let stays = delay_ms <= OWN_WAIT_MS;
+                let seconds = Some(delay_ms / 1000.0);
                 let line = blame::rate_limited("429 Too Many Requests", seconds, stays);
                 let mut actions = vec![Action::Emit(line)];
                 if !stays {
@@ -96,14 +111,15 @@ impl Claude {
             }
             status => {
                 let status = status.map_or_else(|| what.to_owned(), |status| status.to_string());
-                vec![Action::Note(format!("the provider failed ({status}); it tries again"))]
+                vec![Action::Note(format!("the provider failed ({status}); claude tries again"))]
             }
         }
     }
 
     fn assistant(&mut self, message: &Value) -> Vec<Action> {
         let body = &message["message"];
-        if message["is_api_error_message"] != true {
+        text_at(message, "/error").clone_into(&mut self.api_error);
+        if self.api_error.is_empty() {
             let usage = &body["usage"];
             let counts = [
                 count_at(usage, "/input_tokens"),
@@ -196,35 +212,41 @@ impl Claude {
         if let Some((reset_at, window)) =
             self.quota.clone().or(limit.then(|| (None, String::new())))
         {
-            let message = blame::short(text);
-            return Some(Line::QuotaExhausted { reset_at, window, message });
+            return Some(blame::used_up(reset_at, &window, text));
         }
         Some(match (subtype, reason) {
             ("error_max_turns", _) => failed(Fault::MaxTurns, text),
             ("error_max_budget_usd", _) => failed(Fault::Budget, text),
             (_, "prompt_too_long") => failed(Fault::Context, text),
-            // Not logged in at all: there is no status, only this one sentence.
-            (_, "api_error") if text.starts_with("Not logged in") => {
-                blame::not_logged_in(Tool::Claude, &self.agent, text)
-            }
-            (_, "api_error") => {
-                let status = message["api_error_status"].as_u64();
-                blame::status(Tool::Claude, &self.agent, status, text)
-            }
-            _ => failed(Fault::Other, text),
+            _ => self.blame_provider(message, text),
         })
     }
 
-    /// What this turn cost. The fields that count the whole session are of use only for a new one.
+    /// By the tool's word for the error, and by the status where it has none.
+    fn blame_provider(&self, message: &Value, text: &str) -> Line {
+        let status = message["api_error_status"].as_u64();
+        match self.api_error.as_str() {
+            "rate_limit" => blame::rate_limited(text, self.asked_to_wait, false),
+            "authentication_failed" if status.is_none() => self.access.not_logged_in(text),
+            "authentication_failed" => self.access.refused(status, text),
+            "billing_error" => blame::used_up(None, "credit", text),
+            "model_not_found" => failed(Fault::Model, text),
+            "server_error" => failed(Fault::Transient, text),
+            "" if status.is_none() && text_at(message, "/terminal_reason") != "api_error" => {
+                failed(Fault::Other, text)
+            }
+            _ => self.access.status(status, text),
+        }
+    }
+
+    /// What this turn cost: what was used since the last result, or, in versions that do not say that,
+    /// all that this process used (it has one result).
     fn spent(&mut self, message: &Value) -> Vec<Action> {
         let basis = Some(if self.included { Basis::Included } else { Basis::Reported });
-        let models = match &message["model_usage_since_last_result"] {
-            Value::Object(models) => Some(models),
-            _ if !self.resumed => message["modelUsage"].as_object(),
-            _ => None,
-        };
-        self.begun.clear();
-        if let Some(models) = models {
+        let since = message["model_usage_since_last_result"].as_object();
+        let models = since.or_else(|| message["modelUsage"].as_object());
+        let begun = std::mem::take(&mut self.begun);
+        if let Some(models) = models.filter(|models| !models.is_empty()) {
             let line = |(model, usage): (&String, &Value)| {
                 Action::Emit(Line::Usage {
                     input_tokens: count_at(usage, "/inputTokens"),
@@ -239,13 +261,14 @@ impl Claude {
             return models.iter().map(line).collect();
         }
         let usage = &message["usage"];
+        let cumulative = since.is_some();
         let line = Line::Usage {
             input_tokens: count_at(usage, "/input_tokens"),
             output_tokens: count_at(usage, "/output_tokens"),
             cache_read_tokens: count_at(usage, "/cache_read_input_tokens"),
             cache_write_tokens: count_at(usage, "/cache_creation_input_tokens"),
-            cost_usd: message["total_cost_usd"].as_f64().filter(|_| !self.resumed),
-            model: String::new(),
+            cost_usd: message["total_cost_usd"].as_f64().filter(|_| !cumulative),
+            model: begun.into_values().next().map(|(model, _)| model).unwrap_or_default(),
             basis,
         };
         let counted = count_at(usage, "/input_tokens") + count_at(usage, "/output_tokens") > 0;

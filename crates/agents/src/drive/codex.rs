@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::rpc::{self, Message};
 use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
@@ -19,10 +19,15 @@ const STEER: u64 = 5;
 /// So often the tool may wait for a limit by itself; after that it is for the engine to wait.
 const OWN_WAITS: u32 = 2;
 
+/// So long it may try again by itself without getting on: 0.166 waits for a network or a limit without
+/// end and without a word.
+const PATIENCE_MS: u64 = 60_000;
+
 /// A conversation with Codex's app server.
 pub(crate) struct Codex {
     prompt: String,
     spec: DriveSpec,
+    access: Access,
     thread: String,
     turn: String,
     model: String,
@@ -42,6 +47,7 @@ impl Codex {
         Self {
             prompt,
             spec: spec.clone(),
+            access: Access::new(Tool::Codex, spec),
             thread: String::new(),
             turn: String::new(),
             model: spec.model.clone().unwrap_or_default(),
@@ -135,8 +141,9 @@ impl Codex {
 
     fn notice(&mut self, method: &str, params: &Value) -> Vec<Action> {
         match method {
-            "item/started" => started(&params["item"]),
-            "item/completed" => completed(&params["item"]),
+            "item/started" => got_on(started(&params["item"])),
+            "item/completed" => got_on(completed(&params["item"])),
+            item if item.starts_with("item/") => got_on(Vec::new()),
             "thread/tokenUsage/updated" => self.spent(params),
             "account/rateLimits/updated" => {
                 self.limits(&params["rateLimits"]);
@@ -183,23 +190,30 @@ impl Codex {
             return Vec::new();
         }
         self.trouble = Some(error.clone());
-        let info = &error["codexErrorInfo"];
         let details = text_at(error, "/additionalDetails");
-        match http_status(info) {
-            Some(401 | 403) => {
-                let line = blame::not_logged_in(Tool::Codex, &self.spec.agent, details);
+        match http_status(&error["codexErrorInfo"]) {
+            status @ Some(401 | 403) => {
+                let line = self.access.refused(status, details);
                 vec![Action::Emit(line), Action::End(Turn::Ill)]
             }
             Some(429) => {
                 self.limited += 1;
                 let stays = self.limited <= OWN_WAITS;
                 let mut actions = vec![Action::Emit(blame::rate_limited(details, None, stays))];
-                if !stays {
-                    actions.push(Action::End(Turn::Ill));
-                }
+                actions.push(if stays {
+                    let line = blame::rate_limited(details, None, false);
+                    Action::Retrying { line, patience_ms: PATIENCE_MS }
+                } else {
+                    Action::End(Turn::Ill)
+                });
                 actions
             }
-            _ => vec![Action::Note(format!("{}: {details}", text_at(error, "/message")))],
+            _ => {
+                let text = format!("{}: {details}", text_at(error, "/message"));
+                let line = failed(Fault::Transient, &text);
+                let retrying = Action::Retrying { line, patience_ms: PATIENCE_MS };
+                vec![Action::Note(text), retrying]
+            }
         }
     }
 
@@ -217,31 +231,40 @@ impl Codex {
 
     fn blame(&self, error: &Value) -> Line {
         let text = text_at(error, "/message");
-        let agent = &self.spec.agent;
         let info = &error["codexErrorInfo"];
         if let Some(status) = http_status(info) {
-            return blame::status(Tool::Codex, agent, Some(status), text);
+            return self.access.status(Some(status), text);
         }
         match info.as_str().unwrap_or_default() {
             "usageLimitExceeded" => {
                 let (reset_at, window) = self.full.clone().unwrap_or_default();
-                Line::QuotaExhausted { reset_at, window, message: blame::short(text) }
+                blame::used_up(reset_at, &window, text)
             }
             "rateLimitExceeded" => blame::rate_limited(text, None, false),
             "contextWindowExceeded" => failed(Fault::Context, text),
             "sessionBudgetExceeded" => failed(Fault::Budget, text),
             "modelNotFound" => failed(Fault::Model, text),
-            "unauthorized" => blame::not_logged_in(Tool::Codex, agent, text),
+            "unauthorized" => self.access.refused(None, text),
             "badRequest" => failed(Fault::Request, text),
             "serverOverloaded" | "internalServerError" => failed(Fault::Transient, text),
-            _ if text.starts_with("Missing environment variable") => {
-                blame::not_logged_in(Tool::Codex, agent, text)
-            }
-            // The body of a refused request comes as it is.
-            _ if text.starts_with("{\"error\"") => failed(Fault::Request, text),
-            _ if self.trouble.is_some() || info.is_object() => failed(Fault::Transient, text),
-            _ => failed(Fault::Other, text),
+            _ => self.blame_text(text, info),
         }
+    }
+
+    /// An error without a kind of its own.
+    fn blame_text(&self, text: &str, info: &Value) -> Line {
+        if text.starts_with("Missing environment variable") {
+            return self.access.not_logged_in(text);
+        }
+        if let Some(line) = super::codex_exec::by_status(&self.access, text) {
+            return line;
+        }
+        // The body of a refused request comes as it is.
+        if text.starts_with("{\"error\"") {
+            return super::codex_exec::by_body(text);
+        }
+        let transient = self.trouble.is_some() || info.is_object();
+        failed(if transient { Fault::Transient } else { Fault::Other }, text)
     }
 }
 
@@ -288,6 +311,11 @@ impl Protocol for Codex {
         let line = failed(Fault::Other, "codex ended in the middle of its turn");
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
+}
+
+fn got_on(mut actions: Vec<Action>) -> Vec<Action> {
+    actions.insert(0, Action::GotOn);
+    actions
 }
 
 /// The status inside one of the kinds that carry one.

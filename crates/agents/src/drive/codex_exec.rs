@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
 use mainstem_core::fact::Fault;
@@ -13,13 +13,14 @@ use mainstem_core::fact::Fault;
 /// A conversation with `codex exec`.
 pub(crate) struct CodexExec {
     prompt: String,
-    agent: String,
+    access: Access,
     model: String,
 }
 
 impl CodexExec {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
-        Self { prompt, agent: spec.agent.clone(), model: spec.model.clone().unwrap_or_default() }
+        let access = Access::new(Tool::Codex, spec);
+        Self { prompt, access, model: spec.model.clone().unwrap_or_default() }
     }
 
     fn item(item: &Value, begins: bool) -> Vec<Action> {
@@ -49,14 +50,13 @@ impl CodexExec {
     fn blame(&self, text: &str) -> Line {
         const LIMIT: [&str; 2] = ["You've hit your usage limit", "You’ve hit your usage limit"];
         if LIMIT.iter().any(|start| text.starts_with(start)) {
-            let message = blame::short(text);
-            return Line::QuotaExhausted { reset_at: None, window: String::new(), message };
+            return blame::used_up(None, "", text);
         }
-        let after = ["exceeded retry limit, last status: ", "unexpected status "]
-            .iter()
-            .find_map(|start| text.strip_prefix(start));
-        if let Some(status) = after.and_then(|rest| rest.get(..3)).and_then(|s| s.parse().ok()) {
-            return blame::status(Tool::Codex, &self.agent, Some(status), text);
+        if text.starts_with("Missing environment variable") {
+            return self.access.not_logged_in(text);
+        }
+        if let Some(line) = by_status(&self.access, text) {
+            return line;
         }
         let transient =
             ["stream disconnected", "We're currently", "We’re currently", "Selected model"];
@@ -64,7 +64,7 @@ impl CodexExec {
             return failed(Fault::Transient, text);
         }
         if text.starts_with('{') {
-            return failed(Fault::Request, text);
+            return by_body(text);
         }
         failed(Fault::Other, text)
     }
@@ -109,7 +109,22 @@ impl Protocol for CodexExec {
     }
 
     fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
-        let text = format!("codex ended with {code:?} in the middle of its turn");
+        let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
+        let text = format!("codex ended {how} in the middle of its turn");
         vec![Action::Emit(failed(Fault::Other, &text)), Action::End(Turn::Ill)]
     }
+}
+
+/// The status in a message that begins as those do that have one.
+pub(super) fn by_status(access: &Access, text: &str) -> Option<Line> {
+    let starts = ["exceeded retry limit, last status: ", "unexpected status "];
+    let rest = starts.iter().find_map(|start| text.strip_prefix(start))?;
+    let status = rest.get(..3)?.parse().ok()?;
+    Some(access.status(Some(status), text))
+}
+
+/// A refused request whose answer comes as it is.
+pub(super) fn by_body(text: &str) -> Line {
+    let body = serde_json::from_str::<Value>(text).unwrap_or_default();
+    blame::by_code(&body["error"]).unwrap_or_else(|| failed(Fault::Request, text))
 }

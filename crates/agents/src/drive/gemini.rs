@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
 use mainstem_core::fact::Fault;
@@ -15,9 +15,13 @@ use mainstem_core::fact::Fault;
 /// A conversation with Gemini CLI.
 pub(crate) struct Gemini {
     prompt: String,
-    agent: String,
+    access: Access,
     resumed: bool,
     began: bool,
+    /// The last error that came as an event of its own.
+    trouble: String,
+    /// The provider's last answer was that there were too many requests.
+    limited: bool,
     calls: BTreeMap<String, String>,
     said: String,
 }
@@ -26,9 +30,11 @@ impl Gemini {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
-            agent: spec.agent.clone(),
+            access: Access::new(Tool::Gemini, spec),
             resumed: spec.resume.is_some(),
             began: false,
+            trouble: String::new(),
+            limited: false,
             calls: BTreeMap::new(),
             said: String::new(),
         }
@@ -68,19 +74,32 @@ impl Gemini {
     }
 
     fn blame(&self, text: &str) -> Line {
+        // An answer that breaks off or is empty ends in an error without words of its own.
+        if text.is_empty() {
+            let said = Some(self.trouble.as_str()).filter(|said| !said.is_empty());
+            return failed(Fault::Transient, said.unwrap_or("the provider's answer was cut off"));
+        }
         let inner = text.strip_prefix("[API Error: ").unwrap_or(text);
         let body = inner.rfind('}').and_then(|end| inner.get(..=end));
         let body = body.and_then(|body| serde_json::from_str::<Value>(body).ok());
-        if let Some(status) = body.as_ref().and_then(|body| body["error"]["code"].as_u64()) {
-            return blame::status(Tool::Gemini, &self.agent, Some(status), text);
+        if let Some(error) = body.as_ref().map(|body| &body["error"])
+            && let Some(status) = error["code"].as_u64()
+        {
+            let line = blame::by_code(error);
+            return line.unwrap_or_else(|| self.access.status(Some(status), text));
         }
         if inner.starts_with("You have exhausted your") {
-            let message = blame::short(text);
-            return Line::QuotaExhausted { reset_at: None, window: String::new(), message };
+            return blame::used_up(None, "", text);
         }
         let wait = inner.rsplit_once("Suggested retry after ").and_then(|(_, rest)| seconds(rest));
-        if wait.is_some() {
+        // It adds this to every 429, and only to those.
+        let limited =
+            self.limited || inner.contains("]\nPlease wait and try again later. To increase");
+        if wait.is_some() || limited {
             return blame::rate_limited(text, wait, false);
+        }
+        if inner.starts_with("models/") && inner.contains(" is not found for API version") {
+            return failed(Fault::Model, text);
         }
         if ["terminated", "fetch failed", "exception TypeError: fetch failed"]
             .iter()
@@ -122,6 +141,10 @@ impl Protocol for Gemini {
                 text: text_at(message, "/output").to_owned(),
                 failed: text_at(message, "/status") == "error",
             }),
+            "error" => {
+                text_at(message, "/message").clone_into(&mut self.trouble);
+                actions.push(Action::Note(self.trouble.clone()));
+            }
             "result" => actions.extend(self.result(message)),
             _ => {}
         }
@@ -136,11 +159,14 @@ impl Protocol for Gemini {
         if text.starts_with("Invalid auth method selected")
             || text.starts_with("Please set an Auth method")
         {
-            let line = blame::not_logged_in(Tool::Gemini, &self.agent, text);
+            let line = self.access.not_logged_in(text);
             return vec![Action::Emit(line), Action::End(Turn::Ill)];
         }
         if waits_for_limit(text) {
             return vec![Action::Emit(blame::rate_limited(text, None, true))];
+        }
+        if let Some(status) = text.trim().strip_prefix("status: ") {
+            self.limited = status == "429";
         }
         Vec::new()
     }
@@ -153,8 +179,12 @@ impl Protocol for Gemini {
         }
         // 41 is its code for a login that does not work; errors of the provider come as results.
         let line = match code {
-            Some(41) => blame::not_logged_in(Tool::Gemini, &self.agent, "gemini is not logged in"),
-            _ => failed(Fault::Other, "gemini ended in the middle of its turn"),
+            Some(41) => self.access.not_logged_in("gemini is not logged in"),
+            Some(code) => {
+                let text = format!("gemini ended with code {code} in the middle of its turn");
+                failed(Fault::Other, &text)
+            }
+            None => failed(Fault::Other, "gemini ended by a signal in the middle of its turn"),
         };
         actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
         actions

@@ -64,6 +64,9 @@ pub struct DriveSpec {
     pub mcp: Option<McpEntry>,
     /// The agent's name under `[agents.*]`, for advice.
     pub agent: String,
+    /// The variables with keys of its provider that it was given, for advice.
+    #[serde(default)]
+    pub keys: Vec<String>,
 }
 
 /// Another way to drive the same tool.
@@ -145,6 +148,16 @@ pub enum Action {
     Note(String),
     /// A line for the engine.
     Emit(Line),
+    /// The tool met trouble and tries again by itself. If it gets nowhere for `patience_ms` from the
+    /// first such word on, its turn is over, and this is why.
+    Retrying {
+        /// What is said then.
+        line: Line,
+        /// How long it may take.
+        patience_ms: u64,
+    },
+    /// The tool got on after all.
+    GotOn,
     /// The turn has ended; what comes after is of no interest.
     End(Turn),
 }

@@ -1,36 +1,42 @@
 //! OpenCode's `run --format json`.
 //!
 //! It has no last word: the turn has ended when the process has, and it ended well if the last step
-//! stopped by itself and no error came. Counts and costs are those of one step each.
+//! stopped by itself and no error came after it. Counts and costs are those of one step each. While it
+//! tries again by itself it prints no event; only its log on standard error says so.
 
 use serde_json::Value;
 
-use super::blame::{self, Tool, failed};
+use super::blame::{self, Access, Tool, failed};
 use super::line::Line;
 use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
 use mainstem_core::fact::{Basis, Fault};
 
+/// So long it may try again by itself. It gives up after 70 to 80 s and then says more of what happened,
+/// but waits without end where the provider tells it to, and on a refused key.
+const PATIENCE_MS: u64 = 120_000;
+
 /// A conversation with OpenCode.
 pub(crate) struct OpenCode {
     prompt: String,
-    agent: String,
+    access: Access,
     model: String,
     resumed: bool,
     session: String,
     stopped: bool,
-    blamed: bool,
+    /// The conversation outgrew the model; it makes it shorter and goes on by itself.
+    overflow: Option<Line>,
 }
 
 impl OpenCode {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
-            agent: spec.agent.clone(),
+            access: Access::new(Tool::OpenCode, spec),
             model: spec.model.clone().unwrap_or_default(),
             resumed: spec.resume.is_some(),
             session: String::new(),
             stopped: false,
-            blamed: false,
+            overflow: None,
         }
     }
 
@@ -64,30 +70,31 @@ impl OpenCode {
         let text = text_at(data, "/message");
         let line = match text_at(error, "/name") {
             "APIError" => self.refused(data, text),
-            "ProviderAuthError" => blame::not_logged_in(Tool::OpenCode, &self.agent, text),
-            "ContextOverflowError" => failed(Fault::Context, text),
+            "ProviderAuthError" => self.access.refused(None, text),
+            "ContextOverflowError" => {
+                (self.stopped, self.overflow) = (false, Some(failed(Fault::Context, text)));
+                return vec![Action::Note(format!(
+                    "{text} opencode makes the conversation shorter"
+                ))];
+            }
             "ProviderModelNotFoundError" => failed(Fault::Model, text),
             "MessageAbortedError" => return vec![Action::End(Turn::Ill)],
+            // What it says of a provider without a key or of one it does not know, before any request.
+            "UnknownError" if text.starts_with("Unexpected server error") => {
+                self.access.not_logged_in("opencode has no login for the model's provider")
+            }
             _ => failed(Fault::Other, text),
         };
-        self.blamed = true;
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
 
     fn refused(&self, data: &Value, text: &str) -> Line {
         let body =
             serde_json::from_str::<Value>(text_at(data, "/responseBody")).unwrap_or_default();
-        let spent = ["insufficient_quota", "usage_limit_reached"];
-        if spent.contains(&text_at(&body, "/error/code"))
-            || spent.contains(&text_at(&body, "/error/type"))
-        {
-            let reset_at = body["error"]["resets_at"].as_u64();
-            let message = blame::short(text);
-            return Line::QuotaExhausted { reset_at, window: String::new(), message };
-        }
-        let status = data["statusCode"].as_u64();
         let wait = text_at(data, "/responseHeaders/retry-after").parse::<f64>().ok();
-        match blame::status(Tool::OpenCode, &self.agent, status, text) {
+        let status = data["statusCode"].as_u64();
+        let line = blame::by_code(&body["error"]);
+        match line.unwrap_or_else(|| self.access.status(status, text)) {
             Line::RateLimited { message, retrying, reset_at, .. } => {
                 Line::RateLimited { retry_after: wait, reset_at, message, retrying }
             }
@@ -113,20 +120,45 @@ impl Protocol for OpenCode {
             "text" => actions.push(Action::Text(text_at(part, "/text").to_owned())),
             "tool_use" => actions.extend(Self::tool(part)),
             "step_finish" => actions.extend(self.step(part)),
+            "step_start" => actions.push(Action::GotOn),
             "error" => actions.extend(self.error(&message["error"])),
             _ => {}
         }
         actions
     }
 
+    fn complaint(&mut self, text: &str) -> Vec<Action> {
+        let Some(said) = failed_request(text) else { return Vec::new() };
+        let message = format!("opencode keeps retrying: {said}");
+        // Its log has the provider's words and not the status.
+        let low = said.to_ascii_lowercase();
+        let limited = low.contains("rate limit") || low.contains("too many requests");
+        let line = match limited {
+            true => blame::rate_limited(&message, None, false),
+            false => failed(Fault::Transient, &message),
+        };
+        vec![Action::Retrying { line, patience_ms: PATIENCE_MS }]
+    }
+
     fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
         if self.session.is_empty() && self.resumed {
             return vec![Action::End(Turn::Lost)];
         }
-        if code == Some(0) && self.stopped {
+        // After an overflow that it got over it ends with 1 all the same.
+        let went_on = self.overflow.is_some() && code == Some(1);
+        if self.stopped && (code == Some(0) || went_on) {
             return vec![Action::End(Turn::Well)];
         }
-        let line = failed(Fault::Other, "opencode ended in the middle of its turn");
+        let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
+        let ended = format!("opencode ended {how} in the middle of its turn");
+        let line = self.overflow.take().unwrap_or_else(|| failed(Fault::Other, &ended));
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
+}
+
+/// What a line of its log says of a request that failed and that it will repeat.
+fn failed_request(line: &str) -> Option<&str> {
+    let fits = line.contains("level=ERROR") && line.contains("message=\"stream error\"");
+    let (_, said) = line.split_once("error.error=\"").filter(|_| fits)?;
+    Some(said.trim_end_matches('"'))
 }

@@ -23,6 +23,12 @@ const SHOWN_BYTES: usize = 4_000;
 /// Bytes of one line of what the model itself says: a planner's answer may be one long line of JSON.
 const SAID_BYTES: usize = 512 * 1024;
 
+/// Bytes of a complaint that are kept.
+const COMPLAINT_BYTES: usize = 500;
+/// How tools begin when they do not know an option that they were given: no further try helps.
+const REFUSED_OPTIONS: [&str; 4] =
+    ["error: option ", "error: unknown option", "error: unexpected argument", "Unknown argument"];
+
 const NUDGE: &str = "You have done the same thing several times in a row with the same outcome. \
     Stop repeating it: look at the problem from another side, or say what blocks you and finish.";
 
@@ -46,6 +52,10 @@ pub struct Talk {
     said_at: Option<u64>,
     doing: String,
     ended: bool,
+    /// The tool tries again by itself: when its time is over, and what is said then.
+    retries: Option<(u64, Line)>,
+    /// The line of its standard error that tells most.
+    complained: String,
 }
 
 impl Talk {
@@ -57,6 +67,8 @@ impl Talk {
             said_at: None,
             doing: String::new(),
             ended: false,
+            retries: None,
+            complained: String::new(),
         })
     }
 
@@ -91,9 +103,21 @@ impl Talk {
         if text.is_empty() || self.ended {
             return Vec::new();
         }
+        self.keep_complaint(&text);
         let mut actions = self.protocol.complaint(&text);
         actions.insert(0, Action::Note(text));
         self.orders(actions, now_ms)
+    }
+
+    /// Time has passed: a tool that only retries is not waited for without end.
+    pub fn tick(&mut self, now_ms: u64) -> Vec<Order> {
+        let late = |(until, _): &mut (u64, Line)| now_ms >= *until;
+        match self.retries.take_if(late).filter(|_| !self.ended) {
+            Some((_, line)) => {
+                self.orders(vec![Action::Emit(line), Action::End(Turn::Ill)], now_ms)
+            }
+            None => Vec::new(),
+        }
     }
 
     /// Asks the tool to stop, if its protocol has a word for that.
@@ -108,10 +132,37 @@ impl Talk {
             return Vec::new();
         }
         let mut actions = self.protocol.gone(code);
+        for action in &mut actions {
+            if let Action::Emit(line) = action {
+                self.explain(line);
+            }
+        }
         if !actions.iter().any(|action| matches!(action, Action::End(_))) {
             actions.push(Action::End(Turn::Ill));
         }
         self.orders(actions, now_ms)
+    }
+
+    /// Of all that a tool complains about, the last line that is an error tells why it ended; the frames
+    /// of a stack and closing brackets do not.
+    fn keep_complaint(&mut self, text: &str) {
+        let telling = text.len() > 2 && !text.starts_with(char::is_whitespace);
+        let is_error = |text: &str| text.to_ascii_lowercase().contains("error");
+        if telling && (is_error(text) || !is_error(&self.complained)) {
+            cut(text, COMPLAINT_BYTES).clone_into(&mut self.complained);
+        }
+    }
+
+    /// A tool that ended in the middle of its turn: what it complained about is the reason.
+    fn explain(&self, line: &mut Line) {
+        let Line::Failed { class, message, .. } = line else { return };
+        if *class != Fault::Other || self.complained.is_empty() {
+            return;
+        }
+        *message = format!("{message}: {}", self.complained);
+        if REFUSED_OPTIONS.iter().any(|start| self.complained.starts_with(start)) {
+            *class = Fault::Setup;
+        }
     }
 
     fn orders(&mut self, actions: Vec<Action>, now_ms: u64) -> Vec<Order> {
@@ -126,6 +177,11 @@ impl Talk {
     }
 
     fn order(&mut self, action: Action, now_ms: u64, orders: &mut Vec<Order>) {
+        let usage = matches!(action, Action::Emit(Line::Usage { .. }));
+        if usage || matches!(action, Action::Text(_) | Action::Tool { .. } | Action::Outcome { .. })
+        {
+            self.retries = None;
+        }
         match action {
             Action::Send(line) => orders.push(Order::Send(line)),
             Action::CloseInput => orders.push(Order::CloseInput),
@@ -147,6 +203,11 @@ impl Talk {
             }
             Action::Note(text) => log(orders, "", &text, OUTCOME_LINES),
             Action::Emit(line) => orders.push(Order::Print(line.to_json())),
+            Action::Retrying { line, patience_ms } => {
+                let until = self.retries.take().map_or(now_ms + patience_ms, |(until, _)| until);
+                self.retries = Some((until, line));
+            }
+            Action::GotOn => self.retries = None,
             Action::End(turn) => {
                 self.ended = true;
                 orders.push(Order::End(turn));

@@ -24,7 +24,8 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         "--verbose",
     ]);
     if spec.allowed_tools.is_some() {
-        let asked = ["--permission-mode", "manual", "--permission-prompt-tool", "stdio"];
+        // 2.1.325 lists this mode as `manual`, which 2.1.197 does not know; both take `default`.
+        let asked = ["--permission-mode", "default", "--permission-prompt-tool", "stdio"];
         args.extend(words(&asked));
     } else {
         args.push("--dangerously-skip-permissions".to_owned());

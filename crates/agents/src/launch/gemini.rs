@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Plan, beside, folder, handed_over, json_env, session_id, spec, words};
+use super::{Plan, folder, handed_over, json_env, session_id, spec, words};
 use crate::adapter::{Brief, LaunchError};
 use crate::drive::Overlay;
 
@@ -46,13 +46,13 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     if let Some(text) = &spec.system_prompt {
         // The variable that names a file replaces the whole system prompt; a context file adds to it.
         settings["context"] = json!({"fileName": ["GEMINI.md", "MAINSTEM.md"]});
-        files.push((beside(brief, "tmp/gemini-home/.gemini/MAINSTEM.md"), text.clone()));
+        files.push((format!("{}/gemini-home/.gemini/MAINSTEM.md", brief.tmp), text.clone()));
     }
     let home =
         folder(brief, "GEMINI_CLI_HOME", "").map(|home| home.trim_end_matches('/').to_owned());
     let mut state = Vec::new();
     if let Some(home) = home {
-        let own = beside(brief, "tmp/gemini-home");
+        let own = format!("{}/gemini-home", brief.tmp);
         state.push(format!("{home}/.gemini"));
         spec.overlay = Some(Overlay {
             variable: "GEMINI_CLI_HOME".to_owned(),

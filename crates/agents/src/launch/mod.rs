@@ -57,6 +57,7 @@ fn spec(brief: &Brief<'_>, protocol: &str) -> DriveSpec {
         allowed_tools: listed.then(|| agent.allowed_tools.clone()),
         mcp: brief.mcp.cloned(),
         agent: brief.agent_name.to_owned(),
+        keys: keys(brief),
         ..DriveSpec::default()
     }
 }
@@ -108,6 +109,13 @@ fn variable<'b>(brief: &'b Brief<'_>, name: &str) -> Option<&'b str> {
 /// A variable that is only seen if the settings hand it over.
 fn handed_over(brief: &Brief<'_>, name: &str) -> bool {
     brief.agent.env.contains_key(name) || brief.agent.secrets.iter().any(|secret| secret == name)
+}
+
+/// The variables with keys of its provider that the tool will see.
+fn keys(brief: &Brief<'_>) -> Vec<String> {
+    let known = crate::known::known(&brief.agent.kind).map_or(&[][..], |known| known.keys);
+    let given = |name: &&&str| handed_over(brief, name) && variable(brief, name).is_some();
+    known.iter().filter(given).map(|name| (*name).to_owned()).collect()
 }
 
 /// A folder below home, or what the settings say instead.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Plan, beside, json_env, spec, variable, words};
+use super::{Plan, json_env, spec, variable, words};
 use crate::adapter::{Brief, LaunchError};
 
 /// The `opencode` kind.
@@ -13,7 +13,8 @@ const SETTINGS: &str = "OPENCODE_CONFIG_CONTENT";
 
 pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     let mut spec = spec(brief, "opencode");
-    let mut args = words(&["run", "--format", "json"]);
+    // Its log is the only place where it says that a request failed and is repeated.
+    let mut args = words(&["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]);
     if spec.allowed_tools.is_none() {
         args.push("--auto".to_owned());
     }
@@ -39,7 +40,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     set("share", json!("disabled"));
     set("permission", permission(spec.allowed_tools.as_deref()));
     if let Some(text) = &spec.system_prompt {
-        let file = beside(brief, "tmp/instructions.md");
+        let file = format!("{}/instructions.md", brief.tmp);
         files.push((file.clone(), text.clone()));
         set("instructions", json!([file]));
     }
@@ -58,6 +59,8 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
         ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
         ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+        // Without it a plugin is looked up in the registry at every start.
+        ("npm_config_offline", "true"),
     ];
     let below = |variable_name: &str, below_home: &str| {
         let base = variable(brief, variable_name).map(str::to_owned);

@@ -3,7 +3,7 @@
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::Task;
 
-use super::{PROMPT_BYTES_MAX, PromptInput, RetryContext, Sides};
+use super::{EarlierWork, PROMPT_BYTES_MAX, PromptInput, RetryContext, Sides};
 
 /// The description of the sample with everything in it.
 pub(super) const DESCRIPTION: &str = "What the sample task is about.";
@@ -22,6 +22,8 @@ pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T
         other_tasks: landed.clone(),
         sides: Some(Sides { landed_diff: "diff".to_owned(), ..Sides::default() }),
         findings: some("finding"),
+        kept: full.then(|| EarlierWork { attempt: 1, ..EarlierWork::default() }),
+        started_over: false,
     };
     let task = Task {
         id: TaskId::new("T-1"),
@@ -39,6 +41,7 @@ pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T
         landed_before: &landed,
         gates: &some("true"),
         retry: full.then_some(&retry),
+        hint: full.then_some("hint"),
         answers: &pairs,
         lessons: &some("lesson"),
         bytes_max: PROMPT_BYTES_MAX,

@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
 use serde_json::json;
 
-use super::{Part, Parts, PromptInput, RetryContext, Sides};
+use super::{EarlierWork, Part, Parts, PromptInput, RetryContext, Sides};
 
 /// The built-in template.
 pub const DEFAULT: &str = "⟦ sections.task ⟧⟦ sections.acceptance ⟧⟦ sections.retry ⟧⟦ sections.answers ⟧\
@@ -130,6 +130,7 @@ fn values(input: &PromptInput<'_>, parts: &Parts) -> Value {
         "answers": answers.collect::<Vec<_>>(),
         "lessons": input.lessons,
         "retry": input.retry.map(retried),
+        "hint": input.hint.unwrap_or_default(),
     })))
 }
 
@@ -140,6 +141,16 @@ fn retried(retry: &RetryContext) -> serde_json::Value {
         "gate_output": retry.gate_output.as_deref().map(super::end_of_gate).unwrap_or_default(),
         "conflict_files": retry.conflict_files, "findings": retry.findings,
         "other_tasks": others.collect::<Vec<_>>(), "sides": retry.sides.as_ref().map(sides),
+        "kept": retry.kept.as_ref().map(kept), "started_over": retry.started_over,
+    })
+}
+
+fn kept(kept: &EarlierWork) -> serde_json::Value {
+    json!({
+        "attempt": kept.attempt, "commits": kept.commits, "files": kept.files,
+        "insertions": kept.insertions, "deletions": kept.deletions,
+        "uncommitted": kept.uncommitted, "moved": kept.moved,
+        "conflicts": kept.conflicts, "set_back": kept.set_back,
     })
 }
 

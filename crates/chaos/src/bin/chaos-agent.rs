@@ -60,6 +60,9 @@ fn work(outside: &Path) -> Result<u8, String> {
     let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let act = script.attempt(attempt).ok_or("no attempt in the script")?;
     note(outside, &Event::Start { task: task.clone(), attempt, base })?;
+    if attempt > 1 {
+        mend()?;
+    }
     for (n, step) in act.steps.iter().enumerate() {
         note(outside, &Event::Doing { task: task.clone(), attempt, n })?;
         match step {
@@ -68,9 +71,11 @@ fn work(outside: &Path) -> Result<u8, String> {
                 let before = fs::read_to_string(path).unwrap_or_default();
                 write(path, &format!("{}{}", resolved(&before), line(&task, attempt, n)))?;
             }
-            Step::Remove { path } => {
-                fs::remove_file(path).map_err(|error| format!("{path}: {error}"))?;
-            }
+            Step::Remove { path } => match fs::remove_file(path) {
+                // An earlier attempt did it, and this one began with its work.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempt > 1 => {}
+                done => done.map_err(|error| format!("{path}: {error}"))?,
+            },
             Step::Commit => {
                 git(&["add", "-A"])?;
                 git(&["commit", "-q", "--allow-empty", "-m", &format!("{task} {attempt}.{n}")])?;
@@ -102,6 +107,23 @@ fn resolved(text: &str) -> String {
         ["<<<<<<<", "|||||||", "=======", ">>>>>>>"].iter().any(|mark| line.starts_with(mark))
     };
     text.split_inclusive('\n').filter(|line| !is_marker(line)).collect()
+}
+
+/// Takes away what made the gates fail on the work of an earlier attempt.
+fn mend() -> Result<(), String> {
+    let mut folders = vec![PathBuf::from(".")];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.file_name() != ".git") {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(RED) {
+                fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How long somebody is waited for who may never come.

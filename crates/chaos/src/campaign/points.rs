@@ -197,6 +197,7 @@ fn after(
     }
     stage.must_land.clone_from(&scene.lands);
     stage.undone.clone_from(&scene.undone);
+    stage.brought_over = scene.after.contains(&&["land"][..]);
     stage.wishes.clear();
     let mut show = scene.show.clone();
     show.faults.clear();

@@ -38,6 +38,7 @@ impl Scene {
             workspace: "worktree".to_owned(),
             lanes: 1,
             push: false,
+            own_branch: false,
         };
         let show = Show { seed: 0, settings, scripts, faults: Vec::new() };
         Self { name, show, lands, starts, after: &[], undone: Vec::new() }
@@ -164,6 +165,9 @@ fn followed() -> Vec<Scene> {
             .with(|set| set.push = true)
             .then(&[&["undo"]])
             .undone("T-0"),
+        Scene::new("bring-over", vec![good("T-0", &[])])
+            .with(|set| set.own_branch = true)
+            .then(&[&["land"]]),
         Scene::new("clean", vec![good("T-0", &[])])
             .with(|set| set.keep = "always".to_owned())
             .then(&[&["clean", "--config", "snapshots.keep=0s"]]),

@@ -2,15 +2,8 @@
 //!
 //! Looks at files and variables and asks each tool for its version; never at the network.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a tool is asked for its version here and now, outside any run"
-)]
-
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use mainstem_agents::known::{ACP, Capabilities, KNOWN, Known};
 use mainstem_api::exit_code;
@@ -20,10 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::drive::find_program;
 use crate::failure::Outcome;
-use crate::print;
-
-/// A tool that does not say its version within this is not asked further.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::{print, versions};
 
 /// What can be seen of one tool.
 pub(crate) struct Seen {
@@ -38,6 +28,20 @@ impl Seen {
         self.path.is_some() && self.login.is_some()
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Why it is not ready, in a few words.
+    pub(crate) fn problem(&self, name: &str) -> String {
+        match self.path {
+            None if name == self.known.program => "not installed".to_owned(),
+            None => format!("{} is not installed", self.known.program),
+            Some(_) => "not logged in".to_owned(),
+        }
+    }
+
     /// In one line.
     pub(crate) fn sentence(&self) -> String {
         match (&self.path, &self.login) {
@@ -45,6 +49,17 @@ impl Seen {
             (Some(path), Some(login)) => format!("{}, logged in by {login}", path.display()),
             (Some(path), None) => format!("{}, not logged in", path.display()),
         }
+    }
+
+    /// Whether it is older than what is known to work, in words.
+    pub(crate) fn untested(&self, version: Option<&str>) -> Option<String> {
+        let version = version.filter(|version| versions::is_older(version, self.known.oldest))?;
+        Some(version_words(self.known, Some(version)))
+    }
+
+    /// How to get a newer one.
+    pub(crate) fn update(&self) -> String {
+        format!("npm install -g {}", self.known.package)
     }
 
     /// What would help.
@@ -79,6 +94,16 @@ fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
     if let Some(key) = known.keys.iter().find(|key| handed(key)) {
         return Some(format!("${key}"));
     }
+    // Another cloud brings its own login, and so does a program that hands out keys.
+    let clouds = [
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CODE_USE_FOUNDRY",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+    ];
+    if let Some(cloud) = clouds.iter().find(|name| handed(name) || set(name)) {
+        return Some(format!("${cloud}"));
+    }
     // A provider of its own in the settings brings its own key.
     let own = agent.is_some_and(|agent| {
         agent.args.iter().any(|arg| arg.starts_with("model_provider"))
@@ -99,29 +124,6 @@ fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
     })
 }
 
-/// The first line it prints when asked for its version.
-fn version(program: &Path) -> Option<String> {
-    let mut child = Command::new(program)
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let pipe = child.stdout.take()?;
-    let (sender, text) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = std::io::Read::read_to_end(&mut std::io::Read::take(pipe, 4096), &mut bytes);
-        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-    });
-    let text = text.recv_timeout(PATIENCE).ok();
-    let _ = child.kill();
-    let _ = child.wait();
-    let line = text?.lines().next()?.trim().to_owned();
-    (!line.is_empty()).then_some(line)
-}
-
 /// Prints the table.
 pub(crate) fn agents(context: &Context) -> Outcome {
     let repo = context.repo().ok();
@@ -129,11 +131,10 @@ pub(crate) fn agents(context: &Context) -> Outcome {
     let configured =
         |known: &Known| resolved.settings.agents.values().find(|agent| agent.kind == known.kind);
     let seen: Vec<Seen> = KNOWN.iter().map(|known| look(known, configured(known))).collect();
-    let versions: Vec<Option<String>> = std::thread::scope(|scope| {
-        let ask = |seen: &Seen| seen.path.clone().map(|path| scope.spawn(move || version(&path)));
-        let asked: Vec<_> = seen.iter().map(ask).collect();
-        asked.into_iter().map(|thread| thread?.join().ok().flatten()).collect()
-    });
+    if !context.global.quiet && std::io::stderr().is_terminal() {
+        print::err("asking the installed agents for their versions");
+    }
+    let versions = versions_of(&seen);
     if context.global.json {
         let all: Vec<Value> = seen.iter().zip(&versions).map(|(s, v)| as_json(s, v)).collect();
         print::out_json(&json!({ "agents": all, "acp": can_json(&ACP) }))?;
@@ -149,7 +150,7 @@ pub(crate) fn agents(context: &Context) -> Outcome {
         };
         rows.push(vec![
             seen.known.kind.to_owned(),
-            print::harmless(version.as_deref().unwrap_or("–")),
+            print::harmless(&version_words(seen.known, version.as_deref())),
             print::harmless(&login),
             print::harmless(path.as_deref().unwrap_or("not found")),
             can_words(&seen.known.can),
@@ -157,8 +158,26 @@ pub(crate) fn agents(context: &Context) -> Outcome {
     }
     let dash = || "–".to_owned();
     rows.push(vec!["acp".to_owned(), dash(), dash(), "any command".to_owned(), can_words(&ACP)]);
-    print::out(&print::table(&rows))?;
+    print::out(&print::folded_table(&rows))?;
     Ok(exit_code::OK)
+}
+
+/// The version of each tool that is here, all asked at once.
+pub(crate) fn versions_of(seen: &[Seen]) -> Vec<Option<String>> {
+    let paths: Vec<PathBuf> = seen.iter().filter_map(|seen| seen.path.clone()).collect();
+    let mut answers = versions::of_all(&paths).into_iter();
+    seen.iter().map(|seen| seen.path.as_ref().and_then(|_| answers.next().flatten())).collect()
+}
+
+/// A version, and whether it is known to work.
+pub(crate) fn version_words(known: &Known, version: Option<&str>) -> String {
+    match version {
+        None => "–".to_owned(),
+        Some(version) if versions::is_older(version, known.oldest) => {
+            format!("{version} is untested; {} or newer is known to work", known.oldest)
+        }
+        Some(version) => version.to_owned(),
+    }
 }
 
 fn can_words(can: &Capabilities) -> String {
@@ -176,7 +195,8 @@ fn as_json(seen: &Seen, version: &Option<String>) -> Value {
     json!({
         "kind": seen.known.kind, "name": seen.known.name, "provider": seen.known.provider,
         "installed": seen.path.is_some(), "path": seen.path, "version": version,
-        "tried_version": seen.known.tried, "logged_in": seen.login.is_some(), "login": seen.login,
+        "tried_version": seen.known.tried, "oldest_tried_version": seen.known.oldest,
+        "known_to_work": version.as_deref().map(|v| !versions::is_older(v, seen.known.oldest)), "logged_in": seen.login.is_some(), "login": seen.login,
         "login_command": seen.known.login_command, "package": seen.known.package,
         "can": can_json(&seen.known.can),
     })

@@ -4,8 +4,9 @@
 use mainstem_api::exit_code;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Machine;
-use mainstem_engine::care::{self, UndoError};
+use mainstem_engine::care::{self, CleanScope, UndoError};
 use mainstem_engine::session::SessionError;
+use mainstem_engine::uninstall::{self, Unlanded};
 use serde_json::json;
 
 use crate::args::{CleanArgs, UndoArgs};
@@ -73,7 +74,7 @@ fn would_undo(context: &Context) -> Outcome {
     if !repo.is_ancestor(&commit, &head)? {
         return Err(gone().into());
     }
-    let reverts = head != commit;
+    let reverts = head != commit || repo.is_published(&commit)?;
     if context.global.json {
         print::out_json(&json!({
             "dry_run": true, "task": task, "commit": commit, "branch": target,
@@ -99,10 +100,18 @@ pub(crate) fn clean(context: &Context, args: &CleanArgs) -> Outcome {
     let untouched = !layout.journal().exists()
         && !layout.root().exists()
         && repo.list_refs("refs/heads/mainstem/")?.is_empty();
-    let litter = match untouched {
+    let untouched = untouched && repo.list_refs("refs/mainstem/")?.is_empty();
+    let unlanded = match args.discard_unlanded {
+        true => Unlanded::Discarded,
+        false => Unlanded::Kept,
+    };
+    let litter = match (untouched, args.everything) {
         // Looking for litter takes the repository over, which would itself leave some.
-        true => Vec::new(),
-        false => care::clean(&mut context.session()?, args.dry_run)?,
+        (true, _) => Vec::new(),
+        (false, false) => {
+            care::clean(&mut context.session()?, &CleanScope::Everything, args.dry_run)?
+        }
+        (false, true) => uninstall::remove_everything(context.session()?, unlanded, args.dry_run)?,
     };
     if context.global.json {
         let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.stays.is_some());
@@ -130,7 +139,13 @@ pub(crate) fn clean(context: &Context, args: &CleanArgs) -> Outcome {
         })
         .collect();
     print::out(&print::table(&rows))?;
-    if !context.global.quiet && !args.dry_run {
+    if !context.global.quiet && args.everything {
+        let kept = litter.iter().filter(|l| l.stays.is_some() && l.what == "snapshot").count();
+        if kept > 0 {
+            print::err("work that has not landed stays: git branch NAME REF brings it back");
+        }
+        print::err("what landed and mainstem.toml are yours and stay");
+    } else if !context.global.quiet && !args.dry_run {
         print::err("work that had not landed is on snapshots: mainstem restore T --list");
     }
     Ok(exit_code::OK)

@@ -24,6 +24,7 @@ use mainstem_store::Reader;
 
 use crate::args::{DemoArgs, Global};
 use crate::context::{Context, environment, own_exe};
+use crate::events::Teller;
 use crate::failure::{Failure, Outcome};
 use crate::{print, stream};
 
@@ -47,6 +48,7 @@ struct Tour {
     json: bool,
     seq: u64,
     machine: Machine,
+    teller: Teller,
     deadline: i64,
     killed: BTreeMap<String, u32>,
     answered: bool,
@@ -119,6 +121,7 @@ fn prepare(context: &Context, dir: &Path) -> Result<Tour, Failure> {
     let layout = Layout::new(&repo, settings.workspace.root.as_deref());
     Ok(Tour {
         machine: Machine::new(settings.clone()),
+        teller: Teller::new(false),
         repo,
         layout,
         settings,
@@ -235,14 +238,11 @@ impl Tour {
                 .apply(&fact, Time(record.at_ms))
                 .map_err(|error| Failure::new(error.to_string()))?;
             self.notice(&fact);
-            if let Some((sign, style, words)) = stream::words_of(&fact, &self.machine, false) {
+            if let Some(line) = self.teller.line(&fact, &self.machine) {
                 let task = fact.task().map(ToString::to_string).unwrap_or_default();
-                let sign = print::paint(sign, style, self.color);
-                print::err(&format!(
-                    "  {sign} {} {}",
-                    print::pad(&task, 9),
-                    print::harmless(&words)
-                ));
+                let columns = Some(print::live_columns());
+                let text = stream::render(&line, &task, 9, self.color, columns);
+                print::err(text.trim_end());
             }
         }
         Ok(())
@@ -267,7 +267,7 @@ impl Tour {
         self.answered = true;
         let question = open.name.clone();
         self.say(&format!("  $ mainstem answer {question} EUR"));
-        let request = Request::Answer { question, text: "EUR".to_owned() };
+        let request = Request::Answer { question, text: "EUR".to_owned(), free: false };
         let response = control::ask(&self.layout.socket(), &request)
             .map_err(|error| Failure::io("the engine does not answer", &error))?;
         if response.ok { Ok(()) } else { Err(Failure::new(response.message)) }

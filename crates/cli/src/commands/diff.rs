@@ -20,7 +20,7 @@ use crate::print;
 
 /// What a task changed.
 pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Outcome {
-    let (repo, _, look) = context.look_at_run(None)?;
+    let (repo, _, look) = context.look_at_run(args.run.as_deref())?;
     let t = look.machine.find(&args.task)?;
     let (base, tip, what) = range(&repo, &look, t, args)?;
     let changes = repo.changes(&base, &tip)?;

@@ -1,6 +1,9 @@
 //! `doctor`: checks the machine, the repository and the settings, and says what helps.
 //!
-//! Only looks: it removes no lock, cleans no workspace and starts no agent.
+//! Removes no lock, cleans no workspace and starts no agent. The gates run once on the target branch, as
+//! they would before a run; a verdict that is known is not asked for again.
+
+mod checks;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +13,7 @@ use anstyle::{AnsiColor, Style};
 use mainstem_agents::known::known;
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{Settings, Unit};
+use mainstem_core::config::{Settings, Sign, Unit};
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::builds;
 use mainstem_engine::look::Look;
@@ -25,7 +28,9 @@ use mainstem_store::{SqliteReader, StoreError};
 use serde_json::{Value, json};
 
 use super::init::{on_path, runnable};
-use crate::context::{Context, own_exe};
+use crate::args::DoctorArgs;
+use crate::commands::user_git;
+use crate::context::{CONFIG_FILE, Context, own_exe};
 use crate::failure::{Failure, Outcome};
 use crate::print;
 
@@ -78,7 +83,7 @@ impl Report {
 }
 
 /// Looks at everything a run depends on.
-pub(crate) fn doctor(context: &Context) -> Outcome {
+pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     let mut report = Report::default();
     let repo = repository(context, &mut report);
     let settings = settings(context, repo.as_ref(), &mut report);
@@ -87,18 +92,45 @@ pub(crate) fn doctor(context: &Context) -> Outcome {
         branch(repo, &settings, &mut report);
         unfinished(repo, &mut report);
         shared_builds(repo, &mut report);
+        user_git_habits(repo, &settings, &mut report);
         disk(&layout, &settings, &mut report);
         state_folder(repo, &layout, &mut report);
         journal(&layout, &mut report);
+        checks::landings(context, repo, &mut report);
         engine(&layout, &mut report);
         leftovers(repo, &layout, &settings, &mut report);
         git_locks(repo, &mut report);
     }
     agents(repo.as_ref(), &settings, &mut report);
     conflicts(&settings, &mut report);
+    checks::programs(&settings, &mut report);
     containment(&settings, &mut report);
     sandbox(&settings, &mut report)?;
+    // Whatever is wrong above would only be found once more, and slowly.
+    if let (Some(repo), false, 0) = (&repo, args.no_try, report.count(Verdict::Bad)) {
+        checks::target_gates(context, repo, &settings, &mut report);
+    }
     finish(context, &report)
+}
+
+/// What the user's git does with every commit, and landings do not.
+fn user_git_habits(repo: &Repo, settings: &Settings, report: &mut Report) {
+    match user_git::signing(repo, settings) {
+        Some(Ok(words)) => report.good("signing", words),
+        Some(Err(why)) if settings.land.sign == Sign::Required => {
+            let help = "a key that asks for a passphrase needs an agent that knows it";
+            report.bad("signing", format!("landings cannot be signed: {why}"), help);
+        }
+        Some(Err(why)) => {
+            let help = "set land.sign to \"off\", or to \"required\" to land nothing unsigned";
+            let text = format!("commit.gpgSign is set, but landings cannot be signed: {why}");
+            report.doubt("signing", text, help);
+        }
+        None => {}
+    }
+    if let Some(words) = user_git::hooks(repo) {
+        report.doubt("hooks", words, "put what they check into [gates] verify");
+    }
 }
 
 /// Tries every wall by running something behind it, and says which one would be used.
@@ -148,9 +180,12 @@ fn finish(context: &Context, report: &Report) -> Outcome {
             };
             let style = Style::new().fg_color(Some(color.into()));
             let sign = print::paint(sign, style, context.color_out);
-            out.push_str(&format!("{sign} {}\n", print::harmless(&check.text)));
+            let columns = print::columns();
+            let text = print::indented(&print::harmless(&check.text), 2, columns);
+            out.push_str(&format!("{sign} {}", text.trim_start()));
             if let Some(help) = &check.help {
-                out.push_str(&format!("    help: {}\n", print::harmless(help)));
+                let help = format!("help: {}", print::harmless(help));
+                out.push_str(&print::indented(&help, 4, columns));
             }
         }
         let doubts = report.count(Verdict::Doubtful);
@@ -165,7 +200,7 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
     match context.repo() {
         Ok(repo) => {
             let (major, minor) = repo.version();
-            report.good("git", format!("git {major}.{minor}, with merges that need no checkout"));
+            report.good("git", format!("git {major}.{minor}"));
             match repo.list_refs("refs/heads/") {
                 Ok(refs) => {
                     let n = refs.len();
@@ -177,6 +212,19 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                 }
                 Err(error) => {
                     report.bad("repository", format!("refs cannot be read: {error}"), "git fsck");
+                }
+            }
+            match repo.commit_hooks() {
+                Ok(hooks) if hooks.is_empty() => {}
+                Ok(hooks) => report.good(
+                    "hooks",
+                    format!(
+                        "your hooks ({}) run in agents' own commits, inside the sandbox, and nowhere else",
+                        hooks.join(", ")
+                    ),
+                ),
+                Err(error) => {
+                    report.bad("hooks", format!("hooks cannot be looked at: {error}"), "git config -l");
                 }
             }
             Some(repo)
@@ -222,8 +270,12 @@ fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Sett
 fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
     let target = match &settings.land.branch {
         Some(branch) => branch.clone(),
-        None => match repo.default_branch() {
-            Ok(branch) => branch,
+        None => match repo.current_branch() {
+            Ok(Some(branch)) => branch,
+            Ok(None) => {
+                let help = "switch to a branch, or mainstem run PLAN --branch NAME";
+                return report.bad("branch", "HEAD is detached", help);
+            }
             Err(error) => return report.bad("branch", error.to_string(), "git status"),
         },
     };
@@ -244,7 +296,7 @@ fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
 /// Commands of git that a person began and did not end.
 fn unfinished(repo: &Repo, report: &mut Report) {
     if let Some(home) = repo.toplevel()
-        && repo.worktree_dirty(home).unwrap_or(false)
+        && edited(repo, home)
     {
         let text = "your checkout has uncommitted changes; it follows landings only where they do not touch them";
         report.doubt("checkout", text, "git stash, or commit them");
@@ -263,6 +315,15 @@ fn unfinished(repo: &Repo, report: &mut Report) {
                 format!("{what} is unfinished in your checkout; it will not follow landings");
             report.doubt("checkout", text, help);
         }
+    }
+}
+
+/// Whether there are edits that a landing could meet. What `mainstem init` wrote is not one.
+fn edited(repo: &Repo, home: &Path) -> bool {
+    let own = [CONFIG_FILE, "plan.toml", ".worktreeinclude"].map(Path::new);
+    match repo.worktree_changes(home) {
+        Ok(changed) => changed.iter().any(|path| !own.contains(&path.as_path())),
+        Err(_) => false,
     }
 }
 
@@ -410,7 +471,7 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
     let plan = machine.plan();
     let known = |name: &str| {
         let unit = ["epic-", "phase-"].iter().any(|start| name.starts_with(start));
-        let own = name.starts_with('.') || name == "shared" || unit;
+        let own = Layout::is_lane(name) || name == "shared" || unit;
         own || plan.tasks.iter().any(|task| task.id.as_str() == name)
     };
     let root = layout.root().canonicalize().unwrap_or_else(|_| layout.root().to_path_buf());
@@ -487,6 +548,7 @@ fn git_locks(repo: &Repo, report: &mut Report) {
 
 fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
     let default = settings.run.agent.as_deref();
+    let mut tools = Vec::new();
     for (name, agent) in &settings.agents {
         let wanted = default == Some(name.as_str());
         let mut say = |ok: bool, text: String, help: String| match (ok, wanted) {
@@ -499,6 +561,7 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
             let seen = super::agents::look(known, Some(agent));
             let (ok, help) = (seen.is_ready(), seen.advice(name));
             say(ok, format!("agent {name}: {}", seen.sentence()), help);
+            tools.push((name.clone(), seen));
         } else if let Some(program) = agent.command.first() {
             match find(repo, program) {
                 Some(path) => say(true, format!("agent {name}: {}", path.display()), String::new()),
@@ -516,6 +579,13 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
             let set = std::env::var_os(secret).is_some_and(|value| !value.is_empty());
             let text = format!("agent {name}: {secret} is {}", if set { "set" } else { "not set" });
             say(set, text, format!("export {secret} before mainstem run"));
+        }
+    }
+    let (names, tools): (Vec<String>, Vec<super::agents::Seen>) = tools.into_iter().unzip();
+    for ((name, tool), version) in names.iter().zip(&tools).zip(super::agents::versions_of(&tools))
+    {
+        if let Some(text) = tool.untested(version.as_deref()) {
+            report.doubt("agent", format!("agent {name}: {text}"), tool.update());
         }
     }
 }

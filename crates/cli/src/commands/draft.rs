@@ -15,7 +15,9 @@ use mainstem_engine::draft::{DraftError, DraftRequest, DraftSession, output_name
 use mainstem_engine::prompts;
 use mainstem_host::files::write_atomic;
 use mainstem_host::git::Repo;
-use mainstem_planner::draft::{Ask, Brought, Draft, Hand, PRD_BYTES_MAX, Part, Rest, Rules};
+use mainstem_planner::draft::{
+    Ask, Brought, Draft, Hand, PRD_BYTES_MAX, Part, PartState, Rest, Rules, Stand,
+};
 use mainstem_planner::gather::{Gathered, Options, gather};
 use mainstem_planner::revise::{Changes, revise_gathered};
 use serde_json::json;
@@ -45,6 +47,13 @@ pub(crate) fn draft(context: &Context, args: &DraftArgs) -> Outcome {
     let request = DraftRequest { prd: prd.clone(), rules, effort, fresh };
     let surroundings = (own_exe()?, environment());
     let mut session = DraftSession::open(repo, settings.clone(), surroundings, request)?;
+    let kept = answers_of_others(args, session.draft());
+    if session.draft().is_complete()
+        && let Some(kept) = &kept
+    {
+        return Err(Failure::new(format!("{} is planned already: {kept}", typed.display()))
+            .hint("--fresh asks for all of it again, as these options say"));
+    }
     let handle = session.handle();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::io("signals cannot be caught", &error))?;
@@ -55,6 +64,9 @@ pub(crate) fn draft(context: &Context, args: &DraftArgs) -> Outcome {
     });
     let mut view = View::new(context, session.name().as_str());
     view.greet(session.draft(), typed);
+    if let Some(kept) = kept {
+        view.warn(&format!("{kept} stay as they are; --fresh asks for all of it again"));
+    }
     let before = mainstem_host::clock::now_ms();
     let rest = session.run(&mut view)?;
     view.wipe();
@@ -148,7 +160,8 @@ fn rules(args: &DraftArgs, settings: &Settings) -> Result<Rules, Failure> {
                 .hint(format!("set agents.{name}.command, or --agent with another one")));
         }
         let model = args.model.clone().or_else(|| agent.model.clone());
-        hands.push(Hand { provider: agent.provider_of(&name), agent: name, model });
+        let (provider, effort) = (agent.provider_of(&name), args.effort.clone());
+        hands.push(Hand { provider, agent: name, model, effort });
     }
     Ok(Rules {
         hands,
@@ -157,6 +170,27 @@ fn rules(args: &DraftArgs, settings: &Settings) -> Result<Rules, Failure> {
         single_pass: args.single_pass,
         settings: settings.clone(),
     })
+}
+
+/// Answers that a draft has from others than those who were named for it now, in words; none if nobody was named.
+fn answers_of_others(args: &DraftArgs, draft: &Draft) -> Option<String> {
+    if args.agent.is_empty() && args.model.is_none() && args.effort.is_none() {
+        return None;
+    }
+    let other = |(part, state): &(&Part, &PartState)| {
+        let hand = draft.hand(part);
+        let effort = args.effort.is_some() && state.effort != hand.effort;
+        state.stand == Stand::Done
+            && (state.agent != hand.agent || state.model != hand.model || effort)
+    };
+    let others: Vec<&PartState> =
+        draft.parts().iter().filter(other).map(|(_, state)| state).collect();
+    let first = others.first()?;
+    let chosen = [("model", &first.model), ("effort", &first.effort)];
+    let chosen =
+        chosen.iter().filter_map(|(what, name)| Some(format!(" with {what} {}", name.as_ref()?)));
+    let answers = print::count(others.len() as u64, "answer");
+    Some(format!("{answers} by {}{}", first.agent, chosen.collect::<String>()))
 }
 
 /// Who would be asked for what, with which prompts.

@@ -441,7 +441,7 @@ pub(crate) fn push(context: &Context, args: &PushArgs) -> Outcome {
             .hint("push to the files that the plan was imported from"));
     }
     if let (false, Some(program)) = (args.dry_run, &program) {
-        program.set(&push.changes)?;
+        program.set(&imported, &push.changes)?;
     } else if !args.dry_run {
         files::rewrite(context, &source, &args.path, &apply(&source, &push.edits))?;
     }

@@ -7,6 +7,7 @@ use mainstem_core::plan::doc::Format;
 use mainstem_planner::gates::{GateFile, GateFileError, GateOptions, read};
 
 use crate::args::{GatesCommand, GatesImportArgs};
+use crate::commands::formats::files::read_text;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::print;
@@ -21,12 +22,11 @@ pub(crate) fn gates(context: &Context, command: &GatesCommand) -> Outcome {
 fn import(context: &Context, args: &GatesImportArgs) -> Outcome {
     let path = context.path(&args.file);
     let name = path.display().to_string();
-    let source = std::fs::read_to_string(&path)
-        .map_err(|error| Failure::io(format!("{name} cannot be read"), &error))?;
     let format = Format::from_path(&name).ok_or_else(|| {
         Failure::usage(format!("{name}: whose format is not known"))
             .hint("name a .yaml, .json or .toml file")
     })?;
+    let source = read_text(&path, &name)?;
     let options = GateOptions {
         commands: args.accept_commands,
         recommended: args.recommended,

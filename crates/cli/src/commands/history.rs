@@ -11,7 +11,7 @@ use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::ledger::{self, LedgerError};
-use mainstem_engine::look::{Look, LookError};
+use mainstem_engine::look::{Look, LookError, find_run};
 use mainstem_engine::paths::Layout;
 use mainstem_host::lock::{self, Probe};
 use mainstem_host::process::pause_ms;
@@ -20,7 +20,7 @@ use mainstem_store::{Reader, Record, SqliteReader};
 use crate::args::HistoryArgs;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::{print, stream};
+use crate::{events, print};
 
 /// Facts read at once.
 const BATCH: usize = 4_096;
@@ -54,7 +54,7 @@ pub(crate) fn facts(look: &Look, task: Option<&str>) -> Result<Vec<(Record, Fact
 
 /// Prints what happened.
 pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
-    let (_, settings, layout) = context.place()?;
+    let (_, settings, layout) = context.place_to_look()?;
     let Some(reader) = ledger::open_reader(&layout.journal()).map_err(unreadable)? else {
         return match &args.run {
             Some(run) => Err(LookError::NoSuchRun(run.clone()).into()),
@@ -64,7 +64,9 @@ pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
             }
         };
     };
-    check_filters(&layout, &settings, &reader, args)?;
+    let named = args.run.as_deref().map(|name| find_run(&reader, name)).transpose();
+    let run = named.map_err(|error| hint_runs(error, &reader))?.map(|run| run.to_string());
+    check_filters(&layout, &settings, &reader, (args, run.as_deref()))?;
     let mut teller = Teller::new(context, args, settings);
     // People get words that depend on what was before, so the fold begins at the beginning.
     let mut at = if context.global.json { args.after } else { 0 };
@@ -72,7 +74,7 @@ pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
         // Looked at before reading: what an engine wrote before it went is then surely seen.
         let engine = engine_is_there(&layout)?;
         loop {
-            let records = match &args.run {
+            let records = match &run {
                 Some(run) => reader.read_run(run, at, BATCH),
                 None => reader.read_after(at, BATCH),
             }
@@ -108,31 +110,32 @@ pub(crate) fn engine_is_there(layout: &Layout) -> Result<bool, Failure> {
     }
 }
 
-/// A run or task that never was is an error, not an empty history.
+/// A run that never was is an error; these are the newest that there are.
+fn hint_runs(error: LookError, reader: &SqliteReader) -> Failure {
+    let runs = reader.runs().unwrap_or_default();
+    let known: Vec<&str> = runs.iter().rev().take(5).map(|row| row.run.as_str()).collect();
+    let failure = Failure::from(error);
+    match known.as_slice() {
+        [] => failure,
+        known => failure.hint(format!("there is: {}", known.join(", "))),
+    }
+}
+
+/// A task that never was is an error, not an empty history.
 fn check_filters(
     layout: &Layout,
     settings: &Settings,
     reader: &SqliteReader,
-    args: &HistoryArgs,
+    (args, run): (&HistoryArgs, Option<&str>),
 ) -> Result<(), Failure> {
     let runs = reader.runs().map_err(unreadable)?;
-    if let Some(run) = &args.run
-        && !runs.iter().any(|row| row.run == *run)
-    {
-        let failure = Failure::from(LookError::NoSuchRun(run.clone()));
-        let known: Vec<&str> = runs.iter().rev().take(5).map(|row| row.run.as_str()).collect();
-        return Err(match known.as_slice() {
-            [] => failure,
-            known => failure.hint(format!("there is: {}", known.join(", "))),
-        });
-    }
     let Some(task) = &args.task else { return Ok(()) };
-    for row in runs.iter().filter(|row| args.run.as_ref().is_none_or(|run| *run == row.run)) {
+    for row in runs.iter().filter(|row| run.is_none_or(|run| *run == row.run)) {
         if !reader.read_task(&row.run, task, 0, 1).map_err(unreadable)?.is_empty() {
             return Ok(());
         }
     }
-    let look = Look::at(layout, settings, args.run.as_deref())?;
+    let look = Look::at(layout, settings, run)?;
     look.machine.find(task)?;
     Ok(())
 }
@@ -145,6 +148,7 @@ struct Teller<'a> {
     task: Option<&'a str>,
     settings: Settings,
     machines: BTreeMap<String, Machine>,
+    events: events::Teller,
     run: String,
 }
 
@@ -157,6 +161,7 @@ impl<'a> Teller<'a> {
             task: args.task.as_deref(),
             settings,
             machines: BTreeMap::new(),
+            events: events::Teller::new(true),
             run: String::new(),
         }
     }
@@ -192,10 +197,22 @@ impl<'a> Teller<'a> {
             out.push_str(&print::paint(&head, Style::new().bold(), self.color));
             out.push('\n');
         }
-        let (sign, style, words) = fact
-            .as_ref()
-            .and_then(|fact| stream::words_of(fact, machine, true))
-            .unwrap_or_else(|| ("·", Style::new().dimmed(), plain_words(record, fact.as_ref())));
+        let line = fact.as_ref().and_then(|fact| self.events.line(fact, machine));
+        let (sign, style, words) = match line {
+            Some(line) => {
+                let help = line.help.filter(|_| line.block.is_empty());
+                let help = help.map(|help| format!("  → {help}")).unwrap_or_default();
+                let output = line.block.last().map(|line| format!(": {}", line.trim()));
+                let words = format!(
+                    "{} {}{}{help}",
+                    print::pad(&line.what, 10),
+                    line.detail,
+                    output.unwrap_or_default()
+                );
+                (line.sign, line.style, words)
+            }
+            None => ("·", Style::new().dimmed(), plain_words(record, fact.as_ref())),
+        };
         let clock = time::to_rfc3339(record.at_ms);
         let clock = clock.get(..19).unwrap_or(&clock).replace('T', " ");
         let sign = print::paint(sign, style, self.color);
@@ -251,7 +268,7 @@ pub(crate) fn ending_words(ending: &Ending) -> String {
             format!("killed: it used more than limits.memory_per_agent ({})", render_size(*limit))
         }
         Ending::Stopped {} => "it was stopped".to_owned(),
-        Ending::NotStarted { why } => format!("it could not be started: {why}"),
+        Ending::NotStarted { why, .. } => format!("it could not be started: {why}"),
         Ending::Vanished {} => "it vanished (killed, or the machine went down)".to_owned(),
     }
 }

@@ -1,23 +1,27 @@
-//! `init`: looks at a repository and writes a short, commented settings file for it.
-//!
-//! Only looks at names and small files; runs none of the commands it finds.
+//! `init`: looks at a repository, writes a short, commented settings file and an example plan for it,
+//! and tries the checks once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::known::{KNOWN, Known};
 use mainstem_api::exit_code;
+use mainstem_core::cause::Cause;
 use mainstem_core::config::layers::{Layer, resolve};
+use mainstem_engine::session::{TargetCheck, TargetOutcome};
 use mainstem_host::files::write_atomic;
+use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
+use super::agents::look as look_at_agent;
 use crate::args::InitArgs;
 use crate::context::{CONFIG_FILE, Context};
+use crate::ecosystem::{self, Machine, Project};
 use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::{preflight, print};
 
-/// Larger files are not worth reading for a test command.
-const READ_MAX: u64 = 1 << 20;
+/// The example.
+const PLAN_FILE: &str = "plan.toml";
 
 /// Files that hold a plan or could become one.
 const SPECS: [&str; 12] = [
@@ -35,22 +39,53 @@ const SPECS: [&str; 12] = [
     ".taskmaster/tasks/tasks.json",
 ];
 
-/// A command that tests the project, and the file that gave it away.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Test {
-    command: String,
-    because: &'static str,
-    /// What a fresh workspace needs first.
-    setup: Option<String>,
-}
-
 /// What a look at the repository found.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Found {
     branch: String,
-    tests: Vec<Test>,
-    agents: Vec<&'static Known>,
+    projects: Vec<Project>,
+    agents: Vec<AgentFound>,
     specs: Vec<String>,
+    /// Checks that were found and do not pass, and why.
+    set_aside: Vec<(String, String)>,
+    /// The checks pass and say that they ran no test.
+    without_tests: bool,
+}
+
+/// An agent that is installed.
+#[derive(Debug, Clone)]
+struct AgentFound {
+    known: &'static Known,
+    /// A key of it that is set here.
+    secret: Option<&'static str>,
+    ready: bool,
+}
+
+impl Found {
+    /// Projects whose commands can run here.
+    fn usable(&self) -> impl Iterator<Item = &Project> {
+        self.projects.iter().filter(|project| project.missing.is_empty())
+    }
+
+    fn verify(&self) -> Vec<String> {
+        let all = self.usable().flat_map(|project| project.verify.clone());
+        all.filter(|command| !self.set_aside.iter().any(|(other, _)| other == command)).collect()
+    }
+
+    fn setup(&self) -> Vec<String> {
+        let wanted = self.verify();
+        let used = self.usable().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
+        used.flat_map(|project| project.setup.clone()).collect()
+    }
+
+    fn caches(&self) -> Vec<String> {
+        let wanted = self.verify();
+        let used = self.usable().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
+        let mut caches: Vec<String> = used.flat_map(|project| project.caches.clone()).collect();
+        caches.sort();
+        caches.dedup();
+        caches
+    }
 }
 
 /// Writes `mainstem.toml`, or says what it would hold.
@@ -60,20 +95,18 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
         Failure::new("this is a bare repository: it has no folder to put mainstem.toml in")
             .hint("run mainstem init in a checkout of it")
     })?;
-    let found = Found {
+    let mut found = Found {
         branch: repo.default_branch()?,
-        tests: find_tests(root),
-        agents: KNOWN.iter().filter(|known| on_path(known.program).is_some()).collect(),
+        projects: ecosystem::look(root, &Machine::this()),
+        agents: find_agents(),
         specs: find_specs(root),
+        set_aside: Vec::new(),
+        without_tests: false,
     };
-    let text = compose(&found);
     let file = root.join(CONFIG_FILE);
-    if let Err(faults) = resolve(&[Layer::project(CONFIG_FILE, text.as_str())]) {
-        let first = faults.first().map(|(_, fault)| fault.to_string()).unwrap_or_default();
-        return Err(Failure::new(format!("BUG: the file would not pass its own check: {first}")));
-    }
+    let text = checked(&found)?;
     if args.dry_run {
-        return report(context, &found, &file, &text, false);
+        return report(context, &found, &file, (&text, false), None);
     }
     if file.symlink_metadata().is_ok() && !args.force {
         return Err(Failure::new(format!(
@@ -83,56 +116,239 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
         .hint("mainstem init --dry-run shows what would be written; --force replaces the file")
         .hint("mainstem config shows every setting and where it comes from"));
     }
-    write_atomic(&file, text.as_bytes())
-        .map_err(|error| Failure::io(format!("{} cannot be written", file.display()), &error))?;
-    report(context, &found, &file, &text, true)
+    say_found(context, &found);
+    write(&file, &text)?;
+    let tried = match args.no_try || found.verify().is_empty() {
+        true => None,
+        false => Some(try_checks(context, &repo, &mut found, &file)?),
+    };
+    let text = checked(&found)?;
+    let plan = root.join(PLAN_FILE);
+    if !found.specs.iter().any(|name| name.starts_with("plan.")) && plan.symlink_metadata().is_err()
+    {
+        write(&plan, &example(&found))?;
+        found.specs.insert(0, PLAN_FILE.to_owned());
+    }
+    report(context, &found, &file, (&text, true), tried)
 }
 
-fn report(context: &Context, found: &Found, file: &Path, text: &str, written: bool) -> Outcome {
-    if context.global.json {
-        let tests: Vec<Value> = found
-            .tests
-            .iter()
-            .map(|test| json!({ "command": test.command, "because": test.because }))
-            .collect();
-        let agents: Vec<&str> = found.agents.iter().map(|known| known.kind).collect();
-        print::out_json(&json!({
-            "written": written, "file": file, "branch": found.branch, "tests": tests,
-            "agents": agents, "specs": found.specs, "text": text,
-        }))?;
-        return Ok(exit_code::OK);
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    write_atomic(file, text.as_bytes())
+        .map_err(|error| Failure::io(format!("{} cannot be written", file.display()), &error))
+}
+
+/// The settings file, which passes its own check.
+fn checked(found: &Found) -> Result<String, Failure> {
+    let text = compose(found);
+    match resolve(&[Layer::project(CONFIG_FILE, text.as_str())]) {
+        Ok(_) => Ok(text),
+        Err(faults) => {
+            let first = faults.first().map(|(_, fault)| fault.to_string()).unwrap_or_default();
+            Err(Failure::new(format!("BUG: the file would not pass its own check: {first}")))
+        }
     }
+}
+
+/// What came of trying the checks.
+enum Tried {
+    Passed(TargetCheck),
+    Red(preflight::Explained),
+    Not(String),
+}
+
+/// Runs the checks once as a run would. Of several, those that do not pass are set aside.
+fn try_checks(
+    context: &Context,
+    repo: &Repo,
+    found: &mut Found,
+    file: &Path,
+) -> Result<Tried, Failure> {
+    loop {
+        let settings = context.settings(Some(repo))?;
+        let check = match preflight::try_target(context, true) {
+            Ok(Some(check)) => check,
+            Ok(None) => return Ok(Tried::Not("there is no commit yet to try them on".to_owned())),
+            Err(failure) if failure.code == exit_code::INTERRUPTED => return Err(failure),
+            Err(failure) => return Ok(Tried::Not(failure.message)),
+        };
+        if check.passed() {
+            return Ok(Tried::Passed(check));
+        }
+        let explained = preflight::explain(repo, &settings, &check);
+        let no_test = matches!(
+            &check.outcome,
+            TargetOutcome::Failed(gate) if gate.cause == Some(Cause::NoTests {})
+        );
+        if no_test && !found.without_tests {
+            found.without_tests = true;
+        } else if let Some(gate) = failed_gate(&check, found) {
+            let why = explained.lines.last().cloned().unwrap_or_default();
+            print_unless_quiet(context, &format!("{}; left out", explained.message));
+            found.set_aside.push((gate, why));
+        } else {
+            return Ok(Tried::Red(explained));
+        }
+        write(file, &checked(found)?)?;
+    }
+}
+
+/// The check to leave out, if others stay: its own command failed, or the setup that only it needs.
+fn failed_gate(check: &TargetCheck, found: &Found) -> Option<String> {
+    let verify = found.verify();
+    if verify.len() < 2 {
+        return None;
+    }
+    match &check.outcome {
+        TargetOutcome::Failed(gate) => verify.into_iter().find(|command| *command == gate.gate),
+        TargetOutcome::SetupFailed { command, .. } => {
+            let of = found.usable().find(|project| project.setup.contains(command))?;
+            of.verify.iter().find(|gate| verify.contains(gate)).cloned()
+        }
+        _ => None,
+    }
+}
+
+fn print_unless_quiet(context: &Context, text: &str) {
+    if !(context.global.quiet || context.global.json) {
+        print::err(&print::harmless(text));
+    }
+}
+
+fn say_found(context: &Context, found: &Found) {
     let or_none = |list: Vec<String>| {
         if list.is_empty() { "none found".to_owned() } else { list.join(" · ") }
     };
-    let tests = found.tests.iter().map(|test| format!("{} ({})", test.command, test.because));
-    let agents = found.agents.iter().map(|known| known.kind.to_owned());
-    let rows = [
+    let checks = found.usable().flat_map(|project| {
+        project.verify.iter().map(|command| format!("{command} ({})", project.because))
+    });
+    let mut rows = vec![
         ("branch", found.branch.clone()),
-        ("tests", or_none(tests.collect())),
-        ("agents", or_none(agents.collect())),
+        ("checks", or_none(checks.collect())),
+        ("agents", or_none(found.agents.iter().map(|agent| agent.known.kind.to_owned()).collect())),
         ("plans", or_none(found.specs.clone())),
     ];
-    let rows = rows.map(|(name, text)| vec![name.to_owned(), print::harmless(&text)]);
-    print::err(print::table(&rows).trim_end());
+    let setup = found.setup();
+    if !setup.is_empty() {
+        rows.insert(1, ("setup", setup.join(" · ")));
+    }
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, text)| vec![name.to_owned(), print::harmless(&text)])
+        .collect();
+    print_unless_quiet(context, print::table(&rows).trim_end());
+    for project in &found.projects {
+        let what = format!("{} ({})", project.verify.join(", "), project.because);
+        if !project.missing.is_empty() {
+            let text =
+                format!("{what} needs {}, which is not installed", project.missing.join(" and "));
+            print_unless_quiet(context, &text);
+        }
+        if let Some(note) = &project.note {
+            print_unless_quiet(context, note);
+        }
+    }
+}
+
+fn report(
+    context: &Context,
+    found: &Found,
+    file: &Path,
+    (text, written): (&str, bool),
+    tried: Option<Tried>,
+) -> Outcome {
+    let red = matches!(tried, Some(Tried::Red(_)));
+    if context.global.json {
+        print::out_json(&as_json(found, file, (text, written), tried.as_ref()))?;
+        return Ok(exit_code::OK);
+    }
     if !written {
+        say_found(context, found);
         print::out(text)?;
         return Ok(exit_code::OK);
     }
-    print::err(&format!("wrote {}", file.display()));
+    match tried {
+        Some(Tried::Passed(check)) => print_unless_quiet(
+            context,
+            &format!(
+                "tried: {} passes on {} in {}",
+                found.verify().join(", "),
+                check.target,
+                print::duration(check.duration_ms)
+            ),
+        ),
+        Some(Tried::Red(explained)) => {
+            print::err(explained.advice().render(context.color_err).trim_end());
+        }
+        Some(Tried::Not(why)) => {
+            print_unless_quiet(context, &format!("the checks were not tried: {why}"));
+        }
+        None => {}
+    }
+    print_unless_quiet(context, &format!("wrote {}", file.display()));
     let plan = found.specs.iter().find(|name| name.starts_with("plan."));
     let next = match plan {
-        Some(plan) => format!("next: mainstem plan show {plan} · mainstem run {plan}"),
-        None => "next: write plan.toml, then mainstem plan show plan.toml · mainstem run plan.toml"
-            .to_owned(),
+        _ if red => "next: see above, then mainstem doctor tries the checks again".to_owned(),
+        Some(plan) => {
+            format!("next: edit {plan} · mainstem plan show {plan} · mainstem run {plan}")
+        }
+        None => "next: write plan.toml, then mainstem run plan.toml".to_owned(),
     };
-    print::err(&next);
+    print_unless_quiet(context, &next);
     Ok(exit_code::OK)
+}
+
+fn as_json(
+    found: &Found,
+    file: &Path,
+    (text, written): (&str, bool),
+    tried: Option<&Tried>,
+) -> Value {
+    let usable = found.usable();
+    let tests: Vec<Value> = usable
+        .flat_map(|project| {
+            let because = &project.because;
+            project
+                .verify
+                .iter()
+                .map(move |command| json!({ "command": command, "because": because }))
+        })
+        .collect();
+    let missing: Vec<Value> = found
+        .projects
+        .iter()
+        .filter(|project| !project.missing.is_empty())
+        .map(|project| json!({ "commands": project.verify, "programs": project.missing }))
+        .collect();
+    let agents: Vec<&str> = found.agents.iter().map(|agent| agent.known.kind).collect();
+    let tried = tried.map(|tried| match tried {
+        Tried::Passed(check) => json!({
+            "passed": true, "target": check.target, "duration_ms": check.duration_ms,
+        }),
+        Tried::Red(red) => json!({
+            "passed": false, "message": red.message, "lines": red.lines, "help": red.hints,
+        }),
+        Tried::Not(why) => json!({ "passed": null, "message": why }),
+    });
+    json!({
+        "written": written, "file": file, "branch": found.branch, "tests": tests,
+        "setup": found.setup(), "verify": found.verify(), "missing": missing, "tried": tried,
+        "agents": agents, "specs": found.specs, "text": text,
+    })
 }
 
 /// A text as TOML.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
+}
+
+fn list(commands: &[String]) -> String {
+    match commands {
+        [one] => format!("[{}]", quoted(one)),
+        many => {
+            let lines: String = many.iter().map(|one| format!("\n    {},", quoted(one))).collect();
+            format!("[{lines}\n]")
+        }
+    }
 }
 
 fn compose(found: &Found) -> String {
@@ -144,39 +360,17 @@ fn compose(found: &Found) -> String {
     add("");
     add("[run]");
     add("jobs = 3                      # agents at once");
-    let agent = match found.agents.first() {
-        Some(known) => {
-            format!("agent = {:<22} # who works on tasks that name none", quoted(known.kind))
-        }
-        None => {
-            "# agent = \"mine\"              # who works on tasks that name no agent; defined below"
-                .to_owned()
-        }
-    };
-    add(&agent);
-    add("");
-    add("[gates]");
-    add("# Run on the exact merged tree; what does not pass does not land.");
-    match found.tests.as_slice() {
-        [] => add(
-            "# verify = [\"make test\"]      # no test command was found: whatever merges will land",
+    let agent = found.agents.iter().find(|agent| agent.ready).or(found.agents.first());
+    match agent {
+        Some(agent) => add(&format!(
+            "agent = {:<22} # who works on tasks that name none",
+            quoted(agent.known.kind)
+        )),
+        None => add(
+            "# agent = \"mine\"              # who works on tasks that name no agent; defined below",
         ),
-        [first, others @ ..] => {
-            add(&format!("verify = [{}]", quoted(&first.command)));
-            for test in others {
-                add(&format!("# also found: {} ({})", quoted(&test.command), test.because));
-            }
-        }
     }
-    if let Some(setup) = found.tests.first().and_then(|test| test.setup.as_ref()) {
-        add("");
-        add("[workspace]");
-        add("# Run in each new workspace, before the agent and before gates on the merged tree.");
-        add(&format!("setup = [{}]", quoted(setup)));
-    }
-    add("");
-    add("[land]");
-    add(&format!("branch = {}", quoted(&found.branch)));
+    compose_gates(found, &mut add);
     add("");
     if found.agents.is_empty() {
         add(
@@ -191,101 +385,104 @@ fn compose(found: &Found) -> String {
             "# Found here; mainstem agents shows versions, logins and what they can do. A key that an",
         );
         add("# agent needs is named in its `secrets` and read from the environment.");
-        for known in &found.agents {
-            add(&format!("[agents.{}]", known.kind));
-            add(&format!("# secrets = [{}]", quoted(known.keys.first().unwrap_or(&""))));
+        for agent in &found.agents {
+            add(&format!("[agents.{}]", agent.known.kind));
+            match agent.secret {
+                Some(secret) => add(&format!("secrets = [{}]", quoted(secret))),
+                None => {
+                    let usual = agent.known.keys.first().unwrap_or(&"");
+                    add(&format!("# secrets = [{}]", quoted(usual)));
+                }
+            }
         }
     }
     lines.join("\n") + "\n"
 }
 
-/// A small text file; none if it is absent, large or no text.
-fn small(root: &Path, name: &str) -> Option<String> {
-    let path = root.join(name);
-    let size = fs::metadata(&path).ok().filter(|meta| meta.is_file())?.len();
-    (size <= READ_MAX).then(|| fs::read_to_string(&path).ok())?
+fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
+    let (setup, verify) = (found.setup(), found.verify());
+    if !setup.is_empty() {
+        add("");
+        add("[workspace]");
+        add(
+            "# Run in each new workspace, before the agent and before the checks on the merged tree.",
+        );
+        add(&format!("setup = {}", list(&setup)));
+    }
+    add("");
+    add("[gates]");
+    add("# Run on the exact merged tree; what does not pass does not land.");
+    match verify.is_empty() {
+        true => {
+            add("# verify = [\"make test\"]      # no check was found: whatever merges will land");
+        }
+        false => add(&format!("verify = {}", list(&verify))),
+    }
+    let caches = found.caches();
+    if !caches.is_empty() {
+        add("# What builds leave there is kept from one merge to the next; all else starts clean.");
+        add(&format!("caches = {}", list(&caches)));
+    }
+    if found.without_tests {
+        add(
+            "need_tests = false            # they pass without running a test; set it back once there are some",
+        );
+    }
+    for (command, why) in &found.set_aside {
+        let why: String =
+            why.chars().map(|c| if c.is_control() { ' ' } else { c }).take(80).collect();
+        add(&format!(
+            "# left out, because it does not pass here: {} ({})",
+            quoted(command),
+            why.trim()
+        ));
+    }
+    for project in found.projects.iter().filter(|project| !project.missing.is_empty()) {
+        let missing = project.missing.join(" and ");
+        for command in project.setup.iter().chain(&project.verify) {
+            add(&format!("# needs {missing}, not installed here: {}", quoted(command)));
+        }
+    }
 }
 
-fn find_tests(root: &Path) -> Vec<Test> {
-    let has = |name: &str| root.join(name).exists();
-    let test = |command: &str, because| Test { command: command.to_owned(), because, setup: None };
-    let mut tests = Vec::new();
-    if has("Cargo.toml") {
-        tests.push(test("cargo test", "Cargo.toml"));
-    }
-    tests.extend(node_test(root));
-    tests.extend(python_test(root));
-    if has("go.mod") {
-        tests.push(test("go test ./...", "go.mod"));
-    }
-    if let Some(name) =
-        ["Makefile", "makefile", "GNUmakefile"].into_iter().find(|name| target(root, name))
-    {
-        tests.push(test("make test", name));
-    }
-    if let Some(name) = ["build.gradle", "build.gradle.kts"].into_iter().find(|name| has(name)) {
-        tests.push(test(if has("gradlew") { "./gradlew test" } else { "gradle test" }, name));
-    }
-    if has("pom.xml") {
-        tests.push(test(if has("mvnw") { "./mvnw -q test" } else { "mvn -q test" }, "pom.xml"));
-    }
-    if let Some(name) = ["justfile", "Justfile", ".justfile"].into_iter().find(|n| target(root, n))
-    {
-        tests.push(test("just test", name));
-    }
-    tests
+/// A plan that runs as it is, and shows what tasks look like.
+fn example(found: &Found) -> String {
+    let agent = found.agents.iter().find(|agent| agent.ready).or(found.agents.first());
+    let agent = agent.map_or("mine", |agent| agent.known.kind);
+    format!(
+        r##"# An example. `mainstem plan show plan.toml` draws it, `mainstem run plan.toml` runs it, and
+# `mainstem undo` takes a landing back. docs/guide/plans.md has every key.
+version = 1
+title = "First steps with Mainstem"
+
+[[task]]
+id = "hello"
+title = "Add a file, to see work land"
+run = "echo 'This file was landed by Mainstem.' > mainstem-hello.txt"
+
+# A task for a coding agent says what to do, and when it is done:
+#
+# [[task]]
+# id = "readme"
+# title = "Explain how to run the tests"
+# description = """Add a short section to the README that says how to run the tests."""
+# acceptance = ["the README names the command"]
+# needs = ["hello"]               # starts when that one has landed
+# agent = "{agent}"
+"##
+    )
 }
 
-/// Whether a makefile or justfile has a target or recipe called `test`.
-fn target(root: &Path, name: &str) -> bool {
-    // On file systems that ignore case two spellings are one file; only its true name counts.
-    let listed = fs::read_dir(root)
-        .is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name() == name));
-    let is_test = |line: &str| {
-        let line = line.strip_prefix('@').unwrap_or(line);
-        let rest = line.strip_prefix("test").unwrap_or("-");
-        rest.starts_with([':', ' ']) && rest.contains(':') && !rest.contains(":=")
-    };
-    listed && small(root, name).is_some_and(|text| text.lines().any(is_test))
-}
-
-fn node_test(root: &Path) -> Option<Test> {
-    let package: Value = serde_json::from_str(&small(root, "package.json")?).ok()?;
-    let script = package["scripts"]["test"].as_str()?;
-    if script.contains("no test specified") {
-        return None;
-    }
-    let has = |name: &str| root.join(name).exists();
-    let (command, setup) = if has("pnpm-lock.yaml") {
-        ("pnpm test", Some("pnpm install --frozen-lockfile"))
-    } else if has("yarn.lock") {
-        ("yarn test", Some("yarn install --immutable"))
-    } else if has("bun.lock") || has("bun.lockb") {
-        ("bun run test", Some("bun install --frozen-lockfile"))
-    } else if has("package-lock.json") {
-        ("npm test", Some("npm ci"))
-    } else {
-        ("npm test", None)
-    };
-    let setup = setup.map(str::to_owned);
-    Some(Test { command: command.to_owned(), because: "package.json", setup })
-}
-
-fn python_test(root: &Path) -> Option<Test> {
-    let says = |name: &str| small(root, name).is_some_and(|text| text.contains("pytest"));
-    let has = |name: &str| root.join(name).exists();
-    let python = ["pyproject.toml", "setup.py", "setup.cfg", "requirements.txt"];
-    let because = if has("pytest.ini") {
-        "pytest.ini"
-    } else if says("pyproject.toml") {
-        "pyproject.toml"
-    } else if python.into_iter().any(has) && root.join("tests").is_dir() {
-        "tests/"
-    } else {
-        return None;
-    };
-    let command = if has("uv.lock") { "uv run pytest" } else { "pytest" };
-    Some(Test { command: command.to_owned(), because, setup: None })
+fn find_agents() -> Vec<AgentFound> {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    KNOWN
+        .iter()
+        .filter(|known| on_path(known.program).is_some())
+        .map(|known| {
+            let secret = known.keys.iter().copied().find(|key| set(key));
+            AgentFound { known, secret, ready: look_at_agent(known, None).is_ready() }
+        })
+        .collect()
 }
 
 fn find_specs(root: &Path) -> Vec<String> {
@@ -334,60 +531,34 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+    fn found(projects: Vec<Project>, agents: Vec<AgentFound>) -> Found {
+        Found {
+            branch: "feature/x".into(),
+            projects,
+            agents,
+            specs: vec![],
+            set_aside: vec![],
+            without_tests: true,
         }
-        dir
     }
 
-    fn commands(files: &[(&str, &str)]) -> Vec<String> {
-        let dir = folder(files);
-        find_tests(dir.path()).into_iter().map(|test| test.command).collect()
-    }
-
-    #[test]
-    fn each_kind_of_project_gives_its_test_command_away() {
-        assert_eq!(commands(&[("Cargo.toml", "")]), ["cargo test"]);
-        let node = r#"{"scripts":{"test":"vitest"}}"#;
-        assert_eq!(commands(&[("package.json", node)]), ["npm test"]);
-        assert_eq!(commands(&[("package.json", node), ("pnpm-lock.yaml", "")]), ["pnpm test"]);
-        assert_eq!(commands(&[("pytest.ini", "")]), ["pytest"]);
-        assert_eq!(commands(&[("setup.py", ""), ("tests/test_a.py", "")]), ["pytest"]);
-        assert_eq!(commands(&[("go.mod", "")]), ["go test ./..."]);
-        assert_eq!(commands(&[("Makefile", "all:\n\ttrue\ntest: all\n\ttrue\n")]), ["make test"]);
-        assert_eq!(commands(&[("build.gradle", ""), ("gradlew", "")]), ["./gradlew test"]);
-        assert_eq!(commands(&[("pom.xml", "")]), ["mvn -q test"]);
-        assert_eq!(commands(&[("justfile", "test *args:\n  true\n")]), ["just test"]);
-    }
-
-    #[test]
-    fn what_only_looks_like_a_test_command_is_left_alone() {
-        let npm = r#"{"scripts":{"test":"echo \"Error: no test specified\" && exit 1"}}"#;
-        assert!(commands(&[("package.json", npm)]).is_empty());
-        assert!(commands(&[("package.json", "{ junk")]).is_empty());
-        assert!(commands(&[("Makefile", "tests:\n\ttest := 1\ntest := 2\n")]).is_empty());
-        assert!(commands(&[("tests/a.txt", "")]).is_empty());
+    fn agents(secret: bool) -> Vec<AgentFound> {
+        let key = |known: &'static Known| known.keys.first().copied().filter(|_| secret);
+        KNOWN.iter().map(|known| AgentFound { known, secret: key(known), ready: true }).collect()
     }
 
     #[test]
     fn whatever_was_found_the_file_passes_the_settings_check() {
-        let odd = Test {
-            command: "a \"b\" \\ 'c'".to_owned(),
-            because: "x",
-            setup: Some("y\"".to_owned()),
+        let odd = Project {
+            verify: vec!["a \"b\" \\ 'c'".to_owned()],
+            setup: vec!["y\"".to_owned(), "z".to_owned()],
+            ..Project::default()
         };
-        for tests in [vec![], vec![odd.clone()], vec![odd.clone(), odd]] {
-            for agents in [vec![], KNOWN.iter().collect()] {
-                let found = Found {
-                    branch: "feature/x".into(),
-                    tests: tests.clone(),
-                    agents,
-                    specs: vec![],
-                };
+        let lacking = Project { missing: vec!["uv".to_owned()], ..odd.clone() };
+        for projects in [vec![], vec![odd.clone()], vec![odd.clone(), lacking.clone(), odd]] {
+            for agents in [vec![], agents(false), agents(true)] {
+                let mut found = found(projects.clone(), agents);
+                found.set_aside = vec![("other \"x\"".to_owned(), "line\u{7} one".to_owned())];
                 let text = compose(&found);
                 resolve(&[Layer::project("x", text.as_str())]).unwrap();
                 let bare: String = text
@@ -398,5 +569,52 @@ mod tests {
                 resolve(&[Layer::project("x", bare)]).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_is_set_is_named_and_no_branch_is_written() {
+        let text = compose(&found(vec![], agents(true)));
+        assert!(text.contains("\nsecrets = [\"ANTHROPIC_API_KEY\"]"), "{text}");
+        assert!(!text.contains("branch"), "{text}");
+        let without = compose(&found(vec![], agents(false)));
+        assert!(without.contains("\n# secrets = [\"ANTHROPIC_API_KEY\"]"), "{without}");
+    }
+
+    #[test]
+    fn a_check_that_needs_a_missing_program_is_named_and_not_used() {
+        let lacking = Project {
+            verify: vec!["uv run pytest".to_owned()],
+            setup: vec!["uv sync".to_owned()],
+            missing: vec!["uv".to_owned()],
+            ..Project::default()
+        };
+        let text = compose(&found(vec![lacking], vec![]));
+        assert!(text.contains("# needs uv, not installed here: \"uv run pytest\""), "{text}");
+        assert!(!text.lines().any(|line| line.starts_with("verify")), "{text}");
+    }
+
+    #[test]
+    fn build_folders_of_the_chosen_checks_are_named_as_caches() {
+        let cargo = |missing: &[&str]| Project {
+            verify: vec!["cargo test".to_owned()],
+            caches: vec!["target".to_owned()],
+            missing: missing.iter().map(ToString::to_string).collect(),
+            ..Project::default()
+        };
+        let text = compose(&found(vec![cargo(&[])], vec![]));
+        let settings = resolve(&[Layer::project("x", text.as_str())]).unwrap().settings;
+        assert_eq!(settings.gates.caches, ["target"], "{text}");
+        let without = compose(&found(vec![cargo(&["cargo"])], vec![]));
+        assert!(!without.contains("caches"), "{without}");
+    }
+
+    #[test]
+    fn the_example_is_a_plan() {
+        let text = example(&found(vec![], agents(false)));
+        let settings = resolve(&[]).unwrap().settings;
+        let known =
+            mainstem_core::plan::check::Known { agents: &settings.agents, default_agent: None };
+        let format = mainstem_core::plan::doc::Format::Toml;
+        mainstem_core::plan::check::load_plan(text.as_bytes(), format, &known).unwrap();
     }
 }

@@ -1,7 +1,9 @@
 //! `logs`: what an attempt's agent, or its gates, printed. Reads the jobs' bounded logs; lines are
 //! made harmless for a terminal and known secrets are taken out.
 
-use std::collections::BTreeSet;
+mod follow;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::Redactor;
@@ -15,6 +17,7 @@ use mainstem_core::phase::Phase;
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
+use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobState, OutputLine, Stream, pause_ms, read_output};
 use serde_json::json;
 
@@ -30,16 +33,21 @@ use crate::print;
 const READ_BYTES: usize = 1024 * 1024;
 /// How often a followed log is looked at.
 const FOLLOW_EVERY_MS: u64 = 100;
+/// Room for the task's name before each line, where several are shown.
+const PREFIX_WIDTH: usize = 12;
 /// A line longer than this is printed in pieces.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Takes out the values of all secrets that the settings name and the environment has.
-pub(crate) fn redactor(settings: &Settings) -> Redactor {
+/// Takes out the values of all secrets that the settings name and the environment has, and of credentials in
+/// git's own settings.
+pub(crate) fn redactor(settings: &Settings, repo: &Repo) -> Redactor {
     let named: BTreeSet<&str> =
         settings.agents.values().flat_map(|a| &a.secrets).map(String::as_str).collect();
     let given = environment().into_iter().filter(|(name, _)| named.contains(name.as_str()));
     let set = settings.agents.values().flat_map(|agent| agent.env.clone());
-    Redactor::new(given.chain(set.filter(|(name, _)| is_denied(name))))
+    let of_git = repo.known_credentials().iter();
+    let of_git = of_git.map(|found| (format!("git config {}", found.key), found.value.clone()));
+    Redactor::new(given.chain(set.filter(|(name, _)| is_denied(name))).chain(of_git))
 }
 
 /// A task that no agent has worked on yet.
@@ -59,42 +67,45 @@ pub(crate) fn not_tried(machine: &Machine, t: TaskIx) -> Failure {
 
 /// Prints what a task's agent printed.
 pub(crate) fn logs(context: &Context, args: &LogsArgs) -> Outcome {
-    if args.gates && args.follow {
-        return Err(Failure::usage("--gates cannot be followed")
-            .hint("mainstem history -f tells each gate's verdict as it comes"));
-    }
-    let (_, layout, look) = context.look_at_run(args.run.as_deref())?;
+    let (repo, layout, look) = context.look_at_run(args.run.as_deref())?;
     let machine = &look.machine;
-    let t = machine.find(&args.task)?;
+    let mut printer = Printer {
+        json: context.global.json,
+        raw: args.raw,
+        marked: context.global.verbose > 0,
+        quiet: context.global.quiet,
+        redactor: redactor(machine.settings(), &repo),
+        gate: None,
+        prefix: None,
+        check: false,
+        pending: BTreeMap::new(),
+    };
+    let Some(task) = &args.task else { return follow::all(context, &mut printer, args) };
+    let t = machine.find(task)?;
+    if args.gates && args.follow {
+        return follow::checks(context, &mut printer, args, task);
+    }
     let newest = machine.tasks().get(t).attempts;
     if newest == 0 {
         return Err(not_tried(machine, t));
     }
     let n = args.attempt.unwrap_or(newest);
     if n == 0 || n > newest {
-        return Err(Failure::new(format!("{} has no attempt {n}", args.task))
+        return Err(Failure::new(format!("{task} has no attempt {n}"))
             .hint(format!("it had {newest} so far")));
     }
     let run = look.run.clone().unwrap_or_else(|| RunId::new(""));
-    let mut printer = Printer {
-        json: context.global.json,
-        raw: args.raw,
-        marked: context.global.verbose > 0,
-        quiet: context.global.quiet,
-        redactor: redactor(machine.settings()),
-        gate: None,
-        pending: [None, None],
-    };
     if args.gates {
-        return gates(&mut printer, &layout, &run, &look, args, n);
+        printer.check = true;
+        return gates(&mut printer, (&layout, &run, &look), task, n);
     }
     let dir = layout.agent_job(&run, machine.graph().id(t), n);
     if args.follow {
-        follow(context, &mut printer, &dir, args, n)?;
+        follow_agent(context, &mut printer, &dir, args, (task, n))?;
     } else {
         printer.job(&dir)?;
         if matches!(state(&dir)?, JobState::Absent | JobState::Starting) && !context.global.json {
-            print::err(&format!("attempt {n} of {} has not started its agent yet", args.task));
+            print::err(&format!("attempt {n} of {task} has not started its agent yet"));
         }
     }
     Ok(exit_code::OK)
@@ -105,12 +116,12 @@ fn state(dir: &Path) -> Result<JobState, Failure> {
         .map_err(|error| Failure::io(format!("{} cannot be read", dir.display()), &error))
 }
 
-fn follow(
+fn follow_agent(
     context: &Context,
     printer: &mut Printer,
     dir: &Path,
     args: &LogsArgs,
-    n: u32,
+    (name, n): (&str, u32),
 ) -> Result<(), Failure> {
     let mut from = 0;
     loop {
@@ -123,7 +134,7 @@ fn follow(
             // Nothing will come if nobody is there to start it, or if its time has passed.
             JobState::Absent | JobState::Starting => {
                 let (_, layout, look) = context.look(args.run.as_deref())?;
-                let task = look.machine.find(&args.task)?;
+                let task = look.machine.find(name)?;
                 let attempt = look.machine.tasks().get(task).current.as_ref();
                 let coming = look.machine.tasks().phase(task) == Phase::Preparing
                     || attempt.is_some_and(|a| a.n == n && a.ended_at.is_none());
@@ -133,7 +144,7 @@ fn follow(
         if ended {
             printer.finish()?;
             if !printer.quiet && !printer.json {
-                say_end(context, &now, args, n)?;
+                say_end(context, &now, args, (name, n))?;
             }
             return Ok(());
         }
@@ -141,8 +152,12 @@ fn follow(
     }
 }
 
-fn say_end(context: &Context, state: &JobState, args: &LogsArgs, n: u32) -> Result<(), Failure> {
-    let task = &args.task;
+fn say_end(
+    context: &Context,
+    state: &JobState,
+    args: &LogsArgs,
+    (task, n): (&str, u32),
+) -> Result<(), Failure> {
     let how = match state {
         JobState::Ended(exit) => match &exit.ending {
             process::Ending::Exited { code } => format!("ended with exit code {code}"),
@@ -177,19 +192,17 @@ struct GateLog {
 
 fn gates(
     printer: &mut Printer,
-    layout: &Layout,
-    run: &RunId,
-    look: &Look,
-    args: &LogsArgs,
+    (layout, run, look): (&Layout, &RunId, &Look),
+    task: &str,
     n: u32,
 ) -> Outcome {
-    let id = look.machine.graph().id(look.machine.find(&args.task)?);
-    let attempts = show::attempts(look, &args.task)?;
+    let id = look.machine.graph().id(look.machine.find(task)?);
+    let attempts = show::attempts(look, task)?;
     let place = layout.attempt(run, id, n);
-    let newest = look.machine.tasks().get(look.machine.find(&args.task)?).attempts == n;
+    let newest = look.machine.tasks().get(look.machine.find(task)?).attempts == n;
     let found = gate_logs(layout, &place, &attempts, n, newest)?;
     if found.is_empty() && !printer.json {
-        print::err(&format!("no gate has run for attempt {n} of {}", args.task));
+        print::err(&format!("no check has run for attempt {n} of {task}"));
     }
     for gate in found {
         let verdict = gate.verdict.map_or("no verdict yet", Verdict::word);
@@ -242,6 +255,7 @@ fn gate_logs(
             let is_gate = name.starts_with(prefix) && !name.contains('.');
             if is_gate && !known.contains(&layout.relative(&dir)) {
                 let scope = scope.word();
+                let name = follow::command_of(&dir).unwrap_or(name);
                 found.push(GateLog {
                     dir: Some(dir),
                     name,
@@ -271,6 +285,15 @@ fn names_in(folder: &Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
+/// Is this line a word of an agent to us, and not output?
+fn is_protocol(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.starts_with(b"{")
+        && line.len() < LINE_BYTES_MAX
+        && serde_json::from_slice::<serde_json::Value>(line)
+            .is_ok_and(|value| value.get("mainstem").is_some_and(serde_json::Value::is_string))
+}
+
 /// Prints records as whole lines.
 struct Printer {
     json: bool,
@@ -279,8 +302,12 @@ struct Printer {
     quiet: bool,
     redactor: Redactor,
     gate: Option<(String, &'static str, &'static str)>,
-    /// Lines that are not whole yet, of standard output and of standard error.
-    pending: [Option<OutputLine>; 2],
+    /// Whose output it is, where that of several is shown.
+    prefix: Option<String>,
+    /// It is the output of a check: nothing in it is ours.
+    check: bool,
+    /// Lines that are not whole yet, by whose they are and whether they are of standard error.
+    pending: BTreeMap<(Option<String>, bool), OutputLine>,
 }
 
 impl Printer {
@@ -315,10 +342,9 @@ impl Printer {
     /// Prints what never became a whole line.
     fn finish(&mut self) -> Result<(), Failure> {
         let mut out = Vec::new();
-        for slot in 0..2 {
-            if let Some(line) = self.pending[slot].take() {
-                self.whole(&line, &mut out)?;
-            }
+        for ((prefix, _), line) in std::mem::take(&mut self.pending) {
+            self.prefix = prefix;
+            self.whole(&line, &mut out)?;
         }
         show::out_bytes(&out)
     }
@@ -336,8 +362,8 @@ impl Printer {
     }
 
     fn line(&mut self, line: OutputLine, out: &mut Vec<u8>) -> Result<(), Failure> {
-        let slot = usize::from(line.stream == Stream::Stderr);
-        let whole = match self.pending[slot].take() {
+        let slot = (self.prefix.clone(), line.stream == Stream::Stderr);
+        let whole = match self.pending.remove(&slot) {
             Some(mut begun) => {
                 begun.text.extend_from_slice(&line.text);
                 OutputLine { continues: line.continues, ..begun }
@@ -345,13 +371,16 @@ impl Printer {
             None => line,
         };
         if whole.continues && whole.text.len() < LINE_BYTES_MAX {
-            self.pending[slot] = Some(whole);
+            self.pending.insert(slot, whole);
             return Ok(());
         }
         self.whole(&whole, out)
     }
 
     fn whole(&self, line: &OutputLine, out: &mut Vec<u8>) -> Result<(), Failure> {
+        if !self.raw && !self.check && is_protocol(&line.text) {
+            return Ok(());
+        }
         let text = self.redactor.redact(&line.text);
         let stream = if line.stream == Stream::Stderr { "stderr" } else { "stdout" };
         if self.json {
@@ -359,6 +388,10 @@ impl Printer {
                 "at": time::to_rfc3339(line.at_ms), "stream": stream,
                 "text": String::from_utf8_lossy(&text),
             });
+            if let Some(task) = &self.prefix {
+                value["task"] = task.split(' ').next().into();
+                value["check"] = self.check.into();
+            }
             if let Some((gate, scope, verdict)) = &self.gate {
                 value["gate"] = gate.as_str().into();
                 value["scope"] = (*scope).into();
@@ -368,6 +401,11 @@ impl Printer {
                 .map_err(|error| Failure::new(format!("BUG: a line is plain data: {error}")))?;
             out.extend_from_slice(line.as_bytes());
         } else {
+            if let Some(prefix) = &self.prefix {
+                out.extend_from_slice(
+                    format!("{} | ", print::pad(prefix, PREFIX_WIDTH)).as_bytes(),
+                );
+            }
             if self.marked {
                 let clock = time::to_rfc3339(line.at_ms);
                 let clock = clock.get(11..19).unwrap_or_default();
@@ -401,7 +439,9 @@ mod tests {
             quiet: false,
             redactor: Redactor::new([("TOKEN", "very-secret")]),
             gate: None,
-            pending: [None, None],
+            prefix: None,
+            check: false,
+            pending: BTreeMap::new(),
         }
     }
 
@@ -417,6 +457,18 @@ mod tests {
         printer.line(record("other", Stream::Stderr, false), &mut out).unwrap();
         printer.line(record("secret z", Stream::Stdout, false), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "other\na [redacted TOKEN] z\n");
+    }
+
+    #[test]
+    fn lines_of_the_protocol_are_shown_only_when_asked_for() {
+        let lines = [r#"{"mainstem":"usage","input_tokens":1}"#, r#"{"level":"info"}"#, "words"];
+        for (raw, expected) in [(true, 3), (false, 2)] {
+            let mut out = Vec::new();
+            for line in lines {
+                printer(raw).line(record(line, Stream::Stdout, false), &mut out).unwrap();
+            }
+            assert_eq!(String::from_utf8(out).unwrap().lines().count(), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One file per command, or per family of commands that share everything.
 
 pub(crate) mod agents;
+pub(crate) mod background;
 pub(crate) mod care;
 pub(crate) mod cost;
 pub(crate) mod demo;
@@ -10,6 +11,7 @@ pub(crate) mod formats;
 pub(crate) mod gates;
 pub(crate) mod history;
 pub(crate) mod init;
+pub(crate) mod land;
 pub(crate) mod lessons;
 pub(crate) mod logs;
 pub(crate) mod merge;
@@ -18,9 +20,12 @@ pub(crate) mod proposals;
 pub(crate) mod reference;
 pub(crate) mod restore;
 pub(crate) mod run;
+pub(crate) mod set;
 pub(crate) mod settings;
 pub(crate) mod diff;
 pub(crate) mod show;
 pub(crate) mod status;
 pub(crate) mod steer;
+pub(crate) mod user_git;
+pub(crate) mod visit;
 pub(crate) mod worker;

@@ -10,6 +10,7 @@ use mainstem_core::config::Settings;
 use mainstem_core::graph::Graph;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Effort, Plan, Task};
+use mainstem_engine::paths::Layout;
 use mainstem_planner::estimate::{Estimate, Past, estimate};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::commands::{draft, formats};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::graph::{self, Subject};
-use crate::print;
+use crate::{preflight, print};
 
 /// Ids of the critical path shown in one line.
 const PATH_SHOWN: usize = 12;
@@ -58,14 +59,19 @@ fn read(context: &Context, file: &Path) -> Result<(Plan, Graph, Settings), Failu
     let repo = context.repo().ok();
     let settings = context.settings(repo.as_ref())?;
     let plan = context.plan(file, &settings)?;
-    mainstem_engine::prompts::template(repo.as_ref(), &settings)?;
-    let graph =
-        Graph::new(&plan).map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
+    let layout = repo.as_ref().map(|repo| Layout::new(repo, None));
+    let place = repo.as_ref().zip(layout.as_ref()).map(|(repo, layout)| (repo, layout.state()));
+    mainstem_engine::prompts::template(place, &settings)?;
+    let graph = graph_of(&plan, file)?;
     Ok((plan, graph, settings))
 }
 
+fn graph_of(plan: &Plan, file: &Path) -> Result<Graph, Failure> {
+    Graph::new(plan).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+}
+
 fn check(context: &Context, file: &Path) -> Outcome {
-    let (plan, graph, _) = match read(context, file) {
+    let (plan, graph, settings) = match read(context, file) {
         Ok(found) => found,
         Err(failure) => {
             if context.global.json {
@@ -81,11 +87,17 @@ fn check(context: &Context, file: &Path) -> Outcome {
     let levels = graph.levels();
     let widest = levels.iter().map(Vec::len).max().unwrap_or(0);
     let path = subject.critical_ids();
+    let findings = match context.repo() {
+        Ok(repo) => preflight::of_plan(&repo, &settings, &plan, None),
+        Err(_) => Vec::new(),
+    };
+    let warnings: Vec<String> = findings.iter().map(preflight::Finding::sentence).collect();
     if context.global.json {
         print::out_json(&json!({
             "ok": true, "file": file, "title": plan.title, "tasks": plan.tasks.len(),
             "edges": edges, "epics": plan.epics.len(), "levels": levels.len(),
             "widest_level": widest, "critical_path": path, "diagnostics": [],
+            "warnings": warnings,
         }))?;
         return Ok(exit_code::OK);
     }
@@ -99,6 +111,9 @@ fn check(context: &Context, file: &Path) -> Outcome {
         path.len(),
         arrows(&path),
     ))?;
+    for warning in warnings {
+        print::err(&format!("warning: {}", print::harmless(&warning)));
+    }
     Ok(exit_code::OK)
 }
 
@@ -116,7 +131,13 @@ fn arrows(ids: &[&str]) -> String {
 }
 
 fn show(context: &Context, file: &Path, format: PlanFormat) -> Outcome {
-    let (plan, graph, settings) = read(context, file)?;
+    let repo = context.repo().ok();
+    let settings = context.settings(repo.as_ref())?;
+    let (plan, lacking) = context.plan_to_show(file, &settings)?;
+    for fault in &lacking {
+        print::err(&format!("warning: {}", print::harmless(fault)));
+    }
+    let graph = graph_of(&plan, file)?;
     let subject = Subject::plain(&plan, &graph);
     let (width, color) = (print::width(), context.color_out);
     let guess = estimate(&plan, &graph, settings.run.jobs, &past(context));
@@ -124,7 +145,11 @@ fn show(context: &Context, file: &Path, format: PlanFormat) -> Outcome {
         PlanFormat::Json => print::out_json(&plan_json(subject, &guess))?,
         _ if context.global.json => print::out_json(&plan_json(subject, &guess))?,
         PlanFormat::Mermaid => print::out(&graph::mermaid(subject))?,
-        PlanFormat::Batches => print::out(&graph::batches(subject, width, color))?,
+        PlanFormat::Batches => {
+            // A pipe gets one line per level.
+            let width = print::columns().unwrap_or(usize::MAX);
+            print::out(&graph::batches(subject, width, color))?;
+        }
         PlanFormat::Graph => print::out(&graph::picture(subject, width, color))?,
         PlanFormat::Tree => {
             let mut out = tree(subject, &settings, width, color);

@@ -3,22 +3,30 @@
 use std::io::{IsTerminal, Read};
 
 use mainstem_api::exit_code;
-use mainstem_core::config::{Settings, Waits};
+use mainstem_core::config::{SandboxKind, Settings, Waits};
 use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
+use mainstem_engine::accepted::INCLUDE_FILE;
 use mainstem_engine::driver;
-use mainstem_engine::session::{Line, RunRequest};
+use mainstem_engine::session::{Line, RunRequest, TargetCheck, TargetOutcome};
+use mainstem_engine::state_check::{self, LostLanding};
+use mainstem_host::git::Repo;
 use mainstem_host::process;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::RunArgs;
-use crate::context::{Context, environment, own_exe};
+use crate::commands::user_git;
+use crate::context::{CONFIG_FILE, Context, environment, own_exe};
 use crate::failure::{Failure, Outcome};
+use crate::preflight;
 use crate::print;
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
+use crate::summary::{self, Sheet};
 
-const NO_WALL: &str = "the sandbox is off: agents run with your rights";
+const NO_SANDBOX: &str = "warning: the sandbox is off: agents run with your rights";
+const NO_CHECKS: &str = "warning: no checks are set ([gates] verify), so whatever merges lands. \
+                         mainstem init finds a test command";
 
 /// How long `run --detach` waits for the engine to be up.
 const DETACH_MS: i64 = 20_000;
@@ -36,54 +44,127 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         refuse_unknown_kinds(plan, &settings)?;
         refuse_review_by_nobody(plan, &settings)?;
     }
-    let request = RunRequest {
-        plan,
-        new: args.new,
-        tasks: args.task.clone(),
-        epics: args.epic.clone(),
-        jobs: args.jobs,
-        merger: None,
-        attended: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
-    };
+    let mut request = request_of(plan, args);
     if args.dry_run {
         return dry_run(context, &request, &settings);
     }
-    if args.detach {
-        return detach(context, args);
-    }
+    warn_of_pending(context, &repo)?;
+    warn_of_settings(context, &settings);
     let mut session = context.session()?;
-    let wall = session.walls()?.map(mainstem_engine::walls::Walls::describe);
-    let line = Line::new();
+    let (line, global) = (Line::new(), &context.global);
     stop_on_signals(&line)?;
-    let global = &context.global;
+    if settings.run.preflight && !args.no_preflight {
+        let surroundings = (&repo, &settings);
+        let wish = (&line, args.allow_red);
+        request.seen = preflight::before_run(context, surroundings, &mut session, &request, wish)?;
+    }
+    if let (Some(target), false) = (session.target_of(&request)?, global.quiet) {
+        warn_of_uncommitted(&repo, &target);
+    }
+    if args.detach {
+        // The engine in the background takes it over, and does not look again.
+        drop(session);
+        return detach(context, &RunArgs { no_preflight: true, ..args.clone() });
+    }
+    let wall = session.walls()?.map(mainstem_engine::walls::Walls::describe);
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = mainstem_host::clock::now_ms();
     let target_is_here = repo.current_branch().ok().flatten();
+    let passed = request.seen.as_ref().map(passed_words);
     let ended = session.run(&request, line, &mut face, &mut |run, machine| {
         if !(global.quiet || global.json) {
-            let wall = wall.as_deref().unwrap_or(NO_WALL);
-            greet(run.as_str(), machine, (&settings, wall), target_is_here.as_deref());
+            let plan = args.plan.as_ref().map(|plan| plan.display().to_string());
+            let head = Head {
+                run: run.as_str(),
+                plan,
+                sandbox: wall.as_deref(),
+                passed: passed.as_deref(),
+            };
+            // Who does not listen misses it.
+            let _ = print::out(&greeting(&head, machine, &settings, target_is_here.as_deref()));
+            user_git::hooks(&repo).iter().for_each(|line| print::err(line));
         }
     });
     face.wipe();
     // Everything that happened is written before the last word.
     drop(face);
     let (outcome, machine, run) = ended?;
-    if !global.json {
-        print::err(stream::summary(&machine, run.as_str(), began, context.color_err).trim_end());
+    let lost = state_check::lost_landings(&repo, &run, &machine)?;
+    let code = match code_of(outcome) {
+        exit_code::OK if !lost.is_empty() => exit_code::NOT_LANDED,
+        code => code,
+    };
+    let elapsed = u64::try_from(mainstem_host::clock::now_ms() - began).unwrap_or(0);
+    tell_the_end(context, &machine, (elapsed, code), &lost);
+    Ok(code)
+}
+
+/// The last words about a run: what became of it, and what to type next.
+fn tell_the_end(
+    context: &Context,
+    machine: &Machine,
+    (elapsed, code): (u64, u8),
+    lost: &[LostLanding],
+) {
+    if !context.global.json {
+        let sheet = Sheet { color: context.color_out, columns: print::columns() };
+        // A reader that has gone changes nothing about how the run ended.
+        let _ = print::out(&summary::summary(machine, elapsed, code, sheet));
+        if let Some(to) = machine.bring_to() {
+            let from = machine.target();
+            print::err(&format!("The work is on {from}. Bring it over to {to}: mainstem land"));
+        }
+        crate::commands::status::tell_lost(lost, machine.target());
     }
-    Ok(match outcome {
+    if code == exit_code::INTERRUPTED {
+        print::err(if machine.is_cancelled() {
+            "Cancelled. Work is kept in snapshots; to continue: mainstem retry --all, then mainstem run"
+        } else {
+            "Interrupted. Work is kept; to continue: mainstem run"
+        });
+    }
+}
+
+fn code_of(outcome: driver::Outcome) -> u8 {
+    match outcome {
         driver::Outcome::Rested(Rest::Done) => exit_code::OK,
         driver::Outcome::Rested(Rest::NotLanded) => exit_code::NOT_LANDED,
         driver::Outcome::Rested(Rest::Interrupted) | driver::Outcome::Left => {
-            print::err(if machine.is_cancelled() {
-                "cancelled; work is kept in snapshots. To go on: mainstem retry --all, then mainstem run"
-            } else {
-                "interrupted; nothing is lost. To go on: mainstem run"
-            });
             exit_code::INTERRUPTED
         }
-    })
+    }
+}
+
+fn request_of(plan: Option<Plan>, args: &RunArgs) -> RunRequest {
+    RunRequest {
+        plan,
+        new: args.new,
+        tasks: args.task.clone(),
+        epics: args.epic.clone(),
+        branch: args.branch.clone(),
+        jobs: args.jobs,
+        merger: None,
+        attended: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
+        seen: None,
+    }
+}
+
+fn warn_of_settings(context: &Context, settings: &Settings) {
+    if !(context.global.quiet || context.global.json) {
+        warnings(settings).into_iter().for_each(print::err);
+    }
+}
+
+/// Says which landed changes decide nothing yet.
+fn warn_of_pending(context: &Context, repo: &Repo) -> Result<(), Failure> {
+    for file in context.pending_files(repo, None)? {
+        print::err(&format!(
+            "{} was changed by the landing of {}: this run uses the version before. To use the change: mainstem config accept",
+            file.path,
+            file.tasks.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 /// Once gently, twice at once, three times whatever hangs.
@@ -111,28 +192,96 @@ fn leave_now() -> ! {
     std::process::exit(i32::from(exit_code::INTERRUPTED));
 }
 
-fn greet(run: &str, machine: &Machine, (settings, wall): (&Settings, &str), here: Option<&str>) {
+/// What is dangerous about these settings, the same whether the run is watched or detached.
+fn warnings(settings: &Settings) -> Vec<&'static str> {
+    let mut warnings = Vec::new();
+    if settings.sandbox.kind == SandboxKind::Off {
+        warnings.push(NO_SANDBOX);
+    }
+    if settings.gates.verify.is_empty() && !settings.land.mode.by_pull() {
+        warnings.push(NO_CHECKS);
+    }
+    warnings
+}
+
+/// What the first lines of a run are about.
+struct Head<'a> {
+    run: &'a str,
+    plan: Option<String>,
+    sandbox: Option<&'a str>,
+    /// What the checks said of the target branch before the run.
+    passed: Option<&'a str>,
+}
+
+fn greeting(head: &Head<'_>, machine: &Machine, settings: &Settings, here: Option<&str>) -> String {
     let target = machine.target();
     let landed = machine.tasks().count(mainstem_core::phase::Phase::Landed);
-    let resumed = if landed > 0 { format!(", {landed} landed before") } else { String::new() };
-    let tasks = machine.plan().tasks.len();
-    let noun = if tasks == 1 { "task" } else { "tasks" };
-    print::err(&format!(
-        "{run}: {tasks} {noun}{resumed}, {} at once, landing on {target}",
-        machine.jobs()
-    ));
-    if here == Some(target) {
-        print::err("your checkout follows the landings; files you have edited are never touched");
-    }
-    print::err(wall);
-    if settings.land.mode.by_pull() {
-        print::err(
-            "work lands by pull requests: their checks and reviews decide, the forge merges",
-        );
+    let before = if landed > 0 { format!(", {landed} landed before") } else { String::new() };
+    let tasks = print::count(machine.plan().tasks.len() as u64, "task");
+    let what = match &head.plan {
+        Some(plan) => format!("Running {plan} ({})", head.run),
+        None => format!("Continuing {}", head.run),
+    };
+    let place = match machine.bring_to() {
+        Some(to) => format!("; mainstem land brings it over to {to}"),
+        None if here == Some(target) => " (checked out here)".to_owned(),
+        None => String::new(),
+    };
+    let jobs = machine.jobs();
+    let first = format!("{what}: {tasks}{before}, {jobs} at a time, landing on {target}{place}");
+    let sandbox = head.sandbox.map_or_else(
+        || "Sandbox: off.".to_owned(),
+        |words| format!("Sandbox: {}.", words.strip_prefix("agents run behind ").unwrap_or(words)),
+    );
+    let checks = if settings.land.mode.by_pull() {
+        "Landing by pull requests, after their checks and reviews.".to_owned()
     } else if settings.gates.verify.is_empty() {
-        print::err(
-            "no [gates] verify is set: whatever merges will land. mainstem init finds a test command",
-        );
+        "No checks before landing.".to_owned()
+    } else {
+        let checks = print::harmless(&settings.gates.verify.join(", "));
+        let passed = head.passed.map(|passed| format!(" ({passed})")).unwrap_or_default();
+        format!("Checks before landing: {checks}{passed}")
+    };
+    let columns = print::columns();
+    let first = print::indented(&first, 0, columns);
+    let second = print::indented(&format!("{sandbox} {checks}"), 0, columns);
+    format!("{first}{second}\n")
+}
+
+/// What the checks said of the target branch.
+fn passed_words(seen: &TargetCheck) -> String {
+    match seen.outcome {
+        TargetOutcome::Passed => {
+            format!("passed on {} in {}", seen.target, print::duration(seen.duration_ms))
+        }
+        _ => format!("known to pass on {}", seen.target),
+    }
+}
+
+/// Files that one line names.
+const NAMED_MAX: usize = 5;
+
+/// Work that changes the same files as the user's edits waits: that is said before it happens.
+fn warn_of_uncommitted(repo: &Repo, target: &str) {
+    let Ok(found) = repo.uncommitted_files(target) else { return };
+    // What `mainstem init` wrote, or the plan itself, is in nobody's way.
+    let own = [CONFIG_FILE, INCLUDE_FILE, "plan.toml"];
+    for mut way in found {
+        way.paths.retain(|path| !own.contains(&path.as_str()));
+        if way.paths.is_empty() {
+            continue;
+        }
+        let more = way.paths.len().saturating_sub(NAMED_MAX);
+        let mut names = way.paths.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            names.push_str(&format!(" and {more} more"));
+        }
+        print::err(&format!(
+            "warning: {} has uncommitted changes: {names}\n         work that changes these files \
+             waits until you commit or stash them; to land on a branch of its own instead: \
+             mainstem run --branch NAME",
+            way.checkout.display()
+        ));
     }
 }
 
@@ -202,16 +351,17 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
         version: String::new(),
         scope: mainstem_engine::session::scope_of(&machine, request)?,
     };
+    let before = machine.clone();
     let mut dry = machine;
     dry.step(begin, mainstem_core::id::Time(mainstem_host::clock::now_ms()));
     let starts: Vec<String> =
         dry.tasks().active().map(|t| dry.plan().tasks[t.ix()].id.to_string()).collect();
     if context.global.json {
         let tasks: Vec<_> =
-            dry.tasks().all().map(|t| mainstem_engine::look::task_status(&dry, t)).collect();
+            before.tasks().all().map(|t| mainstem_engine::look::task_status(&before, t)).collect();
         print::out_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
     } else {
-        print::out(&crate::commands::status::table(&dry, context.color_out))?;
+        print::out(&crate::commands::status::table(&before, context.color_out))?;
         print::err(&format!(
             "would start now: {} (workspaces under {}); nothing was started",
             if starts.is_empty() { "nothing".to_owned() } else { starts.join(", ") },
@@ -230,7 +380,9 @@ fn detach(context: &Context, args: &RunArgs) -> Outcome {
         print::out_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
     } else {
         print::err(&format!("{run} runs in the background (pid {pid})"));
-        print::err("watch: mainstem history -f · mainstem status    stop: mainstem cancel");
+        print::err(
+            "watch it: mainstem watch    where it stands: mainstem status    stop it: mainstem stop",
+        );
     }
     Ok(exit_code::OK)
 }
@@ -266,8 +418,9 @@ pub(crate) fn start_in_background(
     for task in &args.task {
         push(&["--task", task]);
     }
-    if args.new {
-        push(&["--new"]);
+    push(&flags(args));
+    if let Some(branch) = &args.branch {
+        push(&["--branch", branch]);
     }
     std::fs::create_dir_all(layout.state())
         .map_err(|error| Failure::io("the state folder cannot be made", &error))?;
@@ -285,7 +438,8 @@ pub(crate) fn start_in_background(
             break;
         }
         if let Some(status) = ended {
-            if status.success() {
+            // It may have come to rest before it was asked.
+            if status.success() || status.code() == Some(i32::from(exit_code::NOT_LANDED)) {
                 break;
             }
             let code = status.code().and_then(|code| u8::try_from(code).ok());
@@ -301,6 +455,16 @@ pub(crate) fn start_in_background(
         process::pause_ms(50);
     }
     Ok((child.id(), log))
+}
+
+/// Flags without a value that the engine in the background gets as well.
+fn flags(args: &RunArgs) -> Vec<&'static str> {
+    let given = [
+        ("--new", args.new),
+        ("--allow-red", args.allow_red),
+        ("--no-preflight", args.no_preflight),
+    ];
+    given.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect()
 }
 
 fn tail(log: &std::path::Path) -> Option<String> {

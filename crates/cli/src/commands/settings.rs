@@ -4,6 +4,8 @@ use mainstem_api::exit_code;
 use mainstem_core::config::keys::{find, keys};
 use mainstem_core::config::layers::{Origin, Shown};
 use mainstem_core::diag::nearest;
+use mainstem_core::inbox::CONFIG;
+use mainstem_engine::accepted::{Accepted, Pending};
 use serde_json::{Value, json};
 
 use crate::args::ConfigArgs;
@@ -33,8 +35,39 @@ pub(crate) fn config(context: &Context, args: &ConfigArgs) -> Outcome {
             vec![value.key.clone(), print::harmless(text), source(value)]
         })
         .collect();
-    print::out(&print::table(&rows))?;
+    print::out(&print::folded_table(&rows))?;
     Ok(exit_code::OK)
+}
+
+/// Accepts what landings changed about runs.
+pub(crate) fn accept(context: &Context) -> Outcome {
+    let (repo, layout, look) = context.look(None)?;
+    let pending = context.pending_files(&repo, Some(look.machine.target()))?;
+    Accepted::new(&repo, layout.state()).accept(&pending)?;
+    if context.global.json {
+        let file =
+            |file: &Pending| json!({ "path": file.path, "blob": file.blob, "commit": file.commit });
+        let files: Vec<Value> = pending.iter().map(file).collect();
+        print::out_json(&json!({ "accepted": files }))?;
+        return Ok(exit_code::OK);
+    }
+    if pending.is_empty() {
+        print::err("no landing changed what decides about runs: there is nothing to accept");
+    }
+    for file in &pending {
+        let by = file.tasks.join(", ");
+        print::err(&format!("accepted {} as {by} changed it; the next run uses it", file.path));
+    }
+    Ok(exit_code::OK)
+}
+
+/// The same by `mainstem answer`.
+pub(crate) fn answer(context: &Context, text: &str) -> Outcome {
+    match text.trim().to_lowercase().as_str() {
+        "1" | "accept" | "yes" => accept(context),
+        _ => Err(Failure::new(format!("{CONFIG} takes accept, not `{}`", print::harmless(text)))
+            .hint("to keep the version before, change the file back and commit that")),
+    }
 }
 
 fn source(value: &Shown) -> String {

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use mainstem_agents::Redactor;
 use mainstem_api::{exit_code, time};
-use mainstem_core::fact::{Class, Ending, Evidence, Fact, GateScope, Verdict};
+use mainstem_core::fact::{BranchChosen, Class, Ending, Evidence, Fact, GateScope, Verdict};
+use mainstem_core::failed_gate::FailedGate;
 use mainstem_core::id::{Oid, RunId, TaskId, TaskIx};
 use mainstem_core::machine::Issue;
 use mainstem_core::plan::Task;
@@ -29,7 +30,7 @@ use crate::commands::logs;
 use crate::commands::status::{one_line, short};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::{events, print};
 
 /// One attempt as its facts tell it.
 #[derive(Default)]
@@ -41,6 +42,8 @@ pub(crate) struct Attempt {
     model_reason: String,
     /// The session that it took up, and the one that it named.
     resumed: Option<String>,
+    continues: Option<u32>,
+    started_over: bool,
     session: Option<String>,
     branch: String,
     intended_at: i64,
@@ -78,6 +81,8 @@ pub(crate) struct Gate {
     pub(crate) detail: String,
     cached: bool,
     with: Vec<TaskId>,
+    /// What is known of it if it did not pass.
+    failed: Option<FailedGate>,
 }
 
 /// Where a gate looked, in a sentence; at whose work besides the task's own.
@@ -110,6 +115,7 @@ fn number_of(fact: &Fact) -> Option<u32> {
     match fact {
         F::AttemptIntended { attempt, .. }
         | F::WorkspaceReady { attempt, .. }
+        | F::BranchChosen(BranchChosen { attempt, .. })
         | F::AgentStarted { attempt, .. }
         | F::UsageReported { attempt, .. }
         | F::SessionSeen { attempt, .. }
@@ -134,17 +140,32 @@ impl Attempt {
         self.n
     }
 
+    fn learn_start(&mut self, fact: Fact, at: i64) {
+        let Fact::AttemptIntended {
+            agent,
+            provider,
+            model,
+            branch,
+            model_reason,
+            session,
+            continues,
+            fresh,
+            ..
+        } = fact
+        else {
+            return;
+        };
+        (self.agent, self.provider, self.model, self.branch) = (agent, provider, model, branch);
+        (self.model_reason, self.resumed) = (model_reason, session);
+        (self.continues, self.started_over) = (continues.map(|work| work.attempt), fresh);
+        self.intended_at = at;
+    }
+
     fn learn(&mut self, fact: Fact, at: i64) {
         match fact {
-            Fact::AttemptIntended {
-                agent, provider, model, branch, model_reason, session, ..
-            } => {
-                (self.agent, self.provider, self.model, self.branch) =
-                    (agent, provider, model, branch);
-                (self.model_reason, self.resumed) = (model_reason, session);
-                self.intended_at = at;
-            }
+            intended @ Fact::AttemptIntended { .. } => self.learn_start(intended, at),
             Fact::SessionSeen { session, .. } => self.session = Some(session),
+            Fact::BranchChosen(chosen) => self.branch = chosen.branch,
             Fact::WorkspaceReady { workspace, base, .. } => {
                 (self.workspace, self.base) = (Some(workspace), Some(base));
             }
@@ -174,10 +195,24 @@ impl Attempt {
                 self.snapshots.push((refname, commit, why, at));
             }
             Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
-            Fact::GateRan {
-                scope, gate, verdict, duration_ms, log, detail, cached, with, ..
-            } => {
-                let gate = Gate { scope, gate, verdict, duration_ms, log, detail, cached, with };
+            fact @ Fact::GateRan { .. } => {
+                let failed = FailedGate::of(&fact);
+                let Fact::GateRan {
+                    scope,
+                    gate,
+                    verdict,
+                    duration_ms,
+                    log,
+                    detail,
+                    cached,
+                    with,
+                    ..
+                } = fact
+                else {
+                    return;
+                };
+                let gate =
+                    Gate { scope, gate, verdict, duration_ms, log, detail, cached, with, failed };
                 self.gates.push(gate);
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
@@ -230,6 +265,8 @@ impl Attempt {
                     "verdict": gate.verdict.word(), "duration_ms": gate.duration_ms,
                     "log": gate.log.as_ref().map(|log| layout.state().join(log)),
                     "detail": gate.detail, "cached": gate.cached, "with": gate.with,
+                    "exit_code": gate.failed.as_ref().and_then(|failed| failed.exit_code),
+                    "cause": gate.failed.as_ref().map(|failed| &failed.cause),
                 })
             })
             .collect();
@@ -242,6 +279,7 @@ impl Attempt {
             "attempt": self.n, "agent": self.agent, "provider": self.provider,
             "model": self.model, "model_reason": self.model_reason, "branch": self.branch,
             "session": self.session, "resumed_session": self.resumed,
+            "continues": self.continues, "started_over": self.started_over,
             "intended_at": time::to_rfc3339(self.intended_at),
             "started_at": when(self.started_at), "ended_at": when(self.ended_at),
             "workspace": self.workspace, "base": self.base, "pid": self.pid,
@@ -268,7 +306,7 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
         attempts: attempts(&look, task)?,
         snapshots: care::snapshots(&repo, task)?,
         run: look.run.clone().unwrap_or_else(|| RunId::new("")),
-        redactor: logs::redactor(look.machine.settings()),
+        redactor: logs::redactor(look.machine.settings(), &repo),
         look: &look,
         layout: &layout,
         t,
@@ -291,7 +329,7 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
     } else if context.global.json {
         print::out_json(&subject.json()?)?;
     } else {
-        print::out(&subject.text())?;
+        print::out(&print::fit_screen(&subject.text()))?;
     }
     Ok(exit_code::OK)
 }
@@ -372,6 +410,8 @@ impl Subject<'_> {
         );
         value["issues"] = issues.collect();
         value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
+        let unstored = self.layout.unstored_of(task.id.as_str());
+        value["unstored"] = unstored.iter().map(|folder| folder.display().to_string()).collect();
         let prompt = self.attempts.last().and_then(|a| self.prompt(a.n));
         value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
         if self.verbose {
@@ -390,7 +430,8 @@ impl Subject<'_> {
         let mut out = format!("{}\n", head.trim_end());
         let mut line = |name: &str, words: String| {
             if !words.is_empty() {
-                let _ = writeln!(out, "  {} {words}", print::pad(name, 11));
+                let below = print::indented(&words, 14, print::columns());
+                let _ = write!(out, "  {} {}", print::pad(name, 11), below.trim_start());
             }
         };
         line("why", one_line(&view.reason));
@@ -404,6 +445,9 @@ impl Subject<'_> {
         line("commit", view.commit.map(|commit| commit.to_string()).unwrap_or_default());
         line("workspace", view.workspace.unwrap_or_default());
         line("branch", view.branch.unwrap_or_default());
+        for folder in self.layout.unstored_of(task.id.as_str()) {
+            line("not stored", format!("files that git could not store: {}", folder.display()));
+        }
         for word in ["needs", "after", "needed by", "before"] {
             let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
             let named = ends.map(|(_, p)| {
@@ -443,26 +487,29 @@ impl Subject<'_> {
     }
 
     fn attempt_text(&self, a: &Attempt) -> String {
-        let mut out = format!("  attempt {}  {}", a.n, one_line(&a.agent));
+        let mut head = format!("attempt {}  {}", a.n, one_line(&a.agent));
         if let Some(model) = &a.model {
-            let _ = write!(out, " {}", one_line(model));
+            let _ = write!(head, " {}", one_line(model));
         }
         if let (Some(from), Some(to)) = (a.started_at, a.ended_at) {
-            let _ = write!(out, "  {}", print::duration(u64::try_from(to - from).unwrap_or(0)));
+            let _ = write!(head, "  {}", print::duration(u64::try_from(to - from).unwrap_or(0)));
         }
         if let Some(usd) = a.cost_usd {
-            let _ = write!(out, "  ${usd:.4}");
+            let _ = write!(head, "  ${usd:.4}");
         }
         if a.input_tokens + a.output_tokens > 0 {
-            let _ = write!(out, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
+            let _ = write!(head, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
         }
-        let _ = writeln!(out, "  {}", a.outcome());
+        let _ = write!(head, "  {}", a.outcome());
+        let folded = match print::columns() {
+            Some(columns) => print::fold(&head, columns.saturating_sub(6)).join("\n      "),
+            None => head,
+        };
+        let mut out = format!("  {folded}\n");
         if let Some(model) = a.model.as_ref().filter(|_| !a.model_reason.is_empty()) {
             let _ = writeln!(out, "    {} because: {}", one_line(model), one_line(&a.model_reason));
         }
-        if let Some(session) = &a.resumed {
-            let _ = writeln!(out, "    in the session {}", one_line(session));
-        }
+        out.push_str(&start_text(a));
         if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
         {
             let _ = writeln!(out, "    agent ended: {}", one_line(&ending_words(ending)));
@@ -492,23 +539,47 @@ impl Subject<'_> {
         for line in a.reviews.iter().flat_map(ReviewSeen::lines) {
             let _ = writeln!(out, "    {}", one_line(&line));
         }
-        for gate in &a.gates {
-            let place = gate_place(gate.scope, &gate.with);
-            let cached = if gate.cached { ", known before" } else { "" };
-            let _ = writeln!(
-                out,
-                "    gate {}  `{}`{place} ({}{cached})",
-                gate.verdict.word(),
-                one_line(&gate.gate),
-                print::duration(gate.duration_ms)
-            );
-            if let Some(log) = gate.log.as_ref().filter(|_| self.verbose) {
-                let _ = writeln!(out, "      {}", self.layout.state().join(log).display());
-            }
+        let shown = a.gates.iter().rposition(|gate| gate.failed.is_some());
+        for (n, gate) in a.gates.iter().enumerate() {
+            out.push_str(&self.check_text(gate, self.verbose || shown == Some(n)));
         }
-        if !a.gates.is_empty() && a.gates.iter().any(|gate| gate.verdict != Verdict::Passed) {
+        if shown.is_some() {
             let _ =
                 writeln!(out, "    → mainstem logs {} --attempt {} --gates", self.task().id, a.n);
+        }
+        out
+    }
+
+    /// A check, with the end of its output and what helps if it did not pass.
+    fn check_text(&self, gate: &Gate, with_output: bool) -> String {
+        let place = match &gate.failed {
+            Some(failed) => format!(" {}", failed.place(self.look.machine.target())),
+            None => gate_place(gate.scope, &gate.with),
+        };
+        let cached = if gate.cached { ", known before" } else { "" };
+        let code = gate.failed.as_ref().and_then(|failed| failed.exit_code);
+        let code = code.map(|code| format!(", exit {code}")).unwrap_or_default();
+        let mut out = format!(
+            "    check {}  `{}`{place} ({}{code}{cached})\n",
+            gate.verdict.word(),
+            one_line(&gate.gate),
+            print::duration(gate.duration_ms)
+        );
+        if let Some(log) = gate.log.as_ref().filter(|_| self.verbose) {
+            let _ = writeln!(out, "      {}", self.layout.state().join(log).display());
+        }
+        let Some(failed) = gate.failed.as_ref().filter(|_| with_output) else { return out };
+        if let Some(sentence) = failed.cause.sentence() {
+            let _ = writeln!(out, "      {}", one_line(&sentence));
+        }
+        let columns = print::columns();
+        for line in events::output_block(failed, events::OUTPUT_LINES) {
+            let line = columns
+                .map_or(line.clone(), |columns| print::clip(&line, columns.saturating_sub(8)));
+            let _ = writeln!(out, "      │ {line}");
+        }
+        if let Some(hint) = failed.cause.hint() {
+            out.push_str(&print::indented(&hint, 6, columns));
         }
         out
     }
@@ -531,4 +602,19 @@ pub(crate) fn out_bytes(bytes: &[u8]) -> Result<(), Failure> {
         Err(error) => Err(Failure::io("standard output cannot be written", &error)),
         Ok(()) => Ok(()),
     }
+}
+
+/// What an attempt started from that is not the first.
+fn start_text(a: &Attempt) -> String {
+    let mut out = String::new();
+    if let Some(before) = a.continues {
+        let _ = writeln!(out, "    started from where attempt {before} stopped");
+    }
+    if a.started_over {
+        out.push_str("    started over, on purpose\n");
+    }
+    if let Some(session) = &a.resumed {
+        let _ = writeln!(out, "    in the session {}", one_line(session));
+    }
+    out
 }

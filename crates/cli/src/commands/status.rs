@@ -1,63 +1,43 @@
 //! `status`, `questions` and `train`: where a run stands, what waits for a person, what lands next.
 //! Everything shown is folded from the journal; nothing is guessed.
 
+mod table;
+
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 
 use anstyle::Style;
 use mainstem_api::status::{self as wire, RunState};
 use mainstem_api::{exit_code, time};
 use mainstem_core::config::LandMode;
 use mainstem_core::fact::Fact;
-use mainstem_core::id::TaskIx;
-use mainstem_core::machine::Machine;
+use mainstem_core::id::Time;
 use mainstem_core::phase::Phase;
 use mainstem_engine::control;
 use mainstem_engine::hub::upstream_ref;
 use mainstem_engine::look::Look;
-use mainstem_engine::paths::Layout;
+use mainstem_engine::paths::{Layout, UNSTORED};
+use mainstem_engine::state_check::{self, LostLanding};
 use mainstem_engine::survey::{self, Surveyor};
 use mainstem_host::clock;
 use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
+pub(crate) use self::table::table;
 use crate::commands::history;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::{events, print};
 
-/// Runs with more tasks than this show landed and waiting ones as counts.
-const TASKS_SHOWN_MAX: usize = 40;
-/// Of other tasks that need nobody, such a run shows this many per phase.
-const FOLDED_SHOWN_MAX: usize = 5;
 /// Landings and evictions that `train` prints for people; JSON has all.
 const TRAIN_SHOWN_MAX: usize = 10;
-/// Widest title in the table.
-const TITLE_WIDTH: usize = 34;
-
-/// Phases by how much they need a person, then by how close they are to landing.
-const BY_ATTENTION: [Phase; 13] = [
-    Phase::Asking,
-    Phase::Failed,
-    Phase::Conflicted,
-    Phase::Working,
-    Phase::Preparing,
-    Phase::Verifying,
-    Phase::Boarding,
-    Phase::Ready,
-    Phase::Waiting,
-    Phase::Blocked,
-    Phase::Cancelled,
-    Phase::Skipped,
-    Phase::Landed,
-];
 
 /// Where every task stands.
 pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
     let (repo, layout, look) = context.look(run)?;
     let mut status = look.status();
     if matches!(status.state, RunState::Running | RunState::Paused) && !status.tasks.is_empty() {
-        let mut doing = control::seen_doing(&layout.socket());
+        let wire::Activity { agents: mut doing, gates } = control::activity(&layout.socket());
+        status.gates = gates;
         for task in status.tasks.iter_mut().filter(|task| task.phase == wire::Phase::Working) {
             task.progress = doing.remove(&task.id);
         }
@@ -74,11 +54,19 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
     let now = clock::now_ms();
     let color = context.color_out;
     let mut text = header(&look, &status, color);
-    text.push_str(&tasks(&look.machine, &status.tasks, color, context.global.verbose > 0, now));
+    text.push_str(&table::tasks(
+        &look.machine,
+        &status.tasks,
+        color,
+        context.global.verbose > 0,
+        now,
+    ));
+    text.push_str(&table::checks(&status, now));
     if !status.questions.is_empty() {
         text.push('\n');
         text.push_str(&inbox(&status.questions, now));
     }
+    text.push_str(&other_items(&status.inbox, now));
     for limit in &status.limits {
         let _ = writeln!(text, "\n{}", limit_line(limit, now));
     }
@@ -86,6 +74,14 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
         text.push('\n');
         text.push_str(&cars(&status.train));
     }
+    text.push_str(&remarks(&look, &repo, &status.aside));
+    print::out(&print::fit_screen(&text))?;
+    Ok(exit_code::OK)
+}
+
+/// What people should know besides: a lost engine, a checkout that stayed behind, files that were kept.
+fn remarks(look: &Look, repo: &Repo, aside: &[String]) -> String {
+    let mut text = String::new();
     if look.state == RunState::Crashed {
         text.push_str("\nThe engine went away without coming to rest. Nothing is lost: mainstem run goes on.\n");
     }
@@ -99,7 +95,36 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
             print::harmless(&way)
         );
     }
-    for path in &status.aside {
+    if let Some(run) = &look.run {
+        let lost = state_check::lost_landings(repo, run, &look.machine).unwrap_or_default();
+        for line in lost_in_words(&lost, look.machine.target()) {
+            let _ = writeln!(text, "\n{}", print::harmless(&line));
+        }
+        if state_check::is_of_another_repository(repo, &look.machine).unwrap_or(false) {
+            text.push_str(
+                "\nThis state is of another repository: not one commit that it calls landed exists here.\n",
+            );
+        }
+    }
+    for (task, commit) in look.machine.landed_and_dropped() {
+        let (commit, target) = (commit.as_str(), look.machine.target());
+        let commit = commit.get(..7).unwrap_or(commit);
+        let _ = writeln!(
+            text,
+            "\n{task} is no longer in the plan; what it landed ({commit}) stays on {target}."
+        );
+    }
+    for path in aside {
+        if let Some((_, whose)) = path.rsplit_once(UNSTORED) {
+            let task = whose.rsplit_once('-').map_or(whose, |(task, _)| task);
+            let (task, path) = (print::harmless(task), print::harmless(path));
+            let _ = writeln!(
+                text,
+                "\nFiles of {task} that git could not store are kept in {path}. Remove the folder once \
+                 you have what you need of it."
+            );
+            continue;
+        }
         let _ = writeln!(
             text,
             "\n{} stood in a workspace's place and was moved aside, because it may be somebody's. \
@@ -107,8 +132,25 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
             print::harmless(path)
         );
     }
-    print::out(&text)?;
-    Ok(exit_code::OK)
+    text
+}
+
+/// Says which landings the target branch does not have any more.
+pub(crate) fn tell_lost(lost: &[LostLanding], target: &str) {
+    for line in lost_in_words(lost, target) {
+        print::err(&line);
+    }
+}
+
+fn lost_in_words(lost: &[LostLanding], target: &str) -> Vec<String> {
+    let one = |lost: &LostLanding| {
+        let (task, commit) = (&lost.task, short(lost.commit.as_str()));
+        format!(
+            "{task} landed as {commit}, which is no longer on {target}: the branch was moved back. To \
+             land it again: mainstem retry {task}, then mainstem run"
+        )
+    };
+    lost.iter().map(one).collect()
 }
 
 /// Says that there is no run yet, if there is none.
@@ -132,16 +174,16 @@ fn state_word(state: RunState) -> &'static str {
 fn limit_line(limit: &wire::Limit, now: i64) -> String {
     let waiting = match limit.waiting.len() {
         0 => String::new(),
-        n => format!(", {n} waiting for it"),
+        n => format!(", {} waiting", print::count(n as u64, "task")),
     };
     let who = match limit.kind.as_str() {
         "quiet_hours" => "quiet hours: nothing starts".to_owned(),
-        _ => format!("provider {} rests", print::harmless(&limit.provider)),
+        _ => format!("{} is rate-limited", print::harmless(&limit.provider)),
     };
     let how_long = match limit.until {
         Some(until) => {
             let left = print::duration(u64::try_from(until - now).unwrap_or(0));
-            format!("for another {left}")
+            format!("for {left} ({})", events::clock(Time(until), now))
         }
         None => "until you say mainstem resume".to_owned(),
     };
@@ -160,7 +202,7 @@ fn header(look: &Look, status: &wire::Status, color: bool) -> String {
         print::paint(&run, Style::new().bold(), color),
         state_word(look.state).to_owned(),
         format!("onto {}", machine.target()),
-        format!("{} at once", status.jobs),
+        format!("{} at a time", status.jobs),
         format!("landed {}/{}", totals.landed, totals.tasks),
     ];
     if let Some(cost) = totals.cost_usd {
@@ -171,151 +213,6 @@ fn header(look: &Look, status: &wire::Status, color: bool) -> String {
         parts.push("cancelled".to_owned());
     }
     format!("{}\n", parts.join(" · "))
-}
-
-/// All tasks, those that need a person first.
-pub(crate) fn table(machine: &Machine, color: bool) -> String {
-    tasks(machine, &[], color, false, clock::now_ms())
-}
-
-fn tasks(machine: &Machine, told: &[wire::TaskStatus], color: bool, all: bool, now: i64) -> String {
-    let many = !all && machine.plan().tasks.len() > TASKS_SHOWN_MAX;
-    let mut rows = Vec::new();
-    let mut actions = Vec::new();
-    let mut folded = Vec::new();
-    for phase in BY_ATTENTION {
-        let shown = if many { shown_max(phase) } else { usize::MAX };
-        let all = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase);
-        for t in all.take(shown) {
-            let doing = told.get(t.ix()).and_then(|task| task.progress.as_deref());
-            rows.push(row(machine, t, doing, color, now));
-            actions.push(action(machine, t));
-        }
-        let count = usize::try_from(machine.tasks().count(phase)).unwrap_or(usize::MAX);
-        if count > shown {
-            let more = if shown > 0 { " more" } else { "" };
-            let words = format!("{} {}{more} {}", print::sign(phase), count - shown, phase.word());
-            folded.push(print::paint(&words, print::style(phase), color));
-        }
-    }
-    fit(&mut rows);
-    let mut text = String::new();
-    for (line, action) in print::table(&rows).lines().zip(actions) {
-        text.push_str(line);
-        text.push('\n');
-        if let Some(action) = action {
-            let _ = writeln!(text, "    → {action}");
-        }
-    }
-    if !folded.is_empty() {
-        let _ = writeln!(text, "{}   (-v lists them)", folded.join(" · "));
-    }
-    text
-}
-
-/// How many of a phase a large run lists: all that need a person or are under way.
-fn shown_max(phase: Phase) -> usize {
-    match phase {
-        Phase::Landed | Phase::Waiting => 0,
-        Phase::Ready | Phase::Blocked | Phase::Cancelled | Phase::Skipped => FOLDED_SHOWN_MAX,
-        _ => usize::MAX,
-    }
-}
-
-fn row(machine: &Machine, t: TaskIx, doing: Option<&str>, color: bool, now: i64) -> Vec<String> {
-    let view = machine.view(t);
-    let task = &machine.plan().tasks[t.ix()];
-    let words = format!("{} {}", print::sign(view.phase), view.phase.word());
-    vec![
-        print::paint(&words, print::style(view.phase), color),
-        task.id.to_string(),
-        print::clip(&one_line(&task.title), TITLE_WIDTH),
-        if view.attempt > 0 { format!("#{}", view.attempt) } else { String::new() },
-        print::clip(&one_line(&view.agent), 16),
-        elapsed(machine, t, now),
-        note(machine, t, doing),
-    ]
-}
-
-/// How long it has been at it, or how long its agents worked.
-fn elapsed(machine: &Machine, t: TaskIx, now: i64) -> String {
-    let state = machine.tasks().get(t);
-    let phase = state.phase();
-    if phase.is_active() {
-        let since = if phase == Phase::Working {
-            state.current.as_ref().and_then(|a| a.started_at).unwrap_or(state.since)
-        } else {
-            state.since
-        };
-        return print::duration(u64::try_from(now - since.0).unwrap_or(0));
-    }
-    if state.agent_ms > 0 { print::duration(state.agent_ms) } else { String::new() }
-}
-
-/// What it waits for, why it stands where it stands, or what it landed as.
-fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
-    let view = machine.view(t);
-    if view.phase == Phase::Landed {
-        let commit = view.commit.as_ref().map(|commit| short(commit.as_str()).to_owned());
-        let empty = machine.tasks().get(t).landed.as_ref().is_some_and(|landing| landing.empty);
-        return if empty {
-            "there was nothing to do".to_owned()
-        } else {
-            commit.unwrap_or_default()
-        };
-    }
-    let mut parts = Vec::new();
-    if let Some(lower) = machine.stacked_on(view.ix) {
-        parts.push(format!("on {lower}"));
-    }
-    if !view.waiting_for.is_empty() && view.phase != Phase::Blocked {
-        let shown = view.waiting_for.len().min(6);
-        let more = match view.waiting_for.len() - shown {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        parts.push(format!("for {}{more}", one_line(&view.waiting_for[..shown].join(", "))));
-    }
-    let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Boarding)
-        || machine.trouble(t).is_some()
-        || machine.is_held_up(t);
-    if told && !view.reason.is_empty() {
-        parts.push(one_line(&view.reason));
-    }
-    parts.extend(doing.map(one_line));
-    parts.join("; ")
-}
-
-fn action(machine: &Machine, t: TaskIx) -> Option<String> {
-    let state = machine.tasks().get(t);
-    let wanted = match state.phase() {
-        Phase::Asking | Phase::Failed | Phase::Conflicted => true,
-        // One blocked by others is helped by helping them.
-        Phase::Blocked => state.chain.is_empty(),
-        _ => false,
-    };
-    machine.view(t).next_action.filter(|_| wanted)
-}
-
-/// Cuts the last column to what is left of a terminal's line; a pipe gets it whole.
-fn fit(rows: &mut [Vec<String>]) {
-    if !std::io::stdout().is_terminal() {
-        return;
-    }
-    let visible = |cell: &String| {
-        let plain = anstream::adapter::strip_str(cell).to_string();
-        unicode_width::UnicodeWidthStr::width(plain.as_str())
-    };
-    let columns = rows.first().map_or(0, Vec::len);
-    let used: usize = (0..columns.saturating_sub(1))
-        .map(|c| rows.iter().map(|row| visible(&row[c])).max().unwrap_or(0) + 2)
-        .sum();
-    let left = print::width().saturating_sub(used).max(12);
-    for row in rows {
-        if let Some(last) = row.last_mut() {
-            *last = print::clip(last, left);
-        }
-    }
 }
 
 /// Text of plans and agents as part of a line.
@@ -331,14 +228,17 @@ pub(crate) fn short(oid: &str) -> &str {
 /// Questions that wait for an answer.
 pub(crate) fn questions(context: &Context, run: Option<&str>) -> Outcome {
     let (_, _, look) = context.look(run)?;
-    let questions = look.status().questions;
+    let status = look.status();
+    let questions = status.questions;
     if context.global.json {
         print::out_json(&questions)?;
     } else if !nothing_yet(&look) {
-        if questions.is_empty() {
-            print::err("no question is open");
-        } else {
-            print::out(&inbox(&questions, clock::now_ms()))?;
+        let now = clock::now_ms();
+        let (asked, others) = (inbox(&questions, now), other_items(&status.inbox, now));
+        match (asked.is_empty(), others.is_empty()) {
+            (true, true) => print::err("nothing needs you: no question is open"),
+            (true, false) => print::out(others.trim_start_matches('\n'))?,
+            (false, _) => print::out(&format!("{asked}{others}"))?,
         }
     }
     Ok(exit_code::OK)
@@ -360,6 +260,23 @@ fn inbox(questions: &[wire::Question], now: i64) -> String {
         }
         let how = if q.options.is_empty() { "TEXT" } else { "NUMBER or TEXT" };
         let _ = writeln!(text, "    → mainstem answer {} {how}", q.id);
+    }
+    text
+}
+
+/// What else needs a person, with the command that helps. Questions and conflicts are listed with their options,
+/// and failures with their tasks.
+fn other_items(items: &[wire::InboxItem], now: i64) -> String {
+    let told = ["question", "approval", "conflict", "failure"];
+    let mut text = String::new();
+    for item in items.iter().filter(|item| !told.contains(&item.kind.as_str())) {
+        let age = print::duration(u64::try_from(now - item.since).unwrap_or(0));
+        let task = item.task.as_deref().map(|task| format!("{task}  ")).unwrap_or_default();
+        let _ = writeln!(text, "\n! {}  {task}{age} ago  {}", item.id, one_line(&item.text));
+        if !item.holds_up.is_empty() {
+            let _ = writeln!(text, "    holds up {}", one_line(&item.holds_up.join(", ")));
+        }
+        let _ = writeln!(text, "    → {}", one_line(&item.help));
     }
     text
 }
@@ -389,7 +306,9 @@ fn cars(train: &[wire::Car]) -> String {
     let mut text = print::table(&rows);
     for car in train {
         if let Some(reason) = &car.reason {
-            let _ = writeln!(text, "! {}: {}", car.task, one_line(reason));
+            let words = format!("{}: {}", car.task, one_line(reason));
+            let below = print::indented(&words, 2, print::columns());
+            let _ = write!(text, "! {}", below.trim_start());
         }
     }
     text

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use mainstem_api::control::Request;
 use mainstem_api::{exit_code, time};
-use mainstem_core::id::TaskIx;
+use mainstem_core::id::{TaskId, TaskIx};
 use mainstem_core::machine::{Command, Machine};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Plan, Task};
-use mainstem_engine::care;
+use mainstem_engine::care::{self, CleanScope};
 use mainstem_engine::look::Look;
 use mainstem_engine::session::RunRequest;
 use mainstem_host::lock::{self, Probe};
@@ -21,6 +21,9 @@ use crate::commands::{formats, run, steer};
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::print;
+
+/// What a spec's priority of 1 to 10 means if it is not given; a plan calls it 0.
+const NEUTRAL_PRIORITY: i64 = 5;
 
 /// The states, in the order in which a worker meets them.
 const STATES: [&str; 6] = ["UNKNOWN", "NEEDS_INIT", "WORKING", "PR_OPEN", "MERGED", "ERROR"];
@@ -37,10 +40,15 @@ pub(crate) fn worker(context: &Context, command: &WorkerCommand) -> Outcome {
                 priority: *priority,
                 ..Task::empty()
             };
-            let plan = Plan { tasks: vec![task], ..Plan::default() };
-            spawn(context, plan, base_branch.as_deref())
+            let worker = spawn(context, vec![task], base_branch.as_slice())?.pop();
+            print::out_json(&worker)?;
+            Ok(exit_code::OK)
         }
-        WorkerCommand::SpawnBatch { spec_file } => spawn(context, spec(context, spec_file)?, None),
+        WorkerCommand::SpawnBatch { spec_file } => {
+            let (tasks, base_branches) = read_spec(context, spec_file)?;
+            print::out_json(&spawn(context, tasks, &base_branches)?)?;
+            Ok(exit_code::OK)
+        }
         WorkerCommand::List { state } => list(context, state.as_deref()),
         WorkerCommand::Get { id } => {
             let (_, _, look) = context.look_at_run(None)?;
@@ -53,8 +61,8 @@ pub(crate) fn worker(context: &Context, command: &WorkerCommand) -> Outcome {
     }
 }
 
-/// A batch spec as a plan.
-fn spec(context: &Context, path: &Path) -> Result<Plan, Failure> {
+/// The tasks of a batch spec and the base branches that it names.
+fn read_spec(context: &Context, path: &Path) -> Result<(Vec<Task>, Vec<String>), Failure> {
     let source = formats::source(context, path)?;
     let accepted = Accept { commands: false, all: true, order: Order::Free };
     let format = Format::from_name("workers").expect("BUG: a known format");
@@ -62,48 +70,82 @@ fn spec(context: &Context, path: &Path) -> Result<Plan, Failure> {
     if imported.plan.tasks.is_empty() {
         return Err(Failure::new(format!("{}: no tasks", path.display())));
     }
-    Ok(imported.plan)
+    let spec = import::read_worker_spec(&source).map_err(formats::refused)?;
+    let mut tasks = imported.plan.tasks;
+    for task in &mut tasks {
+        // In a plan `agent` of a spec is a role; a spawned worker is started with that very agent.
+        task.agent = task.role.take();
+        task.priority += NEUTRAL_PRIORITY;
+        let theirs = imported.rows.iter().find(|row| row.ours == task.id.as_str());
+        let theirs = theirs.map_or("", |row| row.theirs.as_str());
+        // Workers that were spawned before; the run refuses what it does not know.
+        let outside = spec.outside_dependencies.iter().filter(|(id, _)| id == theirs);
+        task.needs.extend(outside.map(|(_, needed)| TaskId::new(needed.as_str())));
+    }
+    let kept = ["base_branch of the whole", "base_branch"];
+    let lost: Vec<&str> =
+        imported.lost.keys().map(String::as_str).filter(|field| !kept.contains(field)).collect();
+    if !lost.is_empty() && !context.global.quiet {
+        print::err(&format!("note: not used: {}", print::harmless(&lost.join(", "))));
+    }
+    Ok((tasks, spec.base_branches))
 }
 
-/// Adds the tasks to the run, or begins one with them, and sees to it that an engine works.
-fn spawn(context: &Context, plan: Plan, base: Option<&str>) -> Outcome {
-    let (repo, settings, layout) = context.place()?;
-    let ids: Vec<String> = plan.tasks.iter().map(|task| task.id.to_string()).collect();
+/// Adds the tasks to the run, or begins one with them, and makes sure that an engine works. Returns the
+/// workers as they stand then.
+fn spawn(
+    context: &Context,
+    tasks: Vec<Task>,
+    base_branches: &[String],
+) -> Result<Vec<Value>, Failure> {
+    let (repo, settings, _) = context.place()?;
+    let ids: Vec<String> = tasks.iter().map(|task| task.id.to_string()).collect();
     let (_, _, look) = context.look(None)?;
     let target = match (&look.run, &settings.land.branch) {
         (Some(_), _) => look.machine.target().to_owned(),
         (None, Some(branch)) => branch.clone(),
         (None, None) => repo.default_branch()?,
     };
-    if let Some(base) = base.filter(|base| *base != target) {
+    if let Some(base) = base_branches.iter().find(|base| **base != target) {
         return Err(Failure::new(format!("work lands on {target} here, not on {base}")).hint(
-            format!("leave --base-branch out, or set land.branch = \"{base}\" for a new run"),
+            format!("leave the base branch out, or set land.branch = \"{base}\" for a new run"),
         ));
     }
-    let busy = |error: lock::LockError| Failure::new(error.to_string());
-    let running = matches!(lock::probe(&layout.lock()).map_err(busy)?, Probe::Busy { .. });
-    if running {
-        let tasks = serde_json::to_value(&plan.tasks).expect("BUG: tasks are plain data");
-        steer::ask(&layout, &Request::Add { tasks })?;
-    } else {
-        let mut session = context.session()?;
-        let (id, mut machine) = match session.newest()? {
-            Some(found) => found,
-            None => {
-                let plan = Some(Plan::default());
-                session.adopt(&RunRequest { plan, ..RunRequest::default() })?
-            }
-        };
-        session.command(&id, &mut machine, Command::Add(plan.tasks))??;
-        drop(session);
-        run::start_in_background(context, &RunArgs::default())?;
+    match steer::find_recipient(context)? {
+        steer::Recipient::Engine(layout) => {
+            let tasks = serde_json::to_value(&tasks).expect("BUG: tasks are plain data");
+            steer::ask(&layout, &Request::Add { tasks })?;
+        }
+        steer::Recipient::Resting(mut session) => {
+            let (id, mut machine) = match session.newest()? {
+                Some(found) => found,
+                None => {
+                    let plan = Some(Plan::default());
+                    session.adopt(&RunRequest { plan, ..RunRequest::default() })?
+                }
+            };
+            session.command(&id, &mut machine, Command::Add(tasks))??;
+            drop(session);
+            start_engine(context)?;
+        }
     }
     let (_, _, look) = context.look_at_run(None)?;
-    let workers: Result<Vec<Value>, Failure> =
-        ids.iter().map(|id| Ok(shown(&look, look.machine.find(id)?))).collect();
-    let workers = workers?;
-    print::out_json(&if let [one] = &workers[..] { one.clone() } else { Value::from(workers) })?;
-    Ok(exit_code::OK)
+    ids.iter().map(|id| Ok(shown(&look, look.machine.find(id)?))).collect()
+}
+
+/// Starts an engine. One that somebody else started at the same moment is as good: it read the journal after
+/// the tasks were written there.
+fn start_engine(context: &Context) -> Result<(), Failure> {
+    let Err(failure) =
+        run::start_in_background(context, &RunArgs { no_preflight: true, ..RunArgs::default() })
+    else {
+        return Ok(());
+    };
+    let (_, _, layout) = context.place()?;
+    match lock::probe(&layout.lock()) {
+        Ok(Probe::Busy { .. }) => Ok(()),
+        _ => Err(failure),
+    }
 }
 
 fn known_state(state: Option<&str>) -> Result<Option<String>, Failure> {
@@ -146,11 +188,18 @@ fn terminate(context: &Context, id: &str, force: bool) -> Outcome {
 fn cleanup(context: &Context, state: Option<&str>) -> Outcome {
     let state = known_state(state)?;
     let (_, _, look) = context.look(None)?;
-    if state.is_some() && in_state(&look, state.as_deref()).is_empty() {
+    let workers = in_state(&look, state.as_deref());
+    if state.is_some() && workers.is_empty() {
         print::out_json(&json!({ "removed": [], "kept": [] }))?;
         return Ok(exit_code::OK);
     }
-    let litter = care::clean(&mut context.session()?, false)?;
+    let scope = match state {
+        Some(_) => CleanScope::Tasks(
+            workers.into_iter().map(|t| look.machine.graph().id(t).clone()).collect(),
+        ),
+        None => CleanScope::Everything,
+    };
+    let litter = care::clean(&mut context.session()?, &scope, false)?;
     let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.stays.is_some());
     let of = |l: &&care::Litter| json!({ "what": l.what, "place": l.place, "why": l.stays });
     print::out_json(&json!({

@@ -22,7 +22,8 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use mainstem_agents::DriveSpec;
-use mainstem_agents::drive::{Order, Talk, Turn};
+use mainstem_agents::drive::{Line, Order, Talk, Turn};
+use mainstem_core::fact::Fault;
 
 use self::child::{Child, Event};
 use self::transcript::Transcript;
@@ -65,13 +66,25 @@ enum DriveError {
     Print(#[from] io::Error),
 }
 
+impl DriveError {
+    /// As the engine is told: what is set up wrong is not tried again.
+    fn told(&self) -> Line {
+        let class = match self {
+            Self::Spec { .. } | Self::Prepare { .. } | Self::Print(_) => Fault::Other,
+            Self::NotFound { .. } | Self::Start { .. } => Fault::Setup,
+        };
+        Line::Failed { class, message: self.to_string(), help: String::new() }
+    }
+}
+
 /// Drives the tool to the end of its turn; the exit code comes back.
 pub(crate) fn main(spec_file: &Path) -> i32 {
     match run(spec_file) {
         Ok(Turn::Well) => 0,
         Ok(Turn::Ill | Turn::Lost) => EXIT_ILL,
         Err(error) => {
-            // With standard error gone there is nobody left to tell.
+            // With standard output gone there is nobody left to tell.
+            let _ = print(&error.told().to_json());
             let _ = writeln!(io::stderr(), "{error}");
             EXIT_BROKEN
         }
@@ -144,7 +157,7 @@ fn once(spec: &DriveSpec, prompt: &str, kept: &mut Transcript) -> Result<Turn, D
                 }
                 match child.gone_for(DRAIN) {
                     Some(code) => talk.gone(code, now()),
-                    None => Vec::new(),
+                    None => talk.tick(now()),
                 }
             }
         };

@@ -74,6 +74,9 @@ fn ground(wall: &str, workspace: &str) -> Ground {
     fs::create_dir(&canary).expect("a folder in a temporary folder");
     repo.git(&["config", "user.name", "Agent"]);
     repo.git(&["config", "user.email", "agent@example.invalid"]);
+    let address = format!("https://x:{SECRET}@example.invalid/a.git");
+    repo.git(&["remote", "add", "origin", &address]);
+    repo.git(&["config", "http.extraheader", &format!("AUTHORIZATION: basic {SECRET}")]);
     repo.git(&["gc", "-q"]);
     let socket = scene.outside("agent.sock");
     let abstract_name = format!("mainstem-attack-{wall}-{workspace}-{}", std::process::id());
@@ -222,8 +225,10 @@ fn assert_untouched(ground: &Ground) {
         assert_eq!(after.get(place), Some(bytes), "{place} was changed");
     }
     for place in after.keys().filter(|place| !ground.before.contains_key(*place)) {
-        // Git's own summary of packs is nobody's attack.
-        assert!(place.ends_with("packs") || place.contains("commit-graph"), "{place} was added");
+        // Git's own summary of packs is nobody's attack, nor is the lock of the engine's port leases.
+        let ours = place.ends_with("/.local/state/mainstem/ports/lock");
+        let gits = place.ends_with("packs") || place.contains("commit-graph");
+        assert!(ours || gits, "{place} was added");
     }
     scene.assert_phases(&[("GOOD", "landed")]);
     let landings = scene.landings("main");
@@ -238,7 +243,7 @@ fn assert_untouched(ground: &Ground) {
             || refname.starts_with("refs/heads/mainstem/");
         assert!(ours, "{refname} was planted");
     }
-    for id in ["link-landed", "large-file", "name-case"] {
+    for id in ["link-landed", "link-chain", "large-file", "name-case", "commit-malformed"] {
         if scene.status()["tasks"].to_string().contains(&format!("\"{id}\"")) {
             assert_ne!(scene.phase(id), "landed", "{id}");
         }
@@ -253,8 +258,16 @@ fn assert_untouched(ground: &Ground) {
     }
     let told = scene.mainstem(&["status"]).stdout + &scene.mainstem(&["history"]).stdout;
     assert!(!told.contains('\u{1b}') && !told.contains(SECRET), "{told}");
-    // Objects that an attack made and that nothing leads to are nobody's harm.
-    repo.git(&["fsck", "--connectivity-only"]);
+    // A snapshot keeps files as they were left, a .gitmodules with a command in it too. Objects are sound.
+    let fsck = repo.try_git(&["fsck", "--no-dangling"]);
+    let faults = format!("{}{}", fsck.stdout, fsck.stderr);
+    let bad = faults.lines().find(|line| !line.is_empty() && !line.contains(": gitmodules"));
+    assert_eq!(bad, None, "{faults}");
+    // What landed is what a server that checks every object takes.
+    let hub = scene.outside("hub.git").display().to_string();
+    repo.git(&["init", "-q", "--bare", &hub]);
+    repo.git(&["--git-dir", &hub, "config", "receive.fsckObjects", "true"]);
+    repo.git(&["push", "-q", &hub, "main:main"]);
     // Those that got in each other's way wait for a person, who wants none of them.
     for task in scene.status()["tasks"].as_array().into_iter().flatten() {
         if task["phase"] == "conflicted" {
@@ -266,7 +279,10 @@ fn assert_untouched(ground: &Ground) {
     // none of ours to delete: it is kept aside, and goes by hand.
     let aside = repo.place().join("repo.mainstem/.trash");
     for kept in fs::read_dir(&aside).into_iter().flatten().flatten() {
-        assert!(kept.file_name().to_string_lossy().ends_with("dot-git-folder"), "{kept:?}");
+        let name = kept.file_name().to_string_lossy().into_owned();
+        // And so does a file that git is not given.
+        let large = name.contains("unstored-large-file-");
+        assert!(large || name.ends_with("dot-git-folder"), "{kept:?}");
         fs::remove_dir_all(kept.path()).expect("a folder in a temporary folder");
     }
     scene.assert_no_leftovers();

@@ -103,12 +103,14 @@ fn whoever_redoes_it_is_told_both_sides_and_both_tasks() {
     assert_eq!(
         log_of(&scene.outside("seen")),
         format!("before\n{winner}\nafter\n"),
-        "a fresh base"
+        "what clashes is as it landed"
     );
+    let own = scene.repo().show("main", &format!("{loser}.txt"));
+    assert_eq!(own.as_deref(), Some("own\n"), "the rest of its work, which it did not do again");
     let prompt =
         fs::read_to_string(scene.attempt_dir(loser, 2).join("prompt.md")).expect("a prompt");
     for part in [
-        "Do the task again so that both changes hold",
+        "Make your change to them again so that both changes hold",
         &format!("> Text of {winner}."),
         &format!("+{winner}\n"),
         &format!("+{loser}\n"),

@@ -96,6 +96,8 @@ fn undo_never_takes_more_than_its_own_landing_back() {
     // Somebody puts the landing on top of a colleague's commit.
     let repo = scene.repo();
     let landing = repo.commit_of("main");
+    // The index stays locked, so that nobody commits the old files; git says what to remove, and they do.
+    fs::remove_file(repo.git_dir().join("index.lock")).unwrap();
     repo.git(&["reset", "-q", "--hard", &before]);
     let colleague = repo.commit("colleague", &[("c.txt", "c\n")]);
     repo.git(&["cherry-pick", &landing]);

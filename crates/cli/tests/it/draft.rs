@@ -119,6 +119,71 @@ fn a_prd_becomes_a_plan_that_checks_and_costs_are_known() {
 }
 
 #[test]
+fn a_finished_draft_says_that_another_model_or_effort_would_change_nothing() {
+    let stage = Stage::new(2, "");
+    stage.plan(0, &["--model", "m1", "-o", "a.toml"]);
+    // The same model, or none, writes the plan of what is there.
+    stage.plan(0, &["--model", "m1", "-o", "b.toml"]);
+    stage.plan(0, &["-o", "c.toml"]);
+    for other in [["--model", "m2"], ["--effort", "high"]] {
+        let refused = stage.plan(1, &other).stderr;
+        assert!(
+            refused.contains("PRD.md is planned already: 3 answers by mine with model m1"),
+            "{refused}"
+        );
+        assert!(refused.contains("--fresh"), "{refused}");
+    }
+    assert_eq!(log_of(&stage.log).matches("start").count(), 3, "nobody was asked again");
+    stage.plan(0, &["--model", "m2", "--fresh", "--force", "-o", "a.toml"]);
+    assert_eq!(log_of(&stage.log).matches("start").count(), 6);
+}
+
+#[test]
+fn answers_of_another_model_that_stay_are_named_and_the_rest_is_asked_with_the_new_one() {
+    let stage = Stage::new(2, "[ \"$MAINSTEM_EPIC-$MAINSTEM_MODEL\" = E-002-m1 ] && exit 3");
+    stage.plan(2, &["--model", "m1", "--retries", "0"]);
+    let again = stage.plan(0, &["--model", "m2"]).stderr;
+    assert!(again.contains("2 answers by mine with model m1 stay as they are"), "{again}");
+    assert_eq!((stage.calls("E-001"), stage.calls("E-002")), (1, 2));
+}
+
+#[test]
+fn what_planning_keeps_is_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let stage = Stage::new(1, "");
+    stage.plan(0, &[]);
+    let plans = stage.scene.repo().git_dir().join("mainstem/plans");
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&plans), mode(plans.parent().unwrap())), (0o700, 0o700));
+    let mut prompts = 0;
+    let mut open = vec![plans];
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                open.push(entry.path());
+            } else if entry.file_name().to_string_lossy().contains("prompt") {
+                assert_eq!(mode(&entry.path()), 0o600, "{}", entry.path().display());
+                prompts += 1;
+            }
+        }
+    }
+    assert_eq!(prompts, 2);
+}
+
+#[test]
+fn a_limit_is_told_with_its_end_and_the_effort_reaches_the_agent() {
+    let limited = "[ \"$MAINSTEM_EFFORT\" = high ] || exit 3\n\
+        if [ $MAINSTEM_STAGE = scatter ] && [ ! -e ../../was ]; then touch ../../was; \
+        echo '{\"mainstem\":\"rate_limited\",\"retry_after\":1}'; exit 1; fi";
+    let stage = Stage::new(1, limited);
+    let out = stage.scene.expect(0, &["--json", "plan", "PRD.md", "--effort", "high"]).stdout;
+    let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let limit = lines.into_iter().find(|line| line["type"] == "rate_limited").unwrap();
+    assert_eq!(limit["message"], "mine is rate-limited");
+    assert!(limit["until"].as_str().unwrap() > limit["at"].as_str().unwrap(), "{limit}");
+}
+
+#[test]
 fn events_and_the_result_are_json_lines_in_the_order_of_each_workers_life() {
     let stage = Stage::new(2, "");
     let out = stage.scene.expect(0, &["--json", "plan", "PRD.md", "-j", "1"]).stdout;
@@ -137,6 +202,8 @@ fn events_and_the_result_are_json_lines_in_the_order_of_each_workers_life() {
         ]
     );
     assert_eq!(lines[2]["epic"], "E-001");
+    let seqs: Vec<u64> = lines[..6].iter().map(|line| line["seq"].as_u64().unwrap()).collect();
+    assert_eq!(seqs, [1, 2, 3, 4, 5, 6], "without gaps");
     let result = &lines[6];
     assert_eq!((&result["tasks"], &result["exit_code"]), (&json!(2), &json!(0)));
     assert_eq!(result["totals"]["calls"], 3);
@@ -265,6 +332,27 @@ fn a_run_that_starts_after_a_planner_met_a_limit_waits_for_it() {
     run.signal(Signal::INT);
     assert_eq!(run.wait().code, 3);
     assert_eq!(stage.calls("T-1"), 0);
+}
+
+#[test]
+fn the_next_draft_knows_the_limit_of_the_last_and_a_resumed_one_says_that_it_waits() {
+    let limited = "echo '{\"mainstem\":\"rate_limited\",\"retry_after\":600}'; exit 1";
+    let stage = Stage::with(1, limited, "[limits]\nshared = false\n");
+    let mut first = stage.scene.spawn(&["plan", "PRD.md"]);
+    wait_until(SOON, "it waits", || first.stderr().contains("mine is rate-limited; all wait"));
+    first.signal(Signal::INT);
+    assert_eq!(first.wait().code, 3);
+    assert_eq!(stage.calls("shred"), 1);
+    stage.scene.repo().write("P2.md", "# Other\n\n## 1. Thing\n\nText.\n");
+    for args in [&["plan", "P2.md"][..], &["plan", "PRD.md", "--fresh"], &["plan", "PRD.md"]] {
+        let mut next = stage.scene.spawn(args);
+        wait_until(SOON, "it says that it waits", || {
+            next.stderr().contains("mine is rate-limited")
+        });
+        next.signal(Signal::INT);
+        assert_eq!(next.wait().code, 3, "{args:?}");
+    }
+    assert_eq!(stage.calls("shred"), 1, "nobody was asked meanwhile");
 }
 
 #[test]

@@ -177,8 +177,10 @@ fn beads_are_asked_of_their_own_program_where_it_is_installed() {
     let (bin, said) = (scene.outside("bin"), scene.outside("said"));
     std::fs::create_dir_all(&bin).unwrap();
     let issues = r#"[{"id":"bd-1","title":"Known only to bd","status":"open","issue_type":"task","priority":1},{"id":"bd-2","title":"After it","status":"open","issue_type":"task","priority":2,"dependencies":[{"issue_id":"bd-2","depends_on_id":"bd-1","type":"blocks"}]}]"#;
+    let closed = issues.replace("open", "closed");
     let script = format!(
-        "#!/bin/sh\necho \"$PWD $*\" >> '{}'\ncase \"$1 $3\" in 'list --all') echo no such flag >&2; exit 1;; list*) echo '{issues}';; esac\n",
+        "#!/bin/sh\necho \"$PWD $*\" >> '{0}'\ncase \"$1 $3\" in 'list --all') echo no such flag >&2; exit 1;; \
+         list*) if grep -q 'close bd-2' '{0}'; then echo '{closed}'; else echo '{issues}'; fi;; esac\n",
         said.display()
     );
     let program = bin.join("bd");
@@ -206,4 +208,107 @@ fn beads_are_asked_of_their_own_program_where_it_is_installed() {
     // The file itself is read when it is named.
     let file = run(&scene, 0, &["plan", "import", "beads", ".beads/issues.jsonl"]);
     assert!(file.stdout.contains("Old export"), "{}", file.stdout);
+}
+
+/// A stand-in for `bd` with a file of issues, one `id|status|blocker` per line. It refuses to close an issue
+/// before its blocker, on standard error and with exit code 0, as version 0.49.6 does; `list` is printed by
+/// `jq`-free shell.
+fn with_bd(scene: Scene, names_dependencies: bool) -> Scene {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (bin, state) = (scene.outside("bin"), scene.outside("issues"));
+    std::fs::create_dir_all(&bin).unwrap();
+    std::fs::write(&state, "bd-3|open|bd-2\nbd-2|open|bd-1\nbd-1|open|\n").unwrap();
+    let edges = r#",\"dependencies\":[{\"issue_id\":\"$id\",\"depends_on_id\":\"$by\",\"type\":\"blocks\"}]"#;
+    let listed = if names_dependencies { edges } else { "" };
+    let script = format!(
+        r#"#!/bin/sh
+state='{state}'
+print() {{ # $1: the text that names a dependency
+  sep='['
+  while IFS='|' read -r id status by; do
+    n=0; more=
+    if [ -n "$by" ]; then n=1; if [ "$1" = named ]; then more="{edges}"; else more="{listed}"; fi; fi
+    echo "$sep{{\"id\":\"$id\",\"title\":\"Issue $id\",\"status\":\"$status\",\"issue_type\":\"task\",\"priority\":2,\"dependency_count\":$n$more}}"
+    sep=,
+  done < "$state"
+  echo ']'
+}}
+case "$1" in
+  list) print counted;;
+  show) print named;;
+  close)
+    by=$(sed -n "s/^$2|[a-z]*|//p" "$state")
+    if [ -n "$by" ] && ! grep -q "^$by|closed" "$state"; then
+      echo "cannot close $2: blocked by open issues [$by]" >&2; exit 0
+    fi
+    sed -i "s/^$2|[a-z]*/$2|closed/" "$state";;
+  update) sed -i "s/^$2|[a-z]*/$2|$4/" "$state";;
+esac
+"#,
+        state = state.display()
+    );
+    let program = bin.join("bd");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    scene.repo().write(".beads/issues.jsonl", "");
+    scene.env("PATH", path)
+}
+
+#[test]
+fn a_chain_of_beads_issues_is_closed_from_its_start_although_the_list_is_newest_first() {
+    let scene = with_bd(scene(), true);
+    run(&scene, 0, &["plan", "import", "beads", ".", "-o", "plan.toml"]);
+    run(&scene, 0, &["run", "plan.toml"]);
+    run(&scene, 0, &["plan", "push", "beads", "."]);
+    let issues = std::fs::read_to_string(scene.outside("issues")).unwrap();
+    assert_eq!(issues, "bd-3|closed|bd-2\nbd-2|closed|bd-1\nbd-1|closed|\n");
+}
+
+#[test]
+fn an_issue_that_bd_does_not_close_is_an_error_although_bd_ends_with_0() {
+    let scene = with_bd(scene(), true);
+    run(&scene, 0, &["plan", "import", "beads", ".", "-o", "plan.toml"]);
+    run(&scene, 0, &["run", "plan.toml"]);
+    let issues = scene.outside("issues");
+    let text = std::fs::read_to_string(&issues).unwrap();
+    std::fs::write(&issues, text.replace("bd-1|open|", "bd-1|open|bd-0\nbd-0|open|")).unwrap();
+    let out = run(&scene, 1, &["plan", "push", "beads", "."]);
+    assert!(out.stderr.contains("did not update 3 issues"), "{}", out.stderr);
+    assert!(out.stderr.contains("blocked by open issues [bd-0]"), "{}", out.stderr);
+}
+
+#[test]
+fn dependencies_that_an_old_bd_only_counts_are_asked_for_one_by_one() {
+    let scene = with_bd(scene(), false);
+    let out = run(&scene, 0, &["plan", "import", "beads", "."]);
+    assert!(out.stderr.contains("3 of 3 tasks, 2 edges"), "{}", out.stderr);
+}
+
+#[test]
+fn a_gate_file_that_has_no_end_is_refused_at_once() {
+    let scene = scene();
+    std::os::unix::fs::symlink("/dev/zero", scene.repo().path().join("gates.yaml")).unwrap();
+    let out = run(&scene, 1, &["gates", "import", "gates.yaml"]);
+    assert!(out.stderr.contains("not a regular file"), "{}", out.stderr);
+}
+
+#[test]
+fn an_imported_gate_that_prints_a_count_is_red_when_the_count_is_not_the_expected_one() {
+    let gate = "checks:\n  phase_5:\n    mandatory:\n      - name: no_hardcoded_secrets\n        \
+        check_type: command\n        command: \"cat *.py | grep -c password || true\"\n        \
+        expected: \"0\"\n";
+    let scene = scene();
+    scene.repo().write("gate.yaml", gate);
+    let args = ["gates", "import", "gate.yaml", "--phase", "5", "--accept-commands"];
+    let gates = run(&scene, 0, &args).stdout;
+    let config = format!("{gates}[sandbox]\nkind = \"off\"\n");
+    let scene = scene.config(&config).plan(
+        "version = 1\n[[task]]\nid = \"good\"\nrun = \"echo x = 1 > good.py\"\n\
+         [[task]]\nid = \"bad\"\nneeds = [\"good\"]\nretries = 0\n\
+         run = \"echo password = 1 > bad.py\"\n",
+    );
+    scene.repo().commit("base", &[("base.py", "y = 2\n")]);
+    run(&scene, 2, &["run", "plan.toml"]);
+    scene.assert_each_lands_once(&["good"]);
 }

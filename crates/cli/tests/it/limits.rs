@@ -96,7 +96,7 @@ fn who_is_not_let_in_fails_at_once_and_says_what_helps() {
     let task = scene.task("T-1");
     assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &1.into()), "{task:#}");
     assert_eq!(task["next_action"], "claude /login, then mainstem retry T-1");
-    assert!(out.stderr.contains("claude /login"), "{}", out.stderr);
+    assert!(out.stdout.contains("claude /login"), "{}", out.stdout);
     assert_eq!(scene.facts_of("attempt_failed")[0]["class"], "refused");
 }
 
@@ -184,4 +184,105 @@ fn the_model_is_chosen_by_rule_and_the_reason_is_kept() {
         let shown = scene.expect(0, &["show", task]).stdout;
         assert!(shown.contains(&format!("{model} because: {reason}")), "{shown}");
     }
+}
+
+#[test]
+fn a_limit_that_one_repository_meets_holds_back_the_others_of_the_same_user() {
+    let limited = format!(
+        "{}; exit 1",
+        say(r#"{"mainstem":"rate_limited","retry_after":600,"message":"slow"}"#)
+    );
+    let agent = |script: &str| {
+        format!(
+            "[run]\nagent = \"w\"\n[agents.w]\nkind = \"command\"\nprovider = \"acme\"\ncommand = [\"sh\", \"-c\", {script:?}]\n"
+        )
+    };
+    let plan = "version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\n";
+    let first = Scene::new(BIN).config(&agent(&limited)).plan(plan);
+    let state = first.outside("state");
+    let first = first.env("XDG_STATE_HOME", &state);
+    let running = first.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the limit is written down for others", || {
+        state.join("mainstem/limits.json").exists()
+    });
+    let second = Scene::new(BIN).config(&agent("echo x > x.txt")).plan(plan);
+    let second = second.env("XDG_STATE_HOME", &state);
+    let waiting = second.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the other repository waits", || {
+        second.status()["limits"][0]["provider"] == "acme"
+    });
+    assert_eq!(second.phase("T-1"), "ready");
+    assert!(second.facts_of("attempt_intended").is_empty());
+    // A person says to try again, and nothing brings the limit back.
+    second.expect(0, &["resume"]);
+    assert_eq!(waiting.wait().code, 0);
+    second.assert_each_lands_once(&["T-1"]);
+    running.kill9();
+}
+
+#[test]
+fn a_run_that_the_budget_stops_says_so_and_how_to_go_on() {
+    let cost = |usd: &str, file: &str| {
+        let line = format!(
+            r#"{{"mainstem":"usage","input_tokens":1,"output_tokens":1,"cost_usd":{usd}}}"#
+        );
+        format!("{}; echo x > {file}", say(&line))
+    };
+    let (first, second) = (cost("6.0", "a.txt"), cost("1.0", "b.txt"));
+    let scene = Scene::new(BIN)
+        .config("[budget]\nusd = 10.0\nhard = true\n")
+        .plan(&shell_plan(&[("T-1", &first, ""), ("T-2", &second, "")]));
+    scene.expect(2, &["run", "plan.toml", "-j", "1"]);
+    let task = scene.task("T-2");
+    let reason = task["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("the budget does not allow it: $6.00 of $10.00 spent"), "{task:#}");
+    assert_eq!(task["next_action"], "mainstem config set budget.usd 20, then mainstem run");
+    scene.expect(0, &["run", "--config", "budget.usd=20"]);
+    scene.assert_each_lands_once(&["T-1", "T-2"]);
+}
+
+#[test]
+fn an_agent_that_names_absurd_costs_exhausts_no_budget_and_people_are_told() {
+    let costs = ["1e308", "-5", "NaN", "Infinity", "1.25"];
+    let lines = costs.map(|usd| say(&format!(r#"{{"mainstem":"usage","cost_usd":{usd}}}"#)));
+    let first = format!("{}; echo x > a.txt", lines.join("; "));
+    let scene = Scene::new(BIN)
+        .config("[budget]\nusd = 10.0\nhard = true\nper_task = 5.0\n")
+        .plan(&shell_plan(&[("T-1", &first, ""), ("T-2", "echo x > b.txt", "")]));
+    let run = scene.expect(0, &["run", "plan.toml", "-j", "1"]);
+    scene.assert_each_lands_once(&["T-1", "T-2"]);
+    let said = "its agent reported a cost of 1e308 USD, which cannot be right; it is not counted";
+    assert_eq!((run.stdout + &run.stderr).matches(said).count(), 1);
+    assert_eq!(scene.task("T-1")["cost_usd"], 1.25);
+}
+
+#[test]
+fn an_agent_that_goes_round_in_circles_is_a_question_and_the_answer_reaches_the_next_one() {
+    let script = format!(
+        "if grep -q 'lock file' \"$MAINSTEM_PROMPT\"; then echo x > x.txt; else {}; exit 1; fi",
+        say(r#"{"mainstem":"failed","class":"looping","message":"echo same"}"#)
+    );
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    scene.expect(2, &["run", "plan.toml"]);
+    let status = scene.status();
+    assert_eq!(status["questions"][0]["id"], "L-T-1", "{status:#}");
+    assert_eq!(status["inbox"].as_array().map(Vec::len), Some(1), "{status:#}");
+    let shown = scene.expect(0, &["questions"]).stdout;
+    assert!(shown.contains("does the same thing over and over"), "{shown}");
+    scene.expect(0, &["answer", "L-T-1", "look at the lock file first"]);
+    scene.expect(0, &["run"]);
+    scene.assert_each_lands_once(&["T-1"]);
+    assert_eq!(scene.status()["questions"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn an_agent_whose_program_is_missing_fails_at_once_and_says_why() {
+    let scene = Scene::new(BIN)
+        .config("[run]\nagent = \"gone\"\n[agents.gone]\nkind = \"claude\"\nbinary = \"/nonexistent/claude\"\n")
+        .plan("version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\nretries = 5\n");
+    scene.expect(2, &["run", "plan.toml", "--no-preflight"]);
+    let task = scene.task("T-1");
+    assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &1.into()), "{task:#}");
+    let reason = task["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("/nonexistent/claude was not found"), "{task:#}");
 }

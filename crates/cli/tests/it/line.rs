@@ -293,11 +293,11 @@ fn a_failure_may_end_the_whole_run_gently_or_at_once() {
     for (on_failure, phase) in [("drain", "landed"), ("abort", "ready")] {
         let scene = Scene::new(BIN);
         let log = scene.outside("log");
-        // The workspace of a failed task goes: by that B knows that the failure is settled.
-        let place = scene.repo().place().join("repo.mainstem/A").display().to_string();
+        let place = scene.repo().path().display().to_string();
         let rest = if on_failure == "abort" { "sleep 600" } else { "echo b > b.txt" };
         let both = meet(&log, 2);
-        let second = format!("{both}; while [ -e {place} ]; do sleep 0.02; done; {rest}");
+        let failed = format!("{BIN} -C {place} show A | grep -q failed");
+        let second = format!("{both}; until {failed}; do sleep 0.02; done; {rest}");
         let config = format!("[run]\nretries = 0\njobs = 2\non_failure = \"{on_failure}\"\n");
         let scene = scene.config(&config).plan(&shell_plan(&[
             ("A", &format!("{both}; exit 1"), ""),

@@ -150,7 +150,7 @@ say '{{"jsonrpc":"2.0","id":10,"method":"ping"}}'; hear 10; printf '%s\n' "$line
     assert!(text_of(&landed(&scene, "empty.json")).contains("`ask` needs `question`"));
     assert_eq!(landed(&scene, "method.json")["error"]["code"], -32601);
     assert_eq!(landed(&scene, "ping.json")["result"], json!({}));
-    let log = scene.expect(0, &["logs", "T-1"]).stdout;
+    let log = scene.expect(0, &["logs", "T-1", "--raw"]).stdout;
     assert!(log.contains(r#""mainstem":"progress""#) && log.contains("claimed_done"), "{log}");
     scene.assert_nothing_left();
 }
@@ -169,7 +169,7 @@ fn a_cancelled_call_leaves_the_server_alive_and_the_question_open() {
     wait_until(PATIENCE, "the question", || questions(&scene).len() == 1);
     let workspace = scene.task("T-1")["workspace"].as_str().map(std::path::PathBuf::from);
     std::fs::write(workspace.expect("it has one").join("go"), "").expect("a file");
-    let cancelled = scene.attempt_dir("T-1", 1).join("tmp/cancelled");
+    let cancelled = scene.repo().place().join("repo.mainstem/_tmp/T-1-1/cancelled");
     wait_until(PATIENCE, "the cancelled call", || cancelled.exists());
     scene.expect(0, &["answer", "Q1", "the very same"]);
     running.wait().expect_code(0);

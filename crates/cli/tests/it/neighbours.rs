@@ -49,7 +49,13 @@ fn meet(scene: &Scene, other: &Path, settings: &[&str], workspaces: &Path) {
     running.wait().expect_code(0);
     assert_eq!(scene.repo().show("main", "who.txt").as_deref(), Some("first\n"));
     assert_eq!(git(scene, other, &["show", "main:who.txt"]), "second");
+    // Each keeps its train's workspace until it is told to clean.
+    let mut args = vec!["-C", other.to_str().unwrap()];
+    args.extend_from_slice(settings);
+    args.push("clean");
+    scene.expect(0, &args);
     fs::remove_dir_all(other).unwrap();
+    scene.expect(0, &[settings, &["clean"]].concat());
     scene.assert_nothing_left();
     assert!(!workspaces.exists(), "the folder goes with the last of them");
 }
@@ -137,9 +143,10 @@ fn a_copy_of_a_repository_at_work_is_refused_and_does_not_harm_the_originals_age
 fn clean_leaves_branches_that_are_checked_out_or_none_of_ours() {
     let scene = Scene::new(BIN);
     let repo = scene.repo();
-    for branch in ["mainstem/old", "mainstem/a/b", "mainstem/there"] {
+    for branch in ["mainstem/old", "mainstem/a/b", "mainstem/there", "mainstem/hers"] {
         repo.branch(branch, "main");
     }
+    repo.git(&["update-ref", "refs/mainstem/owned/mainstem/old", "main"]);
     let there = repo.place().join("there");
     repo.git(&["worktree", "add", "-q", there.to_str().unwrap(), "mainstem/there"]);
     repo.git(&["checkout", "-q", "-b", "mainstem/my-idea"]);
@@ -148,7 +155,7 @@ fn clean_leaves_branches_that_are_checked_out_or_none_of_ours() {
         assert!(format!("{}{}", said.stdout, said.stderr).contains("checked out"), "{said:?}");
     }
     let left = repo.git(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/mainstem"]);
-    assert_eq!(left, "mainstem/a/b\nmainstem/my-idea\nmainstem/there");
+    assert_eq!(left, "mainstem/a/b\nmainstem/hers\nmainstem/my-idea\nmainstem/there");
     assert_eq!(repo.git(&["log", "-1", "--format=%s"]), "first", "HEAD is on a commit");
     assert_eq!(repo.git(&["for-each-ref", "refs/mainstem/snapshots/a"]), "");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mainstem_testkit::forge::{Fault, FaultKind, ForgeStandIn, Rules};
 use mainstem_testkit::shell::{log_of, shell_plan};
 use mainstem_testkit::{Output, Running, Scene, wait_until};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -112,7 +113,7 @@ fn work_lands_by_pull_requests_that_the_forge_merges_when_its_checks_pass() {
     play.forge.ci("test ! -e broken");
     let output = play.run().expect_code(0);
     play.assert_landed(&["T-1", "T-2", "T-3"]);
-    assert!(output.stderr.contains("opened     pull request #"), "{}", output.stderr);
+    assert!(output.stderr.contains("opened          pull request #"), "{}", output.stderr);
     let pulls = play.forge.pulls();
     let first =
         pulls.iter().find(|pull| pull["head"]["ref"] == "mainstem/T-1").expect("one of T-1");
@@ -286,6 +287,22 @@ fn what_is_on_the_forge_and_not_ours_is_never_overwritten() {
     play.scene.expect(0, &["retry", "T-1"]);
     play.run().expect_code(0);
     play.assert_landed(&["T-1"]);
+}
+
+#[test]
+fn a_forge_that_does_not_answer_holds_up_nobody_who_wants_to_stop() {
+    let tasks = [("T-1", "echo a > a.txt", "")];
+    let play = Play::new(&tasks, "require_checks = false\napprovals = 1");
+    let mut running = play.spawn();
+    play.wait_for_pull("T-1");
+    play.wait_for_fact("pull_seen", "0 of 1 approvals");
+    let silence = Duration::from_secs(50);
+    play.forge.fault(Fault::once("GET", "/", FaultKind::Slow(silence)).times(50));
+    wait_until(LONG, "the forge is asked", || play.forge.faults_to_come() < 50);
+    let asked = std::time::Instant::now();
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code, 3);
+    assert!(asked.elapsed() < silence, "{:?}", asked.elapsed());
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn a_hook_that_refuses_is_told_with_its_words_and_the_landing_waits_for_a_person
     let before = play.there("main");
     play.hook("pre-receive", "echo 'only on Tuesdays' >&2; exit 1");
     let output = play.scene.expect(2, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("only on Tuesdays"), "{}", output.stderr);
+    assert!(output.stdout.contains("only on Tuesdays"), "{}", output.stdout);
     assert_eq!(play.there("main"), before, "nothing was forced");
     assert_eq!(play.scene.repo().commit_of("main"), before, "the branch here waits as well");
     let status = play.scene.expect(0, &["status", "--json"]).stdout;
@@ -206,12 +206,12 @@ fn a_remote_that_is_away_holds_landings_only_and_nothing_is_lost() {
     play.scene.repo().commit("plan", &[("plan.toml", &plan)]);
     let before = play.scene.repo().commit_of("main");
     let output = play.scene.expect(2, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("origin cannot be reached"), "{}", output.stderr);
+    assert!(output.stdout.contains("origin cannot be reached"), "{}", output.stdout);
     assert_eq!(play.scene.repo().commit_of("main"), before);
     let status = play.scene.expect(0, &["status", "--json"]).stdout;
     assert!(status.contains("git ls-remote origin"), "{status}");
     // Still away at the next start: said, and no error.
-    assert!(play.scene.expect(2, &["run"]).stderr.contains("origin cannot be reached"));
+    assert!(play.scene.expect(2, &["run"]).stdout.contains("origin cannot be reached"));
     fs::rename(format!("{}.away", path(&bare)), &bare).unwrap();
     play.scene.expect(0, &["run"]);
     play.assert_landed(&["T-1"]);
@@ -321,8 +321,8 @@ fn who_is_not_let_in_is_asked_for_nothing_and_told_how_to_log_in() {
     repo.git(&["config", "core.sshCommand", path(&ssh)]);
     repo.git(&["remote", "set-url", "origin", "ssh://git@forge.invalid/o/r.git"]);
     let output = play.scene.expect(2, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("Permission denied (publickey)"), "{}", output.stderr);
-    assert!(output.stderr.contains("log in"), "{}", output.stderr);
+    assert!(output.stdout.contains("Permission denied (publickey)"), "{}", output.stdout);
+    assert!(output.stdout.contains("log in"), "{}", output.stdout);
     let status = play.scene.expect(0, &["status", "--json"]).stdout;
     assert!(status.contains("git push --dry-run origin main"), "{status}");
     repo.git(&["remote", "set-url", "origin", path(&play.bare)]);

@@ -270,8 +270,8 @@ fn work_waits_for_a_person_rests_and_lands_once_it_is_approved() {
         ("T-2", "echo y > y.txt", ""),
     ]));
     let said = scene.expect(2, &["run", "plan.toml"]);
-    scene.assert_phases(&[("T-1", "verifying"), ("T-2", "landed")]);
-    assert!(said.stderr.contains("mainstem answer Q1 approve"), "{}", said.stderr);
+    scene.assert_phases(&[("T-1", "boarding"), ("T-2", "landed")]);
+    assert!(said.stdout.contains("mainstem answer Q1 approve"), "{}", said.stdout);
     let asked = question(&scene);
     assert!(asked["question"].as_str().unwrap_or_default().contains("Is x right?"), "{asked:#}");
     assert_eq!(scene.task("T-1")["waiting_for"][0], "Q1");
@@ -296,12 +296,39 @@ fn a_rejection_goes_to_the_agent_and_other_work_is_asked_about_again() {
     scene.expect(2, &["run", "plan.toml"]);
     scene.expect(0, &["answer", "Q1", "reject: too short"]);
     scene.expect(2, &["run"]);
-    scene.assert_phases(&[("T-1", "verifying")]);
+    scene.assert_phases(&[("T-1", "boarding")]);
     assert_eq!(question(&scene)["id"], "Q2", "other work is another question");
     scene.expect(0, &["answer", "Q2", "1"]);
     scene.expect(0, &["run"]);
     assert_eq!(scene.repo().show("main", "x.txt").as_deref(), Some("x\nlonger\n"));
     scene.assert_nothing_left();
+}
+
+#[test]
+fn nobody_is_asked_to_approve_what_a_gate_refuses_on_the_merged_tree() {
+    let gates =
+        "[gates]\nverify = [\"@query metrics.json coverage >= 80\", \"@approval Is it right?\"]\n";
+    let scene =
+        Scene::new(BIN).config(&format!("[run]\nretries = 0\n{gates}")).plan(&shell_plan(&[
+            ("LOW", "echo '{\"coverage\": 70}' > metrics.json", ""),
+            ("GOOD", "echo '{\"coverage\": 80}' > metrics.json", "after = [\"LOW\"]"),
+        ]));
+    scene.expect(2, &["run", "plan.toml"]);
+    scene.assert_phases(&[("LOW", "failed"), ("GOOD", "boarding")]);
+    let asked = scene.facts_of("question_asked");
+    assert_eq!(asked.len(), 1, "{asked:#?}");
+    assert_eq!(asked[0]["task"], "GOOD");
+    let text = asked[0]["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("Is it right? Its checks passed on the merged tree."), "{text}");
+    let task = scene.task("GOOD");
+    assert_eq!(task["waiting_for"][0], "Q1", "{task:#}");
+    assert_eq!(task["next_action"], "mainstem diff GOOD, then mainstem answer Q1 approve");
+    // Whoever moves the branch meanwhile changes nothing about the approval, and all is verified again.
+    scene.repo().commit("by hand", &[("README.md", "more\n")]);
+    scene.expect(0, &["answer", "Q1", "approve"]);
+    scene.expect(2, &["run"]);
+    scene.assert_phases(&[("LOW", "failed"), ("GOOD", "landed")]);
+    assert_eq!(scene.facts_of("question_asked").len(), 1, "asked once");
 }
 
 #[test]

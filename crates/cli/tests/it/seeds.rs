@@ -255,7 +255,7 @@ fn failures() {
     assert_eq!(task["attempt"], 2, "{task:#}");
     assert!(task["reason"].as_str().is_some_and(|reason| reason.contains('7')), "{task:#}");
     assert!(task["next_action"].as_str().is_some_and(|next| next.contains("retry")), "{task:#}");
-    assert!(said.stderr.contains("exit code 7"), "{}", said.stderr);
+    assert!(said.stdout.contains("exit code 7"), "{}", said.stdout);
     assert!(scene.landings("main").is_empty());
     scene.assert_nothing_left();
 }

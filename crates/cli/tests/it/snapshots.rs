@@ -108,6 +108,8 @@ fn a_workspace_without_its_git_file_is_kept_before_it_is_removed() {
     let verify = "verify = [\"echo precious > p.txt; rm .git; false\"]\nretries = 0";
     let scene = scene(&[("T", "echo x > x.txt", verify)]);
     scene.expect(2, &["run", "plan.toml"]);
+    assert!(workspace(&scene, "T").exists(), "a failed task's workspace stays");
+    scene.expect(0, &["clean"]);
     assert!(!workspace(&scene, "T").exists());
     assert_recoverable(&scene, "T", "p.txt", "precious\n");
     scene.assert_nothing_left();
@@ -138,6 +140,7 @@ fn clean_keeps_a_workspace_whose_git_file_is_gone() {
     let left = workspace(&scene, "OLD");
     let place = left.to_str().unwrap();
     scene.repo().git(&["worktree", "add", "-q", "-b", "mainstem/OLD", place, "main"]);
+    scene.repo().git(&["update-ref", "refs/mainstem/owned/mainstem/OLD", "main"]);
     fs::write(left.join("p.txt"), "precious\n").unwrap();
     fs::remove_file(left.join(".git")).unwrap();
     scene.expect(0, &["clean"]);
@@ -192,6 +195,8 @@ const MIXED: &[(&str, &str, &str)] = &[
 fn snapshots_go_after_landing_and_only_then() {
     let scene = scene(MIXED);
     scene.expect(2, &["run", "plan.toml"]);
+    // The workspace of the failed task goes, after a last snapshot.
+    scene.expect(0, &["clean"]);
     let all = refs(&scene);
     assert!(all.iter().any(|name| name.contains("/GOOD/1/")), "{all:?}");
     assert!(all.iter().any(|name| name.contains("/GOOD/2/")), "{all:?}");
@@ -214,6 +219,8 @@ fn snapshots_go_after_landing_and_only_then() {
         .iter()
         .filter(|f| f["type"] == "refs_removed")
         .flat_map(|f| f["refs"].as_array().unwrap())
+        // The branch of the failed task went with its workspace.
+        .filter(|v| v["refname"].as_str().is_some_and(|name| name.starts_with(SNAPSHOTS)))
         .collect();
     for (name, commit) in all.iter().zip(&values).filter(|(name, _)| name.contains("/GOOD/")) {
         let here = |v: &&&Value| v["refname"] == name.as_str() && v["commit"] == commit.as_str();

@@ -110,7 +110,7 @@ fn a_task_starts_on_the_open_pull_request_of_what_it_needs_and_both_land_in_orde
     assert_eq!(play.forge.granted("PUT", "/merge"), 0);
     play.approve("T-1");
     let output = running.wait().expect_code(0);
-    assert!(output.stderr.contains("stacked    on T-1"), "{}", output.stderr);
+    assert!(output.stderr.contains("stacked         on T-1"), "{}", output.stderr);
     play.assert_each_brought_its_own(&[("T-1", "a.txt"), ("T-2", "b.txt")]);
     let pull = play.pull_of("T-2");
     assert_eq!(pull["base"]["ref"], "main");
@@ -339,12 +339,12 @@ fn dies_at_every_step(
 }
 
 #[test]
-fn kill_9_at_every_step_of_a_stack_of_two_lands_each_once() {
+fn kill_9_at_the_odd_steps_of_a_stack_of_two_lands_each_once() {
     dies_at_every_step(TWO, "squash", (0, 2));
 }
 
 #[test]
-fn kill_9_at_every_other_step_of_a_stack_of_two_lands_each_once() {
+fn kill_9_at_the_even_steps_of_a_stack_of_two_lands_each_once() {
     dies_at_every_step(TWO, "squash", (1, 2));
 }
 

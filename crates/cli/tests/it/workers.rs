@@ -102,3 +102,120 @@ fn wrong_wishes_end_with_1_and_start_nothing() {
     assert!(scene.expect(1, &["worker", "list", "--state", "LOST"]).stderr.contains("NEEDS_INIT"));
     assert!(scene.landings("main").is_empty());
 }
+
+#[test]
+fn a_batch_keeps_agents_and_priorities_and_waits_for_workers_spawned_before() {
+    let other = "[agents.test-author]\nkind = \"command\"\n\
+        command = [\"sh\", \"-c\", \"echo tested > $MAINSTEM_TASK.txt\"]\n";
+    let scene = Scene::new(BIN).config(&format!("{CONFIG}{other}"));
+    scene.expect(0, &["worker", "spawn", "--task-id", "FIRST", "--description", "x"]);
+    let spec = "tasks:\n  - id: LATER\n    description: y\n    agent: test-author\n    \
+        priority: 8\n    dependencies: [FIRST]\n";
+    scene.repo().write("spec.yaml", spec);
+    let workers =
+        json(&scene.expect(0, &["worker", "spawn-batch", "--spec-file", "spec.yaml"]).stdout);
+    assert_eq!(workers[0]["priority"], 8, "the number of the spec, as with spawn: {workers:#}");
+    assert_eq!(workers[0]["waiting_for"], serde_json::json!(["FIRST"]), "{workers:#}");
+    go(&scene, "FIRST");
+    wait_for(&scene, "LATER", "MERGED");
+    assert_eq!(scene.repo().git(&["show", "main:LATER.txt"]).trim(), "tested");
+    wait_for_rest(&scene);
+}
+
+#[test]
+fn a_batch_that_cannot_be_kept_is_refused_whole() {
+    let scene = Scene::new(BIN).config(CONFIG);
+    let refused = |spec: &str| {
+        scene.repo().write("spec.yaml", spec);
+        scene.expect(1, &["worker", "spawn-batch", "--spec-file", "spec.yaml"]).stderr
+    };
+    let other = refused("base_branch: develop\ntasks:\n  - {id: A, description: x}\n");
+    assert!(other.contains("develop"), "{other}");
+    let nobody = refused("tasks:\n  - {id: A, description: x, agent: ghost-agent}\n");
+    assert!(nobody.contains("ghost-agent"), "{nobody}");
+    let unknown = refused("tasks:\n  - {id: A, description: x, dependencies: [NOPE]}\n");
+    assert!(unknown.contains("NOPE"), "{unknown}");
+    assert!(scene.landings("main").is_empty());
+    assert_eq!(json(&scene.expect(0, &["worker", "list"]).stdout), serde_json::json!([]));
+}
+
+#[test]
+fn workers_spawned_at_the_same_moment_all_arrive() {
+    let quick = "[run]\nagent = \"quick\"\n[agents.quick]\nkind = \"command\"\n\
+        command = [\"sh\", \"-c\", \"echo x > $MAINSTEM_TASK.txt\"]\n";
+    let scene = Scene::new(BIN).config(quick);
+    let ids = ["S-1", "S-2", "S-3", "S-4", "S-5"];
+    std::thread::scope(|scope| {
+        for id in ids {
+            let scene = &scene;
+            scope.spawn(move || {
+                let args = ["worker", "spawn", "--task-id", id, "--description", "x"];
+                scene.expect(0, &args);
+            });
+        }
+    });
+    for id in ids {
+        wait_for(&scene, id, "MERGED");
+    }
+    wait_for_rest(&scene);
+    scene.assert_each_lands_once(&ids);
+}
+
+#[test]
+fn cleanup_of_a_state_leaves_workers_of_other_states_alone() {
+    let scene = Scene::new(BIN).config(
+        "[run]\nagent = \"code-author\"\nretries = 0\n[workspace]\nkeep = \"always\"\n\
+         [agents.code-author]\nkind = \"command\"\n\
+         command = [\"sh\", \"-c\", \"echo x > $MAINSTEM_TASK.txt; [ $MAINSTEM_TASK = good ]\"]\n",
+    );
+    for id in ["good", "bad"] {
+        scene.expect(0, &["worker", "spawn", "--task-id", id, "--description", "Do it"]);
+    }
+    wait_for(&scene, "good", "MERGED");
+    wait_for(&scene, "bad", "ERROR");
+    wait_for_rest(&scene);
+    let removed = |state: &[&str]| -> Vec<String> {
+        let said = json(&scene.expect(0, &[&["worker", "cleanup"], state].concat()).stdout);
+        let all = said["removed"].as_array().cloned().unwrap_or_default();
+        all.iter().map(|one| format!("{} {}", one["what"], one["place"])).collect()
+    };
+    let place = |id: &str| scene.repo().place().join("repo.mainstem").join(id);
+    let branches =
+        || scene.repo().git(&["for-each-ref", "--format=%(refname)", "refs/heads/mainstem"]);
+    let gone = removed(&["--state", "MERGED"]);
+    assert!(gone.iter().all(|line| line.contains("good")) && gone.len() == 2, "{gone:?}");
+    assert!(!place("good").exists() && place("bad").join("bad.txt").exists());
+    assert_eq!(branches().trim(), "refs/heads/mainstem/bad");
+    assert_eq!(
+        json(&scene.expect(0, &["worker", "get", "good"]).stdout)["worktree_path"],
+        Value::Null
+    );
+    assert_eq!(removed(&["--state", "MERGED"]), [""; 0], "nothing is left of them");
+    let gone = removed(&["--state", "ERROR"]);
+    assert!(gone.iter().all(|line| line.contains("bad")), "{gone:?}");
+    assert!(!place("bad").exists());
+}
+
+#[test]
+fn a_terminated_worker_can_be_spawned_again_and_starts_from_the_beginning() {
+    let begun = "echo x > attempt-$MAINSTEM_ATTEMPT.txt; until";
+    let scene = Scene::new(BIN).config(&CONFIG.replace("until", begun));
+    let spawn = ["worker", "spawn", "--task-id", "STUCK", "--description", "Do it"];
+    scene.expect(0, &spawn);
+    let workspace = scene.repo().place().join("repo.mainstem/STUCK");
+    wait_until(Duration::from_secs(60), "work", || workspace.join("attempt-1.txt").exists());
+    scene.expect(0, &["worker", "terminate", "STUCK", "--force"]);
+    wait_for(&scene, "STUCK", "UNKNOWN");
+    wait_for_rest(&scene);
+    let again = json(&scene.expect(0, &spawn).stdout);
+    assert_eq!(again["task_id"], "STUCK");
+    wait_for(&scene, "STUCK", "WORKING");
+    let begun = scene.facts_of("attempt_intended");
+    assert_eq!((begun.len(), &begun[1]["fresh"]), (2, &Value::Bool(true)), "{begun:#?}");
+    go(&scene, "STUCK");
+    wait_for(&scene, "STUCK", "MERGED");
+    wait_for_rest(&scene);
+    scene.assert_each_lands_once(&["STUCK"]);
+    assert_eq!(scene.repo().show("main", "attempt-1.txt"), None);
+    assert!(scene.repo().show("main", "attempt-2.txt").is_some());
+}

@@ -104,6 +104,18 @@ static FIRST: &[KeyDoc] = &[
         "\"ask\"",
         "What becomes of a task whose agent does the same thing over and over: a person looks, or it failed.",
     ),
+    key(
+        "run.preflight",
+        Kind::Bool,
+        "true",
+        "Look at checks, agents and disk before the first task starts; false is --no-preflight.",
+    ),
+    key(
+        "run.start_over",
+        Kind::Texts,
+        "[]",
+        "Outcomes after which the next attempt starts from the target branch instead of the work so far, such as agent_failed or gate_failed.",
+    ),
     key("run.grace", Kind::Duration, "\"10s\"", "Between asking an agent to end and killing it."),
     key("limits.per_provider", Kind::Counts, "{}", "Agents at once per provider."),
     key("limits.per_agent", Kind::Counts, "{}", "Agents at once per agent name."),
@@ -166,6 +178,12 @@ static FIRST: &[KeyDoc] = &[
         "Go on by itself when a quota is filled again; otherwise wait for `mainstem resume`.",
     ),
     key(
+        "limits.shared",
+        Kind::Bool,
+        "true",
+        "Tell your other repositories of a provider's limit, and heed the limits they met.",
+    ),
+    key(
         "limits.quiet_hours",
         Kind::Text,
         "",
@@ -195,6 +213,12 @@ static FIRST: &[KeyDoc] = &[
         "",
         "Where workspaces live; without it a sibling of the repository.",
     ),
+    key(
+        "workspace.editor",
+        Kind::Texts,
+        "[]",
+        "What `mainstem open` runs with a workspace's path; without it $VISUAL, then $EDITOR.",
+    ),
     choice(
         "workspace.unit",
         &["task", "epic", "phase", "none"],
@@ -218,7 +242,7 @@ static FIRST: &[KeyDoc] = &[
         "workspace.keep",
         &["until-landed", "failed", "always"],
         "\"until-landed\"",
-        "When a workspace goes.",
+        "When a workspace goes: until-landed keeps those of failed and blocked tasks until they land or are called off, failed keeps all that did not land, always keeps all; mainstem clean removes them.",
     ),
     choice(
         "schedule.barrier",
@@ -352,8 +376,14 @@ static LAST: &[KeyDoc] = &[
     key(
         "sandbox.write",
         Kind::Texts,
-        "[\"~/.cache\", \"~/.npm\", \"~/.cargo/registry\", \"~/.cargo/git\", \"$CARGO_HOME/registry\", \"$CARGO_HOME/git\", \"~/go/pkg\", \"~/.gradle/caches\", \"~/.m2/repository\"]",
-        "Caches that may be written besides workspace and temporary folder; those that do not exist are left out.",
+        "[]",
+        "Paths that agents, setup commands and gates may write besides their workspace, temporary folder and the defaults.",
+    ),
+    key(
+        "sandbox.write_defaults",
+        Kind::Bool,
+        "true",
+        "Whether build tools get caches of their own for each attempt; false leaves only sandbox.write.",
     ),
     key("sandbox.read", Kind::Texts, "[]", "Paths that may be read although they are hidden."),
     key("sandbox.hide", Kind::Texts, "[]", "Further paths to hide, besides keys and credentials."),
@@ -430,7 +460,7 @@ static LAST: &[KeyDoc] = &[
         "questions.default",
         Kind::Text,
         "",
-        "Answer when the deadline passes and the question names none.",
+        "Answer when the deadline passes and the question names none; a question with options takes it only if it is one of them.",
     ),
     key(
         "questions.deadline",

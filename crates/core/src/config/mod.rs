@@ -2,6 +2,7 @@
 //!
 //! Reads no file and no environment: texts and their origins come in, [`Settings`] go out.
 
+mod home;
 pub mod keys;
 pub mod layers;
 mod review;
@@ -10,8 +11,11 @@ mod values;
 
 use std::collections::BTreeMap;
 
+pub use values::is_branch_name;
+
 pub use review::{OnStuck, Review, ReviewMode, Reviewer, Waits};
 
+use crate::fact::Class;
 use crate::question::Rule;
 use crate::quiet::QuietHours;
 
@@ -125,10 +129,14 @@ pub struct Run {
     pub idle_timeout_ms: u64,
     /// Between asking an agent to end and killing its tree.
     pub grace_ms: u64,
+    /// Whether checks, agents and disk are looked at before the first task starts.
+    pub preflight: bool,
     /// How often an attempt that made no progress is started again before it counts as failed.
     pub stall_restarts: u32,
     /// What becomes of a task whose agent does the same thing over and over.
     pub on_looping: OnLooping,
+    /// Outcomes after which the next attempt starts over instead of going on with the work so far.
+    pub start_over: Vec<Class>,
 }
 
 /// What becomes of a task whose agent does the same thing over and over.
@@ -185,6 +193,8 @@ pub struct Limits {
     pub quota_wait_ms: u64,
     /// Go on by itself when a quota is filled again; otherwise a person says so.
     pub auto_resume: bool,
+    /// Limits are told to the user's other repositories, and theirs are heeded.
+    pub shared: bool,
     /// When no attempt starts.
     pub quiet_hours: Option<QuietHours>,
     /// Failures of a provider in a row before it is left alone; 0 is never.
@@ -200,6 +210,8 @@ pub struct Limits {
 pub struct Workspace {
     /// Where workspaces live; none means a sibling of the repository.
     pub root: Option<String>,
+    /// What `mainstem open` runs; empty is the environment's editor.
+    pub editor: Vec<String>,
     /// What shares a workspace.
     pub unit: Unit,
     /// How a workspace is made.
@@ -237,9 +249,9 @@ pub enum WorkspaceKind {
 /// When a workspace goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// When its task landed, or ended otherwise with its work in a snapshot.
+    /// When its task landed or was called off; those of failed and blocked tasks stay for another try.
     UntilLanded,
-    /// Only when its task landed; those of failed tasks stay until `clean`.
+    /// Only when its task landed; all others stay until `clean`.
     Failed,
     /// Until `clean`.
     Always,
@@ -295,6 +307,12 @@ pub struct Gates {
     pub review: bool,
     /// Whether a run waits for people.
     pub wait: Waits,
+    /// What gates build and may find again: patterns as in `.gitignore`.
+    pub caches: Vec<String>,
+    /// After how many landings the target branch is verified again without them; zero is never.
+    pub recheck: u32,
+    /// Further files that only a person may let pass; with `!`, files that need no person.
+    pub guard: Vec<String>,
 }
 
 /// `[land]`
@@ -302,8 +320,10 @@ pub struct Gates {
 pub struct Land {
     /// Where work lands.
     pub mode: LandMode,
-    /// The target branch; none means the repository's default branch.
+    /// The target branch; none means that of the checkout in which a run is started.
     pub branch: Option<String>,
+    /// Whether checkouts of the target branch follow, or a run has a branch of its own.
+    pub checkout: CheckoutMode,
     /// How a car joins the line.
     pub strategy: Strategy,
     /// Verifications at once.
@@ -318,6 +338,8 @@ pub struct Land {
     pub reuse_resolutions: bool,
     /// Whether mergiraf, where it is installed, is tried on conflicts.
     pub mergiraf: bool,
+    /// Whether landings are signed.
+    pub sign: Sign,
     /// Where what lands is pushed; none if it stays here.
     pub push: Option<Publish>,
     /// How pull requests are made and when they are merged.
@@ -364,6 +386,16 @@ pub struct Pulls {
     pub delete_branch: bool,
     /// How often to look.
     pub poll_ms: u64,
+}
+
+/// What becomes of the user's checkout when work lands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CheckoutMode {
+    /// Work lands on the target branch, and checkouts of it follow.
+    #[default]
+    Follow,
+    /// Work lands on a branch of the run's own, and nothing checked out is touched.
+    Branch,
 }
 
 /// Where work lands.
@@ -523,8 +555,10 @@ pub enum Permission {
 pub struct Sandbox {
     /// Which wall.
     pub kind: SandboxKind,
-    /// Further paths that may be written; `~` and `$NAME` at the start are replaced.
+    /// Paths that may be written besides the defaults; `~` and `$NAME` at the start are replaced.
     pub write: Vec<String>,
+    /// Whether the default list of writable paths counts as well.
+    pub write_defaults: bool,
     /// Paths that may be read although they are hidden otherwise.
     pub read: Vec<String>,
     /// Further paths to hide.
@@ -539,6 +573,18 @@ pub struct Sandbox {
     pub processes: u32,
     /// Largest file that may be written, in bytes; 0 is no limit.
     pub file_bytes: u64,
+}
+
+/// `[land] sign`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sign {
+    /// As `commit.gpgSign` says, as far as that works without a person.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Always; what cannot be signed does not land.
+    Required,
 }
 
 /// `[sandbox] tmp`

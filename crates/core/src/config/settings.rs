@@ -6,12 +6,14 @@ use super::keys::AGENT_KINDS;
 use super::layers::Origin;
 use super::values::{Entry, Setting, Values};
 use super::{
-    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Lessons, Limits, Models, OnConflict,
-    OnLooping, OnStuck, Permission, Price, Prompt, Publish, Pulls, Questions, Review, ReviewMode,
-    Reviewer, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
-    SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit, Waits, Workspace, WorkspaceKind,
+    Agent, Barrier, Budget, CheckoutMode, Gates, Keep, Land, LandMode, Lessons, Limits, Models,
+    OnConflict, OnLooping, OnStuck, Permission, Price, Prompt, Publish, Pulls, Questions, Review,
+    ReviewMode, Reviewer, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets,
+    SandboxTmp, SatisfiedBy, Schedule, Settings, Sign, Strategy, Tiers, Unit, Waits, Workspace,
+    WorkspaceKind,
 };
-use crate::diag::Diagnostic;
+use crate::diag::{self, Diagnostic};
+use crate::fact::Class;
 use crate::gate;
 use crate::plan::read::{COMMAND_AGENT, SCRIPT_AGENT};
 use crate::question::Rule;
@@ -83,6 +85,7 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
     }
     check_reviewers(&v, wrong);
     check_stacks(&v, wrong);
+    check_outcomes(&v, wrong);
     for (path, least, entry) in values.table("models.by_priority") {
         if least.trim().parse::<i64>().is_err() {
             let message = format!("`{path}`: `{least}` is no priority");
@@ -119,6 +122,24 @@ fn check_reviewers(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
     }
 }
 
+fn outcome(word: &str) -> Option<Class> {
+    Class::ALL.into_iter().find(|class| class.word() == word)
+}
+
+/// Outcomes that are named must exist.
+fn check_outcomes(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
+    let Some(entry) = v.values.get("run.start_over") else { return };
+    for word in v.texts("run.start_over").iter().filter(|word| outcome(word).is_none()) {
+        let known = Class::ALL.map(Class::word);
+        let message = format!("`run.start_over`: there is no outcome `{word}`");
+        let help = diag::nearest(word, known).map_or_else(
+            || format!("known: {}", known.join(", ")),
+            |near| format!("did you mean `{near}`?"),
+        );
+        wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
+    }
+}
+
 /// Only pull requests of single tasks can be stacked.
 fn check_stacks(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
     let mode = v.word("land.mode");
@@ -150,11 +171,13 @@ pub(super) fn build(values: &Values) -> Settings {
             timeout_ms: v.ms("run.timeout"),
             idle_timeout_ms: v.ms("run.idle_timeout"),
             grace_ms: v.ms("run.grace"),
+            preflight: v.flag("run.preflight"),
             stall_restarts: v.int("run.stall_restarts"),
             on_looping: match v.word("run.on_looping") {
                 "fail" => OnLooping::Fail,
                 _ => OnLooping::Ask,
             },
+            start_over: v.texts("run.start_over").iter().filter_map(|w| outcome(w)).collect(),
         },
         limits: limits(&v),
         workspace: workspace(&v),
@@ -219,6 +242,9 @@ fn gates(v: &Reader<'_>) -> Gates {
             "never" => Waits::Never,
             _ => Waits::Auto,
         },
+        caches: v.texts("gates.caches"),
+        recheck: v.int("gates.recheck"),
+        guard: v.texts("gates.guard"),
     }
 }
 
@@ -269,6 +295,7 @@ fn sandbox(v: &Reader<'_>) -> Sandbox {
             _ => SandboxKind::Auto,
         },
         write: v.texts("sandbox.write"),
+        write_defaults: v.flag("sandbox.write_defaults"),
         read: v.texts("sandbox.read"),
         hide: v.texts("sandbox.hide"),
         tmp: match v.word("sandbox.tmp") {
@@ -308,6 +335,7 @@ fn limits(v: &Reader<'_>) -> Limits {
         rate_limit_wait_ms: v.ms("limits.rate_limit_wait"),
         quota_wait_ms: v.ms("limits.quota_wait"),
         auto_resume: v.flag("limits.auto_resume"),
+        shared: v.flag("limits.shared"),
         quiet_hours: QuietHours::parse(v.word("limits.quiet_hours")).ok(),
         breaker: v.int("limits.breaker"),
         breaker_wait_ms: v.ms("limits.breaker_wait"),
@@ -344,6 +372,7 @@ fn prices(v: &Reader<'_>) -> BTreeMap<String, Price> {
 fn workspace(v: &Reader<'_>) -> Workspace {
     Workspace {
         root: v.text("workspace.root"),
+        editor: v.texts("workspace.editor"),
         unit: match v.word("workspace.unit") {
             "epic" => Unit::Epic,
             "phase" => Unit::Phase,
@@ -373,6 +402,10 @@ fn land(v: &Reader<'_>) -> Land {
             _ => LandMode::Local,
         },
         branch: v.text("land.branch"),
+        checkout: match v.word("land.checkout") {
+            "branch" => CheckoutMode::Branch,
+            _ => CheckoutMode::Follow,
+        },
         strategy: match v.word("land.strategy") {
             "squash" => Strategy::Squash,
             "rebase" => Strategy::Rebase,
@@ -389,6 +422,11 @@ fn land(v: &Reader<'_>) -> Land {
         resolver: v.text("land.resolver"),
         reuse_resolutions: v.flag("land.reuse_resolutions"),
         mergiraf: v.flag("land.mergiraf"),
+        sign: match v.word("land.sign") {
+            "off" => Sign::Off,
+            "required" => Sign::Required,
+            _ => Sign::Auto,
+        },
         push: v.text("land.push").map(|remote| Publish {
             remote,
             branch: v.text("land.push_branch"),

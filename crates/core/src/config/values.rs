@@ -208,6 +208,11 @@ fn line(
     Some(Setting::Text(text.to_owned()))
 }
 
+/// Whether git takes this as the name of a branch.
+pub fn is_branch_name(name: &str) -> bool {
+    branch_name(name)
+}
+
 fn branch_name(name: &str) -> bool {
     let part = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
     name.is_empty()

@@ -1,22 +1,28 @@
 //! Tasks that join a run while it goes on, all together or none.
 
-use crate::fact::Fact;
+use crate::fact::{AfterStop, Fact};
 use crate::graph::Graph;
-use crate::id::check_id;
+use crate::id::{TaskIx, check_id};
 use crate::machine::{Machine, Refusal};
+use crate::phase::Phase;
 use crate::plan::Task;
 
 impl Machine {
     /// Makes these tasks part of the run. One that is there already, with the same text, stays as it
-    /// is; so adding the same once more changes nothing.
+    /// is; so adding the same once more changes nothing. One that was called off starts from the beginning.
     pub(super) fn add(&mut self, tasks: Vec<Task>) -> Result<String, Refusal> {
         let mut plan = self.plan.clone();
-        let mut names = Vec::new();
+        let (mut names, mut again) = (Vec::new(), Vec::new());
         for task in tasks {
             check_id(task.id.as_str()).map_err(|why| refuse(format!("{}: {why}", task.id)))?;
             let known = plan.tasks.iter().find(|known| known.id == task.id);
             match known {
-                Some(known) if same(known, &task) => continue,
+                Some(known) if same(known, &task) => {
+                    again.extend(
+                        self.graph.ix(known.id.as_str()).filter(|t| self.is_called_off(*t)),
+                    );
+                    continue;
+                }
                 Some(_) => {
                     return Err(refuse(format!(
                         "there is a task {} already, with another text",
@@ -35,14 +41,43 @@ impl Machine {
             return Err(refuse(format!("{id} is needed and is no task of this run")));
         }
         Graph::new(&plan).map_err(|error| refuse(error.to_string()))?;
-        if names.is_empty() {
+        let again = self.start_again(again);
+        if names.is_empty() && again.is_empty() {
             return Ok("nothing new: they are part of the run already".to_owned());
+        }
+        if names.is_empty() {
+            return Ok(format!("{} will be tried again from the beginning", again.join(", ")));
         }
         let (revision, hash) = (self.revision + 1, format!("added {}", names.join(" ")));
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit(Fact::PlanAdopted { revision, hash, plan, dropped });
         self.suspect_all();
         Ok(format!("{} joined the run", names.join(", ")))
+    }
+
+    /// Was it called off, or is it about to be?
+    fn is_called_off(&self, t: TaskIx) -> bool {
+        let state = self.tasks.get(t);
+        let stop = state.current.as_ref().and_then(|a| a.stop.as_ref());
+        matches!(state.phase(), Phase::Cancelled | Phase::Skipped)
+            || stop.is_some_and(|(then, _)| *then != AfterStop::Requeue)
+    }
+
+    /// Has tasks done after all that were called off. Says which.
+    fn start_again(&mut self, tasks: Vec<TaskIx>) -> Vec<String> {
+        let mut names = Vec::new();
+        for t in tasks {
+            let task = self.id(t);
+            names.push(task.to_string());
+            if self.tasks.phase(t).is_active() {
+                let (attempt, then) = (self.tasks.get(t).attempts, AfterStop::Requeue);
+                let reason = "to be tried again".to_owned();
+                self.emit(Fact::StopRequested { task, attempt, then, reason });
+            } else {
+                self.emit(Fact::TaskRetried { task, hint: None, agent: None, fresh: true });
+            }
+        }
+        names
     }
 
     fn can_be_worked_on(&self, task: &Task) -> Result<(), Refusal> {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::fact::Fact;
-use crate::id::{TaskId, TaskIx};
+use crate::id::{Oid, TaskId, TaskIx};
 use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::plan::{Plan, Task};
+use crate::tasks::TaskState;
 
 impl Machine {
     pub(super) fn adopt_plan(&mut self, plan: Box<Plan>, hash: String) {
@@ -16,9 +17,20 @@ impl Machine {
         let kept: BTreeSet<&str> = plan.tasks.iter().map(|task| task.id.as_str()).collect();
         let dropped =
             self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
-        let dropped = dropped.cloned().collect();
+        let dropped: Vec<TaskId> = dropped.cloned().collect();
         let reused = self.reused_ids(&plan);
-        self.emit(Fact::PlanAdopted { revision: self.revision + 1, hash, plan, dropped });
+        let revision = self.revision + 1;
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped: dropped.clone() });
+        for (task, commit) in self.landed_and_dropped() {
+            if dropped.contains(&task) {
+                let message = format!(
+                    "{task} is no longer in the plan; what it landed ({}) stays on {}",
+                    short(&commit),
+                    self.target
+                );
+                self.emit(Fact::Noticed { task: None, message, lasts: false });
+            }
+        }
         for task in reused {
             let message = "it landed already, for another text: it does not run again. Give the new \
                            task an id of its own, or start afresh with `mainstem run --new`";
@@ -30,6 +42,15 @@ impl Machine {
         }
         // Edges may have gone with it: who was blocked may be free.
         self.suspect_all();
+    }
+
+    /// Tasks that the plan has no longer, with the commits that they landed.
+    pub fn landed_and_dropped(&self) -> Vec<(TaskId, Oid)> {
+        let landed = |(task, state): (&TaskId, &TaskState)| {
+            let landing = state.landed.as_ref().filter(|landing| !landing.empty)?;
+            (state.phase() == Phase::Landed).then(|| (task.clone(), landing.commit.clone()))
+        };
+        self.dropped.iter().filter_map(landed).collect()
     }
 
     /// Tasks of a new plan that have landed, but were asked for something else then.
@@ -60,4 +81,8 @@ impl Machine {
         }
         scope
     }
+}
+
+fn short(commit: &Oid) -> &str {
+    commit.as_str().get(..7).unwrap_or(commit.as_str())
 }

@@ -1,13 +1,13 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, StopReason, Usage, Verdict};
+use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, Usage, Verdict};
+use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
 use crate::machine::clash::clash_of;
-use crate::machine::decision::about_work;
-use crate::machine::{Decided, Issue, Machine, OpenQuestion, Proposal};
+use crate::machine::{Decided, Issue, Machine, Proposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
 use crate::policy::Spent;
@@ -40,8 +40,10 @@ impl Machine {
         self.now = self.now.max(at);
         self.note_lasting(fact);
         match fact {
-            Fact::RunStarted { target, .. } => {
+            Fact::RunStarted { target, base, bring_to } => {
                 target.clone_into(&mut self.target);
+                self.base = Some(base.clone());
+                self.bring_to.clone_from(bring_to);
                 self.started_at = Some(at);
             }
             Fact::PlanAdopted { revision, hash, plan, .. } => {
@@ -57,12 +59,14 @@ impl Machine {
                     known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
                 }
             }
-            Fact::EngineStarted { epoch, .. } => {
+            Fact::EngineStarted { epoch, jobs, .. } => {
                 self.alive = Some(*epoch);
-                self.draining = None;
+                self.jobs_in_force = *jobs;
+                self.note_draining(fact);
                 self.cancelled = false;
                 // Somebody may have mended it meanwhile: it is found out anew.
                 self.red_base = false;
+                self.base_failure = None;
                 self.adrift = None;
             }
             Fact::EngineStopped { .. } => self.alive = None,
@@ -72,8 +76,9 @@ impl Machine {
             Fact::JobsChanged { jobs } => {
                 self.jobs = Some(*jobs);
                 self.jobs_flag = None;
+                self.jobs_in_force = Some(*jobs);
             }
-            Fact::RunDraining { task, .. } => self.draining = Some(task.clone()),
+            Fact::RunDraining { .. } => self.note_draining(fact),
             Fact::ProviderParked { provider, kind, until, message } => {
                 self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
             }
@@ -82,6 +87,13 @@ impl Machine {
                     known.free();
                 }
             }
+            Fact::TargetVerified { tree, gates, tools, .. } => {
+                for gate in gates {
+                    self.train.note_passed(tree, gate, tools);
+                }
+                self.rechecks.all_good();
+            }
+            Fact::TargetRechecked(rechecked) => self.note_recheck(rechecked),
             Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
@@ -89,33 +101,6 @@ impl Machine {
             }
         }
         Ok(())
-    }
-
-    /// What lasts is over when the next thing is said of the same task; of the run, when its engine or
-    /// another notice says so. What is said of a task when the engine comes to rest is why it rests.
-    fn note_lasting(&mut self, fact: &Fact) {
-        match fact {
-            Fact::Noticed { task, message, lasts: true } => {
-                self.lasting.insert(task.clone(), message.clone());
-            }
-            Fact::PushFailed(trouble) => {
-                self.lasting.insert(Some(trouble.task.clone()), trouble.reason.clone());
-            }
-            // A new engine looks for room before it is on record.
-            Fact::EngineStarted { .. } => self.lasting.retain(|task, _| task.is_none()),
-            Fact::EngineStopped { why: StopReason::Rested } => {
-                self.lasting.retain(|task, _| task.is_some());
-            }
-            Fact::EngineStopped { .. } => self.lasting.clear(),
-            Fact::Noticed { task, lasts: false, .. } => {
-                self.lasting.remove(task);
-            }
-            other => {
-                if let Some(task) = other.task().filter(|_| !self.lasting.is_empty()) {
-                    self.lasting.remove(&Some(task.clone()));
-                }
-            }
-        }
     }
 
     fn adopt(&mut self, plan: &Plan) -> Result<(), ApplyError> {
@@ -218,10 +203,14 @@ impl Machine {
     /// Takes down what the fact says, before the phase moves.
     fn note(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         self.note_attempt(t, fact, at);
+        self.note_question(t, fact, at);
+        self.note_gate_time(fact);
+        self.note_landing_to_recheck(t, fact);
         self.note_train(t, fact, at);
         self.note_pull(fact);
         self.note_stack(t, fact);
         self.note_review(t, fact);
+        self.note_kept(t, fact);
         self.note_publish(fact);
         let state = self.tasks.note(t);
         match fact {
@@ -282,6 +271,7 @@ impl Machine {
             state.attempts = *attempt;
             state.reason.clear();
             state.help = None;
+            state.failed_gate = None;
             let before = state.current.take().filter(|before| !before.removed);
             state.current = Some(AttemptState {
                 stands: before.and_then(|before| before.workspace.or(before.stands)),
@@ -301,6 +291,7 @@ impl Machine {
         } else {
             self.note_words(t, fact, at);
             self.note_remarks(t, fact, at);
+            self.note_branch(t, fact);
             self.note_course(t, fact, at);
         }
     }
@@ -335,10 +326,9 @@ impl Machine {
     fn note_service(&mut self, t: TaskIx, ending: &Ending, claim: &Claim, at: Time) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
         let (provider, begun) = (attempt.provider.clone(), attempt.intended_at);
-        if attempt.cost_usd > 0.0 {
-            self.ended.0 += 1;
-            self.ended.1 += attempt.cost_usd;
-        }
+        let spender = (attempt.agent.clone(), attempt.model.clone());
+        let usd = attempt.cost_usd;
+        self.note_paid(spender, usd);
         match claim {
             Claim::Failed { fault: Fault::Transient, .. } => {
                 self.providers.entry(provider).or_default().failed();
@@ -417,49 +407,6 @@ impl Machine {
                 let limit = Limit { at, begun, until, kind, message, retrying };
                 self.providers.entry(provider.clone()).or_default().limited(&limit);
             }
-            Fact::QuestionAsked {
-                question,
-                number,
-                mark,
-                text,
-                options,
-                default,
-                deadline,
-                reference,
-                ..
-            } => {
-                if !about_work(reference.as_deref()) {
-                    attempt.ask_mark = attempt.ask_mark.max(*mark);
-                    attempt.asked = *number;
-                    attempt.question = Some((question.clone(), *number, reference.clone()));
-                    attempt.answer = None;
-                }
-                self.asked += 1;
-                self.questions.push(OpenQuestion {
-                    name: question.clone(),
-                    task: t,
-                    attempt: attempt.n,
-                    number: *number,
-                    text: text.clone(),
-                    options: options.clone(),
-                    default: default.clone(),
-                    deadline: *deadline,
-                    at,
-                    reference: reference.clone(),
-                });
-            }
-            Fact::QuestionAnswered { question, text, .. } => {
-                if let Some(at) = self.questions.iter().position(|q| q.name == *question) {
-                    let asked = self.questions.remove(at);
-                    if asked.is_about_work() {
-                        return;
-                    }
-                    attempt.answer = Some(text.clone());
-                    state.answered.push((asked.text, text.clone()));
-                    let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
-                    state.answered.drain(..over);
-                }
-            }
             Fact::AgentResumed { .. } => {
                 if let (Some((question, number, reference)), Some(text)) =
                     (&attempt.question, &attempt.answer)
@@ -478,8 +425,8 @@ impl Machine {
 
     /// How far the attempt got.
     fn note_course(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        let phase = self.tasks.phase(t);
         let state = self.tasks.note(t);
+        let keeps_branch = state.keeps_branch();
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
             Fact::WorkspaceReady { workspace, base, .. } => {
@@ -501,7 +448,6 @@ impl Machine {
                 attempt.pid = None;
                 state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
-                self.questions.retain(|q| q.task != t);
                 self.note_service(t, ending, claim, at);
             }
             Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
@@ -514,6 +460,7 @@ impl Machine {
                 if *verdict != Verdict::Passed && with.is_empty() && *scope != GateScope::Base =>
             {
                 detail.clone_into(&mut attempt.gate_output);
+                state.failed_gate = FailedGate::of(fact).map(Box::new);
             }
             Fact::CarConflicted { onto, files, .. } => {
                 files.clone_into(&mut attempt.clash);
@@ -543,7 +490,7 @@ impl Machine {
                 attempt.workspace = None;
                 attempt.stands = None;
                 // Who decides a conflict wants the branch; only the folder went.
-                attempt.branch_kept |= phase == crate::phase::Phase::Conflicted;
+                attempt.branch_kept |= keeps_branch;
             }
             _ => {}
         }
@@ -557,6 +504,7 @@ impl Machine {
         let good = *verdict == Verdict::Passed;
         if *scope == GateScope::Base {
             self.red_base = *verdict == Verdict::Failed;
+            self.base_failure = FailedGate::of(fact).filter(|_| self.red_base).map(Box::new);
         }
         if good {
             self.train.note_passed(tree, gate, tools);
@@ -601,14 +549,17 @@ impl Machine {
                 self.note_verdict(t, fact);
             }
             Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),
+            Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.note_hold(t, fact),
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
             Fact::TaskLanded { commit, old, empty, .. } => {
                 self.train.landed(t);
                 self.red_base = false;
+                self.base_failure = None;
                 self.note_record(t, true);
                 self.landings += 1;
                 let state = self.tasks.note(t);
                 state.reason.clear();
+                state.failed_gate = None;
                 state.clash = None;
                 state.landed = Some(Landing {
                     commit: commit.clone(),

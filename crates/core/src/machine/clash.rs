@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use crate::clash::{Clash, Outlook};
 use crate::config::OnConflict;
 use crate::effect::Resolved;
-use crate::fact::Fact;
+use crate::fact::{Class, Fact, Fault};
 use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
-use crate::machine::{Command, Machine, OpenQuestion, Refusal};
+use crate::machine::{Command, Machine, OpenQuestion, Refusal, Retry};
 use crate::phase::Phase;
 use crate::tasks::AttemptState;
 use crate::train::Stage;
@@ -18,11 +18,14 @@ use crate::train::Stage;
 /// Begins the name of a question about work that clashes; then comes the task.
 const DECISION: &str = "C-";
 /// What can be done about it.
+/// Begins the name of a decision on a task whose agent goes round in circles; then comes the task.
+const LOOPING: &str = "L-";
+/// What can be decided.
 const DECISIONS: [&str; 3] = ["retry", "skip", "cancel"];
 
 impl Machine {
     /// The clash that the next attempt at this task resolves, if an agent is to.
-    fn resolves(&self, t: TaskIx) -> Option<&Clash> {
+    pub(super) fn resolves(&self, t: TaskIx) -> Option<&Clash> {
         let wanted = self.settings.land.on_conflict == OnConflict::Agent;
         // What an open pull request offers has it already.
         self.tasks.get(t).clash.as_ref().filter(|_| wanted && self.goes_on_from(t).is_none())
@@ -30,8 +33,8 @@ impl Machine {
 
     /// The clash whose merge is laid out in the workspace of the attempt under way.
     pub fn lays_out(&self, t: TaskIx) -> Option<&Clash> {
-        let n = self.tasks.get(t).current.as_ref()?.n;
-        self.resolves(t).filter(|clash| clash.attempt < n)
+        let current = self.tasks.get(t).current.as_ref().filter(|attempt| !attempt.fresh)?;
+        self.resolves(t).filter(|clash| clash.attempt < current.n)
     }
 
     /// Does another agent than the task's own resolve a clash in the attempt under way?
@@ -41,9 +44,11 @@ impl Machine {
         other && self.lays_out(t).is_some() && self.settings.land.resolver.is_some()
     }
 
-    /// Who works on this task next, if it is to resolve a clash and not its own agent's.
+    /// Who works on this task next instead of its own agent: who resolves its clash, or whom a person
+    /// named.
     pub(super) fn resolver_of(&self, t: TaskIx) -> Option<String> {
-        self.settings.land.resolver.as_ref().filter(|_| self.resolves(t).is_some()).cloned()
+        let resolver = self.settings.land.resolver.as_ref().filter(|_| self.resolves(t).is_some());
+        resolver.or(self.tasks.get(t).agent.as_ref()).cloned()
     }
 
     /// The clash that the work of the attempt under way settles, if that is to be remembered.
@@ -99,7 +104,36 @@ impl Machine {
         outlook.tasks().filter_map(pair).collect()
     }
 
-    /// What a person has to decide, as questions: what becomes of work that clashes.
+    /// Does this task wait for a person because its agent did the same thing over and over?
+    pub fn is_looping(&self, t: TaskIx) -> bool {
+        let state = self.tasks.get(t);
+        let fault = state.current.as_ref().and_then(AttemptState::fault);
+        state.phase() == Phase::Blocked
+            && state.chain.is_empty()
+            && fault == Some(Fault::Looping)
+            && state.last.as_ref().is_some_and(|last| last.class == Class::NeedsInput)
+    }
+
+    /// What a person has to decide, as questions: what becomes of tasks whose agents go round in circles.
+    fn looping_decisions(&self) -> impl Iterator<Item = OpenQuestion> {
+        let one = |t: TaskIx| OpenQuestion {
+            name: format!("{LOOPING}{}", self.id(t)),
+            task: t,
+            attempt: self.tasks.get(t).attempts,
+            number: 0,
+            text: "its agent does the same thing over and over. What should it do instead?"
+                .to_owned(),
+            options: DECISIONS.map(str::to_owned).to_vec(),
+            default: None,
+            deadline: None,
+            at: self.tasks.get(t).since,
+            reference: None,
+        };
+        self.tasks.all().filter(|t| self.is_looping(*t)).map(one)
+    }
+
+    /// What a person has to decide, as questions: what becomes of work that clashes, and of tasks that make no
+    /// progress.
     pub fn decisions(&self) -> Vec<OpenQuestion> {
         let clashes = |t: &TaskIx| self.tasks.phase(*t) == Phase::Conflicted;
         let one = |t: TaskIx| {
@@ -121,7 +155,7 @@ impl Machine {
                 reference: None,
             }
         };
-        self.tasks.all().filter(clashes).map(one).collect()
+        self.tasks.all().filter(clashes).map(one).chain(self.looping_decisions()).collect()
     }
 
     /// Takes an answer to such a question; none if it is no such question.
@@ -133,9 +167,14 @@ impl Machine {
         let open = self.decisions().into_iter().find(|q| q.name.eq_ignore_ascii_case(question))?;
         let task = self.id(open.task).to_string();
         let command = match text.trim() {
-            "1" | "retry" => Command::Retry(task),
+            "1" | "retry" => Command::retry(task),
             "2" | "skip" => Command::Skip(task),
             "3" | "cancel" => Command::Cancel(Some(task)),
+            // Who goes round in circles is told another way.
+            hint if !hint.is_empty() && self.is_looping(open.task) => {
+                let hint = Some(limits::brief(hint));
+                Command::Retry(Retry { tasks: vec![task], hint, ..Retry::default() })
+            }
             _ => {
                 let message = format!("{question} takes {}", DECISIONS.join(", "));
                 let hint = Some(format!("mainstem answer {question} retry"));

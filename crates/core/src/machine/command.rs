@@ -2,9 +2,10 @@
 
 use crate::fact::{AfterStop, Fact};
 use crate::id::TaskIx;
-use crate::machine::Machine;
+use crate::machine::{Machine, OpenQuestion};
 use crate::phase::Phase;
 use crate::plan::Task;
+use crate::question;
 
 /// A wish of a person.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +16,8 @@ pub enum Command {
     Resume,
     /// Call one task off, or the whole run.
     Cancel(Option<String>),
-    /// Try a task again.
-    Retry(String),
+    /// Try tasks again: all of them, or none if one of them cannot be.
+    Retry(Retry),
     /// Count a task as done.
     Skip(String),
     /// Agents at once.
@@ -33,7 +34,29 @@ pub enum Command {
         question: String,
         /// The answer.
         text: String,
+        /// In words of one's own, although the question offers a choice.
+        free: bool,
     },
+}
+
+impl Command {
+    /// Tries one task again, from where it stopped.
+    pub fn retry(task: impl Into<String>) -> Self {
+        Self::Retry(Retry { tasks: vec![task.into()], ..Retry::default() })
+    }
+}
+
+/// Which tasks are tried again, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Retry {
+    /// Their ids.
+    pub tasks: Vec<String>,
+    /// What their agents are told.
+    pub hint: Option<String>,
+    /// Who works on them instead of their own agents.
+    pub agent: Option<String>,
+    /// From the beginning, instead of from the work so far.
+    pub fresh: bool,
 }
 
 /// A wish that cannot be met.
@@ -50,6 +73,22 @@ fn refuse<T>(message: String, hint: Option<String>) -> Result<T, Refusal> {
     Err(Refusal { message, hint })
 }
 
+/// An answer that the question does not offer, or none at all.
+fn refuse_answer(open: &OpenQuestion, text: &str) -> Result<String, Refusal> {
+    let name = &open.name;
+    if text.trim().is_empty() {
+        return refuse(format!("the answer to {name} is empty"), None);
+    }
+    let list: Vec<String> =
+        open.options.iter().enumerate().map(|(n, option)| format!("{} {option}", n + 1)).collect();
+    refuse(
+        format!("`{text}` is not one of the answers that {name} offers: {}", list.join(", ")),
+        Some(format!(
+            "choose one by its words or its number, or use your own words with mainstem answer {name} --free TEXT"
+        )),
+    )
+}
+
 impl Machine {
     pub(super) fn command(&mut self, command: Command) -> Result<String, Refusal> {
         match command {
@@ -61,7 +100,7 @@ impl Machine {
             Command::Resume => Ok(self.resume()),
             Command::Cancel(None) => Ok(self.cancel_all()),
             Command::Cancel(Some(id)) => self.cancel(&id),
-            Command::Retry(id) => self.retry(&id),
+            Command::Retry(wish) => self.retry(&wish),
             Command::Skip(id) => self.skip(&id),
             Command::Jobs(0) => refuse(
                 "at least one agent must be able to run".to_owned(),
@@ -76,7 +115,7 @@ impl Machine {
             Command::Accept(name) => self.accept(&name),
             Command::Reject(name) => self.reject(&name),
             Command::Add(tasks) => self.add(tasks),
-            Command::Answer { question, text } => self.answer(&question, &text),
+            Command::Answer { question, text, free } => self.answer(&question, &text, free),
         }
     }
 
@@ -121,7 +160,10 @@ impl Machine {
                 ended += 1;
             }
         }
-        format!("cancelled {ended} tasks; their work is kept in snapshots")
+        format!(
+            "cancelled {ended} {}; work is kept in snapshots",
+            if ended == 1 { "task" } else { "tasks" }
+        )
     }
 
     fn cancel(&mut self, id: &str) -> Result<String, Refusal> {
@@ -148,52 +190,6 @@ impl Machine {
         }
     }
 
-    fn retry(&mut self, id: &str) -> Result<String, Refusal> {
-        let t = self.find(id)?;
-        let task = self.id(t);
-        match self.tasks.phase(t) {
-            Phase::Blocked if !self.tasks.get(t).chain.is_empty() => {
-                let root = self.tasks.get(t).chain.last().map_or(t, |root| *root);
-                let root = self.id(root);
-                refuse(
-                    format!("{task} is blocked by {root}"),
-                    Some(format!("mainstem retry {root}, or mainstem skip {root}")),
-                )
-            }
-            Phase::Failed
-            | Phase::Conflicted
-            | Phase::Blocked
-            | Phase::Cancelled
-            | Phase::Skipped => {
-                self.emit(Fact::TaskRetried { task: task.clone() });
-                Ok(format!("{task} will be tried again"))
-            }
-            Phase::Landed => refuse(
-                format!("{task} has landed"),
-                Some("to take the last landing back: mainstem undo".to_owned()),
-            ),
-            phase if phase.is_active() && self.is_stopping(t) => {
-                let attempt = self.tasks.get(t).attempts;
-                let reason = "to be tried again".to_owned();
-                let then = AfterStop::Requeue;
-                self.emit(Fact::StopRequested { task: task.clone(), attempt, then, reason });
-                let when = if self.cancelled {
-                    "with the next mainstem run"
-                } else {
-                    "once it has stopped"
-                };
-                Ok(format!("{task} will be tried again {when}"))
-            }
-            phase => Ok(format!("{task} is {} already", phase.word())),
-        }
-    }
-
-    /// A person wants its attempt to end.
-    fn is_stopping(&self, t: TaskIx) -> bool {
-        let stop = self.tasks.get(t).current.as_ref().and_then(|a| a.stop.as_ref());
-        stop.is_some_and(|(then, _)| *then != AfterStop::Requeue)
-    }
-
     fn skip(&mut self, id: &str) -> Result<String, Refusal> {
         let t = self.find(id)?;
         let task = self.id(t);
@@ -215,8 +211,11 @@ impl Machine {
         }
     }
 
-    fn answer(&mut self, question: &str, text: &str) -> Result<String, Refusal> {
+    fn answer(&mut self, question: &str, text: &str, free: bool) -> Result<String, Refusal> {
         if let Some(decided) = self.settle_clash(question, text) {
+            return decided;
+        }
+        if let Some(decided) = self.decide_held(question, text) {
             return decided;
         }
         let Some(open) = self.questions.iter().find(|q| q.name.eq_ignore_ascii_case(question))
@@ -228,16 +227,13 @@ impl Machine {
             let open = open.clone();
             return self.decide(&open, text);
         }
-        let chosen = text.trim().parse::<usize>().ok().and_then(|n| n.checked_sub(1));
-        let text = match chosen.and_then(|n| open.options.get(n)) {
-            Some(option) if !open.options.iter().any(|o| o == text) => option.clone(),
-            _ => text.to_owned(),
+        let text = match question::chosen(text, &open.options) {
+            Some(option) => option,
+            None if free && !text.trim().is_empty() => text.to_owned(),
+            None => return refuse_answer(open, text),
         };
-        let (question, t, attempt) = (open.name.clone(), open.task, open.attempt);
-        let task = self.id(t);
-        let said = format!("{question} answered; {task} goes on");
-        let by = "person".to_owned();
-        self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
-        Ok(said)
+        let (question, task) = (open.name.clone(), self.id(open.task));
+        self.record_answer(&question, text, "person");
+        Ok(format!("{question} answered; {task} goes on"))
     }
 }

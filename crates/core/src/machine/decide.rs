@@ -2,7 +2,8 @@
 //! fact first.
 
 use crate::config::{OnConflict, OnLooping, RunOnFailure};
-use crate::fact::{AfterStop, Class, Ending, Fact, Fault, GateScope, Verdict};
+use crate::fact::{AfterStop, BranchChosen, Class, Ending, Fact, Fault, GateScope, Verdict};
+use crate::failed_gate::headline_of;
 use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
 use crate::machine::{GateResult, Input, Interrupting, Machine, Refusal};
@@ -41,17 +42,28 @@ impl Machine {
         use Phase as P;
         match input {
             Input::Command(command) => return Some(self.command(command)),
-            Input::StartRun { target, base } => self.emit(Fact::RunStarted { target, base }),
+            Input::StartRun { target, base, bring_to } => {
+                self.emit(Fact::RunStarted { target, base, bring_to });
+            }
             Input::AdoptPlan { plan, hash } => self.adopt_plan(plan, hash),
             Input::Consulted { question, said, usage } => self.consulted(&question, said, usage),
             Input::Begin { epoch, pid, host, version, scope } => {
-                self.emit(Fact::EngineStarted { epoch, pid, host, version });
+                let jobs = Some(self.jobs());
+                self.emit(Fact::EngineStarted { epoch, pid, host, version, jobs });
                 self.begin_life(scope.as_deref());
             }
-            Input::WorkspaceReady { task, attempt, workspace, base } => {
+            Input::WorkspaceReady { task, attempt, workspace, base, continued } => {
                 if self.lacks_workspace(task, attempt) {
-                    let id = self.id(task);
-                    self.emit(Fact::WorkspaceReady { task: id, attempt, workspace, base });
+                    let task = self.id(task);
+                    self.emit(Fact::WorkspaceReady { task, attempt, workspace, base, continued });
+                }
+            }
+            Input::BranchChosen { task, attempt, branch } => {
+                self.branch_chosen(task, attempt, branch);
+            }
+            Input::WorkspaceRefused { task, attempt, reason, help } => {
+                if self.lacks_workspace(task, attempt) {
+                    self.fail_with_help(task, Class::NeedsInput, reason, help);
                 }
             }
             Input::WorkspaceFailed { task, attempt, reason } => {
@@ -101,6 +113,25 @@ impl Machine {
         self.life.scope = scope.map(|wanted| self.scope_of(wanted));
         self.mind_all_stacks();
         self.suspect_all();
+    }
+
+    fn branch_chosen(&mut self, t: TaskIx, attempt: u32, branch: String) {
+        let current = self.tasks.get(t).current.as_ref();
+        let Some(instead_of) = current.map(|a| a.branch.clone()) else { return };
+        if self.lacks_workspace(t, attempt) && instead_of != branch {
+            let task = self.id(t);
+            let chosen = BranchChosen { task, attempt, branch, instead_of };
+            self.emit(Fact::BranchChosen(chosen));
+        }
+    }
+
+    /// The fold of what [`Self::branch_chosen`] decided.
+    pub(super) fn note_branch(&mut self, t: TaskIx, fact: &Fact) {
+        if let (Fact::BranchChosen(chosen), Some(attempt)) =
+            (fact, self.tasks.note(t).current.as_mut())
+        {
+            chosen.branch.clone_into(&mut attempt.branch);
+        }
     }
 
     fn take_of_agent(&mut self, input: Input) {
@@ -261,7 +292,8 @@ impl Machine {
         let evidence = current.evidence.as_ref().expect("BUG: it was just put on record");
         let unknown = (Ending::Vanished {}, Default::default());
         let (ending, claim) = current.ending.as_ref().unwrap_or(&unknown);
-        match policy::judge(ending, claim, evidence) {
+        let start = current.continued.as_ref().map(|there| &there.tree);
+        match policy::judge(ending, claim, evidence, start) {
             Judgement::Worked | Judgement::NothingToDo => false,
             // Who looked at a phase and found nothing to change has done it.
             Judgement::Bad { class: Class::AgentFailed, .. }
@@ -282,9 +314,12 @@ impl Machine {
     /// What an end amounts to, knowing more than the end itself.
     fn in_context(&self, t: TaskIx, class: Class, reason: String) -> (Class, String) {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
-        let waits_for_answer = match &current.question {
-            Some((name, ..)) if current.answer.is_none() => Some(name),
-            _ => None,
+        let (waits_for_answer, answered_late) = match &current.question {
+            Some((name, ..)) if current.answer.is_none() => {
+                let open = self.questions.iter().any(|q| q.name == *name);
+                (Some(name).filter(|_| open), !open)
+            }
+            _ => (None, false),
         };
         let by_itself = matches!(
             current.ending,
@@ -295,6 +330,9 @@ impl Machine {
                 let question = waits_for_answer.map_or("", String::as_str);
                 let why = format!("it ended while its question {question} had no answer");
                 (Class::NeedsInput, why)
+            }
+            Class::AgentFailed | Class::TimedOut if by_itself && answered_late => {
+                (Class::Interrupted, "it ended before it had its answer".to_owned())
             }
             Class::NeedsInput if self.settings.run.on_looping == OnLooping::Fail => {
                 (Class::AgentFailed, reason)
@@ -333,6 +371,8 @@ impl Machine {
                 with: with.to_vec(),
                 tools: if scope == GateScope::Task { String::new() } else { self.tools.clone() },
                 flakes: gate.flakes,
+                exit_code: gate.exit_code,
+                cause: gate.cause.clone(),
             };
             self.emit(fact);
         }
@@ -360,7 +400,7 @@ impl Machine {
             None if gates.len() >= self.gates_wanted(t) => self.advance(t, attempt),
             None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
             Some(_) if self.suspects(t, attempt, &gates) => {}
-            Some(gate) => self.fail_attempt(t, Class::GateFailed, refusal_of(gate)),
+            Some(gate) => self.fail_attempt(t, Class::GateFailed, headline_of(gate)),
         }
     }
 
@@ -388,7 +428,13 @@ impl Machine {
         self.fail_with_help(t, class, reason, None);
     }
 
-    fn fail_with_help(&mut self, t: TaskIx, class: Class, reason: String, help: Option<String>) {
+    pub(super) fn fail_with_help(
+        &mut self,
+        t: TaskIx,
+        class: Class,
+        reason: String,
+        help: Option<String>,
+    ) {
         let current = self.tasks.get(t).current.as_ref();
         if let Some((then, why)) = current.and_then(|a| a.stop.clone()) {
             self.attempt_failed(t, Class::Interrupted, why.clone(), None, None);
@@ -521,12 +567,5 @@ impl Machine {
             self.life.interrupting = Some(wanted);
         }
         self.stop_agents(AfterStop::Requeue, "the run was interrupted");
-    }
-}
-
-pub(super) fn refusal_of(gate: &GateResult) -> String {
-    match gate.verdict {
-        Verdict::Error => format!("gate `{}` could not give a verdict: {}", gate.gate, gate.detail),
-        Verdict::Failed | Verdict::Passed => format!("gate `{}` failed", gate.gate),
     }
 }

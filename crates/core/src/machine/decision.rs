@@ -3,6 +3,7 @@
 
 use crate::fact::{Class, Fact, GateScope, Verdict};
 use crate::gate::Gate;
+use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskIx, Time};
 use crate::limits;
 use crate::machine::{GateResult, Machine, OpenQuestion, Refusal};
@@ -47,8 +48,48 @@ impl Machine {
         own.chain(&self.settings.gates.approvals).cloned().collect()
     }
 
-    pub(super) fn ask_approval(&mut self, t: TaskIx, attempt: u32, line: &str, tree: &Oid) {
+    /// Approvals of the work at hand that nobody has given.
+    pub fn approvals_missing(&self, t: TaskIx) -> Vec<String> {
+        let current = self.tasks.get(t).current.as_ref();
+        // Nothing to look at needs nobody's approval.
+        let changes = current.and_then(|a| a.evidence.as_ref()).is_some_and(|e| e.files > 0);
+        let Some(tree) = self.offered_tree(t).filter(|_| changes) else { return Vec::new() };
+        let approved = &self.tasks.get(t).reviews.approved;
+        let missing = |line: &String| !approved.contains(&(line.clone(), tree.clone()));
+        self.approvals_of(t).into_iter().filter(missing).collect()
+    }
+
+    /// Holds those of this line, which may land by its gates, that a person has to approve: a person's time
+    /// is not spent on work that a machine would refuse. Is there one?
+    pub(super) fn hold_unapproved(&mut self, cars: &[(TaskIx, u32)], merged: &Oid) -> bool {
+        let unapproved = |(t, _): &&(TaskIx, u32)| !self.approvals_missing(*t).is_empty();
+        let unapproved: Vec<(TaskIx, u32)> = cars.iter().filter(unapproved).copied().collect();
+        for (t, attempt) in &unapproved {
+            let merged = merged.clone();
+            self.hold_candidate(*t, *attempt, HoldReason::Approval { merged });
+        }
+        !unapproved.is_empty()
+    }
+
+    /// Asks for the next approval of held work, and lets it go on when it has them all.
+    pub(super) fn ask_about_held_work(&mut self) {
+        let held = |t: &TaskIx| {
+            self.holds(*t).iter().any(|(reason, _)| reason.kind() == HoldKind::Approval)
+                && !self.questions.iter().any(|q| q.task == *t && q.approves().is_some())
+        };
+        let held: Vec<TaskIx> = self.tasks.active().filter(held).collect();
+        for t in held {
+            let attempt = self.tasks.get(t).attempts;
+            match self.approvals_missing(t).first() {
+                Some(line) => self.ask_approval(t, attempt, line),
+                None => self.release_candidate(t, attempt, HoldKind::Approval, "person"),
+            }
+        }
+    }
+
+    pub(super) fn ask_approval(&mut self, t: TaskIx, attempt: u32, line: &str) {
         let Ok(Gate::Approval { within_ms, text }) = Gate::parse(line) else { return };
+        let Some(tree) = self.offered_tree(t) else { return };
         let reference = format!("{APPROVAL}{line}");
         if self.questions.iter().any(|q| q.task == t && q.reference.as_ref() == Some(&reference)) {
             return;
@@ -56,10 +97,17 @@ impl Machine {
         let id = self.id(t);
         let asked = if text.is_empty() { "May it land?".to_owned() } else { text };
         let within = within_ms.map(|ms| format!(" (within {})", render_duration_ms(ms)));
+        let checked = match self.tasks.phase(t) {
+            Phase::Boarding if !self.settings.gates.verify.is_empty() => {
+                " Its checks passed on the merged tree."
+            }
+            Phase::Verifying if !self.gates_of(t).is_empty() => " Its checks passed.",
+            _ => "",
+        };
         let text = format!(
-            "{asked} The work of {id} passed its gates{}. Look at it with `mainstem diff {id}`. Tree {}.",
+            "{asked}{}{checked} Look at it with `mainstem diff {id}`. Tree {}.",
             within.unwrap_or_default(),
-            short(tree)
+            short(&tree)
         );
         let options = vec![APPROVE.to_owned(), format!("{REJECT}: WHY")];
         let deadline = within_ms.map(|ms| self.now.plus_ms(ms));
@@ -151,7 +199,9 @@ impl Machine {
                     &tree,
                     (gate, Verdict::Passed, "a person approved"),
                 );
-                self.advance(t, attempt);
+                if self.tasks.phase(t) == Phase::Verifying {
+                    self.advance(t, attempt);
+                }
             }
             Decision::Approve => {
                 let course = self.tasks.get(t).current.as_ref().and_then(|a| a.review.clone());
@@ -174,8 +224,17 @@ impl Machine {
                 } else {
                     format!("a person rejected it: {why}")
                 };
+                self.evict_boarded(t, attempt, &reason);
                 self.fail_attempt(t, Class::Rejected, reason);
             }
+        }
+    }
+
+    /// Work that waits to land leaves the train.
+    fn evict_boarded(&mut self, t: TaskIx, attempt: u32, reason: &str) {
+        if self.tasks.phase(t) == Phase::Boarding {
+            let (task, reason) = (self.id(t), reason.to_owned());
+            self.emit(Fact::CarEvicted { task, attempt, reason });
         }
     }
 
@@ -187,8 +246,17 @@ impl Machine {
         (gate, verdict, detail): (String, Verdict, &str),
     ) {
         let detail = limits::brief(detail);
-        let (duration_ms, log, cached, flakes) = (0, None, false, 0);
-        let gate = GateResult { gate, verdict, duration_ms, log, detail, cached, flakes };
+        let gate = GateResult {
+            gate,
+            verdict,
+            duration_ms: 0,
+            log: None,
+            detail,
+            cached: false,
+            flakes: 0,
+            exit_code: None,
+            cause: None,
+        };
         self.record_gates((t, attempt), GateScope::Task, tree, &[], &[gate]);
     }
 
@@ -208,6 +276,7 @@ impl Machine {
             let detail = "nobody decided in time";
             self.record_decision(t, attempt, &tree, (gate, Verdict::Error, detail));
             let reason = format!("nobody approved it in time ({})", open.name);
+            self.evict_boarded(t, attempt, &reason);
             self.end_attempt(t, Class::NeedsInput, reason, None);
         }
     }

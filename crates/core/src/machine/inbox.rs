@@ -17,18 +17,39 @@ use crate::tasks::AttemptState;
 const NO_ANSWER: &str = "No answer came in time. Use your own judgement.";
 
 impl Machine {
-    /// The default and the deadline of a question: its own, else those of the settings. A deadline
-    /// always leads to an answer.
+    /// The default and the deadline of a question: its own, else those of the settings. A deadline always
+    /// leads to an answer; where a question offers a choice, only what it offers can be one, and without
+    /// such a default it has no deadline.
     pub(super) fn terms(
         &self,
+        options: &[String],
         default: Option<String>,
         deadline_ms: Option<u64>,
     ) -> (Option<String>, Option<Time>) {
         let settings = &self.settings.questions;
         let deadline = deadline_ms.or(settings.deadline_ms).map(|ms| self.now.plus_ms(ms));
-        let default = default.or_else(|| settings.default.clone());
-        let default = default.or_else(|| deadline.map(|_| NO_ANSWER.to_owned()));
+        let unsaid = deadline.map(|_| NO_ANSWER.to_owned());
+        let wishes = [default, settings.default.clone(), unsaid];
+        let default = wishes.iter().flatten().find_map(|text| question::chosen(text, options));
+        let deadline = deadline.filter(|_| default.is_some());
         (default, deadline)
+    }
+
+    /// Questions whose time is up take their default.
+    pub(super) fn pass_deadlines(&mut self) {
+        let due: Vec<_> = self
+            .questions
+            .iter()
+            .filter(|q| q.deadline.is_some_and(|at| at <= self.now) && !q.is_about_work())
+            .filter_map(|q| {
+                // An older version wrote down defaults that a question does not offer.
+                let text = question::chosen(q.default.as_deref()?, &q.options)?;
+                Some((q.name.clone(), text))
+            })
+            .collect();
+        for (question, text) in due {
+            self.record_answer(&question, text, "deadline");
+        }
     }
 
     /// Answers what a rule answers.
@@ -43,12 +64,11 @@ impl Machine {
             .filter(|q| !q.is_about_work())
             .filter_map(|q| {
                 let text = question::by_rule(rules, &q.text, &q.options)?;
-                Some((q.name.clone(), q.task, q.attempt, text))
+                Some((q.name.clone(), text))
             })
             .collect();
-        for (question, t, attempt, text) in known {
-            let (task, by) = (self.id(t), "policy".to_owned());
-            self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+        for (question, text) in known {
+            self.record_answer(&question, text, "policy");
         }
     }
 }
@@ -87,8 +107,8 @@ impl Machine {
         match used {
             Ok(text) => {
                 let agent = self.settings.questions.agent.as_deref().unwrap_or_default();
-                let (question, by) = (question.to_owned(), format!("agent {agent}"));
-                self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
+                let by = format!("agent {agent}");
+                self.record_answer(question, text, &by);
             }
             Err(why) => {
                 let message = format!("{question} waits for a person: {}", limits::brief(&why));
@@ -100,7 +120,12 @@ impl Machine {
     /// The answering agent's use is the asking attempt's, once: without an answer it may be told of
     /// again by the next life.
     fn pay_for(&mut self, t: TaskIx, attempt: u32, question: &str, usage: Vec<Usage>) {
-        if !self.is_current(t, attempt, &[Phase::Working, Phase::Asking]) {
+        let attempt_that_asked = self.tasks.get(t).current.as_ref().is_some_and(|a| a.n == attempt);
+        let phase = self.tasks.phase(t);
+        let waits = matches!(phase, Phase::Working | Phase::Asking | Phase::Verifying)
+            || phase.is_idle()
+            || phase == Phase::Blocked;
+        if !attempt_that_asked || !waits {
             return;
         }
         let known = |a: &AttemptState| a.consulted.iter().any(|name| name == question);
@@ -153,7 +178,17 @@ impl Machine {
         Ok(format!("P{} is task {id} now", at + 1))
     }
 
-    /// A proposal as a task: by the proposer's agent and for its epic.
+    /// Can this agent work on a task that is only described? The built-in ones do what a task's `run` or
+    /// `script` says, and nothing else.
+    fn can_take(&self, agent: &str) -> bool {
+        self.settings.agents.get(agent).is_some_and(|entry| match entry.kind.as_str() {
+            "command" => !entry.command.is_empty(),
+            "script" => false,
+            _ => true,
+        })
+    }
+
+    /// A proposal as a task: by the proposer's agent, or that of the run, and for its epic.
     fn task_of(&self, at: usize, proposal: &Proposal) -> Result<Task, Refusal> {
         let free = |id: &str| check_id(id).is_ok() && self.graph.ix(id).is_none();
         let proposed = proposal.id.clone().filter(|id| free(id));
@@ -163,8 +198,8 @@ impl Machine {
             std::iter::once(first.clone()).chain(others).find(|id| free(id)).unwrap_or(first)
         });
         let proposer = self.plan.tasks.iter().find(|task| task.id == proposal.task);
-        let agent = proposer.and_then(|task| task.agent.clone());
-        if agent.is_none() && self.settings.run.agent.is_none() {
+        let agent = proposer.and_then(|task| task.agent.clone()).filter(|name| self.can_take(name));
+        if agent.is_none() && !self.settings.run.agent.as_ref().is_some_and(|a| self.can_take(a)) {
             return Err(Refusal {
                 message: "no agent could work on it".to_owned(),
                 hint: Some("set run.agent, then accept it again".to_owned()),

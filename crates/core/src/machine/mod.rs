@@ -8,10 +8,19 @@
 mod add;
 mod adopt;
 mod apply;
+mod budget;
 mod clash;
+mod continuation;
 mod decide;
 mod decision;
+mod gate_result;
+mod hold;
 mod inbox;
+mod lasting;
+mod open_question;
+mod present;
+mod rest;
+mod retry;
 mod review;
 mod words;
 mod settle;
@@ -20,14 +29,18 @@ mod train;
 mod want;
 mod pull;
 mod publish;
+mod recheck;
 mod stack;
 mod suspect;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use apply::ApplyError;
-pub use command::{Command, Refusal};
+pub use budget::{BudgetShort, RunStop};
+pub use command::{Command, Refusal, Retry};
 pub use decision::about_work;
+pub use gate_result::GateResult;
+pub use hold::{CHECKOUT, GUARDED, GUARDED_OPTIONS};
 pub use pull::Merger;
 pub use review::Reviewed;
 pub use words::{Decided, Issue, Proposal, Said};
@@ -36,20 +49,24 @@ use crate::choice::Record;
 use crate::clash::Outlook;
 use crate::config::{Barrier, Settings};
 use crate::effect::Effect;
-use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Usage, Verdict};
+use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Usage};
+use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
+use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
-use crate::money::{self, Forecast};
+use crate::inbox::PendingFile;
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, Standing};
 use crate::publish::{Refusal as PushRefusal, Trouble};
 use crate::pull::{News, Pull};
+use crate::recheck::Rechecks;
 use crate::room::Shortage;
-use crate::schedule::{Board, Held};
+use crate::schedule::{Board, Held, Pick};
 use crate::tasks::{TaskState, Tasks};
 use crate::train::Train;
 use crate::train::yard::{Formed, Purpose, Yard};
+use crate::work::Continued;
 
 /// Something that reached the machine from outside.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,6 +77,8 @@ pub enum Input {
         target: String,
         /// The branch's commit now.
         base: Oid,
+        /// The branch that the work is brought over to later.
+        bring_to: Option<String>,
     },
     /// A plan, or its next revision.
     AdoptPlan {
@@ -89,8 +108,30 @@ pub enum Input {
         attempt: u32,
         /// Where.
         workspace: String,
-        /// At which commit.
+        /// The commit that its work counts from.
         base: Oid,
+        /// What it holds of earlier work.
+        continued: Option<Continued>,
+    },
+    /// The branch of an attempt is somebody else's: it works on another one.
+    BranchChosen {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// The branch it works on.
+        branch: String,
+    },
+    /// A workspace cannot be made before a person has done something about it.
+    WorkspaceRefused {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        reason: String,
+        /// The command that helps.
+        help: Option<String>,
     },
     /// A workspace could not be made.
     WorkspaceFailed {
@@ -236,6 +277,40 @@ pub enum Input {
         /// Where the branch was.
         found: Option<Oid>,
     },
+    /// Work that waits to land has a reason to wait longer.
+    HoldCandidate {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        reason: HoldReason,
+    },
+    /// Somebody looked whether the user's files are still in the way of held work.
+    CheckoutSeen {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// What is in the way; none if nothing is.
+        reason: Option<HoldReason>,
+    },
+    /// A reason for which work was held went away by itself.
+    ReleaseCandidate {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+        /// Which kind of reason.
+        kind: HoldKind,
+    },
+    /// The target branch does not exist any more, so nothing can be put on it.
+    TargetGone {
+        /// Whose.
+        task: TaskIx,
+        /// Which attempt.
+        attempt: u32,
+    },
     /// A step of the train could not be made.
     TrainFailed {
         /// Whose.
@@ -244,6 +319,13 @@ pub enum Input {
         attempt: u32,
         /// Why.
         reason: String,
+    },
+    /// The target branch was verified again in a clean checkout, or could not be.
+    TargetRechecked {
+        /// The commit that was verified.
+        commit: Oid,
+        /// The verdicts.
+        gates: Result<Vec<GateResult>, String>,
     },
     /// What lands could not be pushed: the landing waits.
     PushFailed {
@@ -325,25 +407,6 @@ pub enum Input {
     Tick,
 }
 
-/// One gate's verdict.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateResult {
-    /// The command or check.
-    pub gate: String,
-    /// What came out.
-    pub verdict: Verdict,
-    /// How long it took.
-    pub duration_ms: u64,
-    /// Where its output is.
-    pub log: Option<String>,
-    /// The end of its output.
-    pub detail: String,
-    /// The verdict was known.
-    pub cached: bool,
-    /// It failed so often before it passed.
-    pub flakes: u32,
-}
-
 /// What one input led to.
 #[derive(Debug, Clone, Default)]
 pub struct Step {
@@ -387,6 +450,8 @@ pub struct Machine {
     now: Time,
     facts: Vec<Fact>,
     target: String,
+    base: Option<Oid>,
+    bring_to: Option<String>,
     revision: u32,
     plan_hash: String,
     plan: Plan,
@@ -409,30 +474,42 @@ pub struct Machine {
     issues: Vec<Issue>,
     questions: Vec<OpenQuestion>,
     asked: u32,
+    /// A person named another agent for some task.
+    agents_named: bool,
     landings: u64,
     /// The gates were last seen to fail on the target branch itself.
     red_base: bool,
+    /// The check that failed there.
+    base_failure: Option<Box<FailedGate>>,
     /// The remote does not take what lands.
     adrift: Option<Trouble>,
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
+    jobs_in_force: Option<u32>,
+    /// How long checks took, by command; the last ones.
+    gate_times: BTreeMap<String, VecDeque<u64>>,
     paused: bool,
     cancelled: bool,
-    draining: Option<TaskId>,
+    /// Nothing more starts because this task failed, and whether those at work were stopped.
+    draining: Option<(TaskId, bool)>,
     alive: Option<u64>,
     started_at: Option<Time>,
     /// What was said and still holds: of the run, and of tasks.
     lasting: BTreeMap<Option<TaskId>, String>,
     spent_usd: f64,
     reserved_usd: f64,
-    /// Attempts that ended and cost something, and how much.
-    ended: (u32, f64),
+    /// What attempts cost that ended.
+    paid: BTreeMap<budget::Spender, budget::Paid>,
     /// Percent of the run's budget that people were told of.
     budget_told: u32,
     /// Minutes that local time is ahead of UTC.
     zone_min: i32,
     /// What gates run with: verdicts hold only for the same.
     tools: String,
+    /// Files that decide about runs and wait for a person, as somebody outside knows.
+    pending_files: Vec<PendingFile>,
+    /// What landed since the target branch was last seen to pass in a clean checkout.
+    rechecks: Rechecks,
     life: Life,
 }
 
@@ -447,6 +524,8 @@ struct Life {
     asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
     /// Questions that the answering agent was asked.
     consulted: BTreeSet<String>,
+    /// Attempts whose agent named costs that cannot be true.
+    doubted: BTreeSet<(TaskIx, u32)>,
     /// How often what an attempt left could not be read.
     collects_failed: BTreeMap<(TaskIx, u32), u32>,
     /// How often the workspace of a task that is over could not be removed.
@@ -470,10 +549,15 @@ struct Life {
     frozen: bool,
     /// When to look whether somebody mended it.
     look_at: Option<Time>,
+    /// When it is looked again whether the user's files are in the way of held work; none while somebody
+    /// looks.
+    checkout_looks: BTreeMap<TaskIx, Option<Time>>,
     /// Which pieces of work would clash, as far as was looked.
     outlook: Outlook,
     /// Tasks that the target branch may be to blame for.
     suspects: suspect::Suspects,
+    /// The target branch is verified again.
+    recheck: recheck::Recheck,
     /// Pull requests that are looked after.
     cares: BTreeMap<TaskIx, pull::Care>,
 }
@@ -506,6 +590,8 @@ impl Machine {
             now: Time(0),
             facts: Vec::new(),
             target: String::new(),
+            base: None,
+            bring_to: None,
             revision: 0,
             plan_hash: String::new(),
             plan,
@@ -516,6 +602,7 @@ impl Machine {
             pulls: BTreeMap::new(),
             offers: BTreeMap::new(),
             merger: None,
+            rechecks: Rechecks::default(),
             patient: false,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
@@ -523,11 +610,15 @@ impl Machine {
             issues: Vec::new(),
             questions: Vec::new(),
             asked: 0,
+            agents_named: false,
             landings: 0,
             red_base: false,
+            base_failure: None,
             adrift: None,
             jobs: None,
             jobs_flag: None,
+            jobs_in_force: None,
+            gate_times: BTreeMap::new(),
             paused: false,
             cancelled: false,
             draining: None,
@@ -536,10 +627,11 @@ impl Machine {
             lasting: BTreeMap::new(),
             spent_usd: 0.0,
             reserved_usd: 0.0,
-            ended: (0, 0.0),
+            paid: BTreeMap::new(),
             budget_told: 0,
             zone_min: 0,
             tools: String::new(),
+            pending_files: Vec::new(),
             life: Life::default(),
         }
     }
@@ -602,6 +694,14 @@ impl Machine {
     pub fn target(&self) -> &str {
         &self.target
     }
+    /// Where the target branch stood when the run began.
+    pub fn base(&self) -> Option<&Oid> {
+        self.base.as_ref()
+    }
+    /// The branch that work is brought over to, if it lands on one of the run's own.
+    pub fn bring_to(&self) -> Option<&str> {
+        self.bring_to.as_deref()
+    }
     /// Providers that said something.
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
         &self.providers
@@ -659,29 +759,6 @@ impl Machine {
     pub fn now(&self) -> Time {
         self.now
     }
-    /// Money spent.
-    pub fn spent_usd(&self) -> f64 {
-        self.spent_usd
-    }
-    /// Money set aside for attempts under way.
-    pub fn reserved_usd(&self) -> f64 {
-        self.reserved_usd
-    }
-    /// Money to set aside for the next attempt: what those before it cost on average.
-    pub fn reserve(&self) -> f64 {
-        match self.ended {
-            (0, _) => self.settings.budget.per_attempt_usd,
-            (ended, usd) => usd / f64::from(ended),
-        }
-    }
-    /// What the rest may cost.
-    pub fn forecast(&self) -> Forecast {
-        let tasks = self.tasks.all().map(|t| {
-            let state = self.tasks.get(t);
-            (state.cost_usd, state.phase().is_over(), state.attempts > 0)
-        });
-        money::forecast(tasks, self.spent_usd)
-    }
     /// When the hours end in which nothing starts, if it is one of them.
     pub fn quiet_until(&self) -> Option<Time> {
         self.quiet_until_at(self.now, self.zone_min)
@@ -723,80 +800,11 @@ impl Machine {
             .chain(self.tasks.next_delayed())
             .chain(self.life.train_retry_at)
             .chain(self.life.look_at)
+            .chain(self.life.checkout_looks.values().copied().flatten())
             .chain(self.pulls_wake_at())
             .chain(self.life.unreached.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
-    }
-
-    /// Nothing is under way and nothing will start by itself.
-    pub fn rest(&self) -> Option<Rest> {
-        if !self.life.begun {
-            return None;
-        }
-        if self.life.interrupting.is_some() {
-            return self.may_leave().then_some(Rest::Interrupted);
-        }
-        // Cars that a bad target branch holds up wait for a person, and so for the next life.
-        // So do those that a remote does not take, and work that a person decides on where nobody waits
-        // for them.
-        let adrift = |t: TaskIx| self.waits_for_remote() && self.is_adrift(t).is_some();
-        let frozen = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
-        let undecided = |t: TaskIx| !self.patient && self.waits_for_decision(t);
-        let held = |t: TaskIx| frozen(t) || adrift(t) || undecided(t);
-        let busy = self.tasks.active().any(|t| !held(t)) || self.tasks.any_removal();
-        let waits = || self.merger.is_none() && self.waits_for_time();
-        if !self.merger_rests() && (busy || waits()) {
-            return None;
-        }
-        if self.cancelled {
-            return Some(Rest::Interrupted);
-        }
-        let done = self
-            .tasks
-            .all()
-            .filter(|t| self.merger.is_some() || self.in_scope(*t))
-            .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
-        Some(if done { Rest::Done } else { Rest::NotLanded })
-    }
-
-    /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no
-    /// branch is about to move. Gates and queued cars are taken up by the next life.
-    fn may_leave(&self) -> bool {
-        // One that waits for a remote is taken up by the next life.
-        let landing = (self.train.landing().next().is_some() && !self.waits_for_remote())
-            || self.tasks.active().any(|t| self.is_merging(t));
-        // Told to go at once, we leave even a landing: the branch itself will say how far it got.
-        (!landing || self.life.interrupting == Some(Interrupting::Now))
-            && !self.tasks.any_removal()
-            && self.tasks.active().all(|t| match self.tasks.phase(t) {
-                Phase::Boarding => true,
-                Phase::Verifying => {
-                    self.tasks.get(t).current.as_ref().is_some_and(|a| a.evidence.is_some())
-                }
-                Phase::Preparing | Phase::Working | Phase::Asking => false,
-                other => panic!("BUG: {} is not an active phase", other.word()),
-            })
-    }
-
-    /// Something will start by itself: when a delay ends, a provider or a person lets it.
-    fn waits_for_time(&self) -> bool {
-        if self.draining.is_some() || self.cancelled {
-            return false;
-        }
-        if self.tasks.count(Phase::Ready) == 0 {
-            return false;
-        }
-        self.with_board(|board| {
-            self.tasks.all().any(|t| {
-                self.tasks.phase(t) == Phase::Ready
-                    && self.in_scope(t)
-                    && (self.tasks.get(t).not_before.is_some()
-                        || self.paused
-                        || self.life.no_room.as_ref().is_some_and(|short| short.nobody)
-                        || matches!(board.why_held(t), Some(Held::ProviderRests(_) | Held::Quiet)))
-            })
-        })
     }
 
     /// What the scheduler looks at now.
@@ -828,6 +836,8 @@ impl Machine {
         let scope = |t: TaskIx| self.in_scope(t);
         let resolver = |t: TaskIx| self.resolver_of(t);
         let overlaps = |t: TaskIx| self.overlaps(t);
+        let reserve = |pick: &Pick| self.expected_of(pick);
+        let asks = |t: TaskIx| self.open_question(t).map(|open| open.name.clone());
         let budget = &self.settings.budget;
         let money_left =
             budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
@@ -851,9 +861,11 @@ impl Machine {
             quiet: self.quiet_until().is_some(),
             in_scope: &scope,
             resolver: &resolver,
+            mixed: self.settings.land.resolver.is_some() || self.agents_named,
             overlaps: &overlaps,
+            asks: &asks,
             money_left,
-            reserve: self.reserve(),
+            reserve: &reserve,
         };
         look(&board)
     }

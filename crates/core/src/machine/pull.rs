@@ -359,6 +359,10 @@ impl Machine {
                     care.at = None;
                 }
             }
+            Next::Merge if !self.holds(t).is_empty() => {
+                let what = self.held_help(t).unwrap_or_default();
+                self.seen(t, attempt, (known, &head, false), &what);
+            }
             Next::Merge => {
                 self.emit(Fact::MergeIntended(MergeWish { task, attempt, number, head }));
                 self.look_in(t, 0);
@@ -405,6 +409,8 @@ impl Machine {
             with: Vec::new(),
             tools: String::new(),
             flakes: 0,
+            exit_code: None,
+            cause: None,
         };
         self.emit(fact);
     }
@@ -501,6 +507,9 @@ impl Machine {
                 pull.from = None;
             }
             Fact::CarEvicted { .. } | Fact::TaskLanded { .. } => pull.rest(),
+            Fact::TaskRetried { fresh: true, .. } | Fact::AttemptIntended { fresh: true, .. } => {
+                pull.from = None;
+            }
             _ => {}
         }
     }

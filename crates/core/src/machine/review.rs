@@ -79,10 +79,11 @@ impl Machine {
         if self.review_wanted(t) && !self.reviewed_well(t, attempt, &tree) {
             return;
         }
-        for line in self.approvals_of(t) {
-            if !self.tasks.get(t).reviews.approved.contains(&(line.clone(), tree.clone())) {
-                return self.ask_approval(t, attempt, &line, &tree);
-            }
+        // What the train merges is shown to people once the gates passed on the merged tree.
+        if self.lands_by_pull(t)
+            && let Some(line) = self.approvals_missing(t).first()
+        {
+            return self.ask_approval(t, attempt, line);
         }
         self.passed(t, attempt);
     }
@@ -128,6 +129,8 @@ impl Machine {
             detail: review::lines(&end.findings),
             cached,
             flakes: 0,
+            exit_code: None,
+            cause: None,
         };
         self.record_gates((t, attempt), GateScope::Task, &end.tree, &[], &[gate]);
     }
@@ -219,7 +222,8 @@ impl Machine {
             LimitKind::Quota => settings.quota_wait_ms,
             LimitKind::Rate | LimitKind::Breaker => settings.rate_limit_wait_ms,
         };
-        let wait = wait_ms.unwrap_or(unsaid).min(limits::PROVIDER_WAIT_MS_MAX);
+        let usual = settings.rate_limit_wait_ms;
+        let wait = provider::believed_wait_ms(kind, wait_ms.unwrap_or(unsaid), usual);
         let task = self.id(t);
         let until = self.now.plus_ms(wait + provider::jitter_ms(task.as_str(), wait));
         let provider = self.provider_of(agent);
@@ -289,7 +293,9 @@ impl Machine {
             );
         };
         let count = end.findings.len();
-        let what = format!("{}: {count} findings, first {}", end.verdict.word(), first.line());
+        let found =
+            if count == 1 { "1 finding".to_owned() } else { format!("{count} findings, first") };
+        let what = format!("{}: {found} {}", end.verdict.word(), first.line());
         if spent >= most && self.settings.review.on_stuck == OnStuck::Ask {
             let why = format!("after {most} fix cycles reviewers still say {what}");
             return self.ask_about_review(t, attempt, &end.tree, &why);
@@ -462,25 +468,11 @@ impl Machine {
             } if gate::needs_others(gate) => {
                 state.reviews.approved.insert((gate.clone(), tree.clone()));
             }
-            Fact::AttemptFailed { class, .. } => {
-                self.questions.retain(|q| q.task != t);
-                let work = state.current.as_ref().and_then(|a| a.evidence.as_ref());
-                match class {
-                    Class::ChangesNeeded | Class::Rejected => {
-                        state.reviews.from = work.map(|e| (e.base.clone(), e.tip.clone()));
-                    }
-                    // Redone on the target branch, not on what clashed with it.
-                    Class::Conflicted | Class::AgentFailed => state.reviews.from = None,
-                    _ => {}
-                }
+            // What is about the work of an attempt goes with it.
+            Fact::AttemptFailed { .. } | Fact::TaskLanded { .. } => {
+                self.questions.retain(|q| q.task != t || !q.is_about_work());
             }
-            Fact::TaskRetried { .. } | Fact::TaskLanded { .. } => state.reviews.from = None,
             _ => {}
         }
-    }
-
-    /// Where the next attempt begins with work that was looked at: its base, and that work.
-    pub fn mends(&self, t: TaskIx) -> Option<(Oid, Oid)> {
-        self.tasks.get(t).reviews.from.clone()
     }
 }

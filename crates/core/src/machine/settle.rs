@@ -8,7 +8,6 @@ use crate::id::{TaskId, TaskIx};
 use crate::limits;
 use crate::machine::Machine;
 use crate::phase::Phase;
-use crate::policy;
 use crate::schedule::Pick;
 
 impl Machine {
@@ -27,6 +26,8 @@ impl Machine {
             self.settle_reviews();
             self.end_waiting_stops();
             self.ask_next();
+            self.hold_guarded_work();
+            self.ask_about_held_work();
             self.drive_train();
             self.mind_suspects();
             self.leave_broken_stacks();
@@ -93,8 +94,16 @@ impl Machine {
         if words.len() == limits::CHAIN_MAX {
             words.insert(limits::CHAIN_MAX / 2, "…");
         }
-        let phase = self.tasks.phase(root).word();
-        let reason = format!("{}: {} is {phase}", words.join(" → "), self.id(root));
+        let phase = match self.tasks.phase(root) {
+            Phase::Failed => "failed",
+            Phase::Conflicted => "has conflicts",
+            Phase::Cancelled => "was cancelled",
+            Phase::Blocked => "is blocked",
+            other => other.word(),
+        };
+        let way =
+            if words.len() > 2 { format!(" ({})", words.join(" → ")) } else { String::new() };
+        let reason = format!("{} {phase}{way}", self.id(root));
         Fact::TaskBlocked { task: self.id(t), chain: names, reason }
     }
 
@@ -119,19 +128,6 @@ impl Machine {
             chain.remove(limits::CHAIN_MAX / 2);
         }
         chain
-    }
-
-    fn pass_deadlines(&mut self) {
-        let due: Vec<_> = self
-            .questions
-            .iter()
-            .filter(|q| q.deadline.is_some_and(|at| at <= self.now) && !q.is_about_work())
-            .filter_map(|q| Some((q.name.clone(), q.task, q.attempt, q.default.clone()?)))
-            .collect();
-        for (question, t, attempt, text) in due {
-            let (task, by) = (self.id(t), "deadline".to_owned());
-            self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
-        }
     }
 
     /// An attempt that was asked to end while it waits for its gates ends at once; one whose gates
@@ -211,27 +207,31 @@ impl Machine {
             return;
         }
         let task = self.id(t);
-        let branch = format!("mainstem/{task}");
-        let reserved_usd = if self.settings.budget.usd.is_some() { self.reserve() } else { 0.0 };
+        // The one it had before is known to be free.
+        let before = self.tasks.get(t).current.as_ref();
+        let branch = before.map_or_else(|| format!("mainstem/{task}"), |a| a.branch.clone());
         let chosen = self.choose_model(&pick);
-        let state = self.tasks.get(t);
-        let resumes = state.last.as_ref().is_some_and(|last| policy::resumes(last.class));
-        let session = state.session.as_ref().filter(|(agent, _)| resumes && *agent == pick.agent);
-        let session = session.map(|(_, session)| session.clone());
+        let start = self.next_start(t, &pick.agent);
+        let reserved_usd = match self.settings.budget.usd {
+            Some(_) => self.expected_usd(&pick.agent, chosen.model.as_deref()),
+            None => 0.0,
+        };
         self.emit(Fact::AttemptIntended {
             task,
-            attempt: state.attempts + 1,
+            attempt: self.tasks.get(t).attempts + 1,
             agent: pick.agent,
             provider: pick.provider,
             model: chosen.model,
             branch,
             reserved_usd,
             model_reason: chosen.reason,
-            session,
+            session: start.session,
+            continues: start.continues,
+            fresh: start.fresh,
         });
     }
 
-    fn choose_model(&self, pick: &Pick) -> Choice {
+    pub(super) fn choose_model(&self, pick: &Pick) -> Choice {
         let task = &self.plan.tasks[pick.task.ix()];
         let state = self.tasks.get(pick.task);
         let on_merits = |class: Class| {

@@ -81,7 +81,7 @@ impl Machine {
 
     /// Does its next attempt go on with work that is there?
     fn goes_on(&self, t: TaskIx) -> bool {
-        self.goes_on_from(t).is_some() || self.mends(t).is_some()
+        self.goes_on_from(t).is_some() || self.keeps_work(t)
     }
 
     /// Brings the readiness of a task and of those that need it up to what is offered.
@@ -251,9 +251,10 @@ impl Machine {
                     state.began_after = state.began_after.max(taken_in);
                 }
             }
-            Fact::AttemptIntended { task, attempt, .. } => {
+            Fact::AttemptIntended { task, attempt, fresh, .. } => {
                 self.tasks.let_stack(t, false);
-                if self.goes_on(t) {
+                let kept = self.tasks.get(t).kept.is_some() && !fresh;
+                if kept || self.goes_on_from(t).is_some() {
                     return;
                 }
                 let fresh = |pull: &&mut Pull| pull.on_attempt != *attempt;

@@ -51,7 +51,7 @@ impl Machine {
         if self.began_verified(t) {
             return false;
         }
-        let reason = crate::machine::decide::refusal_of(gate);
+        let reason = crate::failed_gate::headline_of(gate);
         self.life.suspects.tasks.insert(t, (attempt, reason));
         true
     }

@@ -4,10 +4,10 @@
 use crate::config::{LandMode, OnConflict};
 use crate::effect::{Effect, Member, Seat};
 use crate::fact::{Class, Fact, GateScope, Verdict};
+use crate::failed_gate::headline_of;
 use crate::id::{Oid, TaskId, TaskIx};
 use crate::limits;
 use crate::machine::apply::clash_in_words;
-use crate::machine::decide::refusal_of;
 use crate::machine::{GateResult, Input, Machine};
 use crate::phase::Phase;
 use crate::train::yard::{Formed, Judgement, Purpose, State};
@@ -24,7 +24,9 @@ impl Machine {
                 self.base_found(&formed, &base_tree);
             }
             Input::CarVerified { tree, gates, .. } if by_pull => self.base_judged(&tree, &gates),
-            Input::TrainFailed { task, attempt, .. } if self.is_suspect(task, attempt) => {
+            Input::TrainFailed { task, attempt, .. } | Input::TargetGone { task, attempt }
+                if self.is_suspect(task, attempt) =>
+            {
                 self.base_unknown();
             }
             Input::LineFormed { purpose, places, formed, base_tree } => {
@@ -43,9 +45,20 @@ impl Machine {
                 self.landed(task, attempt, commit, old);
             }
             Input::LandingRefused { new, found, .. } => self.landing_refused(&new, found.as_ref()),
+            Input::TargetRechecked { commit, gates } => self.target_rechecked(&commit, gates),
             Input::PushFailed { task, attempt, why } => self.push_failed(task, attempt, why),
             Input::TrainFailed { task, attempt, reason } => {
                 self.train_failed(task, attempt, &reason);
+            }
+            Input::TargetGone { task, attempt } => self.target_gone(task, attempt),
+            Input::HoldCandidate { task, attempt, reason } => {
+                self.hold_candidate(task, attempt, reason);
+            }
+            Input::CheckoutSeen { task, attempt, reason } => {
+                self.checkout_seen(task, attempt, reason);
+            }
+            Input::ReleaseCandidate { task, attempt, kind } => {
+                self.release_candidate(task, attempt, kind, "engine");
             }
             _ => {}
         }
@@ -181,8 +194,8 @@ impl Machine {
         let (judgement, why) = match refused {
             None if gates.len() >= wanted => (Judgement::Good, String::new()),
             None => (Judgement::Unable, "a gate of the train gave no verdict".to_owned()),
-            Some(gate) if gate.verdict == Verdict::Error => (Judgement::Unable, refusal_of(gate)),
-            Some(gate) => (Judgement::Bad, refusal_of(gate)),
+            Some(gate) if gate.verdict == Verdict::Error => (Judgement::Unable, headline_of(gate)),
+            Some(gate) => (Judgement::Bad, headline_of(gate)),
         };
         self.life.train_errors = 0;
         self.life.yard.judged(at, judgement, why, self.now);
@@ -215,7 +228,7 @@ impl Machine {
 
     /// Somebody else moved the branch first. A wish to stop that came too late for the landing is
     /// in time now.
-    fn landing_refused(&mut self, refused: &Oid, found: Option<&Oid>) {
+    pub(super) fn landing_refused(&mut self, refused: &Oid, found: Option<&Oid>) {
         let landing: Vec<(TaskIx, u32, Oid)> = self
             .train
             .landing()
@@ -270,6 +283,22 @@ impl Machine {
         }
     }
 
+    /// Nothing can land until a person brings the target branch back; the work is kept.
+    fn target_gone(&mut self, t: TaskIx, attempt: u32) {
+        let Some(car) = self.train.car(t).filter(|car| car.attempt == attempt) else { return };
+        let place = car.place;
+        self.life.given.land = None;
+        self.life.yard.forget(place, self.now);
+        let target = &self.target;
+        let reason = format!("the target branch {target} does not exist any more");
+        let landings = self.tasks.all().filter_map(|t| self.tasks.get(t).landed.as_ref());
+        let last = landings.max_by_key(|landing| landing.order).map(|landing| &landing.commit);
+        let commit = last.or(self.base.as_ref()).map_or("COMMIT", Oid::as_str);
+        let help = format!("bring it back with git branch {target} {commit}");
+        self.emit(Fact::CarEvicted { task: self.id(t), attempt, reason: reason.clone() });
+        self.fail_with_help(t, Class::NeedsInput, reason, Some(help));
+    }
+
     /// Follows the policy until there is nothing left to decide.
     pub(super) fn drive_train(&mut self) {
         let idle = self.train.cars().is_empty() && self.life.yard.lines().is_empty();
@@ -297,7 +326,9 @@ impl Machine {
             if let Some(place) = plan.red {
                 self.evict(place);
             } else if let Some(places) = plan.land {
-                return self.intend_landing(&places);
+                if !self.await_approvals(&places) {
+                    return self.intend_landing(&places);
+                }
             } else {
                 self.life.yard.follow(&plan, self.now);
                 return self.freeze(plan.frozen);
@@ -319,10 +350,26 @@ impl Machine {
         self.fail_attempt(t, Class::GateFailed, reason);
     }
 
-    fn intend_landing(&mut self, places: &[u64]) {
+    /// The line of these cars, merged and verified.
+    fn formed_of(&self, places: &[u64]) -> Option<Formed> {
         let lines = self.life.yard.lines().iter();
         let mut lines = lines.filter(|line| line.here && line.cars == places);
-        let Some(formed) = lines.find_map(|line| line.formed.clone()) else { return };
+        lines.find_map(|line| line.formed.clone())
+    }
+
+    /// Does a person have to approve some of this line first? Those are held, and the others go on.
+    fn await_approvals(&mut self, places: &[u64]) -> bool {
+        let Some(formed) = self.formed_of(places) else { return false };
+        let cars: Vec<_> = places.iter().filter_map(|place| self.car_of(*place)).collect();
+        let waits = self.hold_unapproved(&cars, &formed.tree);
+        if waits {
+            self.ask_about_held_work();
+        }
+        waits
+    }
+
+    fn intend_landing(&mut self, places: &[u64]) {
+        let Some(formed) = self.formed_of(places) else { return };
         self.note_merges(places, places, &formed);
         for place in places {
             let Some((t, attempt)) = self.car_of(*place) else { continue };
@@ -347,12 +394,13 @@ impl Machine {
         }
         let Some(head) = self.train.head() else { return };
         let (task, target) = (Some(self.id(head.task)), &self.target);
-        let message = if frozen {
-            format!(
-                "the train stands still: the gates fail on {target} itself; repair {target}, then mainstem run"
-            )
-        } else {
-            "the train goes on".to_owned()
+        let message = match self.base_failure() {
+            _ if !frozen => "merging resumes".to_owned(),
+            Some(failure) => {
+                let (headline, help) = (failure.headline(), self.base_help());
+                limits::brief(&format!("merging is paused: on {target} itself {headline}; {help}"))
+            }
+            None => format!("merging is paused: the checks fail on {target} itself"),
         };
         // Gates that run once more, and another head, end what was said; it is true all the same.
         if !frozen || self.lasting(task.as_ref()) != Some(&message) {
@@ -454,6 +502,8 @@ impl GateResult {
             detail: String::new(),
             cached: true,
             flakes: 0,
+            exit_code: None,
+            cause: None,
         }
     }
 }

@@ -78,6 +78,8 @@ impl Machine {
             self.want_of_task(t, &mut effects);
         }
         self.want_of_train(&mut effects);
+        self.want_checkout_looks(&mut effects);
+        self.want_recheck(&mut effects);
         self.want_of_suspects(&mut effects);
         self.want_of_pulls(&mut effects);
         self.want_consults(&mut effects);
@@ -168,18 +170,37 @@ impl Machine {
             | Phase::Blocked
             | Phase::Cancelled
             | Phase::Skipped => {
-                let keep = match self.settings.workspace.keep {
-                    Keep::UntilLanded => false,
-                    Keep::Failed => phase != Phase::Landed,
-                    Keep::Always => true,
-                };
                 let unit = self.tasks.claims(t).unit;
+                let keep = match self.settings.workspace.unit {
+                    Unit::Task => self.keeps_workspace(t),
+                    _ => self.unit_is_kept(unit),
+                };
                 // Those who share a workspace put it away one after the other.
                 let going = self.tasks.unit_going(unit) && !current.removing;
                 let wanted = self.tasks.unit_wanted(unit) || going;
                 (!keep && !wanted && !current.removed).then_some(Want::Removal(n))
             }
         }
+    }
+
+    /// Does the workspace of a task that is over stay? People may look at it, work in it, and try the task again.
+    pub fn keeps_workspace(&self, t: TaskIx) -> bool {
+        let phase = self.tasks.phase(t);
+        match self.settings.workspace.keep {
+            // Work that does not merge is handed over on its branch, which nobody else may have checked out then.
+            Keep::UntilLanded => matches!(phase, Phase::Failed | Phase::Blocked),
+            Keep::Failed => phase != Phase::Landed,
+            Keep::Always => true,
+        }
+    }
+
+    /// The same for a workspace that several tasks may share.
+    fn unit_is_kept(&self, unit: u32) -> bool {
+        let stands = |t: &TaskIx| {
+            let current = self.tasks.get(*t).current.as_ref();
+            self.tasks.claims(*t).unit == unit && current.is_some_and(|a| !a.removed)
+        };
+        self.tasks.all().filter(stands).any(|t| self.keeps_workspace(t))
     }
 
     /// Have a task's own gates not had their say yet? Once reviewers or people were asked, they have.
@@ -227,9 +248,9 @@ impl Machine {
                 let needs = self.graph.needs(t).filter(|p| self.is_in_base(t, *p));
                 let must_contain = needs.filter_map(|p| self.found_in(p)).collect();
                 let from = self.begins_at(t);
-                let merge = self.lays_out(t).map(|clash| clash.tip.clone());
-                let mends = self.mends(t);
-                Effect::PrepareWorkspace { task, attempt, must_contain, from, merge, mends }
+                let merge = self.merge_to_lay_out(t);
+                let continues = self.continuation(t);
+                Effect::PrepareWorkspace { task, attempt, must_contain, from, merge, continues }
             }
             Want::Agent(attempt) => Effect::RunAgent { task, attempt },
             Want::Evidence(attempt) => {
@@ -242,7 +263,7 @@ impl Machine {
             Want::Removal(attempt) => Effect::RemoveWorkspace {
                 task,
                 attempt,
-                keep_branch: state.phase() == Phase::Conflicted,
+                keep_branch: state.keeps_branch(),
                 landed: state.phase() == Phase::Landed,
             },
         }

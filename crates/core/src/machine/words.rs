@@ -170,10 +170,28 @@ impl Machine {
             None => (&current.agent, current.model.as_deref()),
         };
         let included = self.settings.agents.get(agent).is_some_and(|a| a.included);
+        let doubtful = usage.cost_usd.filter(|usd| !money::is_plausible(*usd));
         let usage = money::priced(usage, included, chosen, &self.settings.prices);
         let task = self.id(t);
         self.emit(Fact::UsageReported { task, attempt, mark, usage });
+        if let Some(usd) = doubtful {
+            self.doubt_cost(t, attempt, usd);
+        }
         self.warn_of_budget(t);
+    }
+
+    /// People are told once per attempt that its agent names costs that are not counted.
+    fn doubt_cost(&mut self, t: TaskIx, attempt: u32, usd: f64) {
+        if self.life.doubted.insert((t, attempt)) {
+            let amount = match usd.abs() {
+                far if far >= 1e9 => format!("{usd:e}"),
+                _ => format!("{usd:.2}"),
+            };
+            let message = format!(
+                "its agent reported a cost of {amount} USD, which cannot be right; it is not counted"
+            );
+            self.emit(Fact::Noticed { task: Some(self.id(t)), message, lasts: false });
+        }
     }
 
     /// People are told once when most of a budget is spent, and once when all of it is.
@@ -207,7 +225,8 @@ impl Machine {
         let task = self.id(t);
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let provider = current.provider.clone();
-        let wait = wait_ms.min(limits::PROVIDER_WAIT_MS_MAX);
+        let usual = self.settings.limits.rate_limit_wait_ms;
+        let wait = provider::believed_wait_ms(kind, wait_ms, usual);
         let until = self.now.plus_ms(wait + provider::jitter_ms(task.as_str(), wait));
         let message = limits::brief(&message);
         let limited =
@@ -224,19 +243,30 @@ impl Machine {
         let Said::Asked { text, options, default, deadline_ms, reference } = said else { return };
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let number = current.asked + 1;
-        let (default, deadline) = self.terms(default, deadline_ms);
+        let wanted = deadline_ms.or(self.settings.questions.deadline_ms);
+        let (default, deadline) = self.terms(&options, default, deadline_ms);
+        let (question, task) = (format!("Q{}", self.asked + 1), self.id(t));
+        let waits = (wanted.is_some() && deadline.is_none()).then(|| options.join(", "));
+        let (text, name) = (limits::brief(&text), question.clone());
         self.emit(Fact::QuestionAsked {
-            question: format!("Q{}", self.asked + 1),
-            task: self.id(t),
+            question,
+            task: task.clone(),
             attempt,
             number,
             mark,
-            text: limits::brief(&text),
+            text: text.clone(),
             options,
             default,
             deadline,
             reference,
         });
+        if let Some(options) = waits {
+            let message = limits::brief(&format!(
+                "{name} has no deadline: no default is among its options ({options})"
+            ));
+            self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
+        }
+        self.answer_from_before(t, &name, &text);
     }
 
     /// A provider that has failed attempt after attempt is left alone for a while.

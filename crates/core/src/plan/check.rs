@@ -28,6 +28,9 @@ const CYCLE_SHOWN: usize = 12;
 /// Comparisons spent on guessing what a wrong name was meant to be.
 const GUESSES: usize = 500_000;
 
+/// The code of a fault that the settings could mend, not the plan.
+const AGENT_FAULT: &str = "plan::agent";
+
 /// What the settings know and a plan may name.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
@@ -47,6 +50,20 @@ pub fn load_plan(
     let (plan, places, mut faults) = read_lenient(text, format);
     faults.append(find_faults(&plan, &places, text, known));
     if faults.is_empty() { Ok(plan) } else { Err(faults.finish(text)) }
+}
+
+/// Reads a plan in order to look at it: that an agent is not configured here is no reason not to draw
+/// it, so such faults come beside the plan. Any other fault is an error with all the rest.
+pub fn load_plan_to_show(
+    source: &[u8],
+    format: Format,
+    known: &Known<'_>,
+) -> Result<(Plan, Vec<Diagnostic>), Vec<Diagnostic>> {
+    let text = doc::text(source)?;
+    let (plan, places, mut faults) = read_lenient(text, format);
+    faults.append(find_faults(&plan, &places, text, known));
+    let all = faults.finish(text);
+    if all.iter().all(|fault| fault.code == AGENT_FAULT) { Ok((plan, all)) } else { Err(all) }
 }
 
 /// Checks a plan that was read without faults. An empty answer means that it is fit to run.
@@ -182,16 +199,20 @@ impl<'a> Check<'a> {
             }
             if let (Some(epic), Some(span)) = (&task.epic, place.epic)
                 && !self.epics.contains_key(epic.as_str())
-                && !places.incomplete
             {
                 self.dangling("epic", "epic", epic.as_str(), span);
+            }
+        }
+        for named in &places.unowned {
+            if !self.tasks.contains_key(named.name.as_str()) {
+                self.dangling(named.key, "task", named.name.as_str(), named.span);
             }
         }
         for (epic, place) in plan.epics.iter().zip(&places.epics) {
             for (name, span) in epic.needs.iter().zip(&place.needs) {
                 if name == &epic.id {
                     self.itself("needs", name.as_str(), *span);
-                } else if !self.epics.contains_key(name.as_str()) && !places.incomplete {
+                } else if !self.epics.contains_key(name.as_str()) {
                     self.dangling("needs", "epic", name.as_str(), *span);
                 }
             }
@@ -203,9 +224,13 @@ impl<'a> Check<'a> {
             self.itself(key, name, span);
         } else if let Some(to) = self.tasks.get(name) {
             self.links.push((from, *to));
-        } else if !self.places.incomplete {
+        } else if !self.places.unreadable_ids.iter().any(|id| self.is_written(*id, name)) {
             self.dangling(key, "task", name, span);
         }
+    }
+
+    fn is_written(&self, span: Span, name: &str) -> bool {
+        self.source.get(Range::from(span)).is_some_and(|text| text.trim() == name)
     }
 
     fn itself(&mut self, key: &str, name: &str, span: Span) {
@@ -214,7 +239,7 @@ impl<'a> Check<'a> {
     }
 
     fn dangling(&mut self, key: &str, what: &str, name: &str, span: Span) {
-        let message = format!("`{key}` names the {what} `{}`, which is not there", clip(name));
+        let message = format!("unknown {what} `{}` in `{key}`", clip(name));
         let known = if what == "task" { &self.tasks } else { &self.epics };
         let other = if what == "task" { &self.epics } else { &self.tasks };
         let guess = if known.len() <= self.guesses {
@@ -273,7 +298,7 @@ impl<'a> Check<'a> {
                     default_reported = true;
                     let message = format!("the default agent `{}` is not defined", clip(name));
                     let help = format!("{}, or change `[run] agent`", self.define(name));
-                    self.faults.add_help("plan::agent", span.into(), message, help);
+                    self.faults.add_help(AGENT_FAULT, span.into(), message, help);
                 }
                 None => {}
             }
@@ -290,13 +315,13 @@ impl<'a> Check<'a> {
     fn unknown_agent(&mut self, name: &str, span: Span) {
         let message = format!("there is no agent `{}`", clip(name));
         let help = self.define(name);
-        self.faults.add_help("plan::agent", span.into(), message, help);
+        self.faults.add_help(AGENT_FAULT, span.into(), message, help);
     }
 
     fn no_agent(&mut self, task: &Task, place: &TaskPlace) {
         let message = format!("the task `{}` has no agent", clip(task.id.as_str()));
         let help = "give it `agent` or `run`, or set `[run] agent` for all tasks";
-        self.faults.add_help("plan::agent", place.id.into(), message, help);
+        self.faults.add_help(AGENT_FAULT, place.id.into(), message, help);
     }
 
     fn agent_fits(&mut self, task: &Task, place: &TaskPlace, name: &str, agent: &config::Agent) {
@@ -338,7 +363,7 @@ impl<'a> Check<'a> {
         } else {
             return;
         };
-        self.faults.add_help("plan::agent", span.into(), message, help);
+        self.faults.add_help(AGENT_FAULT, span.into(), message, help);
     }
 
     fn size(&mut self) {
@@ -386,7 +411,7 @@ impl<'a> Check<'a> {
             let names: Vec<_> =
                 cycle.iter().map(|i| self.plan.epics[*i as usize].id.as_str()).collect();
             let place: &EpicPlace = &self.places.epics[cycle[0] as usize];
-            let message = format!("epics need each other in a circle: {}", path(&names));
+            let message = format!("dependency cycle among epics: {}", path(&names));
             let help = "remove one of these needs";
             self.faults.add_help("plan::cycle", place.id.into(), message, help);
         }
@@ -411,7 +436,7 @@ impl<'a> Check<'a> {
         through.sort();
         through.dedup();
         let span = self.cycle_place(&cycle, tasks);
-        let message = format!("tasks wait for each other in a circle: {}", path(&names));
+        let message = format!("dependency cycle: {}", path(&names));
         let help = if through.is_empty() {
             "remove one of these edges from `needs` or `after`".to_owned()
         } else {

@@ -78,8 +78,24 @@ pub struct Places {
     pub tasks: Vec<TaskPlace>,
     /// In the order of [`Plan::epics`].
     pub epics: Vec<EpicPlace>,
-    /// Some task or epic could not be read and is missing, so a dangling name proves nothing.
+    /// Some task or epic could not be read and is missing.
     pub incomplete: bool,
+    /// What tasks without an id name in `needs` and `after`: they are missing from the plan, and their
+    /// mistakes are reported all the same.
+    pub unowned: Vec<Unowned>,
+    /// Where ids of tasks stand that are no text: who needs such a task makes no second mistake.
+    pub unreadable_ids: Vec<Span>,
+}
+
+/// A name in a list of a task that has no id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unowned {
+    /// `needs` or `after`.
+    pub key: &'static str,
+    /// The task it names.
+    pub name: TaskId,
+    /// Where.
+    pub span: Span,
 }
 
 impl Places {
@@ -100,6 +116,8 @@ impl Places {
             tasks: plan.tasks.iter().map(task).collect(),
             epics: plan.epics.iter().map(epic).collect(),
             incomplete: false,
+            unowned: Vec::new(),
+            unreadable_ids: Vec::new(),
         }
     }
 }
@@ -173,7 +191,9 @@ impl Reader {
             return;
         };
         let mut versioned = false;
+        let mut spelled: Vec<String> = Vec::new();
         for (key, node) in entries {
+            self.one_spelling(&key, &mut spelled);
             match &*key.text {
                 "version" => {
                     versioned = true;
@@ -204,6 +224,20 @@ impl Reader {
             };
             self.faults.add_help("plan::version", 0..0, "the plan names no version", fix);
         }
+    }
+
+    /// `tasks` means the same as `task`, but a plan that has both is more likely a slip.
+    fn one_spelling(&mut self, key: &Key<'_>, seen: &mut Vec<String>) {
+        let singular = key.text.strip_suffix('s').unwrap_or(&key.text).to_owned();
+        if !["task", "epic"].contains(&singular.as_str()) {
+            return;
+        }
+        if seen.contains(&singular) {
+            let message = format!("the plan has both `{singular}` and `{singular}s`");
+            let help = format!("write `{singular}` for all of them");
+            self.faults.add_help("plan::two_spellings", key.span.clone(), message, help);
+        }
+        seen.push(singular);
     }
 
     fn version(&mut self, node: &Node<'_>) {
@@ -266,7 +300,12 @@ impl Reader {
         let mut task = Task::empty();
         for (key, node) in entries {
             if &*key.text == "id" {
-                id = Some((Span::from(&node.span), self.line("id", node)));
+                let span = Span::from(&node.span);
+                let line = self.line("id", node);
+                if line.is_none() {
+                    self.places.unreadable_ids.push(span);
+                }
+                id = Some((span, line));
             } else {
                 self.task_key(&mut task, &mut place, &key, node);
             }
@@ -276,6 +315,12 @@ impl Reader {
             task.id = TaskId::new(id);
             self.plan.tasks.push(task);
             self.places.tasks.push(place);
+            return;
+        }
+        let lists = [("needs", task.needs, place.needs), ("after", task.after, place.after)];
+        for (key, names, spans) in lists {
+            let named = names.into_iter().zip(spans);
+            self.places.unowned.extend(named.map(|(name, span)| Unowned { key, name, span }));
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Car {
     pub reused: Vec<Reused>,
     /// What the gates said of a merge with it, since it was merged last.
     pub verdict: Option<bool>,
+    /// It does not land for now, and nothing is merged onto it.
+    pub held: bool,
 }
 
 /// How far a car is.
@@ -135,6 +137,7 @@ impl Train {
             passed_by: 0,
             reused: Vec::new(),
             verdict: None,
+            held: false,
         };
         // Who is merged, who is at least as important and who has waited long enough is not passed.
         let stays = |other: &Car| {
@@ -173,6 +176,16 @@ impl Train {
     pub fn set(&mut self, task: TaskIx, stage: Stage) {
         if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
             (car.stage, car.verdict) = (stage, None);
+        }
+    }
+
+    /// Holds a task's car, or lets it go on. What was merged with it is merged anew.
+    pub fn hold(&mut self, task: TaskIx, held: bool) {
+        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+            car.held = held;
+            if held {
+                (car.stage, car.verdict) = (Stage::Queued, None);
+            }
         }
     }
 
@@ -270,6 +283,11 @@ impl Train {
     /// A gate passed on a tree.
     pub fn note_passed(&mut self, tree: &Oid, gate: &str, tools: &str) {
         self.passed.insert((tree.clone(), gate.to_owned()), tools.to_owned());
+    }
+
+    /// What passed did so with build caches that are not to be trusted.
+    pub fn forget_verdicts(&mut self) {
+        self.passed.clear();
     }
 
     /// Did all these gates pass on this tree, with these tools?

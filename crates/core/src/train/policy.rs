@@ -38,18 +38,17 @@ pub struct Plan {
 
 /// What to do now. With one lane, cars go one by one; without groups, each lands by itself.
 pub fn plan(train: &Train, yard: &Yard, lanes: usize, groups: bool) -> Plan {
-    let cars = train.cars();
+    let held: BTreeSet<u64> =
+        train.cars().iter().filter(|car| car.held).map(|car| car.place).collect();
+    let free = train.cars().len() - held.len();
     let slots = yard.pace().slots(lanes);
     let mut planner = Planner {
         train,
         yard,
         slots,
         running: 0,
-        dense: !groups
-            || lanes < 2
-            || cars.len() <= slots
-            || train.likes_chain(yard.pace().at_once()),
-        used: BTreeSet::new(),
+        dense: !groups || lanes < 2 || free <= slots || train.likes_chain(yard.pace().at_once()),
+        used: held,
         held: false,
         plan: Plan::default(),
     };
@@ -90,8 +89,11 @@ impl Planner<'_> {
     /// Groups that are being looked at go on, wherever the branch stands now; who failed alone is
     /// judged.
     fn keep_vetting(&mut self) {
-        let yard = self.yard;
-        for line in yard.lines().iter().filter(|line| line.purpose != Purpose::Base) {
+        let (yard, train) = (self.yard, self.train);
+        let goes_on =
+            |line: &&Line| !line.cars.iter().any(|car| train.at(*car).is_some_and(|car| car.held));
+        let lines = yard.lines().iter().filter(|line| line.purpose != Purpose::Base);
+        for line in lines.filter(goes_on) {
             match (line.purpose, line.state, line.cars.as_slice()) {
                 (Purpose::Vet, State::Running { .. }, cars) => {
                     self.used.extend(cars);

@@ -295,6 +295,13 @@ impl Yard {
         self.main = None;
     }
 
+    /// No verdict on any line counts any longer.
+    pub fn forget_all(&mut self, now: Time) {
+        self.drop_if(|_| true, now);
+        self.clashes.clear();
+        (self.main, self.base, self.doubted) = (None, None, false);
+    }
+
     /// The target branch itself is good, or not.
     pub fn base_is(&mut self, good: bool) {
         self.base = Some(good);

@@ -3,7 +3,7 @@
 use mainstem_core::clash::{Outlook, Pair, Piece};
 use mainstem_core::config::{Agent, OnConflict, Settings};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Fact, Verdict};
+use mainstem_core::fact::{Claim, Ending, Evidence, Fact, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx};
 use mainstem_core::machine::{Command, Input};
 use mainstem_core::phase::Phase;
@@ -54,6 +54,17 @@ fn clash(lab: &mut Lab, id: &str) -> Vec<Effect> {
     lab.put(Input::LineClashed { purpose, places, at: 0, onto, files, with_main: true })
 }
 
+/// The earlier work that the workspaces that are asked for start from.
+fn continued(effects: &[Effect]) -> Vec<Option<Oid>> {
+    let of = |effect: &Effect| match effect {
+        Effect::PrepareWorkspace { continues, .. } => {
+            Some(continues.as_ref().map(|wish| wish.work.commit.clone()))
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
 /// What is laid out in the workspaces that are asked for.
 fn laid_out(effects: &[Effect]) -> Vec<Option<Oid>> {
     let merge = |effect: &Effect| match effect {
@@ -74,11 +85,13 @@ fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
     lab.crash();
     assert_eq!(laid_out(&lab.effects), [Some(tip.clone())], "a new life asks for the same");
     lab.work("A");
-    // It fails on the merits: the same merge again.
+    // It fails on the merits: what it made of the merge so far is what the next one starts from.
     lab.end("A", Ending::Exited { code: 1 });
     let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
-    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(evidence()) });
-    assert_eq!(laid_out(&again), [Some(tip)]);
+    let half = Evidence { tip: "half".into(), ..evidence() };
+    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(half) });
+    assert_eq!(laid_out(&again), [None]);
+    assert_eq!(continued(&again), [Some(Oid::new("half"))]);
     lab.board("A");
     lab.land("A");
     assert!(lab.machine.tasks().get(t).clash.is_none());
@@ -99,9 +112,22 @@ fn however_a_resolver_gives_up_a_person_decides() {
     assert!(reason.contains("conflicts in f") && reason.contains("both cannot hold"), "{reason}");
     // Asked to try again, it goes on from the work that is there.
     lab.effects.clear();
-    lab.command(Command::Retry("A".to_owned())).unwrap();
+    lab.command(Command::retry("A".to_owned())).unwrap();
     lab.removed("A");
-    assert_eq!(laid_out(&lab.effects), [Some(evidence().tip)]);
+    assert_eq!(continued(&lab.effects), [Some(evidence().tip)]);
+}
+
+#[test]
+fn a_resolver_that_left_nothing_gets_the_same_merge_again() {
+    let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
+    lab.board("A");
+    clash(&mut lab, "A");
+    lab.work("A");
+    lab.end("A", Ending::Exited { code: 1 });
+    let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
+    let nothing = Evidence { tip: evidence().base, files: 0, ..evidence() };
+    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(nothing) });
+    assert_eq!(laid_out(&again), [Some(evidence().tip)]);
 }
 
 #[test]

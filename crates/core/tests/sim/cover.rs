@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::fact::{
-    AfterStop, Claim, Class, Ending, Evidence, Fact, GateScope, LimitKind, StopReason, Usage,
-    Verdict,
+    AfterStop, BranchChosen, Claim, Class, Ending, Evidence, Fact, GateScope, LimitKind,
+    StopReason, Usage, Verdict,
 };
+use mainstem_core::hold::{self, HoldKind, HoldReason};
 use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Plan;
@@ -26,6 +27,7 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::JobsChanged { .. } => "jobs_changed",
         F::AttemptIntended { .. } => "attempt_intended",
         F::WorkspaceReady { .. } => "workspace_ready",
+        F::BranchChosen(_) => "branch_chosen",
         F::AgentStarted { .. } => "agent_started",
         F::UsageReported { .. } => "usage_reported",
         F::SessionSeen { .. } => "session_seen",
@@ -44,6 +46,8 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::SnapshotTaken { .. } => "snapshot_taken",
         F::EvidenceCollected { .. } => "evidence_collected",
         F::GateRan { .. } => "gate_ran",
+        F::TargetVerified { .. } => "target_verified",
+        F::TargetRechecked(_) => "target_rechecked",
         F::ReviewStarted(_) => "review_started",
         F::ReviewerEnded(_) => "reviewer_ended",
         F::ReviewEnded(_) => "review_ended",
@@ -52,6 +56,8 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::CarFormed { .. } => "car_formed",
         F::CarConflicted { .. } => "car_conflicted",
         F::CarEvicted { .. } => "car_evicted",
+        F::CandidateHeld(_) => "candidate_held",
+        F::CandidateReleased(_) => "candidate_released",
         F::LandingIntended { .. } => "landing_intended",
         F::LandingRefused { .. } => "landing_refused",
         F::TaskLanded { empty: true, .. } => "task_landed (empty)",
@@ -92,6 +98,7 @@ pub fn evidence() -> Evidence {
         recovered: false,
         flaws: Vec::new(),
         tree: None,
+        guarded: Vec::new(),
     }
 }
 
@@ -109,20 +116,40 @@ pub fn samples() -> Vec<Fact> {
 fn run_samples() -> Vec<Fact> {
     let task = TaskId::new("T");
     vec![
-        Fact::RunStarted { target: "main".to_owned(), base: "c0".into() },
+        Fact::RunStarted { target: "main".to_owned(), base: "c0".into(), bring_to: None },
         Fact::PlanAdopted {
             revision: 1,
             hash: String::new(),
             plan: Box::new(Plan::default()),
             dropped: Vec::new(),
         },
-        Fact::EngineStarted { epoch: 1, pid: 1, host: String::new(), version: String::new() },
+        Fact::EngineStarted {
+            epoch: 1,
+            pid: 1,
+            host: String::new(),
+            version: String::new(),
+            jobs: None,
+        },
         Fact::EngineStopped { why: StopReason::Rested },
         Fact::RunPaused {},
         Fact::RunResumed {},
         Fact::RunDraining { task, abort: false },
         Fact::RunCancelled {},
         Fact::JobsChanged { jobs: 1 },
+        Fact::TargetVerified {
+            commit: "c0".into(),
+            tree: "t0".into(),
+            gates: vec!["make test".to_owned()],
+            tools: String::new(),
+            duration_ms: 1,
+            cached: false,
+        },
+        Fact::TargetRechecked(mainstem_core::recheck::Rechecked {
+            commit: "c0".into(),
+            tree: "t0".into(),
+            tasks: Vec::new(),
+            failure: None,
+        }),
         Fact::ProviderParked {
             provider: String::new(),
             kind: LimitKind::Breaker,
@@ -151,8 +178,17 @@ fn attempt_samples() -> Vec<Fact> {
             reserved_usd: 0.0,
             model_reason: none(),
             session: None,
+            continues: None,
+            fresh: false,
         },
-        Fact::WorkspaceReady { task: t(), attempt, workspace: none(), base: oid() },
+        Fact::WorkspaceReady {
+            task: t(),
+            attempt,
+            workspace: none(),
+            base: oid(),
+            continued: None,
+        },
+        Fact::BranchChosen(BranchChosen { task: t(), attempt, branch: none(), instead_of: none() }),
         Fact::AgentStarted { task: t(), attempt, pid: 1 },
         Fact::UsageReported { task: t(), attempt, mark: 1, usage: Usage::default() },
         Fact::ProviderLimited {
@@ -202,6 +238,8 @@ fn attempt_samples() -> Vec<Fact> {
             with: Vec::new(),
             tools: none(),
             flakes: 0,
+            exit_code: None,
+            cause: None,
         },
         Fact::TaskBoarded { task: t(), attempt, tip: oid() },
         Fact::AttemptFailed {
@@ -323,6 +361,17 @@ fn end_samples() -> Vec<Fact> {
         },
         Fact::CarConflicted { task: t(), attempt, onto: oid(), files: Vec::new() },
         Fact::CarEvicted { task: t(), attempt, reason: none() },
+        Fact::CandidateHeld(hold::Held {
+            task: t(),
+            attempt,
+            reason: HoldReason::GuardedFiles { changes: Vec::new() },
+        }),
+        Fact::CandidateReleased(hold::Released {
+            task: t(),
+            attempt,
+            kind: HoldKind::GuardedFiles,
+            by: none(),
+        }),
         Fact::LandingIntended { task: t(), attempt, old: oid(), new: oid(), tree: oid() },
         Fact::LandingRefused { task: t(), attempt, expected: oid(), found: None },
         Fact::TaskLanded { task: t(), attempt, commit: oid(), old: oid(), empty: false },
@@ -335,7 +384,7 @@ fn end_samples() -> Vec<Fact> {
         Fact::TaskUnblocked { task: t() },
         Fact::TaskCancelled { task: t(), reason: none() },
         Fact::TaskSkipped { task: t(), reason: none() },
-        Fact::TaskRetried { task: t() },
+        Fact::TaskRetried { task: t(), hint: None, agent: None, fresh: false },
         Fact::WorkspaceRemoved { task: t(), attempt, workspace: none() },
         Fact::Noticed { task: Some(t()), message: none(), lasts: true },
     ]
@@ -372,6 +421,12 @@ impl Coverage {
             .into_iter()
             // These journals never lose their end, so nothing is found on the branch too early.
             .filter(|(from, by, _)| *by != "task_landed" || *from == Phase::Boarding)
+            // Only `clean` takes the workspaces of tasks that may be tried again.
+            .filter(|(from, by, _)| {
+                *by != "workspace_removed" || !matches!(from, Phase::Failed | Phase::Blocked)
+            })
+            // Nobody answers questions for money here (`flow` looks at that).
+            .filter(|(from, by, _)| *by != "budget_reached" || from.is_active())
             .filter(|step| !self.0.contains_key(step))
             .map(|(from, by, to)| format!("{} --{by}--> {}", from.word(), to.word()))
             .collect()

@@ -9,12 +9,14 @@ use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Usage, Verdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
-use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Said};
+use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Retry, Said};
 use mainstem_core::phase::Phase;
 use mainstem_core::room::Shortage;
 
 use crate::check;
 use crate::cover::Coverage;
+use crate::holds;
+use crate::kept;
 use crate::rng::Rng;
 use crate::rules;
 use crate::setup;
@@ -55,6 +57,7 @@ pub struct Sim<'c> {
     scope: Option<Vec<TaskIx>>,
     pub passed: Vec<(Oid, String)>,
     must_contain: BTreeMap<Key, Vec<Oid>>,
+    left: kept::Left,
     pub todo: BTreeMap<Lane, VecDeque<Effect>>,
     pub inbox: BTreeMap<Lane, VecDeque<Input>>,
     recent: VecDeque<Input>,
@@ -111,6 +114,7 @@ impl<'c> Sim<'c> {
             scope: None,
             passed: Vec::new(),
             must_contain: BTreeMap::new(),
+            left: kept::Left::default(),
             todo: BTreeMap::new(),
             inbox: BTreeMap::new(),
             recent: VecDeque::new(),
@@ -123,7 +127,7 @@ impl<'c> Sim<'c> {
 
     fn start(&mut self) {
         let (target, base) = ("main".to_owned(), self.world.git.main.clone());
-        let step = self.live.step(Input::StartRun { target, base }, self.now);
+        let step = self.live.step(Input::StartRun { target, base, bring_to: None }, self.now);
         self.append(&step.facts);
         let plan = Box::new(setup::random_plan(&mut self.rng));
         let step = self.live.step(Input::AdoptPlan { plan, hash: "first".to_owned() }, self.now);
@@ -219,6 +223,7 @@ impl<'c> Sim<'c> {
             Ok(to) => self.coverage.walked(from, fact, to),
             Err(illegal) => panic!("I12: {illegal}"),
         }
+        self.left.look_at(&self.shadow, t, fact);
         match fact {
             Fact::AttemptIntended { task, attempt, agent, provider, .. } => {
                 check::i2_inputs_are_there(&self.shadow, t);
@@ -231,6 +236,8 @@ impl<'c> Sim<'c> {
                 let all = must.iter().all(|commit| self.world.git.contains(base, commit));
                 assert!(all, "I2: the base of {task}/{attempt} lacks a landing");
             }
+            Fact::LandingIntended { .. } => holds::i14_nothing_held_lands(&self.shadow, t),
+            Fact::QuestionAsked { .. } => holds::i14_is_ripe_for_approval(&self.shadow, t, fact),
             Fact::UsageReported { usage, .. } if let Some(who) = &usage.answering => {
                 let twice = self.answers.insert(who.question.clone(), usage.paid_usd());
                 assert_eq!(twice, None, "I9: paid twice: {fact:?}");
@@ -269,6 +276,7 @@ impl<'c> Sim<'c> {
         check::after_step(self);
         self.main_moved = false;
         for effect in &step.effects {
+            kept::i14_is_asked_for(&self.live, effect);
             if let Effect::PrepareWorkspace { task, attempt, must_contain, .. } = effect {
                 check::i2_landings_are_asked_for(&self.live, *task, must_contain);
                 let key = (self.id(*task), *attempt);
@@ -292,8 +300,11 @@ impl<'c> Sim<'c> {
                 | Effect::StopJobs { task, .. }
                 | Effect::Pull { task, .. }
                 | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
-                Effect::FormLine { .. } | Effect::Land { .. } => Lane::Train,
+                Effect::FormLine { .. } | Effect::Land { .. } | Effect::LookAtCheckout { .. } => {
+                    Lane::Train
+                }
                 Effect::VerifyCar { lane, .. }
+                | Effect::RecheckTarget { lane, .. }
                 | Effect::Review { lane, .. }
                 | Effect::StopLane { lane, .. } => Lane::Verify(*lane),
             };
@@ -393,6 +404,11 @@ impl<'c> Sim<'c> {
             }
             142..165 => self.gossip(),
             165..175 => self.look_ahead(),
+            175..185 => {
+                if let Some(end) = holds::end_a_hold(&self.live) {
+                    self.step(end);
+                }
+            }
             _ => {
                 if !self.goes_on() {
                     self.pass_time();
@@ -448,6 +464,9 @@ impl<'c> Sim<'c> {
             Some(t) => self.id(t).to_string(),
             None => "nobody".to_owned(),
         };
+        if let Some(wish) = self.wish_about_a_hold() {
+            return wish;
+        }
         let words = ["a", "2", "something else", "approve", "reject: no", "review again"];
         let text = self.rng.pick(&words).to_string();
         let open = self.live.questions().len();
@@ -456,17 +475,30 @@ impl<'c> Sim<'c> {
             6..20 => Command::Resume,
             20..34 => Command::Cancel(Some(id)),
             34..35 => Command::Cancel(None),
-            35..52 => Command::Retry(id),
+            35..52 => self.retry_wish(id),
             52..64 => Command::Skip(id),
             64..70 => Command::Jobs(u32::try_from(self.rng.below(7)).unwrap()),
             70..74 => Command::Accept(format!("P{}", 1 + self.rng.below(4))),
             74..76 => Command::Reject(format!("P{}", 1 + self.rng.below(4))),
-            _ if open == 0 => Command::Answer { question: "Q9999".to_owned(), text },
+            _ if open == 0 => Command::Answer { question: "Q9999".to_owned(), text, free: false },
             _ => {
                 let at = self.rng.below(open);
-                Command::Answer { question: self.live.questions()[at].name.clone(), text }
+                let question = self.live.questions()[at].name.clone();
+                Command::Answer { question, text, free: self.rng.in_thousand(500) }
             }
         }
+    }
+
+    /// Once more, on terms of a person's own.
+    fn retry_wish(&mut self, id: String) -> Command {
+        let mut tasks = vec![id];
+        if self.rng.in_thousand(100) {
+            tasks.push(self.rng.pick(&["nobody", "T0", "T1"]).to_string());
+        }
+        let hint = self.rng.in_thousand(200).then(|| "look again".to_owned());
+        let agent = self.rng.in_thousand(200).then(|| self.rng.pick(&["ann", "bob"]).to_string());
+        let fresh = self.rng.in_thousand(250);
+        Command::Retry(Retry { tasks, hint, agent, fresh })
     }
 
     fn person(&mut self) {
@@ -501,8 +533,8 @@ impl<'c> Sim<'c> {
         }
         let (t, p) = *self.rng.pick(&pairs);
         let (t, p) = (self.id(t).to_string(), self.id(p).to_string());
-        if self.step(Input::Command(Command::Retry(p))).is_some() {
-            self.step(Input::Command(Command::Retry(t)));
+        if self.step(Input::Command(Command::retry(p))).is_some() {
+            self.step(Input::Command(Command::retry(t)));
         }
     }
 
@@ -515,10 +547,12 @@ impl<'c> Sim<'c> {
             self.step(Input::Command(Command::Resume));
         } else if self.live.no_room().is_some() {
             self.step(Input::Room(Ok(())));
+        } else if let Some(end) = holds::end_a_hold(&self.live) {
+            self.step(end);
         } else if let Some(open) = self.live.questions().first() {
             let text = if open.is_about_work() { "approve" } else { "a" };
             let (question, text) = (open.name.clone(), text.to_owned());
-            self.step(Input::Command(Command::Answer { question, text }));
+            self.step(Input::Command(Command::Answer { question, text, free: true }));
         } else {
             panic!("I11: nothing goes on, and yet it does not rest:\n{}", self.picture());
         }
@@ -643,6 +677,8 @@ pub fn verdict(gate: &str, verdict: Verdict) -> GateResult {
         detail: String::new(),
         cached: false,
         flakes: 0,
+        exit_code: None,
+        cause: None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use mainstem_core::config::{OnConflict, RunOnFailure};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Ending, Fact, Verdict};
+use mainstem_core::fact::{Ending, Fact, Usage, Verdict};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::{Command, Input, Rest};
 use mainstem_core::phase::Phase;
@@ -20,7 +20,7 @@ fn one() -> Lab {
 
 fn answer(lab: &mut Lab, question: &str) {
     let (question, text) = (question.to_owned(), "1".to_owned());
-    lab.command(Command::Answer { question, text }).unwrap();
+    lab.command(Command::Answer { question, text, free: false }).unwrap();
 }
 
 fn delivered(effects: &[Effect]) -> Vec<u32> {
@@ -118,13 +118,116 @@ fn an_answer_waits_for_a_slot_and_a_second_question_for_the_first_answer() {
     assert_eq!(lab.phase("A"), Phase::Asking, "the second question is asked at once");
     assert_eq!(lab.machine.questions()[0].name, "Q2");
     assert_eq!(lab.machine.questions()[0].number, 2);
-    let refusal = lab.command(Command::Answer { question: "Q1".to_owned(), text: String::new() });
+    let refusal = lab.command(Command::Answer {
+        question: "Q1".to_owned(),
+        text: String::new(),
+        free: false,
+    });
     assert!(refusal.is_err(), "answered already");
     answer(&mut lab, "Q2");
     assert_eq!((lab.phase("A"), delivered(&lab.effects)), (Phase::Working, vec![1, 2]));
     lab.effects.clear();
     lab.crash();
     assert_eq!(delivered(&lab.effects), [1, 2], "a new life hands out all answers again");
+}
+
+/// Asks, and is stopped by an interrupt; the engine leaves.
+fn interrupted_while_asking() -> Lab {
+    let mut lab = one();
+    lab.work("A");
+    lab.say("A", 1, question(None, None));
+    lab.put(Input::Interrupt { now: false });
+    lab
+}
+
+#[test]
+fn an_answer_to_an_agent_that_is_being_stopped_is_kept_for_the_next_one() {
+    let mut lab = interrupted_while_asking();
+    answer(&mut lab, "Q1");
+    lab.end("A", Ending::Stopped {});
+    lab.collect("A");
+    lab.crash();
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
+    lab.work("A");
+    lab.effects.clear();
+    lab.say("A", 1, question(None, None));
+    assert_eq!((lab.phase("A"), delivered(&lab.effects)), (Phase::Working, vec![1]));
+    assert_eq!(lab.machine.questions().len(), 0);
+    lab.say("A", 2, question(None, None));
+    assert_eq!(lab.phase("A"), Phase::Asking, "an answer is for one question");
+}
+
+#[test]
+fn a_question_holds_its_task_back_until_somebody_answers_or_its_deadline_does() {
+    let mut lab = interrupted_while_asking();
+    lab.end("A", Ending::Stopped {});
+    lab.collect("A");
+    lab.crash();
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Ready, 1));
+    assert_eq!(lab.machine.rest(), None, "the run waits for the answer");
+    assert_eq!(lab.machine.inbox().len(), 1);
+    answer(&mut lab, "Q1");
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
+
+    let mut lab = one();
+    lab.work("A");
+    lab.say("A", 1, question(Some("b"), Some(500)));
+    lab.put(Input::Interrupt { now: false });
+    lab.end("A", Ending::Stopped {});
+    lab.collect("A");
+    lab.crash();
+    assert_eq!(lab.phase("A"), Phase::Ready);
+    lab.now = Time(1_500);
+    lab.put(Input::Tick);
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
+}
+
+#[test]
+fn an_answer_that_comes_while_what_was_left_is_read_is_not_lost() {
+    let mut lab = one();
+    lab.work("A");
+    lab.say("A", 1, question(None, None));
+    lab.end("A", Ending::Exited { code: 1 });
+    answer(&mut lab, "Q1");
+    lab.collect("A");
+    assert_eq!(
+        (lab.phase("A"), lab.attempt("A")),
+        (Phase::Preparing, 2),
+        "it is free, not blocked"
+    );
+}
+
+#[test]
+fn whoever_answers_is_asked_and_paid_although_the_agent_is_gone() {
+    let mut s = settings();
+    s.questions.agent = Some("wise".to_owned());
+    s.budget.usd = Some(1.0);
+    let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
+    lab.work("A");
+    lab.say("A", 1, question(None, None));
+    lab.put(Input::Interrupt { now: false });
+    lab.end("A", Ending::Stopped {});
+    lab.collect("A");
+    lab.effects.clear();
+    lab.crash();
+    let asked = |e: &Effect| matches!(e, Effect::Consult { question, .. } if question == "Q1");
+    assert!(lab.effects.iter().any(asked), "{:?}", lab.effects);
+    let dollar = Usage { cost_usd: Some(1.0), ..Usage::default() };
+    let (question, said, usage) = ("Q1".to_owned(), Ok("a".to_owned()), vec![dollar]);
+    lab.put(Input::Consulted { question, said, usage });
+    assert!((lab.machine.spent_usd() - 1.0).abs() < f64::EPSILON);
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
+}
+
+#[test]
+fn work_that_was_finished_without_an_answer_takes_its_question_along() {
+    let mut lab = one();
+    lab.work("A");
+    lab.say("A", 1, question(None, None));
+    lab.end("A", exited_well());
+    lab.collect("A");
+    assert_eq!(lab.phase("A"), Phase::Boarding);
+    assert_eq!(lab.machine.questions().len(), 0);
 }
 
 #[test]
@@ -298,9 +401,32 @@ fn evidence_that_was_never_judged_is_judged_before_the_gates_count() {
 }
 
 #[test]
+fn the_workspace_of_a_failed_task_stays_until_it_lands_or_is_called_off() {
+    let mut lab = one();
+    lab.fail_for_good("A");
+    let place = |lab: &Lab| lab.machine.view(lab.ix("A")).workspace;
+    assert!(!lab.machine.tasks().any_removal());
+    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
+    assert_eq!(place(&lab).as_deref(), Some("w/A"));
+    lab.crash();
+    assert!(!lab.machine.tasks().any_removal(), "nor does a new life remove it");
+    lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+    assert!(lab.machine.tasks().any_removal());
+    lab.removed("A");
+    assert_eq!(place(&lab), None);
+
+    let mut lab = one();
+    lab.fail_for_good("A");
+    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.board("A");
+    lab.land("A");
+    assert!(lab.machine.tasks().any_removal(), "it has landed");
+}
+
+#[test]
 fn a_task_that_is_wanted_again_does_not_wait_for_a_removal_that_failed() {
-    let mut lab = in_phase(Phase::Failed);
-    lab.command(Command::Retry("A".to_owned())).unwrap();
+    let mut lab = in_phase(Phase::Cancelled);
+    lab.command(Command::retry("A".to_owned())).unwrap();
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     let workspace = Err("git was killed".to_owned());
     let asked = lab.put(Input::WorkspaceRemoved { task, attempt, workspace });
@@ -370,6 +496,7 @@ fn what_comes_late_or_twice_or_for_another_attempt_changes_nothing() {
         attempt,
         workspace: "w".to_owned(),
         base: base.into(),
+        continued: None,
     };
     let failed = |attempt| Input::WorkspaceFailed { task, attempt, reason: "late".to_owned() };
     let ended = |attempt| Input::AgentEnded {
@@ -432,9 +559,9 @@ fn a_blocked_task_names_the_chain_and_retry_frees_it() {
     assert_eq!((lab.phase("B"), lab.phase("C")), (Phase::Blocked, Phase::Blocked));
     let chain: Vec<u32> = lab.machine.tasks().get(lab.ix("C")).chain.iter().map(|t| t.0).collect();
     assert_eq!(chain, [2, 1, 0]);
-    let refusal = lab.command(Command::Retry("C".to_owned())).unwrap_err();
+    let refusal = lab.command(Command::retry("C".to_owned())).unwrap_err();
     assert!(refusal.hint.unwrap().contains("retry A"), "{}", refusal.message);
-    lab.command(Command::Retry("A".to_owned())).unwrap();
+    lab.command(Command::retry("A".to_owned())).unwrap();
     assert_eq!((lab.phase("B"), lab.phase("C")), (Phase::Waiting, Phase::Waiting));
 }
 
@@ -450,7 +577,7 @@ fn the_chain_follows_when_something_else_blocks() {
     assert_eq!((lab.phase("C"), root(&lab)), (Phase::Blocked, Some(lab.ix("Z"))));
     lab.command(Command::Cancel(Some("B".to_owned()))).unwrap();
     assert_eq!((lab.phase("C"), root(&lab)), (Phase::Blocked, Some(lab.ix("B"))));
-    lab.command(Command::Retry("B".to_owned())).unwrap();
+    lab.command(Command::retry("B".to_owned())).unwrap();
     assert_eq!((lab.phase("B"), root(&lab)), (Phase::Blocked, Some(lab.ix("Z"))));
 }
 
@@ -526,7 +653,7 @@ fn a_delay_that_ran_out_while_waiting_for_others_holds_nobody() {
     lab.put(Input::WorkspaceFailed { task: lab.ix("A"), attempt: 1, reason: String::new() });
     assert_eq!(lab.phase("B"), Phase::Preparing);
     lab.removed("A");
-    lab.command(Command::Retry("A".to_owned())).unwrap();
+    lab.command(Command::retry("A".to_owned())).unwrap();
     lab.put(Input::WorkspaceFailed { task: lab.ix("B"), attempt: 1, reason: String::new() });
     assert_eq!(lab.phase("B"), Phase::Waiting, "A is open again, and B has a delay");
     lab.now = Time(60_000);

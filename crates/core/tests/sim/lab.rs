@@ -32,7 +32,7 @@ impl Lab {
     pub fn resting(settings: &Settings, plan: Plan) -> Self {
         let machine = Machine::new(settings.clone());
         let mut lab = Self { machine, now: Time(1_000), facts: Vec::new(), effects: Vec::new() };
-        lab.put(Input::StartRun { target: "main".to_owned(), base: "c0".into() });
+        lab.put(Input::StartRun { target: "main".to_owned(), base: "c0".into(), bring_to: None });
         lab.adopt(plan, "first");
         lab
     }
@@ -111,7 +111,8 @@ impl Lab {
     pub fn workspace(&mut self, id: &str) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let workspace = format!("w/{id}");
-        self.put(Input::WorkspaceReady { task, attempt, workspace, base: "c0".into() });
+        let continued = None;
+        self.put(Input::WorkspaceReady { task, attempt, workspace, base: "c0".into(), continued });
     }
 
     pub fn work(&mut self, id: &str) {
@@ -171,6 +172,16 @@ impl Lab {
         if verdict_of == Verdict::Failed {
             self.base(id, Verdict::Passed);
         }
+    }
+
+    /// Its car fails, and so does the target branch itself.
+    pub fn verify_red_base(&mut self, id: &str) {
+        let (task, attempt) = (self.ix(id), self.attempt(id));
+        let (commit, tree) = (Oid::new(format!("m-{id}")), Oid::new("t"));
+        let gates = vec![verdict("test", Verdict::Failed)];
+        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
+        self.base(id, Verdict::Failed);
+        self.base(id, Verdict::Failed);
     }
 
     /// The target branch itself is looked at before a car is blamed.

@@ -3,11 +3,13 @@
 use mainstem_core::config::Settings;
 use mainstem_core::effect::{Effect, Member, Seat};
 use mainstem_core::fact::{Evidence, LimitKind, Usage, Verdict};
+use mainstem_core::hold::HoldReason;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Reviewed};
 use mainstem_core::publish::Refusal;
 use mainstem_core::review::{Opinion, Outcome};
 use mainstem_core::train::yard::{Formed, Purpose, Step};
+use mainstem_core::work::{Continue, Continued};
 
 use crate::drive::{Lane, Sim, verdict};
 use crate::setup;
@@ -30,7 +32,9 @@ impl Sim<'_> {
 
     pub fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::PrepareWorkspace { task, attempt, .. } => self.prepare(task, attempt),
+            Effect::PrepareWorkspace { task, attempt, continues, .. } => {
+                self.prepare(task, attempt, continues);
+            }
             Effect::RunAgent { task, attempt } => self.run_agent(task, attempt),
             Effect::StopAgent { task, attempt, now } => self.stop_agent(task, attempt, now),
             Effect::DeliverAnswer { task, attempt, number, .. } => {
@@ -72,6 +76,13 @@ impl Sim<'_> {
             Effect::VerifyCar { task, attempt, commit, tree, base, .. } => {
                 self.verify((task, attempt), commit, &tree, base);
             }
+            Effect::LookAtCheckout { task, attempt, .. } => {
+                let (checkout, paths) = ("here".to_owned(), vec!["b.rs".to_owned()]);
+                let reason = HoldReason::CheckoutInTheWay { checkout, paths, trouble: None };
+                let reason = self.rng.in_thousand(400).then_some(reason);
+                self.reply(Input::CheckoutSeen { task, attempt, reason });
+            }
+            Effect::RecheckTarget { commit, tree, .. } => self.recheck(commit, &tree),
             // A verdict may come all the same.
             Effect::StopLane { .. } => {}
             Effect::Land { task, attempt, old, new, tree, members } => {
@@ -80,16 +91,38 @@ impl Sim<'_> {
         }
     }
 
-    fn prepare(&mut self, task: TaskIx, attempt: u32) {
+    /// Earlier work is put on the target branch; now and then it conflicts with that, or is gone.
+    fn prepare(&mut self, task: TaskIx, attempt: u32, continues: Option<Continue>) {
         if self.wrong(80) {
             let reason = "disk full".to_owned();
             return self.reply(Input::WorkspaceFailed { task, attempt, reason });
         }
         let key = (self.id(task), attempt);
         let main = self.world.git.main.clone();
-        let base = self.world.bases.entry(key).or_insert(main).clone();
+        let base = self.world.bases.entry(key.clone()).or_insert(main).clone();
+        let gone = self.wrong(20);
+        let continued = continues.filter(|_| !gone).map(|wish| {
+            let commit = Oid::new(format!("{}+", wish.work.commit));
+            Continued {
+                attempt: wish.work.attempt,
+                tree: Oid::new(format!("t-{commit}")),
+                commit,
+                uncommitted: wish.uncommitted,
+                moved: base != wish.work.base,
+                conflicts: Vec::new(),
+                set_back: false,
+            }
+        });
+        if let Some(there) = &continued {
+            self.world.continued.insert(key, there.clone());
+        }
+        if self.wrong(40) {
+            // Somebody has a branch of that name.
+            let branch = format!("mainstem/{}+2", self.id(task));
+            self.reply(Input::BranchChosen { task, attempt, branch });
+        }
         let workspace = "w".to_owned();
-        self.reply(Input::WorkspaceReady { task, attempt, workspace, base });
+        self.reply(Input::WorkspaceReady { task, attempt, workspace, base, continued });
     }
 
     fn watch(&mut self, key: Key) {
@@ -175,8 +208,11 @@ impl Sim<'_> {
             None => Err("there is no workspace".to_owned()),
             Some(base) => {
                 let worked = self.world.agents.get(&key).is_some_and(|agent| agent.worked);
-                let tip =
-                    if worked { Oid::new(format!("w-{}-{attempt}", key.0)) } else { base.clone() };
+                let there = self.world.continued.get(&key);
+                let begun = there.map_or_else(|| base.clone(), |there| there.commit.clone());
+                let tip = if worked { Oid::new(format!("w-{}-{attempt}", key.0)) } else { begun };
+                let tree = there.filter(|_| !worked).map(|there| there.tree.clone());
+                let worked = tip != base;
                 let flaws = if self.wrong(30) { vec!["marker".to_owned()] } else { Vec::new() };
                 let files = u32::from(worked);
                 Ok(Evidence {
@@ -189,7 +225,8 @@ impl Sim<'_> {
                     diff_hash: String::new(),
                     recovered: false,
                     flaws,
-                    tree: None,
+                    tree,
+                    guarded: self.guarded_changes(worked, attempt),
                 })
             }
         };
@@ -316,6 +353,24 @@ impl Sim<'_> {
         self.reply(Input::CarVerified { task, attempt, commit, tree: tree.clone(), gates });
     }
 
+    /// Now and then caches turn out to be wrong, or nobody can say.
+    fn recheck(&mut self, commit: Oid, tree: &Oid) {
+        assert_eq!(self.world.git.tree(&commit), *tree, "the tree is that of the commit");
+        if self.wrong(40) {
+            let gates = Err("disk full".to_owned());
+            return self.reply(Input::TargetRechecked { commit, gates });
+        }
+        let red = self.wrong(100);
+        let verdicts = self.settings.gates.verify.iter();
+        let said = if red { Verdict::Failed } else { Verdict::Passed };
+        let gates = verdicts.map(|gate| verdict(gate, said)).collect();
+        if red {
+            // What passed before counts no longer.
+            self.passed.clear();
+        }
+        self.reply(Input::TargetRechecked { commit, gates: Ok(gates) });
+    }
+
     fn land(
         &mut self,
         (task, attempt): (TaskIx, u32),
@@ -326,6 +381,10 @@ impl Sim<'_> {
     ) {
         if self.wrong(40) {
             return self.train_fails(task, attempt);
+        }
+        // Only of a branch that has not moved: one that has is found to have the work.
+        if !self.world.git.contains(&self.world.git.main, &new) && self.wrong(50) {
+            return self.checkout_in_the_way(task, attempt);
         }
         if self.wrong(60) && self.settings.land.push.is_some() {
             return self.push_fails(task, attempt);

@@ -24,15 +24,19 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     let idle = [Waiting, Ready];
     add("attempt_intended", &[(Ready, Preparing)]);
     add("workspace_ready", &stay(&[Preparing]));
+    add("branch_chosen", &stay(&[Preparing]));
     add("agent_started", &[(Preparing, Working)]);
-    for told in ["usage_reported", "provider_limited", "budget_reached"] {
+    for told in ["usage_reported", "provider_limited"] {
         add(told, &stay(&[Preparing, Working, Asking, Verifying]));
     }
+    // Somebody may be at its question although its agent is gone.
+    let budget_told = [Preparing, Working, Asking, Verifying, Waiting, Ready, Blocked];
+    add("budget_reached", &stay(&budget_told));
     for told in ["session_seen", "issue_logged", "task_proposed"] {
         add(told, &stay(&[Preparing, Working, Asking]));
     }
-    add("question_asked", &[(Working, Asking), (Verifying, Verifying)]);
-    add("question_answered", &stay(&[Asking, Verifying]));
+    add("question_asked", &[(Working, Asking), (Verifying, Verifying), (Boarding, Boarding)]);
+    add("question_answered", &stay(&[Asking, Verifying, Boarding, Waiting, Ready, Blocked]));
     for told in ["review_started", "reviewer_ended", "review_ended"] {
         add(told, &stay(&[Verifying]));
     }
@@ -46,6 +50,8 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("car_formed", &stay(&[Boarding]));
     add("car_conflicted", &[(Boarding, Verifying)]);
     add("car_evicted", &[(Boarding, Verifying)]);
+    add("candidate_held", &stay(&[Boarding]));
+    add("candidate_released", &stay(&[Boarding]));
     add("landing_intended", &stay(&[Boarding]));
     add("landing_refused", &stay(&[Boarding]));
     for told in [
@@ -70,7 +76,10 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     add("task_unblocked", &[(Blocked, Waiting)]);
     add("task_cancelled", &to(&[Waiting, Ready, Failed, Conflicted, Blocked], Cancelled));
     add("task_skipped", &to(&[Waiting, Ready, Failed, Conflicted, Blocked, Cancelled], Skipped));
-    add("task_retried", &to(&[Failed, Conflicted, Blocked, Cancelled, Skipped], Waiting));
+    add(
+        "task_retried",
+        &to(&[Waiting, Ready, Failed, Conflicted, Blocked, Cancelled, Skipped], Waiting),
+    );
     let quiet = [Waiting, Ready, Landed, Conflicted, Failed, Blocked, Cancelled, Skipped];
     add("workspace_removed", &stay(&quiet));
     add("run_draining", &stay(&[Failed, Conflicted, Blocked]));

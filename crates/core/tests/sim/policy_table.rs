@@ -13,7 +13,7 @@ fn nothing() -> Evidence {
 }
 
 fn class(ending: &Ending, claim: &Claim, left: &Evidence) -> Result<Judgement, Class> {
-    match judge(ending, claim, left) {
+    match judge(ending, claim, left, None) {
         Judgement::Bad { class, reason, .. } => {
             assert!(!reason.is_empty());
             Err(class)
@@ -48,7 +48,8 @@ fn every_other_end_is_a_failure_of_its_own_class_even_with_work() {
         (Ending::TimedOut { idle: false }, Class::TimedOut),
         (Ending::OutOfMemory { limit: 4 << 30 }, Class::AgentFailed),
         (Ending::Stopped {}, Class::Interrupted),
-        (Ending::NotStarted { why: "x".to_owned() }, Class::Transient),
+        (Ending::NotStarted { why: "x".to_owned(), permanent: false }, Class::Transient),
+        (Ending::NotStarted { why: "x".to_owned(), permanent: true }, Class::Refused),
         (Ending::Vanished {}, Class::Killed),
     ] {
         assert_eq!(class(&ending, &none, &evidence()), Err(wanted), "{ending:?}");
@@ -131,14 +132,14 @@ fn what_the_provider_or_the_program_says_has_a_class_and_a_cure() {
     ] {
         let help = Some("claude /login".to_owned());
         let claim = Claim::Failed { fault, message: "401".to_owned(), help };
-        let Judgement::Bad { class, reason, help } = judge(&bad, &claim, &evidence()) else {
+        let Judgement::Bad { class, reason, help } = judge(&bad, &claim, &evidence(), None) else {
             panic!("{fault:?} is no success")
         };
         assert_eq!(class, wanted, "{fault:?}");
         assert!(reason.contains("401"), "{reason}");
         assert_eq!(help.as_deref(), Some("claude /login"));
         let good = Ending::Exited { code: 0 };
-        assert_eq!(judge(&good, &claim, &evidence()), Judgement::Worked, "it went on");
+        assert_eq!(judge(&good, &claim, &evidence(), None), Judgement::Worked, "it went on");
     }
     let quota = Claim::QuotaExhausted {};
     assert_eq!(class(&bad, &quota, &evidence()), Err(Class::QuotaExhausted));

@@ -296,7 +296,7 @@ fn a_provider_that_limits_again_and_again_exhausts_the_waits_and_success_gives_t
         }
     }
     assert_eq!(lab.phase("T0"), Phase::Failed);
-    lab.command(Command::Retry("T0".to_owned())).unwrap();
+    lab.command(Command::retry("T0".to_owned())).unwrap();
     assert_eq!(lab.machine.providers()["ann"].incidents(), 0, "a person wants it again");
 }
 
@@ -357,7 +357,7 @@ fn what_is_refused_fails_at_once_with_the_command_that_helps() {
         let view = lab.machine.view(lab.ix("T0"));
         assert_eq!(view.next_action.as_deref(), Some("claude /login, then mainstem retry T0"));
         assert!(view.reason.contains("said so"), "{}", view.reason);
-        lab.command(Command::Retry("T0".to_owned())).unwrap();
+        lab.command(Command::retry("T0".to_owned())).unwrap();
         lab.removed("T0");
         assert_eq!(lab.phase("T0"), Phase::Preparing);
     }
@@ -515,6 +515,11 @@ fn a_stalled_attempt_is_started_again_in_its_session_before_it_costs_a_retry() {
     assert_eq!(lab.phase("T0"), Phase::Failed);
 }
 
+fn answer(question: &str, text: &str) -> Command {
+    let (question, text) = (question.to_owned(), text.to_owned());
+    Command::Answer { question, text, free: false }
+}
+
 #[test]
 fn who_goes_round_in_circles_or_leaves_with_an_open_question_needs_a_person() {
     use mainstem_core::config::OnLooping;
@@ -522,6 +527,21 @@ fn who_goes_round_in_circles_or_leaves_with_an_open_question_needs_a_person() {
     lab.work("T0");
     lab.fails_of("T0", Fault::Looping);
     assert_eq!(lab.phase("T0"), Phase::Blocked);
+    let asked = lab.machine.decisions();
+    assert_eq!((asked.len(), asked[0].name.as_str()), (1, "L-T0"), "it is a question");
+    let inbox = lab.machine.inbox();
+    assert_eq!((inbox.len(), inbox[0].id.as_str()), (1, "L-T0"), "and nothing else");
+    lab.crash();
+    lab.removed("T0");
+    lab.command(answer("L-T0", "look at the lock file first")).unwrap();
+    assert_eq!((lab.phase("T0"), lab.attempt("T0")), (Phase::Preparing, 2));
+    let told = lab.machine.tasks().get(lab.ix("T0")).hint.as_deref();
+    assert_eq!(told, Some("look at the lock file first"));
+    lab.work("T0");
+    lab.fails_of("T0", Fault::Looping);
+    lab.command(answer("L-T0", "3")).unwrap();
+    assert_eq!(lab.phase("T0"), Phase::Cancelled);
+    assert!(lab.machine.decisions().is_empty());
     lab.work("T1");
     lab.say("T1", 1, crate::drive::question(None, None));
     lab.ends("T1", Claim::None);
@@ -562,4 +582,15 @@ fn words_that_are_read_again_count_once_and_proposals_wait_to_be_accepted() {
     assert_eq!(lab.machine.issues().len(), 1);
     assert!((lab.machine.spent_usd() - 1.0).abs() < 1e-9);
     assert_eq!(lab.machine.plan().tasks.len(), 1, "a proposal is nobody's task");
+}
+
+#[test]
+fn an_absurd_wait_from_one_agent_does_not_stop_the_others_for_days() {
+    let mut lab = Lab::new(&settings(), plan(vec![task("A", &[]), task("B", &[])]));
+    lab.work("A");
+    lab.say("A", 1, limited(Some(u64::MAX / 4)));
+    let known = lab.machine.providers().values().next().unwrap();
+    let wait = known.until().unwrap().since_ms(lab.now);
+    let usual = lab.machine.settings().limits.rate_limit_wait_ms;
+    assert!(wait <= usual + usual / 10 + 1, "{wait} ms");
 }

@@ -11,6 +11,7 @@ use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::{OnFailure, Plan};
 use mainstem_core::provider::Standing;
+use mainstem_core::schedule::Pick;
 use mainstem_core::tasks::{Slot, Tasks};
 
 /// What is looked at.
@@ -165,7 +166,10 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
     assert_eq!(live.revision(), fold.revision(), "I5: revision");
     assert!((live.spent_usd() - fold.spent_usd()).abs() < 1e-9, "I5: money");
     assert!((live.reserved_usd() - fold.reserved_usd()).abs() < 1e-9, "I5: money set aside");
-    assert!((live.reserve() - fold.reserve()).abs() < 1e-9, "I5: money to set aside");
+    for agent in live.settings().agents.keys() {
+        let expected = |machine: &Machine| machine.expected_usd(agent, None);
+        assert!((expected(live) - expected(fold)).abs() < 1e-9, "I5: money to set aside");
+    }
     assert_eq!(live.proposals(), fold.proposals(), "I5: proposals");
     assert_eq!(live.issues(), fold.issues(), "I5: issues");
     for t in live.tasks().all() {
@@ -179,6 +183,8 @@ pub fn i5_replay_is_the_live_state(live: &Machine, fold: &Machine) {
         assert_eq!(a.reason, b.reason, "I5: reason of {id}");
         assert_eq!(a.last, b.last, "I5: last failure of {id}");
         assert_eq!(a.reviews, b.reviews, "I5: reviews of {id}");
+        assert_eq!((&a.kept, a.fresh), (&b.kept, b.fresh), "I5: work of {id}");
+        assert_eq!((&a.hint, &a.agent), (&b.hint, &b.agent), "I5: wishes for {id}");
         assert_eq!((&a.session, &a.help), (&b.session, &b.help), "I5: session of {id}");
         assert_eq!(a.budget_told, b.budget_told, "I5: warnings of {id}");
         assert_eq!(
@@ -276,14 +282,18 @@ fn resources_free(look: &Look<'_>, t: TaskIx) -> bool {
         open && room(Slot::Provider, provider, &limits.per_provider)
             && room(Slot::Agent, agent, &limits.per_agent)
     };
-    let rests = known(&claims.provider).and_then(|p| p.rests_until(look.now, auto_resume));
+    let named = tasks.get(t).agent.clone().filter(|name| *name != claims.agent);
+    let named =
+        named.and_then(|name| Some((look.settings.agents.get(&name)?.provider_of(&name), name)));
+    let (own_provider, own) = named.unwrap_or((claims.provider.clone(), claims.agent.clone()));
+    let rests = known(&own_provider).and_then(|p| p.rests_until(look.now, auto_resume));
     let long = rests.is_some_and(|until| {
         until.is_none_or(|until| until.since_ms(look.now) >= limits.fallback_after_ms)
     });
-    let entry = look.settings.agents.get(&claims.agent);
+    let entry = look.settings.agents.get(&own);
     let stand_ins = entry.filter(|_| long).into_iter().flat_map(|entry| &entry.fallback);
     let mut stand_ins = stand_ins.map(|name| (name, look.settings.agents[name].provider_of(name)));
-    let somebody = lets_in(&claims.agent, &claims.provider)
+    let somebody = lets_in(&own, &own_provider)
         || stand_ins.any(|(agent, provider)| lets_in(agent, &provider));
     let barrier = look.settings.schedule.barrier != Barrier::None
         && tasks
@@ -293,21 +303,29 @@ fn resources_free(look: &Look<'_>, t: TaskIx) -> bool {
     let workspace = tasks.all().filter(|o| tasks.claims(*o).unit == claims.unit).any(|o| {
         in_workspace(tasks.phase(o)) || tasks.get(o).current.as_ref().is_some_and(|a| a.removing)
     });
+    let asks = machine.questions().iter().any(|q| q.task == t && !q.is_about_work());
     somebody
+        && !asks
         && machine.quiet_until().is_none()
         && claims.role.as_ref().is_none_or(|role| room(Slot::Role, role, &limits.per_role))
         && !barrier
         && !workspace
         && !tasks.active().any(|o| look.clash[o.ix()][t.ix()])
-        && money_left(look)
+        && money_left(look, t)
 }
 
-fn money_left(look: &Look<'_>) -> bool {
+/// Is there money for this task, whoever works on it?
+fn money_left(look: &Look<'_>, task: TaskIx) -> bool {
     let budget = &look.settings.budget;
     let Some(usd) = budget.usd.filter(|_| budget.hard) else { return true };
     let tasks = look.live.tasks();
     let set_aside = |t| tasks.get(t).current.as_ref().map_or(0.0, |attempt| attempt.reserved_usd);
     let reserved: f64 = tasks.active().map(set_aside).sum();
     // Averages are not exact: what is a hair's breadth from enough may count as too little.
-    usd - look.live.spent_usd() - reserved >= look.live.reserve().max(f64::EPSILON) + 1e-6
+    let dearest = look.settings.agents.iter().map(|(name, agent)| {
+        let (provider, agent) = (agent.provider_of(name), name.clone());
+        look.live.expected_of(&Pick { task, agent, provider, stands_in: false })
+    });
+    let expected = dearest.fold(f64::EPSILON, f64::max);
+    usd - look.live.spent_usd() - reserved >= expected + 1e-6
 }

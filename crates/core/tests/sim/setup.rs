@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use mainstem_core::config::{
     Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, Models, OnConflict, OnLooping,
     Price, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
-    SatisfiedBy, Schedule, Settings, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
+    SatisfiedBy, Schedule, Settings, Sign, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
@@ -26,8 +26,10 @@ pub fn settings() -> Settings {
             timeout_ms: 0,
             idle_timeout_ms: 0,
             grace_ms: 0,
+            preflight: true,
             stall_restarts: 0,
             on_looping: OnLooping::Ask,
+            start_over: Vec::new(),
         },
         limits: Limits {
             per_provider: BTreeMap::new(),
@@ -45,6 +47,7 @@ pub fn settings() -> Settings {
             rate_limit_wait_ms: 1_000,
             quota_wait_ms: 4_000,
             auto_resume: true,
+            shared: false,
             quiet_hours: None,
             breaker: 0,
             breaker_wait_ms: 1_000,
@@ -52,6 +55,7 @@ pub fn settings() -> Settings {
         },
         workspace: Workspace {
             root: None,
+            editor: Vec::new(),
             unit: Unit::Task,
             kind: WorkspaceKind::Worktree,
             setup: Vec::new(),
@@ -67,11 +71,15 @@ pub fn settings() -> Settings {
             approvals: Vec::new(),
             review: false,
             wait: mainstem_core::config::Waits::Auto,
+            guard: Vec::new(),
+            caches: Vec::new(),
+            recheck: 0,
         },
         review: mainstem_core::config::Review::default(),
         land: Land {
             mode: LandMode::Local,
             branch: None,
+            checkout: mainstem_core::config::CheckoutMode::Follow,
             strategy: Strategy::Merge,
             lanes: 1,
             groups: false,
@@ -79,6 +87,7 @@ pub fn settings() -> Settings {
             resolver: None,
             reuse_resolutions: true,
             mergiraf: true,
+            sign: Sign::Off,
             push: None,
             pulls: mainstem_core::config::Pulls::default(),
         },
@@ -92,6 +101,7 @@ pub fn settings() -> Settings {
         sandbox: Sandbox {
             kind: SandboxKind::Off,
             write: Vec::new(),
+            write_defaults: true,
             read: Vec::new(),
             hide: Vec::new(),
             tmp: SandboxTmp::Auto,
@@ -157,6 +167,8 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
     s.land.lanes = *rng.pick(&[1, 1, 2, 3, 4]);
     s.land.groups = rng.in_thousand(500);
+    s.gates.caches = vec!["target".to_owned()];
+    s.gates.recheck = *rng.pick(&[0, 1, 2, 5]);
     s.land.push = rng.in_thousand(300).then(|| mainstem_core::config::Publish {
         remote: "origin".to_owned(),
         branch: None,
@@ -180,6 +192,12 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
 /// What providers, models and money may be set to.
 fn random_coordination(rng: &mut Rng, s: &mut Settings) {
     s.run.stall_restarts = u32::try_from(rng.below(3)).unwrap_or(0);
+    if rng.in_thousand(200) {
+        use mainstem_core::fact::Class as K;
+        s.run.start_over = rng
+            .pick(&[&[K::AgentFailed][..], &[K::Conflicted, K::GateFailed], &[K::Killed]])
+            .to_vec();
+    }
     s.run.on_looping = *rng.pick(&[OnLooping::Ask, OnLooping::Fail]);
     s.limits.auto_resume = rng.in_thousand(700);
     s.limits.breaker = *rng.pick(&[0, 1, 2, 3]);

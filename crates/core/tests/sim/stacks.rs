@@ -283,7 +283,7 @@ fn a_stack_whose_lowest_is_given_up_waits_for_people_and_begins_anew() {
     lab.crash();
     for id in ["A", "B"] {
         lab.removed(id);
-        lab.command(Command::Retry(id.to_owned())).unwrap();
+        lab.command(Command::retry(id.to_owned())).unwrap();
     }
     assert_eq!(lab.phase("B"), Phase::Waiting);
     open(&mut lab, "A");
@@ -341,6 +341,7 @@ fn what_passed_the_same_gates_is_not_suspected_again() {
         attempt: 1,
         workspace: "w".to_owned(),
         base: "A-1".into(),
+        continued: None,
     });
     lab.put(Input::AgentStarted { task: b, attempt: 1, pid: 7 });
     lab.end("B", Ending::Exited { code: 0 });
@@ -394,7 +395,8 @@ fn perform(lab: &mut Lab, model: &mut Model, rng: &mut Rng, effect: &Effect) {
                 let gone = lab.phase(&need) != Phase::Landed && from.is_none();
                 assert!(gone || model.has[&base].contains(&need), "{id} begins without {need}");
             }
-            Input::WorkspaceReady { task: t, attempt, workspace: "w".to_owned(), base }
+            let (workspace, continued) = ("w".to_owned(), None);
+            Input::WorkspaceReady { task: t, attempt, workspace, base, continued }
         }
         Effect::RunAgent { .. } => {
             lab.put(Input::AgentStarted { task: t, attempt, pid: 1 });
@@ -514,10 +516,10 @@ fn walk(seed: u64) -> usize {
             let _ = lab.command(Command::Cancel(Some(id)));
         } else if !model.calm && rng.in_thousand(40) {
             let id = names[rng.below(count)].to_owned();
-            let _ = lab.command(Command::Retry(id));
+            let _ = lab.command(Command::retry(id));
         } else if todo.is_empty() {
             for id in names[..count].iter().filter(|_| model.calm) {
-                let _ = lab.command(Command::Retry((*id).to_owned()));
+                let _ = lab.command(Command::retry((*id).to_owned()));
             }
             if let Some(at) = lab.machine.wake_at() {
                 lab.now = at;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainstem_core::fact::{Claim, Ending, Fault, Usage};
 use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::machine::Said;
+use mainstem_core::work::Continued;
 
 use crate::rng::Rng;
 
@@ -168,7 +169,10 @@ pub struct Agent {
 impl Agent {
     /// One that never ran.
     pub fn never() -> Self {
-        let fate = (Ending::NotStarted { why: "stopped before".to_owned() }, Claim::None);
+        let fate = (
+            Ending::NotStarted { why: "stopped before".to_owned(), permanent: false },
+            Claim::None,
+        );
         Self {
             ended: Some(fate.clone()),
             log: Vec::new(),
@@ -198,7 +202,10 @@ impl Agent {
             86..89 => (Ending::Signalled { signal: 9 }, Claim::None),
             89..92 => (Ending::TimedOut { idle: rng.in_thousand(500) }, Claim::None),
             92..96 => (Ending::Vanished {}, Claim::None),
-            _ => (Ending::NotStarted { why: "no such program".to_owned() }, Claim::None),
+            _ => (
+                Ending::NotStarted { why: "no such program".to_owned(), permanent: false },
+                Claim::None,
+            ),
         };
         let idle = matches!(fate.1, Claim::NothingToDo { .. });
         let patient = rng.in_thousand(600);
@@ -319,6 +326,8 @@ pub struct World {
     pub gating: BTreeSet<Key>,
     /// The commit that a workspace was made from.
     pub bases: BTreeMap<Key, Oid>,
+    /// What each workspace was made from, if that was earlier work.
+    pub continued: BTreeMap<Key, Continued>,
 }
 
 impl World {
@@ -330,6 +339,7 @@ impl World {
             watches: BTreeMap::new(),
             gating: BTreeSet::new(),
             bases: BTreeMap::new(),
+            continued: BTreeMap::new(),
         }
     }
     /// The engine is gone; the rest goes on.

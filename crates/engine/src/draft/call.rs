@@ -16,6 +16,7 @@ use mainstem_planner::extract::SIZE_MAX;
 use mainstem_planner::schema::{EpicBreakdown, Problem};
 
 use super::DraftRequest;
+use crate::perform::agent::StartFailure;
 use crate::prompts;
 use crate::walls::Behind;
 use crate::world::World;
@@ -75,19 +76,19 @@ impl CallOrder {
     }
 
     /// Starts the agent, or finds it running or ended; says where its job is.
-    pub(super) fn start(&self, world: &World) -> Result<PathBuf, String> {
+    pub(super) fn start(&self, world: &World) -> Result<PathBuf, StartFailure> {
         let dir = job_of(world, &self.part, self.call);
         match process::state(&dir) {
             Ok(JobState::Absent) => {}
             Ok(_) => return Ok(dir),
-            Err(error) => return Err(format!("{}: {error}", dir.display())),
+            Err(error) => return Err(format!("{}: {error}", dir.display()).into()),
         }
         let spec = self.prepare(world, &place_of(world, &self.part, self.call))?;
         crash::point("draft.before_start");
         if let Err(error) = process::start(&dir, &spec, &world.supervisor()) {
             // A start that failed may have started it all the same.
             if !came_to_be(&dir).map_err(|error| error.to_string())? {
-                return Err(error.to_string());
+                return Err(error.to_string().into());
             }
         }
         crash::point("draft.started");
@@ -120,7 +121,7 @@ impl CallOrder {
 
     /// Writes the prompt and says how the agent is run. It works in an empty folder and may write one file
     /// there.
-    fn prepare(&self, world: &World, place: &Path) -> Result<process::JobSpec, String> {
+    fn prepare(&self, world: &World, place: &Path) -> Result<process::JobSpec, StartFailure> {
         let room = place.join(ROOM);
         let text = |error: std::io::Error| format!("{}: {error}", place.display());
         // An answer of an earlier try must not be taken for this one's.
@@ -131,9 +132,10 @@ impl CallOrder {
         std::fs::create_dir_all(&tmp).map_err(text)?;
         let (prompt, output) = (place.join("prompt.md"), room.join(output_name(&self.part)));
         let asked = self.ask(world, &output);
-        files::write_atomic(&prompt, asked.as_bytes()).map_err(text)?;
+        files::write_private(&prompt, asked.as_bytes()).map_err(text)?;
         let known = world.settings.agents.get(&self.agent).cloned();
-        let agent = known.ok_or_else(|| format!("there is no agent {}", self.agent))?;
+        let unknown = || StartFailure::permanent(format!("there is no agent {}", self.agent));
+        let agent = known.ok_or_else(unknown)?;
         let agent = config::Agent {
             permission: Permission::List,
             allowed_tools: vec![format!("Write({})", output.display())],
@@ -141,7 +143,7 @@ impl CallOrder {
         };
         let task = Task { id: TaskId::new(self.part.to_string()), ..Task::empty() };
         let launch = adapter(&agent.kind)
-            .map_err(|error| error.to_string())?
+            .map_err(StartFailure::permanent)?
             .launch(&Brief {
                 task: &task,
                 epic: None,
@@ -163,7 +165,7 @@ impl CallOrder {
                 mcp: None,
                 inherited: &world.env,
             })
-            .map_err(|error| error.to_string())?;
+            .map_err(StartFailure::permanent)?;
         for folder in &launch.folders {
             std::fs::create_dir_all(folder).map_err(text)?;
         }
@@ -180,13 +182,14 @@ impl CallOrder {
         spec.wall_ms = Some(world.settings.run.timeout_ms).filter(|ms| *ms > 0);
         let behind = Behind {
             workspace: &room,
-            tmp: Some(&tmp),
+            caches: Some(tmp.join("caches")),
+            tmp: Some(tmp),
             reads,
             writes: launch.state.iter().map(PathBuf::from).collect(),
             agent: Some(&agent.kind),
             ..Behind::default()
         };
-        world.walled(spec, &behind).map_err(|error| error.to_string())
+        world.walled(spec, &behind).map_err(|error| error.to_string().into())
     }
 }
 
@@ -253,8 +256,8 @@ pub(super) fn answer_of(
 }
 
 /// The end of a call that never began.
-pub(super) fn not_started(part: Part, call: u32, why: String) -> Input {
-    let ending = Ending::NotStarted { why };
+pub(super) fn not_started(part: Part, call: u32, failed: StartFailure) -> Input {
+    let ending = failed.into_ending();
     Input::Ended { part, call, ending, claim: Claim::None, answer: Err(Vec::new()) }
 }
 

@@ -7,11 +7,12 @@ use mainstem_core::id::Time;
 use mainstem_core::machine::{Input as RunInput, Machine};
 use mainstem_host::clock;
 use mainstem_planner::draft::{DraftFact, Parked};
-use mainstem_store::{Reader, SqliteReader};
+use mainstem_store::{Reader, SqliteReader, StoreError};
 
 use super::DraftError;
 use crate::ledger::{self, LedgerError};
 use crate::paths::Layout;
+use crate::shared_limits::SharedLimits;
 
 /// Facts read at once.
 const BATCH: usize = 1_024;
@@ -65,6 +66,23 @@ impl OfRuns {
     }
 }
 
+/// Limits in force that other drafts of this repository met.
+pub(super) fn of_drafts(reader: &dyn Reader, now: Time) -> Result<Vec<Parked>, StoreError> {
+    let mut limits = Vec::new();
+    reader.for_each(0, &mut |record| {
+        if record.kind == "provider_limited"
+            && let Ok(fact) = serde_json::from_str::<DraftFact>(&record.body)
+            && let Some((provider, kind, until, message)) = limit(&fact)
+            && until > now
+        {
+            let (provider, message) = (provider.to_owned(), message.to_owned());
+            limits.push(Parked { provider, kind, until, message });
+        }
+        Ok(())
+    })?;
+    Ok(limits)
+}
+
 /// A fact of a draft as a limit, if it is one.
 fn limit(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
     match fact {
@@ -75,8 +93,16 @@ fn limit(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
     }
 }
 
-/// Tells the engine that works here, if one does. One that starts later reads it in the journal.
-pub(super) fn tell(layout: &Layout, fact: &DraftFact) {
+/// Tells the engine that works here, if one does, and the user's other repositories. One that starts
+/// later reads it in the journal.
+pub(super) fn tell(layout: &Layout, shared: Option<&mut SharedLimits>, fact: &DraftFact) {
+    if let Some((provider, kind, until, message)) = limit(fact)
+        && let Some(shared) = shared
+    {
+        let (provider, message) = (provider.to_owned(), message.to_owned());
+        let limit = Parked { provider, kind, until, message };
+        shared.tell(&limit, Time(clock::now_ms()));
+    }
     let socket = layout.socket();
     if let Some((provider, kind, until, message)) = limit(fact)
         && socket.exists()

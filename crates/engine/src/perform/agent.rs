@@ -10,10 +10,11 @@ use mainstem_core::fact::{Claim, Ending};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Epic;
-use mainstem_host::process::{self, JobSpec, JobState, Start, Stop};
-use mainstem_host::{crash, files, ports};
+use mainstem_core::work::Continued;
+use mainstem_host::process::{self, DoorSpec, JobSpec, JobState, Start, Stop};
+use mainstem_host::{crash, files, ports, private};
 
-use super::{Errand, clash, mcp, workspace};
+use super::{Errand, clash, earlier_work, mcp, workspace};
 use crate::event::Event;
 use crate::ledger;
 use crate::lessons::{self, LessonError};
@@ -29,7 +30,6 @@ const PORTS: u16 = 10;
 const PORT_BLOCKS: u16 = 1_000;
 
 /// The attempt's folder for temporary files, its prompt, and what its driver writes down.
-const TMP: &str = "tmp";
 const PROMPT: &str = "prompt.md";
 const TRANSCRIPT: &str = "transcript.jsonl";
 
@@ -48,8 +48,10 @@ pub struct Assignment {
     pub epic: Option<Epic>,
     /// Where the attempt starts.
     pub base: Oid,
-    /// Work that was looked at and is mended: the workspace begins with it.
-    pub mends: Option<Oid>,
+    /// The commit that its workspace begins with, if that is not where it starts.
+    pub checkout: Option<Oid>,
+    /// What its workspace holds of earlier work.
+    pub continued: Option<Continued>,
     /// It was seen alive already: it is found again, and never started a second time.
     pub seen: bool,
     /// What is laid out in its workspace, merged onto where it starts.
@@ -60,7 +62,32 @@ pub struct Assignment {
 
 impl Assignment {
     fn begin(&self) -> &Oid {
-        self.mends.as_ref().unwrap_or(&self.base)
+        self.checkout.as_ref().unwrap_or(&self.base)
+    }
+}
+
+/// Why an agent did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StartFailure {
+    why: String,
+    /// Another try would end in the same way.
+    permanent: bool,
+}
+
+impl StartFailure {
+    pub(crate) fn permanent(why: impl std::fmt::Display) -> Self {
+        Self { why: why.to_string(), permanent: true }
+    }
+
+    pub(crate) fn into_ending(self) -> Ending {
+        Ending::NotStarted { why: self.why, permanent: self.permanent }
+    }
+}
+
+/// What went wrong on this machine may go well the next time.
+impl From<String> for StartFailure {
+    fn from(why: String) -> Self {
+        Self { why, permanent: false }
     }
 }
 
@@ -74,7 +101,7 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
         Ok(JobState::Absent) if assignment.seen => return bury(errand, Claim::None),
         Ok(JobState::Absent) => {
             workspace::make_sure(errand, assignment.begin(), assignment.merge.as_ref())
-                .map_err(|error| error.to_string())
+                .map_err(|error| StartFailure::from(error.to_string()))
                 .and_then(|()| start(errand, assignment, &dir))
         }
         Ok(_) => Ok(()),
@@ -85,7 +112,7 @@ pub fn run(errand: &Errand, assignment: &Assignment) {
         match came_to_be(&dir) {
             Ok(true) => {}
             Ok(false) => {
-                let ending = Ending::NotStarted { why };
+                let ending = why.into_ending();
                 return errand.tell(Input::AgentEnded {
                     task,
                     attempt,
@@ -110,13 +137,13 @@ fn came_to_be(dir: &Path) -> io::Result<bool> {
     Ok(process::state(dir)? != JobState::Absent)
 }
 
-fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), String> {
+fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), StartFailure> {
     let world = &errand.world;
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
-    let tmp = place.join(TMP);
+    let tmp = errand.tmp_for(&errand.workspace);
     let prompt_file = place.join(PROMPT);
     let write = |path: &Path, text: &str| {
-        files::write_atomic(path, text.as_bytes())
+        files::write_private(path, text.as_bytes())
             .map_err(|error| format!("{} could not be written: {error}", path.display()))
     };
     std::fs::create_dir_all(&tmp)
@@ -126,7 +153,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     std::fs::create_dir_all(dir)
         .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
     let port = lease_port(errand, dir);
-    let adapter = adapter(&assignment.agent.kind).map_err(|error| error.to_string())?;
+    let adapter = adapter(&assignment.agent.kind).map_err(StartFailure::permanent)?;
     let workspace = errand.workspace.clone();
     let launch = adapter
         .launch(&Brief {
@@ -150,7 +177,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
             mcp: Some(&entry),
             inherited: &world.env,
         })
-        .map_err(|error| error.to_string())?;
+        .map_err(StartFailure::permanent)?;
     for folder in &launch.folders {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("{folder} could not be made: {error}"))?;
@@ -176,7 +203,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Str
     crash::point("agent.before_start");
     match process::start(dir, &spec, &world.supervisor()) {
         Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 
@@ -203,12 +230,16 @@ fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
     if let (Some(retry), Some(clashed)) = (&mut retry, &told.clashed) {
         (retry.sides, retry.other_tasks) = clash::told(errand, clashed, &assignment.base);
     }
+    if let (Some(retry), Some(there)) = (&mut retry, &assignment.continued) {
+        retry.kept = Some(earlier_work::told(errand, there, &assignment.base));
+    }
     let input = PromptInput {
         task: &errand.task,
         epic_title: assignment.epic.as_ref().map(|epic| epic.title.as_str()),
         landed_before: &told.landed_before,
         gates: &world.settings.gates.verify,
         retry: retry.as_ref(),
+        hint: told.hint.as_deref(),
         answers: &told.answers,
         lessons: &lessons,
         bytes_max: prompts::bytes_max(&world.settings),
@@ -241,10 +272,17 @@ fn behind_wall(
     reads.extend(world.programs(&spec, &assignment.agent));
     let mut writes: Vec<PathBuf> = state.iter().map(PathBuf::from).collect();
     writes.push(transcript);
+    if let Some(folder) = spec.door.as_ref().and_then(DoorSpec::folder) {
+        // What is to be let in must be there when the sandbox is made.
+        private::make_with_parent(folder)
+            .map_err(|error| format!("{} could not be made: {error}", folder.display()))?;
+        writes.push(folder.to_path_buf());
+    }
     let behind = Behind {
         workspace: &errand.workspace,
         branch: Some(&errand.branch),
-        tmp: Some(&place.join(TMP)),
+        tmp: Some(errand.tmp_for(&errand.workspace)),
+        caches: Some(errand.caches_for(&errand.workspace)),
         reads,
         writes,
         agent: Some(&assignment.agent.kind),

@@ -135,7 +135,7 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<Heard, String
     let text = |error: std::io::Error| format!("{}: {error}", room.display());
     std::fs::create_dir_all(&room).map_err(text)?;
     let (prompt, output) = (room.join("prompt.md"), room.join("answer.json"));
-    files::write_atomic(&prompt, consultation.prompt.as_bytes()).map_err(text)?;
+    files::write_private(&prompt, consultation.prompt.as_bytes()).map_err(text)?;
     let adapter = adapter(&consultation.agent.kind).map_err(|error| error.to_string())?;
     // The asking task's own commands are not for whoever answers.
     let task = Task { run: None, script: Vec::new(), ..errand.task.clone() };
@@ -178,7 +178,8 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<Heard, String
     spec.wall_ms = Some(world.settings.questions.agent_timeout_ms).filter(|ms| *ms > 0);
     let behind = Behind {
         workspace: &room,
-        tmp: Some(&room),
+        tmp: Some(room.clone()),
+        caches: Some(room.join("caches")),
         reads: world.programs(&spec, &consultation.agent),
         writes: launch.state.iter().map(PathBuf::from).collect(),
         agent: Some(&consultation.agent.kind),

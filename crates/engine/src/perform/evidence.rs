@@ -4,14 +4,15 @@
 use std::path::Path;
 
 use mainstem_agents::Scan;
+use mainstem_core::config::WorkspaceKind;
 use mainstem_core::fact::Evidence;
 use mainstem_core::glob::may_overlap;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_host::crash;
-use mainstem_host::git::GitError;
+use mainstem_host::git::{GitError, Unstored};
 
-use super::{Errand, landing};
+use super::{Errand, guarded, landing};
 
 /// The rule that nobody can switch off.
 const KNOWN_VALUE: &str = "known-value";
@@ -53,6 +54,7 @@ fn landed_before(errand: &Errand, base: &Oid) -> Result<Option<Input>, GitError>
 /// Takes a snapshot of work in progress. Told only if there was something new: an agent that thinks
 /// for an hour leaves no trace in the journal.
 pub fn snapshot(errand: &Errand, why: &str) {
+    // What is refused now is told when nobody works there any more.
     if let Err(error) = errand.take_in(false) {
         no_snapshot(errand, &error);
     }
@@ -97,30 +99,37 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
             Err(error) => errand.tell_notes(vec![error.to_string()]),
         }
     }
-    errand.take_in(true)?;
-    let Found { tip, recovered, stopped } = if !repo.is_replaced(path) && path.join(".git").exists()
-    {
-        // Once committed, all that is there is one commit, which is kept below. What cannot be
-        // committed is at least put on a snapshot as files.
-        tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
-    } else {
-        whole_snapshot(errand, ENDED);
-        // The agent removed its own workspace; what it had committed is on the branch.
-        let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
-        Found { tip, recovered: false, stopped: None }
-    };
+    let mut flaws: Vec<String> = errand.take_in(true)?.into_iter().collect();
+    let Found { tip, recovered, stopped, unstored } =
+        if !repo.is_replaced(path) && path.join(".git").exists() {
+            // Once committed, all that is there is one commit, which is kept below. What cannot be
+            // committed is at least put on a snapshot as files.
+            tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
+        } else {
+            whole_snapshot(errand, ENDED);
+            // The agent removed its own workspace; what it had committed is on the branch.
+            let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+            Found { tip, recovered: false, stopped: None, unstored: Vec::new() }
+        };
+    flaws.extend(unstored.iter().map(ToString::to_string));
     crash::point("evidence.committed");
     let tip = work_on_branch(errand, base, tip)?;
     let Some(tip) = tip.filter(|tip| tip != base) else {
-        return Ok(Evidence::nothing(base.clone()));
+        return Ok(Evidence { flaws, ..Evidence::nothing(base.clone()) });
     };
     let refname = repo.keep_as_snapshot(&tip, &errand.snapshots(), ENDED)?;
     crash::point("evidence.kept");
     errand.tell_kept(refname, tip.clone(), ENDED);
     let changes = repo.changes(base, &tip)?;
     let limit = world.settings.limits.file_bytes;
-    let mut flaws: Vec<String> =
-        repo.hygiene(base, &tip, limit)?.iter().map(ToString::to_string).collect();
+    flaws.extend(repo.hygiene(base, &tip, limit)?.iter().map(ToString::to_string));
+    let commits = repo.commits_between(base, &tip)?;
+    // Whoever works without a sandbox, and not in a clone, writes objects that nobody has checked.
+    let unchecked = world.walls.is_none() && commits > u32::from(recovered);
+    if unchecked && world.settings.workspace.kind == WorkspaceKind::Worktree {
+        let faults = repo.faults_in_history(base, &tip)?;
+        flaws.extend(faults.map(|why| format!("the commits are malformed: {why}")));
+    }
     if !repo.is_ancestor(base, &tip)? {
         flaws.insert(0, "the branch no longer contains the commit it started from".to_owned());
     }
@@ -129,9 +138,10 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     }
     flaws.extend(secrets_in(errand, base, &tip)?);
     flaws.extend(leaks_in(errand, base, &tip)?);
+    let guarded = guarded::changes(errand, base, &tip)?;
     Ok(Evidence {
         base: base.clone(),
-        commits: repo.commits_between(base, &tip)?,
+        commits,
         files: u32::try_from(changes.files.len()).unwrap_or(u32::MAX),
         insertions: changes.insertions,
         deletions: changes.deletions,
@@ -140,6 +150,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         tip,
         recovered,
         flaws,
+        guarded,
     })
 }
 
@@ -169,6 +180,8 @@ struct Found {
     recovered: bool,
     /// A command that goes from commit to commit and has not come to its end.
     stopped: Option<&'static str>,
+    /// Files that git could not take.
+    unstored: Vec<Unstored>,
 }
 
 fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
@@ -183,7 +196,7 @@ fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
         Some(tip) => Some(tip),
         None => repo.worktree_tip(path)?,
     };
-    Ok(Found { tip, recovered, stopped: left.stopped })
+    Ok(Found { tip, recovered, stopped: left.stopped, unstored: left.unstored })
 }
 
 /// Named secrets whose values are in any version of any file between. The values themselves are
@@ -193,10 +206,31 @@ fn secrets_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, Git
     if secrets.is_empty() {
         return Ok(Vec::new());
     }
-    let needles: Vec<Vec<u8>> =
-        secrets.iter().map(|(_, value)| value.clone().into_bytes()).collect();
-    let found = errand.world.repo.blobs_containing(base, tip, &needles)?;
-    Ok(found.iter().map(|n| format!("the work contains the value of ${}", secrets[*n].0)).collect())
+    // Each as it is, and as text of two bytes per letter in both orders.
+    let needles: Vec<Vec<u8>> = secrets.iter().flat_map(|(_, value)| spelled(value)).collect();
+    let repo = &errand.world.repo;
+    let mut found: Vec<usize> = repo.blobs_containing(base, tip, &needles)?;
+    found.iter_mut().for_each(|n| *n /= SPELLINGS);
+    // A value with a slash in it is spread over several folders' names.
+    let paths = repo.changes(base, tip)?.files;
+    let in_path = |n: &usize| paths.iter().any(|file| file.path.contains(&secrets[*n].1));
+    found.extend((0..secrets.len()).filter(in_path));
+    found.sort_unstable();
+    found.dedup();
+    let told = |n: &usize| match &secrets[*n].0 {
+        name if name.starts_with("git config ") => name.clone(),
+        name => format!("${name}"),
+    };
+    Ok(found.iter().map(|n| format!("the work contains the value of {}", told(n))).collect())
+}
+
+/// In how many ways a value is looked for.
+const SPELLINGS: usize = 3;
+
+fn spelled(value: &str) -> [Vec<u8>; SPELLINGS] {
+    let little = value.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let big = value.encode_utf16().flat_map(u16::to_be_bytes).collect();
+    [value.as_bytes().to_vec(), little, big]
 }
 
 /// Lines of any commit that look like a secret, each by file, line and rule; never the line itself.
@@ -205,9 +239,21 @@ fn leaks_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitEr
     let values = world.secrets().into_iter().map(|(_, value)| value);
     let scan = Scan::new(values, &world.settings.secrets_allow);
     let (tell, found) = std::sync::mpsc::channel();
+    let mut flaws = Vec::new();
+    for words in world.repo.words_of_history(base, tip)? {
+        if let Some(leak) = scan.line(words.as_bytes()) {
+            flaws.push(format!(
+                "a file name, a message or an author of a commit looks like a secret ({})",
+                leak.rule
+            ));
+        }
+    }
     let seen = move |path: &str, number: u32, line: &[u8]| {
         let passes = || scan.paths.iter().any(|glob| may_overlap(glob, path));
-        if let Some(leak) = scan.line(line)
+        // Text of two bytes per letter, whichever comes first.
+        let wide: Vec<u8> = line.iter().copied().filter(|byte| *byte != 0).collect();
+        let in_wide = || (wide.len() < line.len()).then(|| scan.line(&wide)).flatten();
+        if let Some(leak) = scan.line(line).or_else(in_wide)
             && (leak.rule == KNOWN_VALUE || !passes())
         {
             // Whoever asked waits for the end.
@@ -215,7 +261,7 @@ fn leaks_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitEr
         }
     };
     world.repo.added_lines(base, tip, Box::new(seen))?;
-    let mut flaws: Vec<String> = found.try_iter().collect();
+    flaws.extend(found.try_iter());
     flaws.sort();
     flaws.dedup();
     if let Some(more) = flaws.len().checked_sub(LEAKS_SHOWN).filter(|more| *more > 0) {

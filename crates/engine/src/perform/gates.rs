@@ -6,21 +6,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use mainstem_core::fact::Verdict;
+use mainstem_core::cause::{self, Cause, Surroundings};
+use mainstem_core::fact::{GateScope, Verdict};
 use mainstem_core::gate;
-use mainstem_core::id::{Oid, RunId, TaskId};
+use mainstem_core::id::{Oid, RunId, TaskId, Time};
 use mainstem_core::machine::{GateResult, Input};
 use mainstem_core::tally::Tally;
-use mainstem_host::git::{Blob, Repo};
+use mainstem_host::git::{Blob, Prepared, Repo};
 use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState};
+use mainstem_host::wall::Network;
 use mainstem_host::{clock, crash, files};
 
 use super::{Errand, workspace};
 use crate::builds::{self, TARGET_DIR};
+use crate::driver::ending_of;
+use crate::event::Event;
+use crate::face::RunningGate;
+use crate::paths::Layout;
 use crate::resolutions;
+use crate::world::World;
 
 /// Bytes of a failed gate's output that are kept in the record and in the next prompt.
 const DETAIL_BYTES: usize = 4_000;
+
+/// Bytes of its output in which the cause of a failure is looked for.
+const CAUSE_BYTES: usize = 64 * 1024;
 
 /// Tells a gate which tree it judges.
 pub(super) const TREE: &str = "MAINSTEM_TREE";
@@ -53,14 +63,15 @@ pub fn of_task(errand: &Errand, tip: &Oid) {
     }
     let dir = |n| world.layout.gate_job(&world.run, &errand.task.id, attempt, n);
     let ready = || settle(errand, &cwd, tip, Edits::Kept);
-    let gates = run(errand, (&errand.task.verify, &tree), &cwd, dir, ready, || Ok(()));
+    let what = Subject { commands: &errand.task.verify, tree: &tree, scope: GateScope::Task };
+    let gates = run(errand, &what, &cwd, dir, ready, || Ok(()));
     errand.tell(Input::GatesRan { task, attempt, tree, gates });
 }
 
 /// Checks the merge out in a lane of the train, runs the train's gates there and tells.
-pub fn of_train(errand: &Errand, commit: &Oid, tree: &Oid, lane: u32) {
+pub fn of_train(errand: &Errand, (commit, tree): (&Oid, &Oid), lane: u32, scope: GateScope) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    match verify_commit(errand, commit, tree, lane) {
+    match verify_commit(errand, (commit, tree), lane, scope) {
         _ if errand.cancel.load(Ordering::Relaxed) => {}
         Ok(gates) => {
             forget_bad(errand, commit, &gates);
@@ -91,9 +102,9 @@ fn forget_bad(errand: &Errand, commit: &Oid, gates: &[GateResult]) {
 /// Verdicts of the train's gates on exactly this commit.
 pub fn verify_commit(
     errand: &Errand,
-    commit: &Oid,
-    tree: &Oid,
+    (commit, tree): (&Oid, &Oid),
     number: u32,
+    scope: GateScope,
 ) -> Result<Vec<GateResult>, String> {
     let world = &errand.world;
     let lane = world.layout.lane(number);
@@ -102,8 +113,11 @@ pub fn verify_commit(
     std::fs::create_dir_all(world.layout.root()).map_err(|error| error.to_string())?;
     let used = last_use(&world.layout.lane_note(number));
     take_lane(errand, commit, number)
+        .and_then(|()| errand.drop_scratch(&lane))
         .map_err(|error| format!("the lane cannot be cleared: {error}"))?;
-    let made = world.repo.checkout_detached(&lane, commit, &world.layout.trash()).map_err(words)?;
+    let good = good_note(&world.layout, number);
+    let generation = cache_generation(&world.layout);
+    let made = checkout_clean(errand, commit, &lane, (&good, generation))?;
     if let Some(used) = used.filter(|used| SystemTime::now() <= *used) {
         // The clock went back: what was built here would look newer than files that came after it.
         world.repo.freshen(&lane, used).map_err(words)?;
@@ -132,9 +146,77 @@ pub fn verify_commit(
         }
     };
     let ready = || settle(errand, &lane, commit, Edits::Gone);
-    let results = run(errand, (commands, tree), &lane, dir, ready, still_there);
+    let what = Subject { commands, tree, scope };
+    let results = run(errand, &what, &lane, dir, ready, still_there);
     note_use(&world.layout.lane_note(number), used).map_err(|error| error.to_string())?;
+    let passed = |result: &GateResult| result.verdict == Verdict::Passed;
+    if results.len() == commands.len() && results.iter().all(passed) {
+        let note = format!("{commit} {generation}");
+        files::write_atomic(&good, note.as_bytes()).map_err(|e| e.to_string())?;
+    }
     Ok(results)
+}
+
+/// Which merge the caches of a lane are good for.
+fn good_note(layout: &Layout, lane: u32) -> PathBuf {
+    layout.lane_note(lane).with_extension("good")
+}
+
+fn cache_generation(layout: &Layout) -> u64 {
+    let text = std::fs::read_to_string(layout.cache_generation()).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// The next verification in this lane begins without caches.
+pub(super) fn forget_caches_of(layout: &Layout, lane: u32) -> std::io::Result<()> {
+    files::remove_all(&good_note(layout, lane))
+}
+
+/// No lane uses the caches that it has now again, nor those that a verification under way leaves.
+pub(super) fn distrust_caches(layout: &Layout) -> std::io::Result<()> {
+    let next = cache_generation(layout) + 1;
+    files::write_atomic(&layout.cache_generation(), next.to_string().as_bytes())
+}
+
+/// Checks a merge out in a lane in which nothing of another one is left. Build caches that the settings name stay
+/// only if all gates passed on the last merge here and that merge is part of this one: what a failed or evicted
+/// one wrote into them is gone with them.
+fn checkout_clean(
+    errand: &Errand,
+    commit: &Oid,
+    lane: &Path,
+    (good, generation): (&Path, u64),
+) -> Result<Prepared, String> {
+    let (repo, trash) = (&errand.world.repo, errand.world.layout.trash());
+    let words = |error: mainstem_host::git::GitError| error.to_string();
+    let note = std::fs::read_to_string(good).unwrap_or_default();
+    let last = match note.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [commit, of] if *of == generation.to_string() => Some(Oid::new(*commit)),
+        _ => None,
+    };
+    let keeps = match &last {
+        Some(last) => {
+            repo.has_object(last).and_then(|there| Ok(there && repo.is_ancestor(last, commit)?))
+        }
+        None => Ok(false),
+    };
+    // Until all gates have passed here again, nothing here is known to be good.
+    files::remove_all(good).map_err(|error| error.to_string())?;
+    let caches: &[String] = match keeps {
+        Ok(true) => &errand.world.settings.gates.caches,
+        _ => &[],
+    };
+    // What is left inside submodules is not looked through: they are made anew.
+    if lane.join(".gitmodules").exists() {
+        repo.remove_worktree(lane, &trash).map_err(words)?;
+    }
+    let made = errand.world.checkout_lane(lane, commit).map_err(words)?;
+    if repo.clean_ignored(lane, caches).is_ok() {
+        return Ok(made);
+    }
+    // Something cannot be removed where it is.
+    repo.remove_worktree(lane, &trash).map_err(words)?;
+    errand.world.checkout_lane(lane, commit).map_err(words)
 }
 
 /// When a lane was last built in, by the clock of that time.
@@ -208,11 +290,19 @@ fn take_lane(errand: &Errand, commit: &Oid, lane: u32) -> std::io::Result<()> {
     note_use(&note, used)
 }
 
+/// What is to be verified, by which commands.
+struct Subject<'a> {
+    commands: &'a [String],
+    tree: &'a Oid,
+    scope: GateScope,
+}
+
 /// One gate to be run.
 struct Gate<'a> {
     command: &'a str,
     cwd: &'a Path,
     tree: &'a Oid,
+    scope: GateScope,
 }
 
 fn unable(gate: &str, detail: String) -> GateResult {
@@ -224,17 +314,20 @@ fn unable(gate: &str, detail: String) -> GateResult {
         detail,
         cached: false,
         flakes: 0,
+        exit_code: None,
+        cause: Some(Cause::CouldNotRun {}),
     }
 }
 
 fn run(
     errand: &Errand,
-    (commands, tree): (&[String], &Oid),
+    what: &Subject<'_>,
     cwd: &Path,
     dir: impl Fn(usize) -> PathBuf,
     ready: impl Fn() -> Result<(), String>,
     sound: impl Fn() -> Result<(), String>,
 ) -> Vec<GateResult> {
+    let Subject { commands, tree, scope } = *what;
     let mut results = Vec::new();
     for (n, command) in commands.iter().enumerate() {
         if gate::looks_at_files(command) || gate::needs_others(command) {
@@ -250,7 +343,7 @@ fn run(
             results.push(unable(command, detail));
             break;
         }
-        let mut result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
+        let mut result = run_one(errand, &Gate { command, cwd, tree, scope }, &dir(n));
         while result.verdict == Verdict::Failed
             && result.flakes < errand.world.settings.gates.retries
             && !errand.cancel.load(Ordering::Relaxed)
@@ -259,11 +352,12 @@ fn run(
             && process::set_aside(&dir(n)).is_ok()
         {
             let flakes = result.flakes + 1;
-            result = run_one(errand, &Gate { command, cwd, tree }, &dir(n));
+            result = run_one(errand, &Gate { command, cwd, tree, scope }, &dir(n));
             result.flakes = flakes;
         }
         if let Err(detail) = asked_again(&sound) {
             (result.verdict, result.detail) = (Verdict::Error, detail);
+            result.cause = Some(Cause::CouldNotRun {});
         }
         let passed = result.verdict == Verdict::Passed;
         results.push(result);
@@ -287,7 +381,12 @@ fn look(errand: &Errand, line: &str, tree: &Oid) -> GateResult {
     let judged = repo.files_of(tree).map(|files| gate::judge(line, &Tree { repo, files }));
     let (verdict, detail) = judged.unwrap_or_else(|error| (Verdict::Error, error.to_string()));
     let duration_ms = u64::try_from(clock::now_ms() - began).unwrap_or(0);
-    GateResult { verdict, duration_ms, ..unable(line, detail) }
+    let cause = match verdict {
+        Verdict::Passed => None,
+        Verdict::Failed => Some(Cause::Failed {}),
+        Verdict::Error => Some(Cause::CouldNotRun {}),
+    };
+    GateResult { verdict, duration_ms, cause, ..unable(line, detail) }
 }
 
 /// A tree's files, read from git.
@@ -313,7 +412,7 @@ impl gate::Files for Tree<'_> {
 
 fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     let world = &errand.world;
-    let Gate { command, cwd, tree } = *gate;
+    let Gate { command, cwd, tree, scope } = *gate;
     let mut mark: BTreeMap<String, String> = world.mark(&errand.task.id, errand.attempt);
     mark.insert(TREE.to_owned(), tree.to_string());
     match builds::own_folder(&world.repo, cwd, &world.env) {
@@ -329,6 +428,7 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
     if let Err(error) = forget_other(dir, &spec) {
         return unable(command, error.to_string());
     }
+    let running = tell_running(errand, command, scope, dir);
     let exit = match process::run_to_end(dir, &spec, &world.supervisor(), &errand.cancel) {
         Ok(exit) => exit,
         Err(error) => {
@@ -338,8 +438,15 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
             return unable(command, error.to_string());
         }
     };
+    drop(running);
     crash::point("gate.ran");
-    let tail = world.redactor().redact_text(&tail_of(dir)).into_owned();
+    let output = world.redactor().redact_text(&end_of_output(dir, CAUSE_BYTES)).into_owned();
+    let tail = last_bytes(&output, DETAIL_BYTES);
+    let exit_code = match exit.ending {
+        Ending::Exited { code } => Some(code),
+        _ => None,
+    };
+    let cause = cause_of(world, &spec, command, &exit.ending, &output);
     let (verdict, detail) = match exit.ending {
         Ending::Exited { code: 0 } if world.settings.gates.need_tests && ran_no_test(dir) => {
             (Verdict::Error, format!("{NO_TEST}\n{tail}"))
@@ -362,7 +469,62 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
         detail,
         cached: false,
         flakes: 0,
+        exit_code,
+        cause: match (verdict, exit_code) {
+            (Verdict::Passed, _) => None,
+            (_, Some(0)) => Some(Cause::NoTests {}),
+            _ => Some(cause),
+        },
     }
+}
+
+/// Tells faces that a gate runs, until it is dropped.
+struct Told<'a> {
+    errand: &'a Errand,
+    log: String,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        // The loop may be gone already: then nobody shows anything.
+        let _ = self.errand.results.send(Event::GateEnded(std::mem::take(&mut self.log)));
+    }
+}
+
+fn tell_running<'a>(errand: &'a Errand, command: &str, scope: GateScope, dir: &Path) -> Told<'a> {
+    let log = errand.world.layout.relative(dir);
+    let gate = RunningGate {
+        task: errand.task.id.to_string(),
+        attempt: errand.attempt,
+        scope,
+        gate: command.to_owned(),
+        since: Time(clock::now_ms()),
+        usually_ms: None,
+        log: log.clone(),
+    };
+    let _ = errand.results.send(Event::GateBegan(gate));
+    Told { errand, log }
+}
+
+/// Why a gate that ran did not pass, by its output and by what its sandbox keeps back.
+pub(super) fn cause_of(
+    world: &World,
+    spec: &JobSpec,
+    command: &str,
+    ending: &Ending,
+    output: &str,
+) -> Cause {
+    let denies_write =
+        |path: &str| spec.wall.as_ref().is_some_and(|wall| wall.denies_write(Path::new(path)));
+    let has = |name: &str| spec.cwd.join(name).exists();
+    let around = Surroundings {
+        denies_write: &denies_write,
+        has: &has,
+        no_network: spec.wall.as_ref().is_some_and(|wall| wall.network != Network::Open),
+        home: world.env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.as_str()),
+        limit_ms: world.settings.gates.timeout_ms,
+    };
+    cause::classify(command, &ending_of(ending.clone()), output, &around)
 }
 
 /// A gate that was stopped on the way gave no verdict, and one of another command or on other work gave
@@ -401,8 +563,20 @@ fn ran_no_test(dir: &Path) -> bool {
     tally.is_zero()
 }
 
-/// The end of a job's output, as text.
+/// The end of a job's output, as it is kept in the record.
 pub fn tail_of(dir: &Path) -> String {
+    end_of_output(dir, DETAIL_BYTES)
+}
+
+/// The last bytes of a text, from a whole character on.
+fn last_bytes(text: &str, most: usize) -> &str {
+    let from = text.len().saturating_sub(most);
+    let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+    &text[from..]
+}
+
+/// The end of a job's output, as text.
+fn end_of_output(dir: &Path, most: usize) -> String {
     let mut from = 0;
     let mut tail: Vec<u8> = Vec::new();
     while let Ok(output) = process::read_output(dir, from, 1024 * 1024) {
@@ -413,11 +587,11 @@ pub fn tail_of(dir: &Path) -> String {
             tail.extend(&line.text);
             tail.push(b'\n');
         }
-        if tail.len() > 2 * DETAIL_BYTES {
-            tail.drain(..tail.len() - DETAIL_BYTES);
+        if tail.len() > 2 * most {
+            tail.drain(..tail.len() - most);
         }
         from = output.next;
     }
-    let cut = tail.len().saturating_sub(DETAIL_BYTES);
+    let cut = tail.len().saturating_sub(most);
     String::from_utf8_lossy(&tail[cut..]).trim_end().to_owned()
 }

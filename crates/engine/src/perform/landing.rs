@@ -3,15 +3,19 @@
 
 use mainstem_core::config::Strategy;
 use mainstem_core::effect::{Member, Resolved, Seat};
+use mainstem_core::hold::{CheckoutTrouble, HoldReason};
 use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Task;
 use mainstem_core::publish::Refusal;
 use mainstem_core::train::yard::{Formed, Purpose, Reused, Step};
 use mainstem_host::crash;
-use mainstem_host::git::{Cas, Follow, GitError, Identity, Merge, Replay, Repo};
+use mainstem_host::git::{
+    Cas, Follow, Followers, GitError, Identity, InTheWay, Merge, NewCommit, Ready, Replay, Repo,
+};
 
 use super::Errand;
+use crate::accepted::Accepted;
 use crate::resolutions;
 use crate::upstream::{self, Pushing, Upstream};
 
@@ -40,8 +44,7 @@ fn try_form(errand: &Errand, purpose: Purpose, seats: &[Seat]) -> Result<Input, 
     }
     let Some(onto) = world.head()? else {
         let (task, attempt) = (errand.ix, errand.attempt);
-        let reason = format!("the target branch {} does not exist any more", world.target);
-        return Ok(Input::TrainFailed { task, attempt, reason });
+        return Ok(Input::TargetGone { task, attempt });
     };
     for (seat, (task, undone)) in seats.iter().zip(&errand.crew) {
         let who = Who { ix: seat.task, attempt: seat.attempt, task, undone };
@@ -139,7 +142,15 @@ fn commit(
     };
     let who = author(repo, errand, &merged)?;
     let words = message(task, seat.attempt, errand) + &resolutions::trailers(&reused);
-    let commit = repo.commit_tree(&tree, &parents, &words, &who, &repo.identity()?, seat.date.0)?;
+    let new = NewCommit {
+        tree: &tree,
+        parents: &parents,
+        message: &words,
+        author: &who,
+        committer: &repo.identity()?,
+        date_ms: seat.date.0,
+    };
+    let commit = errand.world.signer.commit(repo, new)?;
     Ok(Step { onto: onto.clone(), commit, tree, reused })
 }
 
@@ -158,7 +169,10 @@ fn bind(
     }
     words.push_str(&format!("Mainstem-Run: {}\n", errand.world.run));
     let who = repo.identity()?;
-    repo.commit_tree(tree, &[onto.clone(), tip.clone()], &words, &who, &who, date.0)
+    let parents = &[onto.clone(), tip.clone()];
+    let (message, date_ms) = (words.as_str(), date.0);
+    let new = NewCommit { tree, parents, message, author: &who, committer: &who, date_ms };
+    errand.world.signer.commit(repo, new)
 }
 
 /// Whose landing is looked for.
@@ -258,17 +272,24 @@ pub struct Move<'a> {
 pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
     let (task, attempt) = (errand.ix, errand.attempt);
     match try_land(errand, to, members) {
+        Ok(Outcome::Moved(followers)) => {
+            // Told first: whoever waits for the landing need not wait for the user's files.
+            landed(errand, members);
+            let followed = errand.world.repo.follow(followers, to.new);
+            crash::point("land.followed");
+            match followed {
+                // It is noted where the checkout was: the same once more, from there.
+                Err(_) => follow(errand, to.old, to.new),
+                followed => tell_followed(errand, followed),
+            }
+        }
         Ok(Outcome::Landed) => {
             if errand.world.upstream.is_none() {
                 follow(errand, to.old, to.new);
             }
-            remember(errand, members);
-            for member in members {
-                let (task, attempt) = (member.task, member.attempt);
-                let (commit, old) = (member.commit.clone(), member.onto.clone());
-                errand.tell(Input::Landed { task, attempt, commit, old });
-            }
+            landed(errand, members);
         }
+        Ok(Outcome::Blocked(way)) => blocked(errand, members, &way),
         Ok(Outcome::Elsewhere { found, main }) => {
             let whole = found.len() == members.len();
             for (member, commit, old) in found {
@@ -294,6 +315,57 @@ pub fn land(errand: &Errand, to: &Move<'_>, members: &[Member]) {
         }
         Err(Trouble::There(why)) => errand.tell(Input::PushFailed { task, attempt, why }),
     }
+}
+
+fn landed(errand: &Errand, members: &[Member]) {
+    remember(errand, members);
+    for member in members {
+        let (task, attempt) = (member.task, member.attempt);
+        let (commit, old) = (member.commit.clone(), member.onto.clone());
+        errand.tell(Input::Landed { task, attempt, commit, old });
+    }
+}
+
+/// The user's own files are where the landing would write: whoever changes them waits, the others pass.
+fn blocked(errand: &Errand, members: &[Member], way: &InTheWay) {
+    let repo = &errand.world.repo;
+    let touches = |member: &&Member| {
+        let changed = repo.changes(&member.onto, &member.commit);
+        // A folder or a file in the way of a folder is named instead of the file itself.
+        let meets = |path: &str| {
+            way.paths.iter().any(|mine| {
+                path == mine || path.strip_prefix(mine.as_str()).is_some_and(|p| p.starts_with('/'))
+            })
+        };
+        changed.is_ok_and(|changed| changed.files.iter().any(|file| meets(&file.path)))
+    };
+    let mut held: Vec<&Member> = members.iter().filter(touches).collect();
+    if held.is_empty() {
+        // It is not about files: a merge under way there, no room on the disk.
+        held = members.iter().collect();
+    }
+    for member in held {
+        let (task, attempt, reason) = (member.task, member.attempt, way.reason());
+        errand.tell(Input::HoldCandidate { task, attempt, reason });
+    }
+}
+
+/// Looks whether the user's files are still in the way of held work and tells.
+pub fn look_at_checkout(errand: &Errand, base: &Oid, tip: &Oid) {
+    let (task, attempt) = (errand.ix, errand.attempt);
+    let seen = errand.world.repo.in_the_way_of(&errand.world.target, base, tip);
+    let reason = match seen {
+        Ok(way) => way.as_ref().map(InTheWay::reason),
+        // Nobody knows, and what is held stays held.
+        Err(error) => {
+            let checkout = errand.world.repo.dir().display().to_string();
+            let what = format!("it cannot be looked at: {error}");
+            let fix = "git status there says more".to_owned();
+            let trouble = Some(CheckoutTrouble { what, fix });
+            Some(HoldReason::CheckoutInTheWay { checkout, paths: Vec::new(), trouble })
+        }
+    };
+    errand.tell(Input::CheckoutSeen { task, attempt, reason });
 }
 
 /// Why a landing was not made, or nobody knows whether it was.
@@ -333,8 +405,12 @@ fn remember(errand: &Errand, members: &[Member]) {
 }
 
 enum Outcome {
-    /// As intended.
+    /// As intended, and these checkouts are to follow.
+    Moved(Followers),
+    /// As intended, some time ago.
     Landed,
+    /// Something of the user's is in the way in a checkout of the branch.
+    Blocked(InTheWay),
     /// The branch is elsewhere, and has these of them.
     Elsewhere {
         found: Vec<(Member, Oid, Oid)>,
@@ -371,25 +447,49 @@ fn try_land(errand: &Errand, to: &Move<'_>, members: &[Member]) -> Result<Outcom
             "the commit to land does not have the verified tree".to_owned(),
         ));
     }
+    note_settings(errand, to)?;
     if let Some(upstream) = &world.upstream {
         crash::point("land.before");
         return publish(errand, upstream, to, members);
     }
-    // A checkout that cannot be looked at now is told about when it is to follow.
-    let expected = repo.expect_move(&world.target, to.old, to.new).unwrap_or_default();
+    let followers = match repo.hold_checkouts(&world.target, to.old, to.new)? {
+        Ready::Go(followers) => followers,
+        Ready::Blocked(way) => return Ok(Outcome::Blocked(way)),
+    };
     crash::point("land.before");
     let ids: Vec<&str> = errand.crew.iter().map(|(task, _)| task.id.as_str()).collect();
     let reason = format!("mainstem: land {}", ids.join(", "));
-    match repo.update_ref(&world.target_ref(), to.new, Some(to.old), &reason)? {
+    // A name that points at another branch stays one: the branch itself moves.
+    let branch = format!("refs/heads/{}", repo.real_branch(&world.target)?);
+    match repo.update_ref(&branch, to.new, Some(to.old), &reason)? {
         Cas::Moved => {
             crash::point("land.moved");
-            Ok(Outcome::Landed)
+            Ok(Outcome::Moved(followers))
         }
         Cas::Refused { found } => {
-            expected.withdraw();
+            followers.withdraw();
             Ok(Outcome::Refused { found })
         }
     }
+}
+
+/// What a landing makes of settings is not in force until a person accepts it: that is on record before the
+/// branch moves.
+fn note_settings(errand: &Errand, to: &Move<'_>) -> Result<(), Trouble> {
+    let world = &errand.world;
+    let accepted = Accepted::new(&world.repo, world.layout.state());
+    let tasks: Vec<String> = errand.crew.iter().map(|(task, _)| task.id.to_string()).collect();
+    let changed = accepted
+        .note_landing(&world.settings, (to.old, to.new), &tasks)
+        .map_err(|error| Trouble::Wrong(error.to_string()))?;
+    if !changed.is_empty() {
+        let message = format!(
+            "the change to {} lands, but decides nothing until you accept it: mainstem config accept",
+            changed.join(", ")
+        );
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+    }
+    Ok(())
 }
 
 /// The remote's branch moves first, because it is the one that others move; then ours follows.
@@ -452,19 +552,20 @@ fn elsewhere(errand: &Errand, main: Oid, members: &[Member]) -> Result<Outcome, 
 
 fn follow(errand: &Errand, old: &Oid, new: &Oid) {
     let world = &errand.world;
-    let task = errand.ix;
     let try_it = || world.repo.follow_checkout(&world.target, old, new);
     // A checkout that stays behind shows the landing as if the user had taken it back.
     let followed = (1..FOLLOW_TRIES).find_map(|_| try_it().ok()).map_or_else(try_it, Ok);
-    match followed {
-        Ok(Follow::NotCheckedOut | Follow::Moved) => {}
-        Ok(Follow::Left { why }) => {
-            errand.tell(Input::CheckoutFollowed { task, moved: false, why });
-        }
-        Err(error) => {
-            let why = error.to_string();
-            errand.tell(Input::CheckoutFollowed { task, moved: false, why });
-        }
-    }
+    tell_followed(errand, followed);
     crash::point("land.followed");
+}
+
+fn tell_followed(errand: &Errand, followed: Result<Follow, GitError>) {
+    let task = errand.ix;
+    let (moved, why) = match followed {
+        Ok(Follow::NotCheckedOut | Follow::Moved) => return,
+        Ok(Follow::Aside { why }) => (true, why),
+        Ok(Follow::Left { why }) => (false, why),
+        Err(error) => (false, error.to_string()),
+    };
+    errand.tell(Input::CheckoutFollowed { task, moved, why });
 }

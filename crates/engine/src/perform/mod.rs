@@ -4,13 +4,16 @@
 pub mod agent;
 pub mod clash;
 pub mod consult;
+pub mod earlier_work;
 pub mod evidence;
 pub mod gates;
+mod guarded;
 pub mod jobs;
 pub mod landing;
 pub mod mcp;
 pub mod order;
 pub mod pull;
+pub mod recheck;
 pub mod review;
 mod stack;
 pub mod workspace;
@@ -25,9 +28,11 @@ use std::sync::mpsc::Sender;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Task;
-use mainstem_host::git::GitError;
+use mainstem_host::files::{self, Fate};
+use mainstem_host::git::{GitError, Unstored};
 
 use crate::event::Event;
+use crate::paths::UNSTORED;
 use crate::walls::Behind;
 use crate::world::World;
 
@@ -78,14 +83,59 @@ impl Errand {
     /// What a setup command or gate in `cwd` stands behind: this attempt's workspace, or the train's.
     pub fn behind<'a>(&'a self, cwd: &'a Path) -> Behind<'a> {
         let branch = (cwd == self.workspace).then_some(self.branch.as_str());
-        Behind { workspace: cwd, branch, ..Behind::default() }
+        let (tmp, caches) = (Some(self.tmp_for(cwd)), Some(self.caches_for(cwd)));
+        Behind { workspace: cwd, branch, tmp, caches, ..Behind::default() }
     }
 
-    /// Brings commits that the agent made behind its wall to its branch. What cannot be taken in is
-    /// told when nobody works there any more; the files are looked at all the same.
-    pub fn take_in(&self, over: bool) -> Result<(), GitError> {
-        let refused = self.world.repo.take_in(&self.workspace, &self.branch, over)?;
-        self.tell_notes(refused.into_iter().filter(|_| over).collect());
+    /// Where build tools that run in `cwd` keep what they download.
+    pub fn caches_for(&self, cwd: &Path) -> PathBuf {
+        let layout = &self.world.layout;
+        match layout.lane_at(cwd) {
+            Some(lane) => layout.lane_caches(lane),
+            None => layout.attempt_caches(&self.task.id, self.attempt),
+        }
+    }
+
+    /// Throws away what earlier commands in `cwd` left in temporary folders and caches, those of earlier
+    /// attempts included.
+    pub fn drop_scratch(&self, cwd: &Path) -> std::io::Result<()> {
+        let layout = &self.world.layout;
+        let id = &self.task.id;
+        let earlier = (1..self.attempt).flat_map(|attempt| {
+            [layout.attempt_tmp(id, attempt), layout.attempt_caches(id, attempt)]
+        });
+        for folder in [self.tmp_for(cwd), self.caches_for(cwd)].into_iter().chain(earlier) {
+            files::move_to_trash(&folder, &layout.trash(), Fate::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// Where commands that run in `cwd` make temporary files.
+    pub fn tmp_for(&self, cwd: &Path) -> PathBuf {
+        let layout = &self.world.layout;
+        match layout.lane_at(cwd) {
+            Some(lane) => layout.lane_tmp(lane),
+            None => layout.attempt_tmp(&self.task.id, self.attempt),
+        }
+    }
+
+    /// Brings commits that the agent made behind its wall to its branch; says why, if they were refused.
+    /// The files are looked at all the same.
+    pub fn take_in(&self, over: bool) -> Result<Option<String>, GitError> {
+        self.world.repo.take_in(&self.workspace, &self.branch, over)
+    }
+
+    /// Moves files that git could not take out of a workspace that is about to go, and says where they are.
+    pub fn keep_unstored(&self, from: &Path, unstored: &[Unstored]) -> Result<(), GitError> {
+        let label = format!("{UNSTORED}{}-{}", self.task.id, self.attempt);
+        let trash = self.world.layout.trash();
+        let Some(place) = self.world.repo.set_aside(from, unstored, &trash, &label)? else {
+            return Ok(());
+        };
+        let (count, place) = (unstored.len(), place.display());
+        let noun = if count == 1 { "file" } else { "files" };
+        let message = format!("{count} {noun} that git could not store: kept in {place}");
+        self.tell_notes(vec![message]);
         Ok(())
     }
 

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Sender};
 
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::Claim;
+use mainstem_core::fact::{Claim, GateScope};
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::plan::Task;
 use mainstem_host::fault;
 
 use super::agent::Assignment;
 use super::consult::Consultation;
-use super::{Errand, agent, consult, evidence, gates, landing, pull, review, workspace};
+use super::{Errand, agent, consult, evidence, gates, landing, pull, recheck, review, workspace};
 use crate::event::Event;
 use crate::world::World;
 
@@ -95,9 +95,9 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
         Deed::Bury(claim) => return agent::bury(&errand, claim.clone()),
     };
     match effect {
-        Effect::PrepareWorkspace { must_contain, from, merge, mends, .. } => {
-            let (from, merge, mends) = (from.as_ref(), merge.as_ref(), mends.as_ref());
-            workspace::prepare(&errand, must_contain, workspace::Start { from, merge, mends });
+        Effect::PrepareWorkspace { must_contain, from, merge, continues, .. } => {
+            let (from, merge, continues) = (from.as_ref(), merge.as_ref(), continues.as_ref());
+            workspace::prepare(&errand, must_contain, workspace::Start { from, merge, continues });
         }
         Effect::StopAgent { now, .. } => agent::stop(&errand, *now),
         Effect::DeliverAnswer { number, question, text, reference, .. } => {
@@ -111,12 +111,17 @@ fn perform(order: &Order, world: &Arc<World>, results: &Sender<Event>) {
             workspace::remove(&errand, *keep_branch, *landed);
         }
         Effect::FormLine { purpose, seats, .. } => landing::form(&errand, *purpose, seats),
-        Effect::VerifyCar { commit, tree, lane, .. } => {
-            gates::of_train(&errand, commit, tree, *lane);
+        Effect::VerifyCar { commit, tree, lane, base, .. } => {
+            let scope = if *base { GateScope::Base } else { GateScope::Train };
+            gates::of_train(&errand, (commit, tree), *lane, scope);
+        }
+        Effect::RecheckTarget { commit, tree, lane, .. } => {
+            recheck::verify(&errand, (commit, tree), *lane);
         }
         Effect::Land { old, new, tree, members, .. } => {
             landing::land(&errand, &landing::Move { old, new, tree }, members);
         }
+        Effect::LookAtCheckout { base, tip, .. } => landing::look_at_checkout(&errand, base, tip),
         Effect::Pull { deed, .. } => pull::perform(&errand, deed),
         Effect::Consult { .. } => panic!("BUG: a question comes with its consultation"),
         Effect::RunAgent { .. } => panic!("BUG: an agent is started with an assignment"),

@@ -12,8 +12,9 @@ use mainstem_core::machine::{Input, Reviewed};
 use mainstem_core::plan::Task;
 use mainstem_core::review::diff::{self, Change, Changed};
 use mainstem_core::review::{Finding, Opinion, Outcome};
+use mainstem_host::files::{self, Fate};
 use mainstem_host::process::{self, Ending, Exit, JobSpec, JobState, Stream};
-use mainstem_host::{clock, crash, files};
+use mainstem_host::{clock, crash};
 use mainstem_planner::extract::{SIZE_MAX, extract};
 use mainstem_planner::schema::{Problem, WantReview};
 
@@ -159,6 +160,13 @@ impl Call<'_> {
         place.join(format!("review-{}-{name}-{}-{number}", self.cycle, self.asked))
     }
 
+    fn tmp(&self, number: u32) -> PathBuf {
+        let (task, attempt) = (&self.errand.task.id, self.errand.attempt);
+        let place = self.place(number);
+        let call = place.file_name().unwrap_or_default().to_string_lossy();
+        self.errand.world.layout.review_tmp(task, attempt, &call)
+    }
+
     fn job(&self, number: u32) -> PathBuf {
         self.place(number).join("agent")
     }
@@ -183,6 +191,8 @@ impl Call<'_> {
         let exit = process::run_to_end(&dir, &spec, &world.supervisor(), &self.errand.cancel)
             .map_err(|error| format!("it could not be asked: {error}"))?;
         crash::point("review.ran");
+        // What stays goes with the workspaces.
+        let _ = files::move_to_trash(&self.tmp(number), &world.layout.trash(), Fate::Gone);
         self.heard(&dir, &self.place(number).join("room").join(ANSWER), &exit)
     }
 
@@ -221,8 +231,7 @@ impl Call<'_> {
         files::write_atomic(&note, world.layout.relative(dir).as_bytes()).map_err(words)?;
         std::fs::create_dir_all(world.layout.root()).map_err(words)?;
         let git = |error: mainstem_host::git::GitError| error.to_string();
-        let made =
-            world.repo.checkout_detached(&lane, self.tip, &world.layout.trash()).map_err(git)?;
+        let made = world.checkout_lane(&lane, self.tip).map_err(git)?;
         if made.unfilled {
             return Err(format!("its work cannot be checked out: {}", made.notes.join("; ")));
         }
@@ -242,7 +251,7 @@ impl Call<'_> {
         let place = self.place(number);
         let rooms = Rooms {
             room: place.join("room"),
-            tmp: place.join("tmp"),
+            tmp: self.tmp(number),
             prompt: place.join("prompt.md"),
             output: place.join("room").join(ANSWER),
             script: place.join("script.json"),
@@ -266,7 +275,7 @@ impl Call<'_> {
             problems,
             output: &rooms.output.to_string_lossy(),
         };
-        files::write_atomic(&rooms.prompt, ask.text().as_bytes()).map_err(text)?;
+        files::write_private(&rooms.prompt, ask.text().as_bytes()).map_err(text)?;
         let reads = vec![format!("Write({})", rooms.output.display())];
         let tools = ["Read", "Grep", "Glob"].map(str::to_owned).into_iter().chain(reads);
         let agent = config::Agent {
@@ -341,7 +350,8 @@ impl Call<'_> {
         spec.wall_ms = Some(world.settings.review.timeout_ms).filter(|ms| *ms > 0);
         let behind = Behind {
             workspace: &rooms.room,
-            tmp: Some(&rooms.tmp),
+            caches: Some(rooms.tmp.join("caches")),
+            tmp: Some(rooms.tmp),
             reads,
             writes: launch.state.iter().map(PathBuf::from).collect(),
             agent: Some(&agent.kind),

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use mainstem_core::config::{Unit, WorkspaceKind};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
-use mainstem_host::git::{Cas, GitError};
+use mainstem_core::work::Continue;
+use mainstem_host::git::{Dropped, GitError};
 use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
+use super::earlier_work::{self, Beginning};
 use super::{Errand, jobs, landing};
-use crate::builds;
+use crate::{builds, care};
 
 /// Time for one setup command.
 const SETUP_MS: u64 = 30 * 60 * 1000;
@@ -49,6 +51,22 @@ pub enum WorkspaceError {
 }
 
 impl WorkspaceError {
+    /// The same try again would end in the same way: a person has to do something first.
+    fn needs_person(&self) -> bool {
+        matches!(self, Self::NoTarget(_) | Self::NeedLost(_))
+    }
+
+    /// The command that helps.
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::NoTarget(target) => {
+                Some(format!("bring it back with git branch {target} COMMIT"))
+            }
+            Self::NeedLost(commit) => Some(format!("bring {} back to the branch", short(commit))),
+            Self::Git(_) | Self::Io { .. } | Self::Setup { .. } => None,
+        }
+    }
+
     fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
@@ -60,8 +78,8 @@ impl WorkspaceError {
 pub struct Start<'a> {
     /// With what a pull request offers.
     pub from: Option<&'a Oid>,
-    /// With work that was looked at: where that started, and the work.
-    pub mends: Option<&'a (Oid, Oid)>,
+    /// With what an earlier attempt left.
+    pub continues: Option<&'a Continue>,
     /// With the merge of this laid out.
     pub merge: Option<&'a Oid>,
 }
@@ -69,35 +87,48 @@ pub struct Start<'a> {
 /// Makes the workspace of an attempt and tells the result.
 pub fn prepare(errand: &Errand, must_contain: &[Oid], start: Start<'_>) {
     let (task, attempt) = (errand.ix, errand.attempt);
-    let ready = |base| Input::WorkspaceReady {
+    let ready = |base, continued| Input::WorkspaceReady {
         task,
         attempt,
         workspace: errand.workspace.to_string_lossy().into_owned(),
         base,
+        continued,
     };
     match forgotten(errand) {
         Ok(Some((landed, base))) => {
             // What stands there is named by nobody else; whether it stays is a setting.
             if errand.workspace.join(".git").exists() {
-                errand.tell(ready(base));
+                errand.tell(ready(base, None));
             }
             return errand.tell(landed);
         }
         Ok(None) => {}
         Err(error) => {
-            let reason = error.to_string();
-            return errand.tell(Input::WorkspaceFailed { task, attempt, reason });
+            return errand.tell(failed(errand, &error));
         }
     }
     errand.tell(match make(errand, must_contain, start) {
-        Ok(base) => ready(base),
+        Ok(begin) => ready(begin.base, begin.continued),
         Err(error) => {
             if let Err(why) = take_back(errand) {
                 errand.tell_notes(vec![format!("an unused workspace stays: {why}")]);
             }
-            Input::WorkspaceFailed { task, attempt, reason: error.to_string() }
+            failed(errand, &error)
         }
     });
+}
+
+/// How it is told that there is no workspace.
+fn failed(errand: &Errand, error: &WorkspaceError) -> Input {
+    let (task, attempt, reason) = (errand.ix, errand.attempt, error.to_string());
+    match error.needs_person() {
+        true => Input::WorkspaceRefused { task, attempt, reason, help: error.help() },
+        false => Input::WorkspaceFailed { task, attempt, reason },
+    }
+}
+
+fn short(commit: &Oid) -> &str {
+    commit.as_str().get(..9).unwrap_or(commit.as_str())
 }
 
 /// Takes a workspace away that was made, maybe by an earlier life that could not tell of it, and will
@@ -113,7 +144,7 @@ fn take_back(errand: &Errand) -> Result<(), WorkspaceError> {
     // Half made, there may be only a branch, or an empty folder.
     save_what_is_there(errand, &errand.workspace)?;
     world.repo.remove_worktree(&errand.workspace, &world.layout.trash())?;
-    forget_ref(errand, &format!("refs/heads/{}", errand.branch))
+    forget_branch(errand)
 }
 
 /// An agent that ran before its workspace stood ran in a life that the journal has forgotten. If its
@@ -123,7 +154,8 @@ fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
     let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
     // So did one of an attempt that has not been made yet.
     let later = last_attempt(errand)? > errand.attempt;
-    if !job.exists() && !later {
+    let landed = world.landed_unknown.contains(&errand.task.id);
+    if !job.exists() && !later && !landed {
         return Ok(None);
     }
     end_earlier_jobs(errand)?;
@@ -158,50 +190,33 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
     Ok(last)
 }
 
-fn make(errand: &Errand, must_contain: &[Oid], start: Start<'_>) -> Result<Oid, WorkspaceError> {
+fn make(
+    errand: &Errand,
+    must_contain: &[Oid],
+    start: Start<'_>,
+) -> Result<Beginning, WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let at_target = || world.head()?.ok_or_else(|| WorkspaceError::NoTarget(world.target.clone()));
-    let (base, begin) = match mended(errand, must_contain, start.mends)? {
-        Some(known) => known,
-        None => {
-            let base = start.from.cloned().map_or_else(at_target, Ok)?;
-            (base.clone(), base)
-        }
-    };
-    for need in must_contain {
-        if !repo.is_ancestor(need, &base)? {
-            return Err(WorkspaceError::NeedLost(need.clone()));
-        }
-    }
+    let onto = start.from.cloned().map_or_else(at_target, Ok)?;
     end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
     save_what_is_there(errand, &errand.workspace)?;
-    note_making(errand)?;
-    crash::point("workspace.saved");
-    fill(errand, &begin, start.merge)?;
-    Ok(base)
-}
-
-/// Work that was looked at and is to be mended. Work whose snapshots are gone, or that began before what its
-/// task needs had landed, is done anew.
-fn mended(
-    errand: &Errand,
-    must_contain: &[Oid],
-    mends: Option<&(Oid, Oid)>,
-) -> Result<Option<(Oid, Oid)>, WorkspaceError> {
-    let repo = &errand.world.repo;
-    let Some((base, work)) = mends else { return Ok(None) };
-    if !repo.has_object(work)? || !repo.has_object(base)? {
-        return Ok(None);
-    }
+    let earlier = match start.continues {
+        Some(wish) => earlier_work::bring(errand, wish, &onto, must_contain)?,
+        None => None,
+    };
+    let begin = earlier.unwrap_or_else(|| Beginning::at(onto));
     for need in must_contain {
-        if !repo.is_ancestor(need, base)? {
-            return Ok(None);
+        if !repo.is_ancestor(need, &begin.base)? {
+            return Err(WorkspaceError::NeedLost(need.clone()));
         }
     }
-    Ok(Some((base.clone(), work.clone())))
+    note_making(errand)?;
+    crash::point("workspace.saved");
+    fill(errand, &begin.checkout, begin.edits.as_ref().or(start.merge))?;
+    Ok(begin)
 }
 
 /// Makes the workspace of an attempt anew if an earlier life of the engine made it: no agent has been
@@ -222,9 +237,18 @@ fn fill(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), Workspac
     let path = errand.workspace.clone();
     let trash = world.layout.trash();
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
+    let untidy = WorkspaceError::io("the temporary folder of an earlier attempt stays");
+    errand.drop_scratch(&path).map_err(untidy)?;
     let prepared =
         repo.prepare_worktree(&path, &errand.branch, base, &trash, &errand.snapshots())?;
     crash::point("workspace.made");
+    let mut errand = errand.clone();
+    if let Some(branch) = prepared.branch.filter(|branch| *branch != errand.branch) {
+        let (task, attempt) = (errand.ix, errand.attempt);
+        errand.tell(Input::BranchChosen { task, attempt, branch: branch.clone() });
+        errand.branch = branch;
+    }
+    let errand = &errand;
     if let Some(refname) = prepared.kept
         && let Some(commit) = repo.read_ref(&refname)?
     {
@@ -280,22 +304,22 @@ fn save(errand: &Errand, path: &Path, series: &str, attempt: u32) -> Result<(), 
     if !repo.would_lose(path)? {
         return Ok(());
     }
-    errand.take_in(true)?;
+    // What is refused was told with the evidence; its files are in the snapshot below.
+    let _ = errand.take_in(true)?;
     let why = "before the workspace is used again";
     // A workspace that was made ready and never used would pass for the attempt's last state.
     // What cannot be told is saved.
     if repo.worktree_is_held(path, series, &world.target_ref()).unwrap_or(false) {
         return Ok(());
     }
-    if let Some(kept) = repo.snapshot(path, series, why)?
-        && kept.fresh
-    {
+    let Some(kept) = repo.snapshot(path, series, why)? else { return Ok(()) };
+    if kept.fresh {
         let (task, why) = (errand.ix, why.to_owned());
         let (refname, commit) = (kept.refname, kept.commit);
         errand.tell(Input::Snapshotted { task, attempt, refname, commit, why });
         errand.tell_notes(kept.notes);
     }
-    Ok(())
+    Ok(errand.keep_unstored(path, &kept.unstored)?)
 }
 
 /// Copies the ignored files that the user wants in every workspace.
@@ -303,11 +327,7 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let Some(home) = world.repo.toplevel() else { return Ok(()) };
     let mut patterns = world.settings.workspace.include.clone();
-    match std::fs::read_to_string(home.join(".worktreeinclude")) {
-        Ok(text) => patterns.extend(text.lines().map(str::to_owned)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(WorkspaceError::io(".worktreeinclude could not be read")(error)),
-    }
+    patterns.extend(world.include.iter().cloned());
     if patterns.is_empty() {
         return Ok(());
     }
@@ -398,22 +418,25 @@ fn take_away(
     let world = &errand.world;
     let repo = &world.repo;
     end_earlier_jobs(errand)?;
-    errand.take_in(true)?;
+    // What is refused was told with the evidence; its files are in the snapshot below.
+    let _ = errand.take_in(true)?;
     if repo.would_lose(path)? && !(landed && is_held(errand, path)) {
         let why = "before the workspace is removed";
-        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)?
-            && kept.fresh
-        {
-            errand.tell_kept(kept.refname, kept.commit, why);
-            errand.tell_notes(kept.notes);
+        if let Some(kept) = repo.snapshot(path, &errand.snapshots(), why)? {
+            if kept.fresh {
+                errand.tell_kept(kept.refname, kept.commit, why);
+                errand.tell_notes(kept.notes);
+            }
+            errand.keep_unstored(path, &kept.unstored)?;
         }
         crash::point("removal.saved");
     }
     repo.remove_worktree(path, &world.layout.trash())?;
     crash::point("removal.moved");
-    let branch = format!("refs/heads/{}", errand.branch);
-    if !keep_branch {
-        forget_ref(errand, &branch)?;
+    if keep_branch {
+        leave_branch(errand)?;
+    } else {
+        forget_branch(errand)?;
     }
     let car = format!("refs/mainstem/train/{}", errand.task.id);
     // A merge that we made ourselves can be made again.
@@ -424,14 +447,9 @@ fn take_away(
         let message = format!("its ports could not be given back: {error}");
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
-    let tmp = world.layout.attempt(&world.run, &errand.task.id, errand.attempt).join("tmp");
-    if let Err(error) = files::remove_all(&tmp)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(WorkspaceError::io("the attempt's temporary folder could not be removed")(
-            error,
-        ));
-    }
+    errand
+        .drop_scratch(path)
+        .map_err(WorkspaceError::io("the attempt's temporary folder could not be removed"))?;
     // Once the removal is on record nobody looks again: what was removed must not come back with the
     // power.
     for place in [repo.common_dir(), world.layout.root()] {
@@ -452,11 +470,33 @@ fn is_held(errand: &Errand, path: &Path) -> bool {
     repo.worktree_is_held(path, &errand.snapshots(), &target).unwrap_or(false)
 }
 
-/// Deletes a ref of ours. Commits that are nowhere else get a snapshot ref first: an agent or a
-/// person may have left them there.
-fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
+/// Leaves the work to people on its branch, as it was last kept: also what the agent did not commit.
+fn leave_branch(errand: &Errand) -> Result<(), WorkspaceError> {
     let repo = &errand.world.repo;
-    let Some(tip) = repo.read_ref(name)? else { return Ok(()) };
+    let kept = care::snapshots(repo, errand.task.id.as_str())?;
+    let Some(last) = kept.into_iter().rfind(|kept| kept.attempt <= errand.attempt) else {
+        return Ok(());
+    };
+    if !repo.hand_over(&errand.branch, &last.commit)? {
+        let (branch, task) = (&errand.branch, &errand.task.id);
+        let message = format!(
+            "{branch} is left alone because it is in use; mainstem restore {task} puts this work on a \
+             branch of its own"
+        );
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
+    }
+    Ok(())
+}
+
+/// Deletes the task's branch if it is ours. Commits that are nowhere else get a snapshot ref first: an
+/// agent or a person may have left them there.
+fn forget_branch(errand: &Errand) -> Result<(), WorkspaceError> {
+    let repo = &errand.world.repo;
+    let name = format!("refs/heads/{}", errand.branch);
+    let Some(tip) = repo.read_ref(&name)? else { return Ok(()) };
+    if !repo.owns_branch(&errand.branch)? {
+        return Ok(());
+    }
     let target = repo.read_ref(&errand.world.target_ref())?;
     let landed = match &target {
         Some(target) => repo.is_ancestor(&tip, target)?,
@@ -464,16 +504,13 @@ fn forget_ref(errand: &Errand, name: &str) -> Result<(), WorkspaceError> {
     };
     let why = "before its branch is removed";
     if !landed
-        && let Some(refname) = repo.keep_tip(name, &errand.snapshots(), target.as_ref(), why)?
+        && let Some(refname) = repo.keep_tip(&name, &errand.snapshots(), target.as_ref(), why)?
     {
         errand.tell_kept(refname, tip.clone(), why);
     }
-    match repo.delete_ref(name, Some(&tip))? {
-        Cas::Moved => {}
-        Cas::Refused { .. } => {
-            let message = format!("{name} was moved by somebody else and stays");
-            errand.tell(Input::Notice { task: Some(errand.ix), message });
-        }
+    if let Dropped::Kept(why) = repo.drop_branch(&errand.branch, &tip)? {
+        let message = format!("{why} and stays");
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
     Ok(())
 }

@@ -1,21 +1,29 @@
 //! What must hold between the engine and the world. What holds of the machine alone is in the core's
 //! `rules`. A function panics with what it found; the runner adds the seed.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::path::{Path, PathBuf};
 
 use mainstem_core::config::Keep;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::Fact;
+use mainstem_core::fact::{Class, Fact};
+use mainstem_core::id::TaskIx;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_core::train::Stage;
 use mainstem_engine::perform::{Deed, Order};
 
+use crate::agent::Key;
+use crate::git::Edit;
 use crate::world::World;
 
 /// What a fact intends, in words that an order can be looked up by.
 pub fn intent_of(fact: &Fact) -> Option<String> {
     Some(match fact {
+        Fact::AttemptIntended { task, attempt, fresh: true, .. } => {
+            format!("over again {task}/{attempt}")
+        }
         Fact::AttemptIntended { task, attempt, .. } => format!("attempt {task}/{attempt}"),
         Fact::WorkspaceReady { task, attempt, .. } => format!("workspace {task}/{attempt}"),
         Fact::StopRequested { task, attempt, .. } => format!("stop {task}/{attempt}"),
@@ -38,6 +46,8 @@ pub fn intent_of(fact: &Fact) -> Option<String> {
             format!("over {task}/{attempt}")
         }
         Fact::TaskConflicted { task, .. } => format!("conflicted {task}"),
+        // So is it where nobody is asked: the work stays on its branch.
+        Fact::TaskFailed { task, class: Class::Conflicted, .. } => format!("conflicted {task}"),
         _ => return None,
     })
 }
@@ -49,9 +59,12 @@ pub fn intended(world: &World, order: &Order) {
     let need = match &order.deed {
         Deed::RunAgent(_) => format!("workspace {key}"),
         Deed::Consult(consultation) => format!("asked {key} {}", consultation.question),
-        Deed::Bury(_) => format!("attempt {key}"),
+        Deed::Bury(_) => format!("workspace {key}"),
         Deed::Effect(effect) => match effect {
-            Effect::PrepareWorkspace { .. } => format!("attempt {key}"),
+            Effect::PrepareWorkspace { .. } => {
+                let fresh = format!("over again {key}");
+                if world.intents.contains(&fresh) { fresh } else { format!("attempt {key}") }
+            }
             Effect::StopAgent { .. } => format!("stop {key}"),
             Effect::DeliverAnswer { question, .. } => format!("resumed {key} {question}"),
             Effect::Consult { question, .. } => format!("asked {key} {question}"),
@@ -59,10 +72,13 @@ pub fn intended(world: &World, order: &Order) {
             Effect::TakeSnapshot { .. } => format!("workspace {key}"),
             Effect::RunGates { .. } => format!("evidence {key}"),
             Effect::Review { cycle, .. } => format!("review {key} {cycle}"),
-            Effect::FormLine { .. } | Effect::VerifyCar { base: true, .. } => {
+            Effect::FormLine { .. }
+            | Effect::LookAtCheckout { .. }
+            | Effect::VerifyCar { base: true, .. } => {
                 format!("boarded {key}")
             }
             Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
+            Effect::RecheckTarget { .. } => format!("over {key}"),
             Effect::Land { old, new, .. } => format!("landing {key} {old} {new}"),
             Effect::RemoveWorkspace { .. } => format!("over {key}"),
             Effect::Pull { .. } => panic!("everything lands here"),
@@ -74,6 +90,24 @@ pub fn intended(world: &World, order: &Order) {
     assert!(world.intents.contains(&need), "{:?} begins, but no fact says {need}", order.deed);
 }
 
+/// Nothing that the attempt before left is missing where the next one starts, unless it starts over.
+pub fn work_goes_on(world: &World, (task, attempt): &Key, found: &BTreeSet<Edit>) {
+    let before = world.agents.range((task.clone(), 0)..(task.clone(), *attempt)).next_back();
+    let Some(((_, n), agent)) = before else { return };
+    // One in between that started over may have had no agent.
+    let fresh = |n: u32| world.intents.contains(&format!("over again {task}/{n}"));
+    if (n + 1..=*attempt).any(fresh) {
+        return;
+    }
+    let left = agent.left.as_ref().expect("one attempt at a time");
+    // What others committed here and the remote does not have was only below its work.
+    let left = left - &world.git.of_strangers;
+    assert!(
+        left.is_subset(found),
+        "attempt {n} of {task} left {left:?}, and attempt {attempt} starts with {found:?}"
+    );
+}
+
 /// Holds after every round of a living engine.
 pub fn after_turn(world: &World, machine: &Machine) {
     for ((task, attempt), _) in world.agents.iter().filter(|(_, agent)| agent.lives()) {
@@ -83,6 +117,16 @@ pub fn after_turn(world: &World, machine: &Machine) {
         let may = matches!(state.phase(), Phase::Preparing | Phase::Working | Phase::Asking);
         let phase = state.phase().word();
         assert!(current && may, "the agent of {task}/{attempt} lives, its task is {phase}");
+    }
+    for car in machine.train().landing() {
+        let id = machine.graph().id(car.task);
+        assert!(machine.holds(car.task).is_empty(), "{id} lands although it is held");
+        let state = machine.tasks().get(car.task);
+        let left = state.current.as_ref().and_then(|attempt| attempt.evidence.as_ref());
+        for change in left.into_iter().flat_map(|evidence| &evidence.guarded) {
+            let key = (change.path.clone(), change.blob.clone());
+            assert!(state.accepted.contains(&key), "{id} lands {} unasked", change.path);
+        }
     }
     let (paid, spent) = (world.paid, machine.spent_usd());
     assert!((paid - spent).abs() < 1e-9, "{paid} was paid, the machine has {spent}");
@@ -127,24 +171,28 @@ pub fn last_words(world: &World, machine: &Machine) {
         let follows = apart || last.is_none_or(|at| git.contains(local, at));
         assert!(follows, "the target branch here does not have what landed there");
     }
-    every_attempts_work_is_kept(world);
+    every_attempts_work_is_kept(world, machine);
     no_money_is_forgotten(world);
     nothing_is_left_over(world, machine);
 }
 
-fn every_attempts_work_is_kept(world: &World) {
+fn every_attempts_work_is_kept(world: &World, machine: &Machine) {
     let git = &world.git;
     for ((task, attempt), agent) in &world.agents {
         let Some(left) = &agent.left else { panic!("the agent of {task}/{attempt} never ended") };
-        if *left == agent.began_with {
+        // Who destroys its folder leaves what its branch has: a merge that was laid out is gone, and nothing of
+        // its own is.
+        if left.is_subset(&agent.began_with) {
             continue;
         }
         let kept = git.snapshots.values().any(|at| git.files(*at) == left);
         // Where workspaces of failed tasks stay, so do their branches.
         let there = git.workspaces.values().any(|workspace| workspace.files == *left)
             || git.branches.values().any(|at| git.files(*at) == left);
-        let may_stay =
-            world.settings.workspace.keep != Keep::UntilLanded || world.settings.budget.hard;
+        let failed = machine.graph().ix(task.as_str()).is_some_and(|t| machine.keeps_workspace(t));
+        let may_stay = failed
+            || world.settings.workspace.keep != Keep::UntilLanded
+            || world.settings.budget.hard;
         assert!(kept || (there && may_stay), "what {task}/{attempt} left is on no snapshot");
     }
 }
@@ -168,10 +216,20 @@ fn nothing_is_left_over(world: &World, machine: &Machine) {
     if world.settings.workspace.keep != Keep::UntilLanded || world.settings.budget.hard {
         return;
     }
-    let left: Vec<_> = world.git.workspaces.keys().collect();
+    // What failed stays for people to look at, and for another attempt.
+    let unit = |t: TaskIx| mainstem_engine::perform::unit_name(machine, t);
+    let kept: BTreeSet<String> =
+        machine.tasks().all().filter(|t| machine.keeps_workspace(*t)).map(unit).collect();
+    let of_kept = |path: &&PathBuf| {
+        kept.iter().any(|unit| path.as_path() == Path::new(&format!("ws/{unit}")))
+    };
+    let left: Vec<_> = world.git.workspaces.keys().filter(|path| !of_kept(path)).collect();
     assert!(left.is_empty(), "workspaces are left: {left:?}");
     for branch in world.git.branches.keys() {
         let task = branch.trim_start_matches("mainstem/");
+        if machine.graph().ix(task).is_some_and(|t| kept.contains(&unit(t))) {
+            continue;
+        }
         let conflicted = world.intents.contains(&format!("conflicted {task}"));
         let known = machine.graph().ix(task).is_some();
         assert!(conflicted && known, "the branch {branch} is left");

@@ -46,6 +46,8 @@ pub struct Git {
     pub here: Option<(At, At)>,
     /// Commits of others.
     pub strangers: Vec<At>,
+    /// What others did.
+    pub of_strangers: BTreeSet<Edit>,
     /// Our branches.
     pub branches: BTreeMap<String, At>,
     /// Hidden refs.
@@ -66,6 +68,7 @@ impl Git {
             main: 0,
             here: None,
             strangers: Vec::new(),
+            of_strangers: BTreeSet::new(),
             branches: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             workspaces: BTreeMap::new(),
@@ -172,7 +175,9 @@ impl Git {
             _ => self.main,
         };
         let mut files = self.files(on).clone();
-        files.insert(self.edit());
+        let edit = self.edit();
+        files.insert(edit);
+        self.of_strangers.insert(edit);
         let at = self.commit(vec![on], files, Vec::new());
         match &mut self.here {
             Some((local, _)) if !there => *local = at,

@@ -7,12 +7,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainstem_core::clash::{Outlook, Pair, Piece};
+use mainstem_core::config::Unit;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Evidence, LimitKind, Usage, Verdict};
+use mainstem_core::hold::GuardedChange;
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::machine::{GateResult, Input, Reviewed};
 use mainstem_core::review::{Opinion, Outcome};
 use mainstem_core::room::Shortage;
+use mainstem_core::work::{Continue, Continued, Place};
 use mainstem_engine::event::Event;
 use mainstem_engine::outside::Outside;
 use mainstem_engine::perform::{Deed, Order};
@@ -34,6 +37,8 @@ pub struct Flight {
     turns: Turns,
     /// The commit that a step found, for the next one.
     pub found: At,
+    /// The commit that its work counts from.
+    base: At,
     /// Verdicts so far.
     pub verdicts: Vec<GateResult>,
 }
@@ -92,7 +97,8 @@ impl Outside for Simulated {
         let turns = if world.strikes(Fault::OrderTwice) { Turns::First } else { Turns::Only };
         let number = world.number();
         let order = Arc::new(order);
-        let flight = Flight { ticket, order, step: 0, turns, found: 0, verdicts: Vec::new() };
+        let flight =
+            Flight { ticket, order, step: 0, turns, found: 0, base: 0, verdicts: Vec::new() };
         world.flights.insert(number, flight);
         world.step_later(number);
     }
@@ -242,8 +248,9 @@ impl World {
             Deed::Effect(effect) => effect,
         };
         match effect {
-            Effect::PrepareWorkspace { must_contain, mends, .. } => {
-                self.prepare(flight, &key, (must_contain, mends.as_ref()), fails)
+            Effect::PrepareWorkspace { must_contain, continues, merge, .. } => {
+                let start = (continues.as_ref(), merge.as_ref());
+                self.prepare(flight, &key, (must_contain, start), fails)
             }
             Effect::StopAgent { now, .. } => self.stop_agent(&order, &key, *now, fails),
             Effect::DeliverAnswer { number, .. } => {
@@ -277,8 +284,14 @@ impl World {
             Effect::RemoveWorkspace { keep_branch, landed, .. } => {
                 self.remove(flight, &key, (*keep_branch, *landed), fails)
             }
-            Effect::FormLine { .. } | Effect::VerifyCar { .. } | Effect::Land { .. } => {
-                self.train_step(flight, &order, &key, fails)
+            Effect::FormLine { .. }
+            | Effect::VerifyCar { .. }
+            | Effect::RecheckTarget { .. }
+            | Effect::Land { .. } => self.train_step(flight, &order, &key, fails),
+            Effect::LookAtCheckout { task, attempt, .. } => {
+                let (task, attempt, reason) = (*task, *attempt, None);
+                self.tell(Input::CheckoutSeen { task, attempt, reason });
+                Progress::Done
             }
             Effect::Pull { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
@@ -335,12 +348,9 @@ impl World {
         &mut self,
         flight: &mut Flight,
         key: &Key,
-        (must, mends): (&[Oid], Option<&(Oid, Oid)>),
+        (must, (continues, merge)): (&[Oid], (Option<&Continue>, Option<&Oid>)),
         fails: bool,
     ) -> Progress {
-        let holds =
-            |base: &Oid| must.iter().all(|c| self.git.contains(Git::find(base), Git::find(c)));
-        let mends = mends.filter(|(base, _)| holds(base));
         let order = Arc::clone(&flight.order);
         let (task, attempt) = (order.ix, order.attempt);
         let called_off = order.cancel.load(Ordering::Relaxed) && flight.step == 3;
@@ -351,15 +361,15 @@ impl World {
         }
         match flight.step {
             0 => {
-                flight.found = mends.map_or(self.git.head(), |(_, work)| Git::find(work));
-                let lost = must.iter().any(|c| !self.git.contains(flight.found, Git::find(c)));
-                assert!(!lost, "the target branch lost what {} needs", key.0);
                 self.end_jobs(key);
                 Progress::On
             }
             1 => {
                 let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
                 let _ = self.git.snapshot(&before, &order.workspace);
+                (flight.base, flight.found) = self.start_of(key, continues, must);
+                let lost = must.iter().any(|c| !self.git.contains(flight.base, Git::find(c)));
+                assert!(!lost, "the target branch lost what {} needs", key.0);
                 Progress::On
             }
             2 => {
@@ -370,18 +380,61 @@ impl World {
                     let refname = self.git.keep(key, tip);
                     self.kept(&order, refname, tip);
                 }
-                let (head, files) = (flight.found, self.git.files(flight.found).clone());
+                let (head, mut files) = (flight.found, self.git.files(flight.found).clone());
+                // A merge is laid out on top, and not committed.
+                files.extend(merge.into_iter().flat_map(|tip| self.git.files(Git::find(tip))));
                 self.git.branches.insert(order.branch.clone(), head);
                 self.git.workspaces.insert(order.workspace.clone(), Workspace { head, files });
                 Progress::On
             }
             _ => {
                 let workspace = order.workspace.to_string_lossy().into_owned();
-                let base = mends.map_or_else(|| Git::name(flight.found), |(base, _)| base.clone());
-                self.tell(Input::WorkspaceReady { task, attempt, workspace, base });
+                let (base, there) = (Git::name(flight.base), flight.found);
+                let continued = continues.map(|wish| Continued {
+                    attempt: wish.work.attempt,
+                    commit: Git::name(there),
+                    tree: self.git.tree_name(there),
+                    uncommitted: false,
+                    moved: base != wish.work.base,
+                    conflicts: Vec::new(),
+                    set_back: false,
+                });
+                self.tell(Input::WorkspaceReady { task, attempt, workspace, base, continued });
                 Progress::Done
             }
         }
+    }
+
+    /// Where an attempt starts: what its work counts from, and what is there of it.
+    fn start_of(&mut self, key: &Key, continues: Option<&Continue>, must: &[Oid]) -> (At, At) {
+        let head = self.git.head();
+        let Some(wish) = continues else { return (head, head) };
+        if wish.work.unread {
+            self.unread.insert(key.0.clone());
+        } else {
+            self.unread.remove(&key.0);
+        }
+        let (base, work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
+        // What nobody could read is on the newest snapshot before this attempt's own.
+        let mut newest = work;
+        for n in wish.work.attempt..key.1 {
+            let series = format!("refs/mainstem/snapshots/{}/{n}/", key.0);
+            let refs = self.git.snapshots.range(series.clone()..);
+            let last = refs.take_while(|(name, _)| name.starts_with(&series)).last();
+            let last = last.map(|(_, at)| *at).filter(|at| self.git.contains(*at, work));
+            newest = last.filter(|_| wish.work.unread).unwrap_or(newest);
+        }
+        let work = newest;
+        let holds = must.iter().all(|need| self.git.contains(base, Git::find(need)));
+        let conflicts = holds && self.rng.in_thousand(100);
+        if holds && (wish.place == Place::Stays || (wish.place == Place::Follows && conflicts)) {
+            return (base, work);
+        }
+        if self.git.contains(work, head) {
+            return (head, work);
+        }
+        let files = self.git.files(head) | self.git.files(work);
+        (head, self.git.commit(vec![head], files, Vec::new()))
     }
 
     fn run_agent(&mut self, order: &Order, key: &Key, step: usize, fails: bool) -> Progress {
@@ -392,7 +445,8 @@ impl World {
                 if self.agents.contains_key(key) || self.rng.in_thousand(500) {
                     return self.unreached(order);
                 }
-                let (ending, claim) = (Ending::NotStarted { why: "no".to_owned() }, Claim::None);
+                let (ending, claim) =
+                    (Ending::NotStarted { why: "no".to_owned(), permanent: false }, Claim::None);
                 self.tell(Input::AgentEnded { task, attempt, ending, claim });
                 return Progress::Done;
             }
@@ -402,6 +456,15 @@ impl World {
                 let mut agent = Agent::random(&mut self.rng, bad, path, branch);
                 let files = self.git.workspaces.get(&order.workspace).map(|w| w.files.clone());
                 agent.began_with = files.expect("an agent starts in a workspace");
+                // What nobody could read of a shared workspace is saved for whoever uses it next: it is
+                // on a snapshot, and not found by the task that left it.
+                let Deed::RunAgent(assignment) = &order.deed else { panic!("an agent's order") };
+                let unread = assignment.continued.as_ref().is_some_and(|c| c.attempt < key.1)
+                    && self.unread.contains(&key.0)
+                    && self.settings.workspace.unit != Unit::Task;
+                if !unread {
+                    check::work_goes_on(self, key, &agent.began_with);
+                }
                 self.agents.insert(key.clone(), agent);
                 self.stir(key);
             }
@@ -480,12 +543,24 @@ impl World {
                     tip: Git::name(tip),
                     commits: 1,
                     files,
+                    guarded: self.guarded_changes(key),
+                    tree: Some(self.git.tree_name(tip)),
                     ..Evidence::nothing(base.clone())
                 }
             }
         };
         self.tell(Input::Collected { task, attempt, evidence: Ok(evidence) });
         Progress::Done
+    }
+
+    /// The work of some attempts changes a guarded file; whose never changes, however often it is looked at.
+    fn guarded_changes(&self, key: &Key) -> Vec<GuardedChange> {
+        let sum: u32 = key.0.as_str().bytes().map(u32::from).sum();
+        if !(sum + key.1).is_multiple_of(7) {
+            return Vec::new();
+        }
+        let (path, because) = ("test.sh".to_owned(), "a gate runs it".to_owned());
+        vec![GuardedChange { path, blob: Some(Oid::new(format!("b{}", key.1))), because }]
     }
 
     fn run_gates(&mut self, flight: &mut Flight, key: &Key, tip: &Oid) -> Progress {
@@ -544,6 +619,8 @@ impl World {
             detail: String::new(),
             cached: false,
             flakes: 0,
+            exit_code: None,
+            cause: None,
         });
         let over =
             verdict != Verdict::Passed || cancelled || flight.verdicts.len() == commands.len();

@@ -6,7 +6,7 @@ use mainstem_core::id::{RunId, TaskId, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver::{Driver, Outcome, Start};
-use mainstem_engine::face::{Face, Shown};
+use mainstem_engine::face::{Activity, Face, Shown};
 use mainstem_engine::ledger;
 use mainstem_store::{Journal, MemoryJournal, Reader, Record, StoreError};
 
@@ -66,7 +66,7 @@ impl Face for Witness {
     fn fact(&mut self, shown: &Shown<'_>, _: &Machine) {
         assert!(shown.seq <= self.0.get().facts, "a fact is shown that is not durable");
     }
-    fn tick(&mut self, _: &Machine) {}
+    fn tick(&mut self, _: &Machine, _: &dyn Fn() -> Activity) {}
 }
 
 /// Runs one seed to its end.
@@ -191,7 +191,11 @@ impl Sim {
             Some(found) => found,
             None => {
                 let (run, mut machine) = (RunId::new("r"), Machine::new(self.settings.clone()));
-                let start = Input::StartRun { target: "main".to_owned(), base: Git::name(0) };
+                let start = Input::StartRun {
+                    target: "main".to_owned(),
+                    base: Git::name(0),
+                    bring_to: None,
+                };
                 ledger::record(journal, epoch, &run, &mut machine, (start, now()))?;
                 (run, machine)
             }

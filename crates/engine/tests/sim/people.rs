@@ -2,7 +2,8 @@
 
 use std::sync::mpsc;
 
-use mainstem_core::machine::Command;
+use mainstem_core::inbox::{InboxItem, InboxKind};
+use mainstem_core::machine::{Command, Retry};
 use mainstem_engine::event::Event;
 
 use crate::faults::Fault;
@@ -40,10 +41,14 @@ impl World {
         if self.shadow.is_paused() || parked {
             self.say(Command::Resume);
         }
+        let guarded = |item: &InboxItem| item.kind == InboxKind::Guarded;
+        if let Some(item) = self.shadow.inbox().into_iter().find(guarded) {
+            self.say(Command::Answer { question: item.id, text: "accept".to_owned(), free: false });
+        }
         if let Some(open) = self.shadow.questions().first() {
             let text = if open.is_about_work() { "approve" } else { "a" };
             let (question, text) = (open.name.clone(), text.to_owned());
-            self.say(Command::Answer { question, text });
+            self.say(Command::Answer { question, text, free: false });
         }
         self.later(1_000, 8_000, Happening::Care);
     }
@@ -52,6 +57,12 @@ impl World {
         let (answer, answered) = mpsc::channel();
         self.inbox.push_back(Event::Command(command, answer));
         self.asked.push_back(answered);
+    }
+
+    /// Once more, from where it stopped or from the beginning.
+    fn again(&mut self, id: String) -> Command {
+        let fresh = self.rng.in_thousand(250);
+        Command::Retry(Retry { tasks: vec![id], fresh, ..Retry::default() })
     }
 
     /// Something that a person might want now.
@@ -68,14 +79,16 @@ impl World {
             8..20 => Command::Resume,
             20..36 => Command::Cancel(Some(id)),
             36..38 => Command::Cancel(None),
-            38..56 => Command::Retry(id),
+            38..56 => self.again(id),
             56..66 => Command::Skip(id),
             66..74 => Command::Jobs(u32::try_from(self.rng.below(6)).unwrap()),
-            _ if open == 0 => Command::Answer { question: "Q99".to_owned(), text: "a".to_owned() },
+            _ if open == 0 => {
+                Command::Answer { question: "Q99".to_owned(), text: "a".to_owned(), free: false }
+            }
             _ => {
                 let at = self.rng.below(open);
                 let question = self.shadow.questions()[at].name.clone();
-                Command::Answer { question, text: "2".to_owned() }
+                Command::Answer { question, text: "2".to_owned(), free: true }
             }
         }
     }

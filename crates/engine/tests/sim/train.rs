@@ -28,6 +28,12 @@ impl World {
         match effect {
             _ if fails => {
                 // Whatever it had begun in the lane is ended.
+                if let Effect::RecheckTarget { commit, lane, .. } = effect {
+                    self.stop_gates(&format!("train/{lane}/"));
+                    let (commit, gates) = (commit.clone(), Err("git failed".to_owned()));
+                    self.tell(Input::TargetRechecked { commit, gates });
+                    return Progress::Done;
+                }
                 if let Effect::VerifyCar { lane, .. } = effect {
                     self.stop_gates(&format!("train/{lane}/"));
                 }
@@ -36,6 +42,9 @@ impl World {
             Effect::FormLine { purpose, seats, .. } => self.form(flight, order, *purpose, seats),
             Effect::VerifyCar { commit, tree, lane, .. } => {
                 self.verify(flight, order, (key, *lane), commit, tree)
+            }
+            Effect::RecheckTarget { commit, tree, lane, .. } => {
+                self.recheck(flight, order, *lane, (commit, tree))
             }
             Effect::Land { old, new, tree, members, .. } => {
                 self.land(flight, order, (old, new, tree), members)
@@ -128,6 +137,32 @@ impl World {
                 let (commit, tree) = (commit.clone(), tree.clone());
                 let gates = flight.verdicts.clone();
                 self.tell(Input::CarVerified { task, attempt, commit, tree, gates });
+                Progress::Done
+            }
+            other => other,
+        }
+    }
+
+    fn recheck(
+        &mut self,
+        flight: &mut Flight,
+        order: &Order,
+        lane: u32,
+        (commit, tree): (&Oid, &Oid),
+    ) -> Progress {
+        let prefix = format!("train/{lane}/_recheck/{commit}/");
+        if flight.step() == 0 {
+            self.stop_gates(&format!("train/{lane}/"));
+            self.gates.retain(|name, _| !name.starts_with(&prefix));
+            assert_eq!(self.git.tree_name(Git::find(commit)), *tree, "the tree of the commit");
+            return Progress::On;
+        }
+        let commands = self.settings.gates.verify.clone();
+        match self.gates_step(flight, &commands, &prefix, tree, true) {
+            Progress::Done if order.cancel.load(Ordering::Relaxed) => Progress::Done,
+            Progress::Done => {
+                let (commit, gates) = (commit.clone(), Ok(flight.verdicts.clone()));
+                self.tell(Input::TargetRechecked { commit, gates });
                 Progress::Done
             }
             other => other,

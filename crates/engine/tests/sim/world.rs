@@ -107,6 +107,8 @@ pub struct World {
     pub paid: f64,
     /// Attempts of whose output a piece was dropped.
     pub gaps: BTreeSet<Key>,
+    /// Tasks whose last work nobody could read.
+    pub unread: BTreeSet<mainstem_core::id::TaskId>,
     pub trace: Option<Trace>,
 }
 
@@ -160,6 +162,7 @@ impl World {
             answers: BTreeSet::new(),
             paid: 0.0,
             gaps: BTreeSet::new(),
+            unread: BTreeSet::new(),
             trace: None,
         };
         world.later(1, 2_000, Happening::People);

@@ -68,6 +68,22 @@ impl Repo {
     }
 }
 
+impl Repo {
+    /// Names of files, messages, and names of people that the commits between `base` and `tip` bring, line by
+    /// line.
+    pub fn words_of_history(&self, base: &Oid, tip: &Oid) -> Result<Vec<String>> {
+        let range = format!("{base}..{tip}");
+        let answer = self
+            .git()
+            .args(["log", "-z", "--name-only", "--no-renames", "-m", "--no-color"])
+            .args(["--format=format:%an%n%ae%n%cn%n%ce%n%B%n", "--end-of-options", &range, "--"])
+            .timeout(TIMEOUT_CHECKOUT)
+            .run()?;
+        let lines = answer.stdout.split(|&b| b == 0 || b == b'\n');
+        Ok(lines.filter(|line| !line.is_empty()).map(lossy).collect())
+    }
+}
+
 impl Patch {
     fn feed(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|b| *b == b'\n') {

@@ -61,6 +61,31 @@ impl Repo {
         Err(GitError::BadOutput { what: "git cat-file blob".to_owned(), text })
     }
 
+    /// The content that a path has in a commit; none if there is no such file.
+    pub fn blob_at(&self, commit: &Oid, path: &str) -> Result<Option<Oid>> {
+        let args = ["ls-tree", "-z", "--full-tree", commit.as_str(), "--"];
+        let answer = self.git().args(args).arg(format!(":(top,literal){path}")).run()?;
+        let entry = parts(&answer.stdout).map(lossy).next();
+        let Some(entry) = entry else { return Ok(None) };
+        let (meta, _) = entry.split_once('\t').ok_or_else(|| answer.bad())?;
+        match meta.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [_, "blob", id] if is_oid(id) => Ok(Some(Oid::new(*id))),
+            [_, "tree" | "commit", _] => Ok(None),
+            _ => Err(answer.bad()),
+        }
+    }
+
+    /// The id that this content has as a blob.
+    pub fn blob_id(&self, content: &[u8]) -> Result<Oid> {
+        let answer = self.git().args(["hash-object", "--stdin"]).input(content.to_vec()).run()?;
+        super::oid(answer.line()?, &answer)
+    }
+
+    /// What a blob holds.
+    pub fn read_blob(&self, id: &Oid) -> Result<Vec<u8>> {
+        Ok(self.git().args(["cat-file", "blob", id.as_str()]).run()?.stdout)
+    }
+
     /// What became of each file from `base` to `tip`.
     pub fn moves(&self, base: &Oid, tip: &Oid) -> Result<Vec<Moved>> {
         let answer = self.diff_tree(base, tip, &["-r", "-z", "-M", "--name-status"]).run()?;

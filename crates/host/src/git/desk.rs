@@ -10,14 +10,13 @@ use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
 use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
+use super::unstored::{Unstored, unreadable, unreadable_folders};
 use super::{Repo, bytes_of, is_oid, lossy, oid, parts, path_from};
 
 /// Whoever works there may write while git reads. A file that changes under three readings in a row
 /// is left out and named.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
-/// Files per piece where all at once does not work.
-const PIECE: usize = 100;
 
 /// A worktree, the git dir that goes with it, and the index to use instead of its own.
 pub(super) struct Desk<'a> {
@@ -38,6 +37,17 @@ pub(super) struct Seen {
     pub(super) changed: Vec<PathBuf>,
     /// Repositories inside, of which git would only record a pointer.
     pub(super) nested: Vec<PathBuf>,
+    /// Folders that could not be looked into.
+    pub(super) unreadable: Vec<Unstored>,
+}
+
+/// What taking in files brought to light.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// One sentence each, for people.
+    pub(super) notes: Vec<String>,
+    /// What is not in the index although it should be.
+    pub(super) unstored: Vec<Unstored>,
 }
 
 impl Desk<'_> {
@@ -61,7 +71,8 @@ impl Desk<'_> {
             .args(["status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all"])
             .args(["--no-renames", "--no-ahead-behind", "--ignore-submodules=dirty"])
             .run()?;
-        let mut seen = Seen::default();
+        let unreadable = unreadable_folders(&answer.stderr);
+        let mut seen = Seen { unreadable, ..Seen::default() };
         for line in parts(&answer.stdout) {
             let text = |count| line.splitn(count, |&b| b == b' ').last().unwrap_or_default();
             match line.first() {
@@ -94,13 +105,27 @@ impl Desk<'_> {
         Ok(folders.map(path_from).collect())
     }
 
+    /// What the index does not have as it is: files, and repositories inside.
+    pub(super) fn outstanding(&self) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+        let args = ["ls-files", "--others", "--modified", "--exclude-standard", "-z"];
+        let listed = self.git().args(args).run()?;
+        let (mut files, mut nested) = (Vec::new(), Vec::new());
+        for name in parts(&listed.stdout) {
+            match name.strip_suffix(b"/") {
+                Some(folder) => nested.push(path_from(folder)),
+                None => files.push(path_from(name)),
+            }
+        }
+        Ok((files, nested))
+    }
+
     /// Takes all files into the index, but those in `left`. Git would record a bare pointer to a
     /// nested repository, and its files would be nowhere, so these are taken one by one.
     pub(super) fn add_all(
         &self,
         nested: &[PathBuf],
         left: &[PathBuf],
-        notes: &mut Vec<String>,
+        taken: &mut Taken,
     ) -> Result<()> {
         // Excluding alone would not do: without a positive pathspec git excludes from the root.
         let mut spec = b".\0".to_vec();
@@ -118,49 +143,22 @@ impl Desk<'_> {
                 .run()
         };
         match patiently(add) {
-            Ok(added) if added.code == 1 => {
-                notes.push(format!("some files could not be read: {}", first_lines(&added.stderr)));
+            Ok(added) if added.code == 0 => {
+                taken.unstored.extend(unreadable_folders(&added.stderr));
             }
-            Ok(added) if added.stderr.contains("could not open directory") => {
-                notes.push(format!("a folder could not be read: {}", first_lines(&added.stderr)));
+            // Some could not be taken in; or git gives up altogether over one file that goes while it
+            // looks. Which one, and why, is told apart file by file.
+            Ok(_) | Err(GitError::Failed { code: Some(_), .. }) => {
+                taken.unstored.extend(self.add_piecemeal(left)?);
             }
-            Ok(_) => {}
-            // Git gives up altogether over one file that goes while it looks.
-            Err(GitError::Failed { code: Some(_), .. }) => self.add_piecemeal(left, notes)?,
             Err(error) => return Err(error),
         }
         for place in nested {
-            self.add_nested(place, notes)?;
-            notes.push(format!(
+            self.add_nested(place, taken)?;
+            taken.notes.push(format!(
                 "{} is a repository of its own: its files are in here, its history is not",
                 place.display()
             ));
-        }
-        Ok(())
-    }
-
-    /// The long way: in pieces, and what stops a piece alone.
-    fn add_piecemeal(&self, left: &[PathBuf], notes: &mut Vec<String>) -> Result<()> {
-        let args = ["ls-files", "--others", "--modified", "--deleted", "--exclude-standard", "-z"];
-        let listed = self.git().args(args).run()?;
-        let files = parts(&listed.stdout).filter(|name| !name.ends_with(b"/")).map(path_from);
-        let mut files: Vec<PathBuf> = files.filter(|file| !left.contains(file)).collect();
-        files.dedup();
-        let mut open: Vec<&[PathBuf]> = files.chunks(PIECE).collect();
-        let mut missed = Vec::new();
-        while let Some(piece) = open.pop() {
-            match (self.update_index(piece), piece) {
-                (Ok(_), _) => {}
-                (Err(GitError::Failed { code: Some(_), .. }), [file]) => missed.push(file),
-                (Err(GitError::Failed { code: Some(_), .. }), piece) => {
-                    open.extend(piece.chunks(piece.len().div_ceil(8)));
-                }
-                (Err(error), _) => return Err(error),
-            }
-        }
-        if let Some(file) = missed.first() {
-            let (count, name) = (missed.len(), file.display());
-            notes.push(format!("{count} files changed while they were read, such as {name}"));
         }
         Ok(())
     }
@@ -173,21 +171,21 @@ impl Desk<'_> {
             .run()
     }
 
-    fn add_nested(&self, place: &Path, notes: &mut Vec<String>) -> Result<()> {
+    fn add_nested(&self, place: &Path, taken: &mut Taken) -> Result<()> {
         let mut readable_only = false;
         let add = || {
             let mut files = self.files_of_nested(place)?;
-            let all = files.len();
+            let mut left = self.repo.oversized(self.worktree, &files);
+            files.retain(|file| left.iter().all(|left| left.path != *file));
             if readable_only {
-                files.retain(|file| can_be_read(&self.worktree.join(file)));
+                let closed = |file: &&PathBuf| !can_be_read(&self.worktree.join(file));
+                left.extend(files.iter().filter(closed).map(|file| unreadable(file)));
+                files.retain(|file| left.iter().all(|left| left.path != *file));
             }
             readable_only = true;
-            self.update_index(&files).map(|answer| (answer, all - files.len()))
+            self.update_index(&files).map(|answer| (answer, left))
         };
-        let left = patiently(add)?.1;
-        if left > 0 {
-            notes.push(format!("{left} files in {} could not be read", place.display()));
-        }
+        taken.unstored.extend(patiently(add)?.1);
         Ok(())
     }
 
@@ -282,7 +280,7 @@ impl HasCode for Answer {
     }
 }
 
-impl HasCode for (Answer, usize) {
+impl HasCode for (Answer, Vec<Unstored>) {
     fn code(&self) -> i32 {
         self.0.code
     }
@@ -295,9 +293,4 @@ fn can_be_read(path: &Path) -> bool {
 
 pub(super) fn nul_separated(files: &[PathBuf]) -> Vec<u8> {
     files.iter().flat_map(|file| [bytes_of(file), b"\0"].concat()).collect()
-}
-
-/// Enough of an error text to act on; the rest repeats itself.
-fn first_lines(text: &str) -> String {
-    text.trim().lines().take(5).collect::<Vec<_>>().join("; ")
 }

@@ -10,8 +10,10 @@ pub enum GitError {
     /// No `git` on the PATH.
     #[error("git was not found on the PATH; install git {MIN_MAJOR}.{MIN_MINOR} or newer")]
     GitMissing,
-    /// The git found lacks merging without a working tree.
-    #[error("git {MIN_MAJOR}.{MIN_MINOR} or newer is needed, found {found}; please update git")]
+    /// The git found is older than the oldest one that is tested.
+    #[error(
+        "git {found} is too old: Mainstem needs git {MIN_MAJOR}.{MIN_MINOR} or newer; update git, or put a newer one first on the PATH"
+    )]
     GitTooOld {
         /// The version as git prints it.
         found: String,
@@ -64,14 +66,6 @@ pub enum GitError {
         /// The beginning of the answer.
         text: String,
     },
-    /// A branch is checked out in a worktree that is not the one asked for.
-    #[error("branch `{branch}` is checked out at {}; switch that checkout to another branch first", path.display())]
-    BranchBusy {
-        /// The branch.
-        branch: String,
-        /// Who has it.
-        path: PathBuf,
-    },
     /// The path must not be touched by us.
     #[error("{} cannot be used as a workspace: {why}", path.display())]
     NotOurs {
@@ -110,10 +104,10 @@ pub enum GitError {
     },
 }
 
-/// The oldest git that can merge without a working tree.
+/// The oldest git that the tests run with: that of Debian 12.
 pub(super) const MIN_MAJOR: u32 = 2;
 /// See [`MIN_MAJOR`].
-pub(super) const MIN_MINOR: u32 = 38;
+pub(super) const MIN_MINOR: u32 = 39;
 
 /// Shorthand of this module.
 pub(super) type Result<T> = std::result::Result<T, GitError>;

@@ -1,20 +1,24 @@
 //! Brings checkouts of a branch along after the branch was moved under them.
 //!
-//! The user's files come first: either a checkout follows completely, edits kept, or nothing in it changes.
+//! Its index is locked before the branch moves, and until its files have followed, so that no git of the
+//! user's makes a commit in between. Whatever of the user's is in the way is found before the branch moves;
+//! what comes in between is put aside ([`super::yours`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
 use super::locks::Mark;
-use super::run::{Answer, TIMEOUT_CHECKOUT};
+use super::mend::Touched;
+use super::run::TIMEOUT_CHECKOUT;
 use super::stage::PrivateIndex;
-use super::worktree::UNFINISHED;
-use super::{Repo, is_oid, lossy, oid, parts, path_from, settled};
+use super::yours::{InTheWay, Obstacle, busy, unfinished};
+use super::{Repo, is_oid, lossy, oid, parts, settled};
 use crate::files;
 
 /// In the git dir of a checkout that could not follow: the commit it shows.
@@ -25,6 +29,11 @@ const STEP: &str = "mainstem-step";
 const ROOM_SPARE: u64 = 1 << 20;
 /// How far back a checkout without that file is looked for.
 const RECENT_MAX: &str = "64";
+/// How often files that are edited while a checkout follows are put aside.
+const ASIDE_TRIES: u32 = 4;
+/// How long a git of the user's that works in a checkout is waited for.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// What became of the checkouts of a moved branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +43,11 @@ pub enum Follow {
     NotCheckedOut,
     /// Every checkout shows the new commit now.
     Moved,
+    /// So it is, and files of the user's that came in the way had to make room.
+    Aside {
+        /// What became of them.
+        why: String,
+    },
     /// At least one was left exactly as it is.
     Left {
         /// The reason, and what the person can do.
@@ -51,22 +65,47 @@ enum Shown {
     Older(Oid),
 }
 
-/// Checkouts that have a note of where they are, because their branch is about to move.
+/// Whether the checkouts of a branch can follow where it is about to move.
+#[derive(Debug)]
+#[must_use]
+pub enum Ready {
+    /// All of them; their indexes are locked until this is dropped or followed.
+    Go(Followers),
+    /// Something of the user's is in the way, and nothing is locked.
+    Blocked(InTheWay),
+}
+
+/// The checkouts of a branch that is about to move, or has just moved.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct Expected(Vec<PathBuf>);
+pub struct Followers(Vec<Follower>);
 
-impl Expected {
+#[derive(Debug)]
+struct Follower {
+    path: PathBuf,
+    git_dir: PathBuf,
+    copy: PrivateIndex,
+    lock: IndexLock,
+    /// What it shows.
+    from: Oid,
+    /// The note that says so, if it is ours to take back.
+    note: Option<PathBuf>,
+}
+
+impl Followers {
     /// The branch did not move.
     pub fn withdraw(self) {
-        for note in self.0 {
-            // One that stays only makes the next follower look once more.
-            let _ = fs::remove_file(note);
+        for follower in self.0 {
+            if let Some(note) = follower.note {
+                // One that stays only makes the next follower look once more.
+                let _ = fs::remove_file(note);
+            }
         }
     }
 }
 
 /// The lock of somebody's index, held by us.
+#[derive(Debug)]
 struct IndexLock {
     /// Until it is given up.
     path: Option<PathBuf>,
@@ -96,24 +135,25 @@ impl Drop for IndexLock {
 }
 
 #[derive(Clone, Copy)]
-struct Checkout<'a> {
-    path: &'a Path,
-    git_dir: &'a Path,
-    copy: &'a Path,
+pub(super) struct Checkout<'a> {
+    pub(super) path: &'a Path,
+    pub(super) git_dir: &'a Path,
+    /// The index that is worked on: a copy until all is done.
+    pub(super) copy: &'a Path,
 }
 
 impl Repo {
     /// After `refs/heads/<branch>` went from `old` to `new`: updates index and files of each
-    /// worktree that has it checked out, if none of the touched files is in the way, or edited so that
-    /// it cannot have both changes.
-    /// One that was left at an earlier commit catches up from there, in one step.
+    /// worktree that has it checked out. Files of the user's that are in the way make room, and both changes
+    /// are brought together where they merge. One that was left at an earlier commit catches up from there, in one step.
     pub fn follow_checkout(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Follow> {
         let mut outcome = Follow::NotCheckedOut;
         for path in self.checkouts(branch)? {
             match self.follow_one(&path, old, new).inspect_err(|_| self.note_left(&path, old))? {
-                None if outcome == Follow::NotCheckedOut => outcome = Follow::Moved,
-                None => {}
-                Some(why) => {
+                Ok(None) if outcome == Follow::NotCheckedOut => outcome = Follow::Moved,
+                Ok(None) => {}
+                Ok(Some(why)) => outcome = Follow::Aside { why },
+                Err(why) => {
                     let why = format!(
                         "{} was left as it is, and a commit there with its old files would take the \
                          landing back: {why}",
@@ -142,24 +182,107 @@ impl Repo {
         Ok(())
     }
 
-    /// To be called before the branch moves: notes in every checkout of it where it is now, so that
-    /// whoever comes after a crash brings it along.
-    pub fn expect_move(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Expected> {
-        let mut expected = Expected::default();
-        for path in self.checkouts(branch)? {
-            let git_dir = self.git_dir_of(&path)?;
-            let left = git_dir.join(LEFT);
-            if left.exists() {
-                continue;
-            }
-            let copy = self.index_copy(&git_dir)?;
-            let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &copy.0 };
-            if let Shown::At(from) = self.shown(&checkout, old, new)? {
-                files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
-                expected.0.push(left);
+    /// To be called before the branch moves: locks the index of every checkout of it, and notes there where it
+    /// is now, so that whoever comes after a crash brings it along.
+    pub fn hold_checkouts(&self, branch: &str, old: &Oid, new: &Oid) -> Result<Ready> {
+        let touched = self.touched(old, new)?;
+        let mut followers = Followers::default();
+        for checkout in self.checkouts(branch)? {
+            match self.hold_one(&checkout, old, new, &touched) {
+                Ok(Ok(follower)) => followers.0.push(follower),
+                Ok(Err(obstacle)) => {
+                    followers.withdraw();
+                    return Ok(Ready::Blocked(obstacle.at(checkout)));
+                }
+                Err(error) => {
+                    followers.withdraw();
+                    return Err(error);
+                }
             }
         }
-        Ok(expected)
+        Ok(Ready::Go(followers))
+    }
+
+    /// Locks one checkout, or says what is in the way there.
+    fn hold_one(
+        &self,
+        path: &Path,
+        old: &Oid,
+        new: &Oid,
+        touched: &[Touched],
+    ) -> Result<std::result::Result<Follower, Obstacle>> {
+        let path = path.to_path_buf();
+        let git_dir = self.git_dir_of(&path)?;
+        self.finish_step(&path, &git_dir)?;
+        let Some(lock) = self.wait_for_index(&git_dir)? else { return Ok(Err(busy(&git_dir))) };
+        let copy = self.index_copy(&git_dir)?;
+        let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &copy.0 };
+        let from = match self.obstacle(&checkout, (old, new), (old, new), touched)? {
+            Ok(from) => from,
+            Err(obstacle) => return Ok(Err(obstacle)),
+        };
+        let left = git_dir.join(LEFT);
+        let note = (!left.exists()).then(|| left.clone());
+        files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
+        Ok(Ok(Follower { path, git_dir, copy, lock, from, note }))
+    }
+
+    /// Why a checkout cannot follow its branch from one commit to another; else what it shows now. `written` is
+    /// between which commits files change.
+    pub(super) fn obstacle(
+        &self,
+        checkout: &Checkout<'_>,
+        (old, new): (&Oid, &Oid),
+        written: (&Oid, &Oid),
+        touched: &[Touched],
+    ) -> Result<std::result::Result<Oid, Obstacle>> {
+        if let Some(what) = unfinished(checkout.git_dir) {
+            let fix = "finish or abort it there".to_owned();
+            return Ok(Err(Obstacle::trouble(format!("there is {what}"), fix)));
+        }
+        let from = match self.shown(checkout, old, new)? {
+            Shown::At(from) => from,
+            Shown::Between(commit) | Shown::Older(commit) => {
+                let what = format!(
+                    "its files are those of the older {}, and a commit of them would take back what \
+                     came after",
+                    short(&commit)
+                );
+                return Ok(Err(Obstacle::trouble(what, checkout.catch_up(&commit))));
+            }
+        };
+        self.refresh(checkout)?;
+        let yours = self.yours(checkout, &from, touched)?;
+        if !yours.is_empty() {
+            return Ok(Err(Obstacle::Files(yours)));
+        }
+        let start = if written.0 == old { &from } else { written.0 };
+        let room = self.no_room(checkout, start, written.1)?;
+        let full = |what| Obstacle::trouble(what, "make room on the disk".to_owned());
+        Ok(room.map_or(Ok(from), |what| Err(full(what))))
+    }
+
+    /// To be called once the branch has moved: brings its checkouts along.
+    pub fn follow(&self, followers: Followers, new: &Oid) -> Result<Follow> {
+        let mut outcome = Follow::NotCheckedOut;
+        for follower in followers.0 {
+            match (self.move_along(follower, new)?, &outcome) {
+                (None, Follow::NotCheckedOut) => outcome = Follow::Moved,
+                (None, _) => {}
+                (Some(why), _) => outcome = Follow::Aside { why },
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn wait_for_index(&self, git_dir: &Path) -> Result<Option<IndexLock>> {
+        let deadline = Instant::now() + BUSY_WAIT;
+        loop {
+            match self.lock_index(git_dir)? {
+                None if Instant::now() < deadline => std::thread::sleep(BUSY_PAUSE),
+                lock => return Ok(lock),
+            }
+        }
     }
 
     /// Checkouts of a branch that still show an older commit, each with what brings it along. Looks
@@ -181,7 +304,7 @@ impl Repo {
     }
 
     /// The folders that have a branch checked out.
-    fn checkouts(&self, branch: &str) -> Result<Vec<PathBuf>> {
+    pub(super) fn checkouts(&self, branch: &str) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for worktree in self.worktrees()? {
             if worktree.bare || worktree.branch.as_deref() != Some(branch) {
@@ -213,7 +336,13 @@ impl Repo {
         self.toplevel() == Some(&path) || self.common_dir() == path
     }
 
-    fn follow_one(&self, path: &Path, old: &Oid, new: &Oid) -> Result<Option<String>> {
+    /// What became of the user's files that were in the way; or why the checkout was left as it is.
+    fn follow_one(
+        &self,
+        path: &Path,
+        old: &Oid,
+        new: &Oid,
+    ) -> Result<std::result::Result<Option<String>, String>> {
         let git_dir = self.git_dir_of(path)?;
         self.finish_step(path, &git_dir)?;
         // Tried on a copy first, so that a refusal leaves not even a refreshed index behind.
@@ -223,11 +352,11 @@ impl Repo {
             Shown::At(from) => from,
             Shown::Between(left) => {
                 let way = checkout.catch_up(&left);
-                return Ok(Some(format!("only some of its files are newer than {left}; {way}")));
+                return Ok(Err(format!("only some of its files are newer than {left}; {way}")));
             }
             Shown::Older(commit) => {
                 let way = checkout.catch_up(&commit);
-                return Ok(Some(format!(
+                return Ok(Err(format!(
                     "what is staged there is the older {commit}; if you did not do that, {way}"
                 )));
             }
@@ -235,68 +364,64 @@ impl Repo {
         // Said before anything is tried: killed at any moment, the next try knows where to start.
         let left = git_dir.join(LEFT);
         files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
-        let refusal = self.step(&checkout, &from, new)?;
-        if refusal.is_none() {
-            // The files first: once the note is gone, whatever they are counts as the user's.
-            files::sync_filesystem(path).on("sync", path)?;
-            for note in [git_dir.join(STEP), left] {
-                files::remove_all(&note).on("remove", &note)?;
-            }
-        }
-        Ok(refusal)
-    }
-
-    /// Brings index and files from one commit to another, or says why not and changes nothing.
-    fn step(&self, checkout: &Checkout<'_>, from: &Oid, to: &Oid) -> Result<Option<String>> {
-        let Checkout { path, git_dir, copy } = *checkout;
-        let way = checkout.catch_up(from);
-        if let Some(name) = UNFINISHED.iter().find(|name| git_dir.join(name).exists()) {
-            return Ok(Some(format!(
-                "a merge, rebase or similar is under way there ({name}); finish or abort it, then {way}"
-            )));
+        let way = checkout.catch_up(&from);
+        if let Some(what) = unfinished(&git_dir) {
+            return Ok(Err(format!("there is {what}; finish or abort it, then {way}")));
         }
         // Held to the end: a commit of the person's meanwhile would have half of the landing.
-        let Some(lock) = self.lock_index(git_dir)? else {
-            return Ok(Some(format!(
+        let Some(lock) = self.wait_for_index(&git_dir)? else {
+            return Ok(Err(format!(
                 "another git command is working there (index.lock); when it has ended, {way}"
             )));
         };
-        self.copy_index(git_dir, copy)?;
-        if let Some(place) = self.in_the_way(git_dir, path, from, to)? {
-            return Ok(Some(format!(
-                "{} is not under version control and in the way; move it away, then {way}",
-                place.display()
-            )));
+        self.copy_index(&git_dir, &copy.0)?;
+        if let Some(why) = self.no_room(&checkout, &from, new)? {
+            return Ok(Err(format!("{why}; when there is, {way}")));
         }
-        // The index too is on disk before anybody is told that the checkout has followed.
-        let git = || {
-            let git = self.git_in(git_dir, path).env("GIT_INDEX_FILE", copy);
-            git.set("core.fsync=added").timeout(TIMEOUT_CHECKOUT)
-        };
-        // Exit code 1 says that some files differ; whether they matter is decided below.
-        git().args(["update-index", "-q", "--refresh"]).accept(&[1]).run()?;
-        let try_it = || {
-            let git = git().args(["read-tree", "-m", "-u", "-n"]);
-            refusal_of(git.args([from.as_str(), to.as_str()]).run())
-        };
-        if let Some(stderr) = try_it()? {
-            return Ok(Some(checkout.refused(&stderr, from)));
-        }
-        if let Some(why) = self.no_room(checkout, from, to)? {
-            return Ok(Some(format!("{why}; when there is, {way}")));
-        }
+        self.refresh(&checkout)?;
+        let (path, note) = (path.to_path_buf(), None);
+        self.move_along(Follower { path, git_dir, copy, lock, from, note }, new).map(Ok)
+    }
+
+    /// Brings index and files of a locked checkout to another commit. Says what became of files of the user's
+    /// that were in the way.
+    fn move_along(&self, follower: Follower, to: &Oid) -> Result<Option<String>> {
+        let Follower { path, git_dir, copy, lock, from, .. } = follower;
+        let checkout = Checkout { path: &path, git_dir: &git_dir, copy: &copy.0 };
+        let touched = self.touched(&from, to)?;
         // What this step leaves half done is ours to put right, and nothing else is.
         let step = git_dir.join(STEP);
         files::write_atomic(&step, format!("{from} {to}\n").as_bytes()).on("write", &step)?;
-        let act = git().args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
-        let refusal = refusal_of(act.run())?.map(|stderr| checkout.refused(&stderr, from));
-        if refusal.is_none() {
-            return lock.replace_with(copy, &git_dir.join("index")).map(|()| None);
+        let mut aside = Vec::new();
+        for last in (0..ASIDE_TRIES).rev() {
+            // The index too is on disk before anybody is told that the checkout has followed.
+            let git = self.git_in(&git_dir, &path).env("GIT_INDEX_FILE", &copy.0);
+            let git = git.set("core.fsync=added").timeout(TIMEOUT_CHECKOUT);
+            let yours = self.yours(&checkout, &from, &touched)?;
+            aside.extend(self.put_aside(&checkout, &from, &touched, &yours)?);
+            let act = git.args(["read-tree", "-m", "-u", from.as_str(), to.as_str()]);
+            match act.run() {
+                Ok(_) => break,
+                // An edit in this very moment; git refuses before it touches anything.
+                Err(GitError::Failed { code: Some(_), .. }) if last > 0 => {
+                    self.refresh(&checkout)?;
+                }
+                Err(error) => {
+                    self.finish_step(&path, &git_dir)?;
+                    return Err(error);
+                }
+            }
         }
-        // An edit between trial and act, and git refused before it touched anything; or it could not
-        // write, and stopped in the middle.
-        self.finish_step(path, git_dir)?;
-        Ok(refusal)
+        lock.replace_with(&copy.0, &git_dir.join("index"))?;
+        let index = git_dir.join("index");
+        let shown = Checkout { path: &path, git_dir: &git_dir, copy: &index };
+        let notes = self.take_up_again(&shown, &aside)?;
+        // The files first: once the note is gone, whatever they are counts as the user's.
+        files::sync_filesystem(&path).on("sync", &path)?;
+        for note in [step, git_dir.join(LEFT)] {
+            files::remove_all(&note).on("remove", &note)?;
+        }
+        Ok((!notes.is_empty()).then(|| notes.join("; ")))
     }
 
     /// Takes the lock of a checkout's index as git does; `None` if somebody has it.
@@ -341,8 +466,8 @@ impl Repo {
         Ok((free < needed).then_some(no_room))
     }
 
-    fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+    pub(super) fn index_copy(&self, git_dir: &Path) -> Result<PrivateIndex> {
+        self.make_tmp_dir()?;
         let copy = PrivateIndex(self.tmp("index"));
         self.copy_index(git_dir, &copy.0)?;
         Ok(copy)
@@ -439,38 +564,6 @@ impl Repo {
         }
         Ok((at_left, at_old))
     }
-
-    /// A file git does not track where a new one should go. Git itself would spare untracked files,
-    /// but overwrite ignored ones, and those can be somebody's only copy.
-    fn in_the_way(
-        &self,
-        git_dir: &Path,
-        path: &Path,
-        old: &Oid,
-        new: &Oid,
-    ) -> Result<Option<PathBuf>> {
-        let args = ["-r", "-z", "--no-renames", "--name-only", "--diff-filter=A"];
-        let added = self.diff_tree(old, new, &args).run()?;
-        if added.stdout.is_empty() {
-            return Ok(None);
-        }
-        let listed = self.git_in(git_dir, path).args(["ls-files", "-z"]).run()?;
-        let tracked: HashSet<PathBuf> = parts(&listed.stdout).map(path_from).collect();
-        for name in parts(&added.stdout).map(path_from) {
-            if tracked.contains(&name) {
-                continue;
-            }
-            for place in name.ancestors().filter(|place| !place.as_os_str().is_empty()) {
-                let Ok(meta) = fs::symlink_metadata(path.join(place)) else { continue };
-                // Folders above it are fine. A folder in its very place may hold ignored files.
-                let fine = if meta.is_dir() { place != name } else { tracked.contains(place) };
-                if !fine {
-                    return Ok(Some(place.to_path_buf()));
-                }
-            }
-        }
-        Ok(None)
-    }
 }
 
 impl Checkout<'_> {
@@ -478,35 +571,7 @@ impl Checkout<'_> {
     fn catch_up(&self, from: &Oid) -> String {
         let place = quoted(&self.path.to_string_lossy());
         let from = short(from);
-        format!("run `git -C {place} read-tree -m -u {from} HEAD` (or wait for the next landing)")
-    }
-
-    /// Git's refusal, with what can be done about it.
-    fn refused(&self, stderr: &str, from: &Oid) -> String {
-        let line = stderr.lines().next().unwrap_or("git refused").trim_start_matches("error: ");
-        let way = self.catch_up(from);
-        let name = line.split_once('\'').and_then(|(_, rest)| rest.rsplit_once('\''));
-        let by_edit = line.contains("not uptodate") || line.contains("would be");
-        let Some((name, _)) = name.filter(|_| by_edit) else {
-            return format!("{line}; when that is solved, {way}");
-        };
-        let (git, from) = (format!("git -C {}", quoted(&self.path.to_string_lossy())), short(from));
-        let file = quoted(name);
-        format!(
-            "{name} was changed here, and by the landing too. To have both: save your change with \
-             `{git} diff --binary {from} -- {file} > mine.patch`, take it out with \
-             `{git} restore --source={from} --staged --worktree -- {file}`, {way}, and put it back \
-             with `{git} apply --3way - < mine.patch`"
-        )
-    }
-}
-
-/// What git said if it would not; whatever else went wrong is an error.
-fn refusal_of(answer: Result<Answer>) -> Result<Option<String>> {
-    match answer {
-        Ok(_) => Ok(None),
-        Err(GitError::Failed { code: Some(_), stderr, .. }) => Ok(Some(stderr)),
-        Err(error) => Err(error),
+        format!("run `git -C {place} read-tree -m -u {from} HEAD`")
     }
 }
 

@@ -1,10 +1,11 @@
 //! Looks for things in a change that no merge should bring in, whatever the change is about.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use mainstem_core::id::Oid;
 
 use super::error::Result;
+use super::links::Links;
 use super::{Repo, lossy, parts, path_from};
 
 /// One thing wrong with a change.
@@ -72,7 +73,7 @@ impl std::fmt::Display for Flaw {
         match self {
             Self::ConflictMarkers { path } => write!(f, "{path}: conflict markers were left in"),
             Self::TooLarge { path, bytes, max } => {
-                write!(f, "{path}: {bytes} bytes, at most {max} are allowed")
+                f.write_str(&super::import::too_large(path, *bytes, *max))
             }
             Self::CaseClash { path, other } => {
                 write!(f, "{path}: differs from {other} only in upper and lower case")
@@ -121,7 +122,7 @@ impl Repo {
                 flaws.push(Flaw::DotComponent { path: lossy(&entry.name) });
             }
         }
-        self.find_links(&entries, &mut flaws)?;
+        self.find_links(tip, &entries, &mut flaws)?;
         if file_bytes_max > 0 {
             self.find_large(&entries, file_bytes_max, &mut flaws)?;
         }
@@ -149,20 +150,56 @@ impl Repo {
         Ok(entries)
     }
 
-    /// Links that are new or changed and lead out of the tree: whoever writes through one of them on the
-    /// user's machine writes elsewhere.
-    fn find_links(&self, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
-        for entry in entries.iter().filter(|entry| entry.mode == "120000") {
-            let answer = self.git().args(["cat-file", "blob", &entry.id]).run()?;
-            let target = path_from(&answer.stdout);
-            let path = path_from(&entry.name);
-            let from = path.parent().unwrap_or(&path);
-            if leads_out(from, &target) {
-                let (path, target) = (lossy(&entry.name), lossy(&answer.stdout));
+    /// Links that lead out of the tree, by themselves or by way of others, where the change has a hand in
+    /// it: whoever writes through one of them on the user's machine writes elsewhere.
+    fn find_links(&self, tip: &Oid, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+        let is_link = |entry: &&Entry| entry.mode == "120000";
+        let changed: HashSet<&[u8]> =
+            entries.iter().filter(is_link).map(|entry| entry.name.as_slice()).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let links = self.links_of(tip)?;
+        for (name, target) in links.iter() {
+            if let Some(way) = links.way_out(name)
+                && way.iter().any(|passed| changed.contains(passed.as_slice()))
+            {
+                let (path, target) = (lossy(name), lossy(target));
                 flaws.push(Flaw::LinkOutside { path, target });
             }
         }
         Ok(())
+    }
+
+    /// All links of a tree and where each leads.
+    fn links_of(&self, tip: &Oid) -> Result<Links> {
+        let listed = self.git().args(["ls-tree", "-r", "-z", "--full-tree", tip.as_str()]).run()?;
+        let mut named = Vec::new();
+        let mut question = String::new();
+        for entry in parts(&listed.stdout) {
+            let Some(tab) = entry.iter().position(|&b| b == b'\t') else { continue };
+            if let Some(id) = lossy(&entry[..tab]).strip_prefix("120000 blob ") {
+                question.push_str(id);
+                question.push('\n');
+                named.push(&entry[tab + 1..]);
+            }
+        }
+        let answer = self.git().args(["cat-file", "--batch"]).input(question).run()?;
+        let mut links = Links::default();
+        let mut rest = answer.stdout.as_slice();
+        for name in named {
+            // `<id> blob <size>`, a line end, the content, a line end.
+            let read = || -> Option<(&[u8], &[u8])> {
+                let end = rest.iter().position(|&b| b == b'\n')?;
+                let size: usize = lossy(&rest[..end]).rsplit(' ').next()?.parse().ok()?;
+                let target = rest.get(end + 1..end + 1 + size)?;
+                Some((target, rest.get(end + 2 + size..)?))
+            };
+            let (target, more) = read().ok_or_else(|| answer.bad())?;
+            links.add(name, target.to_vec());
+            rest = more;
+        }
+        Ok(links)
     }
 
     fn find_large(&self, entries: &[Entry], max: u64, flaws: &mut Vec<Flaw>) -> Result<()> {
@@ -321,21 +358,6 @@ fn adds_markers(patch: &[u8]) -> bool {
             2 if starts(line, b">>>>>>>") => return true,
             stage => stage,
         };
-    }
-    false
-}
-
-/// Whether a link in the folder `from` of a tree leads out of the tree.
-fn leads_out(from: &std::path::Path, target: &std::path::Path) -> bool {
-    use std::path::Component;
-    let mut depth = from.components().count();
-    for part in target.components() {
-        match part {
-            Component::Normal(_) => depth += 1,
-            Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return true,
-        }
     }
     false
 }

@@ -15,7 +15,7 @@ impl Repo {
         }
         let from = settled(from);
         let git_dir = self.git_dir_of(&from)?;
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         let list = super::stage::PrivateIndex(self.tmp("patterns"));
         fs::write(&list.0, patterns.join("\n") + "\n").on("write", &list.0)?;
         let listed = self

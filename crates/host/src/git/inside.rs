@@ -25,6 +25,9 @@ const DEPTH_MAX: u32 = 4;
 /// These are looked at in milliseconds; what an agent put there to be waited for is not waited for long.
 const TIMEOUT_LOOK: Duration = Duration::from_secs(30);
 
+/// Longest list of commits at which a shallow history ends.
+const SHALLOW_BYTES: u64 = 16 << 20;
+
 /// One repository inside a worktree.
 #[derive(Debug)]
 struct Inner {
@@ -371,52 +374,31 @@ impl Repo {
             refspecs.push(format!("+{tip}:{name}"));
             first.get_or_insert(name);
         }
-        let front = self.front_of(inner, tips)?;
-        let fetched = plain(&inner.home)
+        let sha256 = tips.iter().any(|tip| tip.as_str().len() == 64);
+        let objects = inner.git_dir.join("objects");
+        let front = self.front_of_agent(&objects, sha256, Some(&inner.home.join("objects")))?;
+        if let Ok(shallow) = files::read_plain(&inner.git_dir.join("shallow"), SHALLOW_BYTES) {
+            let file = front.path().join("shallow");
+            fs::write(&file, shallow).on("write", &file)?;
+        }
+        plain(&inner.home)
             .set("protocol.file.allow=always")
             // Only by this version can a commit be asked for that is on no ref.
             .set("protocol.version=2")
+            .set("fetch.fsckObjects=true")
+            .set("transfer.fsckObjects=true")
             .env("GIT_ALLOW_PROTOCOL", "file")
             .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--"])
-            .arg(&front)
+            .arg(front.path())
             .args(refspecs)
             .timeout(TIMEOUT_CHECKOUT)
-            .run();
-        // What stays is swept at the next start.
-        let _ = files::remove_all(&front);
-        fetched.map(|_| first.unwrap_or_default())
-    }
-
-    /// A repository that has the objects of another and none of its settings: those can name a folder
-    /// that is gone, or worse.
-    fn front_of(&self, inner: &Inner, tips: &[Oid]) -> Result<PathBuf> {
-        let front = self.tmp("front");
-        let sha256 = tips.iter().any(|tip| tip.as_str().len() == 64);
-        let config = if sha256 {
-            "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n"
-        } else {
-            "[core]\n\tbare = true\n"
-        };
-        let objects = [bytes_of(&inner.git_dir.join("objects")), b"\n"].concat();
-        let make = || -> std::io::Result<()> {
-            fs::create_dir_all(front.join("objects/info"))?;
-            fs::create_dir_all(front.join("refs"))?;
-            fs::write(front.join("objects/info/alternates"), objects)?;
-            fs::write(front.join("config"), config)?;
-            fs::write(front.join("HEAD"), "ref: refs/heads/none\n")?;
-            let shallow = inner.git_dir.join("shallow");
-            if shallow.is_file() {
-                fs::copy(&shallow, front.join("shallow"))?;
-            }
-            Ok(())
-        };
-        make().on("create", &front)?;
-        Ok(front)
+            .run()
+            .map(|_| first.unwrap_or_default())
     }
 
     /// A copy of an index to work on, or an empty one.
     fn index_to_read(&self, own: &Path) -> Result<PrivateIndex> {
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         let copy = PrivateIndex(self.tmp("index"));
         if own.is_file() {
             let time = fs::metadata(own).and_then(|meta| meta.modified()).on("look at", own)?;
@@ -428,11 +410,13 @@ impl Repo {
     }
 }
 
-/// A command on a repository that is not ours. It must not go to any network for what it lacks.
+/// A command on a repository that is not ours. It must not go to any network for what it lacks: an older
+/// git knows no other way to keep it from that, and its settings may name a command to fetch with.
 fn plain(git_dir: &Path) -> Git {
     // That of a submodule names its folder, which may be gone.
     let git = Git::new(git_dir).env("GIT_DIR", git_dir).env("GIT_WORK_TREE", git_dir);
-    git.env("GIT_NO_LAZY_FETCH", "1").timeout(TIMEOUT_LOOK)
+    let git = git.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none");
+    git.timeout(TIMEOUT_LOOK)
 }
 
 /// The git dir that the `.git` in a folder is, or names.

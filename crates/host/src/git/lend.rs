@@ -37,9 +37,14 @@ impl Drop for Front {
 }
 
 impl Repo {
-    /// A repository with our objects and those in `objects`, an agent's folder of them; `sha256` is how
-    /// they are named.
-    pub(super) fn front_of_agent(&self, objects: &Path, sha256: bool) -> Result<Front> {
+    /// A repository with our objects and those in `objects`, an agent's folder of them, and in `lender`;
+    /// `sha256` is how they are named.
+    pub(super) fn front_of_agent(
+        &self,
+        objects: &Path,
+        sha256: bool,
+        lender: Option<&Path>,
+    ) -> Result<Front> {
         let front = Front(self.tmp("front"));
         let own = front.0.join("objects");
         let config = if sha256 {
@@ -47,7 +52,12 @@ impl Repo {
         } else {
             "[core]\n\tbare = true\n"
         };
-        let ours = [bytes_of(&self.common_dir().join("objects")), b"\n"].concat();
+        let mut ours = [bytes_of(&self.common_dir().join("objects")), b"\n"].concat();
+        for lender in
+            lender.into_iter().filter(|lender| **lender != self.common_dir().join("objects"))
+        {
+            ours.extend([bytes_of(lender), b"\n"].concat());
+        }
         let make = || -> io::Result<()> {
             fs::create_dir_all(own.join("info"))?;
             fs::create_dir_all(own.join("pack"))?;
@@ -87,8 +97,10 @@ impl Repo {
     }
 }
 
-/// Whether a git folder holds nothing that a reader would wait for: pipes, sockets, devices.
+/// Whether a git folder holds nothing that a reader would wait for (pipes, sockets, devices), and no link
+/// among its objects, by which we would write elsewhere.
 pub(super) fn is_sound(git_dir: &Path) -> bool {
+    let objects = git_dir.join("objects");
     let mut open = vec![git_dir.to_path_buf()];
     let mut left = ENTRIES_MAX;
     while let Some(dir) = open.pop() {
@@ -100,7 +112,9 @@ pub(super) fn is_sound(git_dir: &Path) -> bool {
             if meta.is_dir() {
                 open.push(entry);
             } else if meta.is_symlink() {
-                if fs::metadata(&entry).is_ok_and(|meta| !meta.is_dir() && !meta.is_file()) {
+                let waits =
+                    fs::metadata(&entry).is_ok_and(|meta| !meta.is_dir() && !meta.is_file());
+                if waits || entry.starts_with(&objects) {
                     return false;
                 }
             } else if !meta.is_file() {
@@ -171,6 +185,12 @@ mod tests {
         let git = dir.path().join("git");
         fs::create_dir_all(git.join("refs/heads")).unwrap();
         fs::write(git.join("HEAD"), "x").unwrap();
+        assert!(is_sound(&git));
+        let link = git.join("objects/ab");
+        fs::create_dir_all(git.join("objects")).unwrap();
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        assert!(!is_sound(&git), "what is written to the store would go elsewhere");
+        fs::remove_file(link).unwrap();
         assert!(is_sound(&git));
         let pipe = git.join("refs/heads/p");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -42,6 +42,7 @@ pub struct Swept {
 }
 
 /// Says, while it exists, which shared lock a git process of ours may hold.
+#[derive(Debug)]
 pub(super) struct Mark(Option<PathBuf>);
 
 impl Mark {
@@ -191,7 +192,7 @@ impl Repo {
             return Ok(Mark(None));
         }
         let path = self.tmp("lock");
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         // On disk before the lock can be: after a power cut nothing else would say whose it was.
         crate::files::write_atomic(&path, &shared.join(&0)).on("write", &path)?;
         Ok(Mark(Some(path)))
@@ -260,14 +261,7 @@ impl Repo {
         }
         outlasts(&lock, made, LOCK_AGE_MIN.saturating_sub(age))?;
         let dead = held.is_none_or(|holders| all_end(&holders));
-        match made_at(&lock)? {
-            Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
-            Some(_) => {
-                swept.foreign.push(lock);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        settle(lock, made, dead, swept)
     }
 
     /// The lock of a task's branch: ours, or that of an agent which commits there this very moment.
@@ -280,14 +274,7 @@ impl Repo {
                 true
             }
         };
-        match made_at(&lock)? {
-            Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
-            Some(_) => {
-                swept.foreign.push(lock);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        settle(lock, made, dead, swept)
     }
 
     /// The git processes that live now and may work on this repository, whoever's: one of them holds a
@@ -338,6 +325,18 @@ fn works_elsewhere(pid: u32, common_dir: &Path) -> bool {
         }),
         // A folder.
         Err(_) => dot_git.canonicalize().is_ok_and(|dir| dir != common_dir),
+    }
+}
+
+/// Takes a lock away whose holder is dead, if it is still the one that was looked at.
+fn settle(lock: PathBuf, made: SystemTime, dead: bool, swept: &mut Swept) -> Result<()> {
+    match made_at(&lock)? {
+        Some(now) if now == made && dead => remove(&lock, &mut swept.removed),
+        Some(_) => {
+            swept.foreign.push(lock);
+            Ok(())
+        }
+        None => Ok(()),
     }
 }
 

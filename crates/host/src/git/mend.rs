@@ -196,6 +196,6 @@ fn quoted(name: &[u8]) -> Vec<u8> {
     line
 }
 
-fn is_none(id: &str) -> bool {
+pub(super) fn is_none(id: &str) -> bool {
     id.bytes().all(|b| b == b'0')
 }

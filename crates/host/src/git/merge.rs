@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
+use super::custom::NewCommit;
 use super::error::{GitError, OnPath, Result};
 use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
 use super::{Identity, Repo, lossy, oid};
@@ -155,6 +156,13 @@ impl Repo {
         self.write_commit(tree, parents, message, (author, &date), (committer, &date))
     }
 
+    pub(super) fn write_signed(&self, new: NewCommit<'_>) -> Result<Oid> {
+        let date = format!("@{} +0000", new.date_ms.div_euclid(1000));
+        let (author, committer) = ((new.author, &*date), (new.committer, &*date));
+        let git = self.git().args(["commit-tree", "-S", new.tree.as_str()]);
+        commit_with(git, new.parents, new.message, author, committer)
+    }
+
     /// Puts the commits `base..tip` onto `onto`, keeping authors and messages; ones that bring
     /// nothing new are left out. If there are merges among them, they become one commit.
     pub fn replay(&self, base: &Oid, tip: &Oid, onto: &Oid) -> Result<Replay> {
@@ -229,21 +237,8 @@ impl Repo {
         author: (&Identity, &str),
         committer: (&Identity, &str),
     ) -> Result<Oid> {
-        let mut git = self.git().args(["commit-tree", tree.as_str()]);
-        for parent in parents {
-            git = git.args(["-p", parent.as_str()]);
-        }
-        let answer = git
-            .args(["-F", "-"])
-            .env("GIT_AUTHOR_NAME", or_unknown(&author.0.name))
-            .env("GIT_AUTHOR_EMAIL", &author.0.email)
-            .env("GIT_AUTHOR_DATE", author.1)
-            .env("GIT_COMMITTER_NAME", or_unknown(&committer.0.name))
-            .env("GIT_COMMITTER_EMAIL", &committer.0.email)
-            .env("GIT_COMMITTER_DATE", committer.1)
-            .input(message)
-            .run()?;
-        oid(answer.line()?, &answer)
+        let git = self.git().args(["commit-tree", tree.as_str()]);
+        commit_with(git, parents, message, author, committer)
     }
 
     /// Takes a commit apart.
@@ -354,6 +349,29 @@ fn read_stage(field: &[u8]) -> Option<Stage> {
     let blob = Some(blob).filter(|blob| super::is_oid(blob)).map(Oid::new)?;
     let (path, mode) = (lossy(&field[tab + 1..]), mode.to_owned());
     Some(Stage { path, stage: stage.parse().ok()?, mode, blob })
+}
+
+fn commit_with(
+    mut git: Git,
+    parents: &[Oid],
+    message: &str,
+    author: (&Identity, &str),
+    committer: (&Identity, &str),
+) -> Result<Oid> {
+    for parent in parents {
+        git = git.args(["-p", parent.as_str()]);
+    }
+    let answer = git
+        .args(["-F", "-"])
+        .env("GIT_AUTHOR_NAME", or_unknown(&author.0.name))
+        .env("GIT_AUTHOR_EMAIL", &author.0.email)
+        .env("GIT_AUTHOR_DATE", author.1)
+        .env("GIT_COMMITTER_NAME", or_unknown(&committer.0.name))
+        .env("GIT_COMMITTER_EMAIL", &committer.0.email)
+        .env("GIT_COMMITTER_DATE", committer.1)
+        .input(message)
+        .run()?;
+    oid(answer.line()?, &answer)
 }
 
 fn or_unknown(name: &str) -> &str {

@@ -9,22 +9,30 @@ mod attend;
 mod birth;
 mod browse;
 mod changes;
+mod credentials;
+mod custom;
 mod desk;
 mod error;
 mod filters;
 mod follow;
 mod fresh;
 mod heal;
+mod hooks;
 mod hygiene;
+mod import;
 mod include;
 mod inside;
 mod keep;
 mod landing;
 mod layout;
 mod lend;
+mod links;
 mod locks;
+mod loose;
 mod mend;
 mod merge;
+mod owned;
+mod pack;
 mod place;
 mod probe;
 mod refs;
@@ -36,8 +44,10 @@ mod seclude;
 mod snapshot;
 mod stage;
 mod tracked;
+mod unstored;
 mod warm;
 mod worktree;
+mod yours;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +56,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
@@ -53,19 +64,24 @@ use mainstem_core::id::Oid;
 pub use added::Seen;
 pub use browse::{Blob, Moved};
 pub use changes::{Changes, FileChange, Size};
+pub use credentials::{Credential, Credentials};
+pub use custom::NewCommit;
 pub use error::GitError;
-pub use follow::{Expected, Follow};
+pub use follow::{Follow, Followers, Ready};
 pub use hygiene::Flaw;
 pub use landing::Landing;
 pub use locks::Swept;
 pub use merge::{Merge, Replay, Stage};
+pub use owned::Dropped;
 pub use probe::Probe;
 pub use refs::Cas;
 pub use remote::{Published, Pushed, Remote};
 pub use resolved::{Entry, Note};
 pub use snapshot::Snapshot;
 pub use stage::Leftovers;
+pub use unstored::Unstored;
 pub use worktree::{Prepared, Worktree};
+pub use yours::InTheWay;
 
 use error::{MIN_MAJOR, MIN_MINOR, OnPath, Result};
 use run::{Answer, Git};
@@ -105,6 +121,11 @@ struct Inner {
     /// Asked for at every commit; whoever changes it starts a new engine to see it.
     identity: OnceLock<Identity>,
     trees: refs::Trees,
+    /// Files larger than this are not given to git; 0 is no limit.
+    file_limit: AtomicU64,
+    /// The settings that agents may see, and the file they were made of.
+    for_agents: credentials::ForAgents,
+    credentials: OnceLock<Vec<Credential>>,
 }
 
 impl Repo {
@@ -135,6 +156,9 @@ impl Repo {
                 trees: refs::Trees::default(),
                 opened_with,
                 shelf: warm::Shelf::default(),
+                file_limit: AtomicU64::new(0),
+                for_agents: credentials::ForAgents::default(),
+                credentials: OnceLock::new(),
             }),
         })
     }
@@ -142,6 +166,15 @@ impl Repo {
     /// The main worktree if there is one, else the git dir.
     pub fn dir(&self) -> &Path {
         self.toplevel().unwrap_or_else(|| self.common_dir())
+    }
+
+    /// From now on no file larger than this is given to git; 0 is no limit.
+    pub fn set_file_limit(&self, bytes: u64) {
+        self.inner.file_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    fn file_limit(&self) -> u64 {
+        self.inner.file_limit.load(Ordering::Relaxed)
     }
 
     /// The git that is used: major and minor.
@@ -219,12 +252,25 @@ impl Repo {
     /// and not earlier: looking at a repository leaves no trace in it.
     fn tmp(&self, kind: &str) -> PathBuf {
         // Whoever writes the file will say what is wrong with the folder.
-        let _ = fs::create_dir_all(self.tmp_dir());
+        let _ = self.make_tmp_dir();
         self.tmp_dir().join(format!("{kind}-{}", crate::files::unique()))
     }
 
     fn tmp_dir(&self) -> PathBuf {
         self.common_dir().join("mainstem/tmp")
+    }
+
+    /// Makes that folder, but never the repository around it: that may have been moved away meanwhile.
+    fn make_tmp_dir(&self) -> Result<()> {
+        for folder in [self.common_dir().join("mainstem"), self.tmp_dir()] {
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                    return Err(error).on("create", &folder);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn at_least(&self, major: u32, minor: u32) -> bool {

@@ -201,7 +201,7 @@ impl Repo {
 
     /// Out of git's sight in one step first: a half-deleted admin folder belongs to nobody.
     pub(super) fn drop_admins(&self, admins: &[PathBuf]) -> Result<()> {
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         for admin in admins {
             self.inner.shelf.forget(admin);
             let aside = self.tmp("admin");

@@ -41,7 +41,7 @@ impl Repo {
 
     /// The value of a ref that has a file of its own, which counts before anything packed. Whatever is
     /// not plainly one is for git to say: this saves a process, and proves no absence.
-    fn loose_ref(&self, name: &str) -> Option<Oid> {
+    pub(super) fn loose_ref(&self, name: &str) -> Option<Oid> {
         let plain = |part: &str| !part.is_empty() && !part.starts_with('.');
         if !name.starts_with("refs/") || !name.split('/').all(plain) {
             return None;
@@ -88,6 +88,13 @@ impl Repo {
     pub fn is_ancestor(&self, a: &Oid, b: &Oid) -> Result<bool> {
         let args = ["merge-base", "--is-ancestor", a.as_str(), b.as_str()];
         Ok(self.git().args(args).accept(&[1]).run()?.code == 0)
+    }
+
+    /// Whether a remote has this commit, as far as its branches have been seen here.
+    pub fn is_published(&self, commit: &Oid) -> Result<bool> {
+        let args = ["for-each-ref", "--count=1", "--format=%(refname)", "--contains"];
+        let answer = self.git().args(args).args([commit.as_str(), "refs/remotes/"]).run()?;
+        Ok(!answer.line()?.is_empty())
     }
 
     /// Whether the object is in this repository, without asking any other for it.

@@ -13,6 +13,8 @@ use super::{Repo, is_oid};
 
 /// A slow line and a large history.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// A ref that others move every time is given up on.
+const FETCH_TRIES: u32 = 5;
 
 /// A remote, and how to get in.
 #[derive(Clone)]
@@ -141,17 +143,30 @@ impl Repo {
         })
     }
 
-    /// Brings a branch of the remote into a ref of ours; none if the remote has no such branch.
+    /// Brings a branch of the remote into a ref of ours; none if the remote has no such branch. Several
+    /// fetches of one branch may run at once: git lets only one of them move the ref, and the others look
+    /// again.
     pub fn fetch_branch(&self, remote: &Remote, branch: &str, into: &str) -> Result<Option<Oid>> {
-        let Some(there) = self.remote_branch(remote, branch)? else { return Ok(None) };
-        if self.read_ref(into)?.as_ref() != Some(&there) {
-            let refspec = format!("+refs/heads/{branch}:{into}");
-            self.afar(remote)
+        let refspec = format!("+refs/heads/{branch}:{into}");
+        let mut tries = 0;
+        loop {
+            let Some(there) = self.remote_branch(remote, branch)? else { return Ok(None) };
+            let before = self.read_ref(into)?;
+            if before.as_ref() == Some(&there) {
+                return Ok(before);
+            }
+            let fetched = self
+                .afar(remote)
                 .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
                 .args(["--no-recurse-submodules", "--", remote.name(), &refspec])
-                .run()?;
+                .run();
+            tries += 1;
+            match fetched {
+                Ok(_) => return self.read_ref(into),
+                Err(_) if tries < FETCH_TRIES && self.read_ref(into)? != before => {}
+                Err(error) => return Err(error),
+            }
         }
-        self.read_ref(into)
     }
 
     fn afar(&self, remote: &Remote) -> Git {

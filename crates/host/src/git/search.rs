@@ -1,7 +1,6 @@
 //! Looks for byte strings in everything new commits bring, also in what a later one took out again.
 //!
-//! Knows nothing of what the strings mean. File names are not looked at. Memory stays small however
-//! large a file is.
+//! Knows nothing of what the strings mean. Memory stays small however large a file is.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,8 +19,9 @@ const WINDOW_BYTES: usize = 256 << 10;
 const BIG_FILE: &str = "core.bigFileThreshold=32m";
 
 impl Repo {
-    /// Which needles occur in any file version, or in any commit (message and header), that `tip`
-    /// has and `base` has not; their indices, sorted. Needles below six bytes are ignored.
+    /// Which needles occur in any file version, in the name of any file or folder, or in any commit (message
+    /// and header), that `tip` has and `base` has not; their indices, sorted. Needles below six bytes are
+    /// ignored.
     pub fn blobs_containing(
         &self,
         base: &Oid,
@@ -76,7 +76,7 @@ struct Reader {
 #[derive(Clone, Copy)]
 enum Place {
     Header,
-    Body { left: u64, wanted: bool },
+    Body { left: u64 },
     LineEnd,
 }
 
@@ -97,13 +97,11 @@ impl Reader {
                         self.broken = self.line.len() > 200;
                     }
                 }
-                Place::Body { left, wanted } => {
+                Place::Body { left } => {
                     let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
-                    if wanted {
-                        self.hunt.feed(&bytes[..here]);
-                    }
+                    self.hunt.feed(&bytes[..here]);
                     bytes = &bytes[here..];
-                    self.go_on(left - here as u64, wanted);
+                    self.go_on(left - here as u64);
                 }
                 Place::LineEnd => {
                     bytes = &bytes[1..];
@@ -120,18 +118,17 @@ impl Reader {
         let text = lossy(&self.line);
         let mut words = text.split(' ').skip(1);
         let (kind, size) = (words.next(), words.next().and_then(|size| size.parse().ok()));
-        let (Some(kind), Some(size), None) = (kind, size, words.next()) else {
+        let (Some(_), Some(size), None) = (kind, size, words.next()) else {
             self.broken = true;
             return;
         };
-        let wanted = kind != "tree";
         self.line.clear();
-        self.go_on(size, wanted);
+        self.go_on(size);
     }
 
-    fn go_on(&mut self, left: u64, wanted: bool) {
+    fn go_on(&mut self, left: u64) {
         if left > 0 {
-            self.place = Place::Body { left, wanted };
+            self.place = Place::Body { left };
         } else {
             self.hunt.end();
             self.place = Place::LineEnd;
@@ -226,13 +223,13 @@ mod tests {
     #[test]
     fn two_objects_in_a_row_do_not_make_a_needle_together() {
         let mut reader = Reader::new(Hunt::new(&[b"abcdef".to_vec()]));
-        let stream = b"1 blob 3\nabc\n2 blob 3\ndef\n3 tree 6\nabcdef\n4 blob 0\n\n";
+        let stream = b"1 blob 3\nabc\n2 blob 3\ndef\n3 tree 6\nabcxef\n4 blob 0\n\n";
         for byte in stream {
             reader.feed(&[*byte]);
         }
         assert!(reader.hunt.found.is_empty() && !reader.broken);
         assert_eq!(reader.seen, 4);
-        reader.feed(b"5 commit 6\nabcdef\n");
+        reader.feed(b"5 tree 6\nabcdef\n");
         assert_eq!(reader.hunt.found, BTreeSet::from([0]));
         reader.feed(b"6 missing\n");
         assert!(reader.broken);

@@ -3,9 +3,10 @@
 //! In a linked worktree everybody shares one set of refs, and git can only write a ref by writing to its
 //! folder: who may commit may move everything. And whatever is put into a worktree's admin folder, a
 //! pipe in place of a file, say, holds up every git that looks through the worktrees. So an agent
-//! behind a wall gets a *view*: a git folder with a copy of refs and settings, an index of its own, and
-//! the true objects. The *clone* goes further: its objects are its own too, and come in by a fetch that
-//! checks them. We ourselves work with the admin folder, which no agent can write to, and never look
+//! behind a wall gets a *view*: a git folder with a copy of refs and settings, an index and a folder of
+//! objects of its own, which borrows ours for reading. A *clone* is the same inside the workspace, for
+//! whatever expects a folder there. What is committed in either comes in object by object, each checked
+//! (see `import`). We ourselves work with the admin folder, which no agent can write to, and never look
 //! through a view or a clone: what is in there is its agent's and is read as data.
 
 use std::fs;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
+use super::import::{Imported, Refusal};
 use super::place::is_folder;
 use super::run::{Git, TIMEOUT_CHECKOUT};
 use super::{Repo, bytes_of, is_oid, lossy};
@@ -32,9 +34,14 @@ const REF_BYTES: u64 = 4096;
 /// Longest list of refs of an agent's that we read.
 const REFS_BYTES: u64 = 64 << 20;
 
-/// The git folder of an agent does not know whose objects it has: no ref of ours is in it.
-const VIEW_SETTINGS: &str =
-    "\n[core]\n\tbare = false\n[gc]\n\tauto = 0\n[extensions]\n\tpreciousObjects = true\n";
+/// What comes last counts. Nobody can sign behind a wall: the keys are hidden, and a commit that asks for one
+/// would only fail. Packing is left to us, so that objects stay files that can be read one by one.
+const VIEW_SETTINGS: &str = "[core]\n\tbare = false\n[commit]\n\tgpgsign = false\n\
+     [tag]\n\tgpgsign = false\n\tforcesignannotated = false\n[push]\n\tgpgsign = false\n\
+     [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n";
+
+/// The branch and HEAD of an agent, or why they were refused.
+type BroughtIn = std::result::Result<(Option<Oid>, Option<Oid>), Refusal>;
 
 impl Repo {
     /// Gives the worktree at `path` a view of its own; calling it again starts the view afresh.
@@ -50,7 +57,7 @@ impl Repo {
             }
             Ok(())
         };
-        ["objects", "hooks", "lfs"].into_iter().try_for_each(link)?;
+        ["hooks", "lfs"].into_iter().try_for_each(link)?;
         let view = admin.join(VIEW);
         files::remove_all(&view).on("remove", &view)?;
         fs::rename(&draft, &view).on("create", &view)?;
@@ -63,12 +70,6 @@ impl Repo {
         let Some(admin) = self.usable_admin(path)? else { return Ok(()) };
         let draft = files::draft_in(trash).on("create", trash)?;
         self.furnish(&admin, &draft)?;
-        for folder in ["objects/info", "objects/pack"] {
-            fs::create_dir_all(draft.join(folder)).on("create", &draft)?;
-        }
-        let lender = self.common_dir().join("objects");
-        let borrowed = draft.join("objects/info/alternates");
-        fs::write(&borrowed, [bytes_of(&lender), b"\n"].concat()).on("write", &borrowed)?;
         let mark = admin.join(CLONE);
         files::write_atomic(&mark, b"").on("write", &mark)?;
         let dot_git = path.join(".git");
@@ -77,11 +78,16 @@ impl Repo {
         fs::rename(&draft, &dot_git).on("create", &dot_git)
     }
 
-    /// What a view and a clone have alike: settings, refs, excludes, HEAD and index.
+    /// What a view and a clone have alike: settings, refs, excludes, HEAD, index and a folder of objects.
     fn furnish(&self, admin: &Path, draft: &Path) -> Result<()> {
-        fs::create_dir_all(draft.join("refs/heads")).on("create", draft)?;
+        for folder in ["refs/heads", "objects/info", "objects/pack"] {
+            fs::create_dir_all(draft.join(folder)).on("create", draft)?;
+        }
+        let lender = self.common_dir().join("objects");
+        let borrowed = draft.join("objects/info/alternates");
+        fs::write(&borrowed, [bytes_of(&lender), b"\n"].concat()).on("write", &borrowed)?;
         let common = self.common_dir();
-        for name in ["HEAD", "index", "config.worktree", "info/sparse-checkout"] {
+        for name in ["HEAD", "index", "info/sparse-checkout"] {
             let (from, to) = (admin.join(name), draft.join(name));
             if from.is_file() {
                 fs::create_dir_all(to.parent().unwrap_or(draft)).on("create", &to)?;
@@ -100,11 +106,9 @@ impl Repo {
             let file = draft.join("HEAD");
             fs::write(&file, head).on("write", &file)?;
         }
-        for name in ["config", "shallow"] {
-            let from = common.join(name);
-            if from.is_file() {
-                fs::copy(&from, draft.join(name)).on("copy", &from)?;
-            }
+        if common.join("shallow").is_file() {
+            let from = common.join("shallow");
+            fs::copy(&from, draft.join("shallow")).on("copy", &from)?;
         }
         fs::create_dir_all(draft.join("info")).on("create", draft)?;
         for name in ["exclude", "attributes", "grafts"] {
@@ -113,34 +117,22 @@ impl Repo {
                 fs::copy(&from, draft.join("info").join(name)).on("copy", &from)?;
             }
         }
-        let listed = self
-            .git()
-            .args(["for-each-ref", "--format=%(objectname) %(refname)", "--exclude=refs/mainstem/"])
-            .run()?;
+        let listed =
+            self.git().args(["for-each-ref", "--format=%(objectname) %(refname)"]).run()?.stdout;
+        // Left out here and not by git: `--exclude` came with git 2.42.
+        let theirs = |line: &&[u8]| !contains(line, b" refs/mainstem/");
         let refs = draft.join("packed-refs");
-        let text = [b"# pack-refs with: sorted \n".as_slice(), &listed.stdout].concat();
+        let mut text = b"# pack-refs with: sorted \n".to_vec();
+        listed.split_inclusive(|&b| b == b'\n').filter(theirs).for_each(|l| text.extend(l));
         fs::write(&refs, text).on("write", &refs)?;
-        self.set_apart(&draft.join("config"))
-    }
-
-    /// Changes a copy of our settings to those of an agent's git folder.
-    fn set_apart(&self, config: &Path) -> Result<()> {
-        let mut text = match fs::read(config) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(error).on("read", config),
-        };
-        let said = lossy(&text).to_lowercase();
-        // What comes last counts.
-        text.extend_from_slice(VIEW_SETTINGS.as_bytes());
-        fs::write(config, text).on("write", config)?;
-        // Its refs are files, whatever ours are.
-        for key in ["core.worktree", "extensions.refstorage"] {
-            if key.rsplit('.').next().is_some_and(|name| said.contains(name)) {
-                let git = self.git().args(["config", "--file"]).arg(config);
-                // Exit code 5 is documented as "there was none to remove".
-                git.args(["--unset-all", key]).accept(&[5]).run()?;
-            }
+        let config = draft.join("config");
+        let mut settings = self.settings_for_agents()?;
+        settings.extend_from_slice(VIEW_SETTINGS.as_bytes());
+        fs::write(&config, settings).on("write", &config)?;
+        let own = admin.join("config.worktree");
+        if own.is_file() {
+            let to = draft.join("config.worktree");
+            fs::write(&to, self.without_credentials(&own)?).on("write", &to)?;
         }
         Ok(())
     }
@@ -167,28 +159,20 @@ impl Repo {
     }
 
     /// Moves `branch` to where the agent in `path` has it, if it has refs of its own; `over` says that
-    /// nobody works there any more. Gives a sentence for people if its commits could not be taken in;
-    /// its files are another matter.
+    /// nobody works there any more. Gives a sentence for people if its commits were refused; its files are
+    /// another matter.
     pub fn take_in(&self, path: &Path, branch: &str, over: bool) -> Result<Option<String>> {
         let Some(admin) = self.usable_admin(path)? else { return Ok(None) };
-        let refname = format!("refs/heads/{branch}");
-        let (tip, head) = if admin.join(CLONE).exists() {
-            match self.fetch_clone(&path.join(".git"), &refname) {
-                Ok(found) => found,
-                // Objects that are missing, damaged or too many: that is the agent's own loss.
-                Err(
-                    error @ (GitError::Failed { code: Some(_), .. }
-                    | GitError::TimedOut { .. }
-                    | GitError::NotOurs { .. }),
-                ) => {
-                    return Ok(Some(format!("its commits could not be taken in: {error}")));
-                }
-                Err(error) => return Err(error),
-            }
-        } else if admin.join(VIEW).is_dir() {
-            self.look_into(&admin, &refname)?
-        } else {
+        let git_dir = at_work(&admin, path);
+        if git_dir == admin {
             return Ok(None);
+        }
+        let refname = format!("refs/heads/{branch}");
+        let (tip, head) = match self.bring_in(&admin, &git_dir, &refname)? {
+            Ok(found) => found,
+            Err(refusal) => {
+                return Ok(Some(format!("the agent's commits were refused: {}", refusal.0)));
+            }
         };
         let bare = || self.git_without_tree(&admin);
         let known = self.look_up("HEAD^{commit}", bare())?;
@@ -250,21 +234,47 @@ impl Repo {
         }
     }
 
-    /// Fetches what a clone has: its branch, and the commit HEAD is on if that is not the branch's.
-    fn fetch_clone(&self, git_dir: &Path, refname: &str) -> Result<(Option<Oid>, Option<Oid>)> {
+    /// The branch in an agent's git folder, and the commit HEAD is on if that is not the branch's; all
+    /// that they need is in our store then.
+    fn bring_in(&self, admin: &Path, git_dir: &Path, refname: &str) -> Result<BroughtIn> {
         let (tip, head) = refs_in(git_dir, refname);
         let mut wanted = Vec::new();
         for (id, source) in [(&tip, refname), (&head, "HEAD")] {
             if let Some(id) = id
                 && self.look_up(&format!("{id}^{{commit}}"), self.git())?.is_none()
             {
-                wanted.push((id, format!("+{id}:{}", fetched(refname, source))));
+                wanted.push((id.clone(), fetched(refname, source)));
             }
         }
-        if let Some((id, _)) = wanted.first() {
-            let front = self.front_of_agent(&git_dir.join("objects"), id.len() == 64)?;
-            let fetch = self
-                .git()
+        if !wanted.is_empty() {
+            let objects = git_dir.join("objects");
+            let tips: Vec<String> = wanted.iter().map(|(id, _)| id.clone()).collect();
+            let known = self.look_up("HEAD^{commit}", self.git_without_tree(admin))?;
+            match self.import_objects(&objects, &tips, known.as_ref())? {
+                Imported::Whole => {}
+                Imported::Refused(refusal) => return Ok(Err(refusal)),
+                Imported::NeedsGit => {
+                    if let Err(refusal) = self.fetch_objects(&objects, &wanted)? {
+                        return Ok(Err(refusal));
+                    }
+                }
+            }
+        }
+        let tip = self.known_commit(tip)?;
+        let head = self.known_commit(head)?.filter(|head| Some(head) != tip.as_ref());
+        Ok(Ok((tip, head)))
+    }
+
+    /// Lets git fetch commits out of an agent's packs, by way of a folder of ours with only their plain
+    /// files in it.
+    fn fetch_objects(
+        &self,
+        objects: &Path,
+        wanted: &[(String, String)],
+    ) -> Result<std::result::Result<(), Refusal>> {
+        let sha256 = wanted.iter().any(|(id, _)| id.len() == 64);
+        let fetched = self.front_of_agent(objects, sha256, None).and_then(|front| {
+            self.git()
                 .set("protocol.allow=never")
                 .set("protocol.file.allow=always")
                 // Only by this version can a commit be asked for that is on no ref.
@@ -275,13 +285,20 @@ impl Repo {
                 .args(["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"])
                 .args(["--no-write-fetch-head", "--no-auto-maintenance", "--"])
                 .arg(front.path())
-                .args(wanted.iter().map(|(_, refspec)| refspec))
-                .timeout(TIMEOUT_CHECKOUT);
-            fetch.run()?;
+                .args(wanted.iter().map(|(id, to)| format!("+{id}:{to}")))
+                .timeout(TIMEOUT_CHECKOUT)
+                .run()
+        });
+        match fetched {
+            Ok(_) => Ok(Ok(())),
+            // Objects that are missing, damaged or too many: that is the agent's own loss.
+            Err(
+                error @ (GitError::Failed { code: Some(_), .. }
+                | GitError::TimedOut { .. }
+                | GitError::NotOurs { .. }),
+            ) => Ok(Err(Refusal(error.to_string()))),
+            Err(error) => Err(error),
         }
-        let tip = self.known_commit(tip)?;
-        let head = self.known_commit(head)?.filter(|head| Some(head) != tip.as_ref());
-        Ok((tip, head))
     }
 
     fn forget_fetched(&self, refname: &str) -> Result<()> {
@@ -320,6 +337,10 @@ fn private_ref(view: &Path, refname: &str) -> Option<String> {
     let packed = read_plain(&view.join("packed-refs"), REFS_BYTES).ok()?;
     let line = packed.lines().find_map(|line| line.strip_suffix(refname)?.strip_suffix(' '));
     line.filter(|id| is_oid(id)).map(str::to_owned)
+}
+
+fn contains(line: &[u8], part: &[u8]) -> bool {
+    line.windows(part.len()).any(|window| window == part)
 }
 
 /// A name that is no way out of a folder.

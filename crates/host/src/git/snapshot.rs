@@ -8,6 +8,7 @@ use super::error::{GitError, OnPath, Result};
 use super::place::{is_folder, placed};
 use super::refs::now_ms;
 use super::stage::Staged;
+use super::unstored::Unstored;
 use super::warm::Reach;
 use super::{Cas, Identity, Repo};
 
@@ -22,8 +23,10 @@ pub struct Snapshot {
     pub tree: Oid,
     /// Its place in the series of this prefix.
     pub number: u32,
-    /// What it could not hold, one sentence each.
+    /// What people should know of it, one sentence each.
     pub notes: Vec<String>,
+    /// Files that are not in it, because git could not take them.
+    pub unstored: Vec<Unstored>,
     /// Whether it was put there now; otherwise nothing has changed since.
     pub fresh: bool,
 }
@@ -127,16 +130,16 @@ impl Repo {
         message: &str,
         last: &mut Option<Last>,
     ) -> Result<Option<Snapshot>> {
-        let Staged { tree, head, mut notes, .. } = staged;
+        let Staged { tree, head, mut notes, unstored, .. } = staged;
         let newest = self.newest(prefix)?;
-        let same = |number: u32, commit: Oid, notes| {
+        let same = |number: u32, commit: Oid, notes, unstored| {
             let refname = format!("{prefix}/{number}");
-            Snapshot { refname, commit, tree: tree.clone(), number, notes, fresh: false }
+            Snapshot { refname, commit, tree: tree.clone(), number, notes, unstored, fresh: false }
         };
         if let (Some((number, commit)), Some(last)) = (&newest, &last)
             && (&last.commit, &last.head, &last.tree) == (commit, &head, &tree)
         {
-            return Ok(Some(same(*number, commit.clone(), notes)));
+            return Ok(Some(same(*number, commit.clone(), notes, unstored)));
         }
         let kept = newest.as_ref().map(|(_, commit)| commit);
         let known = self.made_of(head.as_ref(), kept)?;
@@ -155,18 +158,22 @@ impl Repo {
                 }
                 _ => {
                     let who = Identity::ours();
-                    let words = worded(message, &notes);
+                    let left = unstored.iter().map(ToString::to_string);
+                    let said: Vec<String> = notes.iter().cloned().chain(left).collect();
+                    let words = worded(message, &said);
                     self.commit_tree(&tree, head.as_slice(), &words, &who, &who, now_ms())?
                 }
             },
         };
         *last = Some(Last { commit: commit.clone(), head, tree: tree.clone() });
         match newest {
-            Some((number, kept)) if kept == commit => Ok(Some(same(number, commit, notes))),
+            Some((number, kept)) if kept == commit => {
+                Ok(Some(same(number, commit, notes, unstored)))
+            }
             newest => {
                 let first = newest.map_or(1, |(number, _)| number + 1);
                 let (refname, number) = self.keep(prefix, &commit, first, "mainstem: snapshot")?;
-                Ok(Some(Snapshot { refname, commit, tree, number, notes, fresh: true }))
+                Ok(Some(Snapshot { refname, commit, tree, number, notes, unstored, fresh: true }))
             }
         }
     }

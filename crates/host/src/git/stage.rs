@@ -3,17 +3,20 @@
 //! Tracked and untracked files, no ignored ones. The worktree's own index and HEAD stay as they are.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::id::Oid;
 
-use super::desk::Desk;
+use super::desk::{Desk, Taken};
 use super::error::{GitError, OnPath, Result};
 use super::filters::Stamp;
 use super::place::placed;
 use super::run::TIMEOUT_CHECKOUT;
+use super::unstored::Unstored;
 use super::{Identity, Repo, lossy, parts, settled};
 
 /// The files of a worktree as a tree, and the index that produced it.
@@ -25,6 +28,8 @@ pub(super) struct Staged {
     /// The worktree's own index is damaged or hides changes.
     pub(super) distrusted: bool,
     pub(super) notes: Vec<String>,
+    /// Files that are not in the tree although they should be.
+    pub(super) unstored: Vec<Unstored>,
 }
 
 /// What was found uncommitted in a worktree.
@@ -32,8 +37,10 @@ pub(super) struct Staged {
 pub struct Leftovers {
     /// The commit that holds it now; `None` if there was nothing.
     pub commit: Option<Oid>,
-    /// What it could not hold, one sentence each.
+    /// What people should know of it, one sentence each.
     pub notes: Vec<String>,
+    /// Files that no commit holds, because git could not take them.
+    pub unstored: Vec<Unstored>,
     /// A command that goes from commit to commit and stopped on the way: HEAD is not where it was to
     /// end.
     pub stopped: Option<&'static str>,
@@ -108,7 +115,8 @@ impl Repo {
             if let Some(private) = staged.index.as_ref().filter(|_| staged.distrusted) {
                 fs::rename(&private.0, &index).on("write", &index)?;
             }
-            return Ok(Leftovers { commit: None, notes: staged.notes, stopped });
+            let Staged { notes, unstored, .. } = staged;
+            return Ok(Leftovers { commit: None, notes, unstored, stopped });
         }
         let mut parents: Vec<Oid> = staged.head.iter().cloned().collect();
         parents.extend(self.merge_heads(&admin, worktree)?);
@@ -123,7 +131,8 @@ impl Repo {
             let file = admin.join(name);
             crate::files::remove_all(&file).on("remove", &file)?;
         }
-        Ok(Leftovers { commit: Some(commit), notes: staged.notes, stopped })
+        let Staged { notes, unstored, .. } = staged;
+        Ok(Leftovers { commit: Some(commit), notes, unstored, stopped })
     }
 
     /// The commit a worktree is at; `None` before the first one, or if its HEAD is unusable.
@@ -137,6 +146,12 @@ impl Repo {
 
     /// Whether a worktree has edits or untracked files that are not committed.
     pub fn worktree_dirty(&self, worktree: &Path) -> Result<bool> {
+        Ok(!self.worktree_changes(worktree)?.is_empty())
+    }
+
+    /// The files of a worktree that are edited, staged or untracked; a folder of which nothing is tracked
+    /// counts as one.
+    pub fn worktree_changes(&self, worktree: &Path) -> Result<Vec<PathBuf>> {
         let worktree = settled(worktree);
         let git_dir = self.git_dir_of(&worktree)?;
         let without = &self.distrusted_filters(&git_dir)?.without;
@@ -145,11 +160,12 @@ impl Repo {
             Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
         let answer = desk
             .git()
-            .args(["status", "--porcelain", "-z", "--untracked-files=normal"])
+            .args(["status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal"])
             .arg("--ignore-submodules=dirty")
             .timeout(TIMEOUT_CHECKOUT)
             .run()?;
-        Ok(!answer.stdout.is_empty())
+        let entries = answer.stdout.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
+        Ok(entries.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
     }
 
     /// Whether everything in a worktree is held elsewhere: nothing uncommitted, and its commit is on
@@ -164,7 +180,8 @@ impl Repo {
             Desk { repo: self, git_dir: &git_dir, worktree: &worktree, index: &index, without };
         let seen = desk.look()?;
         let Some(head) = seen.head else { return Ok(false) };
-        if !seen.changed.is_empty() || !seen.nested.is_empty() || !self.inside_is_held(&worktree)? {
+        let whole = seen.changed.is_empty() && seen.nested.is_empty() && seen.unreadable.is_empty();
+        if !whole || !self.inside_is_held(&worktree)? {
             return Ok(false);
         }
         if self.list_refs(series)?.iter().any(|(_, kept)| *kept == head) {
@@ -194,20 +211,23 @@ impl Repo {
             None => None,
         };
         let git_dir = admin.unwrap_or_else(|| self.common_dir().to_path_buf());
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         let index = PrivateIndex(self.tmp("index"));
         let mut distrusted = false;
         if git_dir != self.common_dir() {
             distrusted = self.seed(&git_dir, worktree, &index.0)?.distrusted;
         }
         let filters = self.distrusted_filters(&git_dir)?;
-        let mut notes = filters.notes;
         let without = &filters.without;
         let desk = Desk { repo: self, git_dir: &git_dir, worktree, index: &index.0, without };
-        let nested = desk.nested()?;
-        desk.add_all(&nested, &[], &mut notes)?;
+        let (files, nested) = desk.outstanding()?;
+        let unstored = self.oversized(worktree, &files);
+        let left: Vec<PathBuf> = unstored.iter().map(|file| file.path.clone()).collect();
+        let mut taken = Taken { notes: filters.notes, unstored };
+        desk.add_all(&nested, &left, &mut taken)?;
         let tree = desk.write_tree()?;
-        Ok(Staged { tree, head, index: Some(index), distrusted, notes })
+        let Taken { notes, unstored } = taken;
+        Ok(Staged { tree, head, index: Some(index), distrusted, notes, unstored })
     }
 
     /// Copies the worktree's index so that unchanged files need not be read again, and says which

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mainstem_core::id::Oid;
 
 use super::Repo;
-use super::desk::{Desk, Seen};
+use super::desk::{Desk, Taken};
 use super::error::{GitError, OnPath, Result};
 use super::filters::Stamp;
 use super::snapshot::Last;
@@ -98,21 +98,34 @@ impl Repo {
             Desk { repo: self, git_dir: admin, worktree, index: &index, without: &filters.without };
         let seen = desk.look()?;
         let mut notes = filters.notes;
-        let left = match reach {
-            Reach::Whole => Vec::new(),
-            Reach::Passing => too_much(worktree, &seen),
-        };
+        let mut unstored = seen.unreadable;
+        let large = self.oversized(worktree, &seen.changed);
         let mut news = seen.changed;
-        news.retain(|file| !left.contains(file));
+        news.retain(|file| large.iter().all(|large| large.path != *file));
+        let passed = match reach {
+            Reach::Whole => Vec::new(),
+            Reach::Passing => too_much(worktree, &news),
+        };
+        news.retain(|file| !passed.contains(file));
+        let left: Vec<PathBuf> =
+            large.iter().map(|large| large.path.clone()).chain(passed.iter().cloned()).collect();
+        unstored.extend(large);
         if !news.is_empty() || !seen.nested.is_empty() {
-            let mut said = Vec::new();
+            let mut taken = Taken::default();
             // By name, so that git need not look for them a second time.
             let by_name = seen.nested.is_empty() && !is_sparse(admin);
             if !(by_name && desk.update_index(&news).is_ok()) {
-                desk.add_all(&seen.nested, &left, &mut said)?;
+                desk.add_all(&seen.nested, &left, &mut taken)?;
             }
-            let (lasting, passing) =
-                said.into_iter().partition(|note: &String| note.contains("repository of its own"));
+            for file in taken.unstored {
+                if unstored.iter().all(|known| known.path != file.path) {
+                    unstored.push(file);
+                }
+            }
+            let (lasting, passing) = taken
+                .notes
+                .into_iter()
+                .partition(|note: &String| note.contains("repository of its own"));
             warm.nested.extend::<Vec<_>>(lasting);
             notes.extend::<Vec<_>>(passing);
             warm.tree = None;
@@ -124,13 +137,13 @@ impl Repo {
         warm.tree = Some(tree.clone());
         warm.ours = Stamp::of(&index);
         notes.extend(warm.nested.iter().cloned());
-        for place in left {
+        for place in passed {
             notes.push(format!(
                 "{} is large and was left out; the snapshot at the attempt's end has it",
                 place.display()
             ));
         }
-        Ok(Staged { tree, head: seen.head, index: None, distrusted: false, notes })
+        Ok(Staged { tree, head: seen.head, index: None, distrusted: false, notes, unstored })
     }
 
     /// An index to begin with: the last one, or a copy of the worktree's own. That one tells which
@@ -161,7 +174,7 @@ impl Repo {
         }
         let last = warm.last.take();
         *warm = Warm { last, ..Warm::default() };
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         let index = PrivateIndex(self.tmp("index"));
         let path = index.0.clone();
         warm.own = self.seed(admin, worktree, &path)?.own;
@@ -175,12 +188,12 @@ fn is_sparse(admin: &Path) -> bool {
 }
 
 /// The largest of the changed files, so many that the rest can be read in passing.
-fn too_much(worktree: &Path, seen: &Seen) -> Vec<PathBuf> {
+fn too_much(worktree: &Path, changed: &[PathBuf]) -> Vec<PathBuf> {
     let size = |file: &PathBuf| {
         let meta = fs::symlink_metadata(worktree.join(file)).ok()?;
         Some((meta.len(), file.clone()))
     };
-    let mut sized: Vec<(u64, PathBuf)> = seen.changed.iter().filter_map(size).collect();
+    let mut sized: Vec<(u64, PathBuf)> = changed.iter().filter_map(size).collect();
     sized.sort();
     let mut sum = 0;
     let fits = sized.iter().take_while(|(size, _)| {

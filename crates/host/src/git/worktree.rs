@@ -46,11 +46,13 @@ pub struct Prepared {
     pub unfilled: bool,
     /// The ref that keeps where the branch was before, if nothing else would have.
     pub kept: Option<String>,
+    /// The branch that is checked out there: another one than asked for, if that is somebody else's.
+    pub branch: Option<String>,
 }
 
 #[derive(Clone, Copy)]
 enum Spot<'a> {
-    Branch { branch: &'a str, keep: &'a str },
+    Branch { branch: &'a str },
     Detached,
 }
 
@@ -85,7 +87,8 @@ impl Repo {
     /// Ends with a linked worktree at `path` on `branch`, at `base`, with clean index and files
     /// (ignored files may stay), whatever an earlier, perhaps killed, try left there. What is not
     /// ours is moved into `trash` and kept. Everything else at `path` must be saved already, except
-    /// for the branch's own commits: they are kept below `keep`, as [`Repo::keep_tip`] does it.
+    /// for the branch's own commits: they are kept below `keep`, as [`Repo::keep_tip`] does it. A branch
+    /// of that name that is not ours, or is checked out elsewhere, is left alone and another one used.
     pub fn prepare_worktree(
         &self,
         path: &Path,
@@ -94,16 +97,33 @@ impl Repo {
         trash: &Path,
         keep: &str,
     ) -> Result<Prepared> {
-        let kept = self.settle(path, Spot::Branch { branch, keep }, base, trash)?;
+        let place = self.clear_place(path, trash)?;
+        let (branch, kept) = self.take_branch(branch, &place, base, keep)?;
+        self.settle(place, Spot::Branch { branch: &branch }, base, trash)?;
         let prepared = self.fill_submodules(path, base)?;
-        Ok(Prepared { kept, ..prepared })
+        Ok(Prepared { kept, branch: Some(branch), ..prepared })
     }
 
     /// Ends with a linked worktree at `path`, detached at `commit`: made, or recycled with its
     /// ignored files (warm caches) left in place.
     pub fn checkout_detached(&self, path: &Path, commit: &Oid, trash: &Path) -> Result<Prepared> {
-        self.settle(path, Spot::Detached, commit, trash)?;
+        let place = self.clear_place(path, trash)?;
+        self.settle(place, Spot::Detached, commit, trash)?;
         self.fill_submodules(path, commit)
+    }
+
+    /// Removes everything from a worktree that is not tracked, ignored files included, but for what these
+    /// patterns (as in `.gitignore`) name.
+    pub fn clean_ignored(&self, path: &Path, keep: &[String]) -> Result<()> {
+        let path = settled(path);
+        let git_dir = self.git_dir_of(&path)?;
+        let keep = keep.iter().map(|pattern| format!("--exclude={pattern}"));
+        self.git_in(&git_dir, &path)
+            .args(["clean", "--quiet", "-d", "-x", "--force", "--force"])
+            .args(keep)
+            .timeout(TIMEOUT_CHECKOUT)
+            .run()
+            .map(drop)
     }
 
     /// Whether `path` is a sound worktree of this repository on `branch`.
@@ -156,13 +176,8 @@ impl Repo {
         Ok(found)
     }
 
-    fn settle(
-        &self,
-        path: &Path,
-        spot: Spot<'_>,
-        base: &Oid,
-        trash: &Path,
-    ) -> Result<Option<String>> {
+    /// Sees to it that a worktree can be made, or recycled, at `path`; says where that is.
+    fn clear_place(&self, path: &Path, trash: &Path) -> Result<PathBuf> {
         let path = self.allowed(path)?;
         if let Some(other) = stranger(self, &path) {
             let why = format!(
@@ -173,14 +188,13 @@ impl Repo {
         }
         self.come_back(&path)?;
         self.clear_half_made(&path, trash)?;
-        let mut kept = None;
-        if let Spot::Branch { branch, keep } = spot {
-            self.refuse_busy(branch, &path)?;
-            kept = self.rewind(&format!("refs/heads/{branch}"), base, keep)?;
-        }
+        Ok(path)
+    }
+
+    fn settle(&self, path: PathBuf, spot: Spot<'_>, base: &Oid, trash: &Path) -> Result<()> {
         if let Some(admin) = self.recyclable_admin(&path)? {
             match self.recycle(&path, &admin, spot, base) {
-                Ok(()) => return Ok(kept),
+                Ok(()) => return Ok(()),
                 // Too damaged to be recycled: make it anew below. Anything else is a real error.
                 Err(GitError::Failed { code: Some(_), .. }) => {}
                 Err(error) => return Err(error),
@@ -199,8 +213,7 @@ impl Repo {
             path: path.clone(),
             why: "git made it, and yet its files do not fit together".to_owned(),
         })?;
-        self.fill(&admin, &path, spot, base)?;
-        Ok(kept)
+        self.fill(&admin, &path, spot, base)
     }
 
     /// Registers a worktree without files, so that it is there completely or not at all. Git itself
@@ -211,11 +224,11 @@ impl Repo {
             return self.add_by_git(path, spot, base);
         }
         fs::create_dir_all(path).on("create", path)?;
-        fs::create_dir_all(self.tmp_dir()).on("create", &self.tmp_dir())?;
+        self.make_tmp_dir()?;
         let draft = self.tmp("admin");
         fs::create_dir(&draft).on("create", &draft)?;
         let head = match spot {
-            Spot::Branch { branch, .. } => format!("ref: refs/heads/{branch}\n"),
+            Spot::Branch { branch } => format!("ref: refs/heads/{branch}\n"),
             Spot::Detached => format!("{base}\n"),
         };
         write_synced(&draft.join("HEAD"), head.as_bytes())?;
@@ -234,7 +247,7 @@ impl Repo {
             let git = self.git().args(["worktree", "add", "--quiet", "--no-checkout", "--force"]);
             let (git, start) = match spot {
                 // The branch is where it belongs already, and what it held is kept.
-                Spot::Branch { branch, .. } => (git, branch),
+                Spot::Branch { branch } => (git, branch),
                 Spot::Detached => (git.arg("--detach"), base.as_str()),
             };
             git.arg("--").arg(path).arg(start).run().map(drop)
@@ -356,7 +369,7 @@ impl Repo {
         // Not by `checkout -B`: that looks through all worktrees, and see `add`.
         let git = self.git_in(admin, path);
         let git = match spot {
-            Spot::Branch { branch, .. } => {
+            Spot::Branch { branch } => {
                 git.args(["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")])
             }
             Spot::Detached => git.args(["update-ref", "-m", "mainstem: prepare"]).args([
@@ -378,7 +391,7 @@ impl Repo {
         let head = self.look_up("HEAD^{commit}", self.git_in(admin, path))?;
         let branch = self.branch_of(admin)?;
         let wanted = match spot {
-            Spot::Branch { branch, .. } => Some(branch),
+            Spot::Branch { branch } => Some(branch),
             Spot::Detached => None,
         };
         if head.as_ref() == Some(base) && branch.as_deref() == wanted {
@@ -462,17 +475,6 @@ impl Repo {
                 })
         });
         Ok(sound.next().cloned().filter(|_| admins.len() == 1))
-    }
-
-    fn refuse_busy(&self, branch: &str, path: &Path) -> Result<()> {
-        for other in self.worktrees()? {
-            let busy = other.branch.as_deref() == Some(branch) && placed(&other.path) != path;
-            // One whose folder is gone and that nobody locked holds nothing.
-            if busy && !other.bare && (!other.prunable || other.locked) {
-                return Err(GitError::BranchBusy { branch: branch.to_owned(), path: other.path });
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn fill_submodules(&self, path: &Path, base: &Oid) -> Result<Prepared> {

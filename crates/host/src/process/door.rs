@@ -9,13 +9,13 @@
 //! gets, one line each: `{"ok":true}` once the line is in the log, `{"error":"…"}` if it never will be, and
 //! `{"ref":"r1","answer":{…}}` for an answer.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use super::ANSWERS;
 use super::log::Writer;
+use crate::private;
 
 /// Longest line that a guest may send.
 pub const DOOR_LINE_BYTES_MAX: usize = 1 << 20;
@@ -70,6 +71,11 @@ impl DoorSpec {
         let path = if own_folder { far(&near) } else { near };
         Ok(Self { path, own_folder, token: token()?, kinds })
     }
+
+    /// The folder that was made for this door alone. A sandbox has to let its guest in there.
+    pub fn folder(&self) -> Option<&Path> {
+        self.path.parent().filter(|_| self.own_folder)
+    }
 }
 
 /// A short path that is this job's alone.
@@ -78,18 +84,15 @@ fn far(near: &Path) -> PathBuf {
     for byte in near.as_os_str().as_encoded_bytes() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    let below = |base: &Path| {
-        let uid = rustix::process::getuid().as_raw();
-        base.join(format!("mainstem-{uid}")).join(format!("{hash:016x}")).join("mcp.sock")
-    };
-    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|p| p.is_absolute());
-    [runtime, Some(env::temp_dir())]
-        .into_iter()
-        .flatten()
-        .filter(|base| base.is_dir())
-        .map(|base| below(&base))
+    let below = |base: &Path| base.join(format!("{hash:016x}")).join("mcp.sock");
+    [private::folder(), private::temporary()]
+        .iter()
+        .map(|base| below(base))
         .find(|path| path.as_os_str().len() <= SOCKET_LEN_MAX)
-        .unwrap_or_else(|| below(Path::new("/tmp")))
+        .unwrap_or_else(|| {
+            let user = rustix::process::geteuid().as_raw();
+            below(&Path::new("/tmp").join(format!("mainstem-{user}")))
+        })
 }
 
 /// A token that nobody guesses.
@@ -105,9 +108,7 @@ pub(super) fn take_away(spec: &DoorSpec) {
     if is_socket {
         let _ = fs::remove_file(&spec.path);
     }
-    if spec.own_folder
-        && let Some(folder) = spec.path.parent()
-    {
+    if let Some(folder) = spec.folder() {
         let _ = fs::remove_dir(folder);
     }
 }
@@ -151,10 +152,8 @@ impl Drop for Door {
 impl Door {
     /// Opens the door of the job in `dir`.
     pub(super) fn open(dir: &Path, spec: &DoorSpec) -> io::Result<Self> {
-        if spec.own_folder {
-            for folder in spec.path.ancestors().skip(1).take(2).collect::<Vec<_>>().iter().rev() {
-                make_private(folder)?;
-            }
+        if let Some(folder) = spec.folder() {
+            private::make_with_parent(folder)?;
         }
         // Left by a supervisor that was killed: this job's lock is ours now.
         if fs::symlink_metadata(&spec.path).is_ok_and(|m| m.file_type().is_socket()) {
@@ -433,21 +432,6 @@ impl Guest {
             }
         }
     }
-}
-
-/// Makes a folder that only we may enter, or makes sure that the one there is such.
-fn make_private(folder: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-        other => return other,
-    }
-    let meta = fs::symlink_metadata(folder)?;
-    let ours = meta.uid() == rustix::process::geteuid().as_raw();
-    if meta.is_dir() && ours && meta.mode() & 0o077 == 0 {
-        return Ok(());
-    }
-    let why = format!("{} is not a private folder of this user; remove it", folder.display());
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 /// Compares without telling by its time how much was right.

@@ -4,7 +4,8 @@
 //! next record. Offsets count the bytes of all records ever written, so they only grow. `output` holds
 //! the head; the tail is in files named `output.<offset of their first byte>`, of which the oldest is
 //! removed when a new one begins. A file that goes on in another one ends with a mark that is no part
-//! of the count. Knows nothing of what the lines say.
+//! of the count. What is no longer kept is told in bytes that the command printed: `output.lost` says how many
+//! bytes of records went, and how many of these were ours. Knows nothing of what the lines say.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -17,6 +18,8 @@ use super::{PIDS, Pids, record};
 
 const HEAD: &str = "output";
 const MARK: &[u8] = b"0 > \n";
+/// Beside the head: bytes of records that are gone, and how many of them the command did not print.
+const LOST: &str = "output.lost";
 /// The tail is kept in this many files, so that dropping one loses a small part of it.
 const TAIL_FILES: u64 = 4;
 const SMALLEST: u64 = 4096;
@@ -84,10 +87,15 @@ pub(super) struct Writer {
     len: u64,
     limit: u64,
     tail_limit: u64,
-    tail: VecDeque<(u64, u64)>,
+    /// Earlier files of the tail: offset, bytes of records, and how many of these are ours.
+    tail: VecDeque<(u64, u64, u64)>,
+    /// The same of the current file.
+    framing: u64,
     line_bytes: usize,
     buffer: Vec<u8>,
     dropped: u64,
+    /// Bytes of records in files that are gone, and how many of these were ours.
+    lost: (u64, u64),
     blocked_until: Option<Instant>,
 }
 
@@ -107,6 +115,8 @@ impl Writer {
             limit: head,
             tail_limit,
             tail: VecDeque::new(),
+            framing: 0,
+            lost: (0, 0),
             line_bytes: line_bytes.clamp(64, longest.max(64)),
             buffer: Vec::with_capacity(BUFFER),
             dropped: 0,
@@ -119,7 +129,7 @@ impl Writer {
         self.line_bytes
     }
 
-    /// The offset after the last record, and how much is no longer kept.
+    /// The offset after the last record, and how much of what was printed is no longer kept.
     pub(super) fn totals(&self) -> (u64, u64) {
         (self.base + self.len + self.buffer.len() as u64, self.dropped)
     }
@@ -131,10 +141,11 @@ impl Writer {
         if filled > 0 && filled + size as u64 > self.limit {
             self.flush();
             if !self.rotate() {
-                self.dropped += size as u64;
+                self.dropped += (size - framing_of(prefix)) as u64;
                 return;
             }
         }
+        self.framing += framing_of(prefix) as u64;
         self.buffer.extend_from_slice(prefix);
         self.buffer.extend_from_slice(bytes);
         self.buffer.push(b'\n');
@@ -185,17 +196,27 @@ impl Writer {
         // A reader that misses the mark finds the next file when the job has ended.
         let _ = self.file.write_all_at(MARK, self.len);
         if self.base > 0 {
-            self.tail.push_back((self.base, self.len));
+            self.tail.push_back((self.base, self.len, self.framing));
         }
         while self.tail.len() as u64 >= TAIL_FILES {
-            let Some((start, len)) = self.tail.pop_front() else { break };
+            let Some((start, len, framing)) = self.tail.pop_front() else { break };
+            self.dropped += len.saturating_sub(framing);
+            self.lost = (self.lost.0 + len, self.lost.1 + framing);
+            // Before the file goes: whoever finds it gone finds the count. Without it all bytes are told.
+            let (bytes, framing) = self.lost;
+            let _ = fs::write(self.dir.join(LOST), format!("{bytes} {framing}\n"));
             let _ = fs::remove_file(self.dir.join(format!("{HEAD}.{start}")));
-            self.dropped += len;
         }
         (self.file, self.base, self.len, self.limit) = (next, start, 0, self.tail_limit);
+        self.framing = 0;
         self.blocked_until = None;
         true
     }
+}
+
+/// How much of a record the command did not print: its prefix, and the line end of a line that goes on.
+fn framing_of(prefix: &[u8]) -> usize {
+    prefix.len() + usize::from(prefix.iter().any(u8::is_ascii_uppercase))
 }
 
 /// Output may hold secrets: only its owner reads it.
@@ -355,7 +376,7 @@ impl Reader {
     fn go_on(&mut self, base: u64, batch: &mut Batch) -> io::Result<bool> {
         let next = self.tail_files()?.into_iter().find(|&b| b > base && b >= self.at);
         if let Some(next) = next {
-            batch.dropped += next - self.at;
+            batch.dropped += self.printed_in(next - self.at);
             (self.at, self.base) = (next, Some(next));
         }
         Ok(next.is_some())
@@ -369,11 +390,28 @@ impl Reader {
             && let Some(&first) = tail.first()
             && self.at + MARK.len() as u64 >= fs::metadata(self.path(0))?.len()
         {
-            batch.dropped += first - self.at;
+            batch.dropped += self.printed_in(first - self.at);
             (self.at, base) = (first, first);
         }
         self.base = Some(base);
         Ok(base)
+    }
+
+    /// How much of so many bytes of records that are gone the command had printed: exactly if it is all of them,
+    /// else by their share.
+    fn printed_in(&self, gone: u64) -> u64 {
+        let lost = || {
+            let text = fs::read_to_string(self.dir.join(LOST)).ok()?;
+            let (bytes, framing) = text.trim().split_once(' ')?;
+            Some((bytes.parse::<u64>().ok()?, framing.parse::<u64>().ok()?))
+        };
+        match lost() {
+            Some((bytes, framing)) if bytes > 0 && framing <= bytes => {
+                let share = u128::from(gone) * u128::from(framing) / u128::from(bytes);
+                gone - u64::try_from(share).unwrap_or(0)
+            }
+            _ => gone,
+        }
     }
 
     fn tail_files(&self) -> io::Result<Vec<u64>> {
@@ -496,10 +534,13 @@ mod tests {
         assert_eq!(all.first().unwrap(), "line 0");
         assert_eq!(all.last().unwrap(), "line 19999");
         assert_eq!(gap, dropped);
+        // What is shown and what is said to be missing is what was printed.
+        let printed: usize = (0..20_000).map(|i| format!("line {i}\n").len()).sum();
+        let shown: usize = all.iter().map(|line| line.len() + 1).sum();
+        assert_eq!(shown as u64 + gap, printed as u64);
         let kept: u64 =
             fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
         assert!(kept < 8192 + 256, "{kept}");
-        assert_eq!(kept / 100, (end - dropped) / 100);
         let middle = read_output(dir.path(), end / 2, 1000).unwrap();
         assert!(middle.dropped > 0 && !middle.lines.is_empty());
         assert_eq!(read_output(dir.path(), end, 1000).unwrap().next, end);

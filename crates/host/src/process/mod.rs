@@ -30,7 +30,7 @@ mod watch;
 
 pub use answers::is_ask;
 pub use cgroup::{Containment, containment, settle};
-pub use detached::{pause_ms, spawn_detached};
+pub use detached::{be_nice, pause_ms, spawn_detached};
 pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
 pub use inquiry::inquire;
 pub use job::{

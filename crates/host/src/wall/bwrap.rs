@@ -56,13 +56,6 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
         line.add(&["--tmpfs", "/var/tmp"]);
     }
     let mut mounts = wall.sorted();
-    if let Some(objects) = &wall.objects {
-        mounts.push((objects.clone(), Access::Write));
-        for fixed in ["pack", "info"].map(|name| objects.join(name)) {
-            fs::create_dir_all(&fixed)?;
-            mounts.push((fixed, Access::Read));
-        }
-    }
     mounts.push((exe.to_path_buf(), Access::Read));
     mounts.extend(wall.sealed.iter().map(|path| (path.clone(), Access::Read)));
     mounts.sort_by_key(|(path, _)| path.components().count());
@@ -77,7 +70,11 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
                 line.0.push(path.clone().into());
                 emptied.push(path);
             }
-            Access::Hidden => line.bind("--ro-bind", Path::new("/dev/null"), &path),
+            Access::Hidden => {
+                let other = wall.replaced.iter().find(|(at, _)| *at == path);
+                let other = other.map_or(Path::new("/dev/null"), |(_, other)| other);
+                line.bind("--ro-bind", other, &path);
+            }
             Access::Read => line.bind("--ro-bind", &path, &path),
             Access::Write => line.bind("--bind", &path, &path),
         }

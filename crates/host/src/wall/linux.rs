@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use landlock::{
@@ -160,12 +160,8 @@ fn restrict(wall: &Wall, cwd: &Path) -> Result<(), Failure> {
         // Split like any other folder if something in it is kept back.
         entries.push((memory.to_path_buf(), Access::Write));
     }
-    let mut granted = Vec::new();
-    if let Some(objects) = &wall.objects {
-        fan_out(objects, &mut granted).map_err(failed("objects"))?;
-    }
     entries.retain(|(path, access)| *access == Access::Hidden || path.exists());
-    granted.extend(grants::grants(&entries).map_err(failed("paths"))?);
+    let granted = grants::grants(&entries).map_err(failed("paths"))?;
     let all = AccessFs::from_all(ENFORCED);
     let rules = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -228,18 +224,6 @@ fn scope_only() {
     if let Ok(rules) = scoped {
         let _ = rules.restrict_self();
     }
-}
-
-/// New objects go into 256 folders; with these there, nothing else of the store need be writable.
-fn fan_out(objects: &Path, granted: &mut Vec<(PathBuf, Access)>) -> io::Result<()> {
-    for n in 0..=255u8 {
-        let folder = objects.join(format!("{n:02x}"));
-        match fs::create_dir(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => granted.push((folder, Access::Write)),
-        }
-    }
-    Ok(())
 }
 
 /// The first process of a namespace: whatever loses its parent in there becomes its child, and when it

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 mod bwrap;
+mod denial;
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 mod grants;
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
@@ -24,6 +25,9 @@ mod seccomp;
 
 /// The hidden subcommand of our program that builds the inner part of the wall.
 pub const STEP: &str = "__wall";
+
+/// Whether there is a sandbox for this system at all.
+pub const SUPPORTED: bool = cfg!(all(target_os = "linux", not(mainstem_portable)));
 
 /// How the step ends if it cannot build its part: no program of the user's ran.
 pub const FAILED: u8 = 125;
@@ -111,9 +115,9 @@ pub struct Wall {
     /// Other names, by way of links, of paths that may be read: where, and what is there.
     #[serde(default)]
     pub aliases: Vec<(PathBuf, PathBuf)>,
-    /// Folders of git objects: new ones may be added, packs and alternates stay as they are.
+    /// Hidden files in whose place another one is shown, where the wall can do that.
     #[serde(default)]
-    pub objects: Option<PathBuf>,
+    pub replaced: Vec<(PathBuf, PathBuf)>,
     /// Files below a writable folder that stay as they are, where the wall can do that.
     #[serde(default)]
     pub sealed: Vec<PathBuf>,
@@ -141,7 +145,7 @@ impl Wall {
             kind,
             paths: Vec::new(),
             aliases: Vec::new(),
-            objects: None,
+            replaced: Vec::new(),
             sealed: Vec::new(),
             tmp: None,
             network: Network::Open,
@@ -199,7 +203,7 @@ pub fn dress(
         Kind::Bwrap => {
             // The paths are bubblewrap's business; the step inside needs the rest.
             let (paths, aliases) = (Vec::new(), Vec::new());
-            let inner = Wall { paths, aliases, objects: None, tmp: None, ..wall.clone() };
+            let inner = Wall { paths, aliases, replaced: Vec::new(), tmp: None, ..wall.clone() };
             let mut line = bwrap::arguments(wall, exe, cwd)?;
             line.extend(step(&inner)?);
             Ok(line)

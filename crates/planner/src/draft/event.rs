@@ -1,6 +1,7 @@
 //! A fact as an event of the decomposition, in the words that other tools listen for.
 
 use mainstem_core::fact::Class;
+use mainstem_core::id::Time;
 use serde::Serialize;
 
 use super::fact::{DraftFact, Part};
@@ -19,6 +20,9 @@ pub struct Event {
     pub attempt: Option<u32>,
     /// In words.
     pub message: String,
+    /// Until when the provider is left alone; faces write it as they write times.
+    #[serde(skip)]
+    pub until: Option<Time>,
 }
 
 /// The event that a fact is; none if nobody listens for it.
@@ -26,23 +30,25 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
     let named = |part: &Part, what: &str, attempt: Option<u32>, message: String| {
         let who = if part.epic().is_some() { "worker" } else { "shred" };
         let epic = part.epic().map(str::to_owned);
-        Some(Event { kind: format!("{who}_{what}"), epic, attempt, message })
+        Some(Event { kind: format!("{who}_{what}"), epic, attempt, message, until: None })
     };
     match fact {
         DraftFact::CallIntended { part, call, agent, .. } => {
             named(part, "started", Some(*call), format!("asks {agent}"))
         }
-        DraftFact::ProviderLimited { part, call, provider, message, .. } => Some(Event {
+        DraftFact::ProviderLimited { part, call, provider, message, until, .. } => Some(Event {
             kind: "rate_limited".to_owned(),
             epic: part.epic().map(str::to_owned),
             attempt: Some(*call),
-            message: format!("{provider}: {message}"),
+            message: limited(provider, message),
+            until: Some(*until),
         }),
-        DraftFact::ProviderParked { provider, message, .. } => Some(Event {
+        DraftFact::ProviderParked { provider, message, until, .. } => Some(Event {
             kind: "rate_limited".to_owned(),
             epic: None,
             attempt: None,
-            message: format!("{provider}: {message}"),
+            message: limited(provider, message),
+            until: Some(*until),
         }),
         DraftFact::AnswerTaken { part, call, breakdown, tasks, .. } => {
             let count: usize = tasks.iter().map(|answer| answer.tasks.len()).sum();
@@ -59,8 +65,12 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
         DraftFact::CallFailed { part, call, reason, again_at: None, .. } => {
             named(part, "failed", Some(*call), reason.clone())
         }
-        // The limit itself was told of, and it costs no try.
-        DraftFact::CallFailed { class: Class::RateLimited | Class::QuotaExhausted, .. } => None,
+        // The limit itself was told of, and it costs no try; one that was stopped is asked again only by the
+        // next life.
+        DraftFact::CallFailed {
+            class: Class::RateLimited | Class::QuotaExhausted | Class::Interrupted,
+            ..
+        } => None,
         DraftFact::CallFailed { part, call, reason, problems, .. } => {
             let message = match problems.len() {
                 0 => reason.clone(),
@@ -71,8 +81,17 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
         }
         DraftFact::PartFailed { part, reason, .. } => named(part, "failed", None, reason.clone()),
         DraftFact::DraftStarted { .. }
+        | DraftFact::DraftResumed {}
         | DraftFact::UsageReported { .. }
         | DraftFact::PartReopened { .. }
         | DraftFact::PlanWritten { .. } => None,
+    }
+}
+
+/// A limit in words; many are told without any.
+fn limited(provider: &str, message: &str) -> String {
+    match message.trim() {
+        "" => format!("{provider} is rate-limited"),
+        said => format!("{provider} is rate-limited: {said}"),
     }
 }

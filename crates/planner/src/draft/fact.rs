@@ -70,6 +70,8 @@ pub enum DraftFact {
         /// Everything in one call.
         single_pass: bool,
     },
+    /// It goes on in another life of the program.
+    DraftResumed {},
     /// An agent is about to be asked.
     CallIntended {
         /// For what.
@@ -83,6 +85,9 @@ pub enum DraftFact {
         /// The model, if one was chosen.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
+        /// The effort, if one was chosen.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<String>,
     },
     /// Tokens and money since the last such fact of the call.
     UsageReported {
@@ -219,7 +224,7 @@ impl DraftFact {
 pub fn ledger(fact: &DraftFact) -> Option<Fact> {
     let task = |part: &Part| TaskId::new(format!("plan:{part}"));
     match fact {
-        DraftFact::CallIntended { part, call, agent, provider, model } => {
+        DraftFact::CallIntended { part, call, agent, provider, model, .. } => {
             Some(Fact::AttemptIntended {
                 task: task(part),
                 attempt: *call,
@@ -230,6 +235,8 @@ pub fn ledger(fact: &DraftFact) -> Option<Fact> {
                 reserved_usd: 0.0,
                 model_reason: String::new(),
                 session: None,
+                continues: None,
+                fresh: false,
             })
         }
         DraftFact::UsageReported { part, call, mark, usage } => Some(Fact::UsageReported {

@@ -19,6 +19,7 @@ fn rules(jobs: u32, agents: &[&str]) -> Rules {
         agent: (*name).to_owned(),
         provider: format!("{name}-provider"),
         model: None,
+        effort: None,
     };
     Rules {
         hands: agents.iter().map(hand).collect(),
@@ -175,6 +176,37 @@ fn epic(n: usize) -> Part {
 // ---- the tests that the seed asked for ------------------------------------------------------
 
 #[test]
+fn times_count_every_call_and_wait_of_a_part_and_nothing_between_two_lives() {
+    let mut stage = Stage::new(rules(1, &["a"]), 1);
+    // Two answers that do not fit, then one that does: all three calls count.
+    for _ in 0..2 {
+        stage.now = stage.now.plus_ms(1_000);
+        stage.end(&Part::Shred, EXIT_0, Claim::None, Err(vec![Problem::new("epics", "is empty")]));
+    }
+    stage.now = stage.now.plus_ms(500);
+    stage.answer(&Part::Shred);
+    assert_eq!(stage.draft.parts()[&Part::Shred].worked_ms, 2_500);
+    // An epic is interrupted, and goes on much later.
+    let epic = Part::Epic("E-001".to_owned());
+    stage.now = stage.now.plus_ms(2_000);
+    stage.input(Input::Interrupt);
+    stage.end(&epic, Ending::Stopped {}, Claim::None, Err(Vec::new()));
+    let mut next = Draft::new(rules(1, &["a"]));
+    for (fact, at) in &stage.facts {
+        next.apply(fact, *at).unwrap();
+    }
+    stage.draft = next;
+    stage.now = stage.now.plus_ms(86_400_000);
+    stage.input(Input::Begin(Vec::new()));
+    assert_eq!(stage.draft.before_ms(), 4_500);
+    stage.now = stage.now.plus_ms(300);
+    stage.answer(&epic);
+    assert_eq!(stage.draft.parts()[&epic].worked_ms, 2_300);
+    assert_eq!(stage.draft.stage_ms("shred"), Some(2_500));
+    assert_eq!(stage.draft.stage_ms("scatter"), Some(2_300));
+}
+
+#[test]
 fn three_epics_with_concurrency_two_only_two_workers_run_simultaneously() {
     let mut stage = Stage::scattering(rules(2, &["a"]), 3);
     assert_eq!(stage.calls, [(epic(1), 1), (epic(2), 1)]);
@@ -303,6 +335,17 @@ fn mixed_agents_take_epics_in_turn_and_a_limit_rests_only_its_provider() {
     assert!(stage.calls.contains(&(epic(2), 2)), "b goes on: {:?}", stage.calls);
     assert!(!stage.calls.contains(&(epic(1), 2)), "a rests: {:?}", stage.calls);
     assert_eq!(stage.answer_all(), Rest::Done);
+}
+
+#[test]
+fn a_worker_that_was_stopped_is_announced_as_nothing_else() {
+    let mut stage = Stage::scattering(rules(1, &["a"]), 1);
+    stage.input(Input::Interrupt);
+    let problems = vec![Problem::new("json", "there is no JSON")];
+    stage.end(&epic(1), Ending::Stopped {}, Claim::None, Err(problems));
+    assert_eq!(stage.draft.rest(), Some(Rest::Interrupted));
+    assert_eq!(stage.events().last().map(String::as_str), Some("worker_started E-001"));
+    assert!(stage.draft.parts()[&epic(1)].problems.is_empty(), "its answer is not blamed");
 }
 
 #[test]

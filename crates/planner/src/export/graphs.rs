@@ -7,8 +7,13 @@ use mainstem_core::id::TaskIx;
 use super::View;
 use crate::import::State;
 
-/// A Mermaid flowchart.
+/// A Mermaid flowchart with the plan's own ids.
 pub(super) fn mermaid(view: &View<'_>) -> String {
+    mermaid_with(view, &|at| view.task(at).id.to_string())
+}
+
+/// A Mermaid flowchart with these ids.
+pub(super) fn mermaid_with(view: &View<'_>, id_of: &dyn Fn(usize) -> String) -> String {
     let mut out = String::from("flowchart TD\n");
     for (i, (id, _, members)) in view.groups.iter().enumerate() {
         let inside = !id.is_empty();
@@ -17,7 +22,7 @@ pub(super) fn mermaid(view: &View<'_>) -> String {
         }
         for at in members {
             let done = if view.states[*at] == State::Done { ":::done" } else { "" };
-            let label = format!("{} {}", view.task(*at).id, escape(&view.title(*at)));
+            let label = format!("{} {}", id_of(*at), escape(&view.title(*at)));
             let _ = writeln!(out, "    t{at}[\"{label}\"]{done}");
         }
         if inside {

@@ -170,7 +170,8 @@ pub(super) fn index(view: &View<'_>, ids: &Ids) -> String {
         );
     }
     if view.plan.tasks.len() < PICTURE_MAX {
-        let _ = write!(out, "\n```mermaid\n{}```\n", graphs::mermaid(view));
+        let picture = graphs::mermaid_with(view, &|at| ids.ids[at].clone());
+        let _ = write!(out, "\n```mermaid\n{picture}```\n");
     }
     out
 }

@@ -147,6 +147,29 @@ fn the_task_folder_has_phases_that_do_not_overlap() {
 }
 
 #[test]
+fn the_picture_of_a_task_folder_has_the_ids_of_its_files() {
+    let task = |id: &str, title: &str, needs: &[&str]| Task {
+        id: TaskId::new(id),
+        title: title.to_owned(),
+        description: "x".to_owned(),
+        needs: needs.iter().map(|need| TaskId::new(*need)).collect(),
+        ..Task::empty()
+    };
+    // Written by depth, so that the second and the third change places.
+    let tasks = vec![task("A", "Alpha", &[]), task("B", "Beta", &["A"]), task("C", "Gamma", &[])];
+    let plan = Plan { title: "Three".to_owned(), epics: Vec::new(), tasks };
+    let raven = Target::Tool(Format::Raven);
+    let out = export(&plan, &BTreeMap::new(), raven, &Options::default()).unwrap();
+    let index = &out.files.iter().find(|(path, _)| path == "INDEX.md").unwrap().1;
+    for title in ["Alpha", "Beta", "Gamma"] {
+        let lower = title.to_lowercase();
+        let (path, _) = out.files.iter().find(|(path, _)| path.contains(&lower)).unwrap();
+        let id = &path[..5];
+        assert!(index.contains(&format!("[\"{id} {title}\"]")), "{path}\n{index}");
+    }
+}
+
+#[test]
 fn pictures_hold_every_edge_and_no_markup_of_titles() {
     let mut plan = large();
     plan.tasks.truncate(20);

@@ -35,12 +35,7 @@ pub(super) fn assemble(format: Format, reading: Reading, accept: &Accept) -> Imp
     }
     let mut assembly = Assembly::new(&entries, notices);
     let ids = assembly.ids();
-    let kept: Vec<bool> = entries
-        .iter()
-        .map(|entry| {
-            accept.all || !matches!(entry.state, State::Done | State::Dropped | State::Held)
-        })
-        .collect();
+    let kept = assembly.keep(accept.all);
     let edges = assembly.edges(&kept, accept.order);
     let epics = assembly.epics(&kept);
     let mut tasks = Vec::new();
@@ -169,6 +164,50 @@ impl<'a> Assembly<'a> {
         (0..self.entries.len())
             .map(|i| (!self.is_group(i)).then(|| unique(&safe_id(&self.entries[i].id), &mut taken)))
             .collect()
+    }
+
+    /// Which entries become tasks: what is finished, put off or being worked on by others does not, nor
+    /// does what needs such work, because that work would not be in its base.
+    fn keep(&mut self, all: bool) -> Vec<bool> {
+        if all {
+            return vec![true; self.entries.len()];
+        }
+        let finished = |entry: &Entry| matches!(entry.state, State::Done | State::Dropped);
+        let mut kept = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            // An epic is in progress as soon as one of its tasks is.
+            let why = entry.unavailable.as_ref().filter(|_| !finished(entry) && !self.is_group(i));
+            kept.push(!finished(entry) && entry.state != State::Held && why.is_none());
+            if let Some(why) = why {
+                self.leave_out(i, &format!("is {why}"));
+            }
+        }
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for i in 0..self.entries.len() {
+                let unmet = |to: &&String| {
+                    let at = self.index.get(&to.to_lowercase()).copied();
+                    let below = at.map(|at| self.tasks_below(at)).unwrap_or_default();
+                    let waits = |at: &usize| !kept[*at] && !finished(&self.entries[*at]);
+                    below.iter().any(|at| *at != i && waits(at))
+                };
+                if kept[i]
+                    && let Some(to) = self.entries[i].needs.iter().find(unmet).cloned()
+                {
+                    kept[i] = false;
+                    changed = true;
+                    self.leave_out(i, &format!("needs {to}, which is left out"));
+                }
+            }
+        }
+        kept
+    }
+
+    fn leave_out(&mut self, at: usize, why: &str) {
+        let Entry { id, place, .. } = &self.entries[at];
+        let message = format!("{id} {why}: left out; --all imports it");
+        self.notices.push(Notice { place: place.clone(), message });
     }
 
     /// Epics with tasks of their own that stay.

@@ -9,8 +9,9 @@ use crate::source::{File, Source};
 use crate::tree::{get, int, json_part, list, number, text};
 use crate::words::paths;
 
-const TAKEN: [&str; 15] = [
+const TAKEN: [&str; 16] = [
     "id",
+    "assignee",
     "title",
     "description",
     "design",
@@ -110,13 +111,43 @@ fn issue(file: &File, at: &At<'_>, node: &Node<'_>, reading: &mut Reading) {
             .map_or(Effort::Medium, |minutes| effort_of_hours(minutes / 60.0)),
         priority: 2 - int(get(node, "priority")).unwrap_or(2).clamp(0, 4),
         state: state(&status),
+        unavailable: unavailable(&status, read("assignee")),
         marks: vec![mark(file, node)],
         place: place.clone(),
         id,
         ..Entry::default()
     };
+    if status == "open"
+        && let Some(assignee) = read("assignee")
+    {
+        reading.notice(&place, format!("{} is assigned to {assignee}", entry.id));
+    }
+    let counted = int(get(node, "dependency_count")).unwrap_or(0);
+    if counted > 0 && get(node, "dependencies").is_none() {
+        entry.unavailable =
+            Some("known to depend on issues that this list does not name".to_owned());
+        reading.notice(
+            &place,
+            format!(
+                "{} has dependencies that are only counted here ({counted}); import \
+                 .beads/issues.jsonl or use bd 0.49.1 or newer",
+                entry.id
+            ),
+        );
+    }
     edges(&mut entry, node, source, &place, reading);
     reading.entries.push(entry);
+}
+
+/// Issues that `bd ready` would not offer because people or other programs have them.
+fn unavailable(status: &str, assignee: Option<String>) -> Option<String> {
+    let what = match status {
+        "in_progress" => "in progress",
+        "hooked" => "hooked",
+        "blocked" => "blocked",
+        _ => return None,
+    };
+    Some(assignee.map_or_else(|| what.to_owned(), |name| format!("{what} ({name})")))
 }
 
 fn edges(entry: &mut Entry, node: &Node<'_>, source: &str, place: &Place, reading: &mut Reading) {

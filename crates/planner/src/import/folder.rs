@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Entry, Mark, Place, Reading, Refused, State, joined};
 use crate::source::{File, Source};
-use crate::tree::{bullet, bullets, part};
+use crate::tree::{bullet, bullets, part, parts};
 use crate::words::paths;
 
 /// What stands in the table: the box and the word.
@@ -13,6 +13,16 @@ const STATES: [(State, &str); 4] = [
     (State::Doing, "[~] In Progress"),
     (State::Done, "[x] Complete"),
     (State::Blocked, "[!] Blocked"),
+];
+
+/// Sections that become needs, criteria and files of a task.
+const OWN_PLACE: [&str; 6] = [
+    "dependencies",
+    "success criteria",
+    "acceptance criteria",
+    "verification checklist",
+    "files to modify",
+    "files",
 ];
 
 pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
@@ -89,7 +99,6 @@ fn task(epic: &str, file: &File, number: &str, tables: &Tables<'_>) -> Entry {
         part(text, &["success criteria", "acceptance criteria"]).map(bullets).unwrap_or_default();
     acceptance.extend(part(text, &["verification checklist"]).map(bullets).unwrap_or_default());
     let files = part(text, &["files to modify", "files"]).map(paths).unwrap_or_default();
-    let section = |name: &str| part(text, &[name]).map(str::to_owned);
     let mut needs: Vec<String> =
         needs.into_iter().map(|number| format!("{epic}-{number}")).collect();
     let id = format!("{epic}-{number}");
@@ -97,12 +106,7 @@ fn task(epic: &str, file: &File, number: &str, tables: &Tables<'_>) -> Entry {
     Entry {
         parent: Some(epic.to_owned()),
         title,
-        description: joined(&[
-            ("", section("description")),
-            ("Steps", section("implementation steps").or_else(|| section("implementation"))),
-            ("Test cases", section("test cases")),
-            ("Notes", section("notes")),
-        ]),
+        description: description(text),
         acceptance,
         needs,
         writes: files,
@@ -112,6 +116,29 @@ fn task(epic: &str, file: &File, number: &str, tables: &Tables<'_>) -> Entry {
         id,
         ..Entry::default()
     }
+}
+
+/// The whole text of a task file, less what has a place of its own in a plan.
+fn description(text: &str) -> String {
+    let own_place = |title: &str| {
+        let plain = title.trim_end_matches(':').to_lowercase();
+        OWN_PLACE.iter().any(|known| plain == *known || plain.starts_with(&format!("{known} (")))
+    };
+    let body = text.lines().skip_while(|line| line.trim().is_empty());
+    let mut body = body.peekable();
+    if body.peek().is_some_and(|line| line.starts_with("# ")) {
+        body.next();
+    }
+    let intro: Vec<&str> = body.take_while(|line| !line.starts_with("## ")).collect();
+    let mut sections = vec![(String::new(), Some(intro.join("\n")))];
+    for part in parts(text, 2).into_iter().filter(|part| !own_place(part.title)) {
+        let title = part.title.trim_end_matches(':');
+        let head = if title.eq_ignore_ascii_case("description") { "" } else { title };
+        sections.push((head.to_owned(), Some(part.body.to_owned())));
+    }
+    let sections: Vec<(&str, Option<String>)> =
+        sections.iter().map(|(head, body)| (head.as_str(), body.clone())).collect();
+    joined(&sections)
 }
 
 /// Numbers of the epic's tasks in a text; in a list only the one at the start of each entry.

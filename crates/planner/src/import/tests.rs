@@ -232,7 +232,8 @@ const BEADS: &str = r#"{"id":"bd-a1","title":"Epic","status":"open","priority":1
 fn beads_lines_become_groups_and_blockers() {
     let source = source(".beads", &[("issues.jsonl", BEADS)]);
     assert_eq!(detect(&source), [Format::Beads]);
-    let got = imported(&source, Format::Beads);
+    let accept = Accept { all: true, ..Accept::default() };
+    let got = read(&source, Format::Beads, &accept).unwrap();
     assert_eq!(graph(&got), ["bd-a1.1 <", "bd-a1.2 < bd-a1.1", "bd-b2 < bd-a1.2"]);
     assert_eq!(got.plan.tasks[0].acceptance, ["exists", "is fast"]);
     assert_eq!((got.plan.tasks[0].priority, got.plan.tasks[2].priority), (2, -2));
@@ -247,6 +248,30 @@ fn beads_lines_become_groups_and_blockers() {
             *new,
             old.replacen(&format!("\"status\":\"{from}\""), &format!("\"status\":\"{word}\""), 1)
         );
+    }
+}
+
+#[test]
+fn beads_that_others_work_on_are_left_out_with_what_needs_them() {
+    let lines = r#"{"id":"bd-1","title":"A","status":"in_progress","assignee":"bob"}
+{"id":"bd-2","title":"B","status":"open","dependencies":[{"depends_on_id":"bd-1","type":"blocks"}]}
+{"id":"bd-3","title":"C","status":"blocked"}
+{"id":"bd-4","title":"D","status":"open","assignee":"ann"}
+{"id":"bd-5","title":"E","status":"open","dependency_count":1}
+{"id":"bd-6","title":"F","status":"open","dependencies":[{"depends_on_id":"bd-7","type":"blocks"}]}
+{"id":"bd-7","title":"G","status":"closed"}
+"#;
+    let got = imported(&source("", &[("issues", lines)]), Format::Beads);
+    assert_eq!(graph(&got), ["bd-4 <", "bd-6 <"]);
+    let notices: Vec<&str> = got.notices.iter().map(|notice| notice.message.as_str()).collect();
+    for words in [
+        "bd-1 is in progress (bob): left out; --all imports it",
+        "bd-2 needs bd-1, which is left out: left out; --all imports it",
+        "bd-3 is blocked: left out; --all imports it",
+        "bd-4 is assigned to ann",
+        "bd-5 has dependencies that are only counted here (1)",
+    ] {
+        assert!(notices.iter().any(|notice| notice.starts_with(words)), "{words} in {notices:#?}");
     }
 }
 
@@ -484,6 +509,19 @@ fn worker_specs_get_a_status_beside_the_id() {
         after["spec.yaml"],
         want.replacen("{id: TASK-002, status: done", "{id: TASK-002, status: working", 1)
     );
+}
+
+#[test]
+fn every_section_of_a_plan_folders_task_is_in_the_plan() {
+    let task = "# Task 001: Do it\n\nIntro.\n\n## Summary\n\nShort.\n\n## Requirements\n\n- one\n\n\
+        ## Description\n\nLong.\n\n## Context\n\n### Deep\n\nWhy.\n\n## Acceptance Criteria\n\n- ok\n";
+    let files = [("e/PLAN.md", "# Epic: E\n"), ("e/tasks/001_do.md", task)];
+    let got = imported(&source(".plan", &files), Format::PlanFolder);
+    assert_eq!(
+        got.plan.tasks[0].description,
+        "Intro.\n\nSummary:\nShort.\n\nRequirements:\n- one\n\nLong.\n\nContext:\n### Deep\n\nWhy."
+    );
+    assert_eq!(got.plan.tasks[0].acceptance, ["ok"]);
 }
 
 #[test]

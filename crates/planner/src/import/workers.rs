@@ -28,15 +28,50 @@ const TAKEN: [&str; 15] = [
     "command",
 ];
 
-pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
-    let mut reading = Reading::default();
+/// What a batch spec says beyond a plan of its own: where work goes, and which workers it waits for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WorkerSpec {
+    /// Every base branch that is named, of the whole or of one task.
+    pub base_branches: Vec<String>,
+    /// Task and dependency, where the dependency is no task of this spec.
+    pub outside_dependencies: Vec<(String, String)>,
+}
+
+/// Reads what `read` has no place for in a plan.
+pub fn read_worker_spec(source: &Source) -> Result<WorkerSpec, Refused> {
+    let mut spec = WorkerSpec::default();
+    let Some((file, root)) = parse_spec(source)? else { return Ok(spec) };
+    let tasks = list(get(&root, "tasks"));
+    let word = |node: &Node<'_>, key: &str| text(get(node, key), &file.text);
+    let ids: Vec<String> = tasks.iter().filter_map(|task| word(task, "id")).collect();
+    for node in std::iter::once(&root).chain(tasks) {
+        let branch =
+            word(node, "base_branch").filter(|branch| !spec.base_branches.contains(branch));
+        spec.base_branches.extend(branch);
+        let Some(id) = word(node, "id") else { continue };
+        for needed in texts(any(node, &["dependencies", "depends_on"]), &file.text) {
+            if !ids.iter().any(|known| known.eq_ignore_ascii_case(needed.trim())) {
+                spec.outside_dependencies.push((id.clone(), needed.trim().to_owned()));
+            }
+        }
+    }
+    Ok(spec)
+}
+
+fn parse_spec(source: &Source) -> Result<Option<(&File, Node<'_>)>, Refused> {
     let yaml = |path: &str| path.ends_with(".yaml") || path.ends_with(".yml");
     let file = source.files.iter().find(|file| {
         (yaml(&file.path) && file.text.contains("tasks:")) || file.path.ends_with(".json")
     });
-    let Some(file) = file else { return Ok(reading) };
+    let Some(file) = file else { return Ok(None) };
     let syntax = if yaml(&file.path) { Syntax::Yaml } else { Syntax::Json };
     let root = parse(&file.text, syntax).map_err(|faults| Refused::new(source, file, faults))?;
+    Ok(Some((file, root)))
+}
+
+pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
+    let mut reading = Reading::default();
+    let Some((file, root)) = parse_spec(source)? else { return Ok(reading) };
     let at = At::new(file);
     reading.title = text(get(&root, "project"), &file.text).unwrap_or_default();
     for key in ["base_branch", "metadata"] {

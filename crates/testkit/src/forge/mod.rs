@@ -120,6 +120,11 @@ impl ForgeStandIn {
         self.state().requests.clone()
     }
 
+    /// How many faults that were ordered have not been met yet.
+    pub fn faults_to_come(&self) -> u32 {
+        self.state().faults.iter().map(|fault| fault.times).sum()
+    }
+
     /// How many requests of this method had this in their path and were granted.
     pub fn granted(&self, method: &str, path: &str) -> usize {
         let this = |request: &&Value| {

@@ -26,24 +26,39 @@ pub(crate) fn landings(stage: &Stage) -> Result<Vec<Landing>, String> {
     landings_from(stage, &target(stage)?)
 }
 
-/// Where work lands: on the remote, if it is pushed. What others put there is brought here to be looked
-/// at, and onto no ref.
+/// The branch that a run made for its own landings.
+pub(crate) fn own_branch(stage: &Stage) -> Result<Option<String>, String> {
+    if !stage.own_branch {
+        return Ok(None);
+    }
+    let refs = stage.git(&["for-each-ref", "--format=%(refname)", "refs/heads/mainstem/r-*"])?;
+    match refs.lines().collect::<Vec<_>>().as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some((*one).to_owned())),
+        more => Err(format!("one run has {} branches of its own", more.len())),
+    }
+}
+
+/// Where work lands: on the run's own branch if it has one, on the remote if it is pushed. What others put
+/// there is brought here to be looked at, and onto no ref.
 fn target(stage: &Stage) -> Result<String, String> {
+    if let Some(own) = own_branch(stage)? {
+        return Ok(own);
+    }
     if !stage.pushed {
         return Ok(HERE.to_owned());
     }
     let remote = stage.remote().display().to_string();
     stage.git(&["fetch", "-q", "--no-write-fetch-head", "--no-auto-gc", &remote, "main"])?;
-    stage.git(&["--git-dir", &remote, "rev-parse", HERE])
+    stage.git_in(&stage.remote(), &["rev-parse", HERE])
 }
 
-/// The remote has one branch and no lock, and what landed there is here too.
+/// The remote has the one branch and nothing else of ours, and what landed there is here too.
 fn shared(stage: &Stage, landings: &[Landing], wrong: &mut Vec<String>) -> Result<(), String> {
     if !stage.pushed {
         return Ok(());
     }
-    let remote = stage.remote().display().to_string();
-    let refs = stage.git(&["--git-dir", &remote, "for-each-ref", "--format=%(refname)"])?;
+    let refs = stage.git_in(&stage.remote(), &["for-each-ref", "--format=%(refname)"])?;
     if refs != HERE {
         wrong.push(format!("remote: it has {}", refs.replace('\n', ", ")));
     }
@@ -95,6 +110,9 @@ pub(crate) fn check(
     }
     shared(stage, landings, wrong)?;
     let target = target(stage)?;
+    if stage.brought_over && !is_ancestor(stage, &target, HERE) {
+        wrong.push(format!("target: {target} was brought over, and main does not have it"));
+    }
     for commit in &truth.others {
         let withdrawn = truth.withdrawn.iter().any(|tip| is_ancestor(stage, commit, tip));
         // A commit that was made here while the remote's branch moved stays here.

@@ -8,6 +8,9 @@ use mainstem_chaos::{Stage, table};
 use super::Said;
 use super::truth::Truth;
 
+/// How long the trash of a round may take to go.
+const TRASH_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+
 pub(crate) fn check(
     stage: &Stage,
     truth: &Truth,
@@ -17,14 +20,20 @@ pub(crate) fn check(
     let named = |key: &str| -> Vec<String> {
         said.tasks().filter_map(|task| task[key].as_str().map(str::to_owned)).collect()
     };
+    await_trash(stage);
     let (workspaces, branches) = (named("workspace"), named("branch"));
+    let lanes: Vec<String> =
+        worktrees(stage)?.into_iter().filter(|path| is_lane(Path::new(path))).collect();
     for path in worktrees(stage)? {
-        if !workspaces.contains(&path) {
+        if !workspaces.contains(&path) && !lanes.contains(&path) {
             wrong.push(format!("left: worktree {path}"));
         }
     }
     let refs = stage.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads/mainstem"])?;
-    for branch in refs.lines().filter(|branch| !branches.iter().any(|named| named == branch)) {
+    let own = super::landed::own_branch(stage)?;
+    let own = own.as_deref().and_then(|name| name.strip_prefix("refs/heads/"));
+    let named = |branch: &&str| own == Some(*branch) || branches.iter().any(|name| name == branch);
+    for branch in refs.lines().filter(|branch| !named(branch)) {
         wrong.push(format!("left: branch {branch}"));
     }
     let git_dir = stage.repo.join(".git");
@@ -47,7 +56,9 @@ pub(crate) fn check(
     // What may be somebody's stays where status says that it is.
     let aside = said.status["aside"].as_array().into_iter().flatten();
     skip.extend(aside.filter_map(|path| path.as_str().map(PathBuf::from)));
-    if !workspaces.is_empty() {
+    // The train keeps what was built there.
+    skip.extend(lanes.iter().map(PathBuf::from));
+    if !workspaces.is_empty() || !lanes.is_empty() {
         // Says whose the workspaces are while there are some.
         skip.push(stage.place().join("repo.mainstem/.owner"));
     }
@@ -62,6 +73,20 @@ pub(crate) fn check(
     }
     fsck(stage, truth, wrong)?;
     user(stage, truth, wrong)
+}
+
+/// The last of the trash is deleted by a process that nobody waits for, except us.
+fn await_trash(stage: &Stage) {
+    let deadline = std::time::Instant::now() + TRASH_WITHIN;
+    let emptying = || table::of(stage).iter().any(|one| one.command.contains("__empty-trash"));
+    while emptying() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+fn is_lane(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_prefix("_train").is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn worktrees(stage: &Stage) -> Result<Vec<String>, String> {

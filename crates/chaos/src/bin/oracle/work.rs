@@ -44,10 +44,9 @@ pub(crate) fn check(
         {
             continue;
         }
-        if stage.resolves {
-            let earlier = |n| truth.kept(task, n).touched;
-            left.touched.extend((1..*attempt).flat_map(earlier));
-        }
+        // It began with what the attempts before it had left.
+        let earlier = |n| truth.kept(task, n).touched;
+        left.touched.extend((1..*attempt).flat_map(earlier));
         if let Some(what) = kept(stage, task, *attempt, &told.base, &left)? {
             wrong.push(format!("work: attempt {attempt} of {task} did not land, and {what}"));
         }

@@ -145,7 +145,7 @@ impl Verdict {
             json!({
                 "part": part, "epic": part.epic(), "state": stand, "reason": why, "calls": state.calls,
                 "agent": state.agent, "problems": state.problems, "help": state.help,
-                "ms": state.ended.map(|at| at.since_ms(state.begun)),
+                "ms": state.ended.map(|_| state.worked_ms),
                 "input_tokens": sum.map(|sum| sum.input_tokens),
                 "output_tokens": sum.map(|sum| sum.output_tokens),
                 "cost_usd": sum.map(|sum| sum.paid_usd()),
@@ -168,7 +168,7 @@ impl Verdict {
             "tasks": self.end.gathered.as_ref().map(|gathered| gathered.plan.tasks.len()),
             "changes": changes,
             "totals": {
-                "ms": elapsed(self.began), "calls": calls(draft),
+                "ms": draft.before_ms() + elapsed(self.began), "calls": calls(draft),
                 "input_tokens": total.input_tokens, "output_tokens": total.output_tokens,
                 "cost_usd": total.paid_usd(), "included_usd": total.included_usd,
                 "basis": total.basis(),
@@ -187,22 +187,11 @@ fn calls(draft: &Draft) -> u32 {
 
 /// Time by stage, tokens, money.
 fn spent_text(draft: &Draft, began: i64) -> String {
-    let spans = |fits: &dyn Fn(&Part) -> bool| -> Option<(i64, i64)> {
-        let fitting = draft.parts().iter().filter(|(part, _)| fits(part));
-        let spans: Vec<(i64, i64)> =
-            fitting.filter_map(|(_, s)| Some((s.begun.0, s.ended?.0))).collect();
-        Some((spans.iter().map(|span| span.0).min()?, spans.iter().map(|span| span.1).max()?))
-    };
-    let mut stages = Vec::new();
-    let mut add = |name: &str, span: Option<(i64, i64)>| {
-        if let Some((from, to)) = span {
-            let ms = u64::try_from(to - from).unwrap_or(0);
-            stages.push(format!("{name} {}", print::duration(ms)));
-        }
-    };
-    add("shred", spans(&|part| *part == Part::Shred));
-    add("scatter", spans(&|part| part.epic().is_some()));
-    add("one pass", spans(&|part| *part == Part::Whole));
+    let stages = [("shred", "shred"), ("scatter", "scatter"), ("whole", "one pass")];
+    let stages = stages.into_iter().filter_map(|(stage, name)| {
+        Some(format!("{name} {}", print::duration(draft.stage_ms(stage)?)))
+    });
+    let stages: Vec<String> = stages.collect();
     let total = &draft.account().total;
     let money = match total.basis() {
         "unknown" => "cost unknown".to_owned(),
@@ -211,7 +200,7 @@ fn spent_text(draft: &Draft, began: i64) -> String {
     format!(
         "{}; {} in all, {}, {} tokens in, {} out, {money}\n",
         stages.join(", "),
-        print::duration(elapsed(began)),
+        print::duration(draft.before_ms() + elapsed(began)),
         print::count(u64::from(calls(draft)), "call"),
         total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
         total.output_tokens,

@@ -1,6 +1,6 @@
 //! A draft as it goes: a line per event, and on a terminal a table below them that moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,7 +11,7 @@ use mainstem_core::id::Time;
 use mainstem_core::plan::Plan;
 use mainstem_engine::draft::{DraftFace, DraftShown};
 use mainstem_host::clock;
-use mainstem_planner::draft::{Draft, DraftFact, Part, PartState, Stand, event_of};
+use mainstem_planner::draft::{Draft, DraftFact, Event, Part, PartState, Stand, event_of};
 use mainstem_planner::revise::Changes;
 use serde_json::json;
 
@@ -37,6 +37,10 @@ pub(super) struct View {
     drawn: usize,
     drawn_at: i64,
     doing: BTreeMap<Part, String>,
+    /// Events printed so far: other programs count them.
+    seq: u64,
+    /// Waits that were told of: the provider, and until when.
+    waits_told: BTreeSet<(String, Option<Time>)>,
     pen: Pen,
 }
 
@@ -54,6 +58,8 @@ impl View {
             drawn: 0,
             drawn_at: 0,
             doing: BTreeMap::new(),
+            seq: 0,
+            waits_told: BTreeSet::new(),
             pen: Pen::new(),
         }
     }
@@ -80,6 +86,13 @@ impl View {
         self.pen.write(Sheet::Err, text);
     }
 
+    /// Something that people may not expect.
+    pub(super) fn warn(&mut self, message: &str) {
+        if !self.json && !self.quiet {
+            self.line(Time(clock::now_ms()), "!", AnsiColor::Yellow, ("", message));
+        }
+    }
+
     fn line(&mut self, at: Time, sign: &str, color: AnsiColor, (who, words): (&str, &str)) {
         self.wipe();
         let clock = time::to_rfc3339(at.0);
@@ -87,6 +100,50 @@ impl View {
         let sign = print::paint(sign, Style::new().fg_color(Some(color.into())), self.color);
         let words = print::harmless(words).replace('\n', " ");
         self.pen.write(Sheet::Err, format!("{clock}  {sign} {} {words}\n", print::pad(who, 7)));
+    }
+
+    /// An event for other programs.
+    fn event(&mut self, event: &Event, at: Time) {
+        self.seq += 1;
+        let mut line = json!(event);
+        line["seq"] = json!(self.seq);
+        line["at"] = json!(time::to_rfc3339(at.0));
+        line["plan"] = json!(self.name);
+        if let Some(until) = event.until {
+            line["until"] = json!(time::to_rfc3339(until.0));
+        }
+        self.pen.write(Sheet::Out, format!("{line}\n"));
+    }
+
+    /// Says once that a draft waits for a limit that it met in an earlier life.
+    fn tell_waits(&mut self, draft: &Draft) {
+        let waiting = draft.parts().iter().filter(|(_, s)| matches!(s.stand, Stand::Waiting(_)));
+        let waits: BTreeSet<(String, Option<Time>)> = waiting
+            .filter_map(|(part, _)| draft.waits_for(part))
+            .map(|(provider, until)| (provider.to_owned(), until))
+            .collect();
+        for (provider, until) in waits {
+            let longer = |told: &(String, Option<Time>)| told.0 == provider && told.1 >= until;
+            if self.waits_told.iter().any(longer) {
+                continue;
+            }
+            let how_long = match until {
+                Some(until) => {
+                    let left = print::duration(until.since_ms(Time(clock::now_ms())));
+                    format!("retrying in {left}")
+                }
+                None => "its quota is used up; limits.auto_resume = true waits for it".to_owned(),
+            };
+            let message = format!("{provider} is rate-limited; {how_long}");
+            self.waits_told.insert((provider, until));
+            let now = Time(clock::now_ms());
+            if self.json {
+                let (kind, epic, attempt) = ("rate_limited".to_owned(), None, None);
+                self.event(&Event { kind, epic, attempt, message, until }, now);
+            } else if !self.quiet {
+                self.line(now, "◔", AnsiColor::Yellow, ("", &message));
+            }
+        }
     }
 
     /// Takes the table away before a line is printed.
@@ -142,13 +199,13 @@ impl DraftFace for View {
             self.doing.remove(part);
         }
         let Some(event) = event_of(shown.fact) else { return };
+        if let DraftFact::ProviderLimited { provider, until, .. }
+        | DraftFact::ProviderParked { provider, until, .. } = shown.fact
+        {
+            self.waits_told.insert((provider.clone(), Some(*until)));
+        }
         if self.json {
-            let mut line = json!(event);
-            line["seq"] = json!(shown.seq);
-            line["at"] = json!(time::to_rfc3339(shown.at.0));
-            line["plan"] = json!(self.name);
-            self.pen.write(Sheet::Out, format!("{line}\n"));
-            return;
+            return self.event(&event, shown.at);
         }
         if self.quiet {
             return;
@@ -188,6 +245,7 @@ impl DraftFace for View {
 
     fn tick(&mut self, draft: &Draft) {
         let now = clock::now_ms();
+        self.tell_waits(draft);
         if !self.live || now - self.drawn_at < DRAWN_EVERY_MS {
             return;
         }

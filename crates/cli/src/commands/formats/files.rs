@@ -35,11 +35,11 @@ pub(super) fn read(context: &Context, typed: &Path) -> Result<Source, Failure> {
     }
     let parent = typed.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
     let file_name = typed.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut found = vec![(file_name.unwrap_or_default(), text(&path, &name)?)];
+    let mut found = vec![(file_name.unwrap_or_default(), read_text(&path, &name)?)];
     // Criteria of some lists stand in a file beside them.
     let beside = path.with_file_name("requirements.md");
     if path.file_name().is_some_and(|name| name == "tasks.md") && beside.is_file() {
-        found.push(("requirements.md".to_owned(), text(&beside, "requirements.md")?));
+        found.push(("requirements.md".to_owned(), read_text(&beside, "requirements.md")?));
     }
     Ok(Source::new(parent, found).named(name))
 }
@@ -69,9 +69,14 @@ fn checked(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
     })
 }
 
-fn text(path: &Path, name: &str) -> Result<String, Failure> {
+/// The text of one file, which must be a regular file and not larger than a list of tasks may be.
+pub(crate) fn read_text(path: &Path, name: &str) -> Result<String, Failure> {
     let unreadable = |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
     let mut bytes = Vec::new();
+    // A pipe would be waited for, and a device has no end.
+    if !fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Failure::new(format!("{name} is not a regular file")));
+    }
     let file = fs::File::open(path).map_err(unreadable)?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     checked(bytes, name)
@@ -94,7 +99,7 @@ fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
             if kind.is_dir() && enters(&own) && depth < DEPTH_MAX {
                 todo.push((entry.path(), path, depth + 1));
             } else if kind.is_file() && reads(&own) {
-                match text(&entry.path(), &path) {
+                match read_text(&entry.path(), &path) {
                     Ok(text) => {
                         total += text.len() as u64;
                         found.push((path, text));

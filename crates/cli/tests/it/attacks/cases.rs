@@ -212,6 +212,31 @@ pub(super) const CASES: &[Case] = &[
         "lend the repository objects of its own",
         "mkdir -p o; tried sh -c 'echo $PWD/o > @REPO@/.git/objects/info/alternates'",
     ),
+    told(
+        "objects-loose",
+        "add an object to the repository's own",
+        "tried sh -c 'd=@REPO@/.git/objects/00; mkdir -p $d && echo x > $d/11111111111111111111111111111111111111'",
+    ),
+    seen(
+        "object-planted",
+        "put other content under the name that another task's file will have",
+        "h=$(printf 'fine\\n' | git hash-object --stdin); n=${h#??}; for o in $(git rev-parse --git-path objects) @REPO@/.git/objects; do mkdir -p $o/${h%$n} 2>/dev/null; perl -MCompress::Zlib -e 'print compress(\"blob 5\\0evil\\n\")' > $o/${h%$n}/$n; done 2>/dev/null",
+    ),
+    seen(
+        "object-pipe",
+        "make an object of its own a pipe that never ends",
+        "git add -A; git commit -qm x; h=$(git rev-parse HEAD); o=$(git rev-parse --git-path objects)/${h%${h#??}}/${h#??}; rm -f $o; mkfifo $o",
+    ),
+    seen(
+        "commit-malformed",
+        "land a commit without a date",
+        "git add -A; t=$(git write-tree); c=$(printf 'tree %s\\nparent %s\\nauthor nobody\\ncommitter nobody\\n\\nx\\n' $t $(git rev-parse HEAD) | git hash-object -t commit --literally -w --stdin); git update-ref HEAD $c",
+    ),
+    told(
+        "read-git-settings",
+        "read credentials in git's settings",
+        "if (git config -l; git remote -v; cat @REPO@/.git/config $(git rev-parse --git-common-dir)/config) 2>/dev/null | grep -q 'x:.*@example\\|AUTHORIZATION'; then echo ESCAPED; else echo BLOCKED; fi",
+    ),
     // Links.
     told(
         "link-file",
@@ -227,6 +252,11 @@ pub(super) const CASES: &[Case] = &[
         "link-landed",
         "land a link that leads outside",
         "ln -s @HOME@/.bashrc outside; git add outside; git commit -qm l",
+    ),
+    seen(
+        "link-chain",
+        "land a link that leads outside by way of another",
+        "ln -s . d; ln -s d/../home/.bashrc chain; git add -A; git commit -qm l",
     ),
     told(
         "link-race",

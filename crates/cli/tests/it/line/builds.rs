@@ -30,7 +30,7 @@ fn crate_scene() -> Scene {
 
 fn config(gate: &Path) -> String {
     format!(
-        "[run]\nretries = 0\n[land]\nlanes = 2\n[gates]\nverify = [\"sh {}\"]\n",
+        "[run]\nretries = 0\n[land]\nlanes = 2\n[gates]\ncaches = [\"target\"]\nverify = [\"sh {}\"]\n",
         gate.display()
     )
 }

@@ -17,7 +17,7 @@ fn a_red_task_gate_sends_its_output_into_the_next_prompt_and_then_fails_the_task
     scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &2.into()), "{task:#}");
-    assert!(text(&task, "reason").contains("gate"), "{task:#}");
+    assert!(text(&task, "reason").ends_with("failed: NOT ENOUGH"), "{task:#}");
     let prompt = |attempt| {
         let path = scene.attempt_dir("T-1", attempt).join("prompt.md");
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -145,7 +145,12 @@ fn the_value_of_a_secret_does_not_land() {
     let output = scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert!(text(&task, "reason").contains("$MY_TOKEN"), "{task:#}");
-    let told = format!("{}{}", output.stderr, scene.expect(0, &["history", "--json"]).stdout);
+    let told = format!(
+        "{}{}{}",
+        output.stdout,
+        output.stderr,
+        scene.expect(0, &["history", "--json"]).stdout
+    );
     assert!(!told.contains("correct-horse-battery"), "{told}");
     assert!(scene.landings("main").is_empty());
 }

@@ -18,20 +18,21 @@ fn a_clean_checkout_follows_the_landings() {
 }
 
 #[test]
-fn a_checkout_with_edits_where_work_landed_is_left_alone_and_that_is_said() {
+fn work_that_meets_an_edit_waits_and_the_checkout_is_left_alone() {
     let scene = Scene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "echo landed >> README.md; echo x > x.txt",
         "",
     )]));
     scene.repo().write("README.md", "# Being edited\n");
-    let output = scene.expect(0, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("checkout was left alone"), "{}", output.stderr);
+    let before = scene.repo().commit_of("main");
+    let output = scene.expect(2, &["run", "plan.toml"]);
+    assert!(output.stdout.contains("your uncommitted change in "), "{}", output.stdout);
     assert_eq!(scene.repo().read("README.md"), "# Being edited\n");
     assert!(!scene.repo().has("x.txt"), "a checkout follows whole or not at all");
-    scene.assert_each_lands_once(&["T-1"]);
-    let followed = scene.facts_of("checkout_followed");
-    assert_eq!(followed[0]["moved"], false, "{followed:#?}");
+    assert_eq!(scene.repo().commit_of("main"), before);
+    let held = scene.facts_of("candidate_held");
+    assert_eq!(held[0]["task"], "T-1", "{held:#?}");
 }
 
 #[test]
@@ -50,15 +51,15 @@ fn edits_elsewhere_survive_when_the_checkout_follows() {
 fn an_untracked_file_in_the_way_is_not_overwritten() {
     let scene = Scene::new(BIN).plan(&one());
     scene.repo().write("x.txt", "mine\n");
-    let output = scene.expect(0, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("checkout was left alone"), "{}", output.stderr);
+    let output = scene.expect(2, &["run", "plan.toml"]);
+    assert!(output.stdout.contains("is in the way"), "{}", output.stdout);
     assert_eq!(scene.repo().read("x.txt"), "mine\n");
-    scene.assert_each_lands_once(&["T-1"]);
+    assert!(scene.repo().show("main", "x.txt").is_none(), "it waits");
 }
 
 #[test]
 fn a_detached_head_stays_where_it_is() {
-    let scene = Scene::new(BIN).plan(&one());
+    let scene = Scene::new(BIN).config("[land]\nbranch = \"main\"\n").plan(&one());
     scene.repo().git(&["switch", "-q", "--detach"]);
     let before = scene.repo().commit_of("HEAD");
     scene.expect(0, &["run", "plan.toml"]);

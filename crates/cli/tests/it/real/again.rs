@@ -37,6 +37,39 @@ fn takes_up(agent: &str) {
     stage.scene.assert_nothing_left();
 }
 
+/// An agent that does its first half once and never again: the second attempt must find it.
+#[track_caller]
+fn goes_on(agent: &str) {
+    let half = "if [ \"$MAINSTEM_ATTEMPT\" = 1 ]; then echo one > half1.txt; else echo two > half2.txt; fi";
+    let script = json!({"id": "T-1", "steps": [{"run": half}, {"say": "All done."}]});
+    let gate = "! test -e half1.txt || test -e half2.txt";
+    let run = format!("retries = 1\n[gates]\nverify = ['{gate}']\n");
+    let Some(stage) = Stage::with(&[agent], &run, &[("T-1", agent, script)]) else {
+        return;
+    };
+    stage.run(0, "1");
+    stage.scene.assert_each_lands_once(&["T-1"]);
+    let attempts = stage.scene.facts_of("attempt_intended");
+    let seen = stage.scene.facts_of("session_seen");
+    assert_eq!(attempts.len(), 2, "{attempts:#?}");
+    assert_eq!(attempts[1]["session"], seen[0]["session"], "{attempts:#?} {seen:#?}");
+    assert_eq!(attempts[1]["continues"]["attempt"], 1, "{attempts:#?}");
+    for (path, text) in [("half1.txt", "one\n"), ("half2.txt", "two\n")] {
+        assert_eq!(stage.scene.repo().show("main", path).as_deref(), Some(text), "{path}");
+    }
+    stage.scene.assert_nothing_left();
+}
+
+#[test]
+fn claude_finds_its_first_half_when_a_gate_sends_it_back() {
+    goes_on("claude");
+}
+
+#[test]
+fn codex_finds_its_first_half_when_a_gate_sends_it_back() {
+    goes_on("codex");
+}
+
 #[test]
 fn claude_takes_up_its_session_when_a_gate_sends_it_back() {
     takes_up("claude");

@@ -36,7 +36,8 @@ fn a_refused_login_fails_fast_and_names_the_command_that_helps() {
     let begun = Instant::now();
     stage.run(2, "2");
     assert!(begun.elapsed() < Duration::from_secs(60), "its own retries take minutes");
-    for (task, command) in [("T-1", "claude login"), ("T-2", "codex login")] {
+    let key = "put a valid key into ANTHROPIC_API_KEY";
+    for (task, command) in [("T-1", key), ("T-2", "codex login")] {
         let log = stage.scene.mainstem(&["logs", task, "--raw"]).stdout;
         assert!(log.contains("\"class\":\"auth\""), "{log}");
         assert!(log.contains(command), "{log}");

@@ -9,7 +9,7 @@ pub(super) static KEYS: &[KeyDoc] = &[
         "gates.verify",
         Kind::Gates,
         "[]",
-        "Gates that must pass on the merged tree before it lands; @approval and @review ask for each task's work before it boards.",
+        "Gates that must pass on the merged tree before it lands; @review asks about each task's work before that, @approval after it.",
     ),
     key("gates.timeout", Kind::Duration, "\"20m\"", "Time for each gate; 0s is no limit."),
     key(
@@ -29,6 +29,24 @@ pub(super) static KEYS: &[KeyDoc] = &[
         &["auto", "always", "never"],
         "\"auto\"",
         "Whether a run that only waits for people goes on waiting; auto does at a terminal and when detached, otherwise it comes to rest.",
+    ),
+    key(
+        "gates.caches",
+        Kind::Globs,
+        "[]",
+        "Build caches that the train's checkouts keep from one merge to the next, such as \"target\"; patterns as in .gitignore. Everything else that is not tracked is removed before gates run, and caches too after a merge that failed or never landed.",
+    ),
+    key(
+        "gates.recheck",
+        int(0, 10_000),
+        "10",
+        "After how many landings the target branch is verified again in the background, in a clean checkout without build caches; 0 is never. Does nothing without gates.caches: then every checkout is clean.",
+    ),
+    key(
+        "gates.guard",
+        Kind::Globs,
+        "[]",
+        "Globs of further files whose change waits for a person before it lands, besides the scripts that gates and setup commands name; `!glob` lets files pass, and [\"!**\"] all.",
     ),
     key(
         "review.agents",
@@ -97,7 +115,13 @@ pub(super) static KEYS: &[KeyDoc] = &[
         "land.branch",
         Kind::Text,
         "",
-        "The target branch; without it the repository's default branch.",
+        "The target branch; without it the branch of the checkout in which a run is first started.",
+    ),
+    choice(
+        "land.checkout",
+        &["follow", "branch"],
+        "\"follow\"",
+        "Where the target branch is checked out: its files follow each landing, or work lands on a branch of the run's own and mainstem land brings it over.",
     ),
     choice(
         "land.strategy",
@@ -140,6 +164,12 @@ pub(super) static KEYS: &[KeyDoc] = &[
         Kind::Bool,
         "true",
         "Where the program mergiraf is installed, try it on conflicts before anybody is asked; verified like any other merge.",
+    ),
+    choice(
+        "land.sign",
+        &["auto", "off", "required"],
+        "\"auto\"",
+        "Sign landings: auto as git's commit.gpgSign says, where that works without a person; required lands nothing unsigned.",
     ),
     key(
         "land.push",

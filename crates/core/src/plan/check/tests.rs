@@ -251,3 +251,42 @@ proptest! {
         let _ = load_with(&source, None);
     }
 }
+
+#[test]
+fn a_dangling_name_is_reported_beside_ids_that_are_bad_twice_or_missing() {
+    let source = "[[task]]\nid = \"a b\"\n[[task]]\nid = \"x\"\nneeds = [\"nope\"]\n[[task]]\nid = \"x\"\n\
+                  [[task]]\nneeds = [\"gone\", \"x\"]\n";
+    let codes: Vec<_> = load(source).unwrap_err().into_iter().map(|f| (f.code, f.line)).collect();
+    for wanted in ["plan::bad_id", "plan::duplicate_id", "plan::missing_id"] {
+        assert!(codes.iter().any(|(code, _)| *code == wanted), "{wanted}: {codes:?}");
+    }
+    let dangling: Vec<_> = codes.iter().filter(|(code, _)| *code == "plan::dangling").collect();
+    assert_eq!(dangling.len(), 2, "{codes:?}");
+}
+
+#[test]
+fn a_missing_version_hides_no_other_mistake() {
+    let faults = load_with("[[task]]\nid = \"x\"\nneeds = [\"nope\"]\n", Some("mine")).unwrap_err();
+    let codes: Vec<_> = faults.iter().map(|fault| fault.code).collect();
+    assert!(codes.contains(&"plan::version") && codes.contains(&"plan::dangling"), "{codes:?}");
+}
+
+#[test]
+fn a_plan_is_written_with_one_spelling_of_task() {
+    load("[[tasks]]\nid = \"x\"\n").unwrap();
+    refused(
+        "[[task]]\nid = \"x\"\n[[tasks]]\nid = \"y\"\n",
+        &[("plan::two_spellings", "both `task` and `tasks`")],
+    );
+}
+
+#[test]
+fn a_plan_can_be_looked_at_although_its_agent_is_not_configured() {
+    let agents = agents();
+    let known = Known { agents: &agents, default_agent: None };
+    let source = "version = 1\n[[task]]\nid = \"x\"\nagent = \"nobody\"\n";
+    let (plan, lacking) = load_plan_to_show(source.as_bytes(), Format::Toml, &known).unwrap();
+    assert_eq!((plan.tasks.len(), lacking.len()), (1, 1));
+    let broken = source.replace("nobody\"", "nobody\"\nneeds = [\"gone\"]");
+    assert_eq!(load_plan_to_show(broken.as_bytes(), Format::Toml, &known).unwrap_err().len(), 2);
+}

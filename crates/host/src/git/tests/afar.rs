@@ -45,6 +45,31 @@ fn a_branch_is_fetched_into_one_ref_and_its_absence_is_an_answer() {
 }
 
 #[test]
+fn a_fetch_that_another_fetch_of_the_same_branch_overtakes_succeeds() {
+    let (scene, far) = with_remote();
+    let first = scene.tip("main");
+    let into = "refs/mainstem/upstream/main";
+    scene.repo.push_branch(&far, "main", &first, None).unwrap();
+    scene.repo.fetch_branch(&far, "main", into).unwrap();
+    let next = scene.change(&first, &[("a.txt", Some("next"))]);
+    scene.repo.push_branch(&far, "main", &next, Some(&first)).unwrap();
+    // The first call of the program asks where the branch is; in the second, the fetch itself, another
+    // fetch has moved the ref before this one can.
+    let (program, asked) = (scene.at("upload-pack"), scene.at("asked"));
+    let script = format!(
+        "#!/bin/sh\nif [ -e '{asked}' ]; then git -C '{top}' update-ref {into} {next}; fi\n\
+         touch '{asked}'\nexec git-upload-pack \"$@\"\n",
+        asked = asked.display(),
+        top = scene.top().display(),
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.display().to_string();
+    git(&scene.top(), &["config", "remote.far.uploadpack", &format!("'{program}'")]);
+    assert_eq!(scene.repo.fetch_branch(&far, "main", into).unwrap(), Some(next));
+}
+
+#[test]
 fn a_remote_that_cannot_be_reached_is_an_error_and_not_absent() {
     let (scene, far) = with_remote();
     std::fs::rename(scene.at("far away.git"), scene.at("gone.git")).unwrap();

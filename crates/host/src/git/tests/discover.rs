@@ -156,3 +156,22 @@ fn a_child_that_keeps_the_pipe_open_does_not_hold_us() {
     assert_eq!(answer.stdout, b"said\n");
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
+
+#[test]
+fn hooks_that_commits_run_are_named_wherever_they_are() {
+    use std::os::unix::fs::PermissionsExt;
+    let scene = super::Scene::new();
+    assert!(scene.repo.commit_hooks().unwrap().is_empty(), "samples are none");
+    let put = |folder: &std::path::Path, name: &str| {
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(folder.join(name), "#!/bin/sh\n").unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.join(name), mode).unwrap();
+    };
+    put(&scene.repo.common_dir().join("hooks"), "pre-commit");
+    assert_eq!(scene.repo.commit_hooks().unwrap(), ["pre-commit"]);
+    super::git(&scene.top(), &["config", "core.hooksPath", ".husky"]);
+    assert!(scene.repo.commit_hooks().unwrap().is_empty());
+    put(&scene.top().join(".husky"), "commit-msg");
+    assert_eq!(scene.repo.commit_hooks().unwrap(), ["commit-msg"]);
+}

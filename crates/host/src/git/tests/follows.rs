@@ -3,7 +3,7 @@ use std::process::Command;
 
 use mainstem_core::id::Oid;
 
-use super::super::{Cas, Follow};
+use super::super::{Cas, Follow, Ready};
 use super::{Scene, commit, git};
 
 fn status(scene: &Scene) -> String {
@@ -42,6 +42,13 @@ fn paste(scene: &Scene, command: &str) {
     assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
+/// A person is in the middle of something there: nothing follows until it is over.
+fn busy(scene: &Scene) -> std::path::PathBuf {
+    let path = scene.repo.common_dir().join("CHERRY_PICK_HEAD");
+    fs::write(&path, format!("{}\n", scene.tip("main"))).unwrap();
+    path
+}
+
 fn record(scene: &Scene) -> bool {
     scene.repo.common_dir().join("mainstem-left").exists()
 }
@@ -49,45 +56,44 @@ fn record(scene: &Scene) -> bool {
 #[test]
 fn a_checkout_left_once_catches_up_with_everything_as_soon_as_nothing_is_in_the_way() {
     let scene = Scene::new();
-    scene.write("n ü/x", "mine\n");
+    let pick = busy(&scene);
     let first = [("a.txt", Some("landed\n")), ("n ü/x", Some("new\n"))];
     let why = left(land(&scene, &first));
-    assert!(why.contains("n ü/x is not under version control"), "{why}");
-    // It is still in the way: left again, and not half way between.
-    let why = left(land(&scene, &[("dir/b.txt", Some("second\n"))]));
-    assert!(why.contains("n ü/x is not under version control"), "{why}");
+    assert!(why.contains("CHERRY_PICK_HEAD"), "{why}");
+    // It still is: left again, and not half way between.
+    let _ = left(land(&scene, &[("dir/b.txt", Some("second\n"))]));
     assert_eq!(read(&scene, "dir/b.txt"), "b\n");
-    assert_eq!(read(&scene, "n ü/x"), "mine\n");
-
-    fs::rename(scene.top().join("n ü/x"), scene.top().join("mine")).unwrap();
+    fs::remove_file(pick).unwrap();
     scene.write(".gitignore", "my edit\n");
     assert_eq!(land(&scene, &[("c.txt", Some("third\n"))]), Follow::Moved);
-    assert_eq!(status(&scene), " M .gitignore\n?? mine\n");
+    assert_eq!(status(&scene), " M .gitignore\n");
     assert_eq!(read(&scene, "a.txt"), "landed\n");
     assert_eq!(read(&scene, "n ü/x"), "new\n");
-    assert_eq!(read(&scene, "mine"), "mine\n");
     assert!(!record(&scene));
 }
 
 #[test]
-fn the_advice_for_a_file_in_the_way_works_as_printed() {
+fn the_advice_for_a_checkout_that_was_left_works_as_printed() {
     let scene = Scene::new();
-    scene.write("c.txt", "mine\n");
+    let pick = busy(&scene);
     let why = left(land(&scene, &[("c.txt", Some("new\n")), ("a.txt", Some("landed\n"))]));
-    fs::rename(scene.top().join("c.txt"), scene.top().join("mine")).unwrap();
+    assert!(why.contains("would take the landing back"), "{why}");
+    let behind = || scene.repo.left_behind("main").unwrap();
+    assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
+    fs::remove_file(pick).unwrap();
     paste(&scene, commands(&why)[0]);
-    assert_eq!(status(&scene), "?? mine\n");
+    assert_eq!((behind(), status(&scene)), (Vec::new(), String::new()));
     // The stale record does not mislead the next landing, nor hide what the person staged since.
     scene.write("dir/b.txt", "staged\n");
     git(&scene.top(), &["add", "dir/b.txt"]);
     assert!(record(&scene));
     assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), Follow::Moved);
-    assert_eq!(status(&scene), "M  dir/b.txt\n?? mine\n");
+    assert_eq!(status(&scene), "M  dir/b.txt\n");
     assert!(!record(&scene));
 }
 
 #[test]
-fn the_advice_for_an_edited_file_works_as_printed_and_keeps_both_changes() {
+fn an_edit_made_while_the_branch_moves_and_the_landing_are_both_in_the_file() {
     for staged in [false, true] {
         let scene = Scene::new();
         scene.write("o'dd name", "1\n2\n3\n4\n5\n6\n7\n8\n9\n");
@@ -97,39 +103,81 @@ fn the_advice_for_an_edited_file_works_as_printed_and_keeps_both_changes() {
             git(&scene.top(), &["add", "-A"]);
         }
         let landed = ("o'dd name", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n"));
-        let why = left(land(&scene, &[landed, ("a.txt", Some("landed\n"))]));
-        assert!(why.contains("o'dd name was changed here"), "{why}");
-        let steps = commands(&why);
-        assert_eq!(steps.len(), 4, "{why}");
-        for step in steps {
-            paste(&scene, step);
-        }
+        let follow = land(&scene, &[landed, ("a.txt", Some("landed\n"))]);
+        assert!(matches!(&follow, Follow::Aside { why } if why.contains("both")), "{follow:?}");
         assert_eq!(read(&scene, "o'dd name"), "theirs\n2\n3\n4\n5\n6\n7\n8\nmine\n");
-        assert_eq!(read(&scene, "a.txt"), "landed\n");
-        assert_eq!(status(&scene).trim_start(), "M  \"o'dd name\"\n");
+        assert_eq!(status(&scene), " M \"o'dd name\"\n");
+        git(&scene.top(), &["commit", "-qam", "mine"]);
+        assert_eq!(git(&scene.top(), &["show", "HEAD:a.txt"]), "landed\n");
+        let both = git(&scene.top(), &["show", "HEAD:o'dd name"]);
+        assert!(both.starts_with("theirs\n") && both.ends_with("mine\n"), "{both}");
+        assert!(!record(&scene));
     }
 }
 
 #[test]
-fn a_checkout_left_because_of_an_edit_follows_once_the_edit_is_gone() {
-    let scene = Scene::new();
-    scene.write("a.txt", "my edit\n");
-    let _ = left(land(&scene, &[("a.txt", Some("landed\n")), ("c.txt", Some("c\n"))]));
-    git(&scene.top(), &["add", "a.txt"]);
-    let _ = left(land(&scene, &[("d.txt", Some("d\n"))]));
-    assert_eq!(read(&scene, "a.txt"), "my edit\n");
-    assert!(!scene.top().join("d.txt").exists());
-    scene.write("a.txt", "one\ntwo\nthree\n");
-    git(&scene.top(), &["add", "a.txt"]);
-    assert_eq!(land(&scene, &[("e.txt", Some("e\n"))]), Follow::Moved);
-    assert_eq!(status(&scene), "");
+fn whatever_the_user_does_in_the_last_moment_a_commit_of_everything_keeps_the_landing() {
+    type Dirt = fn(&Scene);
+    let cases: &[(&str, Dirt)] = &[
+        ("nothing", |_| {}),
+        ("an edit elsewhere", |scene| scene.write(".gitignore", "my edit\n")),
+        ("edited", |scene| scene.write("a.txt", "my edit\n")),
+        ("staged", |scene| {
+            scene.write("a.txt", "my edit\n");
+            git(&scene.top(), &["add", "a.txt"]);
+        }),
+        ("untracked in the way", |scene| scene.write("n ü/x", "my edit\n")),
+        ("staged where it is new", |scene| {
+            scene.write("n ü/x", "my edit\n");
+            git(&scene.top(), &["add", "-A"]);
+        }),
+        ("a file where a folder must be", |scene| scene.write("n ü", "my edit\n")),
+        ("a folder where a file must be", |scene| scene.write("n ü/x/deep", "my edit\n")),
+        ("ignored in the way", |scene| {
+            fs::write(scene.repo.common_dir().join("info/exclude"), "x\n").unwrap();
+            scene.write("n ü/x", "my edit\n");
+        }),
+        ("edited where it is deleted", |scene| scene.write("dir/b.txt", "my edit\n")),
+        ("removed from the index", |scene| {
+            git(&scene.top(), &["rm", "-q", "--cached", "a.txt"]);
+        }),
+        ("deleted", |scene| fs::remove_file(scene.top().join("a.txt")).unwrap()),
+        ("deleted and staged", |scene| drop(git(&scene.top(), &["rm", "-q", "a.txt"]))),
+    ];
+    for (name, dirty) in cases {
+        let scene = Scene::new();
+        let old = scene.tip("main");
+        let files = [("a.txt", Some("landed\n")), ("n ü/x", Some("new\n")), ("dir/b.txt", None)];
+        let new = scene.change(&old, &files);
+        dirty(&scene);
+        let args = ["grep", "-l", "--untracked", "--no-exclude-standard", "my edit"];
+        let is_there = || super::plain(&scene.top(), &args).status.success();
+        let mine = is_there();
+        move_main(&scene, &old, &new);
+        let follow = scene.repo.follow_checkout("main", &old, &new).unwrap();
+        assert!(matches!(follow, Follow::Moved | Follow::Aside { .. }), "{name}: {follow:?}");
+        let head = || {
+            let listed = git(&scene.top(), &["ls-tree", "-r", "--name-only", "-z", "HEAD"]);
+            let there: Vec<&str> = listed.split('\0').collect();
+            assert!(!there.contains(&"dir/b.txt"), "{name}: {there:?}");
+            assert_eq!(git(&scene.top(), &["show", "HEAD:a.txt"]), "landed\n", "{name}");
+            assert_eq!(git(&scene.top(), &["show", "HEAD:n ü/x"]), "new\n", "{name}");
+        };
+        head();
+        let all = super::plain(&scene.top(), &["commit", "-qam", "everything of mine"]);
+        head();
+        // Nothing of the user's is gone either.
+        assert_eq!(is_there(), mine, "{name}: {all:?}");
+        assert!(!scene.repo.common_dir().join("index.lock").exists() && !record(&scene), "{name}");
+    }
 }
 
 #[test]
 fn a_person_who_switched_away_and_back_is_followed_from_where_they_are() {
     let scene = Scene::new();
-    scene.write("c.txt", "mine\n");
+    let pick = busy(&scene);
     let _ = left(land(&scene, &[("c.txt", Some("new\n"))]));
+    fs::remove_file(pick).unwrap();
     git(&scene.top(), &["checkout", "-q", "-f", "--detach"]);
     git(&scene.top(), &["checkout", "-q", "main"]);
     assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), Follow::Moved);
@@ -144,9 +192,9 @@ fn a_person_who_switched_away_and_back_is_followed_from_where_they_are() {
 #[test]
 fn files_caught_up_by_hand_and_others_not_are_left_to_the_person() {
     let scene = Scene::new();
-    scene.write("c.txt", "mine\n");
+    let pick = busy(&scene);
     let _ = left(land(&scene, &[("c.txt", Some("new\n")), ("a.txt", Some("landed\n"))]));
-    fs::remove_file(scene.top().join("c.txt")).unwrap();
+    fs::remove_file(pick).unwrap();
     git(&scene.top(), &["restore", "--staged", "--worktree", "--source=main", "a.txt"]);
     let why = left(land(&scene, &[("d.txt", Some("d\n"))]));
     assert_eq!(status(&scene), "D  c.txt\nD  d.txt\n");
@@ -172,13 +220,14 @@ fn a_checkout_nobody_brought_along_is_not_taken_for_a_followed_one() {
 #[test]
 fn going_back_to_where_a_checkout_was_left_ends_the_matter() {
     let scene = Scene::new();
-    scene.write("c.txt", "mine\n");
+    let pick = busy(&scene);
     let old = scene.tip("main");
     let _ = left(land(&scene, &[("c.txt", Some("new\n"))]));
+    fs::remove_file(pick).unwrap();
     let landed = scene.tip("main");
     move_main(&scene, &landed, &old);
     assert_eq!(scene.repo.follow_checkout("main", &landed, &old).unwrap(), Follow::Moved);
-    assert_eq!(status(&scene), "?? c.txt\n");
+    assert_eq!(status(&scene), "");
     assert!(!record(&scene));
 }
 
@@ -213,32 +262,22 @@ fn catching_up_leaves_alone_what_shows_the_branch_already() {
 }
 
 #[test]
-fn an_edit_that_meets_the_landing_leaves_the_checkout_and_the_message_warns_of_a_commit() {
-    let scene = Scene::new();
-    scene.write("a.txt", "mine\n");
-    let before = fs::read(scene.repo.common_dir().join("index")).unwrap();
-    let why = left(land(&scene, &[("a.txt", Some("theirs\n")), ("feature.txt", Some("f\n"))]));
-    assert!(why.contains("would take the landing back"), "{why}");
-    let behind = || scene.repo.left_behind("main").unwrap();
-    assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
-    assert_eq!(read(&scene, "a.txt"), "mine\n");
-    assert!(!scene.top().join("feature.txt").exists());
-    assert_eq!(fs::read(scene.repo.common_dir().join("index")).unwrap(), before);
-    assert!(!scene.repo.common_dir().join("index.lock").exists());
-    git(&scene.top(), &["checkout", "-q", "a.txt"]);
-    paste(&scene, commands(&behind()[0].1)[0]);
-    assert_eq!((behind(), status(&scene)), (Vec::new(), String::new()));
-}
-
-#[test]
 fn a_checkout_is_brought_along_by_the_next_life_if_this_one_ends_right_after_the_landing() {
     let scene = Scene::new();
     let old = scene.tip("main");
     let new = scene.change(&old, &[("a.txt", Some("landed\n"))]);
-    scene.repo.expect_move("main", &old, &new).unwrap().withdraw();
+    let hold = || match scene.repo.hold_checkouts("main", &old, &new).unwrap() {
+        Ready::Go(followers) => followers,
+        Ready::Blocked(way) => panic!("{way:?}"),
+    };
+    hold().withdraw();
     assert!(!record(&scene), "the branch did not move");
-    let _ = scene.repo.expect_move("main", &old, &new).unwrap();
+    let followers = hold();
+    // Nobody commits the old files on top of the new commit meanwhile.
     move_main(&scene, &old, &new);
+    let commit = super::plain(&scene.top(), &["commit", "-qam", "meanwhile"]);
+    assert!(!commit.status.success(), "{commit:?}");
+    drop(followers);
     scene.repo.catch_up("main").unwrap();
     assert_eq!((status(&scene), read(&scene, "a.txt")), (String::new(), "landed\n".to_owned()));
     assert!(!record(&scene));

@@ -67,25 +67,27 @@ fn files_that_the_power_emptied_while_a_checkout_followed_come_back() {
 }
 
 #[test]
-fn what_a_person_changed_meanwhile_is_not_mended() {
+fn what_a_person_changed_meanwhile_is_put_beside_the_landed_file() {
     let scene = Scene::new();
     begun(&scene, &[("a.txt", Some("landed\n"))]);
     scene.write("a.txt", "mine\n");
     scene.repo.catch_up("main").unwrap();
-    assert_eq!(read(&scene, "a.txt"), "mine\n");
+    // Left in its place, it would take the landing back with the next commit of everything.
+    assert_eq!(read(&scene, "a.txt"), "landed\n");
+    assert_eq!(read(&scene, "a.txt.yours"), "mine\n");
 }
 
 #[test]
-fn a_file_that_a_person_emptied_is_not_mended_where_no_step_began() {
+fn a_file_that_a_person_emptied_is_put_aside_and_not_taken_for_one_half_written() {
     let scene = Scene::new();
-    scene.write("a.txt", "");
-    for text in ["landed\n", "again\n"] {
+    for (text, beside) in [("landed\n", "a.txt.yours"), ("again\n", "a.txt.yours-2")] {
+        scene.write("a.txt", "");
         let old = scene.tip("main");
         let new = scene.change(&old, &[("a.txt", Some(text))]);
         let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
         let followed = scene.repo.follow_checkout("main", &old, &new).unwrap();
-        assert!(matches!(followed, Follow::Left { .. }), "{followed:?}");
-        assert_eq!(read(&scene, "a.txt"), "");
+        assert!(matches!(followed, Follow::Aside { .. }), "{followed:?}");
+        assert_eq!((read(&scene, "a.txt").as_str(), read(&scene, beside).as_str()), (text, ""));
     }
 }
 

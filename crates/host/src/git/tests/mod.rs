@@ -4,6 +4,7 @@
 mod afar;
 mod discover;
 mod follows;
+mod imports;
 mod keeps;
 mod lands;
 mod mends;
@@ -13,6 +14,7 @@ mod secludes;
 mod snaps;
 mod sound;
 mod trees;
+mod unstores;
 mod worktrees;
 
 use std::fs;

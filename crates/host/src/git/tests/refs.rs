@@ -377,9 +377,9 @@ fn a_lock_that_a_killed_commit_left_on_a_tasks_branch_holds_nothing_up() {
     fs::write(&lock, "").unwrap();
     assert_eq!(scene.repo.update_ref(branch, &second, Some(&first), "x").unwrap(), Cas::Moved);
     assert!(!lock.exists());
-    // Our own, by a clock that says that it was made before we began.
+    // Our own, by a clock that says that it was made before we began, though not before this machine did.
     let alias = format!(
-        "alias.die=!echo > '{0}'; touch -d '1 day ago' '{0}'; kill -9 $PPID $$",
+        "alias.die=!echo > '{0}'; touch -d '1 minute ago' '{0}'; kill -9 $PPID $$",
         lock.display()
     );
     let killed = scene.repo.run_locking(scene.repo.git().set(alias).arg("die"), branch, false);

@@ -68,14 +68,20 @@ fn what_lies_outside_a_sparse_checkout_is_not_deleted_by_an_index_that_is_made_a
         write(&path, "in/x", "edited\n");
         write(&path, "dir/new", "outside\n");
         fs::remove_file(path.join("in/y")).unwrap();
-        let wanted = [".gitignore", "a.txt", "dir/b.txt", "dir/new", "in/x"];
+        let mut wanted = vec![".gitignore", "a.txt", "dir/b.txt", "dir/new", "in/x"];
+        if scene.repo.version() < (2, 41) {
+            // It cannot be asked what lies outside: nothing is taken for deleted.
+            wanted.push("in/y");
+        }
         let kept = scene.repo.snapshot(&path, KEEP, "s").unwrap().unwrap();
         assert_eq!(scene.names(&kept.commit), wanted, "{harm}");
         let made =
             scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
         assert_eq!(scene.names(&made), wanted, "{harm}");
         assert_eq!(scene.show(&made, "in/x"), "edited\n");
-        assert_eq!(git(&path, &["status", "--porcelain"]), "");
+        if scene.repo.version() >= (2, 41) {
+            assert_eq!(git(&path, &["status", "--porcelain"]), "");
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mainstem_core::id::Oid;
 
-use super::super::GitError;
+use super::super::{Dropped, GitError};
 use super::{KEEP, Scene, commit, git, plain, who, write};
 use crate::files;
 
@@ -298,20 +298,31 @@ fn one_agents_git_does_not_remove_anothers_workspace() {
 }
 
 #[test]
-fn a_branch_in_use_elsewhere_is_refused_before_anything_is_touched() {
+fn a_branch_in_use_elsewhere_is_left_alone_and_another_one_is_used() {
     let scene = Scene::new();
     let base = scene.tip("main");
-    let theirs = scene.at("theirs");
-    git(&scene.top(), &["worktree", "add", "-q", "-b", BRANCH, theirs.to_str().unwrap()]);
     let path = scene.at("work");
-    write(&path, "f", "stays");
-    let error =
-        scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap_err();
-    assert!(matches!(&error, GitError::BranchBusy { path, .. } if *path == theirs), "{error}");
-    assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "stays");
-    let error =
-        scene.repo.prepare_worktree(&path, "main", &base, &scene.trash(), KEEP).unwrap_err();
-    assert!(matches!(error, GitError::BranchBusy { .. }), "{error}");
+    let prepare = |branch: &str| {
+        let made = scene.repo.prepare_worktree(&path, branch, &base, &scene.trash(), KEEP);
+        made.unwrap().branch.unwrap()
+    };
+    // Ours, and then a person works on it.
+    assert_eq!(prepare(BRANCH), BRANCH);
+    scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
+    let theirs = scene.at("theirs");
+    git(&scene.top(), &["worktree", "add", "-q", theirs.to_str().unwrap(), BRANCH]);
+    write(&theirs, "f", "fix");
+    let fix = commit(&theirs, "fix");
+    for _ in 0..2 {
+        assert_eq!(prepare(BRANCH), format!("{BRANCH}+2"));
+    }
+    assert_eq!(prepare("main"), "main+2");
+    assert_eq!(git(&theirs, &["status", "--porcelain"]), "");
+    assert_eq!(scene.tip(BRANCH), fix);
+    let dropped = scene.repo.drop_branch(BRANCH, &fix).unwrap();
+    assert!(matches!(&dropped, Dropped::Kept(why) if why.contains("checked out")), "{dropped:?}");
+    assert!(!scene.repo.hand_over(BRANCH, &base).unwrap());
+    assert_eq!(scene.tip(BRANCH), fix);
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! What a prompt says of the work that an earlier attempt left in the workspace.
+
+use std::fmt::Write as _;
+
+use super::{code, list, one_line};
+
+/// What the workspace holds of earlier work.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct EarlierWork {
+    /// Which attempt left it.
+    pub attempt: u32,
+    /// Its commits, newest first, one line each.
+    pub commits: Vec<String>,
+    /// The files that it changed, each with the lines added and removed.
+    pub files: Vec<String>,
+    /// Lines added.
+    pub insertions: u64,
+    /// Lines removed.
+    pub deletions: u64,
+    /// It is there as edits instead of commits.
+    pub uncommitted: bool,
+    /// It was brought onto what has landed since.
+    pub moved: bool,
+    /// Files that conflict with what has landed since.
+    pub conflicts: Vec<String>,
+    /// Those files are as they landed; otherwise as they were left.
+    pub set_back: bool,
+}
+
+/// The work that is there, and how it fits what has landed.
+pub(super) fn describe(out: &mut String, kept: &EarlierWork) {
+    let files = kept.files.len();
+    let _ = writeln!(
+        out,
+        "\nYour workspace holds the work of attempt {}. Go on from there; do not do it again. \
+         It is {files} changed {}, +{} -{}:\n",
+        kept.attempt,
+        if files == 1 { "file" } else { "files" },
+        kept.insertions,
+        kept.deletions,
+    );
+    list(out, kept.files.iter().map(|file| one_line(file)));
+    if kept.uncommitted {
+        out.push_str(
+            "\nIt is there as uncommitted changes, because something in its commits must not land. \
+             Correct that before you commit.\n",
+        );
+    } else if !kept.commits.is_empty() {
+        out.push_str("\nIts commits, newest first:\n\n");
+        list(out, kept.commits.iter().map(|line| one_line(line)));
+    }
+    if kept.moved {
+        out.push_str("\nIt was brought onto what has landed since then.\n");
+    }
+    if !kept.conflicts.is_empty() && !kept.set_back {
+        out.push_str(
+            "\nOther work has landed since then that conflicts with it in the files below. Your \
+             workspace does not have that other work yet; finish the task here first. The conflict \
+             is handled when your work is merged.\n\n",
+        );
+        list(out, kept.conflicts.iter().map(|file| code(file)));
+    }
+}
+
+/// There is none.
+pub(super) fn describe_none(out: &mut String, started_over: bool) {
+    out.push_str(if started_over {
+        "\nYou start over from the current state of the target branch: its work was put aside.\n"
+    } else {
+        "\nIt left no work: your workspace is the current state of the target branch.\n"
+    });
+}

@@ -1,0 +1,75 @@
+//! What gates and setup commands need, and what they say of the target branch.
+
+use mainstem_core::config::Settings;
+use mainstem_engine::paths::Layout;
+use mainstem_engine::state_check;
+use mainstem_host::git::Repo;
+use mainstem_host::lock::{self, Probe};
+
+use super::Report;
+use crate::context::Context;
+use crate::preflight;
+
+/// Programs that gates and setup commands start.
+pub(super) fn programs(settings: &Settings, report: &mut Report) {
+    for finding in preflight::of_commands(settings) {
+        report.bad("gates", format!("{}: {}", finding.subject, finding.text), finding.help);
+    }
+}
+
+/// Whether the target branch still has what the journal calls landed.
+pub(super) fn landings(context: &Context, repo: &Repo, report: &mut Report) {
+    // A journal that cannot be read is told about already.
+    let Ok((_, _, look)) = context.look(None) else { return };
+    let Some(run) = &look.run else { return };
+    if state_check::is_of_another_repository(repo, &look.machine).unwrap_or(false) {
+        let text =
+            "the state is of another repository: not one commit that it calls landed exists here";
+        let help = "put this repository's own state back, or move this one away";
+        return report.bad("landings", text, help);
+    }
+    let lost = state_check::lost_landings(repo, run, &look.machine).unwrap_or_default();
+    let tasks: Vec<String> = lost.iter().map(|lost| lost.task.to_string()).collect();
+    if !tasks.is_empty() {
+        let noun = if tasks.len() == 1 { "a landing is" } else { "landings are" };
+        let text = format!("{noun} no longer on {}: {}", look.machine.target(), tasks.join(", "));
+        let help = format!("to land again: mainstem retry {}, then mainstem run", tasks.join(" "));
+        report.bad("landings", text, help);
+    }
+}
+
+/// Runs the gates on the target branch, unless it is known that they pass.
+pub(super) fn target_gates(
+    context: &Context,
+    repo: &Repo,
+    settings: &Settings,
+    report: &mut Report,
+) {
+    if settings.gates.verify.is_empty() {
+        return;
+    }
+    let layout = Layout::new(repo, settings.workspace.root.as_deref());
+    if matches!(lock::probe(&layout.lock()), Ok(Probe::Busy { .. })) {
+        return report.good("target", "the run that is active here looks at the target branch");
+    }
+    let seen = preflight::try_target(context, false);
+    let checks = settings.gates.verify.join(", ");
+    match seen {
+        Ok(Some(check)) if check.passed() => {
+            report.good("target", format!("{checks} passes on {}", check.target));
+        }
+        Ok(Some(red)) => {
+            let explained = preflight::explain(repo, settings, &red);
+            let mut text = explained.message;
+            for line in explained.lines {
+                text.push_str(&format!("\n      {line}"));
+            }
+            let help = "mainstem run --allow-red starts a plan that is to make it pass";
+            report.bad("target", text, explained.hints.first().map_or(help, String::as_str));
+        }
+        Ok(None) => {}
+        Err(failure) => {
+            report.doubt("target", failure.message, "mainstem doctor --no-try leaves this out");
+        }
+    }
+}

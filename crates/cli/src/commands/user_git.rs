@@ -1,0 +1,32 @@
+//! What the user's git does with commits that ours does not: named by `doctor` and at the start of a run.
+
+use mainstem_core::config::{Settings, Sign};
+use mainstem_engine::signing::words_of;
+use mainstem_host::git::Repo;
+
+/// A line about the user's hooks; none if there are none.
+pub(crate) fn hooks(repo: &Repo) -> Option<String> {
+    let hooks = repo.user_hooks().ok().filter(|hooks| !hooks.is_empty())?;
+    let (verb, noun) = if hooks.len() == 1 { ("does", "hook") } else { ("do", "hooks") };
+    let names = hooks.join(", ");
+    Some(format!("your git {noun} {names} {verb} not run when work lands; [gates] verify does"))
+}
+
+/// Whether landings are signed, in words; none if nobody wants that. The error says why they are not.
+pub(crate) fn signing(repo: &Repo, settings: &Settings) -> Option<Result<String, String>> {
+    let wanted = match settings.land.sign {
+        Sign::Off => {
+            return repo
+                .wants_signatures()
+                .ok()
+                .filter(|wanted| *wanted)
+                .map(|_| Ok("landings are not signed: land.sign is \"off\"".to_owned()));
+        }
+        Sign::Required => true,
+        Sign::Auto => repo.wants_signatures().unwrap_or(false),
+    };
+    wanted.then(|| match repo.try_signing() {
+        Ok(()) => Ok("landings are signed as commit.gpgSign says".to_owned()),
+        Err(error) => Err(words_of(&error)),
+    })
+}

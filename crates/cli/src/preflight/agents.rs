@@ -1,0 +1,121 @@
+//! The agents that a plan uses: are they installed, logged in, of a version known to work, and are their
+//! secrets there?
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use mainstem_agents::known::known;
+use mainstem_core::config::{Agent, Settings};
+use mainstem_core::plan::Plan;
+use mainstem_host::git::Repo;
+
+use super::{Finding, Level};
+use crate::commands::agents::look;
+use crate::drive::find_program;
+use crate::versions;
+
+/// An agent, and the tasks that it is to work on.
+type Uses = BTreeMap<String, Vec<String>>;
+
+/// The agents of these tasks; all tasks if none are named.
+pub(crate) fn used(plan: &Plan, settings: &Settings, only: Option<&BTreeSet<String>>) -> Uses {
+    let mut uses = Uses::new();
+    for task in &plan.tasks {
+        let id = task.id.to_string();
+        if only.is_some_and(|only| !only.contains(&id)) {
+            continue;
+        }
+        let builtin = task.run.is_some() || !task.script.is_empty();
+        let default = settings.run.agent.as_ref().filter(|_| !builtin);
+        if let Some(name) = task.agent.as_ref().or(default) {
+            uses.entry(name.clone()).or_default().push(id);
+        }
+    }
+    for reviewer in &settings.review.agents {
+        let name = settings.review.reviewers.get(reviewer).map(|r| r.agent.clone());
+        uses.entry(name.unwrap_or_else(|| reviewer.clone())).or_default();
+    }
+    uses
+}
+
+/// What is wrong with these agents. Tools are asked for their versions all at once.
+pub(crate) fn findings(repo: Option<&Repo>, settings: &Settings, uses: &Uses) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut programs: Vec<(String, PathBuf)> = Vec::new();
+    for (name, tasks) in uses {
+        // What the settings lack was told when the plan was read.
+        let Some(agent) = settings.agents.get(name) else { continue };
+        let mut add = |level, text: String, help: String| {
+            let subject = name.clone();
+            found.push(Finding { level, subject, text, help, tasks: tasks.clone() });
+        };
+        match known(&agent.kind) {
+            Some(tool) => {
+                let seen = look(tool, Some(agent));
+                if !seen.is_ready() {
+                    add(Level::Error, seen.problem(name), seen.advice(name));
+                }
+                programs.extend(seen.path().map(|path| (name.clone(), path.to_path_buf())));
+            }
+            None => {
+                if let Some((level, text, help)) = own_program(repo, name, agent) {
+                    add(level, text, help);
+                }
+            }
+        }
+        for secret in &agent.secrets {
+            if std::env::var_os(secret).is_none_or(|value| value.is_empty()) {
+                // A tool that is logged in by its own file can do without its key.
+                let ready =
+                    known(&agent.kind).is_some_and(|tool| look(tool, Some(agent)).is_ready());
+                let level = if ready { Level::Warning } else { Level::Error };
+                let help = format!("export {secret}, or take it out of agents.{name}.secrets");
+                add(level, format!("${secret} is not set"), help);
+            }
+        }
+    }
+    found.extend(old_versions(settings, uses, &programs));
+    found.sort_by_key(|finding| finding.level);
+    found
+}
+
+fn old_versions(settings: &Settings, uses: &Uses, programs: &[(String, PathBuf)]) -> Vec<Finding> {
+    let paths: Vec<PathBuf> = programs.iter().map(|(_, path)| path.clone()).collect();
+    let versions = versions::of_all(&paths);
+    let mut found = Vec::new();
+    for ((name, _), version) in programs.iter().zip(versions) {
+        let tool = settings.agents.get(name).and_then(|agent| known(&agent.kind));
+        let (Some(tool), Some(version)) = (tool, version) else { continue };
+        if versions::is_older(&version, tool.oldest) {
+            let number = versions::number(&version).unwrap_or_default();
+            let number: Vec<String> = number.iter().map(ToString::to_string).collect();
+            found.push(Finding {
+                level: Level::Warning,
+                subject: name.clone(),
+                text: format!("{} is untested", number.join(".")),
+                help: format!(
+                    "{} or newer is known to work: npm install -g {}",
+                    tool.oldest, tool.package
+                ),
+                tasks: uses.get(name).cloned().unwrap_or_default(),
+            });
+        }
+    }
+    found
+}
+
+/// The program of a command agent, if it has one that cannot be there.
+fn own_program(repo: Option<&Repo>, name: &str, agent: &Agent) -> Option<(Level, String, String)> {
+    let preset = agent.preset.as_deref().filter(|_| agent.command.is_empty());
+    let program = agent.command.first().map(String::as_str).or(preset)?;
+    if !program.contains('/') || program.starts_with('/') {
+        let found = find_program(program).is_some();
+        let help = format!("install it, or change agents.{name}.command");
+        return (!found).then(|| (Level::Error, format!("{program} is not installed"), help));
+    }
+    // Seen from its workspace. A task before it may make it, so this is only a doubt.
+    let root = repo.and_then(Repo::toplevel)?;
+    let text = format!("{program} is not in this repository");
+    let help = format!("commit it, or change agents.{name}.command");
+    (!root.join(program).exists()).then_some((Level::Warning, text, help))
+}

@@ -1,0 +1,302 @@
+//! Before the first agent costs anything: what would go wrong, and what to type.
+//!
+//! Three commands look: `run` refuses to start, `doctor` reports, `plan check` warns of what can be seen
+//! without running anything. What the gates say of the target branch comes from the engine.
+
+pub(crate) mod agents;
+mod explain;
+pub(crate) mod programs;
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+
+use mainstem_core::config::Settings;
+use mainstem_core::phase::Phase;
+use mainstem_core::plan::Plan;
+use mainstem_core::plan::units::render_size;
+use mainstem_engine::paths::Layout;
+use mainstem_engine::session::{Line, RunRequest, Session, TargetCheck, Underway};
+use mainstem_host::clock;
+use mainstem_host::files::free_bytes;
+use mainstem_host::git::Repo;
+
+use crate::context::Context;
+use crate::drive::find_program;
+use crate::failure::Failure;
+use crate::print;
+
+pub(crate) use explain::{Explained, explain};
+
+/// How often a line is printed about a check that takes long, where there is no terminal to redraw.
+const SAY_EVERY_MS: i64 = 30_000;
+
+/// How much something matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Nothing can start like this.
+    Error,
+    /// It may work all the same.
+    Warning,
+}
+
+/// Something that would go wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    /// Of whom or what.
+    pub(crate) subject: String,
+    pub(crate) text: String,
+    /// What to type.
+    pub(crate) help: String,
+    /// The tasks that need it.
+    pub(crate) tasks: Vec<String>,
+}
+
+impl Finding {
+    /// In one line.
+    pub(crate) fn sentence(&self) -> String {
+        format!("{}: {} ({})", self.subject, self.text, self.help)
+    }
+}
+
+/// Looks at all that a run depends on. Refuses, or says what was seen of the target branch.
+pub(crate) fn before_run(
+    context: &Context,
+    (repo, settings): (&Repo, &Settings),
+    session: &mut Session,
+    request: &RunRequest,
+    (line, allow_red): (&Line, bool),
+) -> Result<Option<TargetCheck>, Failure> {
+    let begun = session.newest()?.filter(|_| !request.new).map(|(_, machine)| machine);
+    if begun.as_ref().is_some_and(|machine| machine.tasks().active().next().is_some()) {
+        // Its agents cost already; they must be seen to, whatever else is wrong.
+        return Ok(None);
+    }
+    let open = begun.as_ref().map(|machine| {
+        let over = [Phase::Landed, Phase::Skipped, Phase::Cancelled];
+        let open = machine.tasks().all().filter(|t| !over.contains(&machine.tasks().phase(*t)));
+        let of = |t: mainstem_core::id::TaskIx| machine.plan().tasks[t.ix()].id.to_string();
+        (machine.plan().clone(), open.map(of).collect::<BTreeSet<String>>())
+    });
+    let (plan, only) = match (&request.plan, open) {
+        (Some(plan), Some((old, open))) => {
+            // What has landed already needs no agent any more.
+            let known: BTreeSet<String> = old.tasks.iter().map(|t| t.id.to_string()).collect();
+            let ids = plan.tasks.iter().map(|task| task.id.to_string());
+            (
+                Some(plan.clone()),
+                Some(ids.filter(|id| open.contains(id) || !known.contains(id)).collect()),
+            )
+        }
+        (Some(plan), None) => (Some(plan.clone()), None),
+        (None, Some((plan, open))) => (Some(plan), Some(open)),
+        (None, None) => (None, None),
+    };
+    let mut findings = Vec::new();
+    if let Some(plan) = &plan {
+        let wanted = wanted(plan, request, only);
+        if wanted.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Ok(None);
+        }
+        findings.extend(of_plan(repo, settings, plan, wanted.as_ref()));
+    }
+    findings.extend(disk(session.layout(), settings));
+    refuse(context, &findings)?;
+    let mut progress = Progress::new(context);
+    let stop = || line.is_interrupted();
+    let wish = (request.new, request.branch.as_deref());
+    let seen = session.check_target(wish, &stop, &mut |now| progress.show(now));
+    progress.wipe();
+    let seen = seen?;
+    match seen.as_ref().filter(|check| !check.passed()) {
+        Some(red) if allow_red => {
+            let explained = explain(repo, settings, red);
+            print::err(&format!("warning: {}", explained.message));
+            print::err("starting all the same (--allow-red): what makes it pass will land");
+        }
+        Some(red) => return Err(explain(repo, settings, red).failure()),
+        None => {}
+    }
+    Ok(seen.filter(TargetCheck::passed))
+}
+
+/// Looks at the target branch by itself, for `doctor` and `init`.
+pub(crate) fn try_target(
+    context: &Context,
+    expects_run: bool,
+) -> Result<Option<TargetCheck>, Failure> {
+    let mut session = context.session()?;
+    let line = Line::new();
+    crate::commands::run::stop_on_signals(&line)?;
+    let mut progress = Progress::new(context);
+    let stop = || line.is_interrupted();
+    let seen = session.check_target((false, None), &stop, &mut |now| progress.show(now));
+    progress.wipe();
+    session.leave_target(expects_run);
+    Ok(seen?)
+}
+
+/// The tasks that this request is about; none means all.
+fn wanted(
+    plan: &Plan,
+    request: &RunRequest,
+    only: Option<BTreeSet<String>>,
+) -> Option<BTreeSet<String>> {
+    if request.tasks.is_empty() && request.epics.is_empty() {
+        return only;
+    }
+    let in_epic = |task: &mainstem_core::plan::Task| {
+        task.epic.as_ref().is_some_and(|epic| request.epics.iter().any(|e| e == epic.as_str()))
+    };
+    let named = |id: &str| request.tasks.iter().any(|task| task == id);
+    let mut wanted: BTreeSet<String> = plan
+        .tasks
+        .iter()
+        .filter(|task| named(task.id.as_str()) || in_epic(task))
+        .map(|task| task.id.to_string())
+        .collect();
+    loop {
+        let before = wanted.len();
+        for task in
+            plan.tasks.iter().filter(|task| wanted.contains(task.id.as_str())).collect::<Vec<_>>()
+        {
+            wanted.extend(task.needs.iter().map(ToString::to_string));
+        }
+        if wanted.len() == before {
+            break;
+        }
+    }
+    Some(match only {
+        Some(only) => wanted.intersection(&only).cloned().collect(),
+        None => wanted,
+    })
+}
+
+/// What can be seen of a plan without running anything.
+pub(crate) fn of_plan(
+    repo: &Repo,
+    settings: &Settings,
+    plan: &Plan,
+    only: Option<&BTreeSet<String>>,
+) -> Vec<Finding> {
+    let uses = agents::used(plan, settings, only);
+    let mut findings = agents::findings(Some(repo), settings, &uses);
+    findings.extend(of_commands(settings));
+    findings
+}
+
+/// Gates and setup commands whose program is not here.
+pub(crate) fn of_commands(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let gates = settings.gates.verify.iter().map(|command| ("check", "gates.verify", command));
+    let setup = settings.workspace.setup.iter().map(|c| ("setup command", "workspace.setup", c));
+    for (what, key, command) in setup.chain(gates) {
+        if command.starts_with('@') {
+            continue;
+        }
+        for program in programs::named(command).into_iter().filter(|p| find_program(p).is_none()) {
+            findings.push(Finding {
+                level: Level::Error,
+                subject: program.clone(),
+                text: format!("not installed; the {what} `{command}` needs it"),
+                help: format!("install {program}, or change {key}"),
+                tasks: Vec::new(),
+            });
+        }
+    }
+    findings
+}
+
+fn disk(layout: &Layout, settings: &Settings) -> Option<Finding> {
+    let floor = settings.limits.disk_floor;
+    let place = layout.root().ancestors().find(|path| path.is_dir())?;
+    let free = free_bytes(place).ok().filter(|free| *free < floor)?;
+    Some(Finding {
+        level: Level::Error,
+        subject: "disk".to_owned(),
+        text: format!("{} free in {}", render_size(free >> 20 << 20), place.display()),
+        help: format!("{} are needed (limits.disk_floor)", render_size(floor)),
+        tasks: Vec::new(),
+    })
+}
+
+/// Says all warnings; fails with all errors at once.
+fn refuse(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
+    let (errors, warnings): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|finding| finding.level == Level::Error);
+    if errors.is_empty() {
+        for warning in warnings.iter().filter(|_| !context.global.quiet) {
+            print::err(&format!("warning: {}", print::harmless(&warning.sentence())));
+        }
+        return Ok(());
+    }
+    let agents = errors.iter().any(|finding| !finding.tasks.is_empty());
+    let message = match agents {
+        true => "the plan uses agents that cannot start",
+        false => "the run cannot start",
+    };
+    let mut failure = Failure::new(message);
+    let subject = findings.iter().map(|f| f.subject.chars().count()).max().unwrap_or(0);
+    let text = findings.iter().map(|f| f.text.chars().count()).max().unwrap_or(0).min(36);
+    for finding in errors.iter().chain(&warnings) {
+        let mark = if finding.level == Level::Warning { " (warning)" } else { "" };
+        failure.detail.push(format!(
+            "{}  {}  {}{mark}",
+            print::pad(&finding.subject, subject),
+            print::pad(&finding.text, text),
+            finding.help,
+        ));
+        if !finding.tasks.is_empty() && finding.level == Level::Error {
+            let shown = finding.tasks.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+            let more = finding.tasks.len().saturating_sub(5);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            failure.detail.push(format!("{}  tasks: {shown}{more}", print::pad("", subject)));
+        }
+    }
+    Err(failure.hint("nothing was started; --no-preflight starts without looking"))
+}
+
+/// Says which check runs, and for how long.
+pub(crate) struct Progress {
+    quiet: bool,
+    redraw: bool,
+    said: Option<(String, i64)>,
+    drawn: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(context: &Context) -> Self {
+        let quiet = context.global.quiet || context.global.json;
+        let redraw = !quiet && std::io::stderr().is_terminal();
+        Self { quiet, redraw, said: None, drawn: false }
+    }
+
+    pub(crate) fn show(&mut self, now: &Underway) {
+        if self.quiet {
+            return;
+        }
+        let took = print::duration(now.elapsed_ms);
+        let text = format!("trying the checks before the first task: {} ({took})", now.command);
+        if self.redraw {
+            let text = print::clip(&print::harmless(&text), print::width().saturating_sub(1));
+            print::err_part(&format!("\r\x1b[2K{text}"));
+            self.drawn = true;
+            return;
+        }
+        let at = clock::now_ms();
+        let due = match &self.said {
+            Some((command, when)) => *command != now.command || at - when >= SAY_EVERY_MS,
+            None => true,
+        };
+        if due {
+            print::err(&print::harmless(&text));
+            self.said = Some((now.command.clone(), at));
+        }
+    }
+
+    pub(crate) fn wipe(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            print::err_part("\r\x1b[2K");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Machines where nobody is root and no user namespaces can be had: bubblewrap fails there, Landlock works.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use mainstem_testkit::Scene;
+use mainstem_testkit::shell::shell_plan;
+
+const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
+/// Nobody, on every system.
+const NOBODY: &str = "65534";
+
+/// Runs our program in a scene as an ordinary user, with a bubblewrap that may make no namespaces.
+#[expect(clippy::disallowed_methods, reason = "the whole scene gets another owner")]
+fn run_as_nobody(scene: &Scene, args: &[&str]) -> Option<Output> {
+    let root = scene.repo().root();
+    let bin = root.join("bin");
+    fs::create_dir_all(&bin).expect("a folder");
+    let bwrap = bin.join("bwrap");
+    let script = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n";
+    fs::write(&bwrap, script).expect("a program");
+    let own = bin.join("mainstem");
+    if !own.exists() {
+        fs::copy(BIN, &own).expect("a copy of our program");
+    }
+    for program in [&bwrap, &own] {
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).expect("our own file");
+    }
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let is_root = rustix::process::geteuid().is_root();
+    let mut command = if is_root {
+        let owner = format!("{NOBODY}:{NOBODY}");
+        let chown = Command::new("chown").args(["-R", &owner]).arg(root).status();
+        assert!(chown.expect("chown is there").success());
+        let mut command = scene.repo().command("setpriv");
+        command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(&own);
+        command
+    } else {
+        scene.repo().command(&own)
+    };
+    command.env("PATH", path).args(args).output().ok()
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{err}")
+}
+
+fn has_landed(scene: &Scene, file: &str) -> bool {
+    Path::new(&scene.repo().path().join(file)).exists()
+}
+
+#[test]
+fn without_root_and_user_namespaces_agents_run_behind_landlock() {
+    let check =
+        "mktemp > /dev/null && ! touch ~/outside 2>/dev/null && ! cat ~/.ssh/id 2>/dev/null";
+    let scene = Scene::new(BIN)
+        .walled("auto")
+        .config(&format!(
+            "[run]\nretries = 0\n[gates]\nneed_tests = false\nverify = ['''{check}''']\n"
+        ))
+        .plan(&shell_plan(&[("T", &format!("{check} && echo x > x.txt"), "")]));
+    let home = scene.repo().home();
+    fs::create_dir_all(home.join(".ssh")).expect("a folder at home");
+    fs::write(home.join(".ssh/id"), "secret").expect("a file at home");
+    let Some(output) =
+        run_as_nobody(&scene, &["--config", "sandbox.kind=auto", "run", "plan.toml"])
+    else {
+        return println!("left out: setpriv is not installed here");
+    };
+    let said = text(&output);
+    assert!(output.status.success() && said.contains("Landlock"), "{said}");
+    assert!(has_landed(&scene, "x.txt") && !home.join("outside").exists(), "{said}");
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_had_is_refused_in_one_sentence_that_names_the_setting() {
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
+    let Some(output) =
+        run_as_nobody(&scene, &["--config", "sandbox.kind=bwrap", "run", "plan.toml"])
+    else {
+        return println!("left out: setpriv is not installed here");
+    };
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("bubblewrap, does not work here"), "{said}");
+    assert!(said.contains("No permissions to create new namespace"), "{said}");
+    assert!(said.contains("sandbox.kind"), "{said}");
+    assert!(!has_landed(&scene, "x.txt"));
+}

@@ -1,0 +1,188 @@
+//! Money as it decides: what an attempt is expected to cost, and what keeps ready tasks from starting for
+//! good (a budget, a failure after which nothing more is to start), with the command that helps.
+
+use crate::fact::Fact;
+use crate::id::{TaskId, TaskIx};
+use crate::machine::Machine;
+use crate::money::{self, Forecast};
+use crate::phase::Phase;
+use crate::schedule::{Held, Pick};
+
+/// Who costs what: an agent, and the model chosen for it.
+pub(super) type Spender = (String, Option<String>);
+
+/// Attempts of a spender that ended and cost something, and how much.
+pub(super) type Paid = (u32, f64);
+
+/// A hard budget does not cover the next attempt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BudgetShort {
+    /// The budget.
+    pub limit_usd: f64,
+    /// What is spent of it.
+    pub spent_usd: f64,
+    /// What is set aside for attempts under way.
+    pub reserved_usd: f64,
+    /// What the next attempt is expected to cost; 0 if nothing is known.
+    pub expected_usd: f64,
+}
+
+/// Why ready tasks do not start, although nothing is wrong with them and no waiting will help.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunStop {
+    /// The budget.
+    Budget(BudgetShort),
+    /// This task failed, and the settings say that nothing more starts then.
+    Drained {
+        /// The task.
+        task: TaskId,
+        /// Those at work were stopped, too.
+        abort: bool,
+    },
+}
+
+impl RunStop {
+    /// The word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Budget(_) => "budget",
+            Self::Drained { abort: false, .. } => "drain",
+            Self::Drained { abort: true, .. } => "abort",
+        }
+    }
+
+    /// In words.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Budget(short) => short.reason(),
+            Self::Drained { task, abort } => {
+                let word = if *abort { "abort" } else { "drain" };
+                format!("{task} failed and run.on_failure = \"{word}\"")
+            }
+        }
+    }
+
+    /// The command that helps.
+    pub fn next_action(&self) -> String {
+        match self {
+            Self::Budget(short) => {
+                format!("mainstem config set budget.usd {}, then mainstem run", short.enough_usd())
+            }
+            Self::Drained { .. } => "mainstem run starts it".to_owned(),
+        }
+    }
+}
+
+impl BudgetShort {
+    fn reason(&self) -> String {
+        let Self { limit_usd, spent_usd, reserved_usd, expected_usd } = self;
+        let set_aside = match reserved_usd {
+            usd if *usd > 0.0 => format!(", ${usd:.2} set aside for running agents"),
+            _ => String::new(),
+        };
+        format!(
+            "the budget does not allow it: ${spent_usd:.2} of ${limit_usd:.2} spent{set_aside}, the next \
+             attempt may cost ${expected_usd:.2}"
+        )
+    }
+
+    /// A budget in whole dollars with which the next attempts can start.
+    fn enough_usd(&self) -> f64 {
+        let next = self.spent_usd + self.reserved_usd + self.expected_usd;
+        next.max(self.limit_usd * 2.0).ceil()
+    }
+}
+
+impl Machine {
+    /// Money spent.
+    pub fn spent_usd(&self) -> f64 {
+        self.spent_usd
+    }
+
+    /// Money set aside for attempts under way.
+    pub fn reserved_usd(&self) -> f64 {
+        self.reserved_usd
+    }
+
+    /// What the rest may cost.
+    pub fn forecast(&self) -> Forecast {
+        let tasks = self.tasks.all().map(|t| {
+            let state = self.tasks.get(t);
+            (state.cost_usd, state.phase().is_over(), state.attempts > 0)
+        });
+        money::forecast(tasks, self.spent_usd)
+    }
+
+    /// Money to set aside for an attempt of this agent with this model: what those before it cost on
+    /// average. Of others nothing follows: a cheap model is not held back by what a dear one cost.
+    pub fn expected_usd(&self, agent: &str, model: Option<&str>) -> f64 {
+        let spender = (agent.to_owned(), model.map(str::to_owned));
+        match self.paid.get(&spender) {
+            Some((ended, usd)) => usd / f64::from(*ended),
+            None => self.settings.budget.per_attempt_usd,
+        }
+    }
+
+    /// Money to set aside for the attempt that would start so.
+    pub fn expected_of(&self, pick: &Pick) -> f64 {
+        let chosen = self.choose_model(pick);
+        self.expected_usd(&pick.agent, chosen.model.as_deref())
+    }
+
+    /// An attempt ended that cost this much.
+    pub(super) fn note_paid(&mut self, spender: Spender, usd: f64) {
+        if usd > 0.0 {
+            let paid = self.paid.entry(spender).or_default();
+            paid.0 += 1;
+            paid.1 += usd;
+        }
+    }
+
+    /// What keeps this ready task from starting for good, if something does.
+    pub fn stopped_by(&self, t: TaskIx) -> Option<RunStop> {
+        if self.tasks.phase(t) != Phase::Ready || !self.in_scope(t) {
+            return None;
+        }
+        if let Some((task, abort)) = &self.draining {
+            return Some(RunStop::Drained { task: task.clone(), abort: *abort });
+        }
+        match self.why_held(t) {
+            Some(Held::Budget) => self.budget_stop(t),
+            _ => None,
+        }
+    }
+
+    /// The budget as what keeps this task from starting.
+    pub fn budget_stop(&self, t: TaskIx) -> Option<RunStop> {
+        self.budget_short(t).map(RunStop::Budget)
+    }
+
+    /// What keeps all ready tasks of the run from starting: nothing is under way that could change it.
+    pub fn run_stop(&self) -> Option<RunStop> {
+        if self.tasks.active().next().is_some() {
+            return None;
+        }
+        let mut ready =
+            self.tasks.all().filter(|t| self.tasks.phase(*t) == Phase::Ready && self.in_scope(*t));
+        let first = self.stopped_by(ready.next()?)?;
+        ready.all(|t| self.stopped_by(t).is_some()).then_some(first)
+    }
+
+    fn budget_short(&self, t: TaskIx) -> Option<BudgetShort> {
+        let limit_usd = self.settings.budget.usd?;
+        let claims = self.tasks.claims(t);
+        let (agent, provider) = (claims.agent.clone(), claims.provider.clone());
+        let expected_usd = self.expected_of(&Pick { task: t, agent, provider, stands_in: false });
+        let (spent_usd, reserved_usd) = (self.spent_usd, self.reserved_usd.max(0.0));
+        Some(BudgetShort { limit_usd, spent_usd, reserved_usd, expected_usd })
+    }
+
+    /// The fold of what keeps tasks from starting for good.
+    pub(super) fn note_draining(&mut self, fact: &Fact) {
+        match fact {
+            Fact::RunDraining { task, abort } => self.draining = Some((task.clone(), *abort)),
+            Fact::EngineStarted { .. } => self.draining = None,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What faces ask about the run as it goes: derived, never decided upon.
+
+use crate::fact::Fact;
+use crate::failed_gate::FailedGate;
+use crate::id::TaskId;
+use crate::limits;
+use crate::machine::{Interrupting, Machine};
+
+impl Machine {
+    /// The check that fails on the target branch itself, as it was last seen.
+    pub fn base_failure(&self) -> Option<&FailedGate> {
+        self.base_failure.as_deref().filter(|_| self.red_base)
+    }
+
+    /// Somebody asked the engine to stop: gently (`Some(false)`) or at once (`Some(true)`).
+    pub fn stop_asked(&self) -> Option<bool> {
+        self.life.interrupting.map(|how| how == Interrupting::Now)
+    }
+
+    /// The failed task because of which nothing new starts.
+    pub fn draining(&self) -> Option<&TaskId> {
+        self.draining.as_ref().map(|(task, _)| task)
+    }
+
+    /// Agents at once, as the engine that works on the run has it; what the settings say if none does.
+    pub fn jobs_in_force(&self) -> u32 {
+        self.jobs_in_force.filter(|_| self.alive.is_some()).unwrap_or_else(|| self.jobs())
+    }
+
+    /// How long this check usually takes, by those that ran in this run.
+    pub fn usual_gate_ms(&self, gate: &str) -> Option<u64> {
+        let mut times: Vec<u64> = self.gate_times.get(gate)?.iter().copied().collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    }
+
+    /// Notes how long a check took, for those who wait for the next one.
+    pub(super) fn note_gate_time(&mut self, fact: &Fact) {
+        if let Fact::GateRan { gate, duration_ms, cached: false, exit_code: Some(_), .. } = fact {
+            let times = self.gate_times.entry(gate.clone()).or_default();
+            times.push_back(*duration_ms);
+            let over = times.len().saturating_sub(limits::GATE_TIMES_KEPT);
+            times.drain(..over);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The target branch is verified again in the background, in a clean checkout without build caches. Where that
+//! fails, no verdict that was made with the caches counts any longer, so that nothing lands on what is broken, and
+//! people are told with which landing it began.
+
+use crate::config::LandMode;
+use crate::effect::Effect;
+use crate::fact::{Fact, Verdict};
+use crate::failed_gate::headline_of;
+use crate::id::{Oid, TaskId, TaskIx};
+use crate::limits;
+use crate::machine::{GateResult, Machine};
+use crate::recheck::{LandedTogether, RecheckFailure, Rechecked};
+use crate::train::Stage;
+
+/// Where the target branch is verified again: apart from the lanes of the train and of reviewers.
+pub(super) const RECHECK_LANE: u32 = 900;
+
+/// One life's part in it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recheck {
+    /// Being verified, and in whose name.
+    under_way: Option<(Oid, TaskIx, u32)>,
+    /// It could not be verified: no further try in this life.
+    unable: bool,
+}
+
+impl Machine {
+    /// What is to be verified next. Without caches every candidate is verified in a clean checkout anyway.
+    fn recheck_due(&self) -> Option<(&LandedTogether, TaskIx)> {
+        let (gates, land) = (&self.settings.gates, &self.settings.land);
+        let pointless = gates.verify.is_empty() || gates.caches.is_empty();
+        if pointless || land.mode == LandMode::Pr || self.life.recheck.unable {
+            return None;
+        }
+        let next = self.rechecks.next(gates.recheck)?;
+        let task = next.tasks.iter().rev().find_map(|task| self.graph.ix(task.as_str()))?;
+        Some((next, task))
+    }
+
+    /// Is the target branch being verified again, or about to be?
+    pub(super) fn rechecks_now(&self) -> bool {
+        self.life.recheck.under_way.is_some() || self.recheck_due().is_some()
+    }
+
+    pub(super) fn want_recheck(&mut self, effects: &mut Vec<Effect>) {
+        if self.life.interrupting.is_some() {
+            if let Some((_, task, attempt)) = self.life.recheck.under_way.take() {
+                effects.push(Effect::StopLane { task, attempt, lane: RECHECK_LANE });
+            }
+            return;
+        }
+        if self.life.recheck.under_way.is_some() {
+            return;
+        }
+        let Some((next, task)) = self.recheck_due() else { return };
+        let (attempt, commit, tree) = (next.attempt, next.commit.clone(), next.tree.clone());
+        self.life.recheck.under_way = Some((commit.clone(), task, attempt));
+        let lane = RECHECK_LANE;
+        effects.push(Effect::RecheckTarget { task, attempt, commit, tree, lane });
+    }
+
+    pub(super) fn target_rechecked(
+        &mut self,
+        commit: &Oid,
+        gates: Result<Vec<GateResult>, String>,
+    ) {
+        let asked = self.life.recheck.under_way.as_ref().is_some_and(|(at, ..)| at == commit);
+        if !asked {
+            return;
+        }
+        self.life.recheck.under_way = None;
+        let Some(landing) = self.rechecks.at(commit).cloned() else { return };
+        let wanted = self.settings.gates.verify.len();
+        let bad =
+            gates.as_ref().ok().and_then(|all| all.iter().find(|g| g.verdict != Verdict::Passed));
+        let failure = match (&gates, bad) {
+            (Err(why), _) => return self.recheck_unable(why),
+            (Ok(_), Some(gate)) if gate.verdict == Verdict::Error => {
+                return self.recheck_unable(&headline_of(gate));
+            }
+            (Ok(all), None) if all.len() < wanted => {
+                return self.recheck_unable("a gate gave no verdict");
+            }
+            (Ok(_), None) => None,
+            (Ok(_), Some(gate)) => Some(RecheckFailure {
+                gate: gate.gate.clone(),
+                headline: headline_of(gate),
+                output: gate.detail.clone(),
+                log: gate.log.clone(),
+            }),
+        };
+        let LandedTogether { tasks, commit, tree, .. } = landing;
+        let headline = failure.as_ref().map(|failure| failure.headline.clone());
+        let known = self.rechecks.disagrees();
+        self.emit(Fact::TargetRechecked(Rechecked { commit, tree, tasks, failure }));
+        if headline.is_some() && !known {
+            // Nothing that is under way was judged in a clean checkout.
+            self.life.yard.forget_all(self.now);
+            self.life.merged.clear();
+        }
+        if let Some(message) = self.first_bad_in_words(headline.as_deref()) {
+            self.emit(Fact::Noticed { task: None, message: limits::brief(&message), lasts: true });
+        }
+    }
+
+    fn recheck_unable(&mut self, why: &str) {
+        self.life.recheck.unable = true;
+        let target = &self.target;
+        let message = format!("{target} could not be verified again in a clean checkout: {why}");
+        self.emit(Fact::Noticed { task: None, message: limits::brief(&message), lasts: false });
+    }
+
+    /// With which landing it began, once that is known.
+    fn first_bad_in_words(&self, headline: Option<&str>) -> Option<String> {
+        let first = self.rechecks.first_bad()?;
+        let target = &self.target;
+        let who = first.tasks.iter().map(TaskId::as_str).collect::<Vec<_>>().join(" and ");
+        let short = first.commit.as_str().get(..9).unwrap_or(first.commit.as_str());
+        let what = headline.map_or_else(|| "the checks fail".to_owned(), str::to_owned);
+        let help = match self.rechecks.is_last(&first.commit) {
+            true => format!("run `mainstem undo`, or repair {target}, then `mainstem run`"),
+            false => format!("repair {target}, then `mainstem run`"),
+        };
+        Some(format!(
+            "{target} fails in a clean checkout since {who} landed ({short}), although its checks passed with the kept build caches: {what}; {help}"
+        ))
+    }
+
+    /// The fold of what landed and was verified again.
+    pub(super) fn note_landing_to_recheck(&mut self, t: TaskIx, fact: &Fact) {
+        match fact {
+            Fact::LandingIntended { new, .. } => self.rechecks.intended(new),
+            Fact::TaskLanded { task, attempt, empty: false, .. } => {
+                let stage = self.train.car(t).map(|car| &car.stage);
+                if let Some(Stage::Landing { new, tree, .. }) = stage {
+                    self.rechecks.landed(task, *attempt, new, tree);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn note_recheck(&mut self, rechecked: &Rechecked) {
+        let passed = rechecked.failure.is_none();
+        self.rechecks.judged(&rechecked.commit, passed);
+        if !passed {
+            self.train.forget_verdicts();
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What decides about runs, as a person had it: the settings file, `.worktreeinclude`, the templates. What a
+//! landing of ours makes of such a file is not in force until a person accepts it; until then the version that
+//! was in force before is read from here.
+//!
+//! A version is known by its blob id, so it does not matter how it came into a checkout. What people commit by
+//! hand or pull is theirs, and is in force at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mainstem_core::config::Settings;
+use mainstem_core::id::Oid;
+use mainstem_host::git::{GitError, Repo};
+use mainstem_host::{clock, files, lock};
+use serde::{Deserialize, Serialize};
+
+/// The settings file, in whichever folder.
+pub const CONFIG_FILE: &str = "mainstem.toml";
+/// Which ignored files a workspace gets.
+pub const INCLUDE_FILE: &str = ".worktreeinclude";
+
+/// How long another process may hold the record.
+const LOCK_WITHIN: Duration = Duration::from_secs(20);
+
+/// Why the record could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptedError {
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// The files could not be used.
+    #[error("the record of accepted settings in {} cannot be used: {source}", folder.display())]
+    Io {
+        /// Where it is.
+        folder: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// A version that a landing brought and nobody has accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// The file, from the root of the repository.
+    pub path: String,
+    /// Its content; none if the landing removed the file.
+    pub blob: Option<Oid>,
+    /// The landing's commit.
+    pub commit: Oid,
+    /// The tasks that landed with it.
+    pub tasks: Vec<String>,
+    /// When.
+    pub at_ms: i64,
+}
+
+/// One file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Entry {
+    /// A version is known that a person had.
+    known: bool,
+    /// That version; none if there was no such file.
+    accepted: Option<Oid>,
+    pending: Vec<Pending>,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Record {
+    files: BTreeMap<String, Entry>,
+}
+
+/// What is in force of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InForce {
+    /// What is in the checkout.
+    AsItIs,
+    /// The version before, because a landing brought what is in the checkout.
+    Before {
+        /// That version; none if there was no such file.
+        content: Option<Vec<u8>>,
+        /// What waits.
+        pending: Pending,
+    },
+}
+
+/// The record of one repository.
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    repo: Repo,
+    folder: PathBuf,
+}
+
+impl Accepted {
+    /// The record in this state folder.
+    pub fn new(repo: &Repo, state: &Path) -> Self {
+        Self { repo: repo.clone(), folder: state.join("accepted") }
+    }
+
+    fn io(&self) -> impl Fn(io::Error) -> AcceptedError + '_ {
+        |source| AcceptedError::Io { folder: self.folder.clone(), source }
+    }
+
+    fn read(&self) -> Result<Record, AcceptedError> {
+        match fs::read(self.folder.join("record.json")) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| self.io()(e.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+            Err(error) => Err(self.io()(error)),
+        }
+    }
+
+    /// Changes the record while nobody else does.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Record) -> Result<T, AcceptedError>,
+    ) -> Result<T, AcceptedError> {
+        fs::create_dir_all(&self.folder).map_err(self.io())?;
+        let held = lock::take(&self.folder.join("lock"), Instant::now() + LOCK_WITHIN);
+        let held = held.map_err(self.io())?;
+        let busy = || self.io()(io::Error::other("another process is changing it"));
+        let _held = held.ok_or_else(busy)?;
+        let mut record = self.read()?;
+        let done = change(&mut record)?;
+        let bytes = serde_json::to_vec_pretty(&record).expect("BUG: a record is plain data");
+        files::write_atomic(&self.folder.join("record.json"), &bytes).map_err(self.io())?;
+        Ok(done)
+    }
+
+    fn keep(&self, blob: &Oid, content: &[u8]) -> Result<(), AcceptedError> {
+        let path = self.folder.join(blob.as_str());
+        if path.exists() {
+            return Ok(());
+        }
+        files::write_atomic(&path, content).map_err(self.io())
+    }
+
+    /// What is in force of a file of the user's checkout.
+    pub fn in_force(&self, path: &str) -> Result<InForce, AcceptedError> {
+        let record = self.read()?;
+        let Some(entry) = record.files.get(path).filter(|entry| !entry.pending.is_empty()) else {
+            return Ok(InForce::AsItIs);
+        };
+        let Some(pending) = self.waiting(path, entry)? else { return Ok(InForce::AsItIs) };
+        let content = match &entry.accepted {
+            Some(blob) => Some(fs::read(self.folder.join(blob.as_str())).map_err(self.io())?),
+            None => None,
+        };
+        Ok(InForce::Before { content, pending })
+    }
+
+    /// The landed version that the checkout shows, if it does.
+    fn waiting(&self, path: &str, entry: &Entry) -> Result<Option<Pending>, AcceptedError> {
+        let Some(home) = self.repo.toplevel() else { return Ok(None) };
+        let here = match fs::read(home.join(path)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(self.io()(error)),
+        };
+        for pending in entry.pending.iter().rev() {
+            let same = match (&here, &pending.blob) {
+                (None, None) => true,
+                (Some(here), Some(blob)) => {
+                    as_stored(&self.repo.read_blob(blob)?) == as_stored(here)
+                }
+                _ => false,
+            };
+            if same {
+                return Ok(Some(pending.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes down what a person has in their checkout when a run starts.
+    pub fn take(&self, paths: &[String]) -> Result<(), AcceptedError> {
+        let Some(home) = self.repo.toplevel() else { return Ok(()) };
+        let mut found = Vec::new();
+        for path in paths {
+            if self.in_force(path)? != InForce::AsItIs {
+                continue;
+            }
+            match fs::read(home.join(path)) {
+                Ok(bytes) => {
+                    let blob = self.repo.blob_id(&bytes)?;
+                    found.push((path, Some((blob, bytes))));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => found.push((path, None)),
+                Err(error) => return Err(self.io()(error)),
+            }
+        }
+        self.change(|record| {
+            for (path, version) in found {
+                let entry = record.files.entry(path.clone()).or_default();
+                if let Some((blob, bytes)) = &version {
+                    self.keep(blob, bytes)?;
+                }
+                (entry.known, entry.accepted) = (true, version.map(|(blob, _)| blob));
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes down what a landing is about to change, before it does; says which files that are.
+    pub fn note_landing(
+        &self,
+        settings: &Settings,
+        (old, new): (&Oid, &Oid),
+        tasks: &[String],
+    ) -> Result<Vec<String>, AcceptedError> {
+        let mut changed = Vec::new();
+        for moved in self.repo.moves(old, new)? {
+            for path in std::iter::once(moved.path).chain(moved.old) {
+                if is_watched(settings, &path) && !changed.contains(&path) {
+                    changed.push(path);
+                }
+            }
+        }
+        if changed.is_empty() {
+            return Ok(changed);
+        }
+        self.change(|record| {
+            for path in &changed {
+                let entry = record.files.entry(path.clone()).or_default();
+                self.note_change(entry, path, (old, new), tasks)?;
+            }
+            Ok(())
+        })?;
+        Ok(changed)
+    }
+
+    fn note_change(
+        &self,
+        entry: &mut Entry,
+        path: &str,
+        (old, new): (&Oid, &Oid),
+        tasks: &[String],
+    ) -> Result<(), AcceptedError> {
+        let (before, after) = (self.repo.blob_at(old, path)?, self.repo.blob_at(new, path)?);
+        let ours = entry.pending.iter().any(|pending| pending.blob == before);
+        // What was there and is no landing's is a person's.
+        if !ours && (!entry.known || before.is_some()) {
+            if let Some(blob) = &before {
+                self.keep(blob, &self.repo.read_blob(blob)?)?;
+            }
+            (entry.known, entry.accepted) = (true, before);
+        }
+        entry.pending.retain(|pending| pending.blob != after);
+        if entry.accepted != after {
+            entry.pending.push(Pending {
+                path: path.to_owned(),
+                blob: after,
+                commit: new.clone(),
+                tasks: tasks.to_vec(),
+                at_ms: clock::now_ms(),
+            });
+        }
+        Ok(())
+    }
+
+    /// What waits for a person: landed versions that the checkout shows, or the target branch has.
+    pub fn pending(&self, target: Option<&Oid>) -> Result<Vec<Pending>, AcceptedError> {
+        let mut all = Vec::new();
+        for (path, entry) in self.read()?.files {
+            let Some(newest) = entry.pending.last() else { continue };
+            let shown = match (self.waiting(&path, &entry)?, target) {
+                (Some(pending), _) => Some(pending),
+                (None, Some(target)) if self.repo.blob_at(target, &path)? == newest.blob => {
+                    Some(newest.clone())
+                }
+                _ => None,
+            };
+            all.extend(shown);
+        }
+        Ok(all)
+    }
+
+    /// A person accepts these.
+    pub fn accept(&self, accepted: &[Pending]) -> Result<(), AcceptedError> {
+        self.change(|record| {
+            for pending in accepted {
+                let Some(entry) = record.files.get_mut(&pending.path) else { continue };
+                if let Some(blob) = &pending.blob {
+                    self.keep(blob, &self.repo.read_blob(blob)?)?;
+                }
+                (entry.known, entry.accepted) = (true, pending.blob.clone());
+                entry.pending.retain(|known| known.blob != pending.blob);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Files that decide about runs, of those that settings name by path.
+pub fn named_files(settings: &Settings) -> Vec<String> {
+    let named = [&settings.prompt.template, &settings.land.pulls.template];
+    let named = named.into_iter().flatten().map(|path| path.trim_start_matches("./").to_owned());
+    std::iter::once(INCLUDE_FILE.to_owned()).chain(named).collect()
+}
+
+fn is_watched(settings: &Settings, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name == CONFIG_FILE || named_files(settings).iter().any(|named| named == path)
+}
+
+/// A file without what git may do to it on its way into a checkout: line ends and `$Id$`. Attributes can be
+/// landed too, so they do not decide whether a file is the one that a landing brought.
+fn as_stored(bytes: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte == b'$'
+            && let Some(id) = after.strip_prefix(b"Id:")
+            && let Some(end) = id.iter().position(|&b| b == b'$' || b == b'\n')
+            && id[end] == b'$'
+        {
+            plain.extend_from_slice(b"$Id$");
+            rest = &id[end + 1..];
+        } else if byte != b'\r' {
+            plain.push(byte);
+        }
+    }
+    plain
+}
+
+/// The text of a file that decides about runs, as it is in force; none if there is none.
+pub fn read_in_force(
+    repo: &Repo,
+    state: &Path,
+    path: &str,
+) -> Result<Option<String>, AcceptedError> {
+    let accepted = Accepted::new(repo, state);
+    let bytes = match accepted.in_force(path)? {
+        InForce::Before { content, .. } => content,
+        InForce::AsItIs => {
+            let home = repo.toplevel().unwrap_or_else(|| repo.dir());
+            match fs::read(home.join(path)) {
+                Ok(bytes) => Some(bytes),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(accepted.io()(error)),
+            }
+        }
+    };
+    let text = bytes.map(|bytes| String::from_utf8(bytes).map_err(io::Error::other)).transpose();
+    text.map_err(accepted.io())
+}

@@ -1,0 +1,174 @@
+//! `mainstem land`: brings what landed on a branch of a run's own over to the branch it is meant for.
+
+use std::path::PathBuf;
+
+use mainstem_core::id::Oid;
+use mainstem_core::machine::Input;
+use mainstem_host::git::{Cas, Follow, GitError, InTheWay, Merge, NewCommit, Ready, Repo};
+use mainstem_host::{clock, crash};
+
+use crate::care::{last_landing, passes_gates, world_of};
+use crate::session::{Session, SessionError};
+
+/// Why work was not brought over. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BringError {
+    /// The session failed.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// It lands where it is meant to.
+    #[error("this run lands on {0} itself: there is nothing to bring over")]
+    LandsThere(String),
+    /// Nothing has landed.
+    #[error("nothing has landed on {0} yet")]
+    NothingLanded(String),
+    /// A branch is gone.
+    #[error("the branch {0} does not exist any more")]
+    Gone(String),
+    /// Both sides changed the same.
+    #[error("{from} does not merge with {to}: conflicts in {}", files.join(", "))]
+    Conflict {
+        /// The run's branch.
+        from: String,
+        /// Where it is meant to go.
+        to: String,
+        /// Where they clash.
+        files: Vec<String>,
+    },
+    /// The merge is red.
+    #[error("the check `{gate}` fails on the merge of {from} and {to}; its output is in {log}")]
+    Red {
+        /// The run's branch.
+        from: String,
+        /// Where it is meant to go.
+        to: String,
+        /// Which gate.
+        gate: String,
+        /// Where its output is.
+        log: String,
+    },
+    /// A check could not be made.
+    #[error("the merge could not be verified: {0}")]
+    Unverified(String),
+    /// The user's own files are in the way.
+    #[error("{0}")]
+    InTheWay(InTheWay),
+    /// Somebody else moved the branch meanwhile.
+    #[error("{0} was moved by somebody else in the meantime")]
+    Moved(String),
+}
+
+impl BringError {
+    /// What helps.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Conflict { from, to, .. } => {
+                format!("merge by hand: git switch {to}, then git merge {from}")
+            }
+            Self::InTheWay(way) => {
+                let fix = way.reason();
+                format!("{}, then mainstem land again", fix.checkout_fix()?)
+            }
+            Self::Moved(_) => "mainstem land again".to_owned(),
+            Self::Gone(branch) => format!("bring it back: git branch {branch} COMMIT"),
+            _ => return None,
+        })
+    }
+}
+
+/// What was brought over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BroughtOver {
+    /// The run's branch.
+    pub from: String,
+    /// Where its work is now.
+    pub to: String,
+    /// Where that branch stands.
+    pub commit: Oid,
+    /// A merge commit was needed.
+    pub merged: bool,
+    /// It was there already.
+    pub known: bool,
+    /// What is to be said of the user's checkout.
+    pub checkout: Option<String>,
+}
+
+/// Brings the newest run's work over.
+pub fn bring_over(
+    mut session: Session,
+    exe: PathBuf,
+    env: Vec<(String, String)>,
+) -> Result<BroughtOver, BringError> {
+    let (run, mut machine) = session.newest()?.ok_or(SessionError::NoRun)?;
+    let from = machine.target().to_owned();
+    let Some(to) = machine.bring_to().map(str::to_owned) else {
+        return Err(BringError::LandsThere(from));
+    };
+    let (t, ..) = last_landing(&machine).ok_or_else(|| BringError::NothingLanded(from.clone()))?;
+    session.sweep()?;
+    let repo = session.repo().clone();
+    let tip = tip_of(&repo, &from)?;
+    let head = tip_of(&repo, &to)?;
+    let known = repo.is_ancestor(&tip, &head)?;
+    let done = |commit: Oid, merged, checkout| {
+        let (from, to) = (from.clone(), to.clone());
+        BroughtOver { from, to, commit, merged, known, checkout }
+    };
+    if known {
+        return Ok(done(head, false, None));
+    }
+    let forward = repo.is_ancestor(&head, &tip)?;
+    let new = match forward {
+        true => tip,
+        false => {
+            let (from, to) = (from.clone(), to.clone());
+            let tree = match repo.merge(&head, &tip)? {
+                Merge::Clean { tree } => tree,
+                Merge::Conflict { files, .. } => {
+                    return Err(BringError::Conflict { from, to, files });
+                }
+            };
+            let words = format!("Merge {from}\n\nMainstem-Run: {run}\n");
+            let (who, parents, date_ms) = (repo.identity()?, [head.clone(), tip], clock::now_ms());
+            session.claim_root()?;
+            let world = world_of(&mut session, &run, &machine, exe, env)?;
+            let (parents, author, committer) = (&parents[..], &who, &who);
+            let new =
+                NewCommit { tree: &tree, parents, message: &words, author, committer, date_ms };
+            let new = world.signer.commit(&repo, new)?;
+            let verdict = passes_gates(world, &machine, t, &new, &tree);
+            session.layout().leave();
+            match verdict {
+                Ok(None) => new,
+                Ok(Some((gate, log))) => return Err(BringError::Red { from, to, gate, log }),
+                Err(why) => return Err(BringError::Unverified(why)),
+            }
+        }
+    };
+    let followers = match repo.hold_checkouts(&to, &head, &new)? {
+        Ready::Go(followers) => followers,
+        Ready::Blocked(way) => return Err(BringError::InTheWay(way)),
+    };
+    crash::point("bring.before");
+    let (name, reason) = (format!("refs/heads/{to}"), format!("mainstem: land {run}"));
+    if let Cas::Refused { .. } = repo.update_ref(&name, &new, Some(&head), &reason)? {
+        followers.withdraw();
+        return Err(BringError::Moved(to));
+    }
+    crash::point("bring.moved");
+    let checkout = match repo.follow(followers, &new)? {
+        Follow::NotCheckedOut | Follow::Moved => None,
+        Follow::Left { why } | Follow::Aside { why } => Some(why),
+    };
+    let message = format!("{from} was brought over to {to}");
+    session.record(&run, &mut machine, Input::Notice { task: None, message })?;
+    Ok(done(new, !forward, checkout))
+}
+
+fn tip_of(repo: &Repo, branch: &str) -> Result<Oid, BringError> {
+    let tip = repo.read_ref(&format!("refs/heads/{branch}"))?;
+    tip.ok_or_else(|| BringError::Gone(branch.to_owned()))
+}

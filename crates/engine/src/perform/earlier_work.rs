@@ -1,0 +1,200 @@
+//! Where an attempt starts that goes on with earlier work: that work is put onto what has landed since, if
+//! they fit together. Everything is done in the object database; the workspace is made from the result.
+
+use mainstem_agents::EarlierWork;
+use mainstem_core::id::Oid;
+use mainstem_core::work::{Continue, Continued, Place, Work};
+use mainstem_host::git::{FileChange, GitError, Merge, Replay};
+
+use super::Errand;
+
+/// More commits than this become one when they are put onto another base.
+const COMMITS_REPLAYED_MAX: u32 = 100;
+/// The mode of a folder, as git writes it.
+const FOLDER: &str = "040000";
+
+/// What a workspace is made from.
+#[derive(Debug, Clone)]
+pub struct Beginning {
+    /// The commit that the work counts from.
+    pub base: Oid,
+    /// The commit that is checked out.
+    pub checkout: Oid,
+    /// Work that is laid out on top of that as edits.
+    pub edits: Option<Oid>,
+    /// What it holds of earlier work.
+    pub continued: Option<Continued>,
+}
+
+impl Beginning {
+    /// With nothing but this commit.
+    pub fn at(base: Oid) -> Self {
+        Self { checkout: base.clone(), base, edits: None, continued: None }
+    }
+}
+
+/// Earlier work on its new base.
+struct Moved {
+    base: Oid,
+    commit: Oid,
+    conflicts: Vec<String>,
+    set_back: bool,
+}
+
+/// Puts earlier work onto `onto`, as far as that goes; all of what is needed must be in the base. None if
+/// the work is gone.
+pub fn bring(
+    errand: &Errand,
+    wish: &Continue,
+    onto: &Oid,
+    must_contain: &[Oid],
+) -> Result<Option<Beginning>, GitError> {
+    let repo = &errand.world.repo;
+    if !repo.has_object(&wish.work.commit)? || !repo.has_object(&wish.work.base)? {
+        let gone = wish.work.attempt;
+        errand.tell_notes(vec![format!(
+            "the work of attempt {gone} is gone with its snapshots, so this attempt starts over"
+        )]);
+        return Ok(None);
+    }
+    let work = Work { commit: newest(errand, &wish.work)?, ..wish.work.clone() };
+    let mut holds_needs = true;
+    for need in must_contain {
+        holds_needs &= repo.is_ancestor(need, &work.base)?;
+    }
+    let place = match wish.place {
+        Place::Stays | Place::Follows if !holds_needs => Place::Redone,
+        place => place,
+    };
+    let moved = if place == Place::Stays {
+        stay(&work, Vec::new())
+    } else {
+        put_onto(errand, &work, onto, place)?
+    };
+    let (base, commit) = (moved.base, moved.commit);
+    let uncommitted = wish.uncommitted && base != commit;
+    let continued = Continued {
+        attempt: work.attempt,
+        tree: repo.tree_of(&commit)?,
+        commit: commit.clone(),
+        uncommitted,
+        moved: base != work.base,
+        conflicts: moved.conflicts,
+        set_back: moved.set_back,
+    };
+    Ok(Some(Beginning {
+        checkout: if uncommitted { base.clone() } else { commit.clone() },
+        edits: uncommitted.then_some(commit),
+        base,
+        continued: Some(continued),
+    }))
+}
+
+/// The work with what came after it was judged: commits that a person made on its branch. If nobody could
+/// read it then, all of what was saved since. Otherwise files that were not committed do not count: they may
+/// be what checks left behind.
+fn newest(errand: &Errand, work: &Work) -> Result<Oid, GitError> {
+    let repo = &errand.world.repo;
+    if !work.unread {
+        let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+        return Ok(match tip {
+            Some(tip) if repo.is_ancestor(&work.commit, &tip)? => tip,
+            _ => work.commit.clone(),
+        });
+    }
+    // An attempt in between may have got no further than to save what stood there. What this one saved
+    // itself may be a folder that was half set back.
+    let mut newest = work.commit.clone();
+    for attempt in work.attempt..errand.attempt {
+        let series = format!("refs/mainstem/snapshots/{}/{attempt}/", errand.task.id);
+        let number = |name: &str| name.strip_prefix(&series).and_then(|n| n.parse::<u32>().ok());
+        let refs = repo.list_refs(&series)?;
+        let last = refs.into_iter().filter_map(|(name, at)| Some((number(&name)?, at))).max();
+        if let Some((_, commit)) = last
+            && repo.is_ancestor(&work.commit, &commit)?
+        {
+            newest = commit;
+        }
+    }
+    Ok(newest)
+}
+
+fn stay(work: &Work, conflicts: Vec<String>) -> Moved {
+    let (base, commit) = (work.base.clone(), work.commit.clone());
+    Moved { base, commit, conflicts, set_back: false }
+}
+
+fn put_onto(errand: &Errand, work: &Work, onto: &Oid, place: Place) -> Result<Moved, GitError> {
+    let repo = &errand.world.repo;
+    let whole =
+        |commit: Oid| Moved { base: onto.clone(), commit, conflicts: Vec::new(), set_back: false };
+    if repo.is_ancestor(&work.commit, onto)? {
+        return Ok(whole(onto.clone()));
+    }
+    // Otherwise it builds on something that has not landed: only its own part counts.
+    if repo.is_ancestor(&work.base, onto)? {
+        if repo.is_ancestor(onto, &work.commit)? {
+            return Ok(whole(work.commit.clone()));
+        }
+        if repo.is_ancestor(&work.base, &work.commit)?
+            && repo.commits_between(&work.base, &work.commit)? <= COMMITS_REPLAYED_MAX
+            && let Replay::Clean { tip } = repo.replay(&work.base, &work.commit, onto)?
+        {
+            return Ok(whole(tip));
+        }
+    }
+    match repo.merge_from(&work.base, onto, &work.commit)? {
+        Merge::Clean { tree } => Ok(whole(as_one_commit(errand, work, &tree, onto)?)),
+        Merge::Conflict { files, .. } if place == Place::Follows => Ok(stay(work, files)),
+        Merge::Conflict { files, tree, .. } => {
+            let landed = repo.entries(onto, &files)?;
+            let file_there = |file: &String| landed.get(file).filter(|(mode, _)| mode != FOLDER);
+            let entry = |file: &String| (file.clone(), file_there(file).cloned());
+            let tree = repo.tree_with(&tree, &files.iter().map(entry).collect::<Vec<_>>())?;
+            let commit = as_one_commit(errand, work, &tree, onto)?;
+            Ok(Moved { base: onto.clone(), commit, conflicts: files, set_back: true })
+        }
+    }
+}
+
+fn as_one_commit(errand: &Errand, work: &Work, tree: &Oid, onto: &Oid) -> Result<Oid, GitError> {
+    let repo = &errand.world.repo;
+    if *tree == repo.tree_of(onto)? {
+        return Ok(onto.clone());
+    }
+    repo.copy_onto(&work.commit, tree, onto)
+}
+
+/// What an attempt is told of the work that its workspace holds. What cannot be read is left out, and said.
+pub fn told(errand: &Errand, there: &Continued, base: &Oid) -> EarlierWork {
+    let mut kept = EarlierWork {
+        attempt: there.attempt,
+        uncommitted: there.uncommitted,
+        moved: there.moved,
+        conflicts: there.conflicts.clone(),
+        set_back: there.set_back,
+        ..EarlierWork::default()
+    };
+    let repo = &errand.world.repo;
+    let read = repo.changes(base, &there.commit).and_then(|changes| {
+        let line = |file: &FileChange| match (file.added, file.removed) {
+            (Some(added), Some(removed)) => format!("{} +{added} -{removed}", file.path),
+            _ => format!("{} (binary)", file.path),
+        };
+        kept.files = changes.files.iter().map(line).collect();
+        (kept.insertions, kept.deletions) = (changes.insertions, changes.deletions);
+        repo.commits_in(base, &there.commit, &[])
+    });
+    match read {
+        Ok(commits) => {
+            let line = |(id, subject): &(Oid, String)| {
+                format!("{} {subject}", id.as_str().get(..12).unwrap_or_default())
+            };
+            kept.commits = commits.iter().map(line).collect();
+        }
+        Err(error) => {
+            errand.tell_notes(vec![format!("its prompt does not list the earlier work: {error}")]);
+        }
+    }
+    kept
+}

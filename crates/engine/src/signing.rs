@@ -1,0 +1,77 @@
+//! Signatures on landings, as the user's git would make them. Made outside every sandbox, with the user's own program,
+//! key and agent; nobody is asked for a passphrase.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use mainstem_core::config::Sign;
+use mainstem_core::id::Oid;
+use mainstem_host::git::{GitError, NewCommit, Repo};
+
+/// Makes the commits of landings.
+#[derive(Debug, Default)]
+pub struct Signer {
+    signs: bool,
+    /// What was made in this life: a signature carries its time, and an effect that is performed twice must make
+    /// the same commit.
+    made: Mutex<BTreeMap<String, Oid>>,
+}
+
+impl Signer {
+    /// As the settings and the user's git say, tried out once; with what is to be said if they cannot be followed.
+    pub fn new(repo: &Repo, sign: Sign) -> Result<(Self, Option<String>), GitError> {
+        let wanted = match sign {
+            Sign::Off => false,
+            Sign::Required => true,
+            Sign::Auto => repo.wants_signatures()?,
+        };
+        let signer = |signs| Self { signs, ..Self::default() };
+        if !wanted {
+            return Ok((signer(false), None));
+        }
+        match (repo.try_signing(), sign) {
+            (Ok(()), _) => Ok((signer(true), None)),
+            (Err(error), Sign::Required) => Err(error),
+            (Err(error), _) => {
+                let message = format!(
+                    "landings are not signed although commit.gpgSign is set: {}. Set land.sign to \"off\" or \"required\" to decide this",
+                    words_of(&error)
+                );
+                Ok((signer(false), Some(message)))
+            }
+        }
+    }
+
+    /// Makes a commit, signed if landings are.
+    pub fn commit(&self, repo: &Repo, new: NewCommit<'_>) -> Result<Oid, GitError> {
+        let NewCommit { tree, parents, message, author, committer, date_ms } = new;
+        if !self.signs {
+            return repo.commit_tree(tree, parents, message, author, committer, date_ms);
+        }
+        let key = format!("{tree} {parents:?} {author:?} {committer:?} {date_ms} {message}");
+        let known = |key: &str| self.made.lock().ok().and_then(|made| made.get(key).cloned());
+        if let Some(commit) = known(&key) {
+            return Ok(commit);
+        }
+        let commit = repo.commit_signed(new)?;
+        if let Ok(mut made) = self.made.lock() {
+            made.insert(key, commit.clone());
+        }
+        Ok(commit)
+    }
+}
+
+/// What the signing program said, without the words of git around it.
+pub fn words_of(error: &GitError) -> String {
+    let text = match error {
+        GitError::Failed { stderr, .. } => stderr.clone(),
+        other => other.to_string(),
+    };
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = |line: &&str| !line.starts_with("[GNUPG:]");
+    lines
+        .find(telling)
+        .unwrap_or("the signing program gave no reason")
+        .trim_end_matches('.')
+        .to_owned()
+}

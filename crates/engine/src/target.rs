@@ -1,0 +1,178 @@
+//! Where a run's work lands: the branch that is named, else that of the settings, else the one of the
+//! checkout in which the run was started; or a branch of the run's own, which `mainstem land` brings over.
+//! It is chosen once, for the run's life.
+
+use std::path::PathBuf;
+
+use mainstem_core::config::{CheckoutMode, LandMode, Settings};
+use mainstem_core::id::{Oid, RunId};
+use mainstem_core::machine::Machine;
+use mainstem_host::git::{Cas, GitError, Repo};
+
+/// Why there is no branch to land on.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Git said no.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// Nobody says which branch is meant.
+    #[error("HEAD is detached, so there is no branch to land on")]
+    Detached,
+    /// What has a branch of its own never touches a checkout.
+    #[error("--branch {branch} is checked out at {}, and --branch never touches a checkout", at.display())]
+    CheckedOut {
+        /// The branch.
+        branch: String,
+        /// Where.
+        at: PathBuf,
+    },
+    /// It is fixed.
+    #[error("this run lands on {target}; the target of a run cannot be changed")]
+    Fixed {
+        /// Where it lands.
+        target: String,
+    },
+    /// A branch of the run's own is not pushed.
+    #[error("land.push pushes the target branch, and a branch of the run's own is not pushed")]
+    Pushed,
+    /// No name of a branch.
+    #[error("`{0}` is not a valid branch name")]
+    BadName(String),
+    /// A branch of the run's own is gone, and work had landed on it.
+    #[error("the branch {0} of this run does not exist any more, and work had landed on it")]
+    Gone(String),
+}
+
+impl TargetError {
+    /// What helps.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Git(_) | Self::BadName(_) => return None,
+            Self::Detached => {
+                "switch to a branch, or name one: mainstem run PLAN --branch NAME".to_owned()
+            }
+            Self::CheckedOut { branch, .. } => format!(
+                "name another branch, or leave --branch out in a checkout of {branch} to land there"
+            ),
+            Self::Pushed => {
+                "leave --branch and land.checkout out, or run without land.push".to_owned()
+            }
+            Self::Fixed { .. } => {
+                "leave --branch out, or start another run: mainstem run --new PLAN --branch NAME"
+                    .to_owned()
+            }
+            Self::Gone(branch) => format!("git reflog has its commits: git branch {branch} COMMIT"),
+        })
+    }
+}
+
+/// Where a new run lands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The branch.
+    pub branch: String,
+    /// Where it stands, or where it is to begin.
+    pub base: Oid,
+    /// The branch that `mainstem land` brings the work over to; none if it lands there by itself.
+    pub bring_to: Option<String>,
+}
+
+/// The branch of the checkout we are in, as it is really called.
+fn here(repo: &Repo) -> Result<Option<String>, GitError> {
+    repo.current_branch()?.map(|branch| repo.real_branch(&branch)).transpose()
+}
+
+/// The branch that is meant if no branch of the run's own is wanted.
+fn usual(repo: &Repo, settings: &Settings) -> Result<Option<String>, GitError> {
+    match &settings.land.branch {
+        Some(branch) => repo.real_branch(branch).map(Some),
+        None => here(repo),
+    }
+}
+
+/// Whether a new run gets a branch of its own.
+pub fn is_own(settings: &Settings, named: Option<&str>) -> bool {
+    let local = settings.land.mode == LandMode::Local;
+    named.is_some() || (local && settings.land.checkout == CheckoutMode::Branch)
+}
+
+/// A branch for one run, which is nobody's checkout.
+fn own_branch(repo: &Repo, name: &str) -> Result<String, TargetError> {
+    if !mainstem_core::config::is_branch_name(name) {
+        return Err(TargetError::BadName(name.to_owned()));
+    }
+    let own = repo.real_branch(name)?;
+    if let Some(at) = repo.checkout_of(&own)? {
+        return Err(TargetError::CheckedOut { branch: own, at });
+    }
+    repo.make_sure_of_room(&own)?;
+    Ok(own)
+}
+
+/// The branch that a new run starts from, and its commit if it has one yet. Looks only.
+pub fn starting_point(
+    repo: &Repo,
+    settings: &Settings,
+    named: Option<&str>,
+) -> Result<(String, Option<Oid>), TargetError> {
+    let tip = |branch: &str| repo.read_ref(&format!("refs/heads/{branch}"));
+    let usual = usual(repo, settings)?;
+    if let Some(named) = named {
+        let own = own_branch(repo, named)?;
+        if let Some(tip) = tip(&own)? {
+            return Ok((own, Some(tip)));
+        }
+    }
+    match usual {
+        Some(branch) => {
+            let tip = tip(&branch)?;
+            Ok((branch, tip))
+        }
+        None if is_own(settings, named) => Ok(("HEAD".to_owned(), repo.resolve("HEAD")?)),
+        None => Err(TargetError::Detached),
+    }
+}
+
+/// Chooses where a new run lands.
+pub fn choose(
+    repo: &Repo,
+    settings: &Settings,
+    named: Option<&str>,
+    run: &RunId,
+) -> Result<Target, TargetError> {
+    let usual = usual(repo, settings)?;
+    if !is_own(settings, named) {
+        let branch = usual.ok_or(TargetError::Detached)?;
+        let base = repo.ensure_first_commit(&branch)?;
+        return Ok(Target { branch, base, bring_to: None });
+    }
+    let own = own_branch(repo, &named.map_or_else(|| format!("mainstem/{run}"), str::to_owned))?;
+    let base = match repo.read_ref(&format!("refs/heads/{own}"))? {
+        Some(tip) => tip,
+        None => match &usual {
+            Some(branch) => repo.ensure_first_commit(branch)?,
+            None => repo.resolve("HEAD")?.ok_or(TargetError::Detached)?,
+        },
+    };
+    Ok(Target { bring_to: usual.filter(|branch| *branch != own), branch: own, base })
+}
+
+/// Sees to it that the target of a run is the one that is asked for, and that a branch of its own is there.
+pub fn make_sure(repo: &Repo, machine: &Machine, named: Option<&str>) -> Result<(), TargetError> {
+    let target = machine.target();
+    if named.is_some_and(|name| name != target) {
+        return Err(TargetError::Fixed { target: target.to_owned() });
+    }
+    let (Some(_), Some(base)) = (machine.bring_to(), machine.base()) else { return Ok(()) };
+    let name = format!("refs/heads/{target}");
+    if repo.read_ref(&name)?.is_some() {
+        return Ok(());
+    }
+    let landed = |t| machine.tasks().get(t).landed.is_some();
+    if machine.tasks().all().any(landed) {
+        return Err(TargetError::Gone(target.to_owned()));
+    }
+    match repo.update_ref(&name, base, None, "mainstem: branch of a run")? {
+        Cas::Moved | Cas::Refused { .. } => Ok(()),
+    }
+}

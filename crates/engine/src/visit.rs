@@ -1,0 +1,81 @@
+//! Going into a task's workspace by hand: the command that opens a shell there, in the sandbox that its agent has.
+//! Needs no engine and takes no lock; runs nothing itself.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use mainstem_core::config::Settings;
+use mainstem_core::id::{RunId, TaskId};
+use mainstem_host::git::{GitError, Repo};
+use mainstem_host::wall;
+
+use crate::paths::Layout;
+use crate::session::SessionError;
+use crate::walls::{self, Behind, Walls};
+use crate::world::World;
+
+/// The workspace to go into.
+#[derive(Debug)]
+pub struct Visit<'a> {
+    /// The run.
+    pub run: &'a RunId,
+    /// The task.
+    pub task: &'a TaskId,
+    /// Its newest attempt.
+    pub attempt: u32,
+    /// Its branch.
+    pub branch: &'a str,
+    /// Where it is.
+    pub workspace: &'a Path,
+}
+
+/// A command ready to be started.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The program and its arguments.
+    pub argv: Vec<OsString>,
+    /// Where.
+    pub cwd: PathBuf,
+    /// The whole environment.
+    pub env: BTreeMap<String, String>,
+    /// The sandbox in words; none if the settings say that there is none.
+    pub sandbox: Option<String>,
+}
+
+impl Visit<'_> {
+    /// The command behind the sandbox that an agent has in this workspace.
+    pub fn prepare(
+        &self,
+        (repo, layout, settings): (Repo, Layout, Settings),
+        (exe, env): (&Path, Vec<(String, String)>),
+        argv: Vec<String>,
+    ) -> Result<Prepared, SessionError> {
+        let walls = walls::choose(&settings.sandbox, exe)?
+            .map(|kind| Walls::new(kind, &settings, (&repo, &layout), (exe, &env)))
+            .transpose()?;
+        let sandbox = walls.as_ref().map(|walls| walls.kind_name().to_owned());
+        let behind = Behind {
+            workspace: self.workspace,
+            branch: Some(self.branch),
+            tmp: Some(layout.attempt_tmp(self.task, self.attempt)),
+            caches: Some(layout.attempt_caches(self.task, self.attempt)),
+            ..Behind::default()
+        };
+        let run = self.run.clone();
+        let world = World::for_planning(repo, layout, settings, run, (exe.into(), env), walls);
+        let env = world.command_env(&world.mark(self.task, self.attempt));
+        let spec = world.agent_spec(argv, self.workspace.to_path_buf(), env);
+        let spec = world.walled(spec, &behind)?;
+        let argv = match &spec.wall {
+            Some(wall) => {
+                wall::dress(wall, exe, &spec.cwd, &spec.argv, None).map_err(|source| {
+                    let (what, path) = ("build the sandbox around", spec.cwd.clone());
+                    GitError::Files { what, path, source }
+                })?
+            }
+            None => spec.argv.iter().map(OsString::from).collect(),
+        };
+        Ok(Prepared { argv, cwd: spec.cwd, env: spec.env, sandbox })
+    }
+}
