@@ -136,7 +136,7 @@ pub enum Phase {
     /// Its gates run.
     Verifying,
     /// It is on the train.
-    Boarding,
+    Merging,
     /// Its work is on the target branch.
     Landed,
     /// Its work does not fit with what landed before it.
@@ -160,7 +160,7 @@ impl Phase {
         Self::Working,
         Self::Asking,
         Self::Verifying,
-        Self::Boarding,
+        Self::Merging,
         Self::Landed,
         Self::Conflicted,
         Self::Failed,
@@ -179,7 +179,7 @@ impl Phase {
             Self::Working => "working",
             Self::Asking => "asking",
             Self::Verifying => "verifying",
-            Self::Boarding => "boarding",
+            Self::Merging => "merging",
             Self::Landed => "landed",
             Self::Conflicted => "conflicted",
             Self::Failed => "failed",
@@ -271,7 +271,7 @@ pub struct Car {
     pub state: CarState,
     /// Its place, the front being 1; null once it has left the train.
     pub place: Option<u32>,
-    /// The commit that boarded.
+    /// The commit that joined the train.
     pub tip: Option<String>,
     /// The commit it is to land on.
     pub onto: Option<String>,
@@ -522,7 +522,7 @@ mod tests {
             r#""deadline":"1970-01-01T00:00:02.000Z","default":"a","help":"mainstem answer Q-1 NUMBER"}],"#,
             r#""limits":[{"provider":"anthropic","until":null,"reason":"429","kind":"rate","waiting":["T-002"]}],"#,
             r#""totals":{"tasks":1,"by_phase":{"waiting":0,"ready":0,"preparing":0,"working":1,"asking":0,"#,
-            r#""verifying":0,"boarding":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,
+            r#""verifying":0,"merging":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,
             r#""skipped":0},"landed":0,"cost_usd":0.25,"input_tokens":10,"output_tokens":0,"elapsed_ms":0,"#,
             r#""agent_ms":0,"questions":0}}"#,
         );
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn the_phases_are_the_promised_words_on_the_wire_and_off_it() {
-        let promised = "waiting ready preparing working asking verifying boarding landed conflicted \
+        let promised = "waiting ready preparing working asking verifying merging landed conflicted \
                         failed blocked cancelled skipped";
         assert_eq!(Phase::ALL.map(Phase::word).join(" "), promised);
         for phase in Phase::ALL {

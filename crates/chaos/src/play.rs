@@ -96,7 +96,7 @@ fn picture(stage: &Stage) -> Result<String, String> {
         serde_json::from_str(&status).map_err(|error| format!("status: {error}: {status}"))?;
     let (_, history, _) = stage.mainstem(&["history", "--json"])?;
     // Where a bad branch holds cars up, each engine looks whether it still is bad.
-    let held = status["tasks"].to_string().contains("\"phase\":\"boarding\"");
+    let held = status["tasks"].to_string().contains("\"phase\":\"merging\"");
     let looks: &[&str] = match (held, stage.pushed) {
         (true, _) => &["gate_ran", "car_formed", "noticed"],
         (false, true) => &["noticed"],

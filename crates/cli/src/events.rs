@@ -501,11 +501,11 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<EventLine> {
         Fact::PullOpened(opened) => {
             let what = if opened.created { "opened" } else { "found" };
             let words = format!("pull request #{} {}", opened.number, opened.url);
-            in_phase(Phase::Boarding, what, words)
+            in_phase(Phase::Merging, what, words)
         }
         Fact::PullSeen(seen) => {
             let what = format!("#{}", seen.number);
-            in_phase(Phase::Boarding, what, format!("waits for {}", seen.waits_for))
+            in_phase(Phase::Merging, what, format!("waits for {}", seen.waits_for))
         }
         Fact::PullStacked(stacked) => {
             let lower = stacked.on.as_ref()?;
@@ -513,7 +513,7 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<EventLine> {
             in_phase(Phase::Preparing, "stacked", words)
         }
         Fact::MergeIntended(wish) if verbose => {
-            in_phase(Phase::Boarding, "merging", format!("pull request #{}", wish.number))
+            in_phase(Phase::Merging, "merging", format!("pull request #{}", wish.number))
         }
         Fact::PushFailed(trouble) if trouble.last => {
             Some(warning("!", "push failed", &trouble.reason)?.with_help(&trouble.help))
@@ -530,8 +530,8 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<EventLine> {
 
 fn of_train(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
     match fact {
-        Fact::TaskBoarded { .. } if verbose => {
-            in_phase(Phase::Boarding, "queued", "waiting to be merged")
+        Fact::TaskQueued { .. } if verbose => {
+            in_phase(Phase::Merging, "queued", "waiting to be merged")
         }
         Fact::CarConflicted { files, .. } => {
             let words = format!("with {} in {}", machine.target(), names(files));
@@ -541,7 +541,7 @@ fn of_train(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> 
         // The question says it.
         Fact::CandidateHeld(held) if held.reason.kind() == HoldKind::Approval => None,
         Fact::CandidateHeld(held) => warning("!", "held", held.reason.describe()),
-        Fact::CandidateReleased(_) if verbose => in_phase(Phase::Boarding, "released", ""),
+        Fact::CandidateReleased(_) if verbose => in_phase(Phase::Merging, "released", ""),
         Fact::LandingRefused { .. } if verbose => {
             plain("↻", "merging again", format!("{} moved meanwhile", machine.target()))
         }

@@ -313,7 +313,7 @@ fn fill(phase: Phase) -> &'static str {
         Phase::Ready => "fill:#ffffff,stroke:#333,color:#111",
         Phase::Preparing | Phase::Working => "fill:#d6f0f7,stroke:#0c7d9d,color:#111",
         Phase::Asking => "fill:#fff3c4,stroke:#b38600,color:#111",
-        Phase::Verifying | Phase::Boarding => "fill:#dbe4ff,stroke:#3b5bdb,color:#111",
+        Phase::Verifying | Phase::Merging => "fill:#dbe4ff,stroke:#3b5bdb,color:#111",
         Phase::Landed => "fill:#d3f9d8,stroke:#2b8a3e,color:#111",
         Phase::Conflicted | Phase::Failed => "fill:#ffe3e3,stroke:#c92a2a,color:#111",
         Phase::Blocked => "fill:#f3d9fa,stroke:#862e9c,color:#111",

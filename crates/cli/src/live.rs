@@ -159,7 +159,7 @@ fn whole(machine: &Machine, (began, now): (i64, i64), columns: usize) -> String 
     };
     add(6, working, "working");
     add(8, count(Phase::Asking), "asking");
-    add(4, count(Phase::Verifying) + count(Phase::Boarding), "in the train");
+    add(4, count(Phase::Verifying) + count(Phase::Merging), "in the train");
     add(3, count(Phase::Ready), "ready");
     add(1, count(Phase::Waiting), "waiting");
     add(7, count(Phase::Failed) + count(Phase::Conflicted), "failed");

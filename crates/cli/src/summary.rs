@@ -35,7 +35,7 @@ const COUNTED: &[(Phase, &str)] = &[
     (Phase::Preparing, "preparing"),
     (Phase::Working, "working"),
     (Phase::Verifying, "verifying"),
-    (Phase::Boarding, "waiting to land"),
+    (Phase::Merging, "waiting to land"),
     (Phase::Ready, "ready"),
     (Phase::Waiting, "waiting"),
 ];
@@ -97,7 +97,7 @@ fn is_told(machine: &Machine, t: TaskIx) -> bool {
         Phase::Failed | Phase::Conflicted | Phase::Asking => true,
         Phase::Blocked => state.chain.is_empty(),
         // Held up by the target branch: told of once, for all.
-        Phase::Boarding => !machine.is_held_up(t),
+        Phase::Merging => !machine.is_held_up(t),
         Phase::Verifying => true,
         Phase::Landed
         | Phase::Skipped

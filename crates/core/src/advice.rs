@@ -77,7 +77,7 @@ impl Machine {
                     help.chain([hinted(), skip()]).collect()
                 }
             },
-            Phase::Asking | Phase::Verifying | Phase::Boarding => {
+            Phase::Asking | Phase::Verifying | Phase::Merging => {
                 self.view(t).next_action.map(|action| advice(action, "")).into_iter().collect()
             }
             Phase::Waiting | Phase::Ready | Phase::Preparing | Phase::Working | Phase::Landed => {

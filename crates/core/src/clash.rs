@@ -80,7 +80,7 @@ impl Outlook {
     }
 }
 
-/// Cars that may be passed by this many that boarded later, for the sake of who clashes with whom.
+/// Cars that may be passed by this many that joined the train later, for the sake of who clashes with whom.
 const PASSED_BY_MAX: u64 = 8;
 
 /// The cars of a line in the order in which they are tried: among equals that are not merged yet, those
@@ -125,7 +125,7 @@ mod tests {
     fn train(priorities: &[i64]) -> Train {
         let mut train = Train::default();
         for (t, priority) in (0u32..).zip(priorities) {
-            train.board(TaskIx(t), 1, "tip".into(), *priority);
+            train.enqueue(TaskIx(t), 1, "tip".into(), *priority);
         }
         train
     }

@@ -246,7 +246,7 @@ impl Effect {
 /// A car in a line that is to be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seat {
-    /// Its boarding number.
+    /// Its queue number.
     pub place: u64,
     /// Whose.
     pub task: TaskIx,

@@ -394,7 +394,8 @@ pub enum Fact {
         cause: Option<Cause>,
     },
     /// All gates of the attempt passed: it waits in the train.
-    TaskBoarded {
+    #[serde(alias = "task_boarded")]
+    TaskQueued {
         /// Whose.
         task: TaskId,
         /// Which attempt.
@@ -707,7 +708,7 @@ impl Fact {
             | Self::SnapshotTaken { task, .. }
             | Self::EvidenceCollected { task, .. }
             | Self::GateRan { task, .. }
-            | Self::TaskBoarded { task, .. }
+            | Self::TaskQueued { task, .. }
             | Self::AttemptFailed { task, .. }
             | Self::CarFormed { task, .. }
             | Self::CarConflicted { task, .. }

@@ -22,7 +22,7 @@ pub enum Phase {
     /// The agent's tree is gone; what it left is being looked at.
     Verifying,
     /// All its own gates passed on one commit; that commit is in the train.
-    Boarding,
+    Merging,
     /// On the target branch, commit recorded.
     Landed,
     /// Its work clashes with what landed before, and a person decides.
@@ -45,7 +45,7 @@ pub const PHASES: [Phase; 13] = [
     Phase::Working,
     Phase::Asking,
     Phase::Verifying,
-    Phase::Boarding,
+    Phase::Merging,
     Phase::Landed,
     Phase::Conflicted,
     Phase::Failed,
@@ -74,7 +74,7 @@ impl Phase {
             Self::Working => "working",
             Self::Asking => "asking",
             Self::Verifying => "verifying",
-            Self::Boarding => "boarding",
+            Self::Merging => "merging",
             Self::Landed => "landed",
             Self::Conflicted => "conflicted",
             Self::Failed => "failed",
@@ -88,7 +88,7 @@ impl Phase {
     pub fn is_active(self) -> bool {
         matches!(
             self,
-            Self::Preparing | Self::Working | Self::Asking | Self::Verifying | Self::Boarding
+            Self::Preparing | Self::Working | Self::Asking | Self::Verifying | Self::Merging
         )
     }
 
@@ -132,26 +132,26 @@ impl Phase {
             (P::Asking, F::AgentResumed { .. }) => P::Working,
             (P::Preparing | P::Working | P::Asking, F::AgentEnded { .. }) => P::Verifying,
             (P::Verifying, F::EvidenceCollected { .. }) => P::Verifying,
-            (P::Verifying | P::Boarding, F::GateRan { .. }) => self,
+            (P::Verifying | P::Merging, F::GateRan { .. }) => self,
             (P::Verifying, fact) if fact.is_of_others() => P::Verifying,
-            (P::Verifying, F::TaskBoarded { .. }) => P::Boarding,
+            (P::Verifying, F::TaskQueued { .. }) => P::Merging,
             (P::Verifying, F::TaskLanded { empty: true, .. }) => P::Landed,
             (
-                P::Boarding,
+                P::Merging,
                 F::CarFormed { .. } | F::LandingIntended { .. } | F::LandingRefused { .. },
-            ) => P::Boarding,
-            (P::Boarding, F::PushFailed(_) | F::CandidateHeld(_) | F::CandidateReleased(_)) => {
-                P::Boarding
+            ) => P::Merging,
+            (P::Merging, F::PushFailed(_) | F::CandidateHeld(_) | F::CandidateReleased(_)) => {
+                P::Merging
             }
-            (P::Boarding, F::QuestionAsked { .. } | F::QuestionAnswered { .. }) => P::Boarding,
-            (P::Boarding, fact) if fact.is_of_pull() => P::Boarding,
+            (P::Merging, F::QuestionAsked { .. } | F::QuestionAnswered { .. }) => P::Merging,
+            (P::Merging, fact) if fact.is_of_pull() => P::Merging,
             (P::Waiting | P::Ready, F::PullStacked(_)) => self,
-            (P::Boarding, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
-            (P::Preparing | P::Verifying | P::Boarding, F::TaskLanded { empty: false, .. }) => {
+            (P::Merging, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
+            (P::Preparing | P::Verifying | P::Merging, F::TaskLanded { empty: false, .. }) => {
                 P::Landed
             }
             (
-                P::Preparing | P::Working | P::Asking | P::Verifying | P::Boarding,
+                P::Preparing | P::Working | P::Asking | P::Verifying | P::Merging,
                 F::StopRequested { .. },
             ) => self,
             (P::Preparing | P::Verifying, F::AttemptFailed { .. }) => P::Waiting,
@@ -181,7 +181,7 @@ impl Phase {
                 | F::TaskProposed { .. },
             ) => self,
             (P::Failed | P::Conflicted | P::Blocked, F::RunDraining { .. }) => self,
-            (P::Boarding | P::Landed, F::CheckoutFollowed { .. }) => self,
+            (P::Merging | P::Landed, F::CheckoutFollowed { .. }) => self,
             // A workspace that an attempt uses is never removed.
             (_, F::WorkspaceRemoved { .. }) if !self.is_active() => self,
             (_, F::SnapshotTaken { .. } | F::Noticed { .. }) => self,

@@ -555,7 +555,7 @@ impl Tasks {
             | Phase::Working
             | Phase::Asking
             | Phase::Verifying
-            | Phase::Boarding => Standing::Open,
+            | Phase::Merging => Standing::Open,
         }
     }
 

@@ -126,19 +126,19 @@ impl Machine {
                 let open = self.questions().iter().filter(|q| q.task == t);
                 open.map(|q| q.name.clone()).collect()
             }
-            Phase::Boarding if self.lands_by_pull(t) => {
+            Phase::Merging if self.lands_by_pull(t) => {
                 let pull = self.pull(t);
                 let number =
                     pull.and_then(|pull| pull.number).map(|n| format!("pull request #{n}"));
                 let what = pull.map(|pull| pull.waits_for.clone()).filter(|what| !what.is_empty());
                 number.into_iter().chain(what).collect()
             }
-            Phase::Boarding if !self.holds(t).is_empty() => {
+            Phase::Merging if !self.holds(t).is_empty() => {
                 let asked = self.questions().iter().filter(|q| q.task == t);
                 let asked: Vec<String> = asked.map(|q| q.name.clone()).collect();
                 if asked.is_empty() { vec!["you".to_owned()] } else { asked }
             }
-            Phase::Boarding => {
+            Phase::Merging => {
                 let ahead = self.train().cars().iter().take_while(|car| car.task != t);
                 ahead.filter(|car| !car.held).map(|car| id(car.task)).collect()
             }
@@ -234,14 +234,14 @@ impl Machine {
             Phase::Ready if self.is_paused() || self.waits_for_person(t) => {
                 Some("mainstem resume".to_owned())
             }
-            Phase::Boarding if !self.holds(t).is_empty() => self.held_help(t),
-            Phase::Boarding if self.is_held_up(t) => Some(self.base_help()),
+            Phase::Merging if !self.holds(t).is_empty() => self.held_help(t),
+            Phase::Merging if self.is_held_up(t) => Some(self.base_help()),
             Phase::Working | Phase::Preparing => Some(format!("mainstem logs -f {task}")),
             Phase::Verifying => {
                 let open = self.questions().iter().find(|q| q.task == t && q.is_about_work())?;
                 Some(format!("mainstem answer {} approve", open.name))
             }
-            Phase::Boarding => {
+            Phase::Merging => {
                 self.is_adrift(t).map(|trouble| format!("{}, then mainstem run", trouble.help))
             }
             Phase::Waiting | Phase::Ready | Phase::Landed => None,

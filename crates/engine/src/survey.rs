@@ -49,7 +49,7 @@ pub fn works(machine: &Machine) -> Vec<Work> {
         let series = format!("refs/mainstem/snapshots/{task}/{}/", current.n);
         let snapshot = || state.snapshot.clone().filter(|(name, _)| name.starts_with(&series));
         let commit = match (state.phase(), &current.evidence) {
-            (Phase::Verifying | Phase::Boarding, Some(evidence)) => evidence.tip.clone(),
+            (Phase::Verifying | Phase::Merging, Some(evidence)) => evidence.tip.clone(),
             _ => snapshot()?.1,
         };
         Some(Work { task, attempt: current.n, base: current.base.clone()?, commit })

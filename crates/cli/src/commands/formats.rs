@@ -326,7 +326,7 @@ fn standing(phase: Phase) -> State {
     match phase {
         Phase::Landed => State::Done,
         Phase::Skipped => State::Dropped,
-        Phase::Preparing | Phase::Working | Phase::Asking | Phase::Verifying | Phase::Boarding => {
+        Phase::Preparing | Phase::Working | Phase::Asking | Phase::Verifying | Phase::Merging => {
             State::Doing
         }
         Phase::Conflicted | Phase::Failed | Phase::Blocked => State::Blocked,

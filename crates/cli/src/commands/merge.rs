@@ -22,7 +22,7 @@ pub(crate) fn merge(context: &Context, args: &MergeArgs) -> Outcome {
             .hint("set land.mode = \"pr\"; until then mainstem run lands by itself"));
     }
     let (_, _, look) = context.look_at_run(None)?;
-    let at_work = |phase: Phase| phase.is_active() && phase != Phase::Boarding;
+    let at_work = |phase: Phase| phase.is_active() && phase != Phase::Merging;
     if look.machine.tasks().all().any(|t| at_work(look.machine.tasks().phase(t))) {
         return Err(Failure::new("attempts of this run are under way")
             .hint("mainstem run goes on with them, and merges as well"));
@@ -61,7 +61,7 @@ fn report(context: &Context, machine: &Machine, before: &[String]) -> Outcome {
             Phase::Landed if !before.contains(&id) => merged.push(json!({
                 "task": id, "pull": number, "url": url, "commit": view.commit,
             })),
-            Phase::Boarding => open.push(json!({
+            Phase::Merging => open.push(json!({
                 "task": id, "pull": number, "url": url,
                 "waits_for": pull.map(|pull| pull.waits_for.as_str()), "reason": view.reason,
             })),

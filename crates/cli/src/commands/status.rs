@@ -458,7 +458,7 @@ fn departures(look: &Look) -> Result<(Vec<Left>, Vec<Left>), Failure> {
         };
         let out = wire::CarState::Evicted;
         let mut gone = match fact {
-            Fact::TaskBoarded { task, tip, .. } => {
+            Fact::TaskQueued { task, tip, .. } => {
                 tips.insert(task.to_string(), tip.to_string());
                 continue;
             }

@@ -226,8 +226,8 @@ fn state_of(machine: &Machine, t: TaskIx) -> &'static str {
     let offered = !machine.lands_by_pull(t) || machine.pull(t).is_some_and(|p| p.number.is_some());
     match machine.tasks().phase(t) {
         Phase::Waiting | Phase::Ready | Phase::Preparing => "NEEDS_INIT",
-        Phase::Boarding if offered => "PR_OPEN",
-        Phase::Working | Phase::Asking | Phase::Verifying | Phase::Boarding => "WORKING",
+        Phase::Merging if offered => "PR_OPEN",
+        Phase::Working | Phase::Asking | Phase::Verifying | Phase::Merging => "WORKING",
         Phase::Landed => "MERGED",
         Phase::Conflicted | Phase::Failed | Phase::Blocked => "ERROR",
         Phase::Cancelled | Phase::Skipped => "UNKNOWN",

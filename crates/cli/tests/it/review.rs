@@ -270,7 +270,7 @@ fn work_waits_for_a_person_rests_and_lands_once_it_is_approved() {
         ("T-2", "echo y > y.txt", ""),
     ]));
     let said = scene.expect(2, &["run", "plan.toml"]);
-    scene.assert_phases(&[("T-1", "boarding"), ("T-2", "landed")]);
+    scene.assert_phases(&[("T-1", "merging"), ("T-2", "landed")]);
     assert!(said.stdout.contains("mainstem answer Q1 approve"), "{}", said.stdout);
     let asked = question(&scene);
     assert!(asked["question"].as_str().unwrap_or_default().contains("Is x right?"), "{asked:#}");
@@ -296,7 +296,7 @@ fn a_rejection_goes_to_the_agent_and_other_work_is_asked_about_again() {
     scene.expect(2, &["run", "plan.toml"]);
     scene.expect(0, &["answer", "Q1", "reject: too short"]);
     scene.expect(2, &["run"]);
-    scene.assert_phases(&[("T-1", "boarding")]);
+    scene.assert_phases(&[("T-1", "merging")]);
     assert_eq!(question(&scene)["id"], "Q2", "other work is another question");
     scene.expect(0, &["answer", "Q2", "1"]);
     scene.expect(0, &["run"]);
@@ -314,7 +314,7 @@ fn nobody_is_asked_to_approve_what_a_gate_refuses_on_the_merged_tree() {
             ("GOOD", "echo '{\"coverage\": 80}' > metrics.json", "after = [\"LOW\"]"),
         ]));
     scene.expect(2, &["run", "plan.toml"]);
-    scene.assert_phases(&[("LOW", "failed"), ("GOOD", "boarding")]);
+    scene.assert_phases(&[("LOW", "failed"), ("GOOD", "merging")]);
     let asked = scene.facts_of("question_asked");
     assert_eq!(asked.len(), 1, "{asked:#?}");
     assert_eq!(asked[0]["task"], "GOOD");

@@ -223,7 +223,7 @@ pub(super) fn build(values: &Values) -> Settings {
 }
 
 /// What looks at files or runs a command judges the merged tree; people and review agents judge each
-/// task's work before it boards.
+/// task's work before it joins the train.
 fn gates(v: &Reader<'_>) -> Gates {
     let (others, verify): (Vec<String>, Vec<String>) =
         v.texts("gates.verify").into_iter().partition(|line| gate::needs_others(line));

@@ -522,12 +522,12 @@ impl Machine {
     fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
             // Nothing of it goes through the train.
-            Fact::TaskBoarded { task, attempt, tip } if self.closes_phase(t) => {
+            Fact::TaskQueued { task, attempt, tip } if self.closes_phase(t) => {
                 self.offers.insert(task.clone(), (*attempt, tip.clone()));
             }
-            Fact::TaskBoarded { attempt, tip, .. } => {
+            Fact::TaskQueued { attempt, tip, .. } => {
                 let priority = self.plan.tasks[t.ix()].priority;
-                self.train.board(t, *attempt, tip.clone(), priority);
+                self.train.enqueue(t, *attempt, tip.clone(), priority);
             }
             Fact::CarFormed { onto, commit, tree, reused, .. } => {
                 self.train.note_reused(t, reused);

@@ -89,7 +89,7 @@ impl Machine {
         !task.writes.is_empty() && self.life.outlook.overlaps(&task.id, &task.writes)
     }
 
-    /// Cars that are known to clash, by their boarding numbers. What was looked at must be what is merged.
+    /// Cars that are known to clash, by their queue numbers. What was looked at must be what is merged.
     pub(super) fn foreseen(&self) -> BTreeSet<(u64, u64)> {
         let outlook = &self.life.outlook;
         let place = |task: &TaskId| {

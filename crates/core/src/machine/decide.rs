@@ -169,7 +169,7 @@ impl Machine {
         use Phase as P;
         match input {
             Input::CheckoutFollowed { task, moved, why } => {
-                if matches!(self.tasks.phase(task), P::Boarding | P::Landed) {
+                if matches!(self.tasks.phase(task), P::Merging | P::Landed) {
                     let task = self.id(task);
                     self.emit(Fact::CheckoutFollowed { task, moved, why });
                 }
@@ -419,7 +419,7 @@ impl Machine {
             let old = base.clone();
             self.emit(Fact::TaskLanded { task, attempt, commit: base, old, empty: true });
         } else {
-            self.emit(Fact::TaskBoarded { task, attempt, tip });
+            self.emit(Fact::TaskQueued { task, attempt, tip });
         }
     }
 
@@ -542,7 +542,7 @@ impl Machine {
             reason: reason.clone(),
         });
         // A landing that is intended is finished; the wish counts if the branch refuses it.
-        if phase == Phase::Boarding && !self.is_landing(t) {
+        if phase == Phase::Merging && !self.is_landing(t) {
             self.emit(Fact::CarEvicted { task, attempt, reason: reason.clone() });
             self.fail_attempt(t, Class::Interrupted, reason);
         }

@@ -98,7 +98,7 @@ impl Machine {
         let asked = if text.is_empty() { "May it land?".to_owned() } else { text };
         let within = within_ms.map(|ms| format!(" (within {})", render_duration_ms(ms)));
         let checked = match self.tasks.phase(t) {
-            Phase::Boarding if !self.settings.gates.verify.is_empty() => {
+            Phase::Merging if !self.settings.gates.verify.is_empty() => {
                 " Its checks passed on the merged tree."
             }
             Phase::Verifying if !self.gates_of(t).is_empty() => " Its checks passed.",
@@ -224,15 +224,15 @@ impl Machine {
                 } else {
                     format!("a person rejected it: {why}")
                 };
-                self.evict_boarded(t, attempt, &reason);
+                self.evict_queued(t, attempt, &reason);
                 self.fail_attempt(t, Class::Rejected, reason);
             }
         }
     }
 
     /// Work that waits to land leaves the train.
-    fn evict_boarded(&mut self, t: TaskIx, attempt: u32, reason: &str) {
-        if self.tasks.phase(t) == Phase::Boarding {
+    fn evict_queued(&mut self, t: TaskIx, attempt: u32, reason: &str) {
+        if self.tasks.phase(t) == Phase::Merging {
             let (task, reason) = (self.id(t), reason.to_owned());
             self.emit(Fact::CarEvicted { task, attempt, reason });
         }
@@ -276,7 +276,7 @@ impl Machine {
             let detail = "nobody decided in time";
             self.record_decision(t, attempt, &tree, (gate, Verdict::Error, detail));
             let reason = format!("nobody approved it in time ({})", open.name);
-            self.evict_boarded(t, attempt, &reason);
+            self.evict_queued(t, attempt, &reason);
             self.end_attempt(t, Class::NeedsInput, reason, None);
         }
     }

@@ -23,14 +23,14 @@ impl Machine {
     /// Why this task's work does not land for now, and since when; empty if nothing holds it.
     pub fn holds(&self, t: TaskIx) -> &[(HoldReason, Time)] {
         let current = self.tasks.get(t).current.as_ref();
-        let boards = self.tasks.phase(t) == Phase::Boarding;
-        current.filter(|_| boards).map_or(&[], |attempt| attempt.holds.as_slice())
+        let in_train = self.tasks.phase(t) == Phase::Merging;
+        current.filter(|_| in_train).map_or(&[], |attempt| attempt.holds.as_slice())
     }
 
     /// Holds work that waits to land. A landing that is under way is given up first: whoever reports a reason
     /// while the branch is about to move has not moved it.
     pub(super) fn hold_candidate(&mut self, t: TaskIx, attempt: u32, reason: HoldReason) {
-        if !self.is_current(t, attempt, &[Phase::Boarding])
+        if !self.is_current(t, attempt, &[Phase::Merging])
             || self.holds(t).iter().any(|(known, _)| *known == reason)
         {
             return;
@@ -39,7 +39,7 @@ impl Machine {
             let (old, new) = (old.clone(), new.clone());
             self.landing_refused(&new, Some(&old));
             // Somebody wanted it stopped, and now it is.
-            if !self.is_current(t, attempt, &[Phase::Boarding]) {
+            if !self.is_current(t, attempt, &[Phase::Merging]) {
                 return;
             }
         }
@@ -106,7 +106,7 @@ impl Machine {
     /// One reason for which work was held is over.
     pub(super) fn release_candidate(&mut self, t: TaskIx, attempt: u32, kind: HoldKind, by: &str) {
         let held = self.holds(t).iter().any(|(reason, _)| reason.kind() == kind);
-        if held && self.is_current(t, attempt, &[Phase::Boarding]) {
+        if held && self.is_current(t, attempt, &[Phase::Merging]) {
             let (task, by) = (self.id(t), by.to_owned());
             self.emit(Fact::CandidateReleased(Released { task, attempt, kind, by }));
         }
@@ -117,10 +117,10 @@ impl Machine {
         // Who merges a pull request by hand decides with that.
         let by_hand = |t: TaskIx| self.lands_by_pull(t) && !self.settings.land.pulls.auto_merge;
         let waits = |t: &TaskIx| {
-            self.tasks.phase(*t) == Phase::Boarding && !self.is_landing(*t) && !by_hand(*t)
+            self.tasks.phase(*t) == Phase::Merging && !self.is_landing(*t) && !by_hand(*t)
         };
-        let boarding: Vec<TaskIx> = self.tasks.active().filter(waits).collect();
-        for t in boarding {
+        let queued: Vec<TaskIx> = self.tasks.active().filter(waits).collect();
+        for t in queued {
             let changes = self.guarded_changes(t);
             let known = |(reason, _): &(HoldReason, Time)| reason.kind() == HoldKind::GuardedFiles;
             let attempt = self.tasks.get(t).attempts;

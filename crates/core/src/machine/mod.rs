@@ -220,7 +220,7 @@ pub enum Input {
     LineFormed {
         /// What for.
         purpose: Purpose,
-        /// Their boarding numbers, in order.
+        /// Their queue numbers, in order.
         places: Vec<u64>,
         /// The merges.
         formed: Formed,
@@ -733,7 +733,7 @@ impl Machine {
 
     /// Is this task's car held up because the gates fail on the target branch itself?
     pub fn is_held_up(&self, t: TaskIx) -> bool {
-        self.red_base && self.tasks.phase(t) == Phase::Boarding && !self.lands_by_pull(t)
+        self.red_base && self.tasks.phase(t) == Phase::Merging && !self.lands_by_pull(t)
     }
     /// The inbox.
     pub fn questions(&self) -> &[OpenQuestion] {

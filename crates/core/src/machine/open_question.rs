@@ -76,7 +76,7 @@ impl Machine {
     /// Takes questions away that nobody waits for any more.
     fn note_withdrawal(&mut self, t: TaskIx, fact: &Fact) {
         let over = match fact {
-            Fact::TaskBoarded { .. }
+            Fact::TaskQueued { .. }
             | Fact::TaskLanded { .. }
             | Fact::TaskFailed { .. }
             | Fact::TaskConflicted { .. }

@@ -48,8 +48,8 @@ impl Machine {
 
     /// Does this task's car wait for a remote that only a person can help with?
     pub fn is_adrift(&self, t: TaskIx) -> Option<&Trouble> {
-        let boards = self.tasks.phase(t) == Phase::Boarding && !self.lands_by_pull(t);
-        self.adrift.as_ref().filter(|trouble| trouble.last && boards)
+        let in_train = self.tasks.phase(t) == Phase::Merging && !self.lands_by_pull(t);
+        self.adrift.as_ref().filter(|trouble| trouble.last && in_train)
     }
 
     /// The fold of what is known of a remote that does not take what lands.

@@ -113,7 +113,7 @@ impl Machine {
     /// Every pull request was looked at and none is about to change.
     pub(super) fn merger_rests(&self) -> bool {
         let looked = |t: TaskIx| {
-            self.tasks.phase(t) == Phase::Boarding
+            self.tasks.phase(t) == Phase::Merging
                 && !self.is_merging(t)
                 && self.life.cares.get(&t).is_some_and(|care| {
                     let due = care.update_due || (self.restack_due(t) && !care.restacked);

@@ -29,7 +29,7 @@ impl Machine {
         // So do those that a remote does not take, and work that a person decides on where nobody waits
         // for them.
         let adrift = |t: TaskIx| self.waits_for_remote() && self.is_adrift(t).is_some();
-        let frozen = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Boarding;
+        let frozen = |t: TaskIx| self.life.frozen && self.tasks.phase(t) == Phase::Merging;
         let undecided = |t: TaskIx| !self.patient && self.waits_for_decision(t);
         let waits = |t: TaskIx| {
             let held = !self.lands_by_pull(t) && !self.holds(t).is_empty();
@@ -63,7 +63,7 @@ impl Machine {
         (!landing || self.life.interrupting == Some(Interrupting::Now))
             && !self.tasks.any_removal()
             && self.tasks.active().all(|t| match self.tasks.phase(t) {
-                Phase::Boarding => true,
+                Phase::Merging => true,
                 Phase::Verifying => {
                     self.tasks.get(t).current.as_ref().is_some_and(|a| a.evidence.is_some())
                 }

@@ -67,7 +67,7 @@ impl Machine {
         Some(evidence.tree.clone().unwrap_or_else(|| evidence.tip.clone()))
     }
 
-    /// The task's own gates are content: what others have to say comes next, then it boards.
+    /// The task's own gates are content: what others have to say comes next, then it joins the train.
     pub(super) fn advance(&mut self, t: TaskIx, attempt: u32) {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");

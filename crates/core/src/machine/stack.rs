@@ -52,7 +52,7 @@ impl Machine {
     /// What it offers, if others may build on that.
     fn stands(&self, t: TaskIx) -> Option<&Oid> {
         let pull = self.pull(t).filter(|pull| pull.stage == Stage::Open && !pull.foreign)?;
-        pull.head.as_ref().filter(|_| self.tasks.phase(t) == Phase::Boarding)
+        pull.head.as_ref().filter(|_| self.tasks.phase(t) == Phase::Merging)
     }
 
     /// The pull request that an attempt at this task can begin on: one that has in it all that the task
@@ -217,8 +217,9 @@ impl Machine {
     }
 
     fn broken_stack(&self) -> Option<(TaskIx, String)> {
-        let boarding = |t: &TaskIx| self.tasks.phase(*t) == Phase::Boarding && !self.is_merging(*t);
-        self.tasks.active().filter(boarding).find_map(|t| {
+        let waits_in_queue =
+            |t: &TaskIx| self.tasks.phase(*t) == Phase::Merging && !self.is_merging(*t);
+        self.tasks.active().filter(waits_in_queue).find_map(|t| {
             let lower = &self.below(t)?.task;
             let task = self.id(t);
             let Some(at) = self.graph.ix(lower.as_str()) else {

@@ -37,7 +37,7 @@ impl Machine {
             }
             Input::CarVerified { tree, gates, .. } => self.car_verified(&tree, &gates),
             // Whatever we thought of the car: what is on the branch is on the branch.
-            // Before it boards that is so only where the journal lost its end.
+            // Before it joins the train that is so only where the journal lost its end.
             Input::Landed { task, attempt, commit, old }
                 if self.train.car(task).is_some_and(|car| car.attempt == attempt)
                     || self.is_current(task, attempt, &[Phase::Preparing, Phase::Verifying]) =>

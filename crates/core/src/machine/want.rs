@@ -163,7 +163,7 @@ impl Machine {
             {
                 (!current.removed).then_some(Want::Removal(n))
             }
-            Phase::Boarding | Phase::Waiting | Phase::Ready => None,
+            Phase::Merging | Phase::Waiting | Phase::Ready => None,
             Phase::Landed
             | Phase::Conflicted
             | Phase::Failed

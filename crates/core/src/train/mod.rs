@@ -28,7 +28,7 @@ pub struct Car {
     pub tip: Oid,
     /// Higher first.
     pub priority: i64,
-    /// Boarding number: earlier first. Names the car.
+    /// Queue number: earlier first. Names the car.
     pub place: u64,
     /// How far it is.
     pub stage: Stage,
@@ -36,7 +36,7 @@ pub struct Car {
     pub vetted: bool,
     /// It was part of a group that was found bad: only those of the same cell are tried with it.
     pub cell: Option<u64>,
-    /// More important cars that boarded later and went ahead.
+    /// More important cars that joined the train later and went ahead.
     pub passed_by: u32,
     /// Its merge has conflicts that were resolved as they had been before.
     pub reused: Vec<Reused>,
@@ -109,7 +109,7 @@ impl Rate {
 #[derive(Debug, Clone, Default)]
 pub struct Train {
     cars: Vec<Car>,
-    boarded: u64,
+    queued: u64,
     cells: u64,
     /// Of cars by themselves.
     alone: Rate,
@@ -123,14 +123,14 @@ pub struct Train {
 
 impl Train {
     /// A car joins the line.
-    pub fn board(&mut self, task: TaskIx, attempt: u32, tip: Oid, priority: i64) {
-        self.boarded += 1;
+    pub fn enqueue(&mut self, task: TaskIx, attempt: u32, tip: Oid, priority: i64) {
+        self.queued += 1;
         let car = Car {
             task,
             attempt,
             tip,
             priority,
-            place: self.boarded,
+            place: self.queued,
             stage: Stage::Queued,
             vetted: false,
             cell: None,
@@ -167,7 +167,7 @@ impl Train {
         self.cars.iter().find(|car| car.task == task)
     }
 
-    /// The car with this boarding number.
+    /// The car with this queue number.
     pub fn at(&self, place: u64) -> Option<&Car> {
         self.cars.iter().find(|car| car.place == place)
     }

@@ -17,7 +17,7 @@ use super::{Car, Train};
 pub struct Wish {
     /// What for.
     pub purpose: Purpose,
-    /// Boarding numbers in order of merging.
+    /// Queue numbers in order of merging.
     pub cars: Vec<u64>,
     /// So many of them are judged by a shorter line.
     pub ahead: usize,

@@ -7,15 +7,15 @@ fn order(train: &Train) -> Vec<u32> {
 }
 
 #[test]
-fn cars_go_by_priority_then_boarding_and_never_pass_the_car_under_way() {
+fn cars_go_by_priority_then_arrival_and_never_pass_the_car_under_way() {
     let mut train = Train::default();
-    train.board(TaskIx(0), 1, "a".into(), 0);
-    train.board(TaskIx(1), 1, "b".into(), 5);
-    train.board(TaskIx(2), 1, "c".into(), 0);
+    train.enqueue(TaskIx(0), 1, "a".into(), 0);
+    train.enqueue(TaskIx(1), 1, "b".into(), 5);
+    train.enqueue(TaskIx(2), 1, "c".into(), 0);
     assert_eq!(order(&train), [1, 0, 2]);
     let formed = Stage::Formed { onto: "m".into(), commit: "x".into(), tree: "t".into() };
     train.set(TaskIx(1), formed);
-    train.board(TaskIx(3), 1, "d".into(), 9);
+    train.enqueue(TaskIx(3), 1, "d".into(), 9);
     assert_eq!(order(&train), [1, 3, 0, 2]);
     train.leave(TaskIx(1));
     assert_eq!(order(&train), [3, 0, 2]);
@@ -24,9 +24,9 @@ fn cars_go_by_priority_then_boarding_and_never_pass_the_car_under_way() {
 #[test]
 fn a_car_that_was_passed_often_is_passed_no_more() {
     let mut train = Train::default();
-    train.board(TaskIx(0), 1, "a".into(), 0);
+    train.enqueue(TaskIx(0), 1, "a".into(), 0);
     for n in 1..=20 {
-        train.board(TaskIx(n), 1, "b".into(), 5);
+        train.enqueue(TaskIx(n), 1, "b".into(), 5);
     }
     let at = order(&train).iter().position(|t| *t == 0).unwrap();
     assert_eq!(at, usize::try_from(PASSED_BY_MAX).unwrap());
@@ -37,7 +37,7 @@ fn a_bad_group_is_halved_and_a_good_one_is_vetted() {
     let mut train = Train::default();
     let tasks: Vec<TaskIx> = (0..5).map(TaskIx).collect();
     for t in &tasks {
-        train.board(*t, 1, "a".into(), 0);
+        train.enqueue(*t, 1, "a".into(), 0);
     }
     train.judged(&tasks, false, false);
     let cells: Vec<_> = train.cars().iter().map(|car| car.cell).collect();
@@ -73,7 +73,7 @@ fn a_verdict_counts_only_for_the_same_tree_gates_and_tools() {
 fn those_that_land_together_are_told_in_the_order_of_their_merges() {
     let mut train = Train::default();
     for n in 0..3 {
-        train.board(TaskIx(n), 1, "a".into(), 0);
+        train.enqueue(TaskIx(n), 1, "a".into(), 0);
     }
     let landing = |onto: &str, commit: &str| Stage::Landing {
         old: "main".into(),

@@ -91,7 +91,7 @@ pub struct Formed {
 pub struct Line {
     /// What for.
     pub purpose: Purpose,
-    /// Boarding numbers, in order of merging. Of a base: who is suspected.
+    /// Queue numbers, in order of merging. Of a base: who is suspected.
     pub cars: Vec<u64>,
     /// So many of them are judged by a shorter line.
     pub ahead: usize,

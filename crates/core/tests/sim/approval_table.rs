@@ -31,8 +31,8 @@ fn answer(lab: &mut Lab, question: &str, text: &str) {
 /// `a` passed its gates on the merged tree.
 fn held() -> Lab {
     let mut lab = lab();
-    lab.board("a");
-    assert_eq!((lab.phase("a"), asked(&lab).len()), (Phase::Boarding, 0), "nothing ran yet");
+    lab.enqueue("a");
+    assert_eq!((lab.phase("a"), asked(&lab).len()), (Phase::Merging, 0), "nothing ran yet");
     lab.form("a");
     assert_eq!(asked(&lab).len(), 0, "its gates run");
     lab.verify("a", Verdict::Passed);
@@ -50,7 +50,7 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
     assert_eq!(reason.kind(), HoldKind::Approval);
     let inbox = lab.machine.inbox();
     assert_eq!(inbox.iter().map(|item| item.kind).collect::<Vec<_>>(), [InboxKind::Approval]);
-    lab.board("b");
+    lab.enqueue("b");
     lab.land("b");
     // One after the other, and a new engine asks for no more than the last one did.
     answer(&mut lab, "Q1", "approve");
@@ -59,7 +59,7 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
     assert_eq!(asked(&lab).len(), 1);
     answer(&mut lab, "Q2", "approve");
     assert!(lab.machine.holds(lab.ix("a")).is_empty());
-    assert_eq!(lab.phase("a"), Phase::Boarding, "it is merged anew before it lands");
+    assert_eq!(lab.phase("a"), Phase::Merging, "it is merged anew before it lands");
     lab.form("a");
     let intended = |(_, fact): &(_, Fact)| matches!(fact, Fact::LandingIntended { task, .. } if task.as_str() == "a");
     assert!(lab.facts.iter().any(intended), "this tree has passed");
@@ -68,12 +68,12 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
 #[test]
 fn nobody_is_asked_about_work_that_a_gate_refuses() {
     let mut lab = lab();
-    lab.board("a");
+    lab.enqueue("a");
     lab.form("a");
     lab.verify("a", Verdict::Failed);
     let asked = |(_, fact): &(_, Fact)| matches!(fact, Fact::QuestionAsked { .. });
     assert!(!lab.facts.iter().any(asked), "{:?}", lab.facts);
-    assert_ne!(lab.phase("a"), Phase::Boarding);
+    assert_ne!(lab.phase("a"), Phase::Merging);
 }
 
 #[test]

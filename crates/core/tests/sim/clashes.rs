@@ -78,7 +78,7 @@ fn laid_out(effects: &[Effect]) -> Vec<Option<Oid>> {
 fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
     assert_eq!(laid_out(&lab.effects), [None]);
-    lab.board("A");
+    lab.enqueue("A");
     let tip = evidence().tip;
     assert_eq!(laid_out(&clash(&mut lab, "A")), [Some(tip.clone())]);
     lab.effects.clear();
@@ -92,7 +92,7 @@ fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
     let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(half) });
     assert_eq!(laid_out(&again), [None]);
     assert_eq!(continued(&again), [Some(Oid::new("half"))]);
-    lab.board("A");
+    lab.enqueue("A");
     lab.land("A");
     assert!(lab.machine.tasks().get(t).clash.is_none());
 }
@@ -100,7 +100,7 @@ fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
 #[test]
 fn however_a_resolver_gives_up_a_person_decides() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     clash(&mut lab, "A");
     lab.work("A");
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
@@ -120,7 +120,7 @@ fn however_a_resolver_gives_up_a_person_decides() {
 #[test]
 fn a_resolver_that_left_nothing_gets_the_same_merge_again() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     clash(&mut lab, "A");
     lab.work("A");
     lab.end("A", Ending::Exited { code: 1 });
@@ -134,7 +134,7 @@ fn a_resolver_that_left_nothing_gets_the_same_merge_again() {
 fn conflicts_again_and_again_come_to_an_end() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
     for _ in 0..3 {
-        lab.board("A");
+        lab.enqueue("A");
         clash(&mut lab, "A");
     }
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Conflicted, 3));
@@ -147,8 +147,8 @@ fn another_agent_resolves_where_one_is_named_and_needs_its_own_slot() {
     s.agents.insert("mender".to_owned(), Agent { kind: "command".to_owned(), ..Agent::default() });
     s.limits.per_agent.insert("mender".to_owned(), 1);
     let mut lab = Lab::new(&s, plan(vec![task("A", &[]), task("B", &[])]));
-    lab.board("A");
-    lab.board("B");
+    lab.enqueue("A");
+    lab.enqueue("B");
     clash(&mut lab, "A");
     clash(&mut lab, "B");
     let agents: Vec<&str> = lab
@@ -167,7 +167,7 @@ fn another_agent_resolves_where_one_is_named_and_needs_its_own_slot() {
 #[test]
 fn a_conflict_resolved_as_before_that_turns_out_red_is_a_conflict() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     let place = lab.machine.train().car(lab.ix("A")).unwrap().place;
     let (onto, commit, tree) = (Oid::new("c0"), Oid::new("m-A"), Oid::new("t"));
     let reused = vec![Reused { resolution: "Z/1".to_owned(), path: "f".to_owned() }];

@@ -51,7 +51,7 @@ pub fn kind(fact: &Fact) -> &'static str {
         F::ReviewStarted(_) => "review_started",
         F::ReviewerEnded(_) => "reviewer_ended",
         F::ReviewEnded(_) => "review_ended",
-        F::TaskBoarded { .. } => "task_boarded",
+        F::TaskQueued { .. } => "task_queued",
         F::AttemptFailed { .. } => "attempt_failed",
         F::CarFormed { .. } => "car_formed",
         F::CarConflicted { .. } => "car_conflicted",
@@ -241,7 +241,7 @@ fn attempt_samples() -> Vec<Fact> {
             exit_code: None,
             cause: None,
         },
-        Fact::TaskBoarded { task: t(), attempt, tip: oid() },
+        Fact::TaskQueued { task: t(), attempt, tip: oid() },
         Fact::AttemptFailed {
             task: t(),
             attempt,
@@ -420,7 +420,7 @@ impl Coverage {
         legal()
             .into_iter()
             // These journals never lose their end, so nothing is found on the branch too early.
-            .filter(|(from, by, _)| *by != "task_landed" || *from == Phase::Boarding)
+            .filter(|(from, by, _)| *by != "task_landed" || *from == Phase::Merging)
             // Only `clean` takes the workspaces of tasks that may be tried again.
             .filter(|(from, by, _)| {
                 *by != "workspace_removed" || !matches!(from, Phase::Failed | Phase::Blocked)
@@ -440,4 +440,12 @@ impl Coverage {
         };
         all.iter().take(count).map(line).collect()
     }
+}
+
+#[test]
+fn journals_of_before_the_first_release_call_a_queued_task_boarded() {
+    let old = r#"{"type":"task_boarded","task":"A","attempt":1,"tip":"c0ffee"}"#;
+    let fact: Fact = serde_json::from_str(old).unwrap();
+    assert_eq!(fact, Fact::TaskQueued { task: "A".into(), attempt: 1, tip: "c0ffee".into() });
+    assert!(serde_json::to_string(&fact).unwrap().contains(r#""type":"task_queued""#));
 }

@@ -519,14 +519,14 @@ impl<'c> Sim<'c> {
             .filter(|t| tasks.phase(*t).is_active() || going(*t))
             .flat_map(|t| graph.needs(t).chain(graph.after(t)).filter(passed).map(move |p| (t, p)))
             .collect();
-        let boarding = |pair: &(TaskIx, TaskIx)| tasks.phase(pair.0) == Phase::Boarding;
+        let is_merging = |pair: &(TaskIx, TaskIx)| tasks.phase(pair.0) == Phase::Merging;
         let mut pairs = pairs;
         let leaving = |pair: &(TaskIx, TaskIx)| going(pair.0);
         // What can only follow on one of these is the rarest of all.
         if pairs.iter().any(leaving) {
             pairs.retain(leaving);
-        } else if pairs.iter().any(boarding) {
-            pairs.retain(boarding);
+        } else if pairs.iter().any(is_merging) {
+            pairs.retain(is_merging);
         }
         if pairs.is_empty() {
             return;

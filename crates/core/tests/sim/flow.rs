@@ -35,8 +35,8 @@ fn delivered(effects: &[Effect]) -> Vec<u32> {
 fn a_task_walks_to_the_branch() {
     let mut lab = one();
     assert!(matches!(lab.effects[..], [Effect::PrepareWorkspace { .. }]));
-    lab.board("A");
-    assert_eq!(lab.phase("A"), Phase::Boarding);
+    lab.enqueue("A");
+    assert_eq!(lab.phase("A"), Phase::Merging);
     lab.land("A");
     assert_eq!(lab.machine.rest(), None, "its workspace is being removed");
     lab.removed("A");
@@ -83,7 +83,7 @@ fn a_workspace_that_stands_is_named_though_a_later_attempt_never_got_one() {
 #[test]
 fn a_workspace_that_cannot_be_removed_is_tried_three_times_and_then_left_to_the_next_life() {
     let mut lab = one();
-    lab.board("A");
+    lab.enqueue("A");
     lab.land("A");
     let fail = |lab: &mut Lab| {
         let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
@@ -226,7 +226,7 @@ fn work_that_was_finished_without_an_answer_takes_its_question_along() {
     lab.say("A", 1, question(None, None));
     lab.end("A", exited_well());
     lab.collect("A");
-    assert_eq!(lab.phase("A"), Phase::Boarding);
+    assert_eq!(lab.phase("A"), Phase::Merging);
     assert_eq!(lab.machine.questions().len(), 0);
 }
 
@@ -285,7 +285,7 @@ fn in_phase(phase: Phase) -> Lab {
     if phase == Phase::Ready {
         lab.command(Command::Pause).unwrap();
     }
-    lab.board("R");
+    lab.enqueue("R");
     lab.land("R");
     match phase {
         Phase::Working => lab.work("A"),
@@ -294,9 +294,9 @@ fn in_phase(phase: Phase) -> Lab {
             lab.say("A", 1, question(None, None));
         }
         Phase::Failed => lab.fail_for_good("A"),
-        Phase::Verifying => lab.board("A"),
-        Phase::Boarding | Phase::Landed | Phase::Conflicted => {
-            lab.board("A");
+        Phase::Verifying => lab.enqueue("A"),
+        Phase::Merging | Phase::Landed | Phase::Conflicted => {
+            lab.enqueue("A");
             let (task, attempt, gates) = (lab.ix("A"), 1, vec![verdict("unit", Verdict::Passed)]);
             lab.put(Input::GatesRan { task, attempt, tree: "t".into(), gates });
         }
@@ -397,7 +397,7 @@ fn evidence_that_was_never_judged_is_judged_before_the_gates_count() {
     let fact = Fact::EvidenceCollected { task: "A".into(), attempt, evidence: evidence() };
     lab.machine.apply(&fact, Time(5_000)).unwrap();
     lab.put(Input::GatesRan { task, attempt, tree: "t".into(), gates: Vec::new() });
-    assert_ne!(lab.phase("A"), Phase::Boarding);
+    assert_ne!(lab.phase("A"), Phase::Merging);
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn the_workspace_of_a_failed_task_stays_until_it_lands_or_is_called_off() {
     let mut lab = one();
     lab.fail_for_good("A");
     lab.command(Command::retry("A".to_owned())).unwrap();
-    lab.board("A");
+    lab.enqueue("A");
     lab.land("A");
     assert!(lab.machine.tasks().any_removal(), "it has landed");
 }
@@ -439,11 +439,11 @@ fn a_task_that_is_wanted_again_does_not_wait_for_a_removal_that_failed() {
 #[test]
 fn cancelling_a_landing_counts_only_if_the_branch_refuses() {
     for refused in [false, true] {
-        let mut lab = in_phase(Phase::Boarding);
+        let mut lab = in_phase(Phase::Merging);
         lab.form("A");
         lab.verify("A", Verdict::Passed);
         lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
-        assert_eq!(lab.phase("A"), Phase::Boarding);
+        assert_eq!(lab.phase("A"), Phase::Merging);
         let (task, attempt, new) = (lab.ix("A"), 1, Oid::new("m-A"));
         if refused {
             lab.put(Input::LandingRefused { task, attempt, new, found: Some("x".into()) });
@@ -519,7 +519,7 @@ fn what_comes_late_or_twice_or_for_another_attempt_changes_nothing() {
     lab.ignored(Input::GatesRan { task, attempt: 1, tree: "t".into(), gates });
     lab.ignored(lab.merged("A"));
     lab.collect("A");
-    assert_eq!(lab.phase("A"), Phase::Boarding);
+    assert_eq!(lab.phase("A"), Phase::Merging);
     lab.form("A");
     let stale = vec![verdict("test", Verdict::Passed)];
     let (commit, tree) = ("m-old".into(), "t-old".into());
@@ -542,7 +542,7 @@ fn what_comes_late_or_twice_or_for_another_attempt_changes_nothing() {
 #[test]
 fn fewer_verdicts_than_gates_never_land() {
     let mut lab = one();
-    lab.board("A");
+    lab.enqueue("A");
     lab.form("A");
     let (task, commit) = (lab.ix("A"), Oid::new("m-A"));
     let (tree, gates) = ("t".into(), Vec::new());
@@ -632,8 +632,8 @@ fn gates_that_wait_for_a_slot_start_when_one_is_free() {
     s.run.retries = 0;
     let gated = |id: &str| Task { verify: vec!["unit".to_owned()], ..task(id, &[]) };
     let mut lab = Lab::new(&s, plan(vec![gated("A"), gated("B")]));
-    lab.board("B");
-    lab.board("A");
+    lab.enqueue("B");
+    lab.enqueue("A");
     let gates =
         |lab: &Lab| lab.effects.iter().filter(|e| matches!(e, Effect::RunGates { .. })).count();
     assert_eq!(gates(&lab), 1);
@@ -657,7 +657,7 @@ fn a_delay_that_ran_out_while_waiting_for_others_holds_nobody() {
     lab.put(Input::WorkspaceFailed { task: lab.ix("B"), attempt: 1, reason: String::new() });
     assert_eq!(lab.phase("B"), Phase::Waiting, "A is open again, and B has a delay");
     lab.now = Time(60_000);
-    lab.board("A");
+    lab.enqueue("A");
     lab.land("A");
     assert_eq!(lab.phase("B"), Phase::Preparing);
 }
@@ -669,7 +669,7 @@ fn a_new_revision_keeps_what_was_done_and_takes_the_new_text() {
     s.run.jobs = 1;
     let mut lab = Lab::new(&s, plan(tasks));
     lab.command(Command::Pause).unwrap();
-    lab.board("A");
+    lab.enqueue("A");
     lab.land("A");
     lab.command(Command::Resume).unwrap();
     assert_eq!(lab.phase("C"), Phase::Preparing, "on the longest path");

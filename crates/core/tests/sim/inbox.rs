@@ -46,7 +46,7 @@ fn work_that_changes_a_guarded_file_waits_while_others_land() {
     assert_eq!(item.options, ["accept", "reject: WHY"]);
     assert_eq!(item.holds_up, ["C".into()]);
     assert!(item.critical && item.help.contains("mainstem answer G-A accept"), "{item:?}");
-    lab.board("B");
+    lab.enqueue("B");
     lab.land("B");
     lab.removed("B");
     assert_eq!(lab.machine.rest(), Some(Rest::NotLanded), "nobody waits for the person");
@@ -90,8 +90,8 @@ fn a_rejected_change_goes_back_to_its_agent_and_another_one_is_asked_about_again
 #[test]
 fn a_landing_in_the_way_of_the_users_edits_is_given_up_and_others_pass() {
     let mut lab = two();
-    lab.board("A");
-    lab.board("B");
+    lab.enqueue("A");
+    lab.enqueue("B");
     lab.form("A");
     lab.verify("A", Verdict::Passed);
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
@@ -132,7 +132,7 @@ fn every_kind_of_thing_that_needs_a_person_is_listed_once() {
     let asked = lab.machine.inbox().into_iter().find(|item| item.id == "Q1").unwrap();
     assert_eq!(asked.default.as_deref(), Some("a"));
     assert!(asked.deadline.is_some());
-    lab.board("C");
+    lab.enqueue("C");
     lab.form("C");
     lab.verify_red_base("C");
     let listed = items(&lab);

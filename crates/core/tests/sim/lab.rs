@@ -138,7 +138,7 @@ impl Lab {
     }
 
     /// From `preparing` into the train.
-    pub fn board(&mut self, id: &str) {
+    pub fn enqueue(&mut self, id: &str) {
         self.work(id);
         self.end(id, Ending::Exited { code: 0 });
         self.collect(id);

@@ -34,10 +34,10 @@ fn two_models() -> Lab {
 fn a_cheap_model_is_not_held_back_by_what_a_dear_one_cost() {
     let mut lab = two_models();
     lab.say("a-dear", 1, usage(Some(6.0)));
-    lab.board("a-dear");
+    lab.enqueue("a-dear");
     assert_eq!(lab.started(), ["a-dear", "b-cheap"], "four dollars are left, and it costs less");
     lab.say("b-cheap", 1, usage(Some(1.0)));
-    lab.board("b-cheap");
+    lab.enqueue("b-cheap");
     assert_eq!(lab.machine.why_held(lab.ix("c-dear")), Some(Held::Budget), "six dollars expected");
 }
 
@@ -46,7 +46,7 @@ fn a_budget_that_stops_a_run_says_so_and_names_the_command() {
     let mut lab = two_models();
     for (id, usd) in [("a-dear", 6.0), ("b-cheap", 1.0)] {
         lab.say(id, 1, usage(Some(usd)));
-        lab.board(id);
+        lab.enqueue(id);
         lab.land(id);
     }
     let view = lab.machine.view(lab.ix("c-dear"));
@@ -90,7 +90,7 @@ fn a_run_that_a_failure_drained_says_so() {
         if on_failure == RunOnFailure::Abort {
             continue;
         }
-        lab.board("b");
+        lab.enqueue("b");
         lab.land("b");
         assert_eq!(lab.machine.run_stop().map(|stop| stop.kind()), Some(word));
         lab.crash();

@@ -7,7 +7,7 @@ use mainstem_core::phase::{PHASES, Phase};
 use crate::cover::{kind, samples};
 
 use Phase::{
-    Asking, Blocked, Boarding, Cancelled, Conflicted, Failed, Landed, Preparing, Ready, Skipped,
+    Asking, Blocked, Cancelled, Conflicted, Failed, Landed, Merging, Preparing, Ready, Skipped,
     Verifying, Waiting, Working,
 };
 
@@ -35,25 +35,25 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
     for told in ["session_seen", "issue_logged", "task_proposed"] {
         add(told, &stay(&[Preparing, Working, Asking]));
     }
-    add("question_asked", &[(Working, Asking), (Verifying, Verifying), (Boarding, Boarding)]);
-    add("question_answered", &stay(&[Asking, Verifying, Boarding, Waiting, Ready, Blocked]));
+    add("question_asked", &[(Working, Asking), (Verifying, Verifying), (Merging, Merging)]);
+    add("question_answered", &stay(&[Asking, Verifying, Merging, Waiting, Ready, Blocked]));
     for told in ["review_started", "reviewer_ended", "review_ended"] {
         add(told, &stay(&[Verifying]));
     }
     add("agent_resumed", &[(Asking, Working)]);
-    add("stop_requested", &stay(&[Preparing, Working, Asking, Verifying, Boarding]));
+    add("stop_requested", &stay(&[Preparing, Working, Asking, Verifying, Merging]));
     add("agent_ended", &to(&[Preparing, Working, Asking], Verifying));
     add("evidence_collected", &stay(&[Verifying]));
-    add("gate_ran", &stay(&[Verifying, Boarding]));
-    add("task_boarded", &[(Verifying, Boarding)]);
+    add("gate_ran", &stay(&[Verifying, Merging]));
+    add("task_queued", &[(Verifying, Merging)]);
     add("attempt_failed", &to(&[Preparing, Verifying], Waiting));
-    add("car_formed", &stay(&[Boarding]));
-    add("car_conflicted", &[(Boarding, Verifying)]);
-    add("car_evicted", &[(Boarding, Verifying)]);
-    add("candidate_held", &stay(&[Boarding]));
-    add("candidate_released", &stay(&[Boarding]));
-    add("landing_intended", &stay(&[Boarding]));
-    add("landing_refused", &stay(&[Boarding]));
+    add("car_formed", &stay(&[Merging]));
+    add("car_conflicted", &[(Merging, Verifying)]);
+    add("car_evicted", &[(Merging, Verifying)]);
+    add("candidate_held", &stay(&[Merging]));
+    add("candidate_released", &stay(&[Merging]));
+    add("landing_intended", &stay(&[Merging]));
+    add("landing_refused", &stay(&[Merging]));
     for told in [
         "push_failed",
         "push_intended",
@@ -63,12 +63,12 @@ fn expected() -> BTreeMap<(Phase, &'static str), Phase> {
         "pull_reworked",
         "pull_closed",
     ] {
-        add(told, &stay(&[Boarding]));
+        add(told, &stay(&[Merging]));
     }
-    add("pull_stacked", &stay(&[Waiting, Ready, Boarding]));
-    add("task_landed", &to(&[Preparing, Verifying, Boarding], Landed));
+    add("pull_stacked", &stay(&[Waiting, Ready, Merging]));
+    add("task_landed", &to(&[Preparing, Verifying, Merging], Landed));
     add("task_landed (empty)", &[(Verifying, Landed)]);
-    add("checkout_followed", &stay(&[Boarding, Landed]));
+    add("checkout_followed", &stay(&[Merging, Landed]));
     add("landing_undone", &[(Landed, Cancelled)]);
     add("task_failed", &to(&idle, Failed));
     add("task_conflicted", &to(&idle, Conflicted));

@@ -314,7 +314,7 @@ fn an_agent_that_waits_by_itself_goes_on_and_others_wait_meanwhile() {
     assert_eq!(lab.phase("T0"), Phase::Working);
     lab.fail("T1");
     assert_eq!(lab.phase("T1"), Phase::Ready, "no new start");
-    lab.board("T0");
+    lab.enqueue("T0");
     assert_eq!(classes(&lab), [Class::AgentFailed], "the one that waited came to no harm");
 }
 

@@ -25,7 +25,7 @@ fn by_pull() -> Settings {
 
 fn one() -> Lab {
     let mut lab = Lab::new(&by_pull(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     lab
 }
 
@@ -144,7 +144,7 @@ fn a_wish_to_cancel_waits_for_the_merge_that_is_under_way() {
         let seen = News::Looked(sight(&lab));
         tell(&mut lab, seen);
         lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
-        assert_eq!(lab.phase("A"), Phase::Boarding);
+        assert_eq!(lab.phase("A"), Phase::Merging);
         tell(
             &mut lab,
             if refused { News::MergeRefused { why: "no".to_owned() } } else { merged() },
@@ -167,7 +167,7 @@ fn a_forge_that_is_away_is_asked_again_later_and_costs_no_attempt() {
         assert!(matches!(deeds(&lab.put(Input::Tick))[..], [Deed::Open { .. }]));
     }
     assert!(waits.is_sorted() && waits[11] <= 60_000, "{waits:?}");
-    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Boarding, 1));
+    assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Merging, 1));
     assert_eq!(count(&lab, |fact| matches!(fact, Fact::Noticed { .. })), 1, "said once");
     let news = opened(&lab);
     tell(&mut lab, news);
@@ -220,7 +220,7 @@ fn rework_goes_on_from_what_was_offered_and_conflicts_begin_anew() {
         lab.machine.tasks().get(lab.ix("A")).last.as_ref().unwrap().gate_output.contains("bob")
     );
     lab.crash();
-    lab.board("A");
+    lab.enqueue("A");
     let news = opened(&lab);
     tell(&mut lab, news);
     let clash = Some(("c9".into(), vec!["x".to_owned()]));
@@ -249,7 +249,7 @@ fn what_is_ours_may_be_replaced_and_what_is_not_stops_the_task() {
 #[test]
 fn a_merger_looks_once_at_each_starts_nobody_and_rests() {
     let mut lab = Lab::new(&by_pull(), plan(vec![task("A", &[]), task("B", &["A"])]));
-    lab.board("A");
+    lab.enqueue("A");
     let news = opened(&lab);
     tell(&mut lab, news);
     lab.machine.set_merger(Some(Merger::Once));
@@ -275,13 +275,13 @@ fn by_phase_only_the_closing_tasks_go_to_the_forge() {
     let of = |id: &str, phase: &str| Task { phase: Some(phase.to_owned()), ..task(id, &[]) };
     let plan = close_phases(plan(vec![of("A", "one"), of("B", "two")]), true);
     let mut lab = Lab::new(&s, plan);
-    lab.board("A");
+    lab.enqueue("A");
     assert_eq!(deeds(&lab.effects), [], "it lands here");
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     lab.form("A");
     lab.put(Input::Landed { task, attempt, commit: "m-A".into(), old: "c0".into() });
     assert_eq!(lab.all(Phase::Preparing), ["phase-one"]);
-    lab.board("phase-one");
+    lab.enqueue("phase-one");
     assert!(lab.machine.train().cars().is_empty());
     assert!(matches!(deeds(&lab.effects)[..], [Deed::Open { .. }]));
     lab.crash();
@@ -298,7 +298,7 @@ fn a_forge_that_says_again_and_again_that_there_is_nothing_leaves_the_task_to_a_
     let gone = |refused| News::Failed { reason: "404".to_owned(), after_ms: None, refused };
     for refused in [true, true, true, true, false, true, true, true, true] {
         tell(&mut lab, gone(refused));
-        assert_eq!(lab.phase("A"), Phase::Boarding);
+        assert_eq!(lab.phase("A"), Phase::Merging);
         lab.now = lab.machine.wake_at().unwrap();
         assert!(matches!(deeds(&lab.put(Input::Tick))[..], [Deed::Look { .. }]));
     }
@@ -317,7 +317,7 @@ fn before_a_task_is_blamed_the_gates_look_at_the_branch_that_it_goes_to() {
         let mut s = by_pull();
         s.gates.verify = vec!["test".to_owned()];
         let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
-        lab.board("A");
+        lab.enqueue("A");
         let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
         let gates = vec![verdict("test", Verdict::Failed)];
         let ran = Input::GatesRan { task: t, attempt, tree: "w".into(), gates };
@@ -352,7 +352,7 @@ fn who_is_called_off_while_the_branch_is_looked_at_is_not_blamed() {
     let mut s = by_pull();
     s.gates.verify = vec!["test".to_owned()];
     let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
     let gates = vec![verdict("test", Verdict::Failed)];
     lab.put(Input::GatesRan { task: t, attempt, tree: "w".into(), gates });

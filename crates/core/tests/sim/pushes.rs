@@ -20,7 +20,7 @@ fn pushed() -> Settings {
 /// A task whose landing is intended.
 fn landing() -> Lab {
     let mut lab = Lab::new(&pushed(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     lab.form("A");
     lab.verify("A", Verdict::Passed);
     assert!(matches!(lab.effects.last(), Some(Effect::Land { .. })));
@@ -117,7 +117,7 @@ fn who_stops_does_not_wait_for_a_remote_that_is_away() {
 #[test]
 fn what_is_said_of_another_attempt_or_without_a_landing_changes_nothing() {
     let mut lab = Lab::new(&pushed(), plan(vec![task("A", &[])]));
-    lab.board("A");
+    lab.enqueue("A");
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     let why = Refusal { reason: String::new(), help: String::new(), heard: false };
     lab.ignored(Input::PushFailed { task, attempt, why: why.clone() });

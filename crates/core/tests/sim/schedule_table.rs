@@ -53,13 +53,13 @@ fn overlapping_writers_take_turns_and_are_not_overtaken() {
     let mut lab = Lab::new(&jobs(4), plan(tasks));
     assert_eq!(lab.started(), ["all"], "docs must not overtake wide, which waits for its turn");
     assert_eq!(lab.machine.why_held(lab.ix("one")), Some(Held::Writes(lab.ix("all"))));
-    lab.board("all");
+    lab.enqueue("all");
     assert_eq!(lab.started(), ["all"], "until its work has landed");
     lab.land("all");
     assert_eq!(lab.started(), ["all", "one"]);
-    lab.board("one");
+    lab.enqueue("one");
     lab.land("one");
-    lab.board("wide");
+    lab.enqueue("wide");
     lab.land("wide");
     assert_eq!(lab.started(), ["all", "one", "wide", "docs"]);
 }
@@ -96,10 +96,10 @@ fn levels_are_a_barrier_only_when_asked_for() {
         let mut s = settings();
         s.schedule.barrier = barrier;
         let mut lab = Lab::new(&s, plan(tasks()));
-        lab.board("a");
+        lab.enqueue("a");
         lab.land("a");
         assert_eq!(lab.phase("b"), wanted, "{barrier:?}");
-        lab.board("slow");
+        lab.enqueue("slow");
         lab.land("slow");
         assert_eq!(lab.phase("b"), Phase::Preparing, "{barrier:?}");
     }
@@ -122,7 +122,7 @@ fn epics_and_phases_are_barriers_in_order_of_first_mention() {
         assert_eq!(lab.started(), ["z1", "z2"], "{barrier:?}");
         assert_eq!(lab.machine.why_held(lab.ix("a1")), Some(Held::Barrier));
         lab.fail_for_good("z1");
-        lab.board("z2");
+        lab.enqueue("z2");
         lab.land("z2");
         assert_eq!(lab.phase("a1"), Phase::Preparing, "{barrier:?}: over is over");
     }
@@ -137,7 +137,7 @@ fn a_task_named_like_a_shared_workspace_waits_its_turn_in_it() {
     both.epics = vec![Epic { id: EpicId::new("a"), title: String::new(), needs: Vec::new() }];
     let mut lab = Lab::new(&s, both);
     assert_eq!(lab.started(), ["one", "free"]);
-    lab.board("one");
+    lab.enqueue("one");
     lab.land("one");
     assert_eq!(lab.started(), ["one", "free", "Epic-a"]);
 }
@@ -150,7 +150,7 @@ fn a_barrier_does_not_wait_for_what_nobody_asked_for() {
     let mut lab = Lab::resting(&s, plan(tasks));
     lab.begin(Some(&["b"]));
     assert_eq!(lab.started(), ["a"]);
-    lab.board("a");
+    lab.enqueue("a");
     lab.land("a");
     assert_eq!(lab.started(), ["a", "b"]);
 }
@@ -184,7 +184,7 @@ fn a_hard_budget_reserves_and_a_soft_one_does_not_stop() {
         lab.say("a", 1, usage(Some(0.25)));
         lab.say("a", 1, usage(Some(0.25)));
         assert!((lab.machine.spent_usd() - 0.25).abs() < 1e-9, "a mark counts once");
-        lab.board("a");
+        lab.enqueue("a");
         assert_eq!(lab.started().len(), 4, "now it is known what an attempt costs");
         assert!((lab.machine.expected_usd("ann", None) - 0.25).abs() < 1e-9);
     }
@@ -197,7 +197,7 @@ fn one_workspace_serves_one_task_at_a_time_and_goes_with_the_last() {
     let mut lab = Lab::new(&s, plan(vec![task("a", &[]), task("b", &[])]));
     assert_eq!(lab.started(), ["a"]);
     assert_eq!(lab.machine.why_held(lab.ix("b")), Some(Held::Workspace));
-    lab.board("a");
+    lab.enqueue("a");
     lab.land("a");
     assert_eq!(lab.started(), ["a", "b"]);
     assert!(!lab.machine.tasks().any_removal(), "b is in it");

@@ -148,7 +148,7 @@ fn an_upper_one_is_never_merged_before_the_lower_one_and_then_goes_to_the_target
         ..sight(&lab, "B")
     };
     assert_eq!(deeds(&tell(&mut lab, "B", News::Looked(seen))), []);
-    assert_eq!(lab.phase("B"), Phase::Boarding, "what it clashes with is still to change");
+    assert_eq!(lab.phase("B"), Phase::Merging, "what it clashes with is still to change");
     let asked = deeds(&land(&mut lab, "A"));
     let below = tip(&lab, "A");
     assert!(
@@ -312,7 +312,7 @@ fn work_that_adds_nothing_is_done_when_what_it_builds_on_has_landed() {
     lab.put(Input::AgentEnded { task, attempt, ending, claim });
     let left = Evidence { base: "A-1".into(), tip: "A-1".into(), files: 0, ..evidence() };
     lab.put(Input::Collected { task, attempt, evidence: Ok(left) });
-    assert_eq!(lab.phase("B"), Phase::Boarding, "it holds only if A lands");
+    assert_eq!(lab.phase("B"), Phase::Merging, "it holds only if A lands");
     assert!(
         !deeds(&lab.effects).iter().any(|deed| matches!(deed, Deed::Open { onto: Some(_), .. }))
     );

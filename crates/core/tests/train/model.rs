@@ -368,7 +368,7 @@ fn time(now: f64) -> Time {
 
 impl Strategy for Ours {
     fn arrives(&mut self, car: CarNo) {
-        self.train.board(TaskIx(car), 1, Oid::new("tip"), 0);
+        self.train.enqueue(TaskIx(car), 1, Oid::new("tip"), 0);
     }
 
     fn next(&mut self, truth: &Truth, now: f64) -> Move {

@@ -35,7 +35,7 @@ pub fn intent_of(fact: &Fact) -> Option<String> {
         Fact::ReviewStarted(started) => {
             format!("review {}/{} {}", started.task, started.attempt, started.cycle)
         }
-        Fact::TaskBoarded { task, attempt, .. } => format!("boarded {task}/{attempt}"),
+        Fact::TaskQueued { task, attempt, .. } => format!("queued {task}/{attempt}"),
         Fact::CarFormed { task, attempt, commit, .. } => {
             format!("formed {task}/{attempt} {commit}")
         }
@@ -75,7 +75,7 @@ pub fn intended(world: &World, order: &Order) {
             Effect::FormLine { .. }
             | Effect::LookAtCheckout { .. }
             | Effect::VerifyCar { base: true, .. } => {
-                format!("boarded {key}")
+                format!("queued {key}")
             }
             Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
             Effect::RecheckTarget { .. } => format!("over {key}"),

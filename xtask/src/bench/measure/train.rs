@@ -169,7 +169,7 @@ impl Way {
     }
 }
 
-/// Cars that all board at about the same time.
+/// Cars that all join the train at about the same time.
 const CARS: usize = 24;
 const FILLS: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done & i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; wait";
 

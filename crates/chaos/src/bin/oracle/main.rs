@@ -123,7 +123,7 @@ fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
             ["landed", "conflicted", "failed", "blocked", "cancelled", "skipped"].map(Value::from);
         // A branch that somebody made bad holds cars up, and all that needs them; they say so.
         let held = |task: &Value| {
-            task["phase"] == "boarding"
+            task["phase"] == "merging"
                 && task["reason"].as_str().is_some_and(|why| why.contains("itself"))
         };
         let any_held = said.tasks().any(held);

@@ -176,7 +176,7 @@ pub(super) fn checks(
                 | Phase::Working
                 | Phase::Asking
                 | Phase::Verifying
-                | Phase::Boarding
+                | Phase::Merging
         );
         for dir in check_jobs(&layout, &run, machine, t)? {
             if done.insert(dir.clone()) {

@@ -35,7 +35,7 @@ const BY_ATTENTION: [Phase; 13] = [
     Phase::Working,
     Phase::Preparing,
     Phase::Verifying,
-    Phase::Boarding,
+    Phase::Merging,
     Phase::Ready,
     Phase::Waiting,
     Phase::Blocked,
@@ -236,7 +236,7 @@ fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
         };
         parts.push(format!("for {}{more}", one_line(&view.waiting_for[..shown].join(", "))));
     }
-    let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Boarding)
+    let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Merging)
         || machine.trouble(t).is_some()
         || machine.is_held_up(t);
     if told && !view.reason.is_empty() {

@@ -11,7 +11,7 @@ use super::BIN;
 /// Good unless a file says otherwise, or two tasks do not bear each other.
 const GATE: &str = "sleep 0.1; test ! -e red || exit 1; test ! -e left || test ! -e right";
 
-/// A plan of tasks that all board at about the same time.
+/// A plan of tasks that all join the train at about the same time.
 fn crowd(scene: &Scene, works: &[String]) -> String {
     let all = meet(&scene.outside("met"), works.len());
     let works: Vec<(String, String)> = works
@@ -156,7 +156,7 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
             let output = scene.expect(0, &[command]);
             assert!(output.stdout.contains("fix main, then mainstem run"), "{}", output.stdout);
         }
-        scene.assert_phases(&[("T-0", "boarding"), ("T-1", "boarding")]);
+        scene.assert_phases(&[("T-0", "merging"), ("T-1", "merging")]);
         assert_eq!(car_states(&scene), ["queued", "queued"], "nobody verifies anything");
         assert!(scene.facts_of("car_evicted").is_empty());
         for id in ["T-0", "T-1"] {

@@ -52,7 +52,7 @@ pub(super) static KEYS: &[KeyDoc] = &[
         "review.agents",
         Kind::Texts,
         "[]",
-        "Who reviews each task's work before it boards: names of reviewers or agents; none is no review.",
+        "Who reviews each task's work before it joins the train: names of reviewers or agents; none is no review.",
     ),
     choice(
         "review.mode",
