@@ -1,15 +1,15 @@
-//! The guide to recovery names a test for every promise: here it is held against the sources.
+//! Checks that every test named on the page of promises exists in the sources.
 //!
-//! Knows names only; whether a test proves what its row says is for its readers.
+//! Compares names only. Whether a test proves what its row says is for the reviewer to judge.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 
 /// The page whose tables name tests.
-pub(super) const PAGE: &str = "docs/guide/recovery.md";
+pub(super) const PAGE: &str = "docs/design/promises.md";
 
-/// A row of a table that names no test, and a test that is in no source.
+/// Reports every test that a table names and that no source file has.
 pub(super) fn check(page: &str, tests: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut column = None;
