@@ -7,6 +7,7 @@ mod clashes;
 mod clones;
 mod continues;
 mod crash;
+mod demo;
 mod doubts;
 mod draft;
 mod drive;
