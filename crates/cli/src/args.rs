@@ -18,14 +18,16 @@ pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
 
 /// Many agents, one green main.
 ///
-/// Mainstem runs a graph of tasks with many coding agents at once, each in its own git worktree,
-/// and lands their verified work on one branch. Kill it at any instant and nothing is lost.
+/// Mainstem runs a plan of tasks with many coding agents at once, each in its own git worktree. The
+/// merge train (a merge queue) runs your checks on each result merged with the target branch, and
+/// what passes lands there. Kill Mainstem at any moment: `mainstem run` continues, and no work is
+/// lost.
 #[derive(Debug, Parser)]
 #[command(name = "mainstem", version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 everything asked for landed · 1 could not run · 2 came to rest \
-    with tasks not landed · 3 cancelled or interrupted (resumable) · 64 wrong usage.\n\
-    Start here: mainstem demo"
+    after_help = "Exit codes: 0 all requested tasks landed · 1 error · 2 ended with tasks that did \
+    not land · 3 cancelled or interrupted (can be resumed) · 64 usage error.\n\
+    New here? Try `mainstem demo`."
 )]
 pub(crate) struct Cli {
     /// Options of every command.
@@ -39,22 +41,22 @@ pub(crate) struct Cli {
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
-    /// Work as if started in DIR.
+    /// Run as if started in DIR.
     #[arg(short = 'C', id = "work_dir", value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
-    /// Print data as JSON.
+    /// Output JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Say less.
+    /// Use quiet output.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say more; twice for everything.
+    /// Use verbose output (-vv for everything).
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// No colours (also with NO_COLOR set).
+    /// Disable colored output (as does NO_COLOR).
     #[arg(long, global = true)]
     pub(crate) no_color: bool,
-    /// Set a configuration key for this call, for example run.jobs=4.
+    /// Override a setting, for example run.jobs=4.
     #[arg(long = "config", value_name = "K=V", global = true)]
     pub(crate) config: Vec<String>,
 }
@@ -62,88 +64,88 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take a tour in a throw-away repository
+    /// Take a tour in a throwaway repository
     Demo(DemoArgs),
-    /// Look at this repository and write mainstem.toml
+    /// Create mainstem.toml for this repository
     Init(InitArgs),
-    /// Make a plan from a PRD; check, show, import, export
+    /// Create a plan from a PRD; check, show, import, export
     Plan(PlanArgs),
-    /// Import gates from other tools' files
+    /// Import checks from another tool's gate file
     Gates(GatesArgs),
-    /// Run a plan until nothing is left to do, or resume
+    /// Run a plan, or resume the current run
     Run(RunArgs),
     /// Show where every task stands
     #[command(aliases = ["ls", "ps", "list", "st"])]
     Status(LookArgs),
     /// Show everything about one task
     Show(ShowArgs),
-    /// Show what a task's agent or gates printed
+    /// Show the output of a task's agent or checks
     #[command(alias = "log")]
     Logs(LogsArgs),
     /// Show what a task changed
     Diff(DiffArgs),
     /// Draw the task graph
     Graph(GraphArgs),
-    /// Show everything that happened, in order
+    /// Show everything that happened, oldest first
     History(HistoryArgs),
-    /// Show what earlier attempts taught later ones
+    /// Show lessons learned from earlier attempts
     Lessons(LessonsArgs),
     /// List all runs of this repository
     Runs,
-    /// Follow a run in the background
+    /// Show the live view of a background run
     Watch,
-    /// Stop a running run, as Ctrl-C does
+    /// Stop the run, as Ctrl-C does
     Stop(StopArgs),
-    /// Start no new agents; running ones continue
+    /// Stop starting agents; running agents continue
     Pause,
-    /// Let agents start again
+    /// Start agents again after a pause or a used-up quota
     Resume,
-    /// Cancel a task, or the whole run
+    /// Cancel a task or the whole run
     Cancel(CancelArgs),
-    /// Try tasks again
+    /// Retry failed or cancelled tasks
     Retry(RetryArgs),
     /// Skip a task
     Skip(TasksArgs),
-    /// Change how many agents work at once
+    /// Change how many agents run at once
     Jobs(JobsArgs),
-    /// List questions that wait for an answer
+    /// List questions waiting for an answer
     #[command(alias = "inbox")]
     Questions(LookArgs),
     /// Answer a question
     Answer(AnswerArgs),
-    /// List tasks that agents proposed
+    /// List tasks proposed by agents
     Proposals(LookArgs),
-    /// Make proposed tasks part of the run
+    /// Accept proposed tasks into the run
     Accept(ProposalArgs),
-    /// Decline proposed tasks
+    /// Reject proposed tasks
     Reject(ProposalArgs),
-    /// Open a shell in a task's workspace, in its sandbox
+    /// Open a sandboxed shell in a task's workspace
     Shell(ShellArgs),
     /// Open a task's workspace in your editor
     Open(OpenArgs),
-    /// Show the merge train: queued, verified, landed
+    /// Show the merge train (the merge queue)
     Train(LookArgs),
     /// Push, check and merge pull requests that are ready
     Merge(MergeArgs),
-    /// Drive the run as workers with states, in JSON
+    /// Manage tasks as workers, with JSON output
     Worker(WorkerArgs),
-    /// Show tokens and money, and what the rest may cost
+    /// Show token use and cost, with a forecast
     Cost(CostArgs),
-    /// Bring a snapshot of a task's work back as a branch
+    /// Restore a snapshot of a task's work as a branch
     Restore(RestoreArgs),
     /// Undo the last landing
     Undo(UndoArgs),
-    /// Bring a run's own branch over to the target branch
+    /// Merge a run's own branch into the target branch
     Land,
-    /// Remove workspaces and branches that are not needed
+    /// Remove unused workspaces and branches
     Clean(CleanArgs),
     /// Check this machine, repository and configuration
     Doctor(DoctorArgs),
     /// List installed coding agents, versions and logins
     Agents,
-    /// Show or write settings
+    /// Show or change settings
     Config(ConfigArgs),
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions(CompletionsArgs),
     /// Print the manual page
     Man(ManArgs),
@@ -194,7 +196,7 @@ pub(crate) enum Command {
 /// `demo`
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Keep the repository and say where it is.
+    /// Keep the repository and print its path.
     #[arg(long)]
     pub(crate) keep: bool,
 }
@@ -202,13 +204,13 @@ pub(crate) struct DemoArgs {
 /// `init`
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
-    /// Print what would be written, and write nothing.
+    /// Print mainstem.toml without writing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Replace an existing mainstem.toml.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Do not try the checks.
+    /// Skip the trial run of the checks.
     #[arg(long)]
     pub(crate) no_try: bool,
 }
@@ -216,7 +218,7 @@ pub(crate) struct InitArgs {
 /// `doctor`
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Do not run the checks on the target branch.
+    /// Skip running the checks on the target branch.
     #[arg(long)]
     pub(crate) no_try: bool,
 }
@@ -236,74 +238,74 @@ pub(crate) struct PlanArgs {
 /// What to do with plans.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {
-    /// Check a plan whole: every error in one report, with place and cure.
+    /// Check a plan and report every error
     Check {
-        /// The plan (.toml, .yaml or .json).
+        /// Plan file (.toml, .yaml or .json).
         file: PathBuf,
     },
-    /// Show a plan.
+    /// Show a plan as a tree, list or graph
     Show {
-        /// The plan (.toml, .yaml or .json).
+        /// Plan file (.toml, .yaml or .json).
         file: PathBuf,
-        /// How.
+        /// Output format.
         #[arg(long, value_enum, default_value_t = PlanFormat::Tree)]
         format: PlanFormat,
     },
-    /// Make a plan of another tool's task files.
+    /// Create a plan from another tool's task files
     Import(ImportArgs),
-    /// Write a plan, or the present run's, in another tool's format or as a picture.
+    /// Write a plan in another format
     Export(ExportArgs),
-    /// Write where the run's tasks stand into the files the plan was imported from.
+    /// Write task status back to the imported files
     Push(PushArgs),
-    /// Name edges that the texts of a plan hint at.
+    /// Suggest dependencies based on task texts
     Suggest(SuggestArgs),
 }
 
 /// How to show a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlanFormat {
-    /// Epics, tasks and their edges, with a picture of the graph.
+    /// Epics, tasks and dependencies, with the graph.
     Tree,
     /// A Mermaid flowchart.
     Mermaid,
-    /// The plan as JSON, with levels and critical path.
+    /// JSON, with levels and critical path.
     Json,
-    /// Which tasks could run together.
+    /// Tasks that can run together.
     Batches,
-    /// Only the picture of the graph.
+    /// Only the graph.
     Graph,
 }
 
 /// `run`
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
-    /// The plan; without one the present run goes on.
+    /// Plan file; resumes the current run if omitted.
     pub(crate) plan: Option<PathBuf>,
-    /// Agents at once.
+    /// Number of agents to run at once.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) jobs: Option<u32>,
-    /// Only tasks of this epic, and what they need.
+    /// Run only the tasks of this epic and their dependencies.
     #[arg(long, value_name = "E")]
     pub(crate) epic: Vec<String>,
-    /// Only this task, and what it needs.
+    /// Run only this task and its dependencies.
     #[arg(long, value_name = "T")]
     pub(crate) task: Vec<String>,
-    /// Say what would start, and start nothing.
+    /// Show what would start without starting it.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Go on in the background.
+    /// Run in the background.
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Start another run even if one exists.
+    /// Start a new run instead of resuming the current one.
     #[arg(long)]
     pub(crate) new: bool,
-    /// Start although the checks fail on the target branch: the plan is to make them pass.
+    /// Start even if the checks fail on the target branch.
     #[arg(long)]
     pub(crate) allow_red: bool,
-    /// Start without looking at checks, agents and disk first.
+    /// Skip the checks before the run (target branch, agents, disk space).
     #[arg(long)]
     pub(crate) no_preflight: bool,
-    /// Land on this branch and leave every checkout alone.
+    /// Land on this branch instead, leaving all checkouts untouched.
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
 }
@@ -311,7 +313,7 @@ pub(crate) struct RunArgs {
 /// Commands that look at a run.
 #[derive(Debug, Args)]
 pub(crate) struct LookArgs {
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -319,15 +321,15 @@ pub(crate) struct LookArgs {
 /// `show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The task.
+    /// Task ID.
     pub(crate) task: String,
-    /// Only the prompt of its newest attempt.
+    /// Show only the prompt of the latest attempt.
     #[arg(long)]
     pub(crate) prompt: bool,
-    /// The prompt of an earlier attempt.
+    /// Show the prompt of an earlier attempt.
     #[arg(long, value_name = "N", requires = "prompt")]
     pub(crate) attempt: Option<u32>,
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -335,7 +337,7 @@ pub(crate) struct ShowArgs {
 /// Commands about several tasks.
 #[derive(Debug, Args)]
 pub(crate) struct TasksArgs {
-    /// The tasks.
+    /// Task IDs.
     #[arg(required = true, value_name = "T")]
     pub(crate) tasks: Vec<String>,
 }
@@ -343,19 +345,19 @@ pub(crate) struct TasksArgs {
 /// `retry`
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// The tasks.
+    /// Task IDs.
     #[arg(required_unless_present = "all", value_name = "T")]
     pub(crate) tasks: Vec<String>,
-    /// Every task that failed, conflicted, is blocked by its agent, or was cancelled
+    /// Retry every failed, conflicted, blocked or cancelled task
     #[arg(long)]
     pub(crate) all: bool,
-    /// Tell the agent something; it stands in the prompt
+    /// Add a message for the agent to the prompt
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// Let another agent work on it
+    /// Use another agent
     #[arg(long, value_name = "A")]
     pub(crate) agent: Option<String>,
-    /// Start over instead of going on with the work so far
+    /// Start over instead of continuing from the work so far
     #[arg(long)]
     pub(crate) fresh: bool,
 }
@@ -363,21 +365,21 @@ pub(crate) struct RetryArgs {
 /// `logs`
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The task; without one all tasks, interleaved.
+    /// Task ID; shows all tasks, interleaved, if omitted.
     pub(crate) task: Option<String>,
     /// Follow the output.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// An earlier attempt.
+    /// Show an earlier attempt.
     #[arg(long, value_name = "N", requires = "task")]
     pub(crate) attempt: Option<u32>,
-    /// The output of checks instead of the agent's.
+    /// Show the output of checks instead of the agent.
     #[arg(long)]
     pub(crate) gates: bool,
-    /// Raw output: escape sequences and the lines of the agent protocol included.
+    /// Show raw output, with escape sequences and protocol messages.
     #[arg(long)]
     pub(crate) raw: bool,
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -385,15 +387,15 @@ pub(crate) struct LogsArgs {
 /// `diff`
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The task.
+    /// Task ID.
     pub(crate) task: String,
-    /// Only the files and their counts.
+    /// Show only file names and line counts.
     #[arg(long)]
     pub(crate) stat: bool,
-    /// An earlier attempt's newest snapshot.
+    /// Show the last snapshot of an earlier attempt.
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -401,10 +403,10 @@ pub(crate) struct DiffArgs {
 /// `graph`
 #[derive(Debug, Args)]
 pub(crate) struct GraphArgs {
-    /// How.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = GraphFormat::Picture)]
     pub(crate) format: GraphFormat,
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -423,15 +425,15 @@ pub(crate) enum GraphFormat {
 /// `history`
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Only this task.
+    /// Show only events of this task.
     pub(crate) task: Option<String>,
-    /// Only after this place.
+    /// Show only events after this sequence number.
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub(crate) after: u64,
-    /// Go on as things happen.
+    /// Keep printing new events.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only this run; otherwise all runs of the repository.
+    /// Show only this run instead of all runs.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -439,7 +441,7 @@ pub(crate) struct HistoryArgs {
 /// `lessons`
 #[derive(Debug, Args)]
 pub(crate) struct LessonsArgs {
-    /// What to do with lessons; list if not said.
+    /// What to do with lessons; lists them if omitted.
     #[command(subcommand)]
     pub(crate) command: Option<LessonsCommand>,
 }
@@ -447,21 +449,21 @@ pub(crate) struct LessonsArgs {
 /// What to do with lessons.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LessonsCommand {
-    /// How much is known in each domain.
+    /// List domains with the number of lessons
     List,
-    /// All that is known in a domain.
+    /// Show the lessons of a domain
     Show {
-        /// database, api, frontend, testing, security, deployment or general.
+        /// Domain: database, api, frontend, testing, security, deployment or general.
         domain: String,
     },
-    /// Forget lessons of a domain.
+    /// Delete lessons of a domain
     Forget {
-        /// The domain.
+        /// Domain.
         domain: String,
-        /// Those that hold this text.
+        /// Delete lessons that contain this text.
         #[arg(required_unless_present = "all")]
         text: Option<String>,
-        /// All of them.
+        /// Delete all lessons of the domain.
         #[arg(long, conflicts_with = "text")]
         all: bool,
     },
@@ -470,7 +472,7 @@ pub(crate) enum LessonsCommand {
 /// `cancel`
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
-    /// The tasks; without one the whole run.
+    /// Task IDs; cancels the whole run if omitted.
     #[arg(value_name = "T")]
     pub(crate) tasks: Vec<String>,
 }
@@ -478,7 +480,7 @@ pub(crate) struct CancelArgs {
 /// `jobs`
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
-    /// Agents at once.
+    /// Number of agents to run at once.
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) n: u32,
 }
@@ -486,12 +488,12 @@ pub(crate) struct JobsArgs {
 /// `answer`
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// The question.
+    /// Question ID, for example Q1.
     pub(crate) question: String,
-    /// The answer, or the number of an option.
+    /// Answer, or the number of an option.
     #[arg(required = true)]
     pub(crate) text: Vec<String>,
-    /// Answer in your own words although the question offers options.
+    /// Accept an answer that is not one of the options.
     #[arg(long)]
     pub(crate) free: bool,
 }
@@ -499,13 +501,13 @@ pub(crate) struct AnswerArgs {
 /// `cost`
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
-    /// What to sum by.
+    /// Group costs by this field.
     #[arg(long, value_enum, default_value_t = CostBy::Task)]
     pub(crate) by: CostBy,
-    /// As comma-separated values.
+    /// Output comma-separated values.
     #[arg(long)]
     pub(crate) csv: bool,
-    /// An earlier run.
+    /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -530,7 +532,7 @@ pub(crate) enum CostBy {
 /// `accept` and `reject`
 #[derive(Debug, Args)]
 pub(crate) struct ProposalArgs {
-    /// The proposals, as `mainstem proposals` names them.
+    /// Proposal IDs, as listed by `mainstem proposals`.
     #[arg(required = true, value_name = "P")]
     pub(crate) proposals: Vec<String>,
 }
@@ -538,19 +540,19 @@ pub(crate) struct ProposalArgs {
 /// `restore`
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// The task; with --list, none is all of them.
+    /// Task ID; optional with --list.
     #[arg(required_unless_present = "list")]
     pub(crate) task: Option<String>,
-    /// The attempt whose newest snapshot to bring back; the last one if not said.
+    /// Attempt to restore [default: the last one].
     #[arg(long, value_name = "N")]
     pub(crate) attempt: Option<u32>,
-    /// Exactly this snapshot of that attempt.
+    /// Snapshot of that attempt to restore [default: the last one].
     #[arg(long, value_name = "N", visible_alias = "number")]
     pub(crate) snapshot: Option<u32>,
-    /// List the snapshots, bring back nothing.
+    /// List snapshots without restoring any.
     #[arg(long, conflicts_with_all = ["snapshot", "branch"])]
     pub(crate) list: bool,
-    /// The branch to make, restore/T if not said; one that holds something else is never moved.
+    /// Branch to create [default: restore/T]; an existing branch is never moved.
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
 }
@@ -558,7 +560,7 @@ pub(crate) struct RestoreArgs {
 /// `undo`
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Say what would be taken back, and change nothing.
+    /// Show what would be undone without changing anything.
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -566,13 +568,13 @@ pub(crate) struct UndoArgs {
 /// `clean`
 #[derive(Debug, Args)]
 pub(crate) struct CleanArgs {
-    /// List what would go, and remove nothing.
+    /// List what would be removed without removing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Remove Mainstem from this repository: workspaces, branches, refs, history, logs.
+    /// Remove all workspaces, branches, refs, history and logs of Mainstem.
     #[arg(long)]
     pub(crate) everything: bool,
-    /// With --everything: remove work that has not landed, too.
+    /// With --everything: also remove work that has not landed.
     #[arg(long, requires = "everything")]
     pub(crate) discard_unlanded: bool,
 }
@@ -580,7 +582,7 @@ pub(crate) struct CleanArgs {
 /// `completions`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// Shell.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
@@ -588,7 +590,7 @@ pub(crate) struct CompletionsArgs {
 /// `man`
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write a page per command into DIR instead of printing one.
+    /// Write one page per command to DIR instead.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }

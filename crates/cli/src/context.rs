@@ -42,13 +42,13 @@ impl Context {
     /// From the options.
     pub(crate) fn new(global: Global) -> Result<Self, Failure> {
         let here = std::env::current_dir()
-            .map_err(|error| Failure::io("the current folder cannot be read", &error))?;
+            .map_err(|error| Failure::io("cannot read the current directory", &error))?;
         let dir = match &global.dir {
             Some(dir) => here.join(dir),
             None => here,
         };
         if !dir.is_dir() {
-            return Err(Failure::new(format!("{} is not a folder", dir.display())));
+            return Err(Failure::new(format!("{} is not a directory", dir.display())));
         }
         let plain = global.no_color
             || std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
@@ -141,7 +141,7 @@ impl Context {
                     Ok(())
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(Failure::io(format!("{name} cannot be read"), &error)),
+                Err(error) => Err(Failure::io(format!("cannot read {name}"), &error)),
             }
         };
         if let Some(path) = user_config() {
@@ -162,15 +162,15 @@ impl Context {
         for pair in &self.global.config {
             let layer = Layer::flag_pair(pair).ok_or_else(|| {
                 Failure::usage(format!("--config {pair}: expected KEY=VALUE"))
-                    .hint("for example --config run.jobs=4; mainstem config lists all keys")
+                    .hint("for example --config run.jobs=4; list all settings: mainstem config")
             })?;
             layers.push(layer);
         }
         let resolved = resolve(&layers).map_err(|errors| {
             let count = errors.len();
             let noun = if count == 1 { "error" } else { "errors" };
-            let mut failure = Failure::new(format!("the configuration has {count} {noun}"))
-                .hint("mainstem config lists all keys");
+            let mut failure = Failure::new(format!("invalid settings: {count} {noun}"))
+                .hint("list all settings: mainstem config");
             for (origin, diagnostic) in errors {
                 let file = origin.to_string();
                 let is_file = matches!(origin, Origin::User(_) | Origin::Project(_));
@@ -212,7 +212,7 @@ impl Context {
                 let Some(place) = failure.places.first() else { return Err(failure) };
                 let what = place.diagnostics.first().map(|d| d.message.clone()).unwrap_or_default();
                 print::err(&format!(
-                    "warning: {}: {what} (defaults are shown in its place; mainstem doctor has all mistakes)",
+                    "warning: {}: {what} (this file is ignored here; see all errors: mainstem doctor)",
                     place.file
                 ));
                 self.usable_settings(&repo)
@@ -260,8 +260,8 @@ impl Context {
     pub(crate) fn look_at_run(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
         let found = self.look(run)?;
         if found.2.run.is_none() {
-            return Err(Failure::new("there is no run in this repository yet")
-                .hint("mainstem run PLAN starts one; mainstem demo shows how"));
+            return Err(Failure::new("no run in this repository yet")
+                .hint("start one: mainstem run PLAN; or take a tour: mainstem demo"));
         }
         Ok(found)
     }
@@ -299,15 +299,14 @@ impl Context {
         let path = self.path(typed);
         let name = typed.display().to_string();
         let format = Format::from_path(&name).ok_or_else(|| {
-            Failure::new(format!("{name} is not a plan"))
-                .hint("a plan's name ends in .toml, .yaml, .yml or .json")
+            Failure::new(format!("{name} is not a plan file"))
+                .hint("plan files end in .toml, .yaml, .yml or .json")
         })?;
-        let unreadable =
-            |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
+        let unreadable = |error: std::io::Error| Failure::io(format!("cannot read {name}"), &error);
         let size = std::fs::metadata(&path).map_err(unreadable)?.len();
         if size > PLAN_BYTES_MAX {
             return Err(Failure::new(format!("{name} is larger than 64 MiB"))
-                .hint("split the plan, or generate shorter descriptions"));
+                .hint("split the plan, or shorten the descriptions"));
         }
         let bytes = std::fs::read(&path).map_err(unreadable)?;
         Ok((name, format, bytes))
@@ -320,7 +319,8 @@ fn known(settings: &Settings) -> Known<'_> {
 
 /// Our own binary.
 pub(crate) fn own_exe() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| Failure::io("our own program cannot be found", &error))
+    std::env::current_exe()
+        .map_err(|error| Failure::io("cannot find the mainstem executable", &error))
 }
 
 /// The environment we were started with, as far as it is text.

@@ -61,11 +61,11 @@ fn start_of_attempt(fact: &Fact) -> String {
         return String::new();
     };
     match continues {
-        Some(work) => format!(", from where attempt {} stopped", work.attempt),
+        Some(work) => format!(", continuing from attempt {}", work.attempt),
         None if *fresh => {
             let before = attempt.saturating_sub(1);
             format!(
-                ", starting over (the work so far is on refs/mainstem/snapshots/{task}/{before})"
+                ", starting over (earlier work is kept in refs/mainstem/snapshots/{task}/{before})"
             )
         }
         None => String::new(),
@@ -165,13 +165,14 @@ impl Teller {
                 if *attempt > 1 || self.verbose =>
             {
                 let model = model.as_ref().map(|model| format!(" {model}")).unwrap_or_default();
-                let same = if session.is_some() { ", in the same session" } else { "" };
+                let same = if session.is_some() { ", resuming its session" } else { "" };
                 if *attempt == 1 {
                     let words = format!("attempt 1 with {agent}{model}");
                     return in_phase(Phase::Preparing, "preparing", words);
                 }
                 let with_output = self.told.contains(&(task.clone(), attempt - 1));
-                let told = if with_output { ", told what failed" } else { "" };
+                let told =
+                    if with_output { ", with the failed check's output in the prompt" } else { "" };
                 let start = start_of_attempt(fact);
                 let words = format!("attempt {attempt} with {agent}{model}{same}{start}{told}");
                 plain("↻", "retrying", words)
@@ -181,8 +182,9 @@ impl Teller {
             }
             Fact::BranchChosen(chosen) => {
                 let branch = &chosen.branch;
-                let why = format!("{} is not Mainstem's, or is checked out", chosen.instead_of);
-                warning("!", "branch", format!("works on {branch}: {why}"))
+                let why =
+                    format!("{} is checked out or was not created by Mainstem", chosen.instead_of);
+                warning("!", "branch", format!("using {branch} because {why}"))
             }
             Fact::AgentStarted { attempt, pid, .. } if *attempt == 1 || self.verbose => {
                 let pid = if self.verbose { format!(" (pid {pid})") } else { String::new() };
@@ -213,15 +215,15 @@ impl Teller {
             }
             Class::GateFailed => "check failed",
             Class::AgentFailed => "agent failed",
-            Class::InvalidOutput => "work refused",
+            Class::InvalidOutput => "work rejected",
             Class::Refused => "agent refused",
             Class::TimedOut => "timed out",
-            Class::Killed => "lost",
+            Class::Killed => "killed",
             Class::Interrupted => "stopped",
-            Class::Blocked => "gives up",
+            Class::Blocked => "gave up",
             Class::NeedsInput => "needs you",
-            Class::ChangesNeeded | Class::Rejected => "changes wanted",
-            Class::Transient => "not possible",
+            Class::ChangesNeeded | Class::Rejected => "needs changes",
+            Class::Transient => "attempt failed",
             Class::RateLimited => "rate-limited",
             Class::QuotaExhausted => "quota used up",
             Class::Conflicted => "conflict",
@@ -261,12 +263,12 @@ impl Teller {
     }
 
     fn failed_check(&mut self, failed: &FailedGate, machine: &Machine) -> Option<EventLine> {
-        let what = if failed.verdict == Verdict::Failed { "check failed" } else { "check broken" };
+        let what = if failed.verdict == Verdict::Failed { "check failed" } else { "check error" };
         let code = failed.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
         let mut detail = format!("{}{code}, {}", failed.gate, failed.place(machine.target()));
         if !failed.with.is_empty() {
             // Nobody is blamed for what fails together with others.
-            detail.push_str("; next they are checked one by one");
+            detail.push_str("; checking each task separately next");
             return warning("✗", what, detail);
         }
         if let Some(sentence) = failed.cause.sentence() {
@@ -336,7 +338,7 @@ fn of_run(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
             plain("▶", "engine", format!("started ({epoch})"))
         }
         Fact::RunPaused {} => {
-            Some(plain("‖", "paused", "no new agent starts")?.with_help("mainstem resume"))
+            Some(plain("‖", "paused", "no new agents start")?.with_help("mainstem resume"))
         }
         Fact::RunResumed {} => plain("▶", "resumed", ""),
         Fact::RunCancelled {} => plain("⊘", "cancelled", "the whole run"),
@@ -344,7 +346,7 @@ fn of_run(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
             let setting = if *abort { "abort" } else { "drain" };
             let rest = if *abort { "; running agents are stopped" } else { "" };
             let words = format!(
-                "no new agent starts: {task} failed and run.on_failure = \"{setting}\"{rest}"
+                "no new agents start: {task} failed and run.on_failure = \"{setting}\"{rest}"
             );
             plain("‖", "draining", words)
         }
@@ -372,13 +374,13 @@ fn of_run(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
         Fact::TargetRechecked(seen) => {
             let short = seen.commit.as_str().get(..9).unwrap_or(seen.commit.as_str());
             match &seen.failure {
-                None if verbose => plain("✓", "checked again", format!("{short}, without caches")),
+                None if verbose => plain("✓", "rechecked", format!("{short}, without caches")),
                 None => None,
                 Some(failure) => {
                     let target = machine.target();
                     let words =
                         format!("{target} at {short}, without caches: {}", failure.headline);
-                    warning("✗", "checked again", words)
+                    warning("✗", "recheck failed", words)
                 }
             }
         }
@@ -419,20 +421,22 @@ fn of_provider(fact: &Fact, machine: &Machine) -> Option<EventLine> {
         Fact::ProviderLimited { kind: LimitKind::Quota, provider, .. }
             if !machine.settings().limits.auto_resume =>
         {
-            let line = warning("‖", "quota used up", format!("{provider} waits for you"))?;
+            let line = warning("‖", "quota used up", format!("{provider} is paused"))?;
             Some(line.with_help("mainstem resume"))
         }
         Fact::ProviderLimited { kind: LimitKind::Quota, provider, until, .. } => {
             warning("‖", "quota used up", format!("{provider}: retrying in {}", wait(until)))
         }
-        Fact::ProviderLimited { provider, until, retrying: true, .. } => {
-            warning("‖", "rate-limited", format!("{provider}: the agent waits {}", wait(until)))
-        }
+        Fact::ProviderLimited { provider, until, retrying: true, .. } => warning(
+            "‖",
+            "rate-limited",
+            format!("{provider}: the agent retries in {}", wait(until)),
+        ),
         Fact::ProviderLimited { provider, until, .. } => {
             warning("‖", "rate-limited", format!("{provider}: retrying in {}", wait(until)))
         }
         Fact::ProviderParked { provider, until, message, .. } => {
-            warning("‖", "waiting", format!("{provider} for {}: {message}", wait(until)))
+            warning("‖", "waiting", format!("{provider}, for {}: {message}", wait(until)))
         }
         Fact::ProviderFreed { provider } => plain("▶", "resumed", provider),
         _ => None,
@@ -446,10 +450,10 @@ fn of_remark(fact: &Fact, verbose: bool) -> Option<EventLine> {
             let words = format!("{percent}% of {whose}: ${spent_usd:.2} of ${limit_usd:.2}");
             warning("!", "budget", words)
         }
-        Fact::IssueLogged { title, .. } => plain("·", "found an issue", title),
+        Fact::IssueLogged { title, .. } => plain("·", "issue reported", title),
         Fact::TaskProposed { title, .. } => plain("·", "proposes", title),
         Fact::ProposalDecided { proposal, becomes: Some(id), .. } => {
-            plain("▶", "accepted", format!("{proposal} is task {id} now"))
+            plain("▶", "accepted", format!("{proposal} is now task {id}"))
         }
         Fact::ProposalDecided { proposal, .. } => plain("·", "rejected", proposal),
         Fact::SessionSeen { session, .. } if verbose => plain("·", "session", session),
@@ -505,7 +509,7 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<EventLine> {
         }
         Fact::PullSeen(seen) => {
             let what = format!("#{}", seen.number);
-            in_phase(Phase::Merging, what, format!("waits for {}", seen.waits_for))
+            in_phase(Phase::Merging, what, format!("waiting for {}", seen.waits_for))
         }
         Fact::PullStacked(stacked) => {
             let lower = stacked.on.as_ref()?;
@@ -521,9 +525,11 @@ fn of_pull(fact: &Fact, verbose: bool) -> Option<EventLine> {
         Fact::PushFailed(trouble) => {
             warning("!", "push failed", format!("{}; trying again", trouble.reason))
         }
-        Fact::PullClosed(closed) => {
-            warning("!", "closed", format!("pull request #{} was not merged", closed.number))
-        }
+        Fact::PullClosed(closed) => warning(
+            "!",
+            "closed",
+            format!("pull request #{} was closed without merging", closed.number),
+        ),
         _ => None,
     }
 }
@@ -543,7 +549,7 @@ fn of_train(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> 
         Fact::CandidateHeld(held) => warning("!", "held", held.reason.describe()),
         Fact::CandidateReleased(_) if verbose => in_phase(Phase::Merging, "released", ""),
         Fact::LandingRefused { .. } if verbose => {
-            plain("↻", "merging again", format!("{} moved meanwhile", machine.target()))
+            plain("↻", "re-merging", format!("{} has moved", machine.target()))
         }
         Fact::TaskLanded { task, commit, empty: false, .. } => {
             let evidence = machine
@@ -554,14 +560,12 @@ fn of_train(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> 
             let change = evidence.map(change_in_words).unwrap_or_default();
             in_phase(Phase::Landed, format!("landed {}", short(commit)), change)
         }
-        Fact::TaskLanded { empty: true, .. } => {
-            in_phase(Phase::Landed, "landed", "there was nothing to do")
-        }
+        Fact::TaskLanded { empty: true, .. } => in_phase(Phase::Landed, "landed", "nothing to do"),
         Fact::CheckoutFollowed { moved: true, why, .. } if !why.is_empty() => {
             warning("!", "your checkout", why)
         }
         Fact::CheckoutFollowed { moved: false, why, .. } => {
-            warning("!", "your checkout", format!("was not updated: {why}"))
+            warning("!", "your checkout", format!("not updated: {why}"))
         }
         Fact::LandingUndone { commit, .. } => warning("↶", "undone", short(commit)),
         _ => None,
@@ -586,7 +590,7 @@ fn of_task(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
             let line = in_phase(
                 Phase::Conflicted,
                 "conflicted",
-                format!("in {}; you decide", names(files)),
+                format!("in {}; needs a decision", names(files)),
             )?;
             Some(line.with_help(format!("mainstem diff {task}, then mainstem retry {task}")))
         }
@@ -598,7 +602,7 @@ fn of_task(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine> {
         Fact::TaskSkipped { reason, .. } => in_phase(Phase::Skipped, "skipped", reason),
         Fact::TaskRetried { hint, .. } => {
             let hint = hint.as_ref().map(|hint| format!(": {hint}")).unwrap_or_default();
-            in_phase(Phase::Ready, "ready", format!("to be tried again{hint}"))
+            in_phase(Phase::Ready, "ready", format!("for a retry{hint}"))
         }
         _ => None,
     }

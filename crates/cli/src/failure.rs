@@ -192,7 +192,7 @@ fn clamp(source: &str, span: &std::ops::Range<usize>) -> std::ops::Range<usize> 
 impl From<GitError> for Failure {
     fn from(error: GitError) -> Self {
         let hint = match &error {
-            GitError::NotARepo { .. } => Some("git init, or mainstem -C DIR with a repository"),
+            GitError::NotARepo { .. } => Some("run git init, or use mainstem -C DIR"),
             _ => None,
         };
         let failure = Self::new(error.to_string());
@@ -232,45 +232,45 @@ impl From<SessionError> for Failure {
                 target.hint().into_iter().fold(failure, Self::hint)
             }
             SessionError::OtherRepository(ref state) => Self::new(error.to_string()).hint(format!(
-                "put this repository's own state back, or move it away: mv '{0}' '{0}.other'",
+                "restore this repository's own state, or move the folder away: mv '{0}' '{0}.other'",
                 state.display()
             )),
             SessionError::RepositoryMoved(_) => {
-                Self::new(error.to_string()).hint("to continue in its new place: mainstem run")
+                Self::new(error.to_string()).hint("continue at the new path: mainstem run")
             }
             SessionError::UnknownAgents(ref agents) => {
                 let pids: Vec<String> =
                     agents.iter().filter_map(|a| a.pid).map(|pid| pid.to_string()).collect();
                 let failure = Self::new(error.to_string())
-                    .hint("put the journal back, or wait until they have ended");
+                    .hint("restore the journal, or wait until these agents have ended");
                 match pids.as_slice() {
                     [] => failure,
-                    pids => failure.hint(format!("or end them: kill {}", pids.join(" "))),
+                    pids => failure.hint(format!("or stop these agents: kill {}", pids.join(" "))),
                 }
             }
             SessionError::Owned { .. } => Self::new(error.to_string())
-                .hint("mainstem status and mainstem history -f show what it does")
-                .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
+                .hint("watch that run: mainstem watch; stop it: mainstem stop")
+                .hint("pause, cancel, retry, jobs and answer work while a run is active"),
             SessionError::Wall(error) => Self::new(error.to_string()).hint(error.help()),
             SessionError::Copied { ref state, .. } => {
                 let folder = state.parent().unwrap_or(state).display();
                 Self::new(error.to_string())
-                    .hint("work on the original, or start afresh here without its state:")
+                    .hint("use the original, or delete the copied state to start over here:")
                     .hint(format!("rm -rf '{folder}'/mainstem '{folder}'/worktrees/mainstem-*"))
             }
             SessionError::Interrupted => {
                 Self { code: exit_code::INTERRUPTED, ..Self::new(error.to_string()) }
             }
             SessionError::Unsigned(_) => Self::new(error.to_string())
-                .hint("try it: git commit-tree -S -m test HEAD^{tree}")
-                .hint("keys that ask for a passphrase need an agent (gpg-agent, ssh-agent) that knows it")
-                .hint("land.sign = \"auto\" lands unsigned where signing does not work"),
+                .hint("test signing: git commit-tree -S -m test HEAD^{tree}")
+                .hint("unlock a key with a passphrase in gpg-agent or ssh-agent first")
+                .hint("set land.sign = \"auto\" to land unsigned commits when signing fails"),
             SessionError::Unfinished(_) => Self::new(error.to_string())
-                .hint("mainstem run continues them; mainstem cancel, then mainstem run, ends them"),
+                .hint("finish them: mainstem run; or drop them: mainstem cancel, then mainstem run"),
             SessionError::NoRun => Self::new(error.to_string())
-                .hint("mainstem run PLAN starts one; mainstem demo shows how"),
+                .hint("start one: mainstem run PLAN; or take a tour: mainstem demo"),
             SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
-                "keep them in the plan, or call them off first: mainstem cancel T, mainstem run",
+                "keep these tasks in the plan, cancel them first (mainstem cancel T), or start a separate run with --new",
             ),
             other => Self::new(other.to_string()),
         }
@@ -279,7 +279,7 @@ impl From<SessionError> for Failure {
 
 impl From<PromptError> for Failure {
     fn from(error: PromptError) -> Self {
-        Self::new(error.to_string()).hint("docs/guide/prompts.md shows all that a template can use")
+        Self::new(error.to_string()).hint("see docs/guide/prompts.md for the template variables")
     }
 }
 

@@ -105,7 +105,7 @@ impl<'a> Subject<'a> {
 pub(crate) fn picture(subject: Subject<'_>, width: usize, color: bool) -> String {
     let tasks = subject.graph.len();
     if tasks > DRAWN_MAX {
-        let why = format!("{tasks} tasks are too many for a picture");
+        let why = format!("graph too large to draw ({tasks} tasks)");
         return list(subject, &why, width, color);
     }
     let edges: Vec<Edge> = subject
@@ -116,12 +116,7 @@ pub(crate) fn picture(subject: Subject<'_>, width: usize, color: bool) -> String
     let order: Vec<usize> = subject.graph.levels().into_iter().flatten().map(TaskIx::ix).collect();
     let (edges, implied) = layout::reduce(tasks, &order, &edges);
     let Some((layout, faces)) = fit(subject, &order, &edges, width) else {
-        return list(
-            subject,
-            &format!("the graph does not fit into {width} columns"),
-            width,
-            color,
-        );
+        return list(subject, &format!("graph too wide for {width} columns"), width, color);
     };
     let mut out = canvas::draw(&layout, &faces, color);
     out.push_str(&legend(subject, &edges, implied));
@@ -168,14 +163,14 @@ fn faces(subject: Subject<'_>, title: usize) -> Vec<Face> {
 fn legend(subject: Subject<'_>, edges: &[Edge], implied: usize) -> String {
     let mut notes = Vec::new();
     if subject.critical_path().len() > 1 {
-        notes.push("heavy: the critical path".to_owned());
+        notes.push("heavy: critical path".to_owned());
     }
     if edges.iter().any(|edge| edge.soft) {
         notes.push("dotted: order only".to_owned());
     }
     if implied > 0 {
-        let noun = if implied == 1 { "edge that follows" } else { "edges that follow" };
-        notes.push(format!("{implied} {noun} from others left out"));
+        let noun = if implied == 1 { "edge" } else { "edges" };
+        notes.push(format!("{implied} redundant {noun} hidden"));
     }
     if notes.is_empty() { String::new() } else { format!("{}\n", notes.join(" · ")) }
 }
@@ -208,7 +203,8 @@ fn list(subject: Subject<'_>, why: &str, width: usize, color: bool) -> String {
             let _ = writeln!(out, "{} {}", subject.id(task), parts.join("; "));
         }
     }
-    let _ = writeln!(out, "\n{why}: this is the list; --format mermaid draws it elsewhere");
+    let _ =
+        writeln!(out, "\n{why}; listing tasks instead. For an external viewer: --format mermaid");
     out
 }
 

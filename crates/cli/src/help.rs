@@ -109,7 +109,7 @@ fn better_known(error: &clap::Error) -> Option<String> {
         return None;
     };
     let (_, ours) = ELSEWHERE.iter().find(|(theirs, _)| theirs == typed)?;
-    Some(format!("error: there is no command `{typed}`\n  help: did you mean `mainstem {ours}`?"))
+    Some(format!("error: unknown command `{typed}`\n  help: did you mean `mainstem {ours}`?"))
 }
 
 fn grouped(command: &clap::Command) -> String {

@@ -34,7 +34,7 @@ pub(crate) fn rows(
     rows.extend(activity.gates.iter().take(CHECKS_MAX).map(|gate| check_row(gate, waiting, now)));
     let mut lines = aligned(&rows, columns);
     if more > 0 {
-        lines.push(format!("  and {more} more at work: mainstem status"));
+        lines.push(format!("  and {more} more working: mainstem status"));
     }
     lines.push(print::clip(&format!("  {}", whole(machine, (began, now), columns - 2)), columns));
     lines
@@ -55,7 +55,7 @@ fn agent_row(machine: &Machine, t: TaskIx, activity: &Activity, now: i64) -> Row
     let current = state.current.as_ref();
     let since = current.and_then(|a| a.started_at).unwrap_or(state.since);
     let doing = match state.phase() {
-        Phase::Preparing => "making the workspace".to_owned(),
+        Phase::Preparing => "creating the workspace".to_owned(),
         Phase::Asking => {
             let open = machine.questions().iter().find(|q| q.task == t);
             open.map_or_else(String::new, |q| format!("asks: mainstem answer {}", q.name))
@@ -203,7 +203,7 @@ pub(crate) fn waits(machine: &Machine, now: i64) -> Vec<String> {
     for (provider, known) in machine.providers() {
         match known.rests_until(Time(now), auto_resume) {
             Some(Some(until)) => waits.push(format!("{provider} rate-limited {}", left(until))),
-            Some(None) => waits.push(format!("{provider} waits for mainstem resume")),
+            Some(None) => waits.push(format!("{provider} quota used up: mainstem resume")),
             None => {}
         }
     }

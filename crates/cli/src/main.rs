@@ -17,6 +17,8 @@ mod live;
 mod stream;
 mod summary;
 mod versions;
+#[cfg(test)]
+mod voice;
 
 use std::process::ExitCode;
 
@@ -72,7 +74,7 @@ fn mcp() -> Outcome {
     let surroundings = mainstem_mcp::Surroundings::from_env(get)
         .map_err(|missing| Failure::new(missing.to_string()))?;
     mainstem_mcp::serve(surroundings, env!("CARGO_PKG_VERSION"))
-        .map_err(|error| Failure::io("the client could not be served", &error))?;
+        .map_err(|error| Failure::io("cannot serve the MCP client", &error))?;
     Ok(exit_code::OK)
 }
 
@@ -85,7 +87,7 @@ fn internal(command: Command) -> Result<Command, Outcome> {
         Command::Mcp => mcp(),
         Command::EmptyTrash { trash } => mainstem_engine::trash::empty(&trash)
             .map(|()| exit_code::OK)
-            .map_err(|error| Failure::io("the trash cannot be emptied", &error)),
+            .map_err(|error| Failure::io("cannot empty the trash folder", &error)),
         Command::Supervise { .. } => Ok(exit_code::USAGE),
         other => return Ok(other),
     })

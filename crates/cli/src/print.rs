@@ -23,7 +23,7 @@ fn out_as_is(text: &str) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure { code: 0, ..Failure::new(String::new()) })
         }
-        Err(error) => Err(Failure::io("standard output cannot be written", &error)),
+        Err(error) => Err(Failure::io("cannot write to standard output", &error)),
         Ok(()) => Ok(()),
     }
 }

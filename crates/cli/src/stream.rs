@@ -81,11 +81,11 @@ impl Stream {
         let agents = machine.tasks().slots();
         let noun = print::count(u64::from(agents), "agent");
         let words = match stopping {
-            Some(true) => format!("Killing {noun}. Work up to the last snapshot is kept.\n"),
+            Some(true) => format!("Killing {noun}; work up to the last snapshot is kept.\n"),
             _ if agents == 0 => "Stopping.\n".to_owned(),
             _ => format!(
-                "Stopping: nothing new starts, {noun} asked to end, work is kept in snapshots.\n\
-                 Press Ctrl-C again to kill them now.\n"
+                "Stopping: nothing new starts, {noun} asked to stop, work is kept in snapshots.\n\
+                 Press Ctrl-C again to kill agents now.\n"
             ),
         };
         self.pen.write(Sheet::Err, words);

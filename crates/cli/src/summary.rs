@@ -259,7 +259,7 @@ impl Writer<'_> {
             _ => format!("{failed} failed and {cancelled} cancelled tasks"),
         };
         print::indented(
-            &format!("mainstem retry --all, then mainstem run: try the {what} again"),
+            &format!("to retry the {what}: mainstem retry --all, then mainstem run"),
             2,
             self.sheet.columns,
         )

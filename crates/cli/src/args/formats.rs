@@ -7,33 +7,33 @@ use clap::{Args, ValueEnum};
 /// `plan import`
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// Whose files: spec-kit, openspec, kiro, checklist, task-master, backlog, ralph, gsd, beads,
+    /// Format: spec-kit, openspec, kiro, checklist, task-master, backlog, ralph, gsd, beads,
     /// raven, workers, plan-folder, github, or auto.
     pub(crate) format: String,
-    /// The file or folder; `-` reads standard input; for github also OWNER/NAME, asked by its API.
+    /// File or folder; `-` for standard input; for github also OWNER/NAME (uses the API).
     pub(crate) path: PathBuf,
-    /// Where to write the plan (.toml or .json); without it, it is printed.
+    /// Where to write the plan (.toml or .json) [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Say what would become what, what would be lost and which commands were found; write nothing.
+    /// Show what would be imported, dropped and found without writing.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Replace an existing plan.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Also tasks that are done, called off or put off there.
+    /// Include tasks that are done, cancelled or deferred.
     #[arg(long)]
     pub(crate) all: bool,
-    /// What the order of tasks in a file means where nothing more exact is written.
+    /// What the order of tasks means where no dependencies are written.
     #[arg(long, value_enum, default_value_t = OrderArg::Needs)]
     pub(crate) order: OrderArg,
-    /// Let commands found in the text become gates (`verify`) of their tasks.
+    /// Turn commands found in the text into checks (`verify`) of their tasks.
     #[arg(long)]
     pub(crate) accept_commands: bool,
-    /// Name edges that the texts hint at.
+    /// Suggest dependencies based on task texts.
     #[arg(long)]
     pub(crate) suggest: bool,
-    /// Take those edges into the plan.
+    /// Add the suggested dependencies to the plan.
     #[arg(long)]
     pub(crate) accept_suggestions: bool,
 }
@@ -41,31 +41,31 @@ pub(crate) struct ImportArgs {
 /// What the order of tasks in a file means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OrderArg {
-    /// Each needs what stands before it.
+    /// Each task needs the one before.
     Needs,
-    /// Each comes after what stands before it, whatever became of that.
+    /// Each task starts after the one before, even if that one failed.
     After,
-    /// Nothing.
+    /// The order has no meaning.
     Free,
 }
 
 /// `plan export`
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// A format of `plan import`, or toml, json, mermaid, dot, index, progress.
+    /// Format of `plan import`, or toml, json, mermaid, dot, index, progress.
     pub(crate) format: String,
-    /// The plan; without one, that of the present run with where its tasks stand.
+    /// Plan file [default: the plan of the current run, with task status].
     pub(crate) plan: Option<PathBuf>,
-    /// The file or folder to write; without it, a format of one file is printed.
+    /// File or folder to write [default: standard output for single-file formats].
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
     /// Replace existing files.
     #[arg(long)]
     pub(crate) force: bool,
-    /// The first number, where the format numbers its tasks.
+    /// Number of the first task, for formats with numbered tasks.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) start_id: usize,
-    /// An earlier run.
+    /// Use an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -73,14 +73,14 @@ pub(crate) struct ExportArgs {
 /// `plan push`
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
-    /// Whose files, as for `plan import`.
+    /// Format, as for `plan import`.
     pub(crate) format: String,
-    /// The file or folder that the plan was imported from.
+    /// File or folder that the plan was imported from.
     pub(crate) path: PathBuf,
-    /// Say what would change, and change nothing.
+    /// Show what would change without changing it.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// An earlier run.
+    /// Use an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -88,9 +88,9 @@ pub(crate) struct PushArgs {
 /// `plan suggest`
 #[derive(Debug, Args)]
 pub(crate) struct SuggestArgs {
-    /// The plan (.toml, .yaml or .json).
+    /// Plan file (.toml, .yaml or .json).
     pub(crate) file: PathBuf,
-    /// Write the plan with these edges (.toml or .json).
+    /// Write the plan with the suggestions to FILE (.toml or .json).
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Replace an existing file.

@@ -15,25 +15,25 @@ pub(crate) struct GatesArgs {
 /// What to do with gates.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GatesCommand {
-    /// Print another tool's gate file as `[gates] verify`, and say what became of each check.
+    /// Convert another tool's gate file to `[gates] verify`
     Import(GatesImportArgs),
 }
 
 /// `gates import`
 #[derive(Debug, Args)]
 pub(crate) struct GatesImportArgs {
-    /// The gate file (.yaml, .json or .toml).
+    /// Gate file (.yaml, .json or .toml).
     pub(crate) file: PathBuf,
-    /// Only the checks of this phase.
+    /// Import only the checks of this phase.
     #[arg(long, value_name = "PHASE")]
     pub(crate) phase: Option<String>,
-    /// Let commands in it become gates; otherwise a person confirms what they check.
+    /// Turn commands into checks instead of asking a person to confirm them.
     #[arg(long)]
     pub(crate) accept_commands: bool,
-    /// Also take checks that are only recommended.
+    /// Include checks that are only recommended.
     #[arg(long)]
     pub(crate) recommended: bool,
-    /// The file of the repository in which measures such as coverage are found.
+    /// File in the repository with metrics such as coverage.
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics: Option<String>,
 }

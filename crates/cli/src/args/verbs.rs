@@ -5,12 +5,12 @@ use clap::{Args, Subcommand};
 /// `shell`
 #[derive(Debug, Args)]
 pub(crate) struct ShellArgs {
-    /// The task.
+    /// Task ID.
     pub(crate) task: String,
-    /// Run the shell with your rights, outside the sandbox.
+    /// Run the shell outside the sandbox, with your permissions.
     #[arg(long)]
     pub(crate) no_sandbox: bool,
-    /// A command to run instead of your shell.
+    /// Command to run instead of your shell.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -18,17 +18,17 @@ pub(crate) struct ShellArgs {
 /// `open`
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// The task.
+    /// Task ID.
     pub(crate) task: String,
 }
 
 /// `stop`
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Kill agents instead of asking them to end; their files are kept all the same.
+    /// Kill agents instead of asking them to stop (files are kept).
     #[arg(long)]
     pub(crate) now: bool,
-    /// Return at once instead of waiting until the run has stopped.
+    /// Return immediately instead of waiting for the run to stop.
     #[arg(long)]
     pub(crate) no_wait: bool,
 }
@@ -37,7 +37,7 @@ pub(crate) struct StopArgs {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
-    /// Only keys that start with this.
+    /// Show only settings that start with KEY.
     pub(crate) key: Option<String>,
     /// What else to do with settings.
     #[command(subcommand)]
@@ -47,21 +47,21 @@ pub(crate) struct ConfigArgs {
 /// What to do with settings.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Accept what landed work changed about runs.
+    /// Accept settings and checks changed by landed work
     Accept,
-    /// Write a setting to mainstem.toml, keeping its comments.
+    /// Write a setting to mainstem.toml, keeping comments
     Set(SetArgs),
 }
 
 /// `config set`
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
-    /// The setting, for example run.jobs.
+    /// Setting, for example run.jobs.
     pub(crate) key: String,
-    /// The value; lists as TOML, for example '["npm ci"]'.
+    /// Value; lists as TOML, for example '["npm ci"]'.
     #[arg(allow_hyphen_values = true)]
     pub(crate) value: String,
-    /// Write your own defaults instead of the project's file.
+    /// Write to your user defaults instead of the project file.
     #[arg(long)]
     pub(crate) user: bool,
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// `merge`
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
-    /// Go on until no pull request is open any more.
+    /// Repeat until no pull request is open.
     #[arg(long)]
     pub(crate) watch: bool,
 }
@@ -23,52 +23,52 @@ pub(crate) struct WorkerArgs {
 /// What to do with workers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
-    /// Add a task to the run, or begin one, and let it go on in the background.
+    /// Start a task in a background run
     Spawn {
-        /// The task's id.
+        /// Task ID.
         #[arg(long, value_name = "ID")]
         task_id: String,
         /// What to do.
         #[arg(long, value_name = "TEXT")]
         description: String,
-        /// Who works; run.agent if not said.
+        /// Agent to use [default: run.agent].
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
-        /// The branch the work is for; the run's if not said.
+        /// Target branch [default: the run's target branch].
         #[arg(long, value_name = "BRANCH")]
         base_branch: Option<String>,
-        /// 1 to 10, higher first.
+        /// Priority from 1 to 10, higher first.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(i64).range(1..=10))]
         priority: i64,
     },
-    /// The same for all tasks of a batch spec (YAML), with their dependencies.
+    /// Start all tasks of a batch spec (YAML)
     SpawnBatch {
-        /// The spec.
+        /// Batch spec file.
         #[arg(long, value_name = "FILE")]
         spec_file: PathBuf,
     },
-    /// All workers, or those in one state.
+    /// List workers
     List {
-        /// UNKNOWN, NEEDS_INIT, WORKING, PR_OPEN, MERGED or ERROR.
+        /// List only workers in this state: UNKNOWN, NEEDS_INIT, WORKING, PR_OPEN, MERGED or ERROR.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
     },
-    /// One worker, by its id or its task's.
+    /// Show a worker
     Get {
-        /// The worker or the task.
+        /// Worker or task ID.
         id: String,
     },
-    /// Call a worker off; its work stays in a snapshot.
+    /// Cancel a worker (a snapshot keeps the work)
     Terminate {
-        /// The worker or the task.
+        /// Worker or task ID.
         id: String,
-        /// Also if its work is offered already.
+        /// Cancel even if the work is queued to land or has a pull request.
         #[arg(long)]
         force: bool,
     },
-    /// Remove workspaces and branches that nobody needs; never work that is not safe elsewhere.
+    /// Remove unused workspaces and branches
     Cleanup {
-        /// Only if a worker is in this state.
+        /// Clean up only workers in this state.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
     },

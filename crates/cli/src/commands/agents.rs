@@ -45,8 +45,8 @@ impl Seen {
     /// In one line.
     pub(crate) fn sentence(&self) -> String {
         match (&self.path, &self.login) {
-            (None, _) => format!("{} was not found", self.known.program),
-            (Some(path), Some(login)) => format!("{}, logged in by {login}", path.display()),
+            (None, _) => format!("{} is not installed", self.known.program),
+            (Some(path), Some(login)) => format!("{}, logged in with {login}", path.display()),
             (Some(path), None) => format!("{}, not logged in", path.display()),
         }
     }
@@ -66,10 +66,10 @@ impl Seen {
     pub(crate) fn advice(&self, name: &str) -> String {
         let Known { package, login_command, keys, .. } = self.known;
         match self.path {
-            None => format!("npm install -g {package}, or set agents.{name}.binary"),
+            None => format!("install it (npm install -g {package}), or set agents.{name}.binary"),
             Some(_) => format!(
-                "run {login_command}, or export {} and name it in agents.{name}.secrets",
-                keys.first().unwrap_or(&"a key")
+                "run {login_command}, or export {} and list it in agents.{name}.secrets",
+                keys.first().unwrap_or(&"an API key")
             ),
         }
     }
@@ -110,7 +110,7 @@ fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
             || agent.env.contains_key("OPENCODE_CONFIG_CONTENT")
     });
     if own {
-        return Some("its own provider".to_owned());
+        return Some("a custom provider".to_owned());
     }
     known.logins.iter().find_map(|login| {
         let named = agent.and_then(|agent| agent.env.get(login.variable)).map(PathBuf::from);
@@ -132,7 +132,7 @@ pub(crate) fn agents(context: &Context) -> Outcome {
         |known: &Known| resolved.settings.agents.values().find(|agent| agent.kind == known.kind);
     let seen: Vec<Seen> = KNOWN.iter().map(|known| look(known, configured(known))).collect();
     if !context.global.quiet && std::io::stderr().is_terminal() {
-        print::err("asking the installed agents for their versions");
+        print::err("checking agent versions");
     }
     let versions = versions_of(&seen);
     if context.global.json {
@@ -152,7 +152,7 @@ pub(crate) fn agents(context: &Context) -> Outcome {
             seen.known.kind.to_owned(),
             print::harmless(&version_words(seen.known, version.as_deref())),
             print::harmless(&login),
-            print::harmless(path.as_deref().unwrap_or("not found")),
+            print::harmless(path.as_deref().unwrap_or("not installed")),
             can_words(&seen.known.can),
         ]);
     }

@@ -36,7 +36,7 @@ pub(crate) fn stop(context: &Context, args: &StopArgs) -> Outcome {
         if context.global.json {
             print::out_json(&json!({ "stopped": false, "running": false }))?;
         } else {
-            print::err("nothing is running here");
+            print::err("no run is active here");
         }
         return Ok(exit_code::OK);
     }
@@ -47,17 +47,17 @@ pub(crate) fn stop(context: &Context, args: &StopArgs) -> Outcome {
         }
     };
     if args.no_wait {
-        say("stopping: agents are asked to end, their work is kept");
+        say("stopping: agents were asked to stop; their work is kept");
     } else {
         say(if args.now {
-            "stopping: agents are killed, their files are kept"
+            "stopping: killing agents; their files are kept"
         } else {
-            "stopping: agents are asked to end, their work is kept (mainstem stop --now kills them)"
+            "stopping: agents were asked to stop; their work is kept (kill them now: mainstem stop --now)"
         });
         while engine_is_there(&layout)? {
             pause_ms(LOOK_EVERY_MS);
         }
-        say("stopped. Continue with: mainstem run");
+        say("stopped; continue with: mainstem run");
     }
     if context.global.json {
         let running = engine_is_there(&layout)?;
@@ -76,7 +76,7 @@ pub(crate) fn watch(context: &Context) -> Outcome {
     let (mut machine, mut at) = (look.machine, look.seq);
     if !engine_is_there(&layout)? {
         if loud {
-            print::err("nothing is running here; mainstem status shows where everything stands");
+            print::err("no run is active here; see where every task stands: mainstem status");
         }
         return Ok(code_of(&machine));
     }
@@ -84,11 +84,11 @@ pub(crate) fn watch(context: &Context) -> Outcome {
         let landed = machine.tasks().count(Phase::Landed);
         let all = print::count(machine.plan().tasks.len() as u64, "task");
         print::err(&format!(
-            "watching {run}: {landed} of {all} landed; Ctrl-C leaves, the run continues"
+            "watching {run}: {landed} of {all} landed (Ctrl-C stops watching, not the run)"
         ));
     }
-    let mut leaves =
-        Signals::new([SIGINT]).map_err(|error| Failure::io("signals cannot be caught", &error))?;
+    let mut leaves = Signals::new([SIGINT])
+        .map_err(|error| Failure::io("cannot install signal handlers", &error))?;
     let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = machine.started_at().map_or_else(mainstem_host::clock::now_ms, |at| at.0);
     loop {
@@ -100,7 +100,7 @@ pub(crate) fn watch(context: &Context) -> Outcome {
             drop(face);
             if loud {
                 print::err(
-                    "the run continues: mainstem watch shows it again, mainstem stop ends it",
+                    "the run continues; watch again: mainstem watch; stop it: mainstem stop",
                 );
             }
             return Ok(exit_code::OK);
@@ -185,7 +185,7 @@ pub(crate) fn runs(context: &Context) -> Outcome {
         return Ok(exit_code::OK);
     }
     if listed.is_empty() {
-        print::err("there are no runs here yet; mainstem run PLAN starts one");
+        print::err("no runs in this repository yet; start one: mainstem run PLAN");
         return Ok(exit_code::OK);
     }
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

@@ -33,20 +33,17 @@ pub(crate) fn undo(context: &Context, args: &UndoArgs) -> Outcome {
         }))?;
         return Ok(exit_code::OK);
     }
-    let how = if undone.reverted { "a revert was put on top" } else { "the branch went back" };
+    let how = if undone.reverted { "reverted in" } else { "the branch is back at" };
     print::err(&format!(
-        "{} ({}) is taken back: {how}, now at {}",
+        "undid {} ({}): {how} {}",
         undone.task,
         short(undone.commit.as_str()),
         short(undone.now.as_str())
     ));
     if let Some(why) = &undone.checkout {
-        print::err(&format!("your checkout was left alone: {}", one_line(why)));
+        print::err(&format!("your checkout was not updated: {}", one_line(why)));
     }
-    print::err(&format!(
-        "to have it done again: mainstem retry {0}, then mainstem run",
-        undone.task
-    ));
+    print::err(&format!("to redo {0}: mainstem retry {0}, then mainstem run", undone.task));
     Ok(exit_code::OK)
 }
 
@@ -84,11 +81,9 @@ fn would_undo(context: &Context) -> Outcome {
     }
     let commit = short(commit.as_str());
     let words = if reverts {
-        format!(
-            "would take back {task} ({commit}) by a revert on top of {target}, if the gates pass"
-        )
+        format!("would undo {task} ({commit}) with a revert commit on {target}, if the checks pass")
     } else {
-        format!("would take back {task} ({commit}): {target} goes back to {}", short(old.as_str()))
+        format!("would undo {task} ({commit}) by moving {target} back to {}", short(old.as_str()))
     };
     print::out(&format!("{words}\n"))?;
     Ok(exit_code::OK)
@@ -124,15 +119,15 @@ pub(crate) fn clean(context: &Context, args: &CleanArgs) -> Outcome {
         return Ok(exit_code::OK);
     }
     if litter.is_empty() {
-        print::err("there is nothing to clean");
+        print::err("nothing to clean");
         return Ok(exit_code::OK);
     }
     let rows: Vec<Vec<String>> = litter
         .iter()
         .map(|l| {
             let fate = match (&l.stays, args.dry_run) {
-                (Some(why), _) => format!("stays: {}", one_line(why)),
-                (None, true) => "would go".to_owned(),
+                (Some(why), _) => format!("kept: {}", one_line(why)),
+                (None, true) => "would be removed".to_owned(),
                 (None, false) => "removed".to_owned(),
             };
             vec![l.what.clone(), l.place.clone(), fate]
@@ -142,11 +137,11 @@ pub(crate) fn clean(context: &Context, args: &CleanArgs) -> Outcome {
     if !context.global.quiet && args.everything {
         let kept = litter.iter().filter(|l| l.stays.is_some() && l.what == "snapshot").count();
         if kept > 0 {
-            print::err("work that has not landed stays: git branch NAME REF brings it back");
+            print::err("work that has not landed is kept; to restore it: git branch NAME REF");
         }
-        print::err("what landed and mainstem.toml are yours and stay");
+        print::err("landed work and mainstem.toml are not touched");
     } else if !context.global.quiet && !args.dry_run {
-        print::err("work that had not landed is on snapshots: mainstem restore T --list");
+        print::err("work that has not landed is kept in snapshots: mainstem restore --list");
     }
     Ok(exit_code::OK)
 }

@@ -31,7 +31,7 @@ pub(crate) fn cost(context: &Context, args: &CostArgs) -> Outcome {
     } else if args.csv {
         print::out(&csv(&account, args.by))?;
     } else if account.sums.is_empty() && planning.sums.is_empty() {
-        print::err("no agent has reported tokens or money yet");
+        print::err("no agent has reported tokens or cost yet");
     } else {
         let mut out = String::new();
         if !account.sums.is_empty() {
@@ -151,20 +151,20 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
     let total = &account.total;
     if total.included_usd > 0.0 {
         text.push_str(&format!(
-            "\nworth ${:.2} more was included in a subscription\n",
+            "\nusage worth ${:.2} was covered by a subscription\n",
             total.included_usd
         ));
     }
     if total.unpriced_tokens > 0 {
         text.push_str(&format!(
-            "\n{} tokens have no price: name their models under [prices]\n",
+            "\n{} tokens have no price; add their models under [prices] in mainstem.toml\n",
             total.unpriced_tokens
         ));
     }
     if let Some(usd) = machine.settings().budget.usd {
         let percent = if usd > 0.0 { machine.spent_usd() / usd * 100.0 } else { 100.0 };
         text.push_str(&format!(
-            "\nbudget    ${:.2} of ${usd:.2} ({percent:.0} %), ${:.2} set aside\n",
+            "\nbudget    ${:.2} of ${usd:.2} spent ({percent:.0}%), ${:.2} reserved\n",
             machine.spent_usd(),
             machine.reserved_usd()
         ));
@@ -175,7 +175,7 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
         && forecast.remaining > 0
     {
         text.push_str(&format!(
-            "\nforecast  {} done at ${average:.2} on average; {} left may cost ${left:.2}, together ${all:.2}\n",
+            "\nforecast  {} done at ${average:.2} on average; {} left for about ${left:.2} (${all:.2} in total)\n",
             print::count(u64::from(forecast.completed), "task"),
             forecast.remaining,
         ));

@@ -33,7 +33,7 @@ const PLAN: &str = include_str!("demo_plan.toml");
 /// The agent that works while the engine is killed does so for three seconds.
 const KILL_AFTER_MS: u64 = 1_500;
 const CONFIG: &str = "[run]\njobs = 4\nretries = 1\n\n[gates]\nverify = [\"sh check.sh\"]\n\n[land]\nbranch = \"main\"\non_conflict = \"rework\"\n";
-const CHECK: &str = "# The gate: every file of src must say what it is.\nfor file in src/*.txt; do\n  [ -e \"$file\" ] || continue\n  [ -s \"$file\" ] || { echo \"$file is empty\"; exit 1; }\ndone\n";
+const CHECK: &str = "# The check: no file in src may be empty.\nfor file in src/*.txt; do\n  [ -e \"$file\" ] || continue\n  [ -s \"$file\" ] || { echo \"$file is empty\"; exit 1; }\ndone\n";
 /// Longest the whole tour may take before it gives up on itself.
 const TOUR_MS: i64 = 300_000;
 
@@ -63,7 +63,7 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Outcome {
     let scratch = tempfile::Builder::new()
         .prefix("mainstem-demo-")
         .tempdir()
-        .map_err(|error| Failure::io("no temporary folder can be made", &error))?;
+        .map_err(|error| Failure::io("cannot create a temporary folder", &error))?;
     let dir = scratch.path().join("shop");
     let began = clock::now_ms();
     let mut tour = prepare(context, &dir)?;
@@ -86,14 +86,14 @@ pub(crate) fn demo(context: &Context, args: &DemoArgs) -> Outcome {
     }
     if args.keep || result.is_err() || failed > 0 {
         let path = scratch.keep();
-        tour.say(&format!("the repository is kept in {}", path.join("shop").display()));
+        tour.say(&format!("the demo repository is kept in {}", path.join("shop").display()));
     }
     result?;
     if failed > 0 {
-        return Err(Failure::new(format!("{failed} of {} claims do not hold", checks.len())));
+        return Err(Failure::new(format!("{failed} of {} claims failed", checks.len())));
     }
-    tour.say(&format!("All {} claims hold. The tour took {took}.", checks.len()));
-    tour.say("Next, in your own repository:  mainstem init   then   mainstem run plan.toml");
+    tour.say(&format!("All {} claims are true. The tour took {took}.", checks.len()));
+    tour.say("Next, in your own repository: mainstem init, then mainstem run plan.toml");
     Ok(exit_code::OK)
 }
 
@@ -110,7 +110,7 @@ fn prepare(context: &Context, dir: &Path) -> Result<Tour, Failure> {
     ];
     for (name, text) in files {
         std::fs::write(dir.join(name), text)
-            .map_err(|error| Failure::io(format!("{name} cannot be written"), &error))?;
+            .map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
     }
     repo.commit_all("An empty shop", &who)?;
     // The tour's own settings, whatever the user's are.
@@ -171,20 +171,23 @@ impl Tour {
             print::width().min(100),
             self.color,
         ));
-        self.say("agents here are scripts built into mainstem; any CLI can take their place");
+        self.say(
+            "the agents in this tour are built-in scripts; any coding agent CLI can replace them",
+        );
 
         self.chapter("$ mainstem run plan.toml");
         let mut engine = self.start(&["run", "plan.toml"])?;
         self.follow(&mut engine, |tour| tour.api_works())?;
         self.kill(&mut engine)?;
 
-        self.chapter("$ mainstem run        (the same command goes on where it was)");
+        self.chapter("$ mainstem run        (continues where the run was killed)");
         let mut engine = self.start(&["run"])?;
         self.follow(&mut engine, |_| false)?;
-        let status = engine.wait().map_err(|error| Failure::io("the engine was lost", &error))?;
+        let status =
+            engine.wait().map_err(|error| Failure::io("lost contact with the engine", &error))?;
         if !status.success() {
-            return Err(Failure::new(format!("the engine ended with {status}"))
-                .hint("its messages are in engine.log of the kept repository's .git/mainstem"));
+            return Err(Failure::new(format!("the engine exited with {status}"))
+                .hint("see .git/mainstem/engine.log in the demo repository"));
         }
         self.look_at_the_end();
         Ok(())
@@ -196,9 +199,9 @@ impl Tour {
         argv.extend(["-C".to_owned(), self.dir.to_string_lossy().into_owned()]);
         argv.extend(words.iter().map(ToString::to_string));
         std::fs::create_dir_all(self.layout.state())
-            .map_err(|error| Failure::io("the state folder cannot be made", &error))?;
+            .map_err(|error| Failure::io("cannot create the state folder", &error))?;
         process::spawn_detached(&argv, &self.dir, &environment(), &self.layout.engine_log())
-            .map_err(|error| Failure::io("the engine cannot be started", &error))
+            .map_err(|error| Failure::io("cannot start the engine", &error))
     }
 
     /// Shows what happens until `enough`, or until the engine has ended.
@@ -210,7 +213,7 @@ impl Tour {
         loop {
             let ended = engine
                 .try_wait()
-                .map_err(|error| Failure::io("the engine was lost", &error))?
+                .map_err(|error| Failure::io("lost contact with the engine", &error))?
                 .is_some();
             self.read_on()?;
             self.answer_if_asked()?;
@@ -219,7 +222,7 @@ impl Tour {
             }
             if clock::now_ms() > self.deadline {
                 let _ = engine.kill();
-                return Err(Failure::new("the tour took too long; is the machine very busy?"));
+                return Err(Failure::new("the tour took too long; the machine may be overloaded"));
             }
             process::pause_ms(40);
         }
@@ -269,7 +272,7 @@ impl Tour {
         self.say(&format!("  $ mainstem answer {question} EUR"));
         let request = Request::Answer { question, text: "EUR".to_owned(), free: false };
         let response = control::ask(&self.layout.socket(), &request)
-            .map_err(|error| Failure::io("the engine does not answer", &error))?;
+            .map_err(|error| Failure::io("the engine does not respond", &error))?;
         if response.ok { Ok(()) } else { Err(Failure::new(response.message)) }
     }
 
@@ -282,9 +285,9 @@ impl Tour {
     }
 
     fn kill(&mut self, engine: &mut Child) -> Result<(), Failure> {
-        self.chapter("kill -9 of the engine, while agents work");
-        engine.kill().map_err(|error| Failure::io("the engine cannot be killed", &error))?;
-        engine.wait().map_err(|error| Failure::io("the engine was lost", &error))?;
+        self.chapter("kill -9 of the engine while agents are working");
+        engine.kill().map_err(|error| Failure::io("cannot kill the engine", &error))?;
+        engine.wait().map_err(|error| Failure::io("lost contact with the engine", &error))?;
         self.read_on()?;
         let mut look = Look::at(&self.layout, &self.settings, None)?;
         // What it was about to start holds its lock for a moment longer.
@@ -296,13 +299,15 @@ impl Tour {
             look = Look::at(&self.layout, &self.settings, None)?;
         }
         if look.state != RunState::Crashed {
-            return Err(Failure::new("the engine had ended before it could be killed"));
+            return Err(Failure::new("the engine exited before it could be killed"));
         }
         for t in look.machine.tasks().active() {
             let view = look.machine.view(t);
             if let (Phase::Working, Some(pid)) = (view.phase, view.pid) {
                 let id = look.machine.plan().tasks[t.ix()].id.to_string();
-                self.say(&format!("  {id}: its agent lives on without the engine (pid {pid})"));
+                self.say(&format!(
+                    "  {id}: the agent keeps running without the engine (pid {pid})"
+                ));
                 self.killed.insert(id, pid);
             }
         }
@@ -326,9 +331,9 @@ impl Tour {
 
     /// The claims of the tour, each looked up in git or on the machine, not in our own memory.
     fn check(&self) -> Result<Vec<(String, bool)>, Failure> {
-        self.chapter("Were the claims true? Checked with git");
+        self.chapter("Checking the claims with git");
         let tip = self.repo.read_ref("refs/heads/main")?;
-        let tip = tip.ok_or_else(|| Failure::new("main is gone"))?;
+        let tip = tip.ok_or_else(|| Failure::new("branch main is missing"))?;
         let landings = self.repo.landings(&tip, None)?;
         let attempts = attempts_by_task(&landings);
         let ids: Vec<&str> = self.machine.plan().tasks.iter().map(|t| t.id.as_str()).collect();
@@ -362,30 +367,30 @@ impl Tour {
         let gapless = self.history_is_gapless()?;
         let clean = !self.repo.worktree_dirty(&self.dir)?;
         let checks = vec![
-            ("every task landed exactly once (trailers on main)".to_owned(), once),
+            ("every task landed exactly once (by the trailers on main)".to_owned(), once),
             (
-                "the agent that was working during the kill -9 was not restarted".to_owned(),
+                "the agent that was working during kill -9 was not restarted".to_owned(),
                 not_restarted,
             ),
             (
-                "the conflict was reworked: both changes are in CHANGES.md".to_owned(),
+                "the conflict was resolved: both changes are in CHANGES.md".to_owned(),
                 both && self.saw_conflict,
             ),
-            ("the rate limit cost a wait, not a failure".to_owned(), self.saw_limit),
-            ("the attempt that failed was tried again and landed".to_owned(), self.saw_retry),
+            ("the rate limit caused a wait, not a failure".to_owned(), self.saw_limit),
+            ("the task that failed was retried and landed".to_owned(), self.saw_retry),
             ("the answer reached the agent that asked".to_owned(), currency.trim() == "EUR"),
             (
                 "api landed before docs, schema before api".to_owned(),
                 order("api", "docs") && order("schema", "api"),
             ),
             (
-                "no workspace and no branch of a task is left behind".to_owned(),
+                "no task's workspace or branch is left behind".to_owned(),
                 workspaces == 0 && branches == 0,
             ),
             ("no agent is left running".to_owned(), alive == 0),
-            ("your checkout followed main and is clean".to_owned(), clean),
-            ("the journal has no gap, over two engines".to_owned(), gapless && self.engines == 2),
-            ("git finds the repository sound".to_owned(), self.repo.is_sound()?),
+            ("the checkout is up to date with main and clean".to_owned(), clean),
+            ("the journal has no gaps across two engines".to_owned(), gapless && self.engines == 2),
+            ("git fsck finds no errors".to_owned(), self.repo.is_sound()?),
         ];
         for (claim, holds) in &checks {
             let phase = if *holds { Phase::Landed } else { Phase::Failed };

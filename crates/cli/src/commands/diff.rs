@@ -82,12 +82,12 @@ fn range(
         (_, 0) => logs::not_tried(&look.machine, t),
         (Some(n), count) if !known.iter().any(|a| a.n == n) => {
             Failure::new(format!("{task} has no attempt {n}"))
-                .hint(format!("it had {count} so far"))
+                .hint(format!("attempts so far: {count}"))
         }
         _ if state.phase() == Phase::Landed => Failure::new(format!("{task} changed nothing")),
         _ if state.phase().is_active() => at_work(task, known.last()),
-        _ => Failure::new(format!("{task} has no work to show"))
-            .hint(format!("mainstem show {task} tells what became of its attempts")),
+        _ => Failure::new(format!("{task} has no changes to show"))
+            .hint(format!("see what its attempts did: mainstem show {task}")),
     })
 }
 
@@ -96,10 +96,10 @@ fn at_work(task: &str, attempt: Option<&Attempt>) -> Failure {
     let failure = Failure::new(format!("{task} has committed nothing yet"));
     match attempt.and_then(|a| Some((a.workspace.as_ref()?, a.base.as_ref()?))) {
         Some((workspace, base)) => failure.hint(format!(
-            "look into its workspace: git -C '{workspace}' diff {}",
+            "see uncommitted changes: git -C '{workspace}' diff {}",
             short(base.as_str())
         )),
-        None => failure.hint("its workspace is being made"),
+        None => failure.hint(format!("the workspace of {task} is still being created")),
     }
 }
 

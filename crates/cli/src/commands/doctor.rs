@@ -118,18 +118,18 @@ fn user_git_habits(repo: &Repo, settings: &Settings, report: &mut Report) {
     match user_git::signing(repo, settings) {
         Some(Ok(words)) => report.good("signing", words),
         Some(Err(why)) if settings.land.sign == Sign::Required => {
-            let help = "a key that asks for a passphrase needs an agent that knows it";
-            report.bad("signing", format!("landings cannot be signed: {why}"), help);
+            let help = "unlock a key with a passphrase in gpg-agent or ssh-agent first";
+            report.bad("signing", format!("cannot sign landed commits: {why}"), help);
         }
         Some(Err(why)) => {
-            let help = "set land.sign to \"off\", or to \"required\" to land nothing unsigned";
-            let text = format!("commit.gpgSign is set, but landings cannot be signed: {why}");
+            let help = "set land.sign to \"off\", or to \"required\" to refuse unsigned landings";
+            let text = format!("commit.gpgSign is set, but landed commits cannot be signed: {why}");
             report.doubt("signing", text, help);
         }
         None => {}
     }
     if let Some(words) = user_git::hooks(repo) {
-        report.doubt("hooks", words, "put what they check into [gates] verify");
+        report.doubt("hooks", words, "add what these hooks check to [gates] verify");
     }
 }
 
@@ -143,11 +143,11 @@ fn sandbox(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let found = format!("{}; {}", words(Kind::Bwrap), words(Kind::Landlock));
     match walls::choose(&settings.sandbox, &exe) {
         Ok(Some(kind)) => {
-            report.good("sandbox", format!("sandbox: agents run behind {} ({found})", kind.name()));
+            report.good("sandbox", format!("sandbox: agents use {} ({found})", kind.name()));
         }
         Ok(None) => report.good(
             "sandbox",
-            format!("sandbox: off, as the settings say; agents run with your rights ({found})"),
+            format!("sandbox: off (sandbox.kind); agents run with your permissions ({found})"),
         ),
         Err(error) => report.bad("sandbox", format!("sandbox: {error}"), error.help()),
     }
@@ -211,7 +211,7 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                     );
                 }
                 Err(error) => {
-                    report.bad("repository", format!("refs cannot be read: {error}"), "git fsck");
+                    report.bad("repository", format!("cannot read git refs: {error}"), "git fsck");
                 }
             }
             match repo.commit_hooks() {
@@ -219,12 +219,12 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                 Ok(hooks) => report.good(
                     "hooks",
                     format!(
-                        "your hooks ({}) run in agents' own commits, inside the sandbox, and nowhere else",
+                        "your git hooks ({}) run only when agents commit, inside the sandbox",
                         hooks.join(", ")
                     ),
                 ),
                 Err(error) => {
-                    report.bad("hooks", format!("hooks cannot be looked at: {error}"), "git config -l");
+                    report.bad("hooks", format!("cannot read git hooks: {error}"), "git config -l");
                 }
             }
             Some(repo)
@@ -248,8 +248,8 @@ fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Sett
                 Some(file) => report.good("settings", format!("settings {}", file.display())),
                 None => report.doubt(
                     "settings",
-                    "no mainstem.toml: defaults are used",
-                    "mainstem init writes one",
+                    "no mainstem.toml; using defaults",
+                    "create one: mainstem init",
                 ),
             }
             settings
@@ -261,7 +261,7 @@ fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Sett
                     text.push_str(&format!("\n    {}:{fault}", place.file));
                 }
             }
-            report.bad("settings", text, "mend the settings; all other checks use the defaults");
+            report.bad("settings", text, "fix mainstem.toml; the other checks use defaults");
             resolve(&[]).expect("BUG: the defaults resolve").settings
         }
     }
@@ -273,7 +273,7 @@ fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
         None => match repo.current_branch() {
             Ok(Some(branch)) => branch,
             Ok(None) => {
-                let help = "switch to a branch, or mainstem run PLAN --branch NAME";
+                let help = "switch to a branch, or use mainstem run PLAN --branch NAME";
                 return report.bad("branch", "HEAD is detached", help);
             }
             Err(error) => return report.bad("branch", error.to_string(), "git status"),
@@ -285,11 +285,11 @@ fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
     if refs.iter().any(|(name, _)| *name == full) {
         report.good("branch", format!("work lands on {target}"));
     } else if refs.is_empty() {
-        let text = format!("there is no commit yet; the first run makes an empty one on {target}");
-        report.doubt("branch", text, "git commit what is there first, if agents should see it");
+        let text = format!("no commits yet; the first run creates an empty commit on {target}");
+        report.doubt("branch", text, "commit your files first if agents should see them");
     } else {
-        let help = format!("git branch {target}, or set land.branch");
-        report.bad("branch", format!("there is no branch {target} to land on"), help);
+        let help = format!("create it (git branch {target}), or set land.branch");
+        report.bad("branch", format!("target branch {target} does not exist"), help);
     }
 }
 
@@ -298,8 +298,8 @@ fn unfinished(repo: &Repo, report: &mut Report) {
     if let Some(home) = repo.toplevel()
         && edited(repo, home)
     {
-        let text = "your checkout has uncommitted changes; it follows landings only where they do not touch them";
-        report.doubt("checkout", text, "git stash, or commit them");
+        let text = "your checkout has uncommitted changes; work on the same files waits to land";
+        report.doubt("checkout", text, "git stash, or git commit");
     }
     let states = [
         ("MERGE_HEAD", "a merge", "git merge --continue or git merge --abort"),
@@ -312,7 +312,7 @@ fn unfinished(repo: &Repo, report: &mut Report) {
     for (file, what, help) in states {
         if repo.common_dir().join(file).exists() {
             let text =
-                format!("{what} is unfinished in your checkout; it will not follow landings");
+                format!("{what} is in progress in your checkout, so landings will not update it");
             report.doubt("checkout", text, help);
         }
     }
@@ -332,15 +332,15 @@ fn shared_builds(repo: &Repo, report: &mut Report) {
     let env: Vec<(String, String)> = std::env::vars().collect();
     let Some(shared) = builds::shared(repo.dir(), &env) else { return };
     let (file, folder) = (shared.file.display(), shared.folder.display());
-    let text = format!("{file} makes cargo build all checkouts in {folder}");
+    let text = format!("{file} makes cargo share {folder} between all checkouts");
     let own = repo.is_ignored(repo.dir(), "target/").unwrap_or(false);
     if own {
-        report.good("builds", format!("{text}; gates build in their workspace's own `target/`"));
+        report.good("builds", format!("{text}; checks build in their workspace's `target/`"));
     } else {
-        let help = "ignore `target/` in this repository, or take `build.target-dir` out";
+        let help = "add `target/` to .gitignore, or remove `build.target-dir`";
         report.bad(
             "builds",
-            format!("{text}; no gate can be believed there, and none will run"),
+            format!("{text}; results of checks are unreliable there, so none will run"),
             help,
         );
     }
@@ -358,7 +358,7 @@ fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
     {
         let free = render_size(free >> 20 << 20);
         let text = format!("{free} free for the journal in {}", layout.state().display());
-        let help = format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
+        let help = format!("no agent starts below {} (limits.disk_floor)", render_size(floor));
         report.bad("disk", text, help);
     }
     let place = existing(layout.root());
@@ -368,15 +368,15 @@ fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
             let text = format!("{rounded} free for workspaces in {}", layout.root().display());
             if free < floor {
                 let help =
-                    format!("no attempt starts below {} (limits.disk_floor)", render_size(floor));
+                    format!("no agent starts below {} (limits.disk_floor)", render_size(floor));
                 report.bad("disk", text, help);
             } else {
                 report.good("disk", text);
             }
         }
         Err(error) => {
-            let text = format!("free space of {} is unknown: {error}", place.display());
-            report.bad("disk", text, "set workspace.root to a folder you can use");
+            let text = format!("cannot read the free space of {}: {error}", place.display());
+            report.bad("disk", text, "set workspace.root to a folder you can write to");
         }
     }
 }
@@ -385,14 +385,14 @@ fn state_folder(repo: &Repo, layout: &Layout, report: &mut Report) {
     let place = existing(layout.state());
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     if let Err(error) = rustix::fs::access(place, access) {
-        let text = format!("{} cannot be written: {error}", place.display());
-        return report.bad("state", text, "give yourself the right to write there");
+        let text = format!("cannot write to {}: {error}", place.display());
+        return report.bad("state", text, "give yourself write permission for this folder");
     }
     match network(repo.common_dir()) {
         Some(kind) => report.bad(
             "state",
             format!("{} is on a network file system ({kind})", layout.state().display()),
-            "locks and the journal need a local disk: clone the repository to one",
+            "locks and the journal need a local disk; clone the repository to one",
         ),
         None => report.good("state", format!("state in {}", layout.state().display())),
     }
@@ -424,16 +424,16 @@ fn network(path: &Path) -> Option<&'static str> {
 }
 
 fn journal(layout: &Layout, report: &mut Report) {
-    let help = "mainstem history reads what can be read; restore a backup of journal.db";
+    let help = "restore a backup of journal.db; mainstem history shows what is still readable";
     let reader = match SqliteReader::open(layout.journal()) {
         Ok(reader) => reader,
         Err(StoreError::Absent { .. }) => {
-            return report.good("journal", "no journal yet: nothing has run here");
+            return report.good("journal", "no journal yet (nothing has run here)");
         }
         Err(error) => return report.bad("journal", error.to_string(), help),
     };
     match reader.integrity_check() {
-        Ok(faults) if faults.is_empty() => report.good("journal", "the journal is sound"),
+        Ok(faults) if faults.is_empty() => report.good("journal", "the journal is intact"),
         Ok(faults) => {
             let shown = faults.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
             report.bad("journal", format!("the journal is damaged: {shown}"), help);
@@ -444,16 +444,16 @@ fn journal(layout: &Layout, report: &mut Report) {
 
 fn engine(layout: &Layout, report: &mut Report) {
     match lock::probe(&layout.lock()) {
-        Ok(Probe::Free) => report.good("engine", "no engine is running here"),
+        Ok(Probe::Free) => report.good("engine", "no run is active here"),
         Ok(Probe::Busy { holder }) => {
             let pid = holder["pid"].as_u64().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-            report.good("engine", format!("an engine is running (pid {pid})"));
+            report.good("engine", format!("a run is active here (pid {pid})"));
         }
         Err(error) => {
             report.bad(
                 "engine",
                 error.to_string(),
-                "check the rights and the file system of .git/mainstem",
+                "check the permissions and the file system of .git/mainstem",
             );
         }
     }
@@ -464,8 +464,8 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
     let machine = match Look::at(layout, settings, None) {
         Ok(look) => look.machine,
         Err(error) => {
-            let help = "the journal above says more";
-            return report.bad("run", format!("the run cannot be read: {error}"), help);
+            let help = "see the journal check above";
+            return report.bad("run", format!("cannot read the run: {error}"), help);
         }
     };
     let plan = machine.plan();
@@ -486,11 +486,7 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
             }
         }
         Err(error) => {
-            report.bad(
-                "leftovers",
-                format!("worktrees cannot be listed: {error}"),
-                "git worktree list",
-            );
+            report.bad("leftovers", format!("cannot list worktrees: {error}"), "git worktree list");
         }
     }
     // Unreadable refs are reported with the repository already.
@@ -500,10 +496,10 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
         }
     }
     if stray.is_empty() {
-        return report.good("leftovers", "no workspace or branch is left over");
+        return report.good("leftovers", "no leftover workspaces or branches");
     }
     let text = format!("left over from other runs: {}", named(&stray));
-    report.doubt("leftovers", text, "mainstem clean --dry-run lists what would go");
+    report.doubt("leftovers", text, "see what can be removed: mainstem clean --dry-run");
 }
 
 fn named(items: &[String]) -> String {
@@ -538,12 +534,12 @@ fn git_locks(repo: &Repo, report: &mut Report) {
         }
     }
     if found.is_empty() {
-        return report.good("git locks", "no stale git lock");
+        return report.good("git locks", "no stale git locks");
     }
     found.sort();
     let shown: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
-    let help = "if no git is running here, remove them; mainstem run removes those of its own";
-    report.doubt("git locks", format!("git lock files: {}", named(&shown)), help);
+    let help = "remove these files if no git command is running (mainstem run removes its own)";
+    report.doubt("git locks", format!("leftover git lock files: {}", named(&shown)), help);
 }
 
 fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
@@ -567,8 +563,8 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
                 Some(path) => say(true, format!("agent {name}: {}", path.display()), String::new()),
                 None => say(
                     false,
-                    format!("agent {name}: {program} was not found"),
-                    format!("install it, or change agents.{name}.command"),
+                    format!("agent {name}: {program} is not installed"),
+                    format!("install {program}, or change agents.{name}.command"),
                 ),
             }
         } else if !builtin && agent.kind == "command" && agent.preset.is_none() {
@@ -605,23 +601,22 @@ fn find(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
 /// What holds an agent and all it starts together, and who keeps its memory limit.
 fn containment(settings: &Settings, report: &mut Report) {
     let limited = settings.limits.memory_per_agent > 0;
-    let delegate =
-        "systemd-run --user --scope -p Delegate=yes mainstem run gives a run a cgroup of its own";
+    let delegate = "to use cgroups: systemd-run --user --scope -p Delegate=yes mainstem run";
     match process::containment() {
         Containment::Cgroup { at, memory } => {
             let limit = match (limited, memory) {
                 (false, _) => "",
-                (true, true) => "; the kernel keeps limits.memory_per_agent",
-                (true, false) => "; supervisors look after limits.memory_per_agent once a second",
+                (true, true) => "; the kernel enforces limits.memory_per_agent",
+                (true, false) => "; limits.memory_per_agent is checked once a second",
             };
-            let text = format!("each agent gets a cgroup of its own in {}{limit}", at.display());
+            let text = format!("each agent gets its own cgroup in {}{limit}", at.display());
             report.good("containment", text);
         }
         Containment::Tree { why } => {
             let limit =
-                if limited { " and look after limits.memory_per_agent once a second" } else { "" };
+                if limited { " and check limits.memory_per_agent once a second" } else { "" };
             let text = format!(
-                "no cgroups ({why}): supervisors follow the tree of processes{limit}; one that hides from a dead supervisor is not found"
+                "no cgroups ({why}): supervisors track the process tree{limit}; a detached process may be missed if its supervisor dies"
             );
             let help = if cfg!(target_os = "linux") { delegate } else { "docs/guide/platforms.md" };
             report.add("containment", Verdict::Good, text, Some(help.to_owned()));
@@ -633,24 +628,24 @@ fn containment(settings: &Settings, report: &mut Report) {
 fn conflicts(settings: &Settings, report: &mut Report) {
     let before = report.checks.len();
     for (key, value) in settings.unbuilt() {
-        let text = format!("this version cannot do what {key} asks for; runs are refused");
+        let text = format!("this version does not support this {key}; no run can start");
         report.bad("settings", text, format!("set {key} = \"{value}\""));
     }
     if let Some(agent) = &settings.run.agent
         && !settings.agents.contains_key(agent)
     {
-        let text = format!("run.agent names {agent}, which is not defined");
+        let text = format!("run.agent is {agent}, but [agents.{agent}] is not defined");
         report.bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
     }
     if settings.gates.verify.is_empty() {
-        let text = "gates.verify is empty: whatever merges will land";
-        report.doubt("gates", text, "mainstem init --dry-run looks for a test command");
+        let text = "gates.verify is empty: work lands without checks";
+        report.doubt("gates", text, "find a test command: mainstem init --dry-run");
     }
     if settings.workspace.unit == Unit::None && settings.run.jobs > 1 {
-        let text = "workspace.unit = \"none\": all tasks share one workspace, so one agent works at a time";
-        report.doubt("settings", text, "set workspace.unit = \"task\" to work in parallel");
+        let text = "workspace.unit = \"none\": all tasks share one workspace, so only one agent runs at a time";
+        report.doubt("settings", text, "set workspace.unit = \"task\" to run agents in parallel");
     }
     if report.checks.len() == before {
-        report.good("settings", "the settings do not contradict each other");
+        report.good("settings", "settings are consistent");
     }
 }

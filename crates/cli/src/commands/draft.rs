@@ -51,12 +51,12 @@ pub(crate) fn draft(context: &Context, args: &DraftArgs) -> Outcome {
     if session.draft().is_complete()
         && let Some(kept) = &kept
     {
-        return Err(Failure::new(format!("{} is planned already: {kept}", typed.display()))
-            .hint("--fresh asks for all of it again, as these options say"));
+        return Err(Failure::new(format!("{} is already planned: {kept}", typed.display()))
+            .hint("use --fresh to plan everything again with these options"));
     }
     let handle = session.handle();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
+        .map_err(|error| Failure::io("cannot install signal handlers", &error))?;
     std::thread::spawn(move || {
         while signals.forever().next().is_some() {
             handle.interrupt();
@@ -65,7 +65,7 @@ pub(crate) fn draft(context: &Context, args: &DraftArgs) -> Outcome {
     let mut view = View::new(context, session.name().as_str());
     view.greet(session.draft(), typed);
     if let Some(kept) = kept {
-        view.warn(&format!("{kept} stay as they are; --fresh asks for all of it again"));
+        view.warn(&format!("{kept} will be reused; use --fresh to plan everything again"));
     }
     let before = mainstem_host::clock::now_ms();
     let rest = session.run(&mut view)?;
@@ -94,7 +94,7 @@ impl From<DraftError> for Failure {
         let failure = Self::new(error.to_string());
         match error {
             DraftError::Owned { .. } => {
-                failure.hint("wait for it, or interrupt it; what it has is kept")
+                failure.hint("wait for that command, or interrupt it (its answers are kept)")
             }
             DraftError::Wall(error) => failure.hint(error.help()),
             _ => failure,
@@ -110,18 +110,18 @@ fn empty_plan() -> Plan {
 fn read_prd(context: &Context, repo: &Repo, typed: &Path) -> Result<String, Failure> {
     let name = typed.display().to_string();
     let path = context.path(typed);
-    let unreadable = |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
+    let unreadable = |error: std::io::Error| Failure::io(format!("cannot read {name}"), &error);
     let real = path.canonicalize().map_err(unreadable)?;
     let top = repo.toplevel().unwrap_or_else(|| repo.dir());
     let inside = top.canonicalize().is_ok_and(|top| real.starts_with(top));
     if !inside {
-        return Err(Failure::new(format!("{name} is outside of the repository"))
-            .hint("agents are shown this file: copy it into the repository if that is meant"));
+        return Err(Failure::new(format!("{name} is outside the repository"))
+            .hint("agents will see this file; copy it into the repository if that is intended"));
     }
     let size = std::fs::metadata(&real).map_err(unreadable)?.len();
     if size > PRD_BYTES_MAX as u64 {
         return Err(Failure::new(format!("{name} is larger than 1 MiB"))
-            .hint("split it, and plan the parts one after the other"));
+            .hint("split the document and plan the parts one by one"));
     }
     let bytes = std::fs::read(&real).map_err(unreadable)?;
     let text = String::from_utf8(bytes).map_err(|error| {
@@ -130,7 +130,7 @@ fn read_prd(context: &Context, repo: &Repo, typed: &Path) -> Result<String, Fail
     })?;
     if text.trim().is_empty() {
         return Err(Failure::new(format!("{name} is empty"))
-            .hint("write down what is to be built, then plan it"));
+            .hint("describe what to build, then run mainstem plan again"));
     }
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
@@ -139,16 +139,16 @@ fn rules(args: &DraftArgs, settings: &Settings) -> Result<Rules, Failure> {
     let names = match (args.agent.as_slice(), &settings.run.agent) {
         ([], Some(name)) => vec![name.clone()],
         ([], None) => {
-            return Err(Failure::new("nobody is there to be asked")
-                .hint("--agent NAME, or run.agent in mainstem.toml; mainstem agents lists them"));
+            return Err(Failure::new("no agent to ask")
+                .hint("use --agent NAME, or set run.agent; list agents: mainstem agents"));
         }
         (names, _) => names.to_vec(),
     };
     let mut hands = Vec::new();
     for name in names {
         let agent = settings.agents.get(&name).ok_or_else(|| {
-            Failure::new(format!("there is no agent {name}"))
-                .hint(format!("add [agents.{name}] to mainstem.toml; mainstem agents lists them"))
+            Failure::new(format!("unknown agent {name}"))
+                .hint(format!("add [agents.{name}] to mainstem.toml; list agents: mainstem agents"))
         })?;
         if let Err(error) = mainstem_agents::adapter(&agent.kind) {
             return Err(Failure::new(format!("agent {name}: {error}")));
@@ -156,8 +156,8 @@ fn rules(args: &DraftArgs, settings: &Settings) -> Result<Rules, Failure> {
         let idle = agent.kind == "script"
             || (agent.kind == "command" && agent.command.is_empty() && agent.preset.is_none());
         if idle {
-            return Err(Failure::new(format!("agent {name} has no program that could plan"))
-                .hint(format!("set agents.{name}.command, or --agent with another one")));
+            return Err(Failure::new(format!("agent {name} cannot plan: no command is set"))
+                .hint(format!("set agents.{name}.command, or use another agent with --agent")));
         }
         let model = args.model.clone().or_else(|| agent.model.clone());
         let (provider, effort) = (agent.provider_of(&name), args.effort.clone());
@@ -221,27 +221,27 @@ fn dry_run(context: &Context, args: &DraftArgs, prd: &str, rules: &Rules) -> Out
         return Ok(exit_code::OK);
     }
     let mut out = format!(
-        "document: about {} tokens; prompts may have {} (prompt.tokens)\n",
+        "document: about {} tokens; prompt limit {} (prompt.tokens)\n",
         tokens(prd.len()),
         rules.settings.prompt.tokens
     );
     out.push_str(&format!(
-        "would ask {}: {} of about {} tokens{}\n",
+        "would ask {}: {}, about {} tokens{}\n",
         agents[0],
-        if args.single_pass { "epics and tasks, one prompt" } else { "1. the epics, one prompt" },
+        if args.single_pass { "epics and tasks, one prompt" } else { "1. epics, one prompt" },
         tokens(prompt.text.len()),
         if whole { "" } else { ", the document shortened" }
     ));
     if !args.single_pass {
         out.push_str(&format!(
-            "would ask {}: 2. the tasks of each epic, about {} tokens each, {} at once\n",
+            "would ask {}: 2. tasks of each epic, about {} tokens each, {} at a time\n",
             agents.join(", "),
             tokens(prompt.text.len()),
             rules.jobs
         ));
     }
     out.push_str(&format!(
-        "an answer that does not fit is asked for again at most {}\nwould write {}\n",
+        "an invalid answer is retried at most {}\nwould write {}\n",
         print::count(u64::from(rules.retries), "time"),
         args.output.display()
     ));
@@ -267,7 +267,7 @@ fn finish(
     let (start_id, drop_circles) = (args.start_id, args.drop_circles);
     let options = Options { start_id, prd: Some(prd), drop_circles };
     let mut gathered = gather(breakdown, &answers, &options)
-        .map_err(|error| Failure::new(format!("the answers make no plan: {error}")))?;
+        .map_err(|error| Failure::new(format!("the answers do not form a valid plan: {error}")))?;
     gathered.plan.title = title(prd, typed);
     let path = context.path(&args.output);
     let there = std::fs::read(&path).ok();
@@ -284,8 +284,9 @@ fn finish(
     // What was decided on the way stays beside the answers; a plan is no worse without it.
     let _ = write_atomic(&session.folder().join("report.json"), kept.as_bytes());
     if circles {
-        let failure = Failure::new("tasks need each other, so that none could begin")
-            .hint("mainstem plan with --drop-circles leaves the proposed edges out; nobody is asked again");
+        let failure = Failure::new("the plan has dependency cycles").hint(
+            "drop the proposed edges: run again with --drop-circles (no agent is asked again)",
+        );
         end.refused = Some(failure);
         return Ok(end);
     }
@@ -297,8 +298,8 @@ fn finish(
         && !session.has_written(&name, bytes)?
     {
         let failure = files::in_the_way(&args.output)
-            .hint("it was not written by this command, or was changed since; -o FILE writes another one")
-            .hint("nobody is asked again for what is answered");
+            .hint("the file was edited or not written by this command; use -o FILE to write elsewhere")
+            .hint("answers are kept: no agent is asked again");
         end.refused = Some(failure);
         return Ok(end);
     }

@@ -98,15 +98,15 @@ fn format_of(name: &str, source: &Source) -> Result<Format, Failure> {
         return match import::detect(source).as_slice() {
             [format] => Ok(*format),
             [] => Err(Failure::new(format!(
-                "{}: nothing tells whose task files these are",
+                "{}: cannot detect the format of these task files",
                 source.name
             ))
-            .hint(format!("name the format: mainstem plan import FORMAT PATH; {}", names()))),
+            .hint(format!("set the format: mainstem plan import FORMAT PATH; {}", names()))),
             several => {
                 let list: Vec<&str> = several.iter().map(|format| format.name()).collect();
-                Err(Failure::new(format!("{}: task files of {}", source.name, list.join(" and ")))
+                Err(Failure::new(format!("{}: ambiguous format, could be {}", source.name, list.join(" or ")))
                     .hint(
-                        "name one of them, or the folder of one: mainstem plan import FORMAT PATH",
+                        "set the format, or the folder of one of them: mainstem plan import FORMAT PATH",
                     ))
             }
         };
@@ -114,7 +114,7 @@ fn format_of(name: &str, source: &Source) -> Result<Format, Failure> {
     Format::from_name(name).ok_or_else(|| {
         let near = nearest(name, FORMATS.iter().map(|(_, known, _)| *known));
         let hint = near.map_or_else(names, |near| format!("did you mean {near}?"));
-        Failure::usage(format!("there is no format {name}")).hint(hint)
+        Failure::usage(format!("unknown format {name}")).hint(hint)
     })
 }
 
@@ -135,11 +135,11 @@ pub(crate) fn refused(refused: import::Refused) -> Failure {
 /// Edges that go round are said with the places of their tasks.
 fn in_order(imported: &Imported, source: &Source) -> Result<(), Failure> {
     let Err(error) = Graph::new(&imported.plan) else { return Ok(()) };
-    let mut failure = Failure::new(format!("{}: the tasks cannot be put in order", source.name));
+    let mut failure = Failure::new(format!("{}: the tasks have a dependency cycle", source.name));
     if let GraphError::Cycle(path) = &error {
         let ids: Vec<&str> = path.iter().map(|t| imported.plan.tasks[t.ix()].id.as_str()).collect();
         let round: Vec<&str> = ids.iter().chain(ids.first()).copied().collect();
-        failure.causes.push(format!("they need each other: {}", round.join(" → ")));
+        failure.causes.push(format!("dependency cycle: {}", round.join(" → ")));
         let known: BTreeSet<&str> = ids.into_iter().collect();
         for row in imported.rows.iter().filter(|row| known.contains(row.ours.as_str())) {
             failure.causes.push(format!("{} is {}", row.ours, at(source, &row.place)));
@@ -147,7 +147,7 @@ fn in_order(imported: &Imported, source: &Source) -> Result<(), Failure> {
     } else {
         failure.causes.push(error.to_string());
     }
-    Err(failure.hint("take one of these edges out there, or import with --order free if they follow from the order"))
+    Err(failure.hint("remove one of these dependencies, or use --order free if they come from the order of tasks"))
 }
 
 fn at(source: &Source, place: &Place) -> String {
@@ -165,10 +165,11 @@ pub(crate) fn plan_text(plan: &Plan, path: &Path) -> Result<String, Failure> {
             let out = out.map_err(|error| Failure::new(error.to_string()))?;
             Ok(out.files.into_iter().map(|(_, text)| text).collect())
         }
-        _ => {
-            Err(Failure::usage(format!("{}: a plan is written as .toml or .json", path.display()))
-                .hint("for example -o plan.toml"))
-        }
+        _ => Err(Failure::usage(format!(
+            "{}: plans can be written as .toml or .json only",
+            path.display()
+        ))
+        .hint("for example -o plan.toml")),
     }
 }
 
@@ -196,17 +197,17 @@ fn mapping(imported: &Imported, source: &Source, suggestions: &[Suggestion]) -> 
         let field = print::harmless(field);
         let _ = writeln!(
             out,
-            "lost: {field} ({}, first {place}); it stays in the source",
+            "dropped: {field} ({}, first {place}); kept in the source",
             print::count(lost.count as u64, "time")
         );
     }
     for command in &imported.commands {
         let text = print::harmless(&command.text).replace('\n', " ");
         let _ =
-            writeln!(out, "command: {} of {} ({})", text, command.task, at(source, &command.place));
+            writeln!(out, "command: {} in {} ({})", text, command.task, at(source, &command.place));
     }
     if !imported.commands.is_empty() {
-        out.push_str("commands stay text unless --accept-commands makes them gates\n");
+        out.push_str("commands stay text; use --accept-commands to turn them into checks\n");
     }
     notices(&mut out, imported, source);
     suggested(&mut out, suggestions);
@@ -253,7 +254,7 @@ fn tell(
     if count > 0 && !args.accept_commands {
         let _ = writeln!(
             out,
-            "{} found; commands stay text unless --accept-commands makes them gates",
+            "{} found; use --accept-commands to turn commands into checks",
             print::count(count as u64, "command")
         );
     }
@@ -314,7 +315,7 @@ pub(crate) fn suggest(context: &Context, args: &SuggestArgs) -> Outcome {
         let mut out = String::new();
         suggested(&mut out, &found);
         if found.is_empty() {
-            out.push_str("no suggestion\n");
+            out.push_str("no suggestions\n");
         }
         print::out(&out)?;
     }
@@ -357,7 +358,7 @@ pub(crate) fn export(context: &Context, args: &ExportArgs) -> Outcome {
             || format!("formats: {}", names.join(", ")),
             |near| format!("did you mean {near}?"),
         );
-        Failure::usage(format!("there is no format {}", args.format)).hint(hint)
+        Failure::usage(format!("unknown format {}", args.format)).hint(hint)
     })?;
     let (plan, states) = match &args.plan {
         Some(file) => {
@@ -373,13 +374,13 @@ pub(crate) fn export(context: &Context, args: &ExportArgs) -> Outcome {
     };
     let options = export::Options { start_id: args.start_id };
     let out = export::export(&plan, &states, target, &options)
-        .map_err(|error| Failure::new(format!("the plan cannot be exported: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot export the plan: {error}")))?;
     let written = write_export(context, args, &out)?;
     if context.global.json && args.output.is_some() {
         print::out_json(&json!({ "files": written, "ids": out.ids, "lost": out.lost }))?;
     } else if !context.global.quiet {
         for lost in &out.lost {
-            print::err(&format!("not in this format: {lost}"));
+            print::err(&format!("not supported by this format: {lost}"));
         }
         if !written.is_empty() {
             print::err(&format!("wrote {}", print::count(written.len() as u64, "file")));
@@ -395,8 +396,8 @@ fn write_export(
 ) -> Result<Vec<PathBuf>, Failure> {
     let Some(typed) = &args.output else {
         let [(_, text)] = out.files.as_slice() else {
-            return Err(Failure::usage(format!("{} has several files", args.format))
-                .hint("say where they go: -o FOLDER"));
+            return Err(Failure::usage(format!("format {} writes several files", args.format))
+                .hint("set a folder: -o FOLDER"));
         };
         print::out(text)?;
         return Ok(Vec::new());
@@ -422,9 +423,8 @@ fn write_export(
 /// `plan push`.
 pub(crate) fn push(context: &Context, args: &PushArgs) -> Outcome {
     if args.path == Path::new("-") {
-        return Err(
-            Failure::usage("standard input cannot be written back").hint("name the file or folder")
-        );
+        return Err(Failure::usage("cannot write back to standard input")
+            .hint("pass a file or folder instead of -"));
     }
     let (plan, states) = of_run(context, args.run.as_deref())?;
     let source = files::read(context, &args.path)?;
@@ -437,8 +437,8 @@ pub(crate) fn push(context: &Context, args: &PushArgs) -> Outcome {
     let strangers: Vec<&str> =
         plan.tasks.iter().map(|task| task.id.as_str()).filter(|id| !known.contains(id)).collect();
     if strangers.len() == plan.tasks.len() {
-        return Err(Failure::new(format!("none of the run's tasks is in {}", source.name))
-            .hint("push to the files that the plan was imported from"));
+        return Err(Failure::new(format!("none of the run's tasks are in {}", source.name))
+            .hint("pass the files that the plan was imported from"));
     }
     if let (false, Some(program)) = (args.dry_run, &program) {
         program.set(&imported, &push.changes)?;

@@ -23,8 +23,8 @@ fn import(context: &Context, args: &GatesImportArgs) -> Outcome {
     let path = context.path(&args.file);
     let name = path.display().to_string();
     let format = Format::from_path(&name).ok_or_else(|| {
-        Failure::usage(format!("{name}: whose format is not known"))
-            .hint("name a .yaml, .json or .toml file")
+        Failure::usage(format!("{name}: unknown file format"))
+            .hint("use a .yaml, .json or .toml file")
     })?;
     let source = read_text(&path, &name)?;
     let options = GateOptions {
@@ -76,15 +76,15 @@ fn as_toml(file: &GateFile) -> String {
 fn report(file: &GateFile) -> String {
     let mut text = String::new();
     for (check, gate) in &file.taken {
-        let _ = writeln!(text, "taken     {check}: {gate}");
+        let _ = writeln!(text, "imported  {check}: {gate}");
     }
     for check in &file.by_hand {
-        let _ = writeln!(text, "by hand   {check}");
+        let _ = writeln!(text, "manual    {check}");
     }
     for note in &file.left_out {
-        let _ = writeln!(text, "left out  {note}");
+        let _ = writeln!(text, "skipped   {note}");
     }
     let _ =
-        writeln!(text, "Put the lines into [gates] of mainstem.toml, or into `verify` of a task.");
+        writeln!(text, "Copy these lines to [gates] in mainstem.toml, or to `verify` of a task.");
     text.lines().map(|line| format!("{}\n", print::harmless(line))).collect()
 }

@@ -59,7 +59,7 @@ pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
         return match &args.run {
             Some(run) => Err(LookError::NoSuchRun(run.clone()).into()),
             None => {
-                print::err("nothing has happened here yet; mainstem run PLAN starts a run");
+                print::err("no history yet; start a run: mainstem run PLAN");
                 Ok(exit_code::OK)
             }
         };
@@ -94,7 +94,7 @@ pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
         }
         if !engine {
             if !context.global.quiet && !context.global.json {
-                print::err("no engine is at work; that was all");
+                print::err("no run is active; end of history");
             }
             return Ok(exit_code::OK);
         }
@@ -117,7 +117,7 @@ fn hint_runs(error: LookError, reader: &SqliteReader) -> Failure {
     let failure = Failure::from(error);
     match known.as_slice() {
         [] => failure,
-        known => failure.hint(format!("there is: {}", known.join(", "))),
+        known => failure.hint(format!("latest runs: {}", known.join(", "))),
     }
 }
 
@@ -230,9 +230,11 @@ fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
         Some(Fact::EngineStarted { epoch, pid, host, .. }) => {
             format!("engine started ({epoch}, pid {pid} on {host})")
         }
-        Some(Fact::EngineStopped { why: StopReason::Rested }) => "engine came to rest".to_owned(),
+        Some(Fact::EngineStopped { why: StopReason::Rested }) => {
+            "engine stopped: nothing left to do".to_owned()
+        }
         Some(Fact::EngineStopped { why: StopReason::Interrupted }) => {
-            "engine was interrupted".to_owned()
+            "engine stopped: interrupted".to_owned()
         }
         Some(Fact::AttemptIntended { attempt, agent, .. }) => {
             format!("attempt {attempt} with {agent}")
@@ -262,13 +264,16 @@ pub(crate) fn ending_words(ending: &Ending) -> String {
     match ending {
         Ending::Exited { code } => format!("exit code {code}"),
         Ending::Signalled { signal } => format!("signal {signal}"),
-        Ending::TimedOut { idle: true } => "it was silent for too long".to_owned(),
-        Ending::TimedOut { idle: false } => "it ran out of time".to_owned(),
+        Ending::TimedOut { idle: true } => "timed out: no output for too long".to_owned(),
+        Ending::TimedOut { idle: false } => "timed out".to_owned(),
         Ending::OutOfMemory { limit } => {
-            format!("killed: it used more than limits.memory_per_agent ({})", render_size(*limit))
+            format!(
+                "killed: used more memory than limits.memory_per_agent ({})",
+                render_size(*limit)
+            )
         }
-        Ending::Stopped {} => "it was stopped".to_owned(),
-        Ending::NotStarted { why, .. } => format!("it could not be started: {why}"),
-        Ending::Vanished {} => "it vanished (killed, or the machine went down)".to_owned(),
+        Ending::Stopped {} => "stopped".to_owned(),
+        Ending::NotStarted { why, .. } => format!("could not start: {why}"),
+        Ending::Vanished {} => "vanished (killed, or the machine went down)".to_owned(),
     }
 }

@@ -92,8 +92,8 @@ impl Found {
 pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     let repo = context.repo()?;
     let root = repo.toplevel().ok_or_else(|| {
-        Failure::new("this is a bare repository: it has no folder to put mainstem.toml in")
-            .hint("run mainstem init in a checkout of it")
+        Failure::new("cannot create mainstem.toml in a bare repository")
+            .hint("run mainstem init in a checkout")
     })?;
     let mut found = Found {
         branch: repo.default_branch()?,
@@ -110,11 +110,11 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     }
     if file.symlink_metadata().is_ok() && !args.force {
         return Err(Failure::new(format!(
-            "{} is there already; nothing was changed",
+            "{} already exists; nothing was changed",
             file.display()
         ))
-        .hint("mainstem init --dry-run shows what would be written; --force replaces the file")
-        .hint("mainstem config shows every setting and where it comes from"));
+        .hint("preview a new file: mainstem init --dry-run; replace the existing one: mainstem init --force")
+        .hint("show every setting and where it is set: mainstem config"));
     }
     say_found(context, &found);
     write(&file, &text)?;
@@ -134,7 +134,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
 
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     write_atomic(file, text.as_bytes())
-        .map_err(|error| Failure::io(format!("{} cannot be written", file.display()), &error))
+        .map_err(|error| Failure::io(format!("cannot write {}", file.display()), &error))
 }
 
 /// The settings file, which passes its own check.
@@ -167,7 +167,7 @@ fn try_checks(
         let settings = context.settings(Some(repo))?;
         let check = match preflight::try_target(context, true) {
             Ok(Some(check)) => check,
-            Ok(None) => return Ok(Tried::Not("there is no commit yet to try them on".to_owned())),
+            Ok(None) => return Ok(Tried::Not("the repository has no commits yet".to_owned())),
             Err(failure) if failure.code == exit_code::INTERRUPTED => return Err(failure),
             Err(failure) => return Ok(Tried::Not(failure.message)),
         };
@@ -270,7 +270,7 @@ fn report(
         Some(Tried::Passed(check)) => print_unless_quiet(
             context,
             &format!(
-                "tried: {} passes on {} in {}",
+                "checks: {} passed on {} in {}",
                 found.verify().join(", "),
                 check.target,
                 print::duration(check.duration_ms)
@@ -280,14 +280,16 @@ fn report(
             print::err(explained.advice().render(context.color_err).trim_end());
         }
         Some(Tried::Not(why)) => {
-            print_unless_quiet(context, &format!("the checks were not tried: {why}"));
+            print_unless_quiet(context, &format!("the checks were not run: {why}"));
         }
         None => {}
     }
     print_unless_quiet(context, &format!("wrote {}", file.display()));
     let plan = found.specs.iter().find(|name| name.starts_with("plan."));
     let next = match plan {
-        _ if red => "next: see above, then mainstem doctor tries the checks again".to_owned(),
+        _ if red => {
+            "next: fix the check (see above), then run it again: mainstem doctor".to_owned()
+        }
         Some(plan) => {
             format!("next: edit {plan} · mainstem plan show {plan} · mainstem run {plan}")
         }
@@ -354,37 +356,35 @@ fn list(commands: &[String]) -> String {
 fn compose(found: &Found) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut add = |line: &str| lines.push(line.to_owned());
-    add(
-        "# Settings of Mainstem for this repository. `mainstem config` lists every key and its value.",
-    );
+    add("# Mainstem settings for this repository. To list every setting: mainstem config");
     add("");
     add("[run]");
     add("jobs = 3                      # agents at once");
     let agent = found.agents.iter().find(|agent| agent.ready).or(found.agents.first());
     match agent {
         Some(agent) => add(&format!(
-            "agent = {:<22} # who works on tasks that name none",
+            "agent = {:<22} # agent for tasks that do not name one",
             quoted(agent.known.kind)
         )),
         None => add(
-            "# agent = \"mine\"              # who works on tasks that name no agent; defined below",
+            "# agent = \"mine\"              # agent for tasks that do not name one; defined below",
         ),
     }
     compose_gates(found, &mut add);
     add("");
     if found.agents.is_empty() {
         add(
-            "# No known coding agent was found on the PATH. Any program can be one: it starts in its",
+            "# No known coding agent was found on the PATH. Any program can be an agent: it starts in the",
         );
-        add("# workspace, with the prompt in the file $MAINSTEM_PROMPT and on standard input.");
+        add("# task's workspace and gets the prompt on stdin and in the file $MAINSTEM_PROMPT.");
         add("# [agents.mine]");
         add("# kind = \"command\"");
         add("# command = [\"./agent.sh\"]");
     } else {
         add(
-            "# Found here; mainstem agents shows versions, logins and what they can do. A key that an",
+            "# Agents found on this machine (details: mainstem agents). `secrets` lists the environment",
         );
-        add("# agent needs is named in its `secrets` and read from the environment.");
+        add("# variables, such as API keys, that an agent may read.");
         for agent in &found.agents {
             add(&format!("[agents.{}]", agent.known.kind));
             match agent.secret {
@@ -404,38 +404,32 @@ fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
     if !setup.is_empty() {
         add("");
         add("[workspace]");
-        add(
-            "# Run in each new workspace, before the agent and before the checks on the merged tree.",
-        );
+        add("# Commands to run in each new workspace, before agents and before checks.");
         add(&format!("setup = {}", list(&setup)));
     }
     add("");
     add("[gates]");
-    add("# Run on the exact merged tree; what does not pass does not land.");
+    add("# Checks to run on the merged result. Work that fails them does not land.");
     match verify.is_empty() {
         true => {
-            add("# verify = [\"make test\"]      # no check was found: whatever merges will land");
+            add("# verify = [\"make test\"]      # no checks found: work lands unchecked");
         }
         false => add(&format!("verify = {}", list(&verify))),
     }
     let caches = found.caches();
     if !caches.is_empty() {
-        add("# What builds leave there is kept from one merge to the next; all else starts clean.");
+        add("# Build folders to keep between checks; everything else starts clean.");
         add(&format!("caches = {}", list(&caches)));
     }
     if found.without_tests {
         add(
-            "need_tests = false            # they pass without running a test; set it back once there are some",
+            "need_tests = false            # the checks pass without running a test; remove once there are tests",
         );
     }
     for (command, why) in &found.set_aside {
         let why: String =
             why.chars().map(|c| if c.is_control() { ' ' } else { c }).take(80).collect();
-        add(&format!(
-            "# left out, because it does not pass here: {} ({})",
-            quoted(command),
-            why.trim()
-        ));
+        add(&format!("# left out because it fails here: {} ({})", quoted(command), why.trim()));
     }
     for project in found.projects.iter().filter(|project| !project.missing.is_empty()) {
         let missing = project.missing.join(" and ");
@@ -450,8 +444,8 @@ fn example(found: &Found) -> String {
     let agent = found.agents.iter().find(|agent| agent.ready).or(found.agents.first());
     let agent = agent.map_or("mine", |agent| agent.known.kind);
     format!(
-        r##"# An example. `mainstem plan show plan.toml` draws it, `mainstem run plan.toml` runs it, and
-# `mainstem undo` takes a landing back. docs/guide/plans.md has every key.
+        r##"# An example plan. Show it: mainstem plan show plan.toml. Run it: mainstem run plan.toml.
+# Undo the last landing: mainstem undo. All keys: docs/guide/plans.md
 version = 1
 title = "First steps with Mainstem"
 
@@ -460,14 +454,14 @@ id = "hello"
 title = "Add a file, to see work land"
 run = "echo 'This file was landed by Mainstem.' > mainstem-hello.txt"
 
-# A task for a coding agent says what to do, and when it is done:
+# A task for a coding agent says what to do and when the task is done:
 #
 # [[task]]
 # id = "readme"
 # title = "Explain how to run the tests"
 # description = """Add a short section to the README that says how to run the tests."""
 # acceptance = ["the README names the command"]
-# needs = ["hello"]               # starts when that one has landed
+# needs = ["hello"]               # starts once hello has landed
 # agent = "{agent}"
 "##
     )

@@ -29,7 +29,7 @@ pub(crate) fn land(context: &Context) -> Outcome {
     print::err(&match (brought.known, brought.merged) {
         (true, _) => format!("{to} already has everything on {from}"),
         (false, true) => format!("merged {from} into {to}, now at {commit}"),
-        (false, false) => format!("{to} is at {commit} now: everything that landed on {from}"),
+        (false, false) => format!("moved {to} to {commit}, with everything that landed on {from}"),
     });
     if let Some(why) = &brought.checkout {
         print::err(&one_line(why));

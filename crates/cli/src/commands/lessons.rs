@@ -40,7 +40,7 @@ pub(crate) fn lessons(context: &Context, command: Option<&LessonsCommand>) -> Ou
                 print::out_json(&json!({ "domain": domain.word(), "forgotten": gone }))?;
             } else {
                 let count = print::count(gone as u64, "lesson");
-                print::err(&format!("{count} about {} forgotten", domain.word()));
+                print::err(&format!("deleted {count} about {}", domain.word()));
             }
             Ok(exit_code::OK)
         }
@@ -50,8 +50,8 @@ pub(crate) fn lessons(context: &Context, command: Option<&LessonsCommand>) -> Ou
 fn named(word: &str) -> Result<Domain, Failure> {
     Domain::from_word(word).ok_or_else(|| {
         let known: Vec<_> = Domain::ALL.iter().map(|domain| domain.word()).collect();
-        Failure::new(format!("there is no domain `{}`", print::harmless(word)))
-            .hint(format!("there are {}", known.join(", ")))
+        Failure::new(format!("unknown domain `{}`", print::harmless(word)))
+            .hint(format!("domains: {}", known.join(", ")))
     })
 }
 
@@ -79,7 +79,7 @@ fn list(context: &Context, shelf: &Shelf) -> Outcome {
     if context.global.json {
         print::out_json(&values)?;
     } else if rows.is_empty() {
-        print::err("nothing was learned yet");
+        print::err("no lessons yet");
     } else {
         print::out(&print::table(&rows))?;
     }
@@ -98,11 +98,11 @@ fn show(context: &Context, shelf: &Shelf, domain: Domain) -> Outcome {
     }
     let mut out = format!("{} ({})\n", domain.word(), shelf.file(domain).display());
     if !lessons.failures.is_empty() {
-        out.push_str("\nwent wrong\n");
+        out.push_str("\nfailures\n");
     }
     for failure in lessons.failures.iter().rev() {
         let _ = writeln!(out, "  {}{}", print::harmless(&failure.issue), origin(&failure.from));
-        for (word, text) in [("seen", &failure.error), ("cure", &failure.cure)] {
+        for (word, text) in [("seen", &failure.error), ("fix", &failure.cure)] {
             if !text.is_empty() {
                 let _ = writeln!(out, "    {word}: {}", print::harmless(text));
             }

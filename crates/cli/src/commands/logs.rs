@@ -55,10 +55,10 @@ pub(crate) fn not_tried(machine: &Machine, t: TaskIx) -> Failure {
     let id = machine.graph().id(t);
     let view = machine.view(t);
     let failure =
-        Failure::new(format!("no agent has worked on {id} yet: it is {}", view.phase.word()));
+        Failure::new(format!("no agent has worked on {id} yet (state: {})", view.phase.word()));
     match view.next_action {
         _ if !view.waiting_for.is_empty() => {
-            failure.hint(format!("it waits for {}", view.waiting_for.join(", ")))
+            failure.hint(format!("waiting for {}", view.waiting_for.join(", ")))
         }
         Some(action) => failure.hint(action),
         None => failure.hint(format!("mainstem show {id}")),
@@ -92,7 +92,7 @@ pub(crate) fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     let n = args.attempt.unwrap_or(newest);
     if n == 0 || n > newest {
         return Err(Failure::new(format!("{task} has no attempt {n}"))
-            .hint(format!("it had {newest} so far")));
+            .hint(format!("attempts so far: {newest}")));
     }
     let run = look.run.clone().unwrap_or_else(|| RunId::new(""));
     if args.gates {
@@ -105,7 +105,7 @@ pub(crate) fn logs(context: &Context, args: &LogsArgs) -> Outcome {
     } else {
         printer.job(&dir)?;
         if matches!(state(&dir)?, JobState::Absent | JobState::Starting) && !context.global.json {
-            print::err(&format!("attempt {n} of {task} has not started its agent yet"));
+            print::err(&format!("attempt {n} of {task}: the agent has not started yet"));
         }
     }
     Ok(exit_code::OK)
@@ -113,7 +113,7 @@ pub(crate) fn logs(context: &Context, args: &LogsArgs) -> Outcome {
 
 fn state(dir: &Path) -> Result<JobState, Failure> {
     process::state(dir)
-        .map_err(|error| Failure::io(format!("{} cannot be read", dir.display()), &error))
+        .map_err(|error| Failure::io(format!("cannot read {}", dir.display()), &error))
 }
 
 fn follow_agent(
@@ -161,22 +161,22 @@ fn say_end(
     let how = match state {
         JobState::Ended(exit) => match &exit.ending {
             process::Ending::Exited { code } => format!("ended with exit code {code}"),
-            process::Ending::Signalled { signal } => format!("was ended by signal {signal}"),
-            process::Ending::TimedOut { .. } => "ran out of time".to_owned(),
+            process::Ending::Signalled { signal } => format!("was killed by signal {signal}"),
+            process::Ending::TimedOut { .. } => "timed out".to_owned(),
             process::Ending::OutOfMemory { limit } => {
-                format!("was killed: it used more than {}", render_size(*limit))
+                format!("was killed: used more than {} of memory", render_size(*limit))
             }
             process::Ending::Stopped => "was stopped".to_owned(),
             process::Ending::NotStarted { why, .. } => format!("could not start: {why}"),
         },
         JobState::Vanished => "vanished".to_owned(),
-        _ => "has not started its agent".to_owned(),
+        _ => "has not started an agent".to_owned(),
     };
     print::err(&format!("attempt {n} of {task} {}", one_line(&how)));
     let (_, _, look) = context.look(args.run.as_deref())?;
     let newest = look.machine.tasks().get(look.machine.find(task)?).attempts;
     if newest > n {
-        print::err(&format!("attempt {newest} has begun: mainstem logs -f {task}"));
+        print::err(&format!("attempt {newest} has started: mainstem logs -f {task}"));
     }
     Ok(())
 }
@@ -202,10 +202,10 @@ fn gates(
     let newest = look.machine.tasks().get(look.machine.find(task)?).attempts == n;
     let found = gate_logs(layout, &place, &attempts, n, newest)?;
     if found.is_empty() && !printer.json {
-        print::err(&format!("no check has run for attempt {n} of {task}"));
+        print::err(&format!("no check has run for attempt {n} of {task} yet"));
     }
     for gate in found {
-        let verdict = gate.verdict.map_or("no verdict yet", Verdict::word);
+        let verdict = gate.verdict.map_or("no result yet", Verdict::word);
         printer.gate = Some((gate.name.clone(), gate.scope, verdict));
         if !printer.json {
             let place = if gate.scope == "train" { " on the merged tree" } else { "" };
@@ -271,7 +271,7 @@ fn gate_logs(
 
 fn names_in(folder: &Path) -> Result<Vec<String>, Failure> {
     let unreadable =
-        |error: std::io::Error| Failure::io(format!("{} cannot be read", folder.display()), &error);
+        |error: std::io::Error| Failure::io(format!("cannot read {}", folder.display()), &error);
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -321,10 +321,10 @@ impl Printer {
     fn from(&mut self, dir: &Path, mut from: u64) -> Result<u64, Failure> {
         loop {
             let output = read_output(dir, from, READ_BYTES).map_err(|error| {
-                Failure::io(format!("the log in {} cannot be read", dir.display()), &error)
+                Failure::io(format!("cannot read the log in {}", dir.display()), &error)
             })?;
             if output.dropped > 0 {
-                let note = format!("… {} bytes of output were not kept …", output.dropped);
+                let note = format!("… {} bytes of output were dropped …", output.dropped);
                 print::err(&note);
             }
             if output.lines.is_empty() && output.next == from {

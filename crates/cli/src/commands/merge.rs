@@ -18,14 +18,14 @@ use crate::stream::Stream;
 pub(crate) fn merge(context: &Context, args: &MergeArgs) -> Outcome {
     let (_, settings, _) = context.place()?;
     if !settings.land.mode.by_pull() {
-        return Err(Failure::new("work lands on a branch here, not by pull requests")
-            .hint("set land.mode = \"pr\"; until then mainstem run lands by itself"));
+        return Err(Failure::new("this repository does not land work through pull requests (land.mode)")
+            .hint("mainstem run lands work by itself; to use pull requests: mainstem config set land.mode pr"));
     }
     let (_, _, look) = context.look_at_run(None)?;
     let at_work = |phase: Phase| phase.is_active() && phase != Phase::Merging;
     if look.machine.tasks().all().any(|t| at_work(look.machine.tasks().phase(t))) {
-        return Err(Failure::new("attempts of this run are under way")
-            .hint("mainstem run goes on with them, and merges as well"));
+        return Err(Failure::new("this run has unfinished attempts")
+            .hint("continue the run, which merges as well: mainstem run"));
     }
     let before = landed(&look.machine);
     let merger = Some(if args.watch { Merger::Watch } else { Merger::Once });
@@ -84,7 +84,7 @@ fn report(context: &Context, machine: &Machine, before: &[String]) -> Outcome {
         };
         let waits = print::harmless(&waits);
         print::out(&format!(
-            "open     {} #{}: waits for {waits}\n",
+            "open     {} #{}: waiting for {waits}\n",
             text(&one["task"]),
             one["pull"]
         ))?;

@@ -176,12 +176,12 @@ fn past(context: &Context) -> Past {
 
 fn estimate_text(guess: &Estimate, jobs: u32) -> String {
     let basis = match guess.based_on {
-        0 => "a rule of thumb: nothing has landed here yet".to_owned(),
-        n => format!("by {} that landed", print::count(u64::from(n), "task")),
+        0 => "rough estimate (no history yet)".to_owned(),
+        n => format!("based on {} that landed", print::count(u64::from(n), "task")),
     };
-    let money = guess.usd.map_or_else(|| "money unknown".to_owned(), |usd| format!("${usd:.2}"));
+    let money = guess.usd.map_or_else(|| "cost unknown".to_owned(), |usd| format!("${usd:.2}"));
     format!(
-        "estimate: {} of work, at least {} with {jobs} at once (critical path {}), {money}; {basis}\n",
+        "estimate: {} of work, at least {} with {jobs} at a time (critical path {}), {money}; {basis}\n",
         print::duration(guess.work_ms),
         print::duration(guess.least_ms),
         print::duration(guess.path_ms),
@@ -263,7 +263,7 @@ fn task_lines(
         list("needs", task.needs.iter().map(|id| id.as_str()).collect()),
         list("after", task.after.iter().map(|id| id.as_str()).collect()),
         list("writes", task.writes.iter().map(String::as_str).collect()),
-        (!task.verify.is_empty()).then(|| format!("gates: {}", task.verify.join("; "))),
+        (!task.verify.is_empty()).then(|| format!("checks: {}", task.verify.join("; "))),
     ]
     .into_iter()
     .flatten()

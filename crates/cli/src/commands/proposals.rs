@@ -75,7 +75,7 @@ pub(crate) fn proposals(context: &Context, run: Option<&str>) -> Outcome {
         );
     }
     if out.is_empty() {
-        print::err("no agent proposed a task or wrote down an issue");
+        print::err("no proposed tasks or reported issues");
     } else {
         print::out(&out)?;
     }

@@ -44,7 +44,7 @@ pub(crate) fn man(context: &Context, args: &ManArgs) -> Outcome {
     };
     let dir = context.path(dir);
     fs::create_dir_all(&dir)
-        .map_err(|error| Failure::io(format!("{} cannot be made", dir.display()), &error))?;
+        .map_err(|error| Failure::io(format!("cannot create {}", dir.display()), &error))?;
     let mut written = 0;
     for (words, command) in walk(&root) {
         let name = words.join("-");
@@ -58,7 +58,7 @@ pub(crate) fn man(context: &Context, args: &ManArgs) -> Outcome {
 /// All pages of `docs/reference`.
 pub(crate) fn write(dir: &Path) -> Outcome {
     fs::create_dir_all(dir)
-        .map_err(|error| Failure::io(format!("{} cannot be made", dir.display()), &error))?;
+        .map_err(|error| Failure::io(format!("cannot create {}", dir.display()), &error))?;
     let pages = [
         ("commands.md", commands_page()),
         ("configuration.md", configuration_page()),
@@ -73,7 +73,7 @@ pub(crate) fn write(dir: &Path) -> Outcome {
 
 fn save(path: &Path, text: &str) -> Result<(), Failure> {
     write_atomic(path, text.as_bytes())
-        .map_err(|error| Failure::io(format!("{} cannot be written", path.display()), &error))
+        .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
 }
 
 fn page(command: &Command, name: &str) -> Result<String, Failure> {
@@ -81,7 +81,7 @@ fn page(command: &Command, name: &str) -> Result<String, Failure> {
     clap_mangen::Man::new(command.clone())
         .title(name)
         .render(&mut text)
-        .map_err(|error| Failure::io("the manual page cannot be made", &error))?;
+        .map_err(|error| Failure::io("cannot create the manual page", &error))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
@@ -152,7 +152,7 @@ fn commands_page() -> String {
             args.iter().for_each(|arg| out.push_str(&argument(arg)));
         }
     }
-    out.push_str("\nHow each command ends: [exit codes](exit-codes.md).\n");
+    out.push_str("\nSee also: [exit codes](exit-codes.md).\n");
     out
 }
 
@@ -244,12 +244,12 @@ fn cell(text: &str) -> String {
 fn configuration_page() -> String {
     let mut out = String::from(
         "# Configuration\n\n\
-         Settings come, the first that is there wins, from `--config KEY=VALUE`, the environment, \
-         `mainstem.toml` (found by walking up from the folder you are in, not leaving the \
-         repository), `$XDG_CONFIG_HOME/mainstem/config.toml`, and the defaults below. \
-         `mainstem config` prints every value with where it came from.\n\n\
-         The environment's name of a key is `MAINSTEM_` and the key in capitals with `_` for `.`: \
-         `MAINSTEM_RUN_JOBS=4`. Lists are separated by commas there, or written as TOML.\n",
+         Settings are read from these places, highest precedence first: `--config KEY=VALUE`, \
+         environment variables, `mainstem.toml` (in the current folder or the nearest parent inside \
+         the repository), `$XDG_CONFIG_HOME/mainstem/config.toml`, and the defaults below. \
+         `mainstem config` prints every value and where it was set.\n\n\
+         The environment variable of a key is `MAINSTEM_` plus the key in capitals, with `_` for \
+         `.`: `MAINSTEM_RUN_JOBS=4`. Separate list items with commas, or write lists as TOML.\n",
     );
     let mut section = "";
     for doc in keys() {
@@ -283,14 +283,12 @@ fn takes(doc: &KeyDoc) -> String {
 
 fn exit_codes_page() -> String {
     let mut out = String::from(
-        "# Exit codes\n\nEvery command ends with one of these.\n\n| code | meaning |\n|---|---|\n",
+        "# Exit codes\n\nEvery command exits with one of these codes.\n\n| code | meaning |\n|---|---|\n",
     );
     for (code, meaning) in exit_code::ALL {
         let _ = writeln!(out, "| {code} | {meaning} |");
     }
-    out.push_str(
-        "\n## Phases of a task\n\nThe words are the same everywhere, for people and in JSON:\n",
-    );
+    out.push_str("\n## Task phases\n\nThe same words are used in messages and in JSON:\n");
     let words: Vec<String> = PHASES.iter().map(|phase| format!("`{}`", phase.word())).collect();
     let _ = writeln!(out, "{}.", words.join(", "));
     out
@@ -299,9 +297,9 @@ fn exit_codes_page() -> String {
 fn plan_page() -> String {
     let mut out = String::from(
         "# Plan\n\n\
-         A plan is one file: TOML, YAML or JSON, by its name's end. The keys are the same in all \
-         three. An unknown key is an error. `mainstem plan check FILE` reports everything that is \
-         wrong at once. See the [guide](../guide/plans.md) for how to write one.\n",
+         A plan is one TOML, YAML or JSON file, recognized by its extension. The keys are the same in \
+         all three formats. An unknown key is an error. `mainstem plan check FILE` reports all errors \
+         at once. The [guide](../guide/plans.md) explains how to write a plan.\n",
     );
     let mut table = |title: &str, keys: &[KeyHelp]| {
         let _ =
@@ -326,7 +324,7 @@ fn plan_page() -> String {
     table("`[[task]]`", TASK);
     let _ = write!(
         out,
-        "\n## Steps of `script`\n\nThe built-in script agent walks these in order. Each step is a table \
+        "\n## Steps of `script`\n\nThe built-in script agent runs these steps in order. Each step is a table \
          such as `{{ write = \"a.txt\", text = \"hello\" }}`.\n\n| step | with | does |\n|---|---|---|\n"
     );
     for step in STEPS {

@@ -59,11 +59,13 @@ pub(crate) fn restore(context: &Context, args: &RestoreArgs) -> Outcome {
         let target = place.target()?;
         let Kept { attempt, number, commit, .. } = kept;
         print::err(&format!(
-            "snapshot {attempt}/{number} of {task} ({}) is branch {branch} now",
+            "restored snapshot {attempt}/{number} of {task} ({}) as branch {branch}",
             short(commit.as_str())
         ));
-        print::err(&format!("look: git log -p {target}..{branch} · git diff {target}...{branch}"));
-        print::err(&format!("work on it: git switch {branch}"));
+        print::err(&format!(
+            "see the changes: git log -p {target}..{branch} · git diff {target}...{branch}"
+        ));
+        print::err(&format!("check it out: git switch {branch}"));
     }
     Ok(exit_code::OK)
 }
@@ -74,12 +76,17 @@ impl Place {
         let (look, note) = match Look::at(&layout, &settings, None) {
             Ok(look) => {
                 let lost = look.reader.is_none() && !care::all_snapshots(&repo)?.is_empty();
-                let note = "there is no journal: this is what the refs alone say";
+                let note = "no journal found; listing what git refs alone show";
                 (Some(look), lost.then(|| note.to_owned()))
             }
             Err(error) => {
                 let error = one_line(&error.to_string());
-                (None, Some(format!("this is what the refs alone say: {error}")))
+                (
+                    None,
+                    Some(format!(
+                        "cannot read the journal; listing what git refs alone show: {error}"
+                    )),
+                )
             }
         };
         Ok(Self { repo, look, note })
@@ -92,12 +99,10 @@ impl Place {
     fn must_know(&self, task: &str) -> Result<(), Failure> {
         match &self.look {
             Some(look) if look.run.is_some() => Ok(look.machine.find(task).map(drop)?),
-            Some(_) if self.note.is_none() => {
-                Err(Failure::new("there is no run in this repository yet")
-                    .hint("mainstem run PLAN starts one; mainstem demo shows how"))
-            }
-            _ => Err(Failure::new(format!("there is no snapshot of {task}"))
-                .hint("mainstem restore --list shows those of all tasks")),
+            Some(_) if self.note.is_none() => Err(Failure::new("no run in this repository yet")
+                .hint("start one: mainstem run PLAN; or take a tour: mainstem demo")),
+            _ => Err(Failure::new(format!("no snapshot of {task}"))
+                .hint("list all snapshots: mainstem restore --list")),
         }
     }
 
@@ -145,11 +150,11 @@ fn nothing(task: &str, all: &[Kept], args: &RestoreArgs) -> Failure {
         (None, Some(number)) => format!("snapshot {number} of the last attempt of {task}"),
         (None, None) => format!("snapshot of {task}"),
     };
-    let failure = Failure::new(format!("there is no {which}"));
+    let failure = Failure::new(format!("no {which}"));
     if all.is_empty() {
-        return failure.hint("mainstem restore --list shows those of all tasks");
+        return failure.hint("list all snapshots: mainstem restore --list");
     }
-    failure.hint(format!("mainstem restore {task} --list shows what there is"))
+    failure.hint(format!("list the snapshots of {task}: mainstem restore {task} --list"))
 }
 
 /// A branch that a person names is made or refused; one of our own choosing finds a free name.
@@ -168,10 +173,10 @@ fn bring_back(
         Cas::Moved => Ok(name.to_owned()),
         Cas::Refused { found: Some(found) } if found == kept.commit => Ok(name.to_owned()),
         Cas::Refused { found } => {
-            let at = found.as_ref().map_or("something else", |id| short(id.as_str()));
-            Err(Failure::new(format!("the branch {name} exists already, at {at}"))
-                .hint("name another one with --branch, or leave it out")
-                .hint(format!("git branch -m {name} OTHER moves that one out of the way")))
+            let at = found.as_ref().map_or("another commit", |id| short(id.as_str()));
+            Err(Failure::new(format!("branch {name} already exists, at {at}"))
+                .hint("use another name with --branch, or omit --branch")
+                .hint(format!("or rename the existing branch: git branch -m {name} OTHER")))
         }
     }
 }
@@ -193,7 +198,7 @@ fn list_all(context: &Context, place: &Place) -> Outcome {
         return Ok(exit_code::OK);
     }
     if tasks.is_empty() {
-        print::err("there are no snapshots in this repository");
+        print::err("no snapshots in this repository");
         return Ok(exit_code::OK);
     }
     let mut rows = Vec::new();
@@ -205,7 +210,7 @@ fn list_all(context: &Context, place: &Place) -> Outcome {
         }));
     }
     print::out(&print::table(&rows))?;
-    print::err("bring one back: mainstem restore T --attempt N --snapshot N");
+    print::err("restore one: mainstem restore T --attempt N --snapshot N");
     Ok(exit_code::OK)
 }
 
@@ -217,12 +222,12 @@ fn list(context: &Context, place: &Place, task: &str, all: &[Kept]) -> Outcome {
         return Ok(exit_code::OK);
     }
     if all.is_empty() {
-        print::err(&format!("there is no snapshot of {task}"));
+        print::err(&format!("no snapshot of {task}"));
         return Ok(exit_code::OK);
     }
     let rows: Vec<Vec<String>> = known.iter().map(row).collect();
     print::out(&print::table(&rows))?;
-    print::err(&format!("bring one back: mainstem restore {task} --attempt N --snapshot N"));
+    print::err(&format!("restore one: mainstem restore {task} --attempt N --snapshot N"));
     Ok(exit_code::OK)
 }
 
@@ -247,7 +252,7 @@ fn row(known: &Known) -> Vec<String> {
     let why = match (&known.why, &known.subject) {
         (Some(why), _) => one_line(why),
         (None, Some(subject)) => one_line(subject),
-        (None, None) => "its commit is lost".to_owned(),
+        (None, None) => "commit is missing".to_owned(),
     };
     let Kept { attempt, number, commit, .. } = &known.kept;
     vec![

@@ -24,9 +24,9 @@ use crate::print;
 use crate::stream::Stream;
 use crate::summary::{self, Sheet};
 
-const NO_SANDBOX: &str = "warning: the sandbox is off: agents run with your rights";
-const NO_CHECKS: &str = "warning: no checks are set ([gates] verify), so whatever merges lands. \
-                         mainstem init finds a test command";
+const NO_SANDBOX: &str = "warning: the sandbox is off: agents run with your permissions";
+const NO_CHECKS: &str = "warning: no checks are set ([gates] verify), so work lands unchecked. \
+                         Find a test command: mainstem init --dry-run";
 
 /// How long `run --detach` waits for the engine to be up.
 const DETACH_MS: i64 = 20_000;
@@ -112,7 +112,7 @@ fn tell_the_end(
         let _ = print::out(&summary::summary(machine, elapsed, code, sheet));
         if let Some(to) = machine.bring_to() {
             let from = machine.target();
-            print::err(&format!("The work is on {from}. Bring it over to {to}: mainstem land"));
+            print::err(&format!("The work is on {from}. Merge it into {to}: mainstem land"));
         }
         crate::commands::status::tell_lost(lost, machine.target());
     }
@@ -159,7 +159,7 @@ fn warn_of_settings(context: &Context, settings: &Settings) {
 fn warn_of_pending(context: &Context, repo: &Repo) -> Result<(), Failure> {
     for file in context.pending_files(repo, None)? {
         print::err(&format!(
-            "{} was changed by the landing of {}: this run uses the version before. To use the change: mainstem config accept",
+            "warning: {} was changed by landed work ({}); this run uses the version from before. To use the new version: mainstem config accept",
             file.path,
             file.tasks.join(", ")
         ));
@@ -171,7 +171,7 @@ fn warn_of_pending(context: &Context, repo: &Repo) -> Result<(), Failure> {
 pub(crate) fn stop_on_signals(line: &Line) -> Result<(), Failure> {
     let handle = line.handle();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::io("signals cannot be caught", &error))?;
+        .map_err(|error| Failure::io("cannot install signal handlers", &error))?;
     std::thread::spawn(move || {
         for count in 1.. {
             if signals.forever().next().is_none() {
@@ -216,14 +216,14 @@ struct Head<'a> {
 fn greeting(head: &Head<'_>, machine: &Machine, settings: &Settings, here: Option<&str>) -> String {
     let target = machine.target();
     let landed = machine.tasks().count(mainstem_core::phase::Phase::Landed);
-    let before = if landed > 0 { format!(", {landed} landed before") } else { String::new() };
+    let before = if landed > 0 { format!(", {landed} already landed") } else { String::new() };
     let tasks = print::count(machine.plan().tasks.len() as u64, "task");
     let what = match &head.plan {
         Some(plan) => format!("Running {plan} ({})", head.run),
         None => format!("Continuing {}", head.run),
     };
     let place = match machine.bring_to() {
-        Some(to) => format!("; mainstem land brings it over to {to}"),
+        Some(to) => format!(" (merge into {to} with mainstem land)"),
         None if here == Some(target) => " (checked out here)".to_owned(),
         None => String::new(),
     };
@@ -234,7 +234,7 @@ fn greeting(head: &Head<'_>, machine: &Machine, settings: &Settings, here: Optio
         |words| format!("Sandbox: {}.", words.strip_prefix("agents run behind ").unwrap_or(words)),
     );
     let checks = if settings.land.mode.by_pull() {
-        "Landing by pull requests, after their checks and reviews.".to_owned()
+        "Landing through pull requests, after checks and reviews.".to_owned()
     } else if settings.gates.verify.is_empty() {
         "No checks before landing.".to_owned()
     } else {
@@ -254,7 +254,7 @@ fn passed_words(seen: &TargetCheck) -> String {
         TargetOutcome::Passed => {
             format!("passed on {} in {}", seen.target, print::duration(seen.duration_ms))
         }
-        _ => format!("known to pass on {}", seen.target),
+        _ => format!("passed before on {}", seen.target),
     }
 }
 
@@ -278,7 +278,7 @@ fn warn_of_uncommitted(repo: &Repo, target: &str) {
         }
         print::err(&format!(
             "warning: {} has uncommitted changes: {names}\n         work that changes these files \
-             waits until you commit or stash them; to land on a branch of its own instead: \
+             waits until you commit or stash them; to land on another branch instead: \
              mainstem run --branch NAME",
             way.checkout.display()
         ));
@@ -289,9 +289,9 @@ fn warn_of_uncommitted(repo: &Repo, target: &str) {
 fn refuse_unbuilt(settings: &Settings) -> Result<(), Failure> {
     match settings.unbuilt().first() {
         Some((key, instead)) => Err(Failure::new(format!(
-            "this version cannot do what {key} asks for"
+            "this version does not support this value of {key}"
         ))
-        .hint(format!("set {key} = \"{instead}\"; mainstem config {key} says where it is set"))),
+        .hint(format!("set {key} = \"{instead}\"; see where it is set: mainstem config {key}"))),
         None => Ok(()),
     }
 }
@@ -302,8 +302,8 @@ fn refuse_review_by_nobody(plan: &Plan, settings: &Settings) -> Result<(), Failu
     let task = plan.tasks.iter().find(|task| task.verify.iter().any(asks));
     match task.filter(|_| settings.review.agents.is_empty()) {
         Some(task) => {
-            Err(Failure::new(format!("{} asks for a review, and nobody reviews", task.id))
-                .hint("name reviewers in mainstem.toml: [review] agents = [\"…\"]"))
+            Err(Failure::new(format!("{} requires a review, but no reviewer is set", task.id))
+                .hint("add reviewers to mainstem.toml: [review] agents = [\"…\"]"))
         }
         None => Ok(()),
     }
@@ -363,7 +363,7 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
     } else {
         print::out(&crate::commands::status::table(&before, context.color_out))?;
         print::err(&format!(
-            "would start now: {} (workspaces under {}); nothing was started",
+            "would start now: {} (workspaces in {}); nothing was started",
             if starts.is_empty() { "nothing".to_owned() } else { starts.join(", ") },
             layout.root().display()
         ));
@@ -379,9 +379,9 @@ fn detach(context: &Context, args: &RunArgs) -> Outcome {
     if context.global.json {
         print::out_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
     } else {
-        print::err(&format!("{run} runs in the background (pid {pid})"));
+        print::err(&format!("{run} is running in the background (pid {pid})"));
         print::err(
-            "watch it: mainstem watch    where it stands: mainstem status    stop it: mainstem stop",
+            "watch it: mainstem watch    see its status: mainstem status    stop it: mainstem stop",
         );
     }
     Ok(exit_code::OK)
@@ -423,13 +423,15 @@ pub(crate) fn start_in_background(
         push(&["--branch", branch]);
     }
     std::fs::create_dir_all(layout.state())
-        .map_err(|error| Failure::io("the state folder cannot be made", &error))?;
+        .map_err(|error| Failure::io("cannot create the state folder", &error))?;
     let log = layout.engine_log();
     let mut child = process::spawn_detached(&argv, &context.dir, &environment(), &log)
-        .map_err(|error| Failure::io("the engine cannot be started", &error))?;
+        .map_err(|error| Failure::io("cannot start the background run", &error))?;
     let deadline = mainstem_host::clock::now_ms() + DETACH_MS;
     loop {
-        let ended = child.try_wait().map_err(|error| Failure::io("the engine was lost", &error))?;
+        let ended = child
+            .try_wait()
+            .map_err(|error| Failure::io("lost contact with the background run", &error))?;
         let up =
             mainstem_engine::control::ask(&layout.socket(), &mainstem_api::control::Request::Ping);
         if let Ok(response) = up
@@ -443,14 +445,14 @@ pub(crate) fn start_in_background(
                 break;
             }
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            let mut failure = Failure::new("the engine ended at once");
+            let mut failure = Failure::new("the background run exited immediately");
             failure.code = code.unwrap_or(exit_code::ERROR);
             failure.causes.extend(tail(&log));
-            return Err(failure.hint(format!("its messages are in {}", log.display())));
+            return Err(failure.hint(format!("full output: {}", log.display())));
         }
         if mainstem_host::clock::now_ms() > deadline {
-            return Err(Failure::new("the engine did not answer in time")
-                .hint(format!("its messages are in {}", log.display())));
+            return Err(Failure::new("the background run did not start in time")
+                .hint(format!("full output: {}", log.display())));
         }
         process::pause_ms(50);
     }

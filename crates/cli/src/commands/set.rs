@@ -23,24 +23,24 @@ pub(crate) fn set(context: &Context, args: &SetArgs) -> Outcome {
     let before = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(Failure::io(format!("{name} cannot be read"), &error)),
+        Err(error) => return Err(Failure::io(format!("cannot read {name}"), &error)),
     };
     let mut document: DocumentMut = before.parse().map_err(|error: toml_edit::TomlError| {
         Failure::new(format!("{name} is not valid TOML: {}", error.message()))
     })?;
     let value = value_of(doc.kind, &args.value);
     put(&mut document, &args.key, value).map_err(|part| {
-        Failure::new(format!("{name}: `{part}` is not a section, so {} has no place", args.key))
+        Failure::new(format!("{name}: cannot set {} because `{part}` is not a table", args.key))
     })?;
     let after = document.to_string();
     check(context, &name, &before, &after, args.user)?;
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)
-            .map_err(|error| Failure::io(format!("{} cannot be made", folder.display()), &error))?;
+            .map_err(|error| Failure::io(format!("cannot create {}", folder.display()), &error))?;
     }
     if after != before {
         files::write_atomic(&file, after.as_bytes())
-            .map_err(|error| Failure::io(format!("{name} cannot be written"), &error))?;
+            .map_err(|error| Failure::io(format!("cannot write {name}"), &error))?;
     }
     if context.global.json {
         print::out_json(&json!({ "key": args.key, "file": name, "changed": after != before }))?;
@@ -54,7 +54,7 @@ pub(crate) fn set(context: &Context, args: &SetArgs) -> Outcome {
 /// The file to write: the user's, or the project's, which is made at the top of the repository.
 fn place(context: &Context, user: bool) -> Result<PathBuf, Failure> {
     if user {
-        return user_config().ok_or_else(|| Failure::new("there is no home folder: set $HOME"));
+        return user_config().ok_or_else(|| Failure::new("$HOME is not set"));
     }
     let repo = context.repo()?;
     let top = repo.toplevel().map(Path::to_path_buf);
@@ -119,8 +119,9 @@ fn check(
         return Ok(());
     }
     let count = print::count(found.len() as u64, "error");
-    let mut failure =
-        Failure::new(format!("with this setting {name} would have {count}; nothing was written"));
+    let mut failure = Failure::new(format!(
+        "this value would make {name} invalid ({count}); nothing was written"
+    ));
     for (origin, diagnostic) in found {
         let source = match origin {
             Origin::User(_) | Origin::Project(_) => after.to_owned(),
@@ -133,9 +134,9 @@ fn check(
 }
 
 fn unknown(key: &str) -> Failure {
-    let failure = Failure::new(format!("there is no setting `{}`", print::harmless(key)));
+    let failure = Failure::new(format!("unknown setting `{}`", print::harmless(key)));
     match nearest(key, keys().map(|doc| doc.key)) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint("mainstem config lists all settings"),
+        None => failure.hint("list all settings: mainstem config"),
     }
 }

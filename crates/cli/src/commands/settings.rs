@@ -52,11 +52,14 @@ pub(crate) fn accept(context: &Context) -> Outcome {
         return Ok(exit_code::OK);
     }
     if pending.is_empty() {
-        print::err("no landing changed what decides about runs: there is nothing to accept");
+        print::err("nothing to accept: no landed work changed settings or checks");
     }
     for file in &pending {
         let by = file.tasks.join(", ");
-        print::err(&format!("accepted {} as {by} changed it; the next run uses it", file.path));
+        print::err(&format!(
+            "accepted {} as changed by {by}; the next run uses the new version",
+            file.path
+        ));
     }
     Ok(exit_code::OK)
 }
@@ -65,8 +68,11 @@ pub(crate) fn accept(context: &Context) -> Outcome {
 pub(crate) fn answer(context: &Context, text: &str) -> Outcome {
     match text.trim().to_lowercase().as_str() {
         "1" | "accept" | "yes" => accept(context),
-        _ => Err(Failure::new(format!("{CONFIG} takes accept, not `{}`", print::harmless(text)))
-            .hint("to keep the version before, change the file back and commit that")),
+        _ => Err(Failure::new(format!(
+            "the answer to {CONFIG} must be `accept`, not `{}`",
+            print::harmless(text)
+        ))
+        .hint("to keep the old version, revert the file and commit")),
     }
 }
 
@@ -100,9 +106,9 @@ fn plain(toml: &str) -> Value {
 fn unknown(wanted: &str, values: &[Shown]) -> Failure {
     let sections = keys().filter_map(|doc| doc.key.split('.').next());
     let known = values.iter().map(|value| value.key.as_str()).chain(sections);
-    let failure = Failure::new(format!("there is no setting `{}`", print::harmless(wanted)));
+    let failure = Failure::new(format!("unknown setting `{}`", print::harmless(wanted)));
     match nearest(wanted, known) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
-        None => failure.hint("mainstem config lists all settings"),
+        None => failure.hint("list all settings: mainstem config"),
     }
 }

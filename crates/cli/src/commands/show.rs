@@ -250,7 +250,7 @@ impl Attempt {
             (Some(commit), _, _) => format!("landed as {}", short(commit.as_str())),
             (None, Some((class, reason)), _) => format!("{}: {}", class.word(), one_line(reason)),
             (None, None, Some(ending)) => ending_words(ending),
-            (None, None, None) => "under way".to_owned(),
+            (None, None, None) => "in progress".to_owned(),
         }
     }
 
@@ -317,8 +317,8 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
         let newest = subject.attempts.last().map_or(0, |a| a.n);
         let n = args.attempt.unwrap_or(newest);
         let Some((path, text)) = subject.prompt(n) else {
-            return Err(Failure::new(format!("there is no prompt of attempt {n} of {task}"))
-                .hint(format!("mainstem show {task} lists its attempts")));
+            return Err(Failure::new(format!("no prompt for attempt {n} of {task}"))
+                .hint(format!("list the attempts: mainstem show {task}")));
         };
         if context.global.json {
             let value = json!({"task": task, "attempt": n, "path": path, "text": text});
@@ -446,7 +446,7 @@ impl Subject<'_> {
         line("workspace", view.workspace.unwrap_or_default());
         line("branch", view.branch.unwrap_or_default());
         for folder in self.layout.unstored_of(task.id.as_str()) {
-            line("not stored", format!("files that git could not store: {}", folder.display()));
+            line("not stored", format!("files git could not store: {}", folder.display()));
         }
         for word in ["needs", "after", "needed by", "before"] {
             let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
@@ -507,7 +507,12 @@ impl Subject<'_> {
         };
         let mut out = format!("  {folded}\n");
         if let Some(model) = a.model.as_ref().filter(|_| !a.model_reason.is_empty()) {
-            let _ = writeln!(out, "    {} because: {}", one_line(model), one_line(&a.model_reason));
+            let _ = writeln!(
+                out,
+                "    {} chosen because: {}",
+                one_line(model),
+                one_line(&a.model_reason)
+            );
         }
         out.push_str(&start_text(a));
         if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
@@ -518,10 +523,10 @@ impl Subject<'_> {
             let _ = writeln!(out, "    base {}", short(base.as_str()));
         }
         if let Some(e) = &a.evidence {
-            let recovered = if e.recovered { ", leftovers committed" } else { "" };
+            let recovered = if e.recovered { " (uncommitted changes were committed)" } else { "" };
             let _ = writeln!(
                 out,
-                "    left {}: {}, {}, +{} −{}{recovered}",
+                "    result {}: {}, {}, +{} −{}{recovered}",
                 short(e.tip.as_str()),
                 print::count(e.commits.into(), "commit"),
                 print::count(e.files.into(), "file"),
@@ -556,7 +561,7 @@ impl Subject<'_> {
             Some(failed) => format!(" {}", failed.place(self.look.machine.target())),
             None => gate_place(gate.scope, &gate.with),
         };
-        let cached = if gate.cached { ", known before" } else { "" };
+        let cached = if gate.cached { ", cached result" } else { "" };
         let code = gate.failed.as_ref().and_then(|failed| failed.exit_code);
         let code = code.map(|code| format!(", exit {code}")).unwrap_or_default();
         let mut out = format!(
@@ -599,7 +604,7 @@ pub(crate) fn out_bytes(bytes: &[u8]) -> Result<(), Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
             Err(Failure { code: exit_code::OK, ..Failure::new("") })
         }
-        Err(error) => Err(Failure::io("standard output cannot be written", &error)),
+        Err(error) => Err(Failure::io("cannot write to standard output", &error)),
         Ok(()) => Ok(()),
     }
 }
@@ -611,10 +616,10 @@ fn start_text(a: &Attempt) -> String {
         let _ = writeln!(out, "    started from where attempt {before} stopped");
     }
     if a.started_over {
-        out.push_str("    started over, on purpose\n");
+        out.push_str("    started over, as requested\n");
     }
     if let Some(session) = &a.resumed {
-        let _ = writeln!(out, "    in the session {}", one_line(session));
+        let _ = writeln!(out, "    resumed session {}", one_line(session));
     }
     out
 }

@@ -83,15 +83,17 @@ pub(crate) fn status(context: &Context, run: Option<&str>) -> Outcome {
 fn remarks(look: &Look, repo: &Repo, aside: &[String]) -> String {
     let mut text = String::new();
     if look.state == RunState::Crashed {
-        text.push_str("\nThe engine went away without coming to rest. Nothing is lost: mainstem run goes on.\n");
+        text.push_str(
+            "\nThe run crashed or was killed. No work is lost; continue with: mainstem run\n",
+        );
     }
     // Git's word, not the journal's: whether it still is so only the checkout itself can tell.
     for (place, way) in repo.left_behind(look.machine.target()).unwrap_or_default() {
         let place = print::harmless(&place.to_string_lossy());
         let _ = writeln!(
             text,
-            "\nYour checkout {place} still shows an older commit, and a commit there with its old files \
-             would take landings back. To bring it along, {}.",
+            "\nYour checkout {place} still shows an older commit; committing there now would revert \
+             landed work. To update it, {}.",
             print::harmless(&way)
         );
     }
@@ -102,7 +104,8 @@ fn remarks(look: &Look, repo: &Repo, aside: &[String]) -> String {
         }
         if state_check::is_of_another_repository(repo, &look.machine).unwrap_or(false) {
             text.push_str(
-                "\nThis state is of another repository: not one commit that it calls landed exists here.\n",
+                "\nThe state in .git/mainstem belongs to another repository: none of its landed commits \
+                 exist here.\n",
             );
         }
     }
@@ -111,7 +114,7 @@ fn remarks(look: &Look, repo: &Repo, aside: &[String]) -> String {
         let commit = commit.get(..7).unwrap_or(commit);
         let _ = writeln!(
             text,
-            "\n{task} is no longer in the plan; what it landed ({commit}) stays on {target}."
+            "\n{task} is no longer in the plan; the commit it landed ({commit}) stays on {target}."
         );
     }
     for path in aside {
@@ -120,15 +123,15 @@ fn remarks(look: &Look, repo: &Repo, aside: &[String]) -> String {
             let (task, path) = (print::harmless(task), print::harmless(path));
             let _ = writeln!(
                 text,
-                "\nFiles of {task} that git could not store are kept in {path}. Remove the folder once \
-                 you have what you need of it."
+                "\nFiles of {task} that git could not store are kept in {path}. Delete the folder once \
+                 you no longer need it."
             );
             continue;
         }
         let _ = writeln!(
             text,
-            "\n{} stood in a workspace's place and was moved aside, because it may be somebody's. \
-             Remove it once you have looked at it.",
+            "\n{} was in the place of a workspace and was moved aside, in case you need the files. \
+             Delete the folder once you have checked it.",
             print::harmless(path)
         );
     }
@@ -146,8 +149,8 @@ fn lost_in_words(lost: &[LostLanding], target: &str) -> Vec<String> {
     let one = |lost: &LostLanding| {
         let (task, commit) = (&lost.task, short(lost.commit.as_str()));
         format!(
-            "{task} landed as {commit}, which is no longer on {target}: the branch was moved back. To \
-             land it again: mainstem retry {task}, then mainstem run"
+            "{task} landed as {commit}, which is no longer on {target}: the branch was reset. To land \
+             {task} again: mainstem retry {task}, then mainstem run"
         )
     };
     lost.iter().map(one).collect()
@@ -156,7 +159,7 @@ fn lost_in_words(lost: &[LostLanding], target: &str) -> Vec<String> {
 /// Says that there is no run yet, if there is none.
 fn nothing_yet(look: &Look) -> bool {
     if look.run.is_none() {
-        print::err("there is no run in this repository yet; mainstem run PLAN starts one");
+        print::err("no run in this repository yet; start one: mainstem run PLAN");
     }
     look.run.is_none()
 }
@@ -177,7 +180,7 @@ fn limit_line(limit: &wire::Limit, now: i64) -> String {
         n => format!(", {} waiting", print::count(n as u64, "task")),
     };
     let who = match limit.kind.as_str() {
-        "quiet_hours" => "quiet hours: nothing starts".to_owned(),
+        "quiet_hours" => "quiet hours: no agent starts".to_owned(),
         _ => format!("{} is rate-limited", print::harmless(&limit.provider)),
     };
     let how_long = match limit.until {
@@ -185,7 +188,7 @@ fn limit_line(limit: &wire::Limit, now: i64) -> String {
             let left = print::duration(u64::try_from(until - now).unwrap_or(0));
             format!("for {left} ({})", events::clock(Time(until), now))
         }
-        None => "until you say mainstem resume".to_owned(),
+        None => "until you run mainstem resume".to_owned(),
     };
     let why = match (limit.kind.as_str(), limit.reason.trim()) {
         ("quiet_hours", _) | (_, "") => String::new(),
@@ -236,7 +239,7 @@ pub(crate) fn questions(context: &Context, run: Option<&str>) -> Outcome {
         let now = clock::now_ms();
         let (asked, others) = (inbox(&questions, now), other_items(&status.inbox, now));
         match (asked.is_empty(), others.is_empty()) {
-            (true, true) => print::err("nothing needs you: no question is open"),
+            (true, true) => print::err("nothing needs you: no open questions"),
             (true, false) => print::out(others.trim_start_matches('\n'))?,
             (false, _) => print::out(&format!("{asked}{others}"))?,
         }
@@ -256,7 +259,7 @@ fn inbox(questions: &[wire::Question], now: i64) -> String {
         }
         if let (Some(default), Some(deadline)) = (&q.default, q.deadline) {
             let left = print::duration(u64::try_from(deadline - now).unwrap_or(0));
-            let _ = writeln!(text, "    in {left} it takes: {}", one_line(default));
+            let _ = writeln!(text, "    answered automatically in {left}: {}", one_line(default));
         }
         let how = if q.options.is_empty() { "TEXT" } else { "NUMBER or TEXT" };
         let _ = writeln!(text, "    → mainstem answer {} {how}", q.id);
@@ -382,7 +385,7 @@ pub(crate) fn train(context: &Context, run: Option<&str>) -> Outcome {
     }
     let mut text = cars(&train);
     if train.is_empty() {
-        text.push_str("the train is empty\n");
+        text.push_str("the merge train is empty\n");
     }
     text.push_str(&clash_lines(&clashes, look.machine.target()));
     let shown = if context.global.verbose > 0 { usize::MAX } else { TRAIN_SHOWN_MAX };
@@ -435,7 +438,7 @@ fn clash_lines(clashes: &[wire::Clash], target: &str) -> String {
     if rows.is_empty() {
         String::new()
     } else {
-        format!("\nclashes ahead\n{}", print::table(&rows))
+        format!("\nlikely conflicts\n{}", print::table(&rows))
     }
 }
 
@@ -463,7 +466,7 @@ fn departures(look: &Look) -> Result<(Vec<Left>, Vec<Left>), Failure> {
                 continue;
             }
             Fact::TaskLanded { task, attempt, commit, old, empty } => {
-                let reason = empty.then(|| "there was nothing to do".to_owned());
+                let reason = empty.then(|| "nothing to do".to_owned());
                 let mut left =
                     left(task.as_str(), attempt, "landed", wire::CarState::Landed, reason);
                 left.car.onto = Some(old.to_string());
@@ -492,7 +495,7 @@ fn departures(look: &Look) -> Result<(Vec<Left>, Vec<Left>), Failure> {
                 left(task.as_str(), attempt, "evicted", out, Some(reason))
             }
             Fact::LandingRefused { task, attempt, expected, .. } => {
-                let reason = "the branch was moved meanwhile; merged again".to_owned();
+                let reason = "the target branch moved; merged again".to_owned();
                 let mut left = left(task.as_str(), attempt, "refused", out, Some(reason));
                 left.car.onto = Some(expected.to_string());
                 left

@@ -80,7 +80,7 @@ fn is_handover(error: &std::io::Error) -> bool {
 }
 
 fn no_answer(error: &std::io::Error) -> Failure {
-    Failure::io("the engine does not answer", error).hint("try again in a moment")
+    Failure::io("the running engine does not respond", error).hint("try again in a moment")
 }
 
 /// One request to the engine that runs.
@@ -120,7 +120,7 @@ pub(crate) fn send(context: &Context, requests: Vec<Request>) -> Result<Vec<Stri
                 said.push(session.command(&run, &mut machine, command)??);
             }
             if !context.global.json && !context.global.quiet {
-                print::err("no engine is running: this takes effect with the next mainstem run");
+                print::err("nothing is running now; this takes effect with the next mainstem run");
             }
         }
     }
@@ -145,7 +145,7 @@ pub(crate) fn retry(context: &Context, args: &RetryArgs) -> Outcome {
             .map(|t| machine.plan().tasks[t.ix()].id.to_string())
             .collect();
         if tasks.is_empty() {
-            print::err("there is nothing to try again");
+            print::err("nothing to retry");
             return Ok(exit_code::OK);
         }
     }

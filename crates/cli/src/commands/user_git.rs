@@ -9,7 +9,9 @@ pub(crate) fn hooks(repo: &Repo) -> Option<String> {
     let hooks = repo.user_hooks().ok().filter(|hooks| !hooks.is_empty())?;
     let (verb, noun) = if hooks.len() == 1 { ("does", "hook") } else { ("do", "hooks") };
     let names = hooks.join(", ");
-    Some(format!("your git {noun} {names} {verb} not run when work lands; [gates] verify does"))
+    Some(format!(
+        "your git {noun} {names} {verb} not run when work lands; only [gates] verify does"
+    ))
 }
 
 /// Whether landings are signed, in words; none if nobody wants that. The error says why they are not.
@@ -20,13 +22,13 @@ pub(crate) fn signing(repo: &Repo, settings: &Settings) -> Option<Result<String,
                 .wants_signatures()
                 .ok()
                 .filter(|wanted| *wanted)
-                .map(|_| Ok("landings are not signed: land.sign is \"off\"".to_owned()));
+                .map(|_| Ok("landed commits are not signed (land.sign = \"off\")".to_owned()));
         }
         Sign::Required => true,
         Sign::Auto => repo.wants_signatures().unwrap_or(false),
     };
     wanted.then(|| match repo.try_signing() {
-        Ok(()) => Ok("landings are signed as commit.gpgSign says".to_owned()),
+        Ok(()) => Ok("landed commits are signed".to_owned()),
         Err(error) => Err(words_of(&error)),
     })
 }

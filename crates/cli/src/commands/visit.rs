@@ -47,13 +47,15 @@ fn find(context: &Context, name: &str) -> Result<Found, Failure> {
 
 /// Why a task has no workspace, and where its work is instead.
 fn no_workspace(task: &str, phase: Phase, commit: Option<&str>) -> Failure {
-    let failure = Failure::new(format!("{task} has no workspace: it is {}", phase.word()));
+    let failure = Failure::new(format!("{task} has no workspace (state: {})", phase.word()));
     match (phase, commit) {
         (Phase::Landed, Some(commit)) => {
-            failure.hint(format!("its work: git show {}", short(commit)))
+            failure.hint(format!("see the landed work: git show {}", short(commit)))
         }
-        (Phase::Waiting | Phase::Ready, _) => failure.hint("a workspace is made when it starts"),
-        _ => failure.hint(format!("mainstem restore {task} brings its work back as a branch")),
+        (Phase::Waiting | Phase::Ready, _) => {
+            failure.hint("the workspace is created when the task starts")
+        }
+        _ => failure.hint(format!("restore the work as a branch: mainstem restore {task}")),
     }
 }
 
@@ -72,7 +74,10 @@ pub(crate) fn shell(context: &Context, args: &ShellArgs) -> Outcome {
         say(&format!("{} is working here right now", view.agent));
     }
     let mut command = if args.no_sandbox {
-        say(&format!("{}: no sandbox, commands run with your rights", found.workspace.display()));
+        say(&format!(
+            "{}: not sandboxed, commands run with your permissions",
+            found.workspace.display()
+        ));
         let mut command = command_of(argv.iter().map(OsString::from).collect())?;
         command.current_dir(&found.workspace).env("MAINSTEM_TASK", &args.task);
         command
@@ -88,8 +93,8 @@ pub(crate) fn shell(context: &Context, args: &ShellArgs) -> Outcome {
         let place = (found.repo, found.layout, found.settings);
         let prepared = visit.prepare(place, (&own_exe()?, environment()), argv)?;
         say(&match &prepared.sandbox {
-            Some(kind) => format!("{}, in the sandbox ({kind})", prepared.cwd.display()),
-            None => format!("{}: the settings say no sandbox", prepared.cwd.display()),
+            Some(kind) => format!("{}: sandboxed ({kind})", prepared.cwd.display()),
+            None => format!("{}: not sandboxed (sandbox.kind = \"off\")", prepared.cwd.display()),
         });
         let mut command = command_of(prepared.argv)?;
         command.current_dir(&prepared.cwd).env_clear().envs(&prepared.env);
@@ -103,7 +108,9 @@ pub(crate) fn open(context: &Context, args: &OpenArgs) -> Outcome {
     let found = find(context, &args.task)?;
     let words = editor(&found.settings).ok_or_else(|| {
         Failure::new("no editor is set")
-            .hint("set $VISUAL or $EDITOR, or: mainstem config set workspace.editor '[\"code\"]'")
+            .hint(
+                "set $VISUAL or $EDITOR, or run: mainstem config set workspace.editor '[\"code\"]'",
+            )
             .hint(format!("the workspace is {}", found.workspace.display()))
     })?;
     if context.global.json {
@@ -112,7 +119,7 @@ pub(crate) fn open(context: &Context, args: &OpenArgs) -> Outcome {
         }))?;
     } else if !context.global.quiet {
         print::err(&format!(
-            "{}: your editor runs with your rights, on files that an agent wrote",
+            "{}: files written by an agent; your editor runs unsandboxed, with your permissions",
             found.workspace.display()
         ));
     }
@@ -141,7 +148,7 @@ fn own_shell() -> String {
 #[expect(clippy::disallowed_methods, reason = "the user's own shell or editor, on their terminal")]
 fn command_of(argv: Vec<OsString>) -> Result<Command, Failure> {
     let mut words = argv.into_iter();
-    let program = words.next().ok_or_else(|| Failure::usage("no command was given"))?;
+    let program = words.next().ok_or_else(|| Failure::usage("missing command"))?;
     let mut command = Command::new(program);
     command.args(words);
     Ok(command)
@@ -150,9 +157,8 @@ fn command_of(argv: Vec<OsString>) -> Result<Command, Failure> {
 /// Runs a command with our terminal and ends as it ends.
 fn ended(command: &mut Command) -> Outcome {
     let program = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .map_err(|error| Failure::io(format!("{program} cannot be started"), &error))?;
+    let status =
+        command.status().map_err(|error| Failure::io(format!("cannot start {program}"), &error))?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(exit_code::ERROR))
 }

@@ -86,7 +86,7 @@ fn read_spec(context: &Context, path: &Path) -> Result<(Vec<Task>, Vec<String>),
     let lost: Vec<&str> =
         imported.lost.keys().map(String::as_str).filter(|field| !kept.contains(field)).collect();
     if !lost.is_empty() && !context.global.quiet {
-        print::err(&format!("note: not used: {}", print::harmless(&lost.join(", "))));
+        print::err(&format!("note: ignored fields: {}", print::harmless(&lost.join(", "))));
     }
     Ok((tasks, spec.base_branches))
 }
@@ -107,8 +107,8 @@ fn spawn(
         (None, None) => repo.default_branch()?,
     };
     if let Some(base) = base_branches.iter().find(|base| **base != target) {
-        return Err(Failure::new(format!("work lands on {target} here, not on {base}")).hint(
-            format!("leave the base branch out, or set land.branch = \"{base}\" for a new run"),
+        return Err(Failure::new(format!("the run lands on {target}, not on {base}")).hint(
+            format!("omit the base branch, or set land.branch = \"{base}\" and start a new run"),
         ));
     }
     match steer::find_recipient(context)? {
@@ -153,8 +153,8 @@ fn known_state(state: Option<&str>) -> Result<Option<String>, Failure> {
     if STATES.contains(&state.as_str()) {
         return Ok(Some(state));
     }
-    Err(Failure::new(format!("there is no state {state}"))
-        .hint(format!("known: {}", STATES.join(", "))))
+    Err(Failure::new(format!("unknown state {state}"))
+        .hint(format!("states: {}", STATES.join(", "))))
 }
 
 fn in_state(look: &Look, state: Option<&str>) -> Vec<TaskIx> {
@@ -175,8 +175,10 @@ fn terminate(context: &Context, id: &str, force: bool) -> Outcome {
     let t = find(&look, id)?;
     let task = look.machine.graph().id(t).to_string();
     if state_of(&look.machine, t) == "PR_OPEN" && !force {
-        return Err(Failure::new(format!("the work of {task} is offered already"))
-            .hint("--force calls it off all the same; a pull request stays open for people"));
+        return Err(Failure::new(format!(
+            "{task} is already queued to land or has a pull request"
+        ))
+        .hint("cancel anyway with --force (an open pull request stays open)"));
     }
     let request = Request::Cancel { task: Some(task) };
     let said = steer::send(context, vec![request])?;

@@ -117,7 +117,7 @@ fn run(spec_file: &Path) -> Result<Turn, DriveError> {
         } else {
             return Ok(Turn::Ill);
         }
-        print("│ it is started afresh")?;
+        print("│ starting a new session")?;
     }
 }
 
@@ -125,7 +125,7 @@ fn run(spec_file: &Path) -> Result<Turn, DriveError> {
 fn once(spec: &DriveSpec, prompt: &str, kept: &mut Transcript) -> Result<Turn, DriveError> {
     let mut talk = Talk::new(spec, prompt.to_owned()).ok_or_else(|| DriveError::Spec {
         path: spec.protocol.clone(),
-        cause: "there is no such protocol".to_owned(),
+        cause: "unknown protocol".to_owned(),
     })?;
     let mut child = Child::start(spec)?;
     let clock = Instant::now();

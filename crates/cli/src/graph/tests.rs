@@ -49,7 +49,7 @@ fn a_plan_is_drawn_with_its_critical_path_and_soft_edges() {
         ┌─────────▼┐  ┏━━━━━▼━▼━━━━━━┓
         │ T-6 Docs │  ┃ T-5 Web page ┃
         └──────────┘  ┗━━━━━━━━━━━━━━┛
-    heavy: the critical path · dotted: order only · 3 edges that follow from others left out
+    heavy: critical path · dotted: order only · 3 redundant edges hidden
     ");
 }
 
@@ -81,7 +81,7 @@ fn phases_show_as_signs_and_in_narrow_places_titles_go() {
     ┌──────▼┐  ┏━━▼▼━━━┓
     │ · T-6 │  ┃ · T-5 ┃
     └───────┘  ┗━━━━━━━┛
-    heavy: the critical path · dotted: order only · 3 edges that follow from others left out
+    heavy: critical path · dotted: order only · 3 redundant edges hidden
     ");
     let colored = picture(subject, 24, true);
     assert!(colored.contains("\u{1b}[32m"), "{colored}");
@@ -106,7 +106,7 @@ fn lines_of_different_edges_never_join() {
     ┏━▼━┓  ┌▼─▼┐
     ┃ C ┃  │ D │
     ┗━━━┛  └───┘
-    heavy: the critical path
+    heavy: critical path
     ");
 }
 
@@ -115,7 +115,10 @@ fn what_cannot_be_drawn_is_listed_and_says_why() {
     let tasks: Vec<String> = (0..81).map(|n| task(&format!("T-{n}"), "x", "")).collect();
     let (many, graph) = plan(&format!("version = 1\n{}", tasks.concat()));
     let text = picture(Subject::plain(&many, &graph), 100, false);
-    assert!(text.starts_with("1: T-0 T-1 ") && text.contains("81 tasks are too many"), "{text}");
+    assert!(
+        text.starts_with("1: T-0 T-1 ") && text.contains("graph too large to draw (81 tasks)"),
+        "{text}"
+    );
     let (plan, graph) = shop();
     insta::assert_snapshot!(picture(Subject::plain(&plan, &graph), 8, false), @r"
     1: T-1
@@ -129,7 +132,7 @@ fn what_cannot_be_drawn_is_listed_and_says_why() {
     T-5 needs T-1 T-2 T-3; after T-4
     T-6 needs T-1 T-4
 
-    the graph does not fit into 8 columns: this is the list; --format mermaid draws it elsewhere
+    graph too wide for 8 columns; listing tasks instead. For an external viewer: --format mermaid
     ");
 }
 
@@ -145,7 +148,7 @@ fn a_long_chain_and_wide_characters_stay_in_their_boxes() {
         ┏━━━━▼━━━━┓
         ┃ T-2 e ü ┃
         ┗━━━━━━━━━┛
-    heavy: the critical path
+    heavy: critical path
     ");
 }
 

@@ -69,7 +69,7 @@ pub(crate) fn findings(repo: Option<&Repo>, settings: &Settings, uses: &Uses) ->
                 let ready =
                     known(&agent.kind).is_some_and(|tool| look(tool, Some(agent)).is_ready());
                 let level = if ready { Level::Warning } else { Level::Error };
-                let help = format!("export {secret}, or take it out of agents.{name}.secrets");
+                let help = format!("export {secret}, or remove it from agents.{name}.secrets");
                 add(level, format!("${secret} is not set"), help);
             }
         }
@@ -110,12 +110,12 @@ fn own_program(repo: Option<&Repo>, name: &str, agent: &Agent) -> Option<(Level,
     let program = agent.command.first().map(String::as_str).or(preset)?;
     if !program.contains('/') || program.starts_with('/') {
         let found = find_program(program).is_some();
-        let help = format!("install it, or change agents.{name}.command");
+        let help = format!("install {program}, or change agents.{name}.command");
         return (!found).then(|| (Level::Error, format!("{program} is not installed"), help));
     }
     // Seen from its workspace. A task before it may make it, so this is only a doubt.
     let root = repo.and_then(Repo::toplevel)?;
     let text = format!("{program} is not in this repository");
-    let help = format!("commit it, or change agents.{name}.command");
+    let help = format!("commit {program}, or change agents.{name}.command");
     (!root.join(program).exists()).then_some((Level::Warning, text, help))
 }

@@ -62,7 +62,7 @@ impl Explained {
 
     /// As an error.
     pub(crate) fn failure(self) -> Failure {
-        self.advice().hint("nothing was started; --allow-red starts a plan that is to make it pass, --no-preflight starts without looking")
+        self.advice().hint("no agent was started; to run a plan that fixes the check: --allow-red; to start anyway: --no-preflight")
     }
 }
 
@@ -76,11 +76,13 @@ pub(crate) fn explain(repo: &Repo, settings: &Settings, check: &TargetCheck) -> 
             lines: last_lines(tail),
             hints: programs_missing(command, "workspace.setup")
                 .into_iter()
-                .chain([format!("every workspace starts with `{command}` ([workspace] setup)")])
+                .chain([format!(
+                    "`{command}` runs in every new workspace; change it in [workspace] setup"
+                )])
                 .collect(),
         },
         TargetOutcome::Unable(why) => Explained {
-            message: format!("the checks cannot run on {target}"),
+            message: format!("cannot run the checks on {target}"),
             lines: last_lines(why),
             hints: Vec::new(),
         },
@@ -158,12 +160,12 @@ fn what_is_lacking(repo: &Repo, root: &Path, settings: &Settings) -> Option<Stri
     match (files.as_slice(), folders.as_slice()) {
         ([], []) => None,
         ([], folders) if settings.workspace.setup.is_empty() => Some(format!(
-            "your checkout has {}, which fresh workspaces do not have; let [workspace] setup make it",
+            "your checkout has {}, which fresh workspaces do not have; create it in [workspace] setup",
             folders.join(" and ")
         )),
         ([], _) => None,
         (files, _) => Some(format!(
-            "your checkout has {}, which git ignores and fresh workspaces do not have; name it in .worktreeinclude",
+            "your checkout has {}, which git ignores and fresh workspaces do not have; add it to .worktreeinclude",
             files.join(" and ")
         )),
     }

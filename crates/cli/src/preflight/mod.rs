@@ -112,7 +112,9 @@ pub(crate) fn before_run(
         Some(red) if allow_red => {
             let explained = explain(repo, settings, red);
             print::err(&format!("warning: {}", explained.message));
-            print::err("starting all the same (--allow-red): what makes it pass will land");
+            print::err(
+                "starting anyway (--allow-red); only work that makes the check pass will land",
+            );
         }
         Some(red) => return Err(explain(repo, settings, red).failure()),
         None => {}
@@ -198,7 +200,7 @@ pub(crate) fn of_commands(settings: &Settings) -> Vec<Finding> {
             findings.push(Finding {
                 level: Level::Error,
                 subject: program.clone(),
-                text: format!("not installed; the {what} `{command}` needs it"),
+                text: format!("not installed (needed by the {what} `{command}`)"),
                 help: format!("install {program}, or change {key}"),
                 tasks: Vec::new(),
             });
@@ -215,7 +217,7 @@ fn disk(layout: &Layout, settings: &Settings) -> Option<Finding> {
         level: Level::Error,
         subject: "disk".to_owned(),
         text: format!("{} free in {}", render_size(free >> 20 << 20), place.display()),
-        help: format!("{} are needed (limits.disk_floor)", render_size(floor)),
+        help: format!("at least {} must be free (limits.disk_floor)", render_size(floor)),
         tasks: Vec::new(),
     })
 }
@@ -253,7 +255,7 @@ fn refuse(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
             failure.detail.push(format!("{}  tasks: {shown}{more}", print::pad("", subject)));
         }
     }
-    Err(failure.hint("nothing was started; --no-preflight starts without looking"))
+    Err(failure.hint("no agent was started; to start anyway: --no-preflight"))
 }
 
 /// Says which check runs, and for how long.
@@ -276,7 +278,10 @@ impl Progress {
             return;
         }
         let took = print::duration(now.elapsed_ms);
-        let text = format!("trying the checks before the first task: {} ({took})", now.command);
+        let text = format!(
+            "running checks on the target branch before the first task: {} ({took})",
+            now.command
+        );
         if self.redraw {
             let text = print::clip(&print::harmless(&text), print::width().saturating_sub(1));
             print::err_part(&format!("\r\x1b[2K{text}"));

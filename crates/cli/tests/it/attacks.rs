@@ -35,7 +35,7 @@ struct Ground {
 fn works(kind: &str) -> bool {
     let scene = Scene::new(BIN).walled(kind);
     let report = scene.mainstem(&["doctor"]).stdout;
-    let works = report.contains("agents run behind");
+    let works = report.contains("sandbox: agents use");
     // Where it does not, the start is refused, and that is the other way to be safe.
     if !works {
         let scene = scene.plan("version = 1\n[[task]]\nid = \"T\"\nrun = \"true\"\n");

@@ -17,7 +17,11 @@ fn a_branch_of_the_users_with_a_tasks_name_is_left_alone() {
     let mine = repo.commit("mine", &[("mine.txt", "precious")]);
     repo.git(&["checkout", "-q", "main"]);
     let out = scene.expect(0, &["run", "plan.toml"]);
-    assert!(out.stderr.contains("mainstem/T is not Mainstem's"), "{}", out.stderr);
+    assert!(
+        out.stderr.contains("mainstem/T is checked out or was not created by Mainstem"),
+        "{}",
+        out.stderr
+    );
     scene.expect(0, &["clean"]);
     assert_eq!(repo.commit_of("mainstem/T"), mine);
     let branches = repo.git(&["branch", "--format=%(refname:short)"]);

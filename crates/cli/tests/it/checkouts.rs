@@ -194,7 +194,7 @@ fn a_landing_that_the_branch_lost_is_said_and_can_be_made_again() {
     assert!(run.stderr.contains("no longer on main"), "{}", run.stderr);
     assert!(scene.expect(0, &["status"]).stdout.contains("no longer on main"));
     let doctor = scene.expect(1, &["doctor", "--no-try"]);
-    assert!(doctor.stdout.contains("a landing is no longer on main: a"), "{}", doctor.stdout);
+    assert!(doctor.stdout.contains("landed work is no longer on main: a"), "{}", doctor.stdout);
     assert!(doctor.stdout.contains("mainstem retry a"), "{}", doctor.stdout);
     scene.expect(0, &["retry", "a"]);
     scene.expect(0, &["run"]);

@@ -113,7 +113,7 @@ fn a_prd_becomes_a_plan_that_checks_and_costs_are_known() {
     assert!(text.contains("planning") && text.contains("$1.00"), "{text}");
     // The same again asks nobody and changes nothing.
     let again = stage.plan(0, &[]);
-    assert!(again.stderr.contains("the plan is as it was"), "{}", again.stderr);
+    assert!(again.stderr.contains("no changes to the plan"), "{}", again.stderr);
     assert_eq!(log_of(&stage.log).matches("start").count(), 4);
     stage.assert_no_agent_left();
 }
@@ -128,7 +128,7 @@ fn a_finished_draft_says_that_another_model_or_effort_would_change_nothing() {
     for other in [["--model", "m2"], ["--effort", "high"]] {
         let refused = stage.plan(1, &other).stderr;
         assert!(
-            refused.contains("PRD.md is planned already: 3 answers by mine with model m1"),
+            refused.contains("PRD.md is already planned: 3 answers by mine with model m1"),
             "{refused}"
         );
         assert!(refused.contains("--fresh"), "{refused}");
@@ -367,7 +367,7 @@ fn an_interrupted_draft_keeps_what_is_finished() {
     first.signal(Signal::INT);
     let out = first.wait();
     assert_eq!(out.code, 3, "{}", out.stderr);
-    assert!(out.stderr.contains("what was answered is kept"), "{}", out.stderr);
+    assert!(out.stderr.contains("interrupted; answers are kept"), "{}", out.stderr);
     assert!(!stage.scene.repo().has("plan.toml"));
     stage.assert_no_agent_left();
     stage.plan(0, &[]);
@@ -381,7 +381,7 @@ fn a_plan_that_a_person_changed_is_not_replaced_without_force() {
     let edited = stage.scene.repo().read("plan.toml").replacen("Do $(", "By hand: $(", 1);
     stage.scene.repo().write("plan.toml", &edited);
     let out = stage.plan(1, &[]);
-    assert!(out.stderr.contains("--force replaces it"), "{}", out.stderr);
+    assert!(out.stderr.contains("use --force to replace it"), "{}", out.stderr);
     assert!(out.stderr.contains("1 changed"), "{}", out.stderr);
     assert_eq!(stage.scene.repo().read("plan.toml"), edited);
     stage.plan(0, &["--force"]);
@@ -445,14 +445,12 @@ fn what_cannot_be_planned_says_why() {
     scene.repo().write("empty.md", " \n");
     let err = |args: &[&str], code: i32| scene.expect(code, args).stderr;
     assert!(err(&["plan", "empty.md"], 1).contains("empty.md is empty"));
-    assert!(err(&["plan", "nowhere.md"], 1).contains("cannot be read"));
+    assert!(err(&["plan", "nowhere.md"], 1).contains("cannot read nowhere.md"));
     fs::write(scene.outside("far.md"), "x").unwrap();
     let far = scene.outside("far.md").display().to_string();
-    assert!(err(&["plan", &far], 1).contains("outside of the repository"));
-    assert!(err(&["plan", "PRD.md", "--agent", "nobody"], 1).contains("there is no agent nobody"));
-    assert!(
-        err(&["plan", "PRD.md", "--agent", "script"], 1).contains("no program that could plan")
-    );
+    assert!(err(&["plan", &far], 1).contains("outside the repository"));
+    assert!(err(&["plan", "PRD.md", "--agent", "nobody"], 1).contains("unknown agent nobody"));
+    assert!(err(&["plan", "PRD.md", "--agent", "script"], 1).contains("agent script cannot plan"));
     assert!(err(&["plan", "PRD.md", "-o", "plan.xml"], 64).contains(".toml or .json"));
     assert!(err(&["plan"], 64).contains("PRD.md"));
     scene.repo().write("big.md", "x".repeat(1 << 20) + "yy");
@@ -502,7 +500,7 @@ fn a_plan_is_shown_with_an_estimate_by_what_landed() {
     let stage = Stage::new(2, "");
     stage.plan(0, &[]);
     let out = stage.scene.expect(0, &["plan", "show", "plan.toml"]).stdout;
-    assert!(out.contains("estimate: 16m 00s of work") && out.contains("rule of thumb"), "{out}");
+    assert!(out.contains("estimate: 16m 00s of work") && out.contains("no history yet"), "{out}");
     let task = |id: &str| {
         format!(
             "[[task]]\nid = \"{id}\"\ntitle = \"t\"\neffort = \"small\"\nrun = \"echo '{{\\\"mainstem\\\":\\\"usage\\\",\\\"cost_usd\\\":0.5,\\\"output_tokens\\\":1}}'; echo x > {id}.txt\"\n"
@@ -539,7 +537,7 @@ fn a_plan_is_drafted_while_a_run_goes_on_and_each_knows_the_limits_of_the_other(
     // What the run knows, another document's draft is told before it asks anybody.
     stage.scene.repo().write("PRD.md", "# Another\n\n## 1 Thing\n\nMake it.\n");
     let mut other = stage.scene.spawn(&["plan", "PRD.md"]);
-    wait_until(SOON, "it waits", || other.stderr().contains("all wait"));
+    wait_until(SOON, "it waits", || other.stderr().contains("retrying in"));
     other.signal(Signal::INT);
     assert_eq!(other.wait().code, 3);
     assert_eq!(stage.calls("shred"), 1, "{}", log_of(&stage.log));

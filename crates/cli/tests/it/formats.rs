@@ -83,7 +83,7 @@ fn commands_of_imported_texts_are_gates_only_if_accepted() {
         "{}",
         plain.stdout
     );
-    assert!(plain.stderr.contains("1 command found; commands stay text"), "{}", plain.stderr);
+    assert!(plain.stderr.contains("1 command found; use --accept-commands"), "{}", plain.stderr);
     let asked = run(&scene, 0, &["plan", "import", "ralph", "prd.json", "--accept-commands"]);
     assert!(asked.stdout.contains("verify = [\"touch $HOME/owned\"]"), "{}", asked.stdout);
 }
@@ -105,9 +105,9 @@ fn what_cannot_be_imported_says_where_and_what_helps() {
         (vec!["checklist", "prose.md"], 1, vec!["prose.md", "there is no task", "`- [ ]`"]),
         (vec!["checklist", "bad.md"], 1, vec!["byte 9 is not UTF-8"]),
         (vec!["spekit", "loop.md"], 64, vec!["did you mean spec-kit?"]),
-        (vec!["auto", "."], 1, vec!["beads and ralph", "name one of them"]),
-        (vec!["auto", "gone.md"], 1, vec!["gone.md cannot be read"]),
-        (vec!["ralph", "prd.json", "-o", "plan.toml"], 1, vec!["already there", "--force"]),
+        (vec!["auto", "."], 1, vec!["beads or ralph", "set the format"]),
+        (vec!["auto", "gone.md"], 1, vec!["cannot read gone.md"]),
+        (vec!["ralph", "prd.json", "-o", "plan.toml"], 1, vec!["already exists", "--force"]),
         (vec!["ralph", "prd.json", "-o", "plan.txt"], 64, vec![".toml or .json"]),
     ] {
         let mut all = vec!["plan", "import"];
@@ -134,7 +134,7 @@ fn a_plan_goes_out_as_files_text_and_pictures() {
     let several = run(&scene, 64, &["plan", "export", "raven", "plan.toml"]);
     assert!(several.stderr.contains("-o FOLDER"), "{}", several.stderr);
     let out = run(&scene, 0, &["plan", "export", "raven", "plan.toml", "-o", "docs/tasks"]);
-    assert!(out.stderr.contains("not in this format: model of 1 task"), "{}", out.stderr);
+    assert!(out.stderr.contains("not supported by this format: model of 1 task"), "{}", out.stderr);
     assert!(scene.repo().read("docs/tasks/T-002-page.md").contains("| Dependencies | T-001 |"));
     assert_eq!(
         scene.repo().read("docs/tasks/phases.conf"),
@@ -145,7 +145,7 @@ fn a_plan_goes_out_as_files_text_and_pictures() {
     let back = run(&scene, 0, &["plan", "import", "auto", "docs/tasks"]);
     assert!(back.stdout.contains("needs = [\"T-001\"]"), "{}", back.stdout);
     let none = run(&scene, 1, &["plan", "export", "json"]);
-    assert!(none.stderr.contains("there is no run"), "{}", none.stderr);
+    assert!(none.stderr.contains("no run in this repository"), "{}", none.stderr);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn clean_takes_a_kept_workspace_and_the_next_attempt_goes_on_from_its_snapshot()
     scene.expect(0, &["clean"]);
     assert_gone(&scene);
     let said = scene.expect(1, &["shell", "A"]).stderr;
-    assert!(said.contains("A has no workspace: it is failed"), "{said}");
+    assert!(said.contains("A has no workspace (state: failed)"), "{said}");
     let refs =
         scene.repo().git(&["for-each-ref", "--format=%(refname)", "refs/mainstem/snapshots/A/0"]);
     let edit = refs.lines().find_map(|name| scene.repo().show(name, "edit.txt"));

@@ -69,7 +69,7 @@ fn a_used_up_quota_waits_for_a_person_who_wants_that_and_survives_the_engine() {
     wait_until(Duration::from_secs(60), "its task waits for a person", waits);
     running.kill9();
     let text = scene.expect(0, &["status"]).stdout;
-    assert!(text.contains("until you say mainstem resume"), "{text}");
+    assert!(text.contains("until you run mainstem resume"), "{text}");
     let again = scene.spawn(&["run"]);
     wait_until(Duration::from_secs(60), "a new engine is there", || {
         scene.status()["state"] == "running"

@@ -190,7 +190,7 @@ fn show_logs_and_diff_tell_the_whole_story_of_a_task() {
     assert!(gates.contains("\ngate-of-task\n") && gates.contains("\ngate-of-train\n"), "{gates}");
     scene.mainstem(&["logs", "T-1", "--attempt", "2"]).expect_code(1);
     let none = scene.mainstem(&["logs", "T-4"]).expect_code(1);
-    assert!(none.stderr.contains("waits for T-3"), "{none:?}");
+    assert!(none.stderr.contains("waiting for T-3"), "{none:?}");
 
     let landed = json(&scene, &["diff", "T-2", "--json"]);
     assert_eq!(landed["base"], scene.repo().commit_of("main^"));
@@ -389,7 +389,7 @@ fn after_a_kill_the_looks_say_crashed_and_show_everything() {
     let status = json(&scene, &["status", "--json"]);
     assert_eq!(status["state"], "crashed");
     let table = ok(&scene, &["status"]).stdout;
-    assert!(table.contains("crashed") && table.contains("mainstem run goes on"), "{table}");
+    assert!(table.contains("crashed") && table.contains("continue with: mainstem run"), "{table}");
     assert!(ok(&scene, &["logs", "T-1"]).stdout.starts_with("before\n"));
     assert!(ok(&scene, &["diff", "T-1"]).stdout.contains("\n+half\n"));
     for args in [&["show", "T-1"][..], &["train"], &["questions"], &["history", "-f"]] {

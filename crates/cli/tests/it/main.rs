@@ -43,4 +43,5 @@ mod trust;
 mod unprivileged;
 mod upgrade;
 mod verbs;
+mod voice;
 mod workers;

@@ -50,7 +50,7 @@ fn with_the_oldest_git_work_lands_clashes_and_is_redone_behind_every_wall() {
         let plan = shell_plan(&[("A", WORK, ""), ("B", WORK, ""), ("C", WORK, "needs = [\"A\"]")]);
         let scene = scene.plan(&plan);
         let doctor = scene.mainstem(&["doctor"]).stdout;
-        if wall != "off" && !doctor.contains("agents run behind") {
+        if wall != "off" && !doctor.contains("sandbox: agents use") {
             continue;
         }
         let run = scene.mainstem(&["run", "plan.toml"]);

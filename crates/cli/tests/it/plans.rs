@@ -380,12 +380,12 @@ fn doctor_is_content_with_a_healthy_repository_and_names_what_is_wrong() {
     ill.repo().branch("mainstem/left-over", "main");
     let output = ill.mainstem(&["doctor"]).expect_code(1);
     for word in [
-        "✗ there is no branch nowhere",
+        "✗ target branch nowhere does not exist",
         "limits.disk_floor",
-        "no-such-program-here was not found",
+        "no-such-program-here is not installed",
         "NO_SUCH_SECRET is not set",
         "! left over from other runs: mainstem/left-over",
-        "sandbox: agents run behind ",
+        "sandbox: agents use ",
     ] {
         assert!(output.stdout.contains(word), "no {word} in {}", output.stdout);
     }

@@ -74,7 +74,7 @@ fn a_verdict_on_the_target_is_known_to_the_next_run_and_to_other_settings_it_is_
     scene.mainstem(&["doctor"]).expect_code(0);
     assert_eq!(ran(), 1);
     let output = scene.mainstem(&["run", "plan.toml"]).expect_code(0);
-    assert!(output.stdout.contains("known to pass on main"), "{}", output.stdout);
+    assert!(output.stdout.contains("passed before on main"), "{}", output.stdout);
     assert_eq!(ran(), 2, "once for the target, once for the candidate");
     assert_eq!(scene.facts_of("target_verified").len(), 1);
     // What landed was verified: another run starts at once.
@@ -104,7 +104,7 @@ fn work_that_makes_the_target_green_lands_if_red_is_allowed() {
     let scene = Scene::new(BIN).preflight().config(config).plan(plan);
     scene.mainstem(&["run", "plan.toml"]).expect_code(1);
     let output = scene.mainstem(&["run", "plan.toml", "--allow-red"]).expect_code(0);
-    assert!(output.stderr.contains("starting all the same"), "{}", output.stderr);
+    assert!(output.stderr.contains("starting anyway"), "{}", output.stderr);
     let landed: Vec<String> = scene
         .facts_of("task_landed")
         .iter()
@@ -136,7 +136,7 @@ fn control_c_in_the_middle_of_the_look_starts_nothing() {
     wait_until(Duration::from_secs(60), "the check runs", || flag.exists());
     run.signal(rustix::process::Signal::INT);
     let output = run.wait().expect_code(3);
-    assert!(output.stderr.contains("nothing was started"), "{}", output.stderr);
+    assert!(output.stderr.contains("no agent was started"), "{}", output.stderr);
     nothing_started(&scene);
 }
 
@@ -228,11 +228,11 @@ fn repository(files: &[(&str, &str)]) -> Scene {
 fn init_ends_green_and_its_example_runs_at_once() {
     let scene = repository(&[("Makefile", "test:\n\tgrep -q hi README\n"), ("README", "hi\n")]);
     let output = scene.mainstem(&["init"]).expect_code(0);
-    assert!(output.stderr.contains("make test passes on main"), "{}", output.stderr);
+    assert!(output.stderr.contains("make test passed on main"), "{}", output.stderr);
     let doctor = scene.mainstem(&["doctor"]).expect_code(0);
     assert!(!doctor.stdout.contains("uncommitted"), "init's own files: {}", doctor.stdout);
     let run = scene.mainstem(&["run", "plan.toml"]).expect_code(0);
-    assert!(run.stdout.contains("known to pass on main"), "{}", run.stdout);
+    assert!(run.stdout.contains("passed before on main"), "{}", run.stdout);
     assert!(scene.repo().path().join("mainstem-hello.txt").exists());
 }
 

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 4] =
 fn scene(wall: &str, kind: &str, more: &str, tasks: &[(&str, &str, &str)]) -> Option<Scene> {
     let config = format!("[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n{more}");
     let scene = Scene::new(BIN).walled(wall).config(&config).plan(&shell_plan(tasks));
-    let works = wall == "off" || scene.mainstem(&["doctor"]).stdout.contains("agents run behind");
+    let works = wall == "off" || scene.mainstem(&["doctor"]).stdout.contains("sandbox: agents use");
     works.then_some(scene)
 }
 
@@ -112,7 +112,7 @@ fn a_file_that_a_required_filter_refuses_is_kept_and_named() {
         assert!(folder.is_some_and(|folder| told.contains(&folder)), "{told}");
         assert!(told.contains("Files of T that git could not store"), "{told}");
         let shown = scene.mainstem(&["show", "T"]).stdout;
-        assert!(shown.contains("files that git could not store: /"), "{shown}");
+        assert!(shown.contains("files git could not store: /"), "{shown}");
     }
 }
 

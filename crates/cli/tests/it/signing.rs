@@ -61,7 +61,7 @@ fn landings_are_signed_where_commits_by_hand_would_be() {
     scene.assert_each_lands_once(&["A", "B"]);
     assert_eq!(signatures(&scene), ["G", "G"]);
     let doctor = scene.mainstem(&["doctor"]).stdout;
-    assert!(doctor.contains("landings are signed"), "{doctor}");
+    assert!(doctor.contains("landed commits are signed"), "{doctor}");
     // A commit that is put on top is signed as well.
     scene.repo().git(&["commit", "-q", "--allow-empty", "-m", "mine"]);
     scene.expect(0, &["undo"]);
@@ -85,7 +85,7 @@ fn a_key_that_asks_for_a_passphrase_stops_nobody_unless_signatures_are_required(
     assert!(ran.stderr.contains("not signed although commit.gpgSign is set"), "{}", ran.stderr);
     assert_eq!(signatures(&scene), ["N", "N"]);
     let doctor = scene.mainstem(&["doctor"]).stdout;
-    assert!(doctor.contains("landings cannot be signed"), "{doctor}");
+    assert!(doctor.contains("landed commits cannot be signed"), "{doctor}");
 }
 
 #[test]

@@ -360,7 +360,7 @@ fn restore_says_what_there_is_and_never_moves_a_branch_of_somebodys() {
     assert_eq!(scene.repo().show("first", "f.txt").as_deref(), Some("f\n"));
     scene.expect(0, &["restore", "GOOD", "--attempt", "1", "--branch", "first"]);
     let said = scene.expect(1, &["restore", "BAD", "--branch", "first"]);
-    assert!(said.stderr.contains("exists already") && said.stderr.contains("git branch -m"));
+    assert!(said.stderr.contains("already exists") && said.stderr.contains("git branch -m"));
     assert_eq!(scene.repo().show("first", "f.txt").as_deref(), Some("f\n"));
     assert_eq!(scene.expect(0, &["restore", "BAD"]).stdout, "restore/BAD\n");
     scene.repo().git(&["branch", "-f", "restore/BAD", "main"]);

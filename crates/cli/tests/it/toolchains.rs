@@ -12,7 +12,7 @@ const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 fn sandboxes() -> Vec<&'static str> {
     let works = |kind: &&str| {
         let report = Scene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
-        report.contains("agents run behind")
+        report.contains("sandbox: agents use")
     };
     let mut kinds: Vec<&'static str> = ["bwrap", "landlock"].into_iter().filter(works).collect();
     kinds.push("off");

@@ -25,7 +25,7 @@ fn failed(kind: &str) -> Scene {
 fn a_shell_in_a_workspace_is_in_the_agents_sandbox_unless_told_otherwise() {
     for kind in ["landlock", "bwrap"] {
         let works = Scene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
-        if !works.contains("agents run behind") {
+        if !works.contains("sandbox: agents use") {
             println!("left out: {kind} does not work here");
             continue;
         }
@@ -47,11 +47,11 @@ fn a_shell_in_a_workspace_is_in_the_agents_sandbox_unless_told_otherwise() {
 fn a_task_without_a_workspace_says_where_its_work_is() {
     let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
     let output = scene.expect(1, &["shell", "T"]);
-    assert!(output.stderr.contains("there is no run"), "{}", output.stderr);
+    assert!(output.stderr.contains("no run in this repository"), "{}", output.stderr);
     scene.expect(0, &["run", "plan.toml"]);
     for verb in ["shell", "open"] {
         let output = scene.expect(1, &[verb, "T"]);
-        assert!(output.stderr.contains("T has no workspace: it is landed"), "{}", output.stderr);
+        assert!(output.stderr.contains("T has no workspace (state: landed)"), "{}", output.stderr);
         assert!(output.stderr.contains("git show"), "{}", output.stderr);
         let output = scene.expect(1, &[verb, "nope"]);
         assert!(output.stderr.contains("nope"), "{}", output.stderr);
@@ -84,7 +84,7 @@ fn a_run_in_the_background_can_be_watched_left_and_stopped() {
     let work = format!("echo x > x.txt; until [ -e {} ]; do sleep 0.1; done", go.display());
     let scene =
         scene.plan(&shell_plan(&[("A", "echo a > a.txt", ""), ("B", &work, "needs = [\"A\"]")]));
-    assert!(scene.expect(0, &["stop"]).stderr.contains("nothing is running"));
+    assert!(scene.expect(0, &["stop"]).stderr.contains("no run is active here"));
     scene.expect(0, &["run", "--detach", "plan.toml"]);
     wait_until(LONG, "B works", || scene.task("B")["phase"] == "working");
     // Who leaves leaves the run alone.
@@ -109,7 +109,7 @@ fn a_run_in_the_background_can_be_watched_left_and_stopped() {
 #[test]
 fn runs_are_listed_and_named_by_their_beginning() {
     let scene = Scene::new(BIN).plan(&shell_plan(&[("A", "echo a > a.txt", "")]));
-    assert!(scene.expect(0, &["runs"]).stderr.contains("no runs here yet"));
+    assert!(scene.expect(0, &["runs"]).stderr.contains("no runs in this repository yet"));
     scene.expect(0, &["run", "plan.toml"]);
     let other = shell_plan(&[("B", "echo b > b.txt", ""), ("C", "exit 1", "")]);
     fs::write(scene.repo().path().join("other.toml"), other).expect("a file");
@@ -207,7 +207,7 @@ fn everything_of_ours_can_be_removed_and_work_that_has_not_landed_stays_unless_t
     let refs = || repo.git(&["for-each-ref", "--format=%(refname)"]);
     let before = refs();
     let listed = scene.expect(0, &["clean", "--everything", "--dry-run"]).stdout;
-    assert!(listed.contains("would go") && listed.contains("has not landed"), "{listed}");
+    assert!(listed.contains("would be removed") && listed.contains("has not landed"), "{listed}");
     assert_eq!(refs(), before, "a dry run removed something");
     let said = scene.expect(0, &["clean", "--everything"]);
     assert!(said.stderr.contains("mainstem.toml"), "{}", said.stderr);

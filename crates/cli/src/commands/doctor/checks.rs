@@ -23,16 +23,15 @@ pub(super) fn landings(context: &Context, repo: &Repo, report: &mut Report) {
     let Ok((_, _, look)) = context.look(None) else { return };
     let Some(run) = &look.run else { return };
     if state_check::is_of_another_repository(repo, &look.machine).unwrap_or(false) {
-        let text =
-            "the state is of another repository: not one commit that it calls landed exists here";
-        let help = "put this repository's own state back, or move this one away";
+        let text = "the state in .git/mainstem belongs to another repository: none of its landed commits exist here";
+        let help = "restore this repository's own state, or move .git/mainstem away";
         return report.bad("landings", text, help);
     }
     let lost = state_check::lost_landings(repo, run, &look.machine).unwrap_or_default();
     let tasks: Vec<String> = lost.iter().map(|lost| lost.task.to_string()).collect();
     if !tasks.is_empty() {
-        let noun = if tasks.len() == 1 { "a landing is" } else { "landings are" };
-        let text = format!("{noun} no longer on {}: {}", look.machine.target(), tasks.join(", "));
+        let target = look.machine.target();
+        let text = format!("landed work is no longer on {target}: {}", tasks.join(", "));
         let help = format!("to land again: mainstem retry {}, then mainstem run", tasks.join(" "));
         report.bad("landings", text, help);
     }
@@ -50,7 +49,7 @@ pub(super) fn target_gates(
     }
     let layout = Layout::new(repo, settings.workspace.root.as_deref());
     if matches!(lock::probe(&layout.lock()), Ok(Probe::Busy { .. })) {
-        return report.good("target", "the run that is active here looks at the target branch");
+        return report.good("target", "checks on the target branch are left to the active run");
     }
     let seen = preflight::try_target(context, false);
     let checks = settings.gates.verify.join(", ");
@@ -64,12 +63,12 @@ pub(super) fn target_gates(
             for line in explained.lines {
                 text.push_str(&format!("\n      {line}"));
             }
-            let help = "mainstem run --allow-red starts a plan that is to make it pass";
+            let help = "to run a plan that fixes the check: mainstem run PLAN --allow-red";
             report.bad("target", text, explained.hints.first().map_or(help, String::as_str));
         }
         Ok(None) => {}
         Err(failure) => {
-            report.doubt("target", failure.message, "mainstem doctor --no-try leaves this out");
+            report.doubt("target", failure.message, "skip this check: mainstem doctor --no-try");
         }
     }
 }

@@ -91,13 +91,13 @@ impl Verdict {
             );
             let _ = writeln!(
                 out,
-                "next: mainstem plan show {0} · edit it · mainstem run {0}",
+                "next: mainstem plan show {0} · edit {0} · mainstem run {0}",
                 output.display()
             );
         }
         if self.rest == Rest::Interrupted {
             out.push_str(
-                "interrupted; what was answered is kept. To go on: the same command again\n",
+                "interrupted; answers are kept. To continue, run the same command again\n",
             );
         }
         out
@@ -112,13 +112,13 @@ impl Verdict {
                 _ if self.rest == Rest::Parked => {
                     let provider = draft.waits_for(part).map(|(name, _)| name.to_owned());
                     format!(
-                        "{} is used up; limits.auto_resume is off",
+                        "the quota of {} is used up (limits.auto_resume = false)",
                         provider.unwrap_or_default()
                     )
                 }
-                _ => "not asked to the end".to_owned(),
+                _ => "not finished".to_owned(),
             };
-            let _ = writeln!(out, "missing: {part} {}", print::harmless(&why).replace('\n', " "));
+            let _ = writeln!(out, "missing: {part}: {}", print::harmless(&why).replace('\n', " "));
             for problem in state.problems.iter().take(SHOWN) {
                 let _ = writeln!(out, "    {}", print::harmless(&problem.to_string()));
             }
@@ -126,11 +126,11 @@ impl Verdict {
                 let _ = writeln!(out, "    help: {}", print::harmless(help));
             }
             if let Some(folder) = folder {
-                let _ = writeln!(out, "    its prompt, log and answer: {folder}");
+                let _ = writeln!(out, "    prompt, log and answer: {folder}");
             }
         }
         if !self.failed.is_empty() && self.rest != Rest::Interrupted {
-            out.push_str("the same command again asks only for what is missing\n");
+            out.push_str("to ask only for the missing parts, run the same command again\n");
         }
     }
 
@@ -198,7 +198,7 @@ fn spent_text(draft: &Draft, began: i64) -> String {
         basis => format!("${:.2} ({basis})", total.paid_usd() + total.included_usd),
     };
     format!(
-        "{}; {} in all, {}, {} tokens in, {} out, {money}\n",
+        "{}; {} in total, {}, {} tokens in, {} out, {money}\n",
         stages.join(", "),
         print::duration(draft.before_ms() + elapsed(began)),
         print::count(u64::from(calls(draft)), "call"),
@@ -251,7 +251,7 @@ fn report_text(report: &Report) -> String {
         report
             .unresolved
             .iter()
-            .map(|r| format!("no such task: {} needs {}", r.from, r.label))
+            .map(|r| format!("unknown task: {} needs {}", r.from, r.label))
             .collect(),
         "references",
     );
@@ -267,7 +267,11 @@ fn report_text(report: &Report) -> String {
         let drops: Vec<String> =
             circle.drop.iter().map(|(a, b, why)| format!("{a} needs {b} ({why})")).collect();
         list(
-            vec![format!("circle: {}; to drop: {}", circle.path.join(" → "), drops.join(", "))],
+            vec![format!(
+                "dependency cycle: {}; to drop: {}",
+                circle.path.join(" → "),
+                drops.join(", ")
+            )],
             "",
         );
     }
@@ -282,7 +286,7 @@ fn report_text(report: &Report) -> String {
         report
             .overlaps
             .iter()
-            .map(|o| format!("same file: {} and {}: {}", o.a, o.b, o.path))
+            .map(|o| format!("overlap: {} and {} both write {}", o.a, o.b, o.path))
             .collect(),
         "overlaps",
     );

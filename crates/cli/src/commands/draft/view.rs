@@ -74,10 +74,10 @@ impl View {
         let done = draft.parts().values().filter(|part| part.stand == Stand::Done).count();
         let resumed = match done {
             0 => String::new(),
-            _ => format!(", {done} of {} answered before", draft.parts().len()),
+            _ => format!(", {done} of {} already answered", draft.parts().len()),
         };
         let text = format!(
-            "{}: {} with {}, {} at once{resumed}\n",
+            "Planning {}: {} with {}, {} at a time{resumed}\n",
             self.name,
             prd.display(),
             agents.join(", "),
@@ -132,7 +132,7 @@ impl View {
                     let left = print::duration(until.since_ms(Time(clock::now_ms())));
                     format!("retrying in {left}")
                 }
-                None => "its quota is used up; limits.auto_resume = true waits for it".to_owned(),
+                None => "quota used up (set limits.auto_resume = true to wait)".to_owned(),
             };
             let message = format!("{provider} is rate-limited; {how_long}");
             self.waits_told.insert((provider, until));
@@ -168,14 +168,14 @@ impl View {
 /// What a second plan changes, for people.
 pub(super) fn changes_text(changes: &Changes, new: Option<&Plan>) -> String {
     if changes.is_empty() {
-        return "the plan is as it was\n".to_owned();
+        return "no changes to the plan\n".to_owned();
     }
     let title = |id: &str| {
         let task = new.and_then(|plan| plan.tasks.iter().find(|task| task.id.as_str() == id));
         print::harmless(task.map(|task| task.title.as_str()).unwrap_or_default())
     };
     let mut out = format!(
-        "against the last plan: {} added, {} changed, {} dropped, {} as they were\n",
+        "compared with the last plan: {} added, {} changed, {} removed, {} unchanged\n",
         changes.added.len(),
         changes.changed.len(),
         changes.dropped.len(),
@@ -219,11 +219,11 @@ impl DraftFace for View {
                 _,
             ) => {
                 let left = print::duration(until.since_ms(Time(clock::now_ms())));
-                let words = format!("{words}; all wait {left}, and it costs no try");
+                let words = format!("{words}; retrying in {left} (not counted as a retry)");
                 return self.line(shown.at, "◔", AnsiColor::Yellow, (&who, &words));
             }
             (DraftFact::AnswerTaken { repairs, .. }, _) if !repairs.is_empty() => {
-                let words = format!("{words}; mended: {}", repairs.join(", "));
+                let words = format!("{words}; repaired: {}", repairs.join(", "));
                 return self.line(shown.at, "✓", AnsiColor::Green, (&who, &words));
             }
             (_, kind) if kind.ends_with("completed") => ("✓", AnsiColor::Green),
@@ -284,10 +284,10 @@ fn rows(draft: &Draft, doing: &BTreeMap<Part, String>, now: i64) -> Vec<String> 
             _ => match draft.waits_for(part) {
                 Some((provider, Some(until))) => {
                     let left = print::duration(until.since_ms(Time(now)));
-                    format!("waits {left} for {provider}")
+                    format!("waiting {left} for {provider}")
                 }
-                Some((provider, None)) => format!("waits for {provider}"),
-                None => "waits".to_owned(),
+                Some((provider, None)) => format!("waiting for {provider}"),
+                None => "waiting".to_owned(),
             },
         };
         let title = epic_title(draft, part).unwrap_or_else(|| part.stage().to_owned());

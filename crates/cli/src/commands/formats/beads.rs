@@ -109,7 +109,7 @@ impl Program {
     pub(super) fn set(&self, imported: &Imported, changes: &[Change]) -> Result<(), Failure> {
         let strange = changes.iter().map(|change| &change.theirs).find(|id| id.starts_with('-'));
         if let Some(id) = strange {
-            return Err(Failure::new(format!("{} is no id of an issue", print::harmless(id))));
+            return Err(Failure::new(format!("invalid issue ID {}", print::harmless(id))));
         }
         let is_task =
             |change: &&Change| imported.rows.iter().any(|row| row.theirs == change.theirs);
@@ -166,7 +166,7 @@ impl Program {
         let words = ids.iter().filter_map(|id| complaints.get(*id));
         let lines = words.flat_map(|complaint| complaint.lines());
         failure.causes.extend(lines.filter(|line| !line.is_empty()).take(5).map(print::harmless));
-        Err(failure.hint("resolve what blocks them there, then push again"))
+        Err(failure.hint("resolve what blocks these issues, then run mainstem plan push again"))
     }
 
     fn ask(&self, args: &[&str]) -> Result<String, Failure> {
@@ -176,13 +176,12 @@ impl Program {
         }
         let mut failure = Failure::new(format!("{PROGRAM} {} failed", args.join(" ")));
         failure.causes.extend(said.complaint.lines().take(5).map(print::harmless));
-        Err(failure.hint("or name the file that it exports: .beads/issues.jsonl"))
+        Err(failure.hint("or pass the exported file: .beads/issues.jsonl"))
     }
 
     fn call(&self, args: &[&str]) -> Result<Said, Failure> {
         let what = format!("{PROGRAM} {}", args.join(" "));
-        let failed =
-            |error: std::io::Error| Failure::io(format!("{what} could not be run"), &error);
+        let failed = |error: std::io::Error| Failure::io(format!("cannot run {what}"), &error);
         let mut child = Command::new(&self.path)
             .args(args)
             .current_dir(&self.project)
@@ -213,7 +212,7 @@ impl Program {
                 Err(_) => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    return Err(Failure::new(format!("{what} does not end")));
+                    return Err(Failure::new(format!("{what} timed out")));
                 }
             }
         }

@@ -28,8 +28,8 @@ pub(super) fn read(context: &Context, typed: &Path) -> Result<Source, Failure> {
     }
     let path = context.path(typed);
     let name = typed.display().to_string();
-    let meta = fs::metadata(&path)
-        .map_err(|error| Failure::io(format!("{name} cannot be read"), &error))?;
+    let meta =
+        fs::metadata(&path).map_err(|error| Failure::io(format!("cannot read {name}"), &error))?;
     if meta.is_dir() {
         return folder(&path, &name);
     }
@@ -50,7 +50,7 @@ fn standard_input() -> Result<Source, Failure> {
         .lock()
         .take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Failure::io("standard input cannot be read", &error))?;
+        .map_err(|error| Failure::io("cannot read standard input", &error))?;
     let text = checked(bytes, "standard input")?;
     // Only the kind of text tells whose it is.
     let start = text.trim_start_matches('\u{feff}').trim_start();
@@ -60,8 +60,7 @@ fn standard_input() -> Result<Source, Failure> {
 
 fn checked(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Failure::new(format!("{name} is larger than 10 MiB"))
-            .hint("split it; no list of tasks is that long"));
+        return Err(Failure::new(format!("{name} is larger than 10 MiB")).hint("split the file"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -71,7 +70,7 @@ fn checked(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
 
 /// The text of one file, which must be a regular file and not larger than a list of tasks may be.
 pub(crate) fn read_text(path: &Path, name: &str) -> Result<String, Failure> {
-    let unreadable = |error: std::io::Error| Failure::io(format!("{name} cannot be read"), &error);
+    let unreadable = |error: std::io::Error| Failure::io(format!("cannot read {name}"), &error);
     let mut bytes = Vec::new();
     // A pipe would be waited for, and a device has no end.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
@@ -88,9 +87,8 @@ fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
     let mut todo: Vec<(PathBuf, String, usize)> = vec![(root.to_owned(), String::new(), 0)];
     let mut total = 0;
     while let Some((dir, prefix, depth)) = todo.pop() {
-        let unreadable = |error: std::io::Error| {
-            Failure::io(format!("{} cannot be read", dir.display()), &error)
-        };
+        let unreadable =
+            |error: std::io::Error| Failure::io(format!("cannot read {}", dir.display()), &error);
         for entry in fs::read_dir(&dir).map_err(unreadable)? {
             let entry = entry.map_err(unreadable)?;
             let kind = entry.file_type().map_err(unreadable)?;
@@ -105,12 +103,12 @@ fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
                         found.push((path, text));
                     }
                     // One odd file of many is no reason to read none of them.
-                    Err(failure) => print::err(&format!("note: left out: {}", failure.message)),
+                    Err(failure) => print::err(&format!("note: skipped: {}", failure.message)),
                 }
             }
             if found.len() > FILES_MAX || total > BYTES_MAX {
-                return Err(Failure::new(format!("{name} holds too many files to look through"))
-                    .hint("name the folder of the task files, such as specs/001-name"));
+                return Err(Failure::new(format!("{name} has too many files"))
+                    .hint("pass the folder of the task files, such as specs/001-name"));
             }
         }
     }
@@ -119,7 +117,7 @@ fn folder(root: &Path, name: &str) -> Result<Source, Failure> {
 
 /// A file that is there and was not to be replaced.
 pub(crate) fn in_the_way(path: &Path) -> Failure {
-    Failure::new(format!("{} is already there", path.display())).hint("--force replaces it")
+    Failure::new(format!("{} already exists", path.display())).hint("use --force to replace it")
 }
 
 /// Writes a new file, with its folders.
@@ -127,9 +125,8 @@ pub(crate) fn write(path: &Path, text: &str, force: bool) -> Result<(), Failure>
     if path.exists() && !force {
         return Err(in_the_way(path));
     }
-    let failed = |error: std::io::Error| {
-        Failure::io(format!("{} cannot be written", path.display()), &error)
-    };
+    let failed =
+        |error: std::io::Error| Failure::io(format!("cannot write {}", path.display()), &error);
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(failed)?;
     }
@@ -151,15 +148,13 @@ pub(super) fn rewrite(
             continue;
         };
         let name = source.full(path);
-        let failed =
-            |error: std::io::Error| Failure::io(format!("{name} cannot be written"), &error);
+        let failed = |error: std::io::Error| Failure::io(format!("cannot write {name}"), &error);
         // Through a link, the file it names is the one that was read.
         let place = fs::canonicalize(root.join(path)).map_err(failed)?;
         let now = fs::read(&place).map_err(failed)?;
         if now != file.text.as_bytes() {
-            return Err(
-                Failure::new(format!("{name} changed while it was looked at")).hint("push again")
-            );
+            return Err(Failure::new(format!("{name} changed while it was being read"))
+                .hint("run mainstem plan push again"));
         }
         let rights = fs::metadata(&place).map_err(failed)?.permissions();
         write_atomic(&place, new.as_bytes()).map_err(failed)?;

@@ -44,7 +44,7 @@ impl Source {
             return Ok(());
         }
         let output = read_output(&self.dir, self.from, CHUNK_BYTES).map_err(|error| {
-            Failure::io(format!("the log in {} cannot be read", self.dir.display()), &error)
+            Failure::io(format!("cannot read the log in {}", self.dir.display()), &error)
         })?;
         self.from = output.next;
         self.lines.extend(output.lines);

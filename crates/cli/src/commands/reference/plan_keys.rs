@@ -20,17 +20,17 @@ const fn key(
 
 /// Keys of the file.
 pub(super) const PLAN: &[KeyHelp] = &[
-    key("version", "`1`", "", "The version of this format. Must be there."),
-    key("title", "text of one line", "", "What the whole is called."),
-    key("epic", "list of tables", "", "Groups of tasks. `epics` means the same."),
-    key("task", "list of tables", "", "The work. At least one. `tasks` means the same."),
+    key("version", "`1`", "", "Version of the plan format. Required."),
+    key("title", "text of one line", "", "Title of the plan."),
+    key("epic", "list of tables", "", "Groups of tasks. `epics` works too."),
+    key("task", "list of tables", "", "Tasks, at least one. `tasks` works too."),
 ];
 
 /// Keys of an epic.
 pub(super) const EPIC: &[KeyHelp] = &[
-    key("id", "id", "", "Its name, unique among epics. Must be there."),
-    key("title", "text of one line", "", "For people."),
-    key("needs", "list of epics", "[]", "Every task of this epic needs every task of those."),
+    key("id", "id", "", "ID of the epic, unique among epics. Required."),
+    key("title", "text of one line", "", "Title of the epic."),
+    key("needs", "list of epics", "[]", "Every task of this epic needs every task of these epics."),
 ];
 
 /// Keys of a task.
@@ -39,79 +39,74 @@ pub(super) const TASK: &[KeyHelp] = &[
         "id",
         "letters, digits, `.`, `_`, `-`; at most 64",
         "",
-        "Its name, unique in the plan. Becomes a branch and a folder, so unsafe ids are refused. \
-         Must be there.",
+        "ID of the task, unique in the plan. Used as a branch and folder name, so unsafe IDs are \
+         rejected. Required.",
     ),
-    key("epic", "id of an epic", "", "The group it belongs to."),
+    key("epic", "id of an epic", "", "Epic of the task."),
     key(
         "phase",
         "text of one line",
         "",
-        "For `schedule.barrier = \"phase\"`: phases follow each other as they first appear.",
+        "Phase for `schedule.barrier = \"phase\"`; phases run in the order they first appear.",
     ),
-    key("title", "text of one line", "", "For people, and the subject of the commit that lands."),
-    key("description", "text", "", "What to do: the heart of the prompt."),
     key(
-        "acceptance",
-        "list of texts",
-        "[]",
-        "When it counts as done, in words; part of the prompt.",
+        "title",
+        "text of one line",
+        "",
+        "Title of the task, also the subject of the landed commit.",
     ),
-    key("needs", "list of tasks", "[]", "Those tasks' work is in the commit this one starts from."),
+    key("description", "text", "", "What to do; the main part of the prompt."),
+    key("acceptance", "list of texts", "[]", "When the task counts as done; part of the prompt."),
     key(
-        "after",
+        "needs",
         "list of tasks",
         "[]",
-        "Order only: it starts after them, and a failed one does not block it.",
+        "Tasks that must land first; this task starts from a commit with their work.",
     ),
+    key("after", "list of tasks", "[]", "Tasks to start after, whether they succeeded or not."),
     key(
         "writes",
         "list of globs",
         "[]",
-        "Files it will write. Tasks whose globs may overlap do not run at once.",
+        "Files the task will write. Tasks with overlapping globs do not run at once.",
     ),
-    key("agent", "name under `[agents.*]`", "run.agent", "Who does it."),
-    key("role", "text of one line", "", "For the prompt, and for `limits.per_role`."),
-    key("model", "text of one line", "", "The model, if the task insists on one."),
+    key("agent", "name under `[agents.*]`", "run.agent", "Agent for this task."),
+    key("role", "text of one line", "", "Role for the prompt and for `limits.per_role`."),
+    key("model", "text of one line", "", "Model for this task."),
     key(
         "effort",
         "`small`, `medium`, `large`",
         "medium",
-        "Rough size; longer chains of work start first.",
+        "Rough size; tasks on the longest chains start first.",
     ),
-    key("priority", "whole number", "0", "Higher first, among tasks that could start."),
+    key("priority", "whole number", "0", "Among ready tasks, higher numbers start first."),
     key(
         "verify",
         "list of commands, lines such as `@file_exists GLOB`, or tables",
         "[]",
-        "Gates of this task, besides `[gates]`: commands in its workspace, and the kinds of docs/guide/review.md.",
+        "Checks of this task, in addition to `[gates]`: commands to run in the workspace, or the gate kinds in docs/guide/review.md.",
     ),
     key(
         "on_failure",
         "`block`, `continue`, `skip`",
         "block",
-        "What its failure means for tasks that need it: they never run, they may run, or it counts as done.",
+        "If the task fails, tasks that need it: never run (`block`), may run (`continue`), or treat it as done (`skip`).",
     ),
-    key("timeout", "duration such as \"45m\"", "run.timeout", "Time for one attempt."),
-    key("retries", "0 to 1000", "run.retries", "Further attempts after a failed one."),
-    key(
-        "run",
-        "shell command",
-        "",
-        "Shorthand: the built-in `command` agent runs this instead of a coding agent.",
-    ),
+    key("timeout", "duration such as \"45m\"", "run.timeout", "Time limit for one attempt."),
+    key("retries", "0 to 1000", "run.retries", "Retries after a failed attempt."),
+    key("run", "shell command", "", "Shell command to run instead of a coding agent."),
     key(
         "script",
         "list of steps",
         "[]",
-        "Steps for the built-in `script` agent, which needs no network and no model.",
+        "Steps for the built-in `script` agent, which needs no network or model.",
     ),
 ];
 
 /// Steps of the script agent.
 pub(super) const STEPS: &[KeyHelp] = &[
-    key("write", "`text`", "", "Replaces the content of the named file."),
-    key("append", "`text`", "", "Adds to the end of the named file."),
+    key("write", "`text`", "", "Writes the named file."),
+    key("append", "`text`", "", "Appends to the named file."),
     key("commit", "", "", "Commits everything with this message."),
     key("sleep", "", "", "Waits, for example \"200ms\"."),
     key("print", "", "", "Prints a line."),
@@ -119,20 +114,15 @@ pub(super) const STEPS: &[KeyHelp] = &[
         "ask",
         "`options`, `into`",
         "",
-        "Asks a question and waits for the answer, which goes to the file `into`.",
+        "Asks a question, waits for the answer and writes it to the file `into`.",
     ),
-    key(
-        "fail",
-        "`times`",
-        "",
-        "Ends with this exit code; with `times` only in the first attempts.",
-    ),
-    key("rate_limit", "`times`", "", "Reports a rate limit of this many seconds and ends."),
-    key("hang", "`ignore_term`", "", "Never ends."),
+    key("fail", "`times`", "", "Exits with this code; with `times`, only in the first attempts."),
+    key("rate_limit", "`times`", "", "Reports a rate limit of this duration and exits."),
+    key("hang", "`ignore_term`", "", "Hangs forever."),
     key("spawn", "`detach`", "", "Starts a process that outlives the agent by this long."),
     key("usage", "", "", "Reports `input_tokens`, `output_tokens` and `cost_usd`."),
-    key("nothing_to_do", "", "", "Says why there is nothing to do, and ends well."),
-    key("blocked", "", "", "Says why it cannot be done, and ends."),
+    key("nothing_to_do", "", "", "Reports why there is nothing to do and exits successfully."),
+    key("blocked", "", "", "Reports why the task cannot be done and exits."),
 ];
 
 #[cfg(test)]

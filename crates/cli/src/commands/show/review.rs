@@ -38,8 +38,8 @@ impl ReviewSeen {
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
-        let verdict = self.end.as_ref().map_or("under way", |end| end.verdict.word());
-        let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by a person");
+        let verdict = self.end.as_ref().map_or("in progress", |end| end.verdict.word());
+        let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by you");
         let mut lines = vec![format!("review {}  {verdict}{by}", self.cycle)];
         for report in &self.reports {
             let what = match &report.outcome {
@@ -52,7 +52,7 @@ impl ReviewSeen {
                 }
                 review::Outcome::Skipped { why } => format!("skipped: {why}"),
                 review::Outcome::Failed { why } => format!("no verdict: {why}"),
-                review::Outcome::Limited { message, .. } => format!("told to wait: {message}"),
+                review::Outcome::Limited { message, .. } => format!("rate-limited: {message}"),
                 review::Outcome::Stopped {} => "stopped".to_owned(),
             };
             let took = print::duration(report.duration_ms);

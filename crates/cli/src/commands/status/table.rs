@@ -109,7 +109,7 @@ pub(super) fn tasks(
     }
     if !folded.is_empty() {
         folded.iter().for_each(|line| text.push_str(&print::indented(line, 0, columns)));
-        text.push_str("(-v lists them)\n");
+        text.push_str("(use -v to list all tasks)\n");
     }
     text
 }
@@ -218,11 +218,7 @@ fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
     if view.phase == Phase::Landed {
         let commit = view.commit.as_ref().map(|commit| short(commit.as_str()).to_owned());
         let empty = machine.tasks().get(t).landed.as_ref().is_some_and(|landing| landing.empty);
-        return if empty {
-            "there was nothing to do".to_owned()
-        } else {
-            commit.unwrap_or_default()
-        };
+        return if empty { "nothing to do".to_owned() } else { commit.unwrap_or_default() };
     }
     let mut parts = Vec::new();
     if let Some(lower) = machine.stacked_on(view.ix) {

@@ -84,7 +84,7 @@ fn a_build_folder_that_the_user_shares_by_a_file_is_not_shared_by_gates() {
     fs::write(home.join("config.toml"), text).expect("a file in a temporary folder");
     let scene = scene.env("CARGO_HOME", home);
     let said = scene.mainstem(&["doctor"]).stdout;
-    assert!(said.contains("own `target/`"), "{said}");
+    assert!(said.contains("checks build in their workspace's `target/`"), "{said}");
     assert_bad_is_seen(scene);
     assert!(!shared.exists(), "something was built for all");
 }
