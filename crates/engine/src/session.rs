@@ -35,6 +35,7 @@ use crate::home;
 use crate::hub::{Hub, line_of};
 use crate::ledger::{self, LedgerError, Written};
 use crate::lessons::Shelf;
+use crate::look;
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune};
 use crate::signing::{Signer, words_of};
@@ -123,7 +124,7 @@ impl Session {
         std::fs::create_dir_all(layout.state()).map_err(io("the state folder cannot be made"))?;
         let body = serde_json::json!({
             "pid": std::process::id(),
-            "host": host_name(),
+            "host": look::host_name(),
             "started_at_ms": clock::now_ms(),
             "version": env!("CARGO_PKG_VERSION"),
             "socket": layout.socket(),
@@ -582,7 +583,7 @@ impl Session {
 
 /// What a life begins with.
 fn begin(epoch: u64, scope: Option<Vec<TaskIx>>) -> Input {
-    let (pid, host) = (std::process::id(), host_name());
+    let (pid, host) = (std::process::id(), look::host_name());
     Input::Begin { epoch, pid, host, version: env!("CARGO_PKG_VERSION").to_owned(), scope }
 }
 
@@ -650,10 +651,6 @@ pub fn scope_of(
         }
     }
     Ok(Some(scope))
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A short name, different for every run: the time and the process, folded.

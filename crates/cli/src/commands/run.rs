@@ -353,12 +353,14 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
     };
     let before = machine.clone();
     let mut dry = machine;
-    dry.step(begin, mainstem_core::id::Time(mainstem_host::clock::now_ms()));
+    let now = mainstem_core::id::Time(mainstem_host::clock::now_ms());
+    dry.step(begin, now);
     let starts: Vec<String> =
         dry.tasks().active().map(|t| dry.plan().tasks[t.ix()].id.to_string()).collect();
     if context.global.json {
-        let tasks: Vec<_> =
-            before.tasks().all().map(|t| mainstem_engine::look::task_status(&before, t)).collect();
+        let ahead = before.expectations(now);
+        let task = |t| mainstem_engine::look::task_status(&before, &ahead, t);
+        let tasks: Vec<_> = before.tasks().all().map(task).collect();
         print::out_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
     } else {
         print::out(&crate::commands::status::table(&before, context.color_out))?;

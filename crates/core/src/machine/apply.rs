@@ -59,8 +59,9 @@ impl Machine {
                     known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
                 }
             }
-            Fact::EngineStarted { epoch, jobs, .. } => {
+            Fact::EngineStarted { epoch, jobs, host, .. } => {
                 self.alive = Some(*epoch);
+                self.last_engine = Some((host.clone(), *epoch));
                 self.jobs_in_force = *jobs;
                 self.note_draining(fact);
                 self.cancelled = false;

@@ -27,6 +27,11 @@ impl Machine {
         self.jobs_in_force.filter(|_| self.alive.is_some()).unwrap_or_else(|| self.jobs())
     }
 
+    /// The newest engine of the run: its machine, and its number.
+    pub fn last_engine(&self) -> Option<(&str, u64)> {
+        self.last_engine.as_ref().map(|(host, epoch)| (host.as_str(), *epoch))
+    }
+
     /// How long this check usually takes, by those that ran in this run.
     pub fn usual_gate_ms(&self, gate: &str) -> Option<u64> {
         let mut times: Vec<u64> = self.gate_times.get(gate)?.iter().copied().collect();
