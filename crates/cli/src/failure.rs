@@ -269,9 +269,14 @@ impl From<SessionError> for Failure {
                 .hint("mainstem run continues them; mainstem cancel, then mainstem run, ends them"),
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("mainstem run PLAN starts one; mainstem demo shows how"),
-            SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
-                "keep them in the plan, or call them off first: mainstem cancel T, mainstem run",
-            ),
+            SessionError::DropsStarted(ref tasks) => {
+                let first = tasks.first().map_or("T", String::as_str);
+                Self::new(error.to_string())
+                    .hint(format!(
+                        "keep them in the plan, or cancel them first: mainstem cancel {first}"
+                    ))
+                    .hint("or start a separate run: mainstem run --new PLAN")
+            }
             other => Self::new(other.to_string()),
         }
     }

@@ -227,3 +227,97 @@ script = [
     let used = &scene.facts_of("usage_reported")[0];
     assert!(used.to_string().contains("\"cost_usd\":0.1235,"), "{used:#}");
 }
+
+fn task(id: &str, run: &str) -> String {
+    format!("[[task]]\nid = \"{id}\"\nretries = 0\nrun = \"{run}\"\n")
+}
+
+fn run_id(scene: &Scene) -> String {
+    scene.status()["run"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn another_plan_after_the_end_begins_another_run_in_which_ids_may_return() {
+    let scene = Scene::new(BIN).plan(&format!("version = 1\n{}", task("A", "echo a > a.txt")));
+    scene.expect(0, &["run", "plan.toml"]);
+    let first = run_id(&scene);
+    // The same file, with more in it, is the next revision.
+    let more =
+        format!("version = 1\n{}{}", task("A", "echo z > a.txt"), task("B", "echo b > b.txt"));
+    let scene = scene.plan(&more);
+    scene.expect(0, &["run", "plan.toml"]);
+    assert_eq!(run_id(&scene), first);
+    assert_eq!(scene.repo().show("main", "a.txt").unwrap(), "a\n");
+    // Another file is another plan.
+    let other = format!("version = 1\n{}", task("A", "echo again > again.txt"));
+    scene.repo().commit("other plan", &[("other.toml", &other)]);
+    scene.expect(0, &["run", "other.toml"]);
+    let second = run_id(&scene);
+    assert_ne!(second, first);
+    assert_eq!(scene.repo().show("main", "again.txt").unwrap(), "again\n");
+    // Nothing has changed: there is nothing to do.
+    scene.expect(0, &["run", "other.toml"]);
+    assert_eq!(run_id(&scene), second);
+    // Other tasks in the same file are another plan, too.
+    let third = format!("version = 1\n{}", task("C", "echo c > c.txt"));
+    std::fs::write(scene.repo().path().join("other.toml"), third).unwrap();
+    scene.expect(0, &["run", "other.toml"]);
+    assert_ne!(run_id(&scene), second);
+}
+
+#[test]
+fn another_plan_before_the_end_is_the_next_revision() {
+    let plan = format!("version = 1\n{}{}", task("A", "exit 1"), task("B", "echo b > b.txt"));
+    let scene = Scene::new(BIN).plan(&plan);
+    scene.expect(2, &["run", "plan.toml"]);
+    let first = run_id(&scene);
+    let other = format!("version = 1\n{}", task("B", "echo b > b.txt"));
+    scene.repo().commit("other plan", &[("other.toml", &other)]);
+    let refused = scene.expect(1, &["run", "other.toml"]).stderr;
+    for word in ["A", "--new", "mainstem cancel A"] {
+        assert!(refused.contains(word), "no {word}: {refused}");
+    }
+    assert_eq!(run_id(&scene), first);
+}
+
+#[test]
+fn work_that_does_not_merge_can_be_mended_in_its_workspace() {
+    let plan = format!(
+        "version = 1\n[[task]]\nid = \"X\"\npriority = 1\nrun = \"echo x > base.txt\"\n{}",
+        task("Y", "[ -e mended.txt ] || echo y > base.txt; sleep 1")
+    );
+    let scene = Scene::new(BIN).config("[land]\non_conflict = \"manual\"\n").plan(&plan);
+    scene.repo().commit("base", &[("base.txt", "base\n")]);
+    scene.expect(2, &["run", "plan.toml"]);
+    assert_eq!(scene.phase("Y"), "conflicted");
+    let mend = "cat base.txt; echo x > base.txt; echo mended > mended.txt; git add -A; git commit -qm mend";
+    let said = scene.expect(0, &["shell", "Y", "--", "sh", "-c", mend]);
+    assert_eq!(said.stdout, "y\n");
+    // The branch is still free to be checked out.
+    scene.repo().git(&["branch", "-f", "look", "mainstem/Y"]);
+    scene.expect(0, &["answer", "C-Y", "retry"]);
+    scene.expect(0, &["run"]);
+    assert_eq!(scene.repo().show("main", "mended.txt").unwrap(), "mended\n");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn what_is_usually_ignored_lands_with_a_word() {
+    let run =
+        "mkdir -p node_modules/x; echo 1 > node_modules/x/a.js; echo K=v > .env; echo ok > ok.txt";
+    let scene = Scene::new(BIN).plan(&format!("version = 1\n{}", task("A", run)));
+    let said = scene.expect(0, &["run", "plan.toml"]);
+    let all = said.stdout + &said.stderr;
+    assert!(all.contains("usually not committed: .env, node_modules"), "{all}");
+}
+
+#[test]
+fn a_setting_of_this_call_that_is_unknown_is_an_error_everywhere() {
+    let plan = format!("version = 1\n{}", task("A", "echo a > a.txt"));
+    let scene = Scene::new(BIN).plan(&plan);
+    for args in [&["status"][..], &["config"], &["run", "plan.toml"], &["train"]] {
+        let all: Vec<&str> = args.iter().copied().chain(["--config", "run.jobz=2"]).collect();
+        let said = scene.expect(1, &all).stderr;
+        assert!(said.contains("run.jobz") && said.contains("run.jobs"), "{args:?}: {said}");
+    }
+}
