@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::outlook::rounded_usd;
+use crate::outlook::{rounded_usd, with_rounded_money};
 use crate::time;
 
 /// Why a stored fact cannot be printed.
@@ -108,15 +108,11 @@ fn for_readers(key: &str, value: Value) -> Value {
             Some(at_ms) => time::to_rfc3339(at_ms).into(),
             None => Value::Number(number),
         },
-        Value::Number(number) if key.ends_with("_usd") => match number.as_f64() {
+        Value::Number(number) if key.ends_with("usd") => match number.as_f64() {
             Some(usd) => rounded_usd(usd).into(),
             None => Value::Number(number),
         },
-        Value::Object(fields) => {
-            let fields = fields.into_iter();
-            fields.map(|(key, value)| (key.clone(), for_readers(&key, value))).collect()
-        }
-        other => other,
+        other => with_rounded_money(other),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The parts of `status --json` that are about the run as a whole: its epics, money, expected end and machines.
 
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::time;
 
@@ -103,6 +104,23 @@ pub fn rounded_usd(usd: f64) -> f64 {
     if rounded == 0.0 { 0.0 } else { rounded }
 }
 
+/// The same value with all money in it rounded: numbers under keys that end in `usd`.
+#[must_use]
+pub fn with_rounded_money(value: Value) -> Value {
+    let under = |(key, value): (String, Value)| {
+        let value = match value.as_f64() {
+            Some(usd) if key.ends_with("usd") => rounded_usd(usd).into(),
+            _ => with_rounded_money(value),
+        };
+        (key, value)
+    };
+    match value {
+        Value::Object(fields) => fields.into_iter().map(under).collect(),
+        Value::Array(items) => items.into_iter().map(with_rounded_money).collect(),
+        other => other,
+    }
+}
+
 /// Writes money rounded: `#[serde(serialize_with = "money")]`.
 pub(crate) fn money<S: Serializer>(usd: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(rounded_usd(*usd))
@@ -130,6 +148,9 @@ mod tests {
         for (usd, text) in [(0.1 + 0.2, "0.3"), (1.234_56, "1.2346"), (-0.0, "0.0"), (2.0, "2.0")] {
             assert_eq!(serde_json::to_string(&rounded_usd(usd)).unwrap(), text);
         }
+        let sums = serde_json::json!({"usd": 0.1 + 0.2, "of": [{"cost_usd": 0.123_456, "n": 3}]});
+        let rounded = serde_json::json!({"usd": 0.3, "of": [{"cost_usd": 0.1235, "n": 3}]});
+        assert_eq!(with_rounded_money(sums), rounded);
         let budget =
             BudgetStatus { usd: Some(25.0), spent_usd: 0.1 + 0.2, ..BudgetStatus::default() };
         assert_eq!(

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use mainstem_agents::Redactor;
+use mainstem_api::outlook::with_rounded_money;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{BranchChosen, Class, Ending, Evidence, Fact, GateScope, Verdict};
 use mainstem_core::failed_gate::FailedGate;
@@ -328,7 +329,7 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
             print::out(&print::harmless(&text))?;
         }
     } else if context.global.json {
-        print::out_json(&subject.json()?)?;
+        print::out_json(&with_rounded_money(subject.json()?))?;
     } else {
         print::out(&print::fit_screen(&subject.text()))?;
     }

@@ -290,15 +290,16 @@ fn work_that_does_not_merge_can_be_mended_in_its_workspace() {
     scene.repo().commit("base", &[("base.txt", "base\n")]);
     scene.expect(2, &["run", "plan.toml"]);
     assert_eq!(scene.phase("Y"), "conflicted");
-    let mend = "cat base.txt; echo x > base.txt; echo mended > mended.txt; git add -A; git commit -qm mend";
+    let mend = "cat base.txt; echo x > base.txt; echo mended > mended.txt; git add -A; \
+                git -c user.name=p -c user.email=p@example.com commit -qm mend";
     let said = scene.expect(0, &["shell", "Y", "--", "sh", "-c", mend]);
     assert_eq!(said.stdout, "y\n");
-    // The branch is still free to be checked out.
-    scene.repo().git(&["branch", "-f", "look", "mainstem/Y"]);
     scene.expect(0, &["answer", "C-Y", "retry"]);
     scene.expect(0, &["run"]);
     assert_eq!(scene.repo().show("main", "mended.txt").unwrap(), "mended\n");
-    scene.assert_nothing_left();
+    assert!(scene.kept_workspaces().is_empty());
+    // A person committed to the branch, so it is theirs.
+    assert_eq!(scene.repo().show("mainstem/Y", "mended.txt").unwrap(), "mended\n");
 }
 
 #[test]
