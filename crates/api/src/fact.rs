@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::error::Category;
 
+use crate::outlook::{rounded_usd, with_rounded_money};
 use crate::time;
 
 /// Why a stored fact cannot be printed.
@@ -87,11 +88,32 @@ fn framed<'a>(seq: u64, at_ms: i64, run: &'a str, body: &str) -> Result<Line<'a>
             "type" => kind = Some(value),
             "task" => task = Some(value).filter(|task| !task.is_null()),
             "seq" | "at" | "run" => {}
-            _ => rest.push((key, value)),
+            _ => {
+                let value = for_readers(&key, value);
+                rest.push((key, value));
+            }
         }
     }
     let Some(Value::String(kind)) = kind else { return Err(FactLineError::NoType { seq }) };
     Ok(Line { seq, at_ms, run, kind, task, rest })
+}
+
+/// Points in time that facts carry besides their own, stored as milliseconds since 1970.
+const MOMENTS: [&str; 3] = ["until", "deadline", "retry_at"];
+
+/// A stored value as other programs get it: points in time as RFC 3339, money rounded.
+fn for_readers(key: &str, value: Value) -> Value {
+    match value {
+        Value::Number(number) if MOMENTS.contains(&key) => match number.as_i64() {
+            Some(at_ms) => time::to_rfc3339(at_ms).into(),
+            None => Value::Number(number),
+        },
+        Value::Number(number) if key.ends_with("usd") => match number.as_f64() {
+            Some(usd) => rounded_usd(usd).into(),
+            None => Value::Number(number),
+        },
+        other => with_rounded_money(other),
+    }
 }
 
 /// The fields in the order they were written, which a map would lose.
@@ -185,6 +207,19 @@ mod tests {
         assert!(
             line.ends_with(r#""big":18446744073709551615,"cost":0.01,"negative":-3}"#),
             "{line}"
+        );
+    }
+
+    #[test]
+    fn points_in_time_and_money_are_written_for_readers() {
+        let body = r#"{"type":"x","until":250,"deadline":null,"retry_at":"soon","spent_usd":0.30000000000000004,"usage":{"cost_usd":0.12345}}"#;
+        assert_eq!(
+            fact_value(1, 0, "r", body).unwrap(),
+            json!({
+                "seq": 1, "at": "1970-01-01T00:00:00.000Z", "run": "r", "type": "x",
+                "until": "1970-01-01T00:00:00.250Z", "deadline": null, "retry_at": "soon",
+                "spent_usd": 0.3, "usage": {"cost_usd": 0.1235},
+            })
         );
     }
 

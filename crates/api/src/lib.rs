@@ -6,6 +6,7 @@
 pub mod control;
 pub mod exit_code;
 pub mod fact;
+pub mod outlook;
 pub mod status;
 pub mod time;
 

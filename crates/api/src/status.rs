@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::outlook::{BudgetStatus, EpicStatus, Eta, HostStatus, Progress, money_option};
 use crate::time;
 
 /// The name of this shape.
@@ -16,12 +17,27 @@ pub const SCHEMA: &str = "mainstem.status/1";
 pub struct Status {
     /// Always [`SCHEMA`].
     pub schema: String,
+    /// The place of the last fact that is in it: the number of that fact in `history --json`.
+    #[serde(default)]
+    pub seq: u64,
+    /// When it was put together.
+    #[serde(with = "time::wire", default)]
+    pub at: i64,
     /// The run; null when nothing has run here yet.
     pub run: Option<String>,
+    /// The plan's title; empty if it has none.
+    #[serde(default)]
+    pub title: String,
+    /// The branch on which work lands; null when nothing has run here yet.
+    #[serde(default)]
+    pub target: Option<String>,
     /// What the engine is doing.
     pub state: RunState,
     /// How many agents may work at once.
     pub jobs: u32,
+    /// The plan's epics, in its order.
+    #[serde(default)]
+    pub epics: Vec<EpicStatus>,
     /// Every task, in the plan's order.
     pub tasks: Vec<TaskStatus>,
     /// What is on its way to the target branch, first car first.
@@ -35,6 +51,15 @@ pub struct Status {
     pub limits: Vec<Limit>,
     /// Sums over all tasks.
     pub totals: Totals,
+    /// What may be spent, and what is.
+    #[serde(default)]
+    pub budget: BudgetStatus,
+    /// When the run is expected to end.
+    #[serde(default)]
+    pub eta: Eta,
+    /// The machines that run agents.
+    #[serde(default)]
+    pub hosts: Vec<HostStatus>,
     /// Folders that stood in a workspace's place and were moved aside because they may be somebody's;
     /// they stay until a person removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -63,7 +88,7 @@ pub struct DroppedTask {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// What each agent was last seen doing, by task.
-    pub agents: BTreeMap<String, String>,
+    pub agents: BTreeMap<String, Progress>,
     /// Checks that run, the oldest first.
     pub gates: Vec<RunningGate>,
 }
@@ -228,6 +253,7 @@ pub struct TaskStatus {
     /// The tasks it waits for.
     pub waiting_for: Vec<String>,
     /// What its attempts have cost together; null if no agent said.
+    #[serde(serialize_with = "money_option")]
     pub cost_usd: Option<f64>,
     /// The commit it landed as.
     pub commit: Option<String>,
@@ -237,7 +263,39 @@ pub struct TaskStatus {
     pub next_action: Option<String>,
     /// What its agent was last seen doing, if a running engine says so.
     #[serde(default)]
-    pub progress: Option<String>,
+    pub progress: Option<Progress>,
+    /// The tasks that the plan says it needs.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// The tasks that the plan says it comes after.
+    #[serde(default)]
+    pub after: Vec<String>,
+    /// Since when it is in its phase; null when the run has not begun.
+    #[serde(with = "time::wire_option", default)]
+    pub since: Option<i64>,
+    /// Why it waits, in a word: `needs`, `after`, `slot`, `provider`, `backoff`, `budget`, `memory`, `person`,
+    /// `writes`, `workspace`, `barrier`, `paused`, `quiet_hours`, `train`, `pull_request` or `target`; null if it does
+    /// not wait.
+    #[serde(default)]
+    pub waiting_why: Option<String>,
+    /// It is on the longest chain of dependencies still to come.
+    #[serde(default)]
+    pub critical: bool,
+    /// When it is expected to land; null if nothing is known, or if it is over.
+    #[serde(with = "time::wire_option", default)]
+    pub expected_end: Option<i64>,
+    /// Lines that its newest work adds; null before its agent has ended.
+    #[serde(default)]
+    pub insertions: Option<u64>,
+    /// Lines that it removes.
+    #[serde(default)]
+    pub deletions: Option<u64>,
+    /// Files that it changes.
+    #[serde(default)]
+    pub files: Option<u64>,
+    /// The machine on which its newest attempt runs or ran.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Its pull request, where work lands by such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<PullStatus>,
@@ -389,6 +447,7 @@ pub struct Totals {
     /// How many have landed.
     pub landed: u64,
     /// What everything has cost together; null if no agent said.
+    #[serde(serialize_with = "money_option")]
     pub cost_usd: Option<f64>,
     /// Tokens read by models.
     pub input_tokens: u64,
@@ -431,9 +490,20 @@ mod tests {
         totals.by_phase.insert(Phase::Working, 1);
         Status {
             schema: SCHEMA.into(),
+            seq: 7,
+            at: 3000,
             run: Some("r-1".into()),
+            title: "Todo".into(),
+            target: Some("main".into()),
             state: RunState::Running,
             jobs: 3,
+            epics: vec![EpicStatus {
+                id: "E-001".into(),
+                title: "Storage".into(),
+                needs: vec![],
+                tasks: 1,
+                landed: 0,
+            }],
             tasks: vec![TaskStatus {
                 id: "T-001".into(),
                 title: "Schema".into(),
@@ -452,7 +522,17 @@ mod tests {
                 commit: None,
                 reason: None,
                 next_action: None,
-                progress: None,
+                progress: Some(Progress { tool: Some("Read".into()), text: "a.rs".into() }),
+                needs: vec!["T-000".into()],
+                after: vec![],
+                since: Some(250),
+                waiting_why: None,
+                critical: true,
+                expected_end: Some(4000),
+                insertions: Some(1),
+                deletions: Some(0),
+                files: Some(1),
+                host: Some("vm".into()),
                 pull: None,
                 failed_check: None,
                 stacked_on: None,
@@ -498,6 +578,23 @@ mod tests {
                 waiting: vec!["T-002".into()],
             }],
             totals,
+            budget: BudgetStatus { usd: Some(25.0), ..BudgetStatus::default() },
+            eta: Eta {
+                at: Some(5000),
+                critical_path: vec!["T-001".into()],
+                basis: Some("effort".into()),
+            },
+            hosts: vec![HostStatus {
+                host: "vm".into(),
+                state: "ok".into(),
+                slots: 3,
+                used: 1,
+                lanes: 1,
+                labels: vec![],
+                agents: vec!["claude".into()],
+                seen_at: Some(3000),
+                incarnation: 1,
+            }],
             aside: Vec::new(),
             dropped: Vec::new(),
             gates: Vec::new(),
@@ -508,11 +605,15 @@ mod tests {
     #[test]
     fn a_status_has_this_shape() {
         let expected = concat!(
-            r#"{"schema":"mainstem.status/1","run":"r-1","state":"running","jobs":3,"#,
+            r#"{"schema":"mainstem.status/1","seq":7,"at":"1970-01-01T00:00:03.000Z","run":"r-1","title":"Todo","#,
+            r#""target":"main","state":"running","jobs":3,"#,
+            r#""epics":[{"id":"E-001","title":"Storage","needs":[],"tasks":1,"landed":0}],"#,
             r#""tasks":[{"id":"T-001","title":"Schema","epic":"E-001","phase":"working","attempt":1,"#,
             r#""agent":"claude","model":null,"branch":"mainstem/T-001","workspace":"/w/T-001","pid":42,"#,
             r#""started_at":"1970-01-01T00:00:00.250Z","ended_at":null,"waiting_for":[],"cost_usd":0.25,"#,
-            r#""commit":null,"reason":null,"next_action":null,"progress":null}],"#,
+            r#""commit":null,"reason":null,"next_action":null,"progress":{"tool":"Read","text":"a.rs"},"#,
+            r#""needs":["T-000"],"after":[],"since":"1970-01-01T00:00:00.250Z","waiting_why":null,"critical":true,"#,
+            r#""expected_end":"1970-01-01T00:00:04.000Z","insertions":1,"deletions":0,"files":1,"host":"vm"}],"#,
             r#""train":[{"task":"T-000","attempt":2,"state":"verifying","place":1,"tip":"aaa","onto":"bbb","#,
             r#""candidate":null,"reason":null}],"#,
             r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
@@ -524,7 +625,11 @@ mod tests {
             r#""totals":{"tasks":1,"by_phase":{"waiting":0,"ready":0,"preparing":0,"working":1,"asking":0,"#,
             r#""verifying":0,"merging":0,"landed":0,"conflicted":0,"failed":0,"blocked":0,"cancelled":0,"#,
             r#""skipped":0},"landed":0,"cost_usd":0.25,"input_tokens":10,"output_tokens":0,"elapsed_ms":0,"#,
-            r#""agent_ms":0,"questions":0}}"#,
+            r#""agent_ms":0,"questions":0},"#,
+            r#""budget":{"usd":25.0,"hard":false,"spent_usd":0.0,"reserved_usd":0.0,"forecast_usd":null},"#,
+            r#""eta":{"at":"1970-01-01T00:00:05.000Z","critical_path":["T-001"],"basis":"effort"},"#,
+            r#""hosts":[{"host":"vm","state":"ok","slots":3,"used":1,"lanes":1,"labels":[],"agents":["claude"],"#,
+            r#""seen_at":"1970-01-01T00:00:03.000Z","incarnation":1}]}"#,
         );
         assert_eq!(serde_json::to_string(&status()).unwrap(), expected);
         assert_eq!(serde_json::from_str::<Status>(expected).unwrap(), status());

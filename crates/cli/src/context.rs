@@ -209,7 +209,12 @@ impl Context {
         let settings = match self.settings(Some(&repo)) {
             Ok(settings) => settings,
             Err(failure) => {
-                let Some(place) = failure.places.first() else { return Err(failure) };
+                // What was typed for this very call is refused; a file may have been broken by somebody else.
+                let typed =
+                    failure.places.iter().any(|place| place.file == Origin::Flag.to_string());
+                let Some(place) = failure.places.first().filter(|_| !typed) else {
+                    return Err(failure);
+                };
                 let what = place.diagnostics.first().map(|d| d.message.clone()).unwrap_or_default();
                 print::err(&format!(
                     "warning: {}: {what} (this file is ignored here; see all errors: mainstem doctor)",

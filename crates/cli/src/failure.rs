@@ -269,9 +269,14 @@ impl From<SessionError> for Failure {
                 .hint("finish them: mainstem run; or drop them: mainstem cancel, then mainstem run"),
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("start one: mainstem run PLAN; or take a tour: mainstem demo"),
-            SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
-                "keep these tasks in the plan, cancel them first (mainstem cancel T), or start a separate run with --new",
-            ),
+            SessionError::DropsStarted(ref tasks) => {
+                let first = tasks.first().map_or("T", String::as_str);
+                Self::new(error.to_string())
+                    .hint(format!(
+                        "keep these tasks in the plan, or cancel them first: mainstem cancel {first}"
+                    ))
+                    .hint("or start a separate run: mainstem run --new PLAN")
+            }
             other => Self::new(other.to_string()),
         }
     }

@@ -1,6 +1,7 @@
 //! The live view: a row per agent at work, a row per check that runs, and one line for the whole run. Each row fits
 //! the terminal: what matters least goes first.
 
+use mainstem_api::outlook::Progress;
 use mainstem_core::fact::GateScope;
 use mainstem_core::id::{TaskIx, Time};
 use mainstem_core::machine::Machine;
@@ -60,7 +61,7 @@ fn agent_row(machine: &Machine, t: TaskIx, activity: &Activity, now: i64) -> Row
             let open = machine.questions().iter().find(|q| q.task == t);
             open.map_or_else(String::new, |q| format!("asks: mainstem answer {}", q.name))
         }
-        _ => activity.agents.get(&id).cloned().unwrap_or_default(),
+        _ => activity.agents.get(&id).map(Progress::line).unwrap_or_default(),
     };
     let tokens = state.input_tokens + state.output_tokens;
     let mut right = Vec::new();

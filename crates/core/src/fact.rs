@@ -43,6 +43,9 @@ pub enum Fact {
         /// Tasks of the last revision that this one no longer has.
         #[serde(default)]
         dropped: Vec<TaskId>,
+        /// The file that it was read from; none if it was not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
     },
     /// An engine took the run over.
     EngineStarted {

@@ -107,7 +107,7 @@ impl Machine {
         items.extend(self.config_item());
         items.extend(self.budget_item());
         items.extend(self.provider_items());
-        let critical = self.critical_tasks();
+        let critical: BTreeSet<TaskIx> = self.critical_path().into_iter().collect();
         let mut items: Vec<InboxItem> = items
             .into_iter()
             .map(|(item, holds)| {
@@ -313,17 +313,7 @@ impl Machine {
     }
 
     /// It has not landed, been skipped or been called off.
-    fn is_to_come(&self, t: TaskIx) -> bool {
+    pub(crate) fn is_to_come(&self, t: TaskIx) -> bool {
         !matches!(self.tasks().phase(t), Phase::Landed | Phase::Skipped | Phase::Cancelled)
-    }
-
-    /// The longest way through what is still to come.
-    fn critical_tasks(&self) -> BTreeSet<TaskIx> {
-        let weight = |t: TaskIx| match self.is_to_come(t) {
-            true => self.plan().tasks[t.ix()].effort.weight(),
-            false => 0,
-        };
-        let path = self.graph().critical_path(weight);
-        path.into_iter().filter(|t| self.is_to_come(*t)).collect()
     }
 }

@@ -27,6 +27,7 @@ pub mod landing;
 pub mod phase;
 pub mod limits;
 pub mod effect;
+pub mod eta;
 pub mod policy;
 pub mod provider;
 pub mod money;

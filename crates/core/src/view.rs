@@ -32,6 +32,8 @@ pub struct TaskView {
     pub ended_at: Option<Time>,
     /// What it waits for, in words and ids.
     pub waiting_for: Vec<String>,
+    /// Why it waits, as one word for programs.
+    pub waiting_why: Option<&'static str>,
     /// The commit on the target branch.
     pub commit: Option<Oid>,
     /// Why it stands where it stands.
@@ -61,6 +63,7 @@ impl Machine {
             started_at: current.and_then(|a| a.started_at),
             ended_at: phase.is_over().then_some(state.since),
             waiting_for: self.waiting_for(t),
+            waiting_why: self.waiting_why(t),
             commit: state.landed.as_ref().map(|landing| landing.commit.clone()),
             reason: self.reason(t),
             next_action: self.next_action(t),
@@ -169,6 +172,42 @@ impl Machine {
         known.is_some_and(|known| known.rests_until(self.now(), auto_resume) == Some(None))
     }
 
+    /// Why a task waits, as one word for programs; none if it does not.
+    fn waiting_why(&self, t: TaskIx) -> Option<&'static str> {
+        let state = self.tasks().get(t);
+        match state.phase() {
+            Phase::Waiting => {
+                let hard = self.graph().needs(t).any(|p| self.tasks().is_open(p));
+                Some(if hard { "needs" } else { "after" })
+            }
+            Phase::Ready if self.is_paused() => Some("paused"),
+            Phase::Ready if self.open_question(t).is_some() || self.waits_for_person(t) => {
+                Some("person")
+            }
+            Phase::Ready if state.not_before.is_some() => Some("backoff"),
+            Phase::Ready => match self.why_held(t) {
+                Some(held) => Some(held_word(&held)),
+                None => self.no_room().map(|_| "memory"),
+            },
+            Phase::Asking | Phase::Failed | Phase::Conflicted => Some("person"),
+            Phase::Blocked if state.chain.is_empty() => Some("person"),
+            Phase::Blocked => Some("needs"),
+            Phase::Verifying => {
+                let asked = self.questions().iter().any(|q| q.task == t && q.is_about_work());
+                asked.then_some("person")
+            }
+            Phase::Merging if !self.holds(t).is_empty() => Some("person"),
+            Phase::Merging if self.is_held_up(t) => Some("target"),
+            Phase::Merging if self.lands_by_pull(t) => Some("pull_request"),
+            Phase::Merging => Some("train"),
+            Phase::Preparing
+            | Phase::Working
+            | Phase::Landed
+            | Phase::Cancelled
+            | Phase::Skipped => None,
+        }
+    }
+
     fn held_in_words(&self, held: &Held) -> String {
         match held {
             Held::Slots => "a free slot".to_owned(),
@@ -246,5 +285,18 @@ impl Machine {
             }
             Phase::Waiting | Phase::Ready | Phase::Landed => None,
         }
+    }
+}
+
+fn held_word(held: &Held) -> &'static str {
+    match held {
+        Held::Slots | Held::Agent(_) | Held::Role(_) => "slot",
+        Held::Provider(_) | Held::ProviderRests(_) | Held::ProviderRamps(_) => "provider",
+        Held::Question(_) => "person",
+        Held::Quiet => "quiet_hours",
+        Held::Writes(_) => "writes",
+        Held::Workspace => "workspace",
+        Held::Barrier => "barrier",
+        Held::Budget => "budget",
     }
 }

@@ -1,5 +1,6 @@
 //! The control socket: how commands reach a running engine. One JSON line in, one out.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use mainstem_api::control::{ControlError, Request, Response};
+use mainstem_api::outlook::Progress;
 use mainstem_api::status as wire;
 use mainstem_core::clash::{Outlook, Pair};
 use mainstem_core::fact::{GateScope, LimitKind};
@@ -108,7 +110,13 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
             return Response::done("here")
                 .with_data(serde_json::json!({"pid": std::process::id()}));
         }
-        Request::Progress => return progress(events, |seen| serde_json::json!(seen.agents)),
+        Request::Progress => {
+            return progress(events, |seen| {
+                let line = |(task, doing): (&String, &Progress)| (task.clone(), doing.line());
+                let lines: BTreeMap<String, String> = seen.agents.iter().map(line).collect();
+                serde_json::json!(lines)
+            });
+        }
         Request::Activity => return progress(events, |seen| serde_json::json!(seen_of(&seen))),
         Request::Clashes => return clashes(events),
         Request::Stop { now } => {

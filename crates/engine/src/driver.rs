@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use mainstem_agents::{AgentEvent, Parser, adapter};
+use mainstem_api::outlook::Progress;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
 use mainstem_core::id::{Oid, RunId, TaskIx, Time};
@@ -47,7 +48,7 @@ struct Followed {
     parser: Box<dyn Parser>,
     claim: Claim,
     /// What it was last seen doing. Never journaled: it is gone with the engine.
-    progress: Option<String>,
+    progress: Option<Progress>,
 }
 
 /// How long an engine that was told to stop waits for a forge.
@@ -590,8 +591,8 @@ impl Followed {
                 return self.claims(Claim::Failed { fault, message, help });
             }
             AgentEvent::Progress { text, tool } => {
-                let text = tool.map_or(text.clone(), |tool| format!("{tool} {text}"));
-                self.progress = Some(mainstem_core::limits::brief(&text));
+                let text = mainstem_core::limits::brief(&text);
+                self.progress = Some(Progress { tool, text });
                 return None;
             }
             AgentEvent::Ask { question, options, default, deadline_ms, reference } => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use mainstem_api::outlook::Progress;
 use mainstem_core::fact::{Fact, GateScope};
 use mainstem_core::id::{RunId, Time};
 use mainstem_core::machine::Machine;
@@ -44,7 +45,7 @@ pub struct RunningGate {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Activity {
     /// What each agent was last seen doing, by task.
-    pub agents: BTreeMap<String, String>,
+    pub agents: BTreeMap<String, Progress>,
     /// Checks that run, the oldest first.
     pub gates: Vec<RunningGate>,
 }

@@ -1,11 +1,14 @@
 //! Looking at a run without owning it: folded from the journal, in any process, at any time.
 
+use mainstem_api::outlook::{BudgetStatus, EpicStatus, Eta, HostStatus};
 use mainstem_api::{status as wire, time};
 use mainstem_core::config::Settings;
+use mainstem_core::eta::Expectations;
 use mainstem_core::failed_gate::FailedGate;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
+use mainstem_core::plan::Epic;
 use mainstem_core::train::{Car, Stage};
 use mainstem_host::clock;
 use mainstem_host::lock::{self, LockError, Probe};
@@ -107,13 +110,22 @@ impl Look {
     pub fn status(&self) -> wire::Status {
         let machine = &self.machine;
         let now = clock::now_ms();
+        let ahead = machine.expectations(Time(now));
         let tasks: Vec<wire::TaskStatus> =
-            machine.tasks().all().map(|t| task_status(machine, t)).collect();
+            machine.tasks().all().map(|t| task_status(machine, &ahead, t)).collect();
         wire::Status {
             schema: wire::SCHEMA.to_owned(),
+            seq: self.seq,
+            at: now,
             run: self.run.as_ref().map(ToString::to_string),
+            title: machine.plan().title.clone(),
+            target: self.run.as_ref().map(|_| machine.target().to_owned()),
             state: self.state,
             jobs: machine.jobs_in_force(),
+            epics: epics(machine),
+            budget: budget(machine),
+            eta: eta(machine, &ahead),
+            hosts: vec![this_host(machine, now)],
             train: train(machine, self.is_at_work()),
             questions: questions(machine),
             inbox: inbox(machine),
@@ -142,11 +154,15 @@ pub fn wire_phase(phase: Phase) -> wire::Phase {
 }
 
 /// One task as other programs get it.
-pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
+pub fn task_status(machine: &Machine, ahead: &Expectations, t: TaskIx) -> wire::TaskStatus {
     let task = &machine.plan().tasks[t.ix()];
     let view = machine.view(t);
     let state = machine.tasks().get(t);
     let told = state.cost_usd > 0.0 || state.input_tokens > 0 || state.output_tokens > 0;
+    let evidence = state.current.as_ref().and_then(|attempt| attempt.evidence.as_ref());
+    let host = machine.last_engine().filter(|_| state.attempts > 0);
+    // A task that has never moved has been waiting since the run began.
+    let since = Some(state.since).filter(|at| at.0 > 0).or(machine.started_at());
     wire::TaskStatus {
         id: task.id.to_string(),
         title: task.title.clone(),
@@ -166,6 +182,16 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
         reason: some(view.reason),
         next_action: view.next_action,
         progress: None,
+        needs: task.needs.iter().map(ToString::to_string).collect(),
+        after: task.after.iter().map(ToString::to_string).collect(),
+        since: since.map(|at| at.0),
+        waiting_why: view.waiting_why.map(str::to_owned),
+        critical: ahead.critical.contains(&t),
+        expected_end: ahead.ends[t.ix()].map(|at| at.0),
+        insertions: evidence.map(|evidence| evidence.insertions),
+        deletions: evidence.map(|evidence| evidence.deletions),
+        files: evidence.map(|evidence| u64::from(evidence.files)),
+        host: host.map(|(host, _)| host.to_owned()),
         pull: machine.pull(t).and_then(|pull| {
             let (url, waits_for) = (pull.url.clone(), pull.waits_for.clone());
             Some(wire::PullStatus { number: pull.number?, url, waits_for })
@@ -173,6 +199,66 @@ pub fn task_status(machine: &Machine, t: TaskIx) -> wire::TaskStatus {
         failed_check: machine.failed_check(t).map(|failure| failed_check(failure, machine)),
         stacked_on: machine.stacked_on(t).map(ToString::to_string),
     }
+}
+
+fn epics(machine: &Machine) -> Vec<EpicStatus> {
+    let one = |epic: &Epic| {
+        let of_epic = |t: &TaskIx| machine.plan().tasks[t.ix()].epic.as_ref() == Some(&epic.id);
+        let tasks: Vec<TaskIx> = machine.tasks().all().filter(of_epic).collect();
+        let landed = tasks.iter().filter(|t| machine.tasks().phase(**t) == Phase::Landed);
+        EpicStatus {
+            id: epic.id.to_string(),
+            title: epic.title.clone(),
+            needs: epic.needs.iter().map(ToString::to_string).collect(),
+            tasks: tasks.len() as u64,
+            landed: landed.count() as u64,
+        }
+    };
+    machine.plan().epics.iter().map(one).collect()
+}
+
+fn budget(machine: &Machine) -> BudgetStatus {
+    let settings = &machine.settings().budget;
+    BudgetStatus {
+        usd: settings.usd,
+        hard: settings.hard,
+        spent_usd: machine.spent_usd(),
+        reserved_usd: machine.reserved_usd().max(0.0),
+        forecast_usd: machine.forecast().total_usd,
+    }
+}
+
+fn eta(machine: &Machine, ahead: &Expectations) -> Eta {
+    Eta {
+        at: ahead.at.map(|at| at.0),
+        critical_path: ahead.critical_path.iter().map(|t| id_of(machine, *t)).collect(),
+        basis: ahead.at.map(|_| "effort".to_owned()),
+    }
+}
+
+/// The machine on which the run works: the one that looks, unless an engine has said another name.
+fn this_host(machine: &Machine, now: i64) -> HostStatus {
+    let (host, incarnation) = match machine.last_engine() {
+        Some((host, epoch)) => (host.to_owned(), epoch),
+        None => (host_name(), 0),
+    };
+    let settings = machine.settings();
+    HostStatus {
+        host,
+        state: "ok".to_owned(),
+        slots: machine.jobs_in_force(),
+        used: if machine.engine_alive() { machine.tasks().slots() } else { 0 },
+        lanes: settings.land.lanes,
+        labels: Vec::new(),
+        agents: settings.agents.keys().cloned().collect(),
+        seen_at: Some(now),
+        incarnation,
+    }
+}
+
+/// The name of this machine.
+pub(crate) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Lines of a failed check's output that other programs get.

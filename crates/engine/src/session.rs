@@ -5,6 +5,7 @@ mod error;
 mod line;
 mod moved;
 mod rest;
+mod revision;
 mod taken;
 mod target_check;
 
@@ -14,7 +15,6 @@ use std::sync::mpsc::Sender;
 use mainstem_agents::Template;
 use mainstem_core::config::{LandMode, Settings, Waits};
 use mainstem_core::fact::Fact;
-use mainstem_core::graph::Graph;
 use mainstem_core::id::{RunId, TaskIx, Time};
 use mainstem_core::machine::{Command, Input, Machine, Merger, Refusal};
 use mainstem_core::phase::Phase;
@@ -35,6 +35,7 @@ use crate::home;
 use crate::hub::{Hub, line_of};
 use crate::ledger::{self, LedgerError, Written};
 use crate::lessons::Shelf;
+use crate::look;
 use crate::paths::Layout;
 use crate::prune::{self, Due, Prune};
 use crate::signing::{Signer, words_of};
@@ -49,6 +50,7 @@ use moved::MoveWatch;
 
 pub use error::SessionError;
 pub use line::{Handle, Line};
+pub use revision::starts_anew;
 pub use target_check::{TargetCheck, TargetOutcome, Underway};
 
 /// What to run.
@@ -56,6 +58,8 @@ pub use target_check::{TargetCheck, TargetOutcome, Underway};
 pub struct RunRequest {
     /// A plan; the adopted one if none.
     pub plan: Option<Plan>,
+    /// The file that it was read from.
+    pub plan_file: Option<String>,
     /// Start another run even if one exists.
     pub new: bool,
     /// Only these tasks and what they need.
@@ -123,7 +127,7 @@ impl Session {
         std::fs::create_dir_all(layout.state()).map_err(io("the state folder cannot be made"))?;
         let body = serde_json::json!({
             "pid": std::process::id(),
-            "host": host_name(),
+            "host": look::host_name(),
             "started_at_ms": clock::now_ms(),
             "version": env!("CARGO_PKG_VERSION"),
             "socket": layout.socket(),
@@ -269,15 +273,11 @@ impl Session {
         };
         target::make_sure(&self.repo, &machine, request.branch.as_deref())?;
         if let Some(plan) = &request.plan {
-            let mut plan = machine.with_accepted(plan.clone());
-            if self.settings.land.mode == LandMode::PhasePr {
-                plan = close_phases(plan, self.settings.run.agent.is_some());
-                Graph::new(&plan).map_err(|error| SessionError::Phases(error.to_string()))?;
-            }
-            let hash = plan_hash(&plan);
+            let (plan, hash) = revision::of(&machine, plan, &self.settings)?;
             if hash != machine.plan_hash() {
-                check_dropped(&machine, &plan)?;
+                revision::check_dropped(&machine, &plan)?;
                 let plan = Box::new(plan);
+                machine.set_plan_file(request.plan_file.clone());
                 self.record(&run, &mut machine, Input::AdoptPlan { plan, hash })?;
             }
         } else if machine.revision() == 0 {
@@ -582,7 +582,7 @@ impl Session {
 
 /// What a life begins with.
 fn begin(epoch: u64, scope: Option<Vec<TaskIx>>) -> Input {
-    let (pid, host) = (std::process::id(), host_name());
+    let (pid, host) = (std::process::id(), look::host_name());
     Input::Begin { epoch, pid, host, version: env!("CARGO_PKG_VERSION").to_owned(), scope }
 }
 
@@ -597,24 +597,6 @@ fn equip(machine: &mut Machine, request: &RunRequest, tools: String) {
     };
     machine.set_patient(patient);
     machine.set_tools(tools);
-}
-
-/// A task that has begun and is not settled cannot simply vanish from the plan.
-fn check_dropped(machine: &Machine, plan: &Plan) -> Result<(), SessionError> {
-    let kept: std::collections::BTreeSet<&str> =
-        plan.tasks.iter().map(|task| task.id.as_str()).collect();
-    let dropped: Vec<String> = machine
-        .tasks()
-        .all()
-        .filter(|t| machine.tasks().get(*t).attempts > 0)
-        .filter(|t| {
-            let phase = machine.tasks().phase(*t);
-            !matches!(phase, Phase::Landed | Phase::Cancelled | Phase::Skipped)
-        })
-        .map(|t| machine.plan().tasks[t.ix()].id.to_string())
-        .filter(|id| !kept.contains(id.as_str()))
-        .collect();
-    if dropped.is_empty() { Ok(()) } else { Err(SessionError::DropsStarted(dropped)) }
 }
 
 /// The tasks that a request asks for; all if none.
@@ -650,10 +632,6 @@ pub fn scope_of(
         }
     }
     Ok(Some(scope))
-}
-
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A short name, different for every run: the time and the process, folded.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use mainstem_core::config::Settings;
+use mainstem_core::config::{SandboxKind, Settings, WorkspaceKind};
 use mainstem_core::id::{RunId, TaskId};
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::wall;
@@ -41,6 +41,30 @@ pub struct Prepared {
     pub env: BTreeMap<String, String>,
     /// The sandbox in words; none if the settings say that there is none.
     pub sandbox: Option<String>,
+}
+
+/// Lays the work of a task out in its workspace again, on its branch. Commits that are made there are part of the next
+/// attempt. None if the branch is gone, or checked out somewhere else.
+pub fn lay_out(
+    repo: &Repo,
+    layout: &Layout,
+    settings: &Settings,
+    (unit, branch): (&str, &str),
+) -> Result<Option<PathBuf>, GitError> {
+    let (path, trash) = (layout.workspace(unit), layout.trash());
+    let made = |source| GitError::Files { what: "create", path: path.clone(), source };
+    std::fs::create_dir_all(layout.root()).map_err(made)?;
+    if !repo.checkout_branch(&path, branch, &trash)? {
+        return Ok(None);
+    }
+    match settings.workspace.kind {
+        WorkspaceKind::Clone => repo.make_clone(&path, &trash)?,
+        WorkspaceKind::Worktree if settings.sandbox.kind != SandboxKind::Off => {
+            repo.seclude(&path)?;
+        }
+        WorkspaceKind::Worktree => {}
+    }
+    Ok(Some(path))
 }
 
 impl Visit<'_> {

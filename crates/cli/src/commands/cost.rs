@@ -1,6 +1,7 @@
 //! `cost`: tokens and money of a run, by whatever people want to know it by, and what the rest may cost.
 
 use mainstem_api::exit_code;
+use mainstem_api::outlook::with_rounded_money;
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
 use mainstem_core::money::{Account, By, Sum};
@@ -27,7 +28,7 @@ pub(crate) fn cost(context: &Context, args: &CostArgs) -> Outcome {
     if context.global.json {
         let mut all = whole(&account, &look.machine, args.by);
         all["planning"] = sum(&planning.total);
-        print::out_json(&all)?;
+        print::out_json(&with_rounded_money(all))?;
     } else if args.csv {
         print::out(&csv(&account, args.by))?;
     } else if account.sums.is_empty() && planning.sums.is_empty() {

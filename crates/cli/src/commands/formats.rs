@@ -382,6 +382,11 @@ pub(crate) fn export(context: &Context, args: &ExportArgs) -> Outcome {
         for lost in &out.lost {
             print::err(&format!("not supported by this format: {lost}"));
         }
+        let renamed: Vec<String> =
+            out.ids.iter().map(|(ours, theirs)| format!("{ours} → {theirs}")).collect();
+        if !renamed.is_empty() {
+            print::err(&format!("ids that differ in this format: {}", renamed.join(", ")));
+        }
         if !written.is_empty() {
             print::err(&format!("wrote {}", print::count(written.len() as u64, "file")));
         }

@@ -277,6 +277,7 @@ fn takes(doc: &KeyDoc) -> String {
             doc.choices.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
         Kind::Int { min, max } => format!("{min} to {max}"),
+        Kind::IntOrAuto { min, max } => format!("{min} to {max}, or `auto`"),
         kind => kind.describe().to_owned(),
     }
 }

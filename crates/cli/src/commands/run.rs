@@ -1,6 +1,7 @@
 //! `run`: takes the repository over and works until nothing is left to do.
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 
 use mainstem_api::exit_code;
 use mainstem_core::config::{SandboxKind, Settings, Waits};
@@ -45,12 +46,14 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
         refuse_review_by_nobody(plan, &settings)?;
     }
     let mut request = request_of(plan, args);
+    request.plan_file = args.plan.as_ref().map(|file| plan_file(context, &repo, file));
     if args.dry_run {
         return dry_run(context, &request, &settings);
     }
     warn_of_pending(context, &repo)?;
     warn_of_settings(context, &settings);
     let mut session = context.session()?;
+    request.new = session.starts_anew(&request)?;
     let (line, global) = (Line::new(), &context.global);
     stop_on_signals(&line)?;
     if settings.run.preflight && !args.no_preflight {
@@ -138,6 +141,7 @@ fn code_of(outcome: driver::Outcome) -> u8 {
 fn request_of(plan: Option<Plan>, args: &RunArgs) -> RunRequest {
     RunRequest {
         plan,
+        plan_file: None,
         new: args.new,
         tasks: args.task.clone(),
         epics: args.epic.clone(),
@@ -147,6 +151,15 @@ fn request_of(plan: Option<Plan>, args: &RunArgs) -> RunRequest {
         attended: std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
         seen: None,
     }
+}
+
+/// The place of a plan's file, by which a later run knows it again: relative to the repository where it is in there.
+fn plan_file(context: &Context, repo: &Repo, file: &Path) -> String {
+    let file = context.dir.join(file);
+    let file = file.canonicalize().unwrap_or(file);
+    let top = repo.toplevel().and_then(|top| top.canonicalize().ok());
+    let inside = top.and_then(|top| file.strip_prefix(top).ok().map(Path::to_path_buf));
+    inside.unwrap_or(file).display().to_string()
 }
 
 fn warn_of_settings(context: &Context, settings: &Settings) {
@@ -335,7 +348,8 @@ fn refuse_unknown_kinds(plan: &Plan, settings: &Settings) -> Result<(), Failure>
 
 fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outcome {
     let (_, layout, look) = context.look(None)?;
-    let fresh = request.new || look.run.is_none();
+    let other = || mainstem_engine::session::starts_anew(&look.machine, request, settings);
+    let fresh = request.new || look.run.is_none() || other()?;
     let mut machine = if fresh { Machine::new(settings.clone()) } else { look.machine };
     if let Some(plan) = &request.plan {
         let hash = mainstem_engine::session::plan_hash(plan);
@@ -353,12 +367,14 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
     };
     let before = machine.clone();
     let mut dry = machine;
-    dry.step(begin, mainstem_core::id::Time(mainstem_host::clock::now_ms()));
+    let now = mainstem_core::id::Time(mainstem_host::clock::now_ms());
+    dry.step(begin, now);
     let starts: Vec<String> =
         dry.tasks().active().map(|t| dry.plan().tasks[t.ix()].id.to_string()).collect();
     if context.global.json {
-        let tasks: Vec<_> =
-            before.tasks().all().map(|t| mainstem_engine::look::task_status(&before, t)).collect();
+        let ahead = before.expectations(now);
+        let task = |t| mainstem_engine::look::task_status(&before, &ahead, t);
+        let tasks: Vec<_> = before.tasks().all().map(task).collect();
         print::out_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
     } else {
         print::out(&crate::commands::status::table(&before, context.color_out))?;

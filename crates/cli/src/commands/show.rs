@@ -9,16 +9,18 @@ use std::io::Write;
 use std::path::Path;
 
 use mainstem_agents::Redactor;
+use mainstem_api::outlook::with_rounded_money;
 use mainstem_api::{exit_code, time};
 use mainstem_core::fact::{BranchChosen, Class, Ending, Evidence, Fact, GateScope, Verdict};
 use mainstem_core::failed_gate::FailedGate;
-use mainstem_core::id::{Oid, RunId, TaskId, TaskIx};
+use mainstem_core::id::{Oid, RunId, TaskId, TaskIx, Time};
 use mainstem_core::machine::Issue;
 use mainstem_core::plan::Task;
 use mainstem_core::review as core_review;
 use mainstem_engine::care::{self, Kept};
 use mainstem_engine::look::{Look, task_status};
 use mainstem_engine::paths::Layout;
+use mainstem_host::clock;
 use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
@@ -327,7 +329,7 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
             print::out(&print::harmless(&text))?;
         }
     } else if context.global.json {
-        print::out_json(&subject.json()?)?;
+        print::out_json(&with_rounded_money(subject.json()?))?;
     } else {
         print::out(&print::fit_screen(&subject.text()))?;
     }
@@ -378,7 +380,8 @@ impl Subject<'_> {
         let machine = &self.look.machine;
         let task = self.task();
         let bug = |error| Failure::new(format!("BUG: a task is plain data: {error}"));
-        let mut value = serde_json::to_value(task_status(machine, self.t)).map_err(bug)?;
+        let ahead = machine.expectations(Time(clock::now_ms()));
+        let mut value = serde_json::to_value(task_status(machine, &ahead, self.t)).map_err(bug)?;
         value["run"] = self.run.as_str().into();
         value["description"] = task.description.clone().into();
         value["acceptance"] = task.acceptance.clone().into();

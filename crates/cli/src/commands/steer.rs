@@ -1,10 +1,15 @@
 //! Steering: the same commands to a running engine, a resting run, and after a crash.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use mainstem_api::control::Request;
 use mainstem_api::exit_code;
+use mainstem_core::id::{TaskId, TaskIx};
+use mainstem_core::machine::Machine;
+use mainstem_core::phase::Phase;
+use mainstem_engine::care::{self, CleanScope};
 use mainstem_engine::control;
 use mainstem_engine::paths::Layout;
 use mainstem_engine::session::{Session, SessionError};
@@ -119,6 +124,7 @@ pub(crate) fn send(context: &Context, requests: Vec<Request>) -> Result<Vec<Stri
                 let Some(command) = control::command_of(request) else { continue };
                 said.push(session.command(&run, &mut machine, command)??);
             }
+            said.extend(remove_workspaces(&mut session, &machine)?);
             if !context.global.json && !context.global.quiet {
                 print::err("nothing is running now; this takes effect with the next mainstem run");
             }
@@ -127,9 +133,27 @@ pub(crate) fn send(context: &Context, requests: Vec<Request>) -> Result<Vec<Stri
     Ok(said)
 }
 
+/// Removes the workspaces of tasks that were cancelled or skipped, as a running engine would. Their work stays on
+/// snapshots.
+fn remove_workspaces(session: &mut Session, machine: &Machine) -> Result<Vec<String>, Failure> {
+    let is_left = |t: &TaskIx| {
+        let current = machine.tasks().get(*t).current.as_ref();
+        matches!(machine.tasks().phase(*t), Phase::Cancelled | Phase::Skipped)
+            && current.is_some_and(|attempt| !attempt.removed)
+            && !machine.keeps_workspace(*t)
+    };
+    let left = machine.tasks().all().filter(is_left);
+    let left: BTreeSet<TaskId> = left.map(|t| machine.graph().id(t).clone()).collect();
+    if left.is_empty() {
+        return Ok(Vec::new());
+    }
+    let gone = care::clean(session, &CleanScope::Tasks(left), false)?.into_iter();
+    let gone = gone.filter(|gone| gone.what == "workspace" && gone.stays.is_none());
+    Ok(gone.map(|gone| format!("removed the workspace {}", gone.place)).collect())
+}
+
 /// `retry`, with `--all` spelled out.
 pub(crate) fn retry(context: &Context, args: &RetryArgs) -> Outcome {
-    use mainstem_core::phase::Phase;
     let mut tasks = args.tasks.clone();
     if args.all {
         let (_, _, look) = context.look_at_run(None)?;

@@ -11,7 +11,7 @@ use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::phase::Phase;
 use mainstem_engine::look::Look;
 use mainstem_engine::paths::Layout;
-use mainstem_engine::visit::Visit;
+use mainstem_engine::visit::{self, Visit};
 use mainstem_host::git::Repo;
 use serde_json::json;
 
@@ -38,7 +38,15 @@ fn find(context: &Context, name: &str) -> Result<Found, Failure> {
     let task = look.machine.find(name)?;
     let run = look.run.clone().unwrap_or_else(|| RunId::new(""));
     let view = look.machine.view(task);
-    let there = view.workspace.map(PathBuf::from).filter(|path| path.is_dir());
+    let mut there = view.workspace.map(PathBuf::from).filter(|path| path.is_dir());
+    if let (None, Phase::Conflicted, Some(branch)) = (&there, view.phase, &view.branch) {
+        let unit = mainstem_engine::perform::unit_name(&look.machine, task);
+        let laid = layout.workspace(&unit);
+        there = match laid.is_dir() {
+            true => Some(laid),
+            false => visit::lay_out(&repo, &layout, &settings, (&unit, branch))?,
+        };
+    }
     match there {
         Some(workspace) => Ok(Found { repo, layout, settings, look, run, task, workspace }),
         None => Err(no_workspace(name, view.phase, view.commit.as_ref().map(|c| c.as_str()))),

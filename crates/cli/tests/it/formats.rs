@@ -312,3 +312,12 @@ fn an_imported_gate_that_prints_a_count_is_red_when_the_count_is_not_the_expecte
     run(&scene, 2, &["run", "plan.toml"]);
     scene.assert_each_lands_once(&["good"]);
 }
+
+#[test]
+fn ids_that_a_format_gives_anew_are_named() {
+    let plan = "version = 1\n[[task]]\nid = \"T-001\"\nrun = \"true\"\n[[task]]\nid = \"T-002\"\n\
+                needs = [\"T-001\"]\nrun = \"true\"\n[[task]]\nid = \"T-003\"\nrun = \"true\"\n";
+    let scene = Scene::new(BIN).plan(plan);
+    let said = run(&scene, 0, &["plan", "export", "raven", "plan.toml", "-o", "out"]).stderr;
+    assert!(said.contains("T-002 → T-003, T-003 → T-002"), "{said}");
+}

@@ -87,7 +87,9 @@ fn what_a_person_commits_in_a_kept_workspace_is_part_of_the_next_attempt() {
 fn a_kept_workspace_goes_when_its_task_is_called_off() {
     for verb in ["cancel", "skip"] {
         let scene = failed("");
-        scene.expect(0, &[verb, "A"]);
+        let said = scene.expect(0, &[verb, "A"]).stderr;
+        assert!(said.contains("removed the workspace"), "{said}");
+        assert_gone(&scene);
         scene.mainstem(&["run"]);
         assert_gone(&scene);
         let kept = scene.repo().git(&["for-each-ref", "refs/mainstem/snapshots/A/"]);

@@ -91,7 +91,8 @@ fn status_shows_what_an_agent_was_last_seen_doing() {
     let engine = scene.spawn(&["run", "plan.toml"]);
     scene.wait_for_phase("T", "working");
     wait_until(PATIENCE, "the agent is seen reading", || {
-        scene.task("T")["progress"] == "Read reading the tests"
+        scene.task("T")["progress"]
+            == serde_json::json!({"tool": "Read", "text": "reading the tests"})
     });
     let shown = scene.expect(0, &["status"]).stdout;
     assert!(shown.contains("Read reading the tests"), "{shown}");

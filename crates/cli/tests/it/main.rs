@@ -6,6 +6,7 @@ mod checkouts;
 mod clashes;
 mod clones;
 mod continues;
+mod contract;
 mod crash;
 mod demo;
 mod doubts;

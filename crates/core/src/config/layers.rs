@@ -292,7 +292,18 @@ fn sisters(path: &str) -> Vec<&'static str> {
     if own.is_empty() { keys().map(|doc| doc.key).collect() } else { own }
 }
 
+/// Is this a setting, or a section of settings, that only later versions take?
+fn is_later(path: &str) -> bool {
+    let section = path.split('.').next().unwrap_or_default();
+    ["serve", "notify"].contains(&section) || ["store.url", "MAINSTEM_STORE_URL"].contains(&path)
+}
+
 fn unknown(faults: &mut Faults, key: &Key<'_>, what: &str, path: &str, known: Vec<&str>) {
+    if is_later(path) {
+        let message = format!("the {what} `{path}` is not available in this version of Mainstem");
+        let help = "remove it; everything else works without it";
+        return faults.add_help("config::not_available", key.span.clone(), message, help);
+    }
     let message = format!("there is no {what} `{}`", clip(path));
     let help = match nearest(&key.text, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),

@@ -411,7 +411,8 @@ fn land(v: &Reader<'_>) -> Land {
             "rebase" => Strategy::Rebase,
             _ => Strategy::Merge,
         },
-        lanes: v.int("land.lanes"),
+        // `auto` is no number.
+        lanes: v.int("land.lanes").max(1),
         groups: v.flag("land.groups"),
         on_conflict: match v.word("land.on_conflict") {
             "agent" => OnConflict::Agent,

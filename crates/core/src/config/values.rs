@@ -119,8 +119,14 @@ pub(super) fn read(
 fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Option<Setting> {
     let span = node.span.clone();
     match (doc.kind, node.value) {
-        (Kind::Bool, Value::Bool(yes)) => Some(Setting::Bool(yes)),
-        (Kind::Int { min, max }, Value::Int(number)) => {
+        (Kind::Bool | Kind::Switch, Value::Bool(yes)) => Some(Setting::Bool(yes)),
+        (Kind::Switch, Value::Str(word)) if matches!(&*word, "auto" | "off") => {
+            Some(Setting::Text(word.into_owned()))
+        }
+        (Kind::IntOrAuto { .. }, Value::Str(word)) if word == "auto" => {
+            Some(Setting::Text(word.into_owned()))
+        }
+        (Kind::Int { min, max } | Kind::IntOrAuto { min, max }, Value::Int(number)) => {
             if (min..=max).contains(&number) {
                 return Some(Setting::Int(number));
             }
@@ -234,6 +240,11 @@ fn choice(
 ) -> Option<Setting> {
     if doc.choices.contains(&word) {
         return Some(Setting::Text(word.to_owned()));
+    }
+    if path == "store.kind" && ["postgres", "beads"].contains(&word) {
+        let message = format!("`{path} = \"{word}\"` is not available in this version of Mainstem");
+        faults.add_help("config::choice", span, message, "write \"embedded\"");
+        return None;
     }
     let message = format!("`{path}` cannot be `{}`", clip(word));
     let help = match nearest(word, doc.choices.iter().copied()) {
@@ -363,12 +374,14 @@ pub(super) fn from_text<'s>(
         _ if quoted || text.starts_with(['[', '{']) && kind != Kind::Text => {
             from_toml(text, span.clone(), faults)
         }
-        Kind::Bool => bare(match text {
+        Kind::Bool | Kind::Switch => bare(match text {
             "true" | "1" => Value::Bool(true),
             "false" | "0" => Value::Bool(false),
             other => Value::Str(other.into()),
         }),
-        Kind::Int { .. } => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Int)),
+        Kind::Int { .. } | Kind::IntOrAuto { .. } => {
+            bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Int))
+        }
         Kind::Number => bare(text.parse().map_or_else(|_| Value::Str(text.into()), Value::Float)),
         Kind::Texts | Kind::Globs | Kind::Rules | Kind::Gates => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());

@@ -50,7 +50,7 @@ impl Machine {
         }
         let (revision, hash) = (self.revision + 1, format!("added {}", names.join(" ")));
         let (plan, dropped) = (Box::new(plan), Vec::new());
-        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped });
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.suspect_all();
         Ok(format!("{} joined the run", names.join(", ")))
     }

@@ -20,7 +20,8 @@ impl Machine {
         let dropped: Vec<TaskId> = dropped.cloned().collect();
         let reused = self.reused_ids(&plan);
         let revision = self.revision + 1;
-        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped: dropped.clone() });
+        let file = self.noted.next_plan_file.take();
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped: dropped.clone(), file });
         for (task, commit) in self.landed_and_dropped() {
             if dropped.contains(&task) {
                 let message = format!(

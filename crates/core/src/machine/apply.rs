@@ -46,8 +46,9 @@ impl Machine {
                 self.bring_to.clone_from(bring_to);
                 self.started_at = Some(at);
             }
-            Fact::PlanAdopted { revision, hash, plan, .. } => {
+            Fact::PlanAdopted { revision, hash, plan, file, .. } => {
                 self.revision = *revision;
+                self.noted.plan_file = file.clone().or(self.noted.plan_file.take());
                 hash.clone_into(&mut self.plan_hash);
                 self.adopt(plan)?;
             }
@@ -59,8 +60,9 @@ impl Machine {
                     known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
                 }
             }
-            Fact::EngineStarted { epoch, jobs, .. } => {
+            Fact::EngineStarted { epoch, jobs, host, .. } => {
                 self.alive = Some(*epoch);
+                self.noted.engine = Some((host.clone(), *epoch));
                 self.jobs_in_force = *jobs;
                 self.note_draining(fact);
                 self.cancelled = false;

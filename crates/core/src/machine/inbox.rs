@@ -173,7 +173,7 @@ impl Machine {
         });
         let (revision, hash) = (self.revision + 1, format!("accepted {id}"));
         let (plan, dropped) = (Box::new(plan), Vec::new());
-        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped });
+        self.emit(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.suspect_all();
         Ok(format!("P{} is task {id} now", at + 1))
     }

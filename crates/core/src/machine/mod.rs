@@ -486,6 +486,7 @@ pub struct Machine {
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
     jobs_in_force: Option<u32>,
+    noted: present::Noted,
     /// How long checks took, by command; the last ones.
     gate_times: BTreeMap<String, VecDeque<u64>>,
     paused: bool,
@@ -618,6 +619,7 @@ impl Machine {
             jobs: None,
             jobs_flag: None,
             jobs_in_force: None,
+            noted: present::Noted::default(),
             gate_times: BTreeMap::new(),
             paused: false,
             cancelled: false,

@@ -6,7 +6,33 @@ use crate::id::TaskId;
 use crate::limits;
 use crate::machine::{Interrupting, Machine};
 
+/// What faces are told of a run, and nothing is decided by.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Noted {
+    /// The newest engine: its machine, and its number.
+    pub(super) engine: Option<(String, u64)>,
+    /// The file that the plan was last read from.
+    pub(super) plan_file: Option<String>,
+    /// The file of the plan that is adopted next.
+    pub(super) next_plan_file: Option<String>,
+}
+
 impl Machine {
+    /// The file that the plan was last read from, if it is known.
+    pub fn plan_file(&self) -> Option<&str> {
+        self.noted.plan_file.as_deref()
+    }
+
+    /// Says from which file the plan that is adopted next was read.
+    pub fn set_plan_file(&mut self, file: Option<String>) {
+        self.noted.next_plan_file = file;
+    }
+
+    /// Whether all tasks have landed, were skipped or were cancelled, and there are some.
+    pub fn has_ended(&self) -> bool {
+        !self.graph.is_empty() && self.tasks.all().all(|t| !self.is_to_come(t))
+    }
+
     /// The check that fails on the target branch itself, as it was last seen.
     pub fn base_failure(&self) -> Option<&FailedGate> {
         self.base_failure.as_deref().filter(|_| self.red_base)
@@ -25,6 +51,11 @@ impl Machine {
     /// Agents at once, as the engine that works on the run has it; what the settings say if none does.
     pub fn jobs_in_force(&self) -> u32 {
         self.jobs_in_force.filter(|_| self.alive.is_some()).unwrap_or_else(|| self.jobs())
+    }
+
+    /// The newest engine of the run: its machine, and its number.
+    pub fn last_engine(&self) -> Option<(&str, u64)> {
+        self.noted.engine.as_ref().map(|(host, epoch)| (host.as_str(), *epoch))
     }
 
     /// How long this check usually takes, by those that ran in this run.

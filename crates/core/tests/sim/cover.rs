@@ -122,6 +122,7 @@ fn run_samples() -> Vec<Fact> {
             hash: String::new(),
             plan: Box::new(Plan::default()),
             dropped: Vec::new(),
+            file: None,
         },
         Fact::EngineStarted {
             epoch: 1,

@@ -12,7 +12,7 @@ use mainstem_core::machine::Input;
 use mainstem_host::crash;
 use mainstem_host::git::{GitError, Unstored};
 
-use super::{Errand, guarded, landing};
+use super::{Errand, guarded, landing, litter};
 
 /// The rule that nobody can switch off.
 const KNOWN_VALUE: &str = "known-value";
@@ -121,6 +121,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     crash::point("evidence.kept");
     errand.tell_kept(refname, tip.clone(), ENDED);
     let changes = repo.changes(base, &tip)?;
+    errand.tell_notes(litter::warning(&repo.added_files(base, &tip)?).into_iter().collect());
     let limit = world.settings.limits.file_bytes;
     flaws.extend(repo.hygiene(base, &tip, limit)?.iter().map(ToString::to_string));
     let commits = repo.commits_between(base, &tip)?;

@@ -10,6 +10,7 @@ pub mod gates;
 mod guarded;
 pub mod jobs;
 pub mod landing;
+mod litter;
 pub mod mcp;
 pub mod order;
 pub mod pull;

@@ -74,6 +74,13 @@ impl Repo {
         Ok(changes)
     }
 
+    /// The files that `tip` has and `base` has not.
+    pub fn added_files(&self, base: &Oid, tip: &Oid) -> Result<Vec<String>> {
+        let args = ["-r", "-z", "--no-renames", "--diff-filter=A", "--name-only"];
+        let answer = self.diff_tree(base, tip, &args).run()?;
+        Ok(parts(&answer.stdout).map(lossy).collect())
+    }
+
     /// Counts many differences at once: files, lines added, lines removed. `None` where either side
     /// is not there.
     pub fn sizes(&self, pairs: &[(Oid, Oid)]) -> Result<Vec<Option<Size>>> {

@@ -112,6 +112,19 @@ impl Repo {
         self.fill_submodules(path, commit)
     }
 
+    /// Ends with a linked worktree at `path` on `branch` as it stands. False, and nothing made, if another worktree
+    /// has the branch checked out or there is no such branch.
+    pub fn checkout_branch(&self, path: &Path, branch: &str, trash: &Path) -> Result<bool> {
+        let Some(tip) = self.read_ref(&format!("refs/heads/{branch}"))? else { return Ok(false) };
+        if self.checked_out(branch)? {
+            return Ok(false);
+        }
+        let place = self.clear_place(path, trash)?;
+        self.settle(place, Spot::Branch { branch }, &tip, trash)?;
+        self.fill_submodules(path, &tip)?;
+        Ok(true)
+    }
+
     /// Removes everything from a worktree that is not tracked, ignored files included, but for what these
     /// patterns (as in `.gitignore`) name.
     pub fn clean_ignored(&self, path: &Path, keep: &[String]) -> Result<()> {

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use mainstem_api::outlook::Progress;
 use mainstem_api::status as wire;
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::Machine;
@@ -73,8 +74,9 @@ pub(super) fn tasks(
         };
         let those = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase);
         for t in those.take(shown) {
-            let doing = told.get(t.ix()).and_then(|task| task.progress.as_deref());
-            rows.push(row(machine, t, doing, color, now));
+            let doing = told.get(t.ix()).and_then(|task| task.progress.as_ref());
+            let doing = doing.map(Progress::line);
+            rows.push(row(machine, t, doing.as_deref(), color, now));
             let output = machine.failed_check(t).filter(|_| all || outputs < OUTPUTS_SHOWN_MAX);
             outputs += usize::from(output.is_some());
             notes.push((output, action(machine, t)));

@@ -12,6 +12,15 @@ pub enum Kind {
         /// Largest.
         max: i64,
     },
+    /// A whole number within bounds, or `auto`.
+    IntOrAuto {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// `auto`, `off`, or true or false.
+    Switch,
     /// A number from zero up.
     Number,
     /// Text of one line.
@@ -44,6 +53,8 @@ impl Kind {
         match self {
             Self::Bool => "true or false",
             Self::Int { .. } => "a whole number",
+            Self::IntOrAuto { .. } => "a whole number or \"auto\"",
+            Self::Switch => "\"auto\", \"off\", true or false",
             Self::Number => "a number",
             Self::Text => "text",
             Self::Choice => "one of a few words",

@@ -131,15 +131,15 @@ pub(super) static KEYS: &[KeyDoc] = &[
     ),
     key(
         "land.lanes",
-        int(1, 1_000),
-        "1",
-        "Verifications of the merge train at once, as far as the machine runs them side by side.",
+        Kind::IntOrAuto { min: 1, max: 1_000 },
+        "\"auto\"",
+        "Verifications of the merge train at once, as far as the machine runs them side by side; auto is 1 in this version.",
     ),
     key(
         "land.groups",
-        Kind::Bool,
-        "false",
-        "With two lanes or more, verify and land many waiting tasks in groups: faster, and one commit of the branch's own line per group instead of one per task.",
+        Kind::Switch,
+        "\"auto\"",
+        "How waiting tasks land: off verifies and lands every task's commit by itself, and so does auto in this version; true, with two lanes or more, verifies and lands many in groups: faster, and one commit of the branch's own line per group instead of one per task. false is off.",
     ),
     choice(
         "land.on_conflict",

@@ -373,3 +373,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn lanes_and_groups_may_be_left_to_mainstem() {
+    let of = |text: &str| {
+        let resolved = resolve(&[Layer::project("mainstem.toml", text)]).unwrap();
+        (resolved.settings.land.lanes, resolved.settings.land.groups)
+    };
+    assert_eq!(of(""), (1, false));
+    assert_eq!(of("[land]\nlanes = \"auto\"\ngroups = \"auto\""), (1, false));
+    assert_eq!(of("[land]\nlanes = 4\ngroups = \"off\""), (4, false));
+    assert_eq!(of("[land]\nlanes = 4\ngroups = true"), (4, true));
+    let flags = [Layer::flag("land.lanes", "auto"), Layer::flag("land.groups", "auto")];
+    assert!(resolve(&flags).is_ok());
+    for text in ["[land]\nlanes = \"many\"", "[land]\nlanes = 0", "[land]\ngroups = \"some\""] {
+        assert!(resolve(&[Layer::project("mainstem.toml", text)]).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn settings_of_later_versions_are_refused_as_such() {
+    for text in [
+        "[serve]\nlisten = \"127.0.0.1:7717\"",
+        "[notify]\ndesktop = true",
+        "[store]\nurl = \"postgres://x\"",
+        "[store]\nkind = \"postgres\"",
+        "[store]\nkind = \"beads\"",
+    ] {
+        let wrong = resolve(&[Layer::project("mainstem.toml", text)]).unwrap_err();
+        let message = &wrong[0].1.message;
+        assert!(message.contains("not available in this version"), "{text}: {message}");
+    }
+}
