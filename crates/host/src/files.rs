@@ -26,6 +26,9 @@ const KEPT: &str = "kept-";
 /// How deep a folder is deleted from where it is: each level is an open file.
 const DEPTH_MAX: usize = 32;
 
+/// Rounds of deleting one folder; each takes [`DEPTH_MAX`] levels of the deepest branch.
+const ROUNDS_MAX: usize = 1_000_000;
+
 /// What may happen to a thing moved aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -255,9 +258,18 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
         }
         other => other?,
     };
-    // What lies too deep is moved up to the top, where the next round finds it.
-    while empty_folder(&top, &top, DEPTH_MAX)? {}
-    fs::remove_dir(path)
+    // What lies too deep is moved up to the top, where the next round finds it. Two may delete it at once.
+    for _ in 0..ROUNDS_MAX {
+        if empty_folder(&top, &top, DEPTH_MAX)? {
+            continue;
+        }
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => return other,
+        }
+    }
+    Err(io::Error::other("something is being written there all the time"))
 }
 
 /// Deletes what is in a folder; says whether something was moved to `top` instead. Neither the stack nor the number
@@ -282,11 +294,17 @@ fn empty_folder(folder: &OwnedFd, top: &OwnedFd, depth: usize) -> io::Result<boo
             Err(error) => return Err(error.into()),
         }
         if depth == 0 {
-            rustix::fs::renameat(folder, name, top, format!("deep-{}", unique()))?;
-            moved = true;
+            match rustix::fs::renameat(folder, name, top, format!("deep-{}", unique())) {
+                Ok(()) | Err(Errno::NOENT) => moved = true,
+                Err(error) => return Err(error.into()),
+            }
             continue;
         }
-        let inner = open_folder(folder, name)?;
+        let inner = match open_folder(folder, name) {
+            Ok(inner) => inner,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
         moved |= empty_folder(&inner, top, depth - 1)?;
         match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -378,10 +396,15 @@ mod tests {
             rustix::fs::mkdirat(&at, "empty", Mode::empty()).unwrap();
             at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
         }
-        // As much stack as a thread has that empties the trash, and not much more than one level needs.
-        let small = std::thread::Builder::new().stack_size(256 * 1024);
-        let path = root.clone();
-        small.spawn(move || remove_all(&path).unwrap()).unwrap().join().unwrap();
+        // Less stack than a thread has that empties the trash, and two of them at once.
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (small, path) =
+                    (std::thread::Builder::new().stack_size(256 * 1024), root.clone());
+                small.spawn(move || remove_all(&path).unwrap()).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(!root.exists());
     }
 
