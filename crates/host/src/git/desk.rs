@@ -202,7 +202,7 @@ impl Desk<'_> {
     }
 
     /// The files of a repository nested in the worktree, without trusting its configuration.
-    fn files_of_nested(&self, place: &Path) -> Result<Vec<PathBuf>> {
+    pub(super) fn files_of_nested(&self, place: &Path) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         let mut open = vec![place.to_path_buf()];
         while let Some(place) = open.pop() {

@@ -364,7 +364,7 @@ fn adds_markers(patch: &[u8]) -> bool {
 
 /// Also as other systems would read it: without regard to case, by Windows' short names, streams and separators,
 /// and without the characters that macOS passes over.
-fn is_git_component(name: &[u8]) -> bool {
+pub(super) fn is_git_component(name: &[u8]) -> bool {
     let passed_over = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let name: String = lossy(name).chars().filter(|c| !passed_over(*c)).collect();
     name.split('\\').any(|part| {

@@ -33,6 +33,7 @@ mod mend;
 mod merge;
 mod owned;
 mod pack;
+mod passing;
 mod place;
 mod probe;
 mod refs;
