@@ -117,6 +117,19 @@ impl Guard {
         }
     }
 
+    /// The files that commands name, and those of task runners at the root of the repository.
+    pub fn named_files(&self) -> Vec<String> {
+        let recipes = self.recipes.iter().map(|(name, _)| (*name).to_owned());
+        let package = self.package.iter().map(|_| "package.json".to_owned());
+        self.named.keys().cloned().chain(recipes).chain(package).collect()
+    }
+
+    /// A guarded file is found at this path as well: it is a link, or lies in a folder that is one.
+    pub fn also(&mut self, path: &str, really: String) {
+        let Some(rule) = self.rule(path, true) else { return };
+        self.named.entry(really).or_insert(rule.because);
+    }
+
     /// Nothing is guarded.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
@@ -229,6 +242,18 @@ mod tests {
         assert!(!guards(&["sh test.sh"], "src/test.sh"));
         assert!(!guards(&["@file_exists test.sh"], "test.sh"));
         assert_eq!(guard(&["sh bad.sh"], &[]).rule("bad.sh", false), None);
+    }
+
+    #[test]
+    fn a_script_that_is_a_link_is_guarded_where_it_really_is() {
+        let mut rules = guard(&["sh test.sh", "make check"], &["!free.sh"]);
+        assert!(rules.named_files().contains(&"Makefile".to_owned()));
+        rules.also("test.sh", "scripts/real.sh".to_owned());
+        rules.also("Makefile", "build/main.mk".to_owned());
+        rules.also("free.sh", "other.sh".to_owned());
+        assert!(rules.rule("scripts/real.sh", true).is_some());
+        assert!(rules.rule("build/main.mk", true).is_some());
+        assert_eq!(rules.rule("other.sh", true), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! A version is known by its blob id, so it does not matter how it came into a checkout. What people commit by
 //! hand or pull is theirs, and is in force at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use mainstem_core::config::Settings;
 use mainstem_core::id::Oid;
-use mainstem_host::git::{GitError, Repo};
+use mainstem_host::git::{Followed, GitError, Moved, Repo};
 use mainstem_host::{clock, files, lock};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub const CONFIG_FILE: &str = "mainstem.toml";
 /// Which ignored files a workspace gets.
 pub const INCLUDE_FILE: &str = ".worktreeinclude";
+/// What says how git writes files into a checkout.
+const ATTRIBUTES_FILE: &str = ".gitattributes";
 
 /// How long another process may hold the record.
 const LOCK_WITHIN: Duration = Duration::from_secs(20);
@@ -54,6 +56,9 @@ pub struct Pending {
     pub tasks: Vec<String>,
     /// When.
     pub at_ms: i64,
+    /// Contents in which a checkout showed this version, where attributes made other bytes of it.
+    #[serde(default)]
+    pub shown_as: Vec<Oid>,
 }
 
 /// One file.
@@ -151,30 +156,57 @@ impl Accepted {
 
     /// The landed version that the checkout shows, if it does.
     fn waiting(&self, path: &str, entry: &Entry) -> Result<Option<Pending>, AcceptedError> {
-        let Some(home) = self.repo.toplevel() else { return Ok(None) };
+        let Some(newest) = entry.pending.last() else { return Ok(None) };
+        let Some(home) = self.repo.checkout() else { return Ok(None) };
         let here = match fs::read(home.join(path)) {
-            Ok(bytes) => Some(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let gone = entry.pending.iter().rev().find(|pending| pending.blob.is_none());
+                return Ok(gone.cloned());
+            }
             Err(error) => return Err(self.io()(error)),
         };
+        let raw = self.repo.blob_id(&here)?;
+        let plain = as_stored(&here);
         for pending in entry.pending.iter().rev() {
-            let same = match (&here, &pending.blob) {
-                (None, None) => true,
-                (Some(here), Some(blob)) => {
-                    as_stored(&self.repo.read_blob(blob)?) == as_stored(here)
-                }
-                _ => false,
-            };
-            if same {
+            let Some(blob) = &pending.blob else { continue };
+            if *blob == raw
+                || pending.shown_as.contains(&raw)
+                || as_stored(&self.repo.read_blob(blob)?) == plain
+            {
                 return Ok(Some(pending.clone()));
             }
         }
-        Ok(None)
+        // Attributes that landed too can make any bytes of a version: an encoding, a filter of the user's.
+        match self.repo.blob_id_as_committed(path) {
+            Ok(id) => {
+                let same = |pending: &&Pending| pending.blob.is_some() && pending.blob == id;
+                Ok(entry.pending.iter().rev().find(same).cloned())
+            }
+            // Nobody can tell whose it is, so it is not taken for a person's.
+            Err(_) => Ok(Some(newest.clone())),
+        }
+    }
+
+    /// Remembers the bytes in which the checkout shows a landed version. Attributes that a later landing
+    /// changes do not make a person's version of them.
+    fn remember_shown(&self, record: &mut Record) -> Result<(), AcceptedError> {
+        let Some(home) = self.repo.checkout() else { return Ok(()) };
+        for (path, entry) in &mut record.files {
+            let Some(shown) = self.waiting(path, entry)? else { continue };
+            let Ok(bytes) = fs::read(home.join(path)) else { continue };
+            let raw = self.repo.blob_id(&bytes)?;
+            let known = entry.pending.iter_mut().find(|pending| pending.blob == shown.blob);
+            if let Some(pending) = known.filter(|pending| !pending.shown_as.contains(&raw)) {
+                pending.shown_as.push(raw);
+            }
+        }
+        Ok(())
     }
 
     /// Takes down what a person has in their checkout when a run starts.
     pub fn take(&self, paths: &[String]) -> Result<(), AcceptedError> {
-        let Some(home) = self.repo.toplevel() else { return Ok(()) };
+        let Some(home) = self.repo.checkout() else { return Ok(()) };
         let mut found = Vec::new();
         for path in paths {
             if self.in_force(path)? != InForce::AsItIs {
@@ -208,35 +240,64 @@ impl Accepted {
         (old, new): (&Oid, &Oid),
         tasks: &[String],
     ) -> Result<Vec<String>, AcceptedError> {
-        let mut changed = Vec::new();
-        for moved in self.repo.moves(old, new)? {
-            for path in std::iter::once(moved.path).chain(moved.old) {
-                if is_watched(settings, &path) && !changed.contains(&path) {
-                    changed.push(path);
-                }
-            }
-        }
-        if changed.is_empty() {
+        let moves = self.repo.moves(old, new)?;
+        let attributes = moves.iter().any(|moved| moved.path.ends_with(ATTRIBUTES_FILE));
+        let watched = watched_among(settings, moves);
+        let named = std::iter::once(CONFIG_FILE.to_owned()).chain(named_files(settings));
+        let all: BTreeSet<String> = self.read()?.files.into_keys().chain(named).collect();
+        let all: Vec<String> = all.into_iter().chain(watched.iter().cloned()).collect();
+        let links = [self.repo.followed(old, &all)?, self.repo.followed(new, &all)?];
+        let through_links = |path: &String| links.iter().any(|links| links.contains_key(path));
+        let doubtful = |path: &&String| watched.contains(path) || through_links(path);
+        let doubtful: Vec<String> = all.iter().filter(doubtful).cloned().collect();
+        let before = self.contents(old, &doubtful, &links[0])?;
+        let after = self.contents(new, &doubtful, &links[1])?;
+        let mut changed = watched;
+        let differs = |path: &String| before.get(path) != after.get(path);
+        let by_links = doubtful.into_iter().filter(differs);
+        let by_links: Vec<String> = by_links.filter(|path| !changed.contains(path)).collect();
+        changed.extend(by_links);
+        if changed.is_empty() && !attributes {
             return Ok(changed);
         }
         self.change(|record| {
+            self.remember_shown(record)?;
             for path in &changed {
                 let entry = record.files.entry(path.clone()).or_default();
-                self.note_change(entry, path, (old, new), tasks)?;
+                let at = |found: &BTreeMap<String, Option<Oid>>| found.get(path).cloned().flatten();
+                self.note_change(entry, path, (at(&before), at(&after)), (new, tasks))?;
             }
             Ok(())
         })?;
         Ok(changed)
     }
 
+    /// What these paths hold in a commit, links followed as in a checkout.
+    fn contents(
+        &self,
+        commit: &Oid,
+        paths: &[String],
+        links: &BTreeMap<String, Followed>,
+    ) -> Result<BTreeMap<String, Option<Oid>>, AcceptedError> {
+        let mut found = BTreeMap::new();
+        for path in paths {
+            let end = match links.get(path) {
+                Some(followed) => followed.end.as_ref(),
+                None => Some(path),
+            };
+            let blob = end.map(|end| self.repo.blob_at(commit, end)).transpose()?.flatten();
+            found.insert(path.clone(), blob);
+        }
+        Ok(found)
+    }
+
     fn note_change(
         &self,
         entry: &mut Entry,
         path: &str,
-        (old, new): (&Oid, &Oid),
-        tasks: &[String],
+        (before, after): (Option<Oid>, Option<Oid>),
+        (commit, tasks): (&Oid, &[String]),
     ) -> Result<(), AcceptedError> {
-        let (before, after) = (self.repo.blob_at(old, path)?, self.repo.blob_at(new, path)?);
         let ours = entry.pending.iter().any(|pending| pending.blob == before);
         // What was there and is no landing's is a person's.
         if !ours && (!entry.known || before.is_some()) {
@@ -250,9 +311,10 @@ impl Accepted {
             entry.pending.push(Pending {
                 path: path.to_owned(),
                 blob: after,
-                commit: new.clone(),
+                commit: commit.clone(),
                 tasks: tasks.to_vec(),
                 at_ms: clock::now_ms(),
+                shown_as: Vec::new(),
             });
         }
         Ok(())
@@ -265,10 +327,13 @@ impl Accepted {
             let Some(newest) = entry.pending.last() else { continue };
             let shown = match (self.waiting(&path, &entry)?, target) {
                 (Some(pending), _) => Some(pending),
-                (None, Some(target)) if self.repo.blob_at(target, &path)? == newest.blob => {
-                    Some(newest.clone())
+                (None, Some(target)) => {
+                    let paths = std::slice::from_ref(&path);
+                    let links = self.repo.followed(target, paths)?;
+                    let there = self.contents(target, paths, &links)?;
+                    there.get(&path).filter(|blob| **blob == newest.blob).map(|_| newest.clone())
                 }
-                _ => None,
+                (None, None) => None,
             };
             all.extend(shown);
         }
@@ -296,6 +361,19 @@ pub fn named_files(settings: &Settings) -> Vec<String> {
     let named = [&settings.prompt.template, &settings.land.pulls.template];
     let named = named.into_iter().flatten().map(|path| path.trim_start_matches("./").to_owned());
     std::iter::once(INCLUDE_FILE.to_owned()).chain(named).collect()
+}
+
+/// Files that decide about runs, of those that a change touches.
+pub fn watched_among(settings: &Settings, moves: Vec<Moved>) -> Vec<String> {
+    let mut changed = Vec::new();
+    for moved in moves {
+        for path in std::iter::once(moved.path).chain(moved.old) {
+            if is_watched(settings, &path) && !changed.contains(&path) {
+                changed.push(path);
+            }
+        }
+    }
+    changed
 }
 
 fn is_watched(settings: &Settings, path: &str) -> bool {
@@ -334,7 +412,7 @@ pub fn read_in_force(
     let bytes = match accepted.in_force(path)? {
         InForce::Before { content, .. } => content,
         InForce::AsItIs => {
-            let home = repo.toplevel().unwrap_or_else(|| repo.dir());
+            let home = repo.checkout().unwrap_or_else(|| repo.dir());
             match fs::read(home.join(path)) {
                 Ok(bytes) => Some(bytes),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -9,6 +9,7 @@ mod home;
 pub mod kept;
 pub mod ledger;
 mod guarded_settings;
+mod hidden;
 pub mod walls;
 pub mod pull_text;
 mod review_text;

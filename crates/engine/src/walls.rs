@@ -14,47 +14,8 @@ use mainstem_host::private;
 use mainstem_host::wall::{self, Access, Kind, Network, Wall};
 
 use crate::guarded_settings::GuardedSettings;
+use crate::hidden;
 use crate::paths::Layout;
-
-/// Keys and credentials below the home folder.
-const SECRET_PLACES: &[&str] = &[
-    ".ssh",
-    ".aws",
-    ".gnupg",
-    ".config/gh",
-    ".config/gcloud",
-    ".azure",
-    ".netrc",
-    ".docker",
-    ".kube",
-    ".git-credentials",
-    ".config/git/credentials",
-    ".pypirc",
-    ".cargo/credentials.toml",
-    ".cargo/credentials",
-    ".password-store",
-    ".local/share/keyrings",
-    ".mozilla",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".bash_history",
-    ".zsh_history",
-];
-
-/// Sockets of daemons that do as root what they are told.
-const DAEMONS: &[&str] = &[
-    "/run/docker.sock",
-    "/var/run/docker.sock",
-    "/run/containerd/containerd.sock",
-    "/run/podman/podman.sock",
-    "/run/crio/crio.sock",
-    "/var/lib/lxd/unix.socket",
-    "/var/lib/incus/unix.socket",
-    "/var/snap/lxd/common/lxd/unix.socket",
-    "/run/libvirt/libvirt-sock",
-    "/run/systemd/private",
-    "/run/dbus/system_bus_socket",
-];
 
 /// Temporary folders of the machine.
 const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -223,7 +184,7 @@ impl Walls {
             (SandboxSockets::Open, _) => false,
             (SandboxSockets::Blocked, _) => true,
             (SandboxSockets::Auto, Kind::Bwrap) => false,
-            (SandboxSockets::Auto, Kind::Landlock) => match reachable_daemon(&env) {
+            (SandboxSockets::Auto, Kind::Landlock) => match hidden::reachable(&env) {
                 None => false,
                 Some(socket)
                     if settings.agents.values().any(|agent| needs_sockets(&agent.kind)) =>
@@ -241,7 +202,11 @@ impl Walls {
             exe: exe.to_path_buf(),
             state: layout.state().to_path_buf(),
             root: layout.root().to_path_buf(),
-            repository: repo.toplevel().into_iter().map(Path::to_path_buf).collect(),
+            repository: [repo.toplevel(), repo.checkout()]
+                .into_iter()
+                .flatten()
+                .map(Path::to_path_buf)
+                .collect(),
             common,
             no_sockets,
             guarded: OnceLock::new(),
@@ -297,7 +262,7 @@ impl Walls {
                 wall.allow(place, Access::Read);
             }
         }
-        self.hide(&mut wall);
+        self.hide(behind, &mut wall);
         // Leases and sockets of all runs of this user.
         wall.allow(&private::folder(), Access::Hidden);
         if self.kind == Kind::Bwrap {
@@ -387,17 +352,20 @@ impl Walls {
         places
     }
 
-    fn hide(&self, wall: &mut Wall) {
-        if let Some(home) = self.env.get("HOME").map(PathBuf::from).filter(|home| home.is_dir()) {
-            SECRET_PLACES.iter().for_each(|place| wall.allow(&home.join(place), Access::Hidden));
+    fn hide(&self, behind: &Behind<'_>, wall: &mut Wall) {
+        for place in hidden::secrets(&self.env) {
+            wall.allow(&place, Access::Hidden);
+        }
+        for login in hidden::foreign_logins(&self.env, behind.agent) {
+            wall.allow(&login, Access::Hidden);
         }
         if self.kind == Kind::Bwrap {
-            DAEMONS.iter().for_each(|socket| wall.allow(Path::new(socket), Access::Hidden));
-            for name in ["XDG_RUNTIME_DIR", "SSH_AUTH_SOCK"] {
-                if let Some(path) = self.env.get(name).filter(|path| path.starts_with('/')) {
-                    wall.allow(Path::new(path), Access::Hidden);
-                }
-            }
+            // Where /tmp is a folder of the job's own, nothing of the machine's is in it.
+            let replaced = |place: &Path| TMP.iter().any(|tmp| place.starts_with(tmp));
+            let shown = |place: &PathBuf| wall.tmp.is_none() || !replaced(place);
+            let places: Vec<PathBuf> =
+                hidden::listening(&self.env).into_iter().filter(shown).collect();
+            places.iter().for_each(|place| wall.allow(place, Access::Hidden));
         }
         wall.allow(&self.state, Access::Hidden);
         // A root that holds the repository itself cannot be hidden as a whole.
@@ -470,13 +438,6 @@ fn package_of(file: &Path) -> PathBuf {
 /// Agents that talk to a model get a socket to ask questions through.
 fn needs_sockets(kind: &str) -> bool {
     !OWN_PROGRAMS.contains(&kind)
-}
-
-/// The first socket of a daemon or key holder that we, and so our agents, could talk to.
-fn reachable_daemon(env: &BTreeMap<String, String>) -> Option<PathBuf> {
-    let keys = env.get("SSH_AUTH_SOCK").map(PathBuf::from);
-    let all = DAEMONS.iter().map(PathBuf::from).chain(keys);
-    all.into_iter().find(|path| mainstem_host::files::can_write(path))
 }
 
 #[cfg(test)]

@@ -3,15 +3,18 @@
 //! Knows no git, no tasks and no policy: which folder is the trash and when it is emptied is the
 //! caller's business.
 
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
@@ -19,6 +22,12 @@ const GONE: &str = "gone-";
 const DRAFT: &str = "draft-";
 /// Entries that are somebody's and wait for a person start with this.
 const KEPT: &str = "kept-";
+
+/// How deep a folder is deleted from where it is: each level is an open file.
+const DEPTH_MAX: usize = 32;
+
+/// Rounds of deleting one folder; each takes [`DEPTH_MAX`] levels of the deepest branch.
+const ROUNDS_MAX: usize = 1_000_000;
 
 /// What may happen to a thing moved aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,12 +250,78 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
     if !meta.is_dir() {
         return fs::remove_file(path);
     }
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_dirs_writable(path)?;
-            fs::remove_dir_all(path)
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let top = match rustix::fs::open(path, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+            rustix::fs::open(path, flags, Mode::empty())?
         }
-        other => other,
+        other => other?,
+    };
+    // What lies too deep is moved up to the top, where the next round finds it. Two may delete it at once.
+    for _ in 0..ROUNDS_MAX {
+        if empty_folder(&top, &top, DEPTH_MAX)? {
+            continue;
+        }
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => return other,
+        }
+    }
+    Err(io::Error::other("something is being written there all the time"))
+}
+
+/// Deletes what is in a folder; says whether something was moved to `top` instead. Neither the stack nor the number
+/// of open files grows with how deep somebody nested folders.
+fn empty_folder(folder: &OwnedFd, top: &OwnedFd, depth: usize) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(folder)?;
+    if stat.st_mode & 0o700 != 0o700 {
+        // What is not ours to change is told by the next step.
+        let _ = rustix::fs::fchmod(folder, Mode::RWXU);
+    }
+    let mut moved = false;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => continue,
+            // The one for folders on Linux, the other elsewhere.
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if depth == 0 {
+            match rustix::fs::renameat(folder, name, top, format!("deep-{}", unique())) {
+                Ok(()) | Err(Errno::NOENT) => moved = true,
+                Err(error) => return Err(error.into()),
+            }
+            continue;
+        }
+        let inner = match open_folder(folder, name) {
+            Ok(inner) => inner,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        moved |= empty_folder(&inner, top, depth - 1)?;
+        match rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(moved)
+}
+
+fn open_folder(folder: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
+            Ok(rustix::fs::openat(folder, name, flags, Mode::empty())?)
+        }
+        other => Ok(other?),
     }
 }
 
@@ -259,17 +334,6 @@ pub fn can_write(path: &Path) -> bool {
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-fn make_dirs_writable(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            make_dirs_writable(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 fn parent_of(path: &Path) -> Option<&Path> {
@@ -319,6 +383,29 @@ mod tests {
         assert!(write_atomic(&path, b"bytes").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(path.join("inside").exists());
+    }
+
+    #[test]
+    fn folders_nested_deeper_than_any_path_are_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("deep");
+        fs::create_dir(&root).unwrap();
+        let mut at = rustix::fs::open(&root, OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for _ in 0..5_000 {
+            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
+            rustix::fs::mkdirat(&at, "empty", Mode::empty()).unwrap();
+            at = rustix::fs::openat(&at, "d", OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        // Less stack than a thread has that empties the trash, and two of them at once.
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let (small, path) =
+                    (std::thread::Builder::new().stack_size(256 * 1024), root.clone());
+                small.spawn(move || remove_all(&path).unwrap()).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(!root.exists());
     }
 
     #[test]

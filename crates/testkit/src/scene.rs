@@ -17,6 +17,10 @@ use crate::oracle::processes_of;
 use crate::repo::{Output, Repo, exit_code};
 use crate::wait::holds_within;
 
+/// A copy of the binary to run instead, for tests that run as a user who may not look into the folder in which
+/// it was built.
+pub const TEST_BINARY: &str = "MAINSTEM_TEST_BINARY";
+
 /// A command that takes longer hangs.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -34,10 +38,10 @@ impl Scene {
         Self::in_repo(Repo::new(), binary)
     }
 
-    /// A given repository for this binary.
+    /// A given repository for this binary, or for the one that [`TEST_BINARY`] names.
     pub fn in_repo(repo: Repo, binary: impl Into<PathBuf>) -> Self {
-        let scene =
-            Self { repo, binary: binary.into(), env: BTreeMap::new(), started: AtomicU32::new(0) };
+        let binary = std::env::var_os(TEST_BINARY).map_or_else(|| binary.into(), PathBuf::from);
+        let scene = Self { repo, binary, env: BTreeMap::new(), started: AtomicU32::new(0) };
         scene.walled("off").env("MAINSTEM_RUN_PREFLIGHT", "false")
     }
 

@@ -534,3 +534,51 @@ fn everything_done_twice_lands_once() {
     play.assert_landed(&["T-1", "T-2"]);
     assert_eq!(play.forge.pulls().len(), 2);
 }
+
+fn inbox(play: &Play) -> Vec<String> {
+    let status: Value = play.scene.status();
+    let items = status["inbox"].as_array().expect("a list").iter();
+    items.map(|item| item["id"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn settings_in_a_pull_request_that_we_merge_wait_for_a_person_and_other_work_lands() {
+    let change = "sed -i 's/retries = 2/retries = 1/' mainstem.toml";
+    let play = Play::new(
+        &[("T-1", change, ""), ("T-2", "echo y > y.txt", "")],
+        "require_checks = false\nauto_merge = true",
+    );
+    let running = play.spawn();
+    play.wait_for_fact("task_landed", "T-2");
+    wait_until(LONG, "it waits for a person", || inbox(&play).contains(&"G-T-1".to_owned()));
+    play.wait_for_pull("T-1");
+    assert_eq!(play.forge.granted("PUT", "/merge"), 1, "only the other one was merged");
+    play.scene.expect(0, &["answer", "G-T-1", "accept"]);
+    let ended = running.wait();
+    if ended.code != 0 {
+        play.run().expect_code(0);
+    }
+    play.assert_landed(&["T-1", "T-2"]);
+    assert_eq!(inbox(&play), [""; 0]);
+    let shown = play.scene.expect(0, &["config", "run.retries"]).stdout;
+    assert!(shown.contains(" 1 "), "what a person accepted is in force: {shown}");
+}
+
+#[test]
+fn a_person_who_merges_a_pull_request_accepts_the_settings_and_guarded_files_in_it() {
+    let change = "sed -i 's/retries = 2/retries = 1/' mainstem.toml; echo '# more' >> check.sh";
+    let play = Play::new(&[("T-1", change, "")], "require_checks = false\nauto_merge = false");
+    let repo = play.scene.repo();
+    let config = std::fs::read_to_string(repo.path().join("mainstem.toml")).expect("settings");
+    let config = format!("{config}[gates]\nverify = [\"sh check.sh\"]\n");
+    repo.commit("by hand", &[("mainstem.toml", &config), ("check.sh", "true\n")]);
+    repo.git(&["push", "-q", "origin", "main"]);
+    let running = play.spawn();
+    let number = play.wait_for_pull("T-1");
+    assert_eq!(inbox(&play), [""; 0]);
+    play.forge.merge_by_hand(number, "squash");
+    running.wait().expect_code(0);
+    assert_eq!(inbox(&play), [""; 0]);
+    let shown = play.scene.expect(0, &["config", "run.retries"]).stdout;
+    assert!(shown.contains(" 1 "), "{shown}");
+}

@@ -4,12 +4,13 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::Scene;
 use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::{Repo, Scene, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const PLACES: [(&str, &str); 4] =
@@ -232,6 +233,202 @@ fn a_link_that_leads_outside_through_another_does_not_land() {
     scene.expect(2, &["run", "plan.toml"]);
     let why = reason(&scene, "T");
     assert!(why.contains("l: the link leads out of the repository"), "{why}");
+}
+
+/// Says whether each of these sockets hears us.
+fn reach(sockets: &[&Path]) -> String {
+    let program =
+        "print IO::Socket::UNIX->new(Peer => $_) ? qq(REACHED $_\\n) : qq(BLOCKED\\n) for @ARGV";
+    let names: Vec<String> = sockets.iter().map(|path| path.display().to_string()).collect();
+    format!("perl -MIO::Socket::UNIX -e '{program}' {}", names.join(" "))
+}
+
+#[test]
+fn no_program_of_the_users_session_hears_an_agent_or_a_gate() {
+    for (wall, kind) in PLACES {
+        let repo = Repo::new();
+        let outside = repo.root().join("session");
+        let places = ["tmux-1/default", "bus", "run/gnupg/S.gpg-agent", "run/bus"];
+        let sockets = places.map(|place| outside.join(place));
+        let listeners: Vec<UnixListener> = sockets
+            .iter()
+            .map(|socket| {
+                fs::create_dir_all(socket.parent().expect("it has one")).expect("a folder");
+                UnixListener::bind(socket).expect("a socket in a temporary folder")
+            })
+            .collect();
+        let look = reach(&sockets.each_ref().map(PathBuf::as_path));
+        let config = format!(
+            "[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n[sandbox]\ntmp = \"shared\"\n\
+             [gates]\nneed_tests = false\nverify = ['''{look} | tee seen.txt; ! grep REACHED seen.txt''']\n"
+        );
+        let work = format!("{look}; echo x > x.txt");
+        let bus = format!("unix:path={},guid=1", sockets[1].display());
+        let scene = Scene::in_repo(repo, BIN)
+            .walled(wall)
+            .config(&config)
+            .plan(&shell_plan(&[("T", &work, "")]))
+            .env("TMUX_TMPDIR", &outside)
+            .env("DBUS_SESSION_BUS_ADDRESS", bus)
+            .env("XDG_RUNTIME_DIR", outside.join("run"));
+        if !scene.mainstem(&["doctor"]).stdout.contains("agents run behind") {
+            continue;
+        }
+        let ran = scene.expect(0, &["run", "plan.toml"]);
+        let log = scene.mainstem(&["logs", "T"]).stdout;
+        assert!(!log.contains("REACHED"), "{wall} {kind}: {log}");
+        assert_eq!(
+            log.matches("BLOCKED").count(),
+            places.len(),
+            "{wall} {kind}: {log} {}",
+            ran.stderr
+        );
+        drop(listeners);
+    }
+}
+
+#[test]
+fn a_hidden_file_that_is_replaced_while_an_agent_works_stays_hidden() {
+    let work = |files: &str| {
+        format!(
+            "touch ready; until [ -e go ]; do sleep 0.05; done; rm -f ready go; \
+             for f in {files}; do grep -q t0ken $f 2>/dev/null && echo SEEN $f; done; echo LOOKED; echo x > x.txt"
+        )
+    };
+    for (wall, kind) in PLACES {
+        let Some(scene) = scene(wall, kind, "", &[]) else { continue };
+        let repo = scene.repo();
+        let (netrc, config) = (repo.home().join(".netrc"), repo.git_dir().join("config"));
+        let files = format!("{} {}", netrc.display(), config.display());
+        let scene = scene.plan(&shell_plan(&[("T", &work(&files), "")]));
+        let repo = scene.repo();
+        fs::write(&netrc, "password old-t0ken\n").expect("a file at home");
+        repo.git(&["remote", "add", "origin", "https://x:s3cr3t-t0ken@example.invalid/a.git"]);
+        let running = scene.spawn(&["run", "plan.toml"]);
+        let workspace = repo.place().join("repo.mainstem/T");
+        let ready = workspace.join("ready");
+        wait_until(Duration::from_secs(90), "the agent works", || ready.exists());
+        repo.git(&["config", "some.thing", "new"]);
+        let new = repo.home().join("new");
+        fs::write(&new, "password new-t0ken\n").expect("a file at home");
+        fs::rename(&new, &netrc).expect("it takes its place");
+        fs::write(workspace.join("go"), "").expect("a file in the workspace");
+        running.wait().expect_code(0);
+        let log = scene.mainstem(&["logs", "T"]).stdout;
+        assert!(log.contains("LOOKED") && !log.contains("SEEN"), "{wall} {kind}: {log}");
+    }
+}
+
+/// Makes many files and as many links to a file outside, and swaps their folders for some seconds while snapshots
+/// are taken. Its argument is the file outside.
+const SWAP: &str = r#"
+my ($key) = @ARGV; my $call = `uname -m` =~ /x86_64/ ? 316 : 276;
+mkdir 'd'; mkdir 'e';
+for my $i (0 .. 999) {
+    open my $file, '>', "d/f$i" or die; print $file substr(sprintf('%06d', $i) x 100, 0, 400); close $file;
+    symlink $key, "e/f$i" or die;
+}
+my ($one, $two, $end) = ('d', 'e', time + 8);
+while (time < $end) {
+    for (1 .. 5000) { syscall($call, -100, $one, -100, $two, 2) }
+    for my $i (0 .. 999) { for my $f ("d/f$i", "e/f$i") { utime undef, undef, $f unless -l $f } }
+}
+print "SWAPPED\n"; system 'rm -rf d e';
+"#;
+
+#[test]
+fn no_link_that_is_swapped_in_while_a_snapshot_is_taken_brings_in_a_file_from_outside() {
+    let key = format!("{}-k3y-material", "k".repeat(387));
+    assert_eq!(key.len(), 400, "as long as the files, so that it would fit");
+    for (wall, kind) in [("bwrap", "worktree"), ("landlock", "clone")] {
+        let Some(scene) = scene(wall, kind, "[snapshots]\nevery = \"1s\"\n", &[]) else { continue };
+        let file = scene.repo().home().join(".ssh/id");
+        fs::create_dir_all(file.parent().expect("it has one")).expect("a folder at home");
+        fs::write(&file, &key).expect("a file at home");
+        let work = format!("perl swap.pl {}; echo x > x.txt", file.display());
+        let scene = scene.plan(&shell_plan(&[("T", &work, "")]));
+        let repo = scene.repo();
+        repo.commit("by hand", &[("swap.pl", SWAP)]);
+        scene.expect(0, &["run", "plan.toml"]);
+        assert!(scene.mainstem(&["logs", "T"]).stdout.contains("SWAPPED"), "{wall} {kind}");
+        let snapshots = repo.git(&["for-each-ref", "refs/mainstem/snapshots"]);
+        assert!(!snapshots.is_empty(), "{wall} {kind}: none was taken");
+        let stored = repo.git(&["hash-object", &file.display().to_string()]);
+        let found = repo.try_git(&["cat-file", "-e", &stored]);
+        assert_ne!(found.code, 0, "{wall} {kind}: the key is in the repository");
+    }
+}
+
+#[test]
+fn links_among_the_leases_of_ports_lead_the_engine_nowhere() {
+    for (wall, kind) in PLACES {
+        let Some(scene) = scene(wall, kind, "", &[]) else { continue };
+        let prize = scene.outside("prize");
+        fs::create_dir(&prize).expect("a folder in a temporary folder");
+        let plant = format!(
+            "for p in /tmp/mainstem-$(id -u) $HOME/.local/state/mainstem; do rm -rf $p/ports; mkdir -p $p; \
+             ln -s {prize} $p/ports; ln -s {prize}/x $p/ports/20000; done 2>/dev/null; true",
+            prize = prize.display()
+        );
+        let config = format!(
+            "[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n[sandbox]\ntmp = \"shared\"\n\
+             hide = [\"{}\"]\n[gates]\nneed_tests = false\nverify = ['''{plant}''']\n",
+            prize.display()
+        );
+        let scene = scene.config(&config).plan(&shell_plan(&[
+            ("A", &format!("echo a > a.txt; {plant}"), ""),
+            ("B", "echo $MAINSTEM_PORT > b.txt", "needs = [\"A\"]"),
+        ]));
+        scene.expect(0, &["run", "plan.toml"]);
+        let made: Vec<_> = fs::read_dir(&prize).expect("it is there").collect();
+        assert!(made.is_empty(), "{wall} {kind}: the engine wrote through a link: {made:?}");
+        let left =
+            PathBuf::from(format!("/tmp/mainstem-{}/ports", rustix::process::geteuid().as_raw()));
+        if left.is_symlink() {
+            fs::remove_file(left).expect("our own link");
+        }
+    }
+}
+
+#[test]
+fn nobody_listens_in_place_of_an_engine_whose_socket_needs_a_short_path() {
+    let look = "for p in /tmp/mainstem-$(id -u) $HOME/.local/state/mainstem; do find $p -name '*.sock' \
+                -not -path '*/mcp.sock' -exec rm -f {} + ; done 2>/dev/null; touch ready; \
+                until [ -e go ]; do sleep 0.05; done; rm -f ready go; echo a > a.txt";
+    for (wall, kind) in PLACES {
+        let config = format!(
+            "[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n[sandbox]\ntmp = \"shared\"\n"
+        );
+        let name = "x".repeat(120);
+        let scene = Scene::in_repo(Repo::named(&name), BIN)
+            .walled(wall)
+            .config(&config)
+            .plan(&shell_plan(&[("A", look, ""), ("B", "echo b > b.txt", "needs = [\"A\"]")]));
+        if !scene.mainstem(&["doctor"]).stdout.contains("agents run behind") {
+            continue;
+        }
+        let running = scene.spawn(&["run", "plan.toml"]);
+        let workspace = scene.repo().place().join(format!("{name}.mainstem/A"));
+        let ready = workspace.join("ready");
+        wait_until(Duration::from_secs(90), "the agent works", || ready.exists());
+        let said = scene.expect(0, &["cancel", "B"]);
+        assert!(said.stderr.contains("B is cancelled") || said.stdout.contains("B is cancelled"));
+        fs::write(workspace.join("go"), "").expect("a file in the workspace");
+        running.wait().expect_code(2);
+        scene.assert_phases(&[("A", "landed"), ("B", "cancelled")]);
+    }
+}
+
+#[test]
+fn a_name_that_git_does_not_accept_is_a_flaw_and_the_file_is_kept() {
+    let work = "mkdir git~1; echo precious-work > git~1/config; echo note > note.txt";
+    for (wall, kind) in PLACES.into_iter().chain([("off", "worktree")]) {
+        let Some(scene) = scene(wall, kind, "", &[("T", work, "")]) else { continue };
+        scene.expect(2, &["run", "plan.toml"]);
+        let why = reason(&scene, "T");
+        assert!(why.contains("git could not store git~1/config"), "{wall} {kind}: {why}");
+        assert_eq!(kept_with(&scene, "precious-work\n").len(), 1, "{wall} {kind}");
+    }
 }
 
 /// Whether the tests run as root, who may read and write everything.

@@ -2,6 +2,8 @@
 //! nothing about the next.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use mainstem_testkit::Scene;
 use mainstem_testkit::shell::shell_plan;
@@ -141,5 +143,91 @@ fn pipes_that_an_agent_puts_among_our_files_hang_nobody() {
         let ports = scene.repo().home().join(".local/state/mainstem/ports");
         let planted = fs::read_dir(&ports).map(|all| all.count()).unwrap_or(0);
         assert!(planted < 50, "{wall}: an agent wrote {planted} files among our leases");
+    }
+}
+
+/// What `config run.jobs` says in this folder.
+fn jobs_in(scene: &Scene, folder: &Path) -> String {
+    scene.expect(0, &["-C", &folder.display().to_string(), "config", "run.jobs"]).stdout
+}
+
+#[test]
+fn settings_that_are_a_link_are_watched_where_they_really_are() {
+    let scene = Scene::new(BIN).plan(&shell_plan(&[
+        ("A", "printf '[run]\\njobs = 7\\n' > conf/m.toml", ""),
+        ("B", "printf '[run]\\njobs = 8\\n' > conf/m.toml", "needs = [\"A\"]"),
+    ]));
+    let repo = scene.repo();
+    repo.write("conf/m.toml", "[run]\njobs = 2\nretries = 0\n");
+    symlink("conf/m.toml", repo.path().join("mainstem.toml")).expect("a link");
+    repo.git(&["add", "-A"]);
+    repo.git(&["commit", "-qm", "by hand"]);
+    scene.expect(0, &["run", "plan.toml"]);
+    assert_eq!(ids(&inbox(&scene)), ["CONFIG"]);
+    assert!(jobs_in(&scene, repo.path()).contains(" 2 "));
+    scene.expect(0, &["config", "accept"]);
+    assert!(jobs_in(&scene, repo.path()).contains(" 8 "));
+}
+
+#[test]
+fn settings_that_landed_in_another_encoding_are_not_taken_for_a_persons() {
+    // In this encoding a yen sign is the byte of a backslash, so the file in the checkout is not the blob.
+    let attributes = "mainstem.toml working-tree-encoding=SHIFT_JIS";
+    let land = format!(
+        "echo '{attributes}' > .gitattributes; printf '# \\134\\n[run]\\njobs = 7\\n' > mainstem.toml; \
+         git add -A; git -c user.name=a -c user.email=a@b.c commit -qm a; git show HEAD:mainstem.toml"
+    );
+    let scene = Scene::new(BIN).config("[run]\njobs = 2\nretries = 0\n").plan(&shell_plan(&[
+        ("A", &land, ""),
+        ("B", "echo b > b.txt", "needs = [\"A\"]"),
+        ("C", "git rm -q --cached .gitattributes; rm .gitattributes", "needs = [\"B\"]"),
+    ]));
+    let repo = scene.repo();
+    scene.mainstem(&["run", "plan.toml"]);
+    scene.assert_phases(&[("A", "landed"), ("B", "landed"), ("C", "landed")]);
+    assert!(jobs_in(&scene, repo.path()).contains(" 2 "), "{}", jobs_in(&scene, repo.path()));
+    assert_eq!(ids(&inbox(&scene)), ["CONFIG"]);
+}
+
+#[test]
+fn the_settings_of_a_linked_worktree_are_in_force_there_and_a_landing_does_not_change_them() {
+    let gates = "[run]\nretries = 0\njobs = 2\n[gates]\nverify = [\"sh test.sh\"]\n";
+    let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[
+        ("A", "printf '[run]\\njobs = 7\\n' > mainstem.toml", ""),
+        ("B", "echo bad > bad.txt", "after = [\"A\"]"),
+    ]));
+    let repo = scene.repo();
+    repo.commit("by hand", &[("test.sh", "test ! -f bad.txt\n")]);
+    let side = scene.outside("side");
+    let folder = side.display().to_string();
+    repo.git(&["worktree", "add", "-q", "-b", "side", &folder]);
+    let shown = scene.expect(0, &["-C", &folder, "config", "gates.verify"]).stdout;
+    assert!(shown.contains("sh test.sh"), "{shown}");
+    scene.expect(2, &["-C", &folder, "run", "plan.toml"]);
+    scene.assert_phases(&[("A", "landed"), ("B", "failed")]);
+    assert!(jobs_in(&scene, &side).contains(" 2 "), "{}", jobs_in(&scene, &side));
+    scene.expect(0, &["-C", &folder, "config", "accept"]);
+    assert!(jobs_in(&scene, &side).contains(" 7 "), "{}", jobs_in(&scene, &side));
+}
+
+#[test]
+fn the_script_of_a_gate_is_guarded_where_its_links_lead() {
+    let gates = "[run]\nretries = 0\n[gates]\nverify = [\"sh test.sh\", \"sh ci/other.sh\"]\n";
+    for work in [
+        "echo 'exit 0' > scripts/real.sh; echo bad > bad.txt",
+        "echo 'exit 0' > scripts/other.sh; echo bad > bad.txt",
+        "rm ci; mkdir ci; echo 'exit 0' > ci/other.sh; echo x > x.txt",
+    ] {
+        let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[("A", work, "")]));
+        let repo = scene.repo();
+        repo.write("scripts/real.sh", "test ! -f bad.txt\n");
+        repo.write("scripts/other.sh", "true\n");
+        symlink("scripts/real.sh", repo.path().join("test.sh")).expect("a link");
+        symlink("scripts", repo.path().join("ci")).expect("a link");
+        repo.git(&["add", "-A"]);
+        repo.git(&["commit", "-qm", "by hand"]);
+        scene.expect(2, &["run", "plan.toml"]);
+        assert_eq!(ids(&inbox(&scene)), ["G-A"], "{work}");
+        assert_eq!(repo.show("main", "bad.txt"), None, "{work}");
     }
 }

@@ -17,6 +17,7 @@ use mainstem_host::git::{Cas, GitError, Merge, Pushed};
 use mainstem_host::{crash, process};
 
 use super::{Errand, landing, stack};
+use crate::accepted::{Accepted, AcceptedError};
 use crate::hub::{Hub, HubError};
 use crate::{pull_text, upstream};
 
@@ -413,6 +414,9 @@ fn settled(
     }
     crash::point("pull.fetched");
     let old = repo.resolve(&format!("{commit}^1"))?.unwrap_or_else(|| commit.clone());
+    if !world.settings.land.pulls.auto_merge {
+        accept_merged(errand, &tip);
+    }
     bring_along(errand, hub, &tip);
     if errand.task.closes.is_some() {
         advance_line(errand, &Oid::new(pull.head_commit.as_str()), &tip)?;
@@ -420,6 +424,25 @@ fn settled(
     }
     let _ = repo.delete_ref(&kept_ref(errand), None)?;
     Ok((commit, old))
+}
+
+/// Whoever merged the pull request accepted what it makes of settings. Where we merge by ourselves that waited
+/// for a person before.
+fn accept_merged(errand: &Errand, tip: &Oid) {
+    let world = &errand.world;
+    let record = Accepted::new(&world.repo, world.layout.state());
+    let accept = || -> Result<(), AcceptedError> {
+        let mut merged = Vec::new();
+        for pending in record.pending(Some(tip))? {
+            if world.repo.blob_at(tip, &pending.path)? == pending.blob {
+                merged.push(pending);
+            }
+        }
+        if merged.is_empty() { Ok(()) } else { record.accept(&merged) }
+    };
+    if let Err(error) = accept() {
+        errand.tell_notes(vec![format!("settings that were merged are still to accept: {error}")]);
+    }
 }
 
 /// The user's own branch of that name follows, if it has nothing that the forge does not have. That it

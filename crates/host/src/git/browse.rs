@@ -1,10 +1,18 @@
 //! Looks into trees without a checkout: which files there are, what they hold, what became of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+
 use mainstem_core::id::Oid;
 
 use super::error::{GitError, Result};
+use super::links::{Links, Way};
 use super::run::TIMEOUT_CHECKOUT;
-use super::{Repo, is_oid, lossy, parts};
+use super::{OnPath as _, Repo, is_oid, lossy, parts};
+
+/// A chain of links is looked up step by step, and no kernel follows a longer one.
+const LINK_ROUNDS_MAX: usize = 64;
 
 /// A file of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +23,15 @@ pub struct Blob {
     pub id: Oid,
     /// How long that is.
     pub bytes: u64,
+}
+
+/// A path of a tree that leads through links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// The links on the way, from the root.
+    pub links: Vec<String>,
+    /// The path that it ends at; none if it leads out of the tree.
+    pub end: Option<String>,
 }
 
 /// What became of a file between two commits.
@@ -79,6 +96,64 @@ impl Repo {
     pub fn blob_id(&self, content: &[u8]) -> Result<Oid> {
         let answer = self.git().args(["hash-object", "--stdin"]).input(content.to_vec()).run()?;
         super::oid(answer.line()?, &answer)
+    }
+
+    /// The id that a file of the user's checkout would have if it were committed as it is: line ends,
+    /// encodings and filters are taken back as the attributes there say. None if there is no such file.
+    pub fn blob_id_as_committed(&self, path: &str) -> Result<Option<Oid>> {
+        let Some(checkout) = self.checkout() else { return Ok(None) };
+        let file = checkout.join(path);
+        let content = match fs::read(&file) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).on("read", &file),
+        };
+        let git = self.git_in(self.checkout_git_dir(), checkout);
+        let git = git.args(["hash-object", "--stdin", "--path"]).arg(path);
+        let answer = git.input(content).run()?;
+        super::oid(answer.line()?, &answer).map(Some)
+    }
+
+    /// Those of these paths that lead through links in a commit, and where to.
+    pub fn followed(&self, commit: &Oid, paths: &[String]) -> Result<BTreeMap<String, Followed>> {
+        let mut links = Links::default();
+        let mut known: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut ways: Vec<(&String, Way)> = Vec::new();
+        for _ in 0..LINK_ROUNDS_MAX {
+            ways = paths.iter().map(|path| (path, links.follow(path.as_bytes()))).collect();
+            let seen = ways.iter().flat_map(|(_, way)| &way.seen);
+            let new: BTreeSet<Vec<u8>> = seen.filter(|at| !known.contains(*at)).cloned().collect();
+            if new.is_empty() {
+                break;
+            }
+            self.add_links(commit, &new, &mut links)?;
+            known.extend(new);
+        }
+        let text = |bytes: &Vec<u8>| lossy(bytes);
+        let through = ways.into_iter().filter(|(_, way)| !way.links.is_empty());
+        let followed = through.map(|(path, way)| {
+            let links = way.links.iter().map(text).collect();
+            (path.clone(), Followed { links, end: way.end.as_ref().map(text) })
+        });
+        Ok(followed.collect())
+    }
+
+    /// Looks up which of these paths are links in a commit.
+    fn add_links(&self, commit: &Oid, at: &BTreeSet<Vec<u8>>, links: &mut Links) -> Result<()> {
+        let mut git = self.git().args(["ls-tree", "-z", "--full-tree", commit.as_str(), "--"]);
+        for path in at {
+            git = git.arg(format!(":(top,literal){}", lossy(path)));
+        }
+        let listed = git.run()?;
+        for entry in parts(&listed.stdout) {
+            let Some(tab) = entry.iter().position(|&b| b == b'\t') else { continue };
+            if let Some(id) = lossy(&entry[..tab]).strip_prefix("120000 blob ")
+                && at.contains(&entry[tab + 1..])
+            {
+                links.add(&entry[tab + 1..], self.read_blob(&Oid::new(id))?);
+            }
+        }
+        Ok(())
     }
 
     /// What a blob holds.

@@ -10,7 +10,7 @@ use mainstem_core::id::Oid;
 
 use super::error::{GitError, OnPath, Result};
 use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
-use super::unstored::{Unstored, unreadable, unreadable_folders};
+use super::unstored::{LEFT_OUT, Unstored, bad_name, unreadable, unreadable_folders};
 use super::{Repo, bytes_of, is_oid, lossy, oid, parts, path_from};
 
 /// Whoever works there may write while git reads. A file that changes under three readings in a row
@@ -163,8 +163,17 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// Takes these files into the index as they are now, or out of it if they are gone.
+    /// Takes these files into the index as they are now, or out of it if they are gone. Fails if git left one
+    /// out because of its name, of which its exit code says nothing.
     pub(super) fn update_index(&self, files: &[PathBuf]) -> Result<Answer> {
+        let answer = self.feed_index(files)?;
+        match answer.stderr.lines().any(|line| line.starts_with(LEFT_OUT)) {
+            true => Err(answer.failed()),
+            false => Ok(answer),
+        }
+    }
+
+    fn feed_index(&self, files: &[PathBuf]) -> Result<Answer> {
         self.git()
             .args(["update-index", "--add", "--remove", "--replace", "-z", "--stdin"])
             .input(nul_separated(files))
@@ -183,14 +192,17 @@ impl Desk<'_> {
                 files.retain(|file| left.iter().all(|left| left.path != *file));
             }
             readable_only = true;
-            self.update_index(&files).map(|answer| (answer, left))
+            let answer = self.feed_index(&files)?;
+            let names = answer.stderr.lines().filter_map(|line| line.strip_prefix(LEFT_OUT));
+            left.extend(names.map(|name| bad_name(Path::new(name))));
+            Ok((answer, left))
         };
         taken.unstored.extend(patiently(add)?.1);
         Ok(())
     }
 
     /// The files of a repository nested in the worktree, without trusting its configuration.
-    fn files_of_nested(&self, place: &Path) -> Result<Vec<PathBuf>> {
+    pub(super) fn files_of_nested(&self, place: &Path) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         let mut open = vec![place.to_path_buf()];
         while let Some(place) = open.pop() {

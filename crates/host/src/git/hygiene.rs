@@ -362,8 +362,40 @@ fn adds_markers(patch: &[u8]) -> bool {
     false
 }
 
-/// Also as case-insensitive file systems and Windows' short names would read it.
-fn is_git_component(name: &[u8]) -> bool {
-    let name = lossy(name).trim_end_matches(['.', ' ']).to_ascii_lowercase();
-    name == ".git" || name == "git~1"
+/// Also as other systems would read it: without regard to case, by Windows' short names, streams and separators,
+/// and without the characters that macOS passes over.
+pub(super) fn is_git_component(name: &[u8]) -> bool {
+    let passed_over = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let name: String = lossy(name).chars().filter(|c| !passed_over(*c)).collect();
+    name.split('\\').any(|part| {
+        let part = part.split(':').next().unwrap_or(part);
+        let part = part.trim_end_matches(['.', ' ']).to_ascii_lowercase();
+        part == ".git" || part == "git~1"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_git_component;
+
+    #[test]
+    fn a_name_that_stands_for_the_git_folder_on_any_system_is_known() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".git.",
+            ".git ",
+            "git~1",
+            "GIT~1",
+            ".g\u{200c}it",
+            "\u{feff}.git",
+            ".git::$INDEX_ALLOCATION",
+            "a\\.git\\config",
+        ] {
+            assert!(is_git_component(name.as_bytes()), "{name:?}");
+        }
+        for name in [".gitignore", "git", "git~10", "x.git", ".gitx", "a:b"] {
+            assert!(!is_git_component(name.as_bytes()), "{name:?}");
+        }
+    }
 }

@@ -52,6 +52,49 @@ impl Links {
     }
 }
 
+/// Where a path leads inside a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Way {
+    /// Every prefix that was looked at: a link among them would change the way.
+    pub(super) seen: Vec<Vec<u8>>,
+    /// The links that were followed.
+    pub(super) links: Vec<Vec<u8>>,
+    /// What it ends at; none if it leads out of the tree or in a circle.
+    pub(super) end: Option<Vec<u8>>,
+}
+
+impl Links {
+    /// Follows a path as a kernel would, by the links that are known.
+    pub(super) fn follow(&self, name: &[u8]) -> Way {
+        let mut way = Way::default();
+        let mut at: Vec<&[u8]> = Vec::new();
+        let mut open: Vec<&[u8]> = name.split(|&b| b == b'/').rev().collect();
+        while let Some(part) = open.pop() {
+            match part {
+                b"" | b"." => continue,
+                b".." => {
+                    if at.pop().is_none() {
+                        return way;
+                    }
+                    continue;
+                }
+                part => at.push(part),
+            }
+            let here = at.join(&b'/');
+            way.seen.push(here.clone());
+            let Some(target) = self.0.get(&here) else { continue };
+            way.links.push(here);
+            if way.links.len() > STEPS_MAX || target.first() == Some(&b'/') {
+                return way;
+            }
+            at.pop();
+            open.extend(target.split(|&b| b == b'/').rev());
+        }
+        way.end = Some(at.join(&b'/'));
+        way
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +132,20 @@ mod tests {
         all.add(b"d", b".".to_vec());
         all.add(b"l", b"d/../x".to_vec());
         assert_eq!(all.way_out(b"l"), Some(vec![b"l".to_vec(), b"d".to_vec()]));
+    }
+
+    #[test]
+    fn a_path_is_followed_through_folders_and_files_that_are_links() {
+        let mut links = Links::default();
+        links.add(b"ci", b"scripts".to_vec());
+        links.add(b"scripts/run.sh", b"../lib/real.sh".to_vec());
+        links.add(b"out", b"/etc/passwd".to_vec());
+        links.add(b"loop", b"loop".to_vec());
+        let way = links.follow(b"ci/run.sh");
+        assert_eq!(way.end.as_deref(), Some(b"lib/real.sh".as_slice()));
+        assert_eq!(way.links, [b"ci".to_vec(), b"scripts/run.sh".to_vec()]);
+        assert_eq!(links.follow(b"plain.txt").links, Vec::<Vec<u8>>::new());
+        assert_eq!(links.follow(b"out").end, None);
+        assert_eq!(links.follow(b"loop").end, None);
     }
 }

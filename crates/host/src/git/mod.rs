@@ -33,6 +33,7 @@ mod mend;
 mod merge;
 mod owned;
 mod pack;
+mod passing;
 mod place;
 mod probe;
 mod refs;
@@ -62,7 +63,7 @@ use std::sync::{Arc, OnceLock};
 use mainstem_core::id::Oid;
 
 pub use added::Seen;
-pub use browse::{Blob, Moved};
+pub use browse::{Blob, Followed, Moved};
 pub use changes::{Changes, FileChange, Size};
 pub use credentials::{Credential, Credentials};
 pub use custom::NewCommit;
@@ -112,6 +113,8 @@ pub struct Repo {
 struct Inner {
     common_dir: PathBuf,
     toplevel: Option<PathBuf>,
+    /// The checkout the user is in: the main worktree or a linked one.
+    checkout: Option<PathBuf>,
     /// The git dir of the checkout the user is in: the common dir or a worktree's admin dir.
     here: PathBuf,
     version: (u32, u32),
@@ -145,11 +148,16 @@ impl Repo {
         let here = path_of(dir, "--absolute-git-dir")?;
         let here = fs::canonicalize(&here).on("find", &here)?;
         let toplevel = main_toplevel(dir, &common_dir, &here)?;
+        let checkout = match linked_toplevel(dir, &common_dir, &here)? {
+            Some(linked) => Some(linked),
+            None => toplevel.clone(),
+        };
         let opened_with = filters::OpenedWith::read(&common_dir);
         Ok(Self {
             inner: Arc::new(Inner {
                 common_dir,
                 toplevel,
+                checkout,
                 here,
                 version,
                 identity: OnceLock::new(),
@@ -190,6 +198,16 @@ impl Repo {
     /// The main worktree, also when asked from a linked one; `None` for a bare repository.
     pub fn toplevel(&self) -> Option<&Path> {
         self.inner.toplevel.as_deref()
+    }
+
+    /// The checkout the user is in, linked or not; the main worktree where they are in none.
+    pub fn checkout(&self) -> Option<&Path> {
+        self.inner.checkout.as_deref()
+    }
+
+    /// The git dir of the checkout the user is in.
+    pub(super) fn checkout_git_dir(&self) -> &Path {
+        &self.inner.here
     }
 
     /// The branch of the checkout the user is in; `None` if detached.
@@ -373,6 +391,19 @@ fn main_toplevel(dir: &Path, common_dir: &Path, here: &Path) -> Result<Option<Pa
         return Ok(None);
     };
     Ok(fs::canonicalize(guess).ok())
+}
+
+/// The folder of the linked worktree that a folder is in; none if it is in no linked one.
+fn linked_toplevel(dir: &Path, common_dir: &Path, here: &Path) -> Result<Option<PathBuf>> {
+    if common_dir == here {
+        return Ok(None);
+    }
+    let inside = Git::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
+    if inside.line()? != "true" {
+        return Ok(None);
+    }
+    let top = path_of(dir, "--show-toplevel")?;
+    Ok(Some(fs::canonicalize(&top).on("find", &top)?))
 }
 
 fn path_from(bytes: &[u8]) -> PathBuf {

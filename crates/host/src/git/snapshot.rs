@@ -106,11 +106,18 @@ impl Repo {
         reach: Reach,
     ) -> Result<Option<Snapshot>> {
         let Some(admin) = self.usable_admin(worktree)? else {
+            // While somebody works there git is not let read it; what is there is kept when the work is over.
+            if reach == Reach::Passing {
+                return Ok(None);
+            }
             return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
         };
         let warm = self.inner.shelf.of(&admin);
         // Somebody else takes one of the same worktree right now: both get what is there.
         let Ok(mut warm) = warm.try_lock() else {
+            if reach == Reach::Passing {
+                return Ok(None);
+            }
             return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
         };
         super::seclude::unblock(&admin, worktree);

@@ -12,6 +12,9 @@ use super::filters::Stamp;
 use super::import::too_large;
 use super::{parts, path_from};
 
+/// How git begins to say that it left a file out because of its name.
+pub(super) const LEFT_OUT: &str = "Ignoring path ";
+
 /// Files per piece where all at once does not work.
 const PIECE: usize = 100;
 /// A file that changes under so many readings in a row is being written to all the time.
@@ -122,6 +125,9 @@ impl Desk<'_> {
 
 /// What git, or a filter that it ran, gave as the reason for one file.
 fn reason(stderr: &str) -> String {
+    if stderr.lines().any(|line| line.starts_with(LEFT_OUT)) {
+        return BAD_NAME.to_owned();
+    }
     let told = |line: &&str| {
         ["error: ", "fatal: ", "warning: ", "hint: "].iter().all(|start| !line.starts_with(start))
     };
@@ -147,6 +153,14 @@ pub(super) fn unreadable_folders(stderr: &str) -> Vec<Unstored> {
         Some(Unstored::new(Path::new(path.trim_end_matches('/')), why))
     };
     stderr.lines().filter_map(folder).collect()
+}
+
+/// Why a file with a name such as `git~1` is not taken.
+const BAD_NAME: &str = "git does not accept this name, which stands for .git on other systems";
+
+/// What git leaves out because of its name.
+pub(super) fn bad_name(path: &Path) -> Unstored {
+    Unstored::new(path, BAD_NAME)
 }
 
 /// What cannot even be opened.

@@ -19,7 +19,7 @@ use super::snapshot::Last;
 use super::stage::{PrivateIndex, Staged};
 
 /// Bytes read for a snapshot in passing. At some 40 MB/s of compressing, this is below a second.
-const PASSING_BYTES: u64 = 32 << 20;
+pub(super) const PASSING_BYTES: u64 = 32 << 20;
 /// Files left out by name; git compares every file with every one of them.
 const LEFT_MAX: usize = 100;
 
@@ -75,6 +75,8 @@ impl Repo {
             Err(error) => {
                 *warm = Warm::default();
                 match error {
+                    // The slow one has git read the files, which is safe only when nobody works there.
+                    error if reach == Reach::Passing => Err(error),
                     // Whatever stands in the way of the quick look, the slow one may get through.
                     GitError::Failed { code: Some(_), .. } | GitError::BadOutput { .. } => {
                         self.stage(worktree)
@@ -114,7 +116,14 @@ impl Repo {
             let mut taken = Taken::default();
             // By name, so that git need not look for them a second time.
             let by_name = seen.nested.is_empty() && !is_sparse(admin);
-            if !(by_name && desk.update_index(&news).is_ok()) {
+            if reach == Reach::Passing {
+                for place in &seen.nested {
+                    let files = desk.files_of_nested(place)?;
+                    let large = too_much(worktree, &files);
+                    news.extend(files.into_iter().filter(|file| !large.contains(file)));
+                }
+                desk.take_in_passing(&news, !is_sparse(admin))?;
+            } else if !(by_name && desk.update_index(&news).is_ok()) {
                 desk.add_all(&seen.nested, &left, &mut taken)?;
             }
             for file in taken.unstored {

@@ -1,5 +1,6 @@
 //! The command line of bubblewrap for a policy. Starts nothing.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -8,6 +9,9 @@ use std::path::{Path, PathBuf};
 use super::{Access, Network, Wall};
 
 const PROGRAM: &str = "bwrap";
+
+/// A folder with more entries is not put together from them: each is a mount.
+const ENTRIES_MAX: usize = 1000;
 
 /// What a folder of the job's own takes the place of.
 const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -58,10 +62,21 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
     let mut mounts = wall.sorted();
     mounts.push((exe.to_path_buf(), Access::Read));
     mounts.extend(wall.sealed.iter().map(|path| (path.clone(), Access::Read)));
+    let rebuilt = rebuilt(&mounts);
+    for folder in &rebuilt {
+        mounts.retain(|(path, _)| path != folder);
+        mounts.push((folder.clone(), Access::Read));
+    }
     mounts.sort_by_key(|(path, _)| path.components().count());
+    let named: BTreeSet<PathBuf> = mounts.iter().map(|(path, _)| path.clone()).collect();
     let mut emptied = Vec::new();
     for (path, access) in mounts {
         let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        if rebuilt.contains(&path) {
+            line.rebuild(&path, &named)?;
+            emptied.push(path);
+            continue;
+        }
         let replaced = wall.tmp.is_some() && TMP.map(Path::new).contains(&&*path);
         match access {
             Access::Hidden if replaced => {}
@@ -95,6 +110,22 @@ pub(super) fn arguments(wall: &Wall, exe: &Path, cwd: &Path) -> io::Result<Vec<O
     Ok(line.0)
 }
 
+/// Folders that are put together from their entries, because a file in them is hidden. A mount on the file itself
+/// goes when somebody outside replaces the file, as `git config` and editors do, and the new one could be read.
+fn rebuilt(mounts: &[(PathBuf, Access)]) -> BTreeSet<PathBuf> {
+    let covers = |folder: &Path| {
+        let above = mounts.iter().filter(|(path, _)| folder.starts_with(path));
+        above.max_by_key(|(path, _)| path.components().count()).map(|(_, access)| *access)
+    };
+    let is_file = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_dir());
+    let files = mounts.iter().filter(|(path, access)| *access == Access::Hidden && is_file(path));
+    let folders = files.filter_map(|(path, _)| path.parent()).filter(|folder| {
+        covers(folder) == Some(Access::Read)
+            && fs::read_dir(folder).is_ok_and(|entries| entries.count() <= ENTRIES_MAX)
+    });
+    folders.map(Path::to_path_buf).collect()
+}
+
 fn is_in_tmp(path: &Path) -> bool {
     TMP.iter().any(|tmp| path.starts_with(tmp) && path != Path::new(tmp))
 }
@@ -104,6 +135,28 @@ struct Line(Vec<OsString>);
 impl Line {
     fn add(&mut self, words: &[&str]) {
         self.0.extend(words.iter().map(OsString::from));
+    }
+
+    /// An empty folder with each entry of the real one, but for those that have a word of their own.
+    fn rebuild(&mut self, folder: &Path, named: &BTreeSet<PathBuf>) -> io::Result<()> {
+        self.add(&["--tmpfs"]);
+        self.0.push(folder.into());
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if named.contains(&path) {
+                continue;
+            }
+            match fs::symlink_metadata(&path) {
+                Ok(meta) if meta.is_symlink() => {
+                    let Ok(target) = fs::read_link(&path) else { continue };
+                    self.0.extend(["--symlink".into(), target.into(), path.into()]);
+                }
+                Ok(_) => self.bind("--ro-bind-try", &path, &path),
+                // What we may not look at the command may not either.
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn bind(&mut self, how: &str, from: &Path, to: &Path) {
