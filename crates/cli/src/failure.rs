@@ -193,6 +193,9 @@ impl From<GitError> for Failure {
     fn from(error: GitError) -> Self {
         let hint = match &error {
             GitError::NotARepo { .. } => Some("git init, or mainstem -C DIR with a repository"),
+            GitError::NewerRepository { .. } => {
+                Some("put a newer git first in PATH (a reftable needs git 2.45)")
+            }
             _ => None,
         };
         let failure = Self::new(error.to_string());
@@ -249,7 +252,7 @@ impl From<SessionError> for Failure {
                 }
             }
             SessionError::Owned { .. } => Self::new(error.to_string())
-                .hint("mainstem status and mainstem history -f show what it does")
+                .hint("mainstem watch shows what it does, mainstem stop ends it")
                 .hint("pause, cancel, retry, jobs and answer reach it; nothing was changed"),
             SessionError::Wall(error) => Self::new(error.to_string()).hint(error.help()),
             SessionError::Copied { ref state, .. } => {

@@ -50,6 +50,8 @@ struct Found {
     set_aside: Vec<(String, String)>,
     /// The checks pass and say that they ran no test.
     without_tests: bool,
+    /// Refs are in tables that all worktrees share: agents need clones.
+    reftable: bool,
 }
 
 /// An agent that is installed.
@@ -102,6 +104,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
         specs: find_specs(root),
         set_aside: Vec::new(),
         without_tests: false,
+        reftable: repo.has_reftable(),
     };
     let file = root.join(CONFIG_FILE);
     let text = checked(&found)?;
@@ -128,6 +131,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     {
         write(&plan, &example(&found))?;
         found.specs.insert(0, PLAN_FILE.to_owned());
+        print_unless_quiet(context, &format!("wrote {}, an example plan", plan.display()));
     }
     report(context, &found, &file, (&text, true), tried)
 }
@@ -167,7 +171,14 @@ fn try_checks(
         let settings = context.settings(Some(repo))?;
         let check = match preflight::try_target(context, true) {
             Ok(Some(check)) => check,
-            Ok(None) => return Ok(Tried::Not("there is no commit yet to try them on".to_owned())),
+            Ok(None) => {
+                let head = repo.read_ref(&format!("refs/heads/{}", found.branch))?;
+                let why = match head {
+                    Some(_) => "a run has not finished here; mainstem run continues it",
+                    None => "there is no commit yet to try them on",
+                };
+                return Ok(Tried::Not(why.to_owned()));
+            }
             Err(failure) if failure.code == exit_code::INTERRUPTED => return Err(failure),
             Err(failure) => return Ok(Tried::Not(failure.message)),
         };
@@ -401,9 +412,17 @@ fn compose(found: &Found) -> String {
 
 fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
     let (setup, verify) = (found.setup(), found.verify());
-    if !setup.is_empty() {
+    if found.reftable || !setup.is_empty() {
         add("");
         add("[workspace]");
+    }
+    if found.reftable {
+        add(
+            "# Refs are in a reftable here, which worktrees cannot share with agents in a sandbox.",
+        );
+        add("kind = \"clone\"");
+    }
+    if !setup.is_empty() {
         add(
             "# Run in each new workspace, before the agent and before the checks on the merged tree.",
         );
@@ -539,6 +558,7 @@ mod tests {
             specs: vec![],
             set_aside: vec![],
             without_tests: true,
+            reftable: true,
         }
     }
 

@@ -11,6 +11,7 @@ mod doubts;
 mod draft;
 mod drive;
 mod faults;
+mod first_contact;
 mod formats;
 mod hostile;
 mod kept;
