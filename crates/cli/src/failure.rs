@@ -272,9 +272,12 @@ impl From<SessionError> for Failure {
                 .hint("mainstem run continues them; mainstem cancel, then mainstem run, ends them"),
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("mainstem run PLAN starts one; mainstem demo shows how"),
-            SessionError::DropsStarted(_) => Self::new(error.to_string()).hint(
-                "keep them in the plan, or call them off first: mainstem cancel T, mainstem run",
-            ),
+            SessionError::DropsStarted(ref tasks) => {
+                let tasks = tasks.join(" ");
+                Self::new(error.to_string())
+                    .hint("to start a separate run with this plan: mainstem run --new PLAN")
+                    .hint(format!("to drop them: mainstem cancel {tasks}, then mainstem run PLAN"))
+            }
             other => Self::new(other.to_string()),
         }
     }

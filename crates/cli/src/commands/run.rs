@@ -379,6 +379,7 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
     let fresh = request.new || look.run.is_none();
     let mut machine = if fresh { Machine::new(settings.clone()) } else { look.machine };
     if let Some(plan) = &request.plan {
+        mainstem_engine::session::check_dropped(&machine, plan)?;
         let hash = mainstem_engine::session::plan_hash(plan);
         let input = mainstem_core::machine::Input::AdoptPlan { plan: Box::new(plan.clone()), hash };
         machine.step(input, mainstem_core::id::Time(0));

@@ -176,11 +176,20 @@ fn a_run_that_is_interrupted_during_its_checks_says_so_in_whole_lines() {
         "",
     )]));
     let mut run = scene.spawn(&["run", "plan.toml"]);
-    wait_until(LONG, "T is checked", || scene.task("T")["phase"] == "merging");
+    wait_until(LONG, "T is checked", || scene.status()["tasks"][0]["phase"] == "merging");
     run.signal(Signal::INT);
     let ended = run.wait().expect_code(3);
     assert!(ended.stdout.ends_with("its checks have not finished\n"), "{:?}", ended.stdout);
     // `init` does not say that there is no commit.
     let init = scene.expect(0, &["init", "--force"]);
     assert!(!init.stderr.contains("no commit yet"), "{}", init.stderr);
+}
+
+#[test]
+fn commits_of_a_titled_task_say_what_it_was_about() {
+    let plan = shell_plan(&[("T", "echo t > t.txt", "title = \"Add the file t\"")]);
+    let scene = Scene::new(BIN).plan(&plan);
+    scene.expect(0, &["run", "plan.toml"]);
+    let subjects = scene.repo().git(&["log", "--format=%s", "-2", "main"]);
+    assert_eq!(subjects, "T: Add the file t\nT: Add the file t");
 }
