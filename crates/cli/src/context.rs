@@ -202,6 +202,12 @@ impl Context {
         Ok((repo, settings, layout))
     }
 
+    /// Where the engine of this repository is reached. Needs no settings, so that a mistake in them keeps nobody from
+    /// stopping or steering a run.
+    pub(crate) fn engine_layout(&self) -> Result<Layout, Failure> {
+        Ok(Layout::new(&self.repo()?, None))
+    }
+
     /// Repository, settings and places for commands that only look: a mistake in a settings file is told, and what
     /// that file says is left out.
     pub(crate) fn place_to_look(&self) -> Result<(Repo, Settings, Layout), Failure> {
@@ -307,7 +313,15 @@ impl Context {
             Failure::new(format!("{name} is not a plan file"))
                 .hint("plan files end in .toml, .yaml, .yml or .json")
         })?;
-        let unreadable = |error: std::io::Error| Failure::io(format!("cannot read {name}"), &error);
+        let unreadable = |error: std::io::Error| {
+            let failure = Failure::io(format!("cannot read {name}"), &error);
+            match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    failure.hint("create an example plan.toml: mainstem init")
+                }
+                _ => failure,
+            }
+        };
         let size = std::fs::metadata(&path).map_err(unreadable)?.len();
         if size > PLAN_BYTES_MAX {
             return Err(Failure::new(format!("{name} is larger than 64 MiB"))

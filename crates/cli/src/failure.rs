@@ -193,6 +193,9 @@ impl From<GitError> for Failure {
     fn from(error: GitError) -> Self {
         let hint = match &error {
             GitError::NotARepo { .. } => Some("run git init, or use mainstem -C DIR"),
+            GitError::NewerRepository { .. } => {
+                Some("put a newer git first in PATH (a reftable needs git 2.45)")
+            }
             _ => None,
         };
         let failure = Self::new(error.to_string());
@@ -270,12 +273,10 @@ impl From<SessionError> for Failure {
             SessionError::NoRun => Self::new(error.to_string())
                 .hint("start one: mainstem run PLAN; or take a tour: mainstem demo"),
             SessionError::DropsStarted(ref tasks) => {
-                let first = tasks.first().map_or("T", String::as_str);
+                let tasks = tasks.join(" ");
                 Self::new(error.to_string())
-                    .hint(format!(
-                        "keep these tasks in the plan, or cancel them first: mainstem cancel {first}"
-                    ))
-                    .hint("or start a separate run: mainstem run --new PLAN")
+                    .hint("to start a separate run with this plan: mainstem run --new PLAN")
+                    .hint(format!("to drop them: mainstem cancel {tasks}, then mainstem run PLAN"))
             }
             other => Self::new(other.to_string()),
         }

@@ -32,6 +32,10 @@ use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 
 fn main() -> ExitCode {
+    // A write beyond `ulimit -f` is then an error with a message instead of the end of this process. Programs that are
+    // started from here have the system's way again.
+    let beyond_limit = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, beyond_limit);
     // The supervisor must be alone in its process: it is dispatched before anything else happens.
     let mut early = std::env::args_os().skip(1);
     if early.next().is_some_and(|first| first == "__supervise")

@@ -125,7 +125,7 @@ impl Writer<'_> {
         let sign = print::paint(print::sign(phase), print::style(phase), self.sheet.color);
         let sentence = print::harmless(sentence).split_whitespace().collect::<Vec<_>>().join(" ");
         let below = print::indented(&sentence, self.indent(), self.sheet.columns);
-        format!("  {sign} {}  {}", print::pad(name, self.width), below.trim_start())
+        format!("  {sign} {}  {}\n", print::pad(name, self.width), below.trim())
     }
 
     fn below(&self, text: &str) -> String {
@@ -169,6 +169,9 @@ impl Writer<'_> {
             let id = machine.graph().id(*t).to_string();
             let sentence = match view.reason.is_empty() && !view.waiting_for.is_empty() {
                 true => format!("waiting for {}", view.waiting_for.join(", ")),
+                false if view.reason.is_empty() && view.phase == Phase::Merging => {
+                    "its checks have not finished".to_owned()
+                }
                 false => view.reason.clone(),
             };
             let failure = machine.failed_check(*t);

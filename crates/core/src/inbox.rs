@@ -235,10 +235,15 @@ impl Machine {
         let held: Vec<TaskIx> = self.tasks().active().filter(|t| self.is_held_up(*t)).collect();
         let since = held.iter().map(|t| self.tasks().get(*t).since).min()?;
         let target = self.target();
-        let text = format!("merging is paused: the gates fail on {target} itself");
+        let text = match self.base_failure() {
+            Some(failed) => {
+                format!("merging is paused: on {target} itself {}", failed.headline())
+            }
+            None => format!("merging is paused: the gates fail on {target} itself"),
+        };
         let item = InboxItem {
             since,
-            help: format!("fix {target}; merging resumes by itself, or with mainstem run"),
+            help: self.base_help(),
             ..self.item("TARGET".to_owned(), InboxKind::Target, None, text)
         };
         Some((item, held))

@@ -23,6 +23,7 @@ use mainstem_store::{Journal, StoreError};
 
 use crate::event::{Event, Reply};
 use crate::face::{Activity, Face, RunningGate, Shown};
+use crate::last_words::LastWords;
 use crate::ledger;
 use crate::outside::Outside;
 use crate::perform::agent::Assignment;
@@ -49,6 +50,7 @@ struct Followed {
     claim: Claim,
     /// What it was last seen doing. Never journaled: it is gone with the engine.
     progress: Option<Progress>,
+    last_words: LastWords,
 }
 
 /// How long an engine that was told to stop waits for a forge.
@@ -340,7 +342,8 @@ impl<'a> Driver<'a> {
             .map_or("command", |agent| agent.kind.as_str());
         let Ok(adapter) = adapter(kind).or_else(|_| adapter("command")) else { return };
         let parser = adapter.parser();
-        let followed = Followed { task, attempt, parser, claim: Claim::None, progress: None };
+        let (claim, last_words) = (Claim::None, LastWords::default());
+        let followed = Followed { task, attempt, parser, claim, progress: None, last_words };
         self.followed.insert(key, followed);
         self.outside.watch(key, dir);
     }
@@ -353,9 +356,14 @@ impl<'a> Driver<'a> {
                 let known = current.filter(|a| a.n == followed.attempt).map_or(0, |a| a.mark);
                 for line in lines {
                     if line.stream != host::Stream::Stdout {
+                        followed.last_words.add(&line.text);
                         continue;
                     }
-                    for (n, event) in followed.parser.line(&line.text).into_iter().enumerate() {
+                    let events = followed.parser.line(&line.text);
+                    if events.is_empty() {
+                        followed.last_words.add(&line.text);
+                    }
+                    for (n, event) in events.into_iter().enumerate() {
                         let mark = (line.offset << 4) | (n as u64).min(15);
                         if let Some(heard) = followed.hear(mark, event) {
                             join(heard, known, inputs);
@@ -369,10 +377,10 @@ impl<'a> Driver<'a> {
                 inputs.push((Input::Notice { task, message }, None));
             }
             WatchEvent::Ended { key, exit } => {
-                let Some(Followed { task, attempt, claim, .. }) = self.followed.remove(&key) else {
-                    return;
-                };
+                let Some(followed) = self.followed.remove(&key) else { return };
+                let Followed { task, attempt, claim, last_words, .. } = followed;
                 let ending = ending_of(exit.ending);
+                let claim = last_words.explain(&ending, claim);
                 inputs.push((Input::AgentEnded { task, attempt, ending, claim }, None));
             }
             WatchEvent::Vanished { key } => {

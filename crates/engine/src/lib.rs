@@ -7,6 +7,7 @@ pub mod accepted;
 pub mod paths;
 mod home;
 pub mod kept;
+pub mod last_words;
 pub mod ledger;
 mod guarded_settings;
 mod hidden;

@@ -50,7 +50,7 @@ use moved::MoveWatch;
 
 pub use error::SessionError;
 pub use line::{Handle, Line};
-pub use revision::starts_anew;
+pub use revision::{check_dropped, starts_anew};
 pub use target_check::{TargetCheck, TargetOutcome, Underway};
 
 /// What to run.
@@ -275,7 +275,7 @@ impl Session {
         if let Some(plan) = &request.plan {
             let (plan, hash) = revision::of(&machine, plan, &self.settings)?;
             if hash != machine.plan_hash() {
-                revision::check_dropped(&machine, &plan)?;
+                check_dropped(&machine, &plan)?;
                 let plan = Box::new(plan);
                 machine.set_plan_file(request.plan_file.clone());
                 self.record(&run, &mut machine, Input::AdoptPlan { plan, hash })?;

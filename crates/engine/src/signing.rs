@@ -67,11 +67,28 @@ pub fn words_of(error: &GitError) -> String {
         GitError::Failed { stderr, .. } => stderr.clone(),
         other => other.to_string(),
     };
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let telling = |line: &&str| !line.starts_with("[GNUPG:]");
-    lines
-        .find(telling)
-        .unwrap_or("the signing program gave no reason")
-        .trim_end_matches('.')
-        .to_owned()
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    // Git puts a line of its own before those of the program.
+    let ours = |line: &&str| !line.starts_with("[GNUPG:]") && !line.ends_with("to sign the data:");
+    let first =
+        lines.filter(|line| ours(line)).map(|line| line.trim_start_matches("error: ")).next();
+    first.unwrap_or("the signing program gave no reason").trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_that_of_the_signing_program() {
+        let said = |stderr: &str| {
+            let what = "git commit-tree".to_owned();
+            words_of(&GitError::Failed { what, code: Some(128), stderr: stderr.to_owned() })
+        };
+        let gpg = "error: gpg failed to sign the data:\ngpg: skipped \"x\": No secret key\n[GNUPG:] FAILURE sign 17\n";
+        assert_eq!(said(gpg), "gpg: skipped \"x\": No secret key");
+        let ssh = "error: Couldn't load public key x: No such file or directory?\n";
+        assert_eq!(said(ssh), "Couldn't load public key x: No such file or directory?");
+        assert_eq!(said("\n"), "the signing program gave no reason");
+    }
 }

@@ -58,7 +58,9 @@ pub enum WallError {
         socket: PathBuf,
     },
     /// All refs are in one file, so an agent that may commit could move them all.
-    #[error("this repository keeps its refs in a reftable, which no wall can share in part")]
+    #[error(
+        "this repository keeps its refs in a reftable, which agents in worktrees cannot use behind a sandbox"
+    )]
     Reftable,
     /// Landlock has no loopback of its own.
     #[error("sandbox.network = \"loopback\" needs bubblewrap, and the sandbox is {}", .0.name())]
@@ -79,7 +81,7 @@ impl WallError {
                 "install bubblewrap, which can hide it, or set sandbox.sockets = \"blocked\" or \"open\""
             }
             Self::Reftable => {
-                "set workspace.kind = \"clone\", which gives every agent a git dir of its own"
+                "mainstem config set workspace.kind clone gives every agent a git folder of its own"
             }
             Self::NoLoopback(_) => {
                 "install bubblewrap, or set sandbox.network to \"open\" or \"none\""
@@ -175,7 +177,7 @@ impl Walls {
     ) -> Result<Self, WallError> {
         let common = repo.common_dir().to_path_buf();
         let clone = settings.workspace.kind == WorkspaceKind::Clone;
-        if !clone && common.join("reftable").is_dir() {
+        if !clone && repo.has_reftable() {
             return Err(WallError::Reftable);
         }
         let env: BTreeMap<String, String> = env.iter().cloned().collect();

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod crash;
 pub mod fault;
+pub mod file_size;
 pub mod files;
 pub mod git;
 pub mod lock;

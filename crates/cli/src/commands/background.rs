@@ -31,7 +31,7 @@ const LOOK_EVERY_MS: u64 = 100;
 
 /// Does what Ctrl-C does, to a run in the background.
 pub(crate) fn stop(context: &Context, args: &StopArgs) -> Outcome {
-    let (_, _, layout) = context.place()?;
+    let layout = context.engine_layout()?;
     if !engine_is_there(&layout)? {
         if context.global.json {
             print::out_json(&json!({ "stopped": false, "running": false }))?;
@@ -144,18 +144,18 @@ fn tell_new(
     }
 }
 
-/// How a run that does not run would have ended.
+/// The exit code with which the engine ended, as far as the journal says.
 fn code_of(machine: &Machine) -> u8 {
-    match machine.rest() {
-        Some(Rest::Done) => exit_code::OK,
-        Some(Rest::NotLanded) => exit_code::NOT_LANDED,
-        Some(Rest::Interrupted) | None => exit_code::INTERRUPTED,
+    match machine.recorded_rest() {
+        Rest::Done => exit_code::OK,
+        Rest::NotLanded => exit_code::NOT_LANDED,
+        Rest::Interrupted => exit_code::INTERRUPTED,
     }
 }
 
 /// Lists all runs of the repository, newest first.
 pub(crate) fn runs(context: &Context) -> Outcome {
-    let (_, settings, layout) = context.place()?;
+    let (_, settings, layout) = context.place_to_look()?;
     let reader = ledger::open_reader(&layout.journal()).map_err(unreadable)?;
     let rows = match &reader {
         Some(reader) => reader.runs().map_err(unreadable)?,

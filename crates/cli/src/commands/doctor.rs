@@ -89,6 +89,7 @@ pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     let settings = settings(context, repo.as_ref(), &mut report);
     if let Some(repo) = &repo {
         let layout = Layout::new(repo, settings.workspace.root.as_deref());
+        checks::ref_format(repo, &settings, &mut report);
         branch(repo, &settings, &mut report);
         unfinished(repo, &mut report);
         shared_builds(repo, &mut report);
@@ -101,6 +102,7 @@ pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
         leftovers(repo, &layout, &settings, &mut report);
         git_locks(repo, &mut report);
     }
+    checks::file_size(&mut report);
     agents(repo.as_ref(), &settings, &mut report);
     conflicts(&settings, &mut report);
     checks::programs(&settings, &mut report);
@@ -231,7 +233,11 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
         }
         Err(failure) => {
             let name = match Repo::discover(&context.dir) {
-                Err(GitError::GitMissing | GitError::GitTooOld { .. }) => "git",
+                Err(
+                    GitError::GitMissing
+                    | GitError::GitTooOld { .. }
+                    | GitError::NewerRepository { .. },
+                ) => "git",
                 _ => "repository",
             };
             let help = failure.hints.first().cloned();

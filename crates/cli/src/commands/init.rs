@@ -50,6 +50,8 @@ struct Found {
     set_aside: Vec<(String, String)>,
     /// The checks pass and say that they ran no test.
     without_tests: bool,
+    /// Refs are in tables that all worktrees share: agents need clones.
+    reftable: bool,
 }
 
 /// An agent that is installed.
@@ -102,6 +104,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
         specs: find_specs(root),
         set_aside: Vec::new(),
         without_tests: false,
+        reftable: repo.has_reftable(),
     };
     let file = root.join(CONFIG_FILE);
     let text = checked(&found)?;
@@ -128,6 +131,7 @@ pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     {
         write(&plan, &example(&found))?;
         found.specs.insert(0, PLAN_FILE.to_owned());
+        print_unless_quiet(context, &format!("wrote {}, an example plan", plan.display()));
     }
     report(context, &found, &file, (&text, true), tried)
 }
@@ -167,7 +171,14 @@ fn try_checks(
         let settings = context.settings(Some(repo))?;
         let check = match preflight::try_target(context, true) {
             Ok(Some(check)) => check,
-            Ok(None) => return Ok(Tried::Not("the repository has no commits yet".to_owned())),
+            Ok(None) => {
+                let head = repo.read_ref(&format!("refs/heads/{}", found.branch))?;
+                let why = match head {
+                    Some(_) => "a run is unfinished here; mainstem run continues it",
+                    None => "the repository has no commits yet",
+                };
+                return Ok(Tried::Not(why.to_owned()));
+            }
             Err(failure) if failure.code == exit_code::INTERRUPTED => return Err(failure),
             Err(failure) => return Ok(Tried::Not(failure.message)),
         };
@@ -401,9 +412,15 @@ fn compose(found: &Found) -> String {
 
 fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
     let (setup, verify) = (found.setup(), found.verify());
-    if !setup.is_empty() {
+    if found.reftable || !setup.is_empty() {
         add("");
         add("[workspace]");
+    }
+    if found.reftable {
+        add("# Worktrees cannot share a reftable with agents in a sandbox; clones can.");
+        add("kind = \"clone\"");
+    }
+    if !setup.is_empty() {
         add("# Commands to run in each new workspace, before agents and before checks.");
         add(&format!("setup = {}", list(&setup)));
     }
@@ -533,6 +550,7 @@ mod tests {
             specs: vec![],
             set_aside: vec![],
             without_tests: true,
+            reftable: true,
         }
     }
 

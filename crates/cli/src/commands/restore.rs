@@ -72,7 +72,7 @@ pub(crate) fn restore(context: &Context, args: &RestoreArgs) -> Outcome {
 
 impl Place {
     fn of(context: &Context) -> Result<Self, Failure> {
-        let (repo, settings, layout) = context.place()?;
+        let (repo, settings, layout) = context.place_to_look()?;
         let (look, note) = match Look::at(&layout, &settings, None) {
             Ok(look) => {
                 let lost = look.reader.is_none() && !care::all_snapshots(&repo)?.is_empty();

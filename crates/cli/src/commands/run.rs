@@ -1,7 +1,10 @@
 //! `run`: takes the repository over and works until nothing is left to do.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstem_api::exit_code;
 use mainstem_core::config::{SandboxKind, Settings, Waits};
@@ -9,7 +12,7 @@ use mainstem_core::machine::{Machine, Rest};
 use mainstem_core::plan::Plan;
 use mainstem_engine::accepted::INCLUDE_FILE;
 use mainstem_engine::driver;
-use mainstem_engine::session::{Line, RunRequest, TargetCheck, TargetOutcome};
+use mainstem_engine::session::{Line, RunRequest, SessionError, TargetCheck, TargetOutcome};
 use mainstem_engine::state_check::{self, LostLanding};
 use mainstem_host::git::Repo;
 use mainstem_host::process;
@@ -32,8 +35,36 @@ const NO_CHECKS: &str = "warning: no checks are set ([gates] verify), so work la
 /// How long `run --detach` waits for the engine to be up.
 const DETACH_MS: i64 = 20_000;
 
-/// Runs a plan.
+/// Runs a plan. Ctrl-C at a terminal also reaches the git that is just being asked: what fails for that reason before
+/// anything has started is an interruption, not an error.
 pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
+    let pressed = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&pressed))
+            .map_err(|error| Failure::io("signals cannot be caught", &error))?;
+    }
+    let beginning = Beginning { pressed, begun: Cell::new(false) };
+    match run_to_rest(context, args, &beginning) {
+        Err(failure) if failure.code == exit_code::ERROR && beginning.is_interrupted() => {
+            Err(SessionError::Interrupted.into())
+        }
+        ended => ended,
+    }
+}
+
+/// The time before a run has begun.
+struct Beginning {
+    pressed: Arc<AtomicBool>,
+    begun: Cell<bool>,
+}
+
+impl Beginning {
+    fn is_interrupted(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed) && !self.begun.get()
+    }
+}
+
+fn run_to_rest(context: &Context, args: &RunArgs, beginning: &Beginning) -> Outcome {
     let repo = context.repo()?;
     let settings = context.settings(Some(&repo))?;
     refuse_unbuilt(&settings)?;
@@ -52,17 +83,21 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     warn_of_pending(context, &repo)?;
     warn_of_settings(context, &settings);
+    preflight::room_for_files()?;
     let mut session = context.session()?;
     request.new = session.starts_anew(&request)?;
     let (line, global) = (Line::new(), &context.global);
     stop_on_signals(&line)?;
+    if beginning.is_interrupted() {
+        return Err(SessionError::Interrupted.into());
+    }
     if settings.run.preflight && !args.no_preflight {
         let surroundings = (&repo, &settings);
         let wish = (&line, args.allow_red);
         request.seen = preflight::before_run(context, surroundings, &mut session, &request, wish)?;
     }
     if let (Some(target), false) = (session.target_of(&request)?, global.quiet) {
-        warn_of_uncommitted(&repo, &target);
+        warn_of_uncommitted(&repo, &target, args.plan.as_ref().map(|plan| context.path(plan)));
     }
     if args.detach {
         // The engine in the background takes it over, and does not look again.
@@ -75,6 +110,7 @@ pub(crate) fn run(context: &Context, args: &RunArgs) -> Outcome {
     let target_is_here = repo.current_branch().ok().flatten();
     let passed = request.seen.as_ref().map(passed_words);
     let ended = session.run(&request, line, &mut face, &mut |run, machine| {
+        beginning.begun.set(true);
         if !(global.quiet || global.json) {
             let plan = args.plan.as_ref().map(|plan| plan.display().to_string());
             let head = Head {
@@ -275,12 +311,16 @@ fn passed_words(seen: &TargetCheck) -> String {
 const NAMED_MAX: usize = 5;
 
 /// Work that changes the same files as the user's edits waits: that is said before it happens.
-fn warn_of_uncommitted(repo: &Repo, target: &str) {
+fn warn_of_uncommitted(repo: &Repo, target: &str, plan: Option<PathBuf>) {
     let Ok(found) = repo.uncommitted_files(target) else { return };
     // What `mainstem init` wrote, or the plan itself, is in nobody's way.
     let own = [CONFIG_FILE, INCLUDE_FILE, "plan.toml"];
+    let plan = plan.and_then(|plan| plan.canonicalize().ok());
     for mut way in found {
-        way.paths.retain(|path| !own.contains(&path.as_str()));
+        way.paths.retain(|path| {
+            let is_plan = || plan.is_some() && way.checkout.join(path).canonicalize().ok() == plan;
+            !own.contains(&path.as_str()) && !is_plan()
+        });
         if way.paths.is_empty() {
             continue;
         }
@@ -289,12 +329,12 @@ fn warn_of_uncommitted(repo: &Repo, target: &str) {
         if more > 0 {
             names.push_str(&format!(" and {more} more"));
         }
-        print::err(&format!(
-            "warning: {} has uncommitted changes: {names}\n         work that changes these files \
-             waits until you commit or stash them; to land on another branch instead: \
-             mainstem run --branch NAME",
-            way.checkout.display()
-        ));
+        let what = format!("warning: {} has uncommitted changes: {names}", way.checkout.display());
+        let then = "work that changes these files waits until you commit or stash them; to land on a \
+                    branch of its own instead: mainstem run --branch NAME";
+        let columns = print::columns();
+        let then = print::indented(then, 9, columns);
+        print::err(format!("{}{then}", print::indented(&what, 0, columns)).trim_end());
     }
 }
 
@@ -352,6 +392,7 @@ fn dry_run(context: &Context, request: &RunRequest, settings: &Settings) -> Outc
     let fresh = request.new || look.run.is_none() || other()?;
     let mut machine = if fresh { Machine::new(settings.clone()) } else { look.machine };
     if let Some(plan) = &request.plan {
+        mainstem_engine::session::check_dropped(&machine, plan)?;
         let hash = mainstem_engine::session::plan_hash(plan);
         let input = mainstem_core::machine::Input::AdoptPlan { plan: Box::new(plan.clone()), hash };
         machine.step(input, mainstem_core::id::Time(0));

@@ -49,7 +49,7 @@ pub(crate) enum Recipient {
 /// Finds out who carries commands out. An engine that is starting holds the repository before it listens,
 /// and one that is ending stops listening first, so both are waited for.
 pub(crate) fn find_recipient(context: &Context) -> Result<Recipient, Failure> {
-    let (_, _, layout) = context.place()?;
+    let layout = context.engine_layout()?;
     let busy = |error: lock::LockError| Failure::new(error.to_string());
     let deadline = Instant::now() + HANDOVER_WAIT;
     loop {
@@ -104,7 +104,7 @@ pub(crate) fn ask(layout: &Layout, request: &Request) -> Result<String, Failure>
 
 /// The same; returns what was said.
 pub(crate) fn send(context: &Context, requests: Vec<Request>) -> Result<Vec<String>, Failure> {
-    let (_, _, layout) = context.place()?;
+    let layout = context.engine_layout()?;
     if !layout.journal().exists() {
         return Err(SessionError::NoRun.into());
     }

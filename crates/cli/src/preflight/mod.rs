@@ -17,6 +17,7 @@ use mainstem_core::plan::units::render_size;
 use mainstem_engine::paths::Layout;
 use mainstem_engine::session::{Line, RunRequest, Session, TargetCheck, Underway};
 use mainstem_host::clock;
+use mainstem_host::file_size;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::Repo;
 
@@ -56,6 +57,22 @@ impl Finding {
     /// In one line.
     pub(crate) fn sentence(&self) -> String {
         format!("{}: {} ({})", self.subject, self.text, self.help)
+    }
+}
+
+/// The journal, git's packs and the logs of agents become larger than this.
+const FILE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// Refuses a machine on which files may not become large enough, before a write fails in the middle of a run.
+pub(crate) fn room_for_files() -> Result<(), Failure> {
+    match file_size::limit().filter(|limit| *limit < FILE_BYTES_MIN) {
+        None => Ok(()),
+        Some(limit) => Err(Failure::new(format!(
+            "files may not become larger than {} in this shell; Mainstem needs at least {}",
+            render_size(limit),
+            render_size(FILE_BYTES_MIN)
+        ))
+        .hint("ulimit -f unlimited, or start a new shell without the limit")),
     }
 }
 

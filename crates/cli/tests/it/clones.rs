@@ -150,7 +150,7 @@ fn a_repository_with_reftables_is_worked_on_in_clones() {
         return;
     }
     let said = scene.expect(1, &["run", "plan.toml"]);
-    assert!(said.stderr.contains("workspace.kind = \"clone\""), "{}", said.stderr);
+    assert!(said.stderr.contains("config set workspace.kind clone"), "{}", said.stderr);
     scene.expect(0, &["run", "plan.toml", "--config", "workspace.kind=clone"]);
     assert_landed(&scene, "T", "T.txt", "made\n");
 }

@@ -13,6 +13,7 @@ mod doubts;
 mod draft;
 mod drive;
 mod faults;
+mod first_contact;
 mod formats;
 mod hostile;
 mod kept;

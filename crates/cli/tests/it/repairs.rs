@@ -86,6 +86,10 @@ fn a_begun_task_is_not_dropped_without_a_word() {
     let scene = scene.plan(&format!("version = 1\n{b}"));
     let refused = scene.expect(1, &["run", "plan.toml"]);
     assert!(refused.stderr.contains("drops tasks that have begun: A"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("mainstem run --new PLAN"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("mainstem cancel A"), "{}", refused.stderr);
+    scene.expect(1, &["run", "--dry-run", "plan.toml"]);
+    scene.expect(0, &["run", "--dry-run", "--new", "plan.toml"]);
     scene.expect(0, &["cancel", "A"]);
     scene.expect(0, &["run", "plan.toml"]);
 }

@@ -63,6 +63,7 @@ impl Machine {
             Fact::EngineStarted { epoch, jobs, host, .. } => {
                 self.alive = Some(*epoch);
                 self.noted.engine = Some((host.clone(), *epoch));
+                self.stopped = None;
                 self.jobs_in_force = *jobs;
                 self.note_draining(fact);
                 self.cancelled = false;
@@ -71,7 +72,10 @@ impl Machine {
                 self.base_failure = None;
                 self.adrift = None;
             }
-            Fact::EngineStopped { .. } => self.alive = None,
+            Fact::EngineStopped { why } => {
+                self.alive = None;
+                self.stopped = Some(*why);
+            }
             Fact::RunPaused {} => self.paused = true,
             Fact::RunResumed {} => self.paused = false,
             Fact::RunCancelled {} => self.cancelled = true,

@@ -49,7 +49,7 @@ use crate::choice::Record;
 use crate::clash::Outlook;
 use crate::config::{Barrier, Settings};
 use crate::effect::Effect;
-use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, Usage};
+use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, StopReason, Usage};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
@@ -494,6 +494,8 @@ pub struct Machine {
     /// Nothing more starts because this task failed, and whether those at work were stopped.
     draining: Option<(TaskId, bool)>,
     alive: Option<u64>,
+    /// How the newest engine ended, if it ended in good order.
+    stopped: Option<StopReason>,
     started_at: Option<Time>,
     /// What was said and still holds: of the run, and of tasks.
     lasting: BTreeMap<Option<TaskId>, String>,
@@ -625,6 +627,7 @@ impl Machine {
             cancelled: false,
             draining: None,
             alive: None,
+            stopped: None,
             started_at: None,
             lasting: BTreeMap::new(),
             spent_usd: 0.0,

@@ -1,5 +1,6 @@
 //! When an engine has nothing left to do, and when one that is told to go may leave.
 
+use crate::fact::StopReason;
 use crate::id::TaskIx;
 use crate::inbox::PendingFile;
 use crate::machine::{Interrupting, Machine, Rest};
@@ -44,13 +45,26 @@ impl Machine {
         if self.cancelled {
             return Some(Rest::Interrupted);
         }
+        Some(self.rest_by_phases())
+    }
+
+    /// How the newest engine ended, by the journal alone: for those who look at a run from outside. An engine that is
+    /// gone without a word counts as interrupted.
+    pub fn recorded_rest(&self) -> Rest {
+        match self.stopped {
+            Some(StopReason::Rested) => self.rest_by_phases(),
+            Some(StopReason::Interrupted) | None => Rest::Interrupted,
+        }
+    }
+
+    fn rest_by_phases(&self) -> Rest {
         let done = self
             .tasks
             .all()
             .filter(|t| self.merger.is_some() || self.in_scope(*t))
             .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
         // What landed and does not hold is not done.
-        Some(if done && !self.rechecks.disagrees() { Rest::Done } else { Rest::NotLanded })
+        if done && !self.rechecks.disagrees() { Rest::Done } else { Rest::NotLanded }
     }
 
     /// An interrupted engine may go: no agent is alive, nothing is half read or half removed, no

@@ -187,8 +187,11 @@ struct Found {
 
 fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
     let repo = &errand.world.repo;
-    let message =
-        format!("{}: work left uncommitted by attempt {}", errand.task.id, errand.attempt);
+    let left = format!("work left uncommitted by attempt {}", errand.attempt);
+    let message = match landing::subject(&errand.task) {
+        subject if subject == errand.task.id.as_str() => format!("{subject}: {left}"),
+        subject => format!("{subject}\n\nCommitted by Mainstem: {left}.\n"),
+    };
     let now = mainstem_host::clock::now_ms();
     let left = repo.commit_leftovers(path, &errand.branch, &message, &repo.identity()?, now)?;
     errand.tell_notes(left.notes);

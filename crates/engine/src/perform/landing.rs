@@ -248,12 +248,16 @@ fn keep_alive(repo: &Repo, errand: &Errand, commit: &Oid) -> Result<(), GitError
     Ok(())
 }
 
-/// One subject line and the three trailers. The title is one line here, whatever it was.
-pub(super) fn message(task: &Task, attempt: u32, errand: &Errand) -> String {
+/// The task's id and title in one line, whatever the title was.
+pub(super) fn subject(task: &Task) -> String {
     let title: String = task.title.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
-    let id = &task.id;
-    let subject = if title.is_empty() { id.to_string() } else { format!("{id}: {title}") };
+    if title.is_empty() { task.id.to_string() } else { format!("{}: {title}", task.id) }
+}
+
+/// One subject line and the three trailers.
+pub(super) fn message(task: &Task, attempt: u32, errand: &Errand) -> String {
+    let (id, subject) = (&task.id, subject(task));
     let run = &errand.world.run;
     format!("{subject}\n\nMainstem-Task: {id}\nMainstem-Attempt: {attempt}\nMainstem-Run: {run}\n")
 }

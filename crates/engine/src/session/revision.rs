@@ -54,7 +54,7 @@ pub(super) fn of(
 }
 
 /// A task that has begun and is not settled cannot simply vanish from the plan.
-pub(super) fn check_dropped(machine: &Machine, plan: &Plan) -> Result<(), SessionError> {
+pub fn check_dropped(machine: &Machine, plan: &Plan) -> Result<(), SessionError> {
     let kept: std::collections::BTreeSet<&str> =
         plan.tasks.iter().map(|task| task.id.as_str()).collect();
     let dropped: Vec<String> = machine

@@ -18,6 +18,14 @@ pub enum GitError {
         /// The version as git prints it.
         found: String,
     },
+    /// The repository is in a format that this git cannot read.
+    #[error("this repository uses {extensions}, which git {git} does not know")]
+    NewerRepository {
+        /// The version of the git that was found.
+        git: String,
+        /// What it does not know, as git names it.
+        extensions: String,
+    },
     /// The folder is in no repository.
     #[error("{} is not inside a git repository; run `git init` there first", dir.display())]
     NotARepo {

@@ -142,6 +142,16 @@ impl Repo {
             Err(GitError::Failed { stderr, .. }) if stderr.contains("not a git repository") => {
                 return Err(GitError::NotARepo { dir: dir.to_path_buf() });
             }
+            Err(GitError::Failed { stderr, .. })
+                if stderr.contains("unknown repository extension") =>
+            {
+                let extensions = stderr.lines().skip(1).map(str::trim).collect::<Vec<_>>();
+                let (major, minor) = version;
+                return Err(GitError::NewerRepository {
+                    git: format!("{major}.{minor}"),
+                    extensions: extensions.join(", "),
+                });
+            }
             other => other?,
         };
         let common_dir = fs::canonicalize(&common_dir).on("find", &common_dir)?;
@@ -174,6 +184,11 @@ impl Repo {
     /// The main worktree if there is one, else the git dir.
     pub fn dir(&self) -> &Path {
         self.toplevel().unwrap_or_else(|| self.common_dir())
+    }
+
+    /// Refs are kept in tables that all worktrees share, not in files.
+    pub fn has_reftable(&self) -> bool {
+        self.common_dir().join("reftable").is_dir()
     }
 
     /// From now on no file larger than this is given to git; 0 is no limit.

@@ -130,7 +130,7 @@ impl Repo {
             || is_half_made(admin)
             || on_our_branch()
             // Where refs are no files git makes, and names, all of them.
-            || self.common_dir().join("reftable").is_dir()
+            || self.has_reftable()
     }
 
     /// Moves what is at `path` to the trash. Somebody's own worktree stays one there.

@@ -233,7 +233,7 @@ impl Repo {
     /// goes step by step, and if it is killed, or only watched, in between, every git that looks
     /// through the worktrees fails, the agents' and the user's too.
     fn add(&self, path: &Path, spot: Spot<'_>, base: &Oid) -> Result<()> {
-        if self.common_dir().join("reftable").is_dir() {
+        if self.has_reftable() {
             return self.add_by_git(path, spot, base);
         }
         fs::create_dir_all(path).on("create", path)?;

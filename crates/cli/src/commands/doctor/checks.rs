@@ -1,8 +1,9 @@
 //! What gates and setup commands need, and what they say of the target branch.
 
-use mainstem_core::config::Settings;
+use mainstem_core::config::{SandboxKind, Settings, WorkspaceKind};
 use mainstem_engine::paths::Layout;
 use mainstem_engine::state_check;
+use mainstem_engine::walls::WallError;
 use mainstem_host::git::Repo;
 use mainstem_host::lock::{self, Probe};
 
@@ -14,6 +15,22 @@ use crate::preflight;
 pub(super) fn programs(settings: &Settings, report: &mut Report) {
     for finding in preflight::of_commands(settings) {
         report.bad("gates", format!("{}: {}", finding.subject, finding.text), finding.help);
+    }
+}
+
+/// Whether agents can work on the refs of this repository.
+pub(super) fn ref_format(repo: &Repo, settings: &Settings, report: &mut Report) {
+    let apart = settings.workspace.kind == WorkspaceKind::Clone;
+    if repo.has_reftable() && !apart && settings.sandbox.kind != SandboxKind::Off {
+        report.bad("refs", WallError::Reftable.to_string(), WallError::Reftable.help());
+    }
+}
+
+/// Whether files may become as large as they must.
+pub(super) fn file_size(report: &mut Report) {
+    if let Err(failure) = preflight::room_for_files() {
+        let help = failure.hints.first().cloned().unwrap_or_default();
+        report.bad("file size", failure.message, help);
     }
 }
 
