@@ -139,8 +139,8 @@ fn user_git_habits(repo: &Repo, settings: &Settings, report: &mut Report) {
 fn sandbox(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
     let exe = own_exe()?;
     let words = |kind: Kind| match wall::probe(kind, &exe) {
-        Ok(()) => format!("{} works", kind.name()),
-        Err(why) => format!("{} does not work: {why}", kind.name()),
+        Ok(()) => format!("{} available", kind.name()),
+        Err(why) => format!("{} not available: {why}", kind.name()),
     };
     let found = format!("{}; {}", words(Kind::Bwrap), words(Kind::Landlock));
     match walls::choose(&settings.sandbox, &exe) {

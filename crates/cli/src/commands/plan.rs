@@ -176,7 +176,7 @@ fn past(context: &Context) -> Past {
 
 fn estimate_text(guess: &Estimate, jobs: u32) -> String {
     let basis = match guess.based_on {
-        0 => "rough estimate (no history yet)".to_owned(),
+        0 => "rough, because there is no history yet".to_owned(),
         n => format!("based on {} that landed", print::count(u64::from(n), "task")),
     };
     let money = guess.usd.map_or_else(|| "cost unknown".to_owned(), |usd| format!("${usd:.2}"));

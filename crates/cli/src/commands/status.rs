@@ -204,7 +204,7 @@ fn header(look: &Look, status: &wire::Status, color: bool) -> String {
     let mut parts = vec![
         print::paint(&run, Style::new().bold(), color),
         state_word(look.state).to_owned(),
-        format!("onto {}", machine.target()),
+        format!("landing on {}", machine.target()),
         format!("{} at a time", status.jobs),
         format!("landed {}/{}", totals.landed, totals.tasks),
     ];

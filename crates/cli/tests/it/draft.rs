@@ -143,7 +143,7 @@ fn answers_of_another_model_that_stay_are_named_and_the_rest_is_asked_with_the_n
     let stage = Stage::new(2, "[ \"$MAINSTEM_EPIC-$MAINSTEM_MODEL\" = E-002-m1 ] && exit 3");
     stage.plan(2, &["--model", "m1", "--retries", "0"]);
     let again = stage.plan(0, &["--model", "m2"]).stderr;
-    assert!(again.contains("2 answers by mine with model m1 stay as they are"), "{again}");
+    assert!(again.contains("2 answers by mine with model m1 will be reused"), "{again}");
     assert_eq!((stage.calls("E-001"), stage.calls("E-002")), (1, 2));
 }
 
@@ -292,7 +292,7 @@ fn a_missing_epic_is_named_with_exit_2_and_asked_for_alone_the_next_time() {
     fs::write(&well, "").unwrap();
     let again = stage.plan(0, &[]);
     assert!(
-        again.stderr.contains("1 added, 0 changed, 0 dropped, 2 as they were"),
+        again.stderr.contains("1 added, 0 changed, 0 removed, 2 unchanged"),
         "{}",
         again.stderr
     );
@@ -306,7 +306,7 @@ fn a_rate_limit_pauses_all_costs_no_try_and_is_told_to_runs() {
         echo '{\"mainstem\":\"rate_limited\",\"retry_after\":2,\"message\":\"slow down\"}'; say end; exit 1; fi";
     let stage = Stage::new(3, limited);
     let out = stage.plan(0, &["-j", "1", "--retries", "0"]);
-    assert!(out.stderr.contains("slow down; all wait"), "{}", out.stderr);
+    assert!(out.stderr.contains("slow down; retrying in"), "{}", out.stderr);
     assert_eq!(stage.calls("E-001"), 2);
     let log = log_of(&stage.log);
     let at = |what: &str, n: usize| -> u64 {
@@ -339,7 +339,7 @@ fn the_next_draft_knows_the_limit_of_the_last_and_a_resumed_one_says_that_it_wai
     let limited = "echo '{\"mainstem\":\"rate_limited\",\"retry_after\":600}'; exit 1";
     let stage = Stage::with(1, limited, "[limits]\nshared = false\n");
     let mut first = stage.scene.spawn(&["plan", "PRD.md"]);
-    wait_until(SOON, "it waits", || first.stderr().contains("mine is rate-limited; all wait"));
+    wait_until(SOON, "it waits", || first.stderr().contains("mine is rate-limited; retrying in"));
     first.signal(Signal::INT);
     assert_eq!(first.wait().code, 3);
     assert_eq!(stage.calls("shred"), 1);

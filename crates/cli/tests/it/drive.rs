@@ -212,7 +212,7 @@ fn where_no_wall_works_a_run_is_refused_unless_the_user_says_that_there_is_none(
     let off = ["run", "plan.toml", "--config", "sandbox.kind=off", "--config", "run.retries=0"];
     let scene = scene.walled("auto");
     let report = scene.mainstem(&["doctor"]).stdout;
-    let second = report.contains("agents use Landlock and seccomp (bubblewrap does not work");
+    let second = report.contains("agents use Landlock and seccomp (bubblewrap not available");
     assert!(second || report.contains("no sandbox works here"), "{report}");
     scene.expect(2, &off);
 }

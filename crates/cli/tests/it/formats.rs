@@ -58,8 +58,8 @@ fn a_dry_run_says_what_becomes_what_and_writes_nothing() {
     for words in [
         "US-001",
         "prd.json:2",
-        "lost: colour (1 time, first prd.json:2)",
-        "command: touch $HOME/owned of US-001",
+        "dropped: colour (1 time, first prd.json:2)",
+        "command: touch $HOME/owned in US-001",
         "--accept-commands",
         "ralph: 2 of 2 tasks, 1 edge",
     ] {
@@ -157,7 +157,7 @@ fn suggestions_are_named_with_reasons_and_taken_on_request() {
     assert_eq!(out.stdout, "suggestion: b needs a: its text says \"after a\"\n");
     assert!(scene.repo().read("better.toml").contains("needs = [\"a\"]"));
     let out = run(&scene, 0, &["plan", "suggest", "better.toml"]);
-    assert_eq!(out.stdout, "no suggestion\n");
+    assert_eq!(out.stdout, "no suggestions\n");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn the_model_is_chosen_by_rule_and_the_reason_is_kept() {
             Some(format!("{model}\n").as_str())
         );
         let shown = scene.expect(0, &["show", task]).stdout;
-        assert!(shown.contains(&format!("{model} because: {reason}")), "{shown}");
+        assert!(shown.contains(&format!("{model} chosen because: {reason}")), "{shown}");
     }
 }
 

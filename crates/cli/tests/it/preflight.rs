@@ -136,7 +136,7 @@ fn control_c_in_the_middle_of_the_look_starts_nothing() {
     wait_until(Duration::from_secs(60), "the check runs", || flag.exists());
     run.signal(rustix::process::Signal::INT);
     let output = run.wait().expect_code(3);
-    assert!(output.stderr.contains("no agent was started"), "{}", output.stderr);
+    assert!(output.stderr.contains("nothing was started"), "{}", output.stderr);
     nothing_started(&scene);
 }
 

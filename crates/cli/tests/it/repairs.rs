@@ -65,9 +65,10 @@ fn a_task_that_leaves_the_plan_and_comes_back_stays_landed() {
     scene.expect(0, &["run", "plan.toml"]);
     let scene = scene.plan(&format!("version = 1\n{b}"));
     let without = scene.expect(0, &["run", "plan.toml"]);
-    let said = "A is no longer in the plan; the commit it landed (";
+    let said = "A is no longer in the plan; what it landed (";
     assert!((without.stdout + &without.stderr).contains(said), "people are told");
-    assert!(scene.expect(0, &["status"]).stdout.contains(said));
+    let shown = "A is no longer in the plan; the commit it landed (";
+    assert!(scene.expect(0, &["status"]).stdout.contains(shown));
     assert_eq!(scene.status()["dropped"][0]["id"], "A");
     let scene = scene.plan(&format!("version = 1\n{a}{b}"));
     scene.expect(0, &["run", "plan.toml"]);

@@ -9,6 +9,27 @@ use mainstem_testkit::shell::shell_plan;
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
+/// Words and phrases that mean something here only, or nothing without a noun. No help text has them.
+const PRIVATE_WORDS: [&str; 18] = [
+    "wall",
+    "walls",
+    "somebody",
+    "whoever",
+    "nobody",
+    "colour",
+    "colours",
+    "rests",
+    "settle",
+    "mend",
+    "cure",
+    "goes on",
+    "go on",
+    "call off",
+    "called off",
+    "take back",
+    "taken back",
+    "stand still",
+];
 /// Lengths at which commits are printed.
 const COMMIT_LENGTHS: [usize; 3] = [7, 9, 40];
 
@@ -85,6 +106,12 @@ fn every_help_text_can_be_read_in_one_file() {
     for name in commands {
         add_help(&scene, &[name], &common, &mut text);
     }
+    let spoken =
+        format!(" {} ", words(&text.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " ")));
+    for word in PRIVATE_WORDS {
+        assert!(!spoken.contains(&format!(" {word} ")), "a help text says \"{word}\"");
+    }
+    assert!(!text.contains('!'), "a help text has an exclamation mark");
     assert_voice("voice_help", &text);
 }
 
