@@ -53,12 +53,7 @@ impl Machine {
                 self.adopt(plan)?;
             }
             Fact::ProposalDecided { proposal, becomes } => {
-                let place = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
-                let place = place.and_then(|n| n.checked_sub(1));
-                if let Some(known) = place.and_then(|at| self.proposals.get_mut(at)) {
-                    let becomes = becomes.clone();
-                    known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
-                }
+                self.apply_proposal_decision(proposal, becomes.clone());
             }
             Fact::EngineStarted { epoch, jobs, host, .. } => {
                 self.alive = Some(*epoch);
@@ -107,6 +102,15 @@ impl Machine {
             }
         }
         Ok(())
+    }
+
+    /// Proposals are called `P1`, `P2` and so on, in the order in which agents made them.
+    fn apply_proposal_decision(&mut self, proposal: &str, becomes: Option<TaskId>) {
+        let number = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
+        let index = number.and_then(|n| n.checked_sub(1));
+        if let Some(known) = index.and_then(|index| self.proposals.get_mut(index)) {
+            known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
+        }
     }
 
     fn adopt(&mut self, plan: &Plan) -> Result<(), ApplyError> {
