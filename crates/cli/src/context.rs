@@ -89,7 +89,7 @@ impl Context {
         &self,
         repo: Option<&Repo>,
     ) -> Result<Option<(PathBuf, Option<String>)>, Failure> {
-        let home = repo.and_then(Repo::toplevel).and_then(|home| home.canonicalize().ok());
+        let home = repo.and_then(Repo::checkout).and_then(|home| home.canonicalize().ok());
         let (Some(repo), Some(home)) = (repo, home) else {
             return Ok(self.config_file(None).map(|path| (path, None)));
         };
@@ -233,7 +233,7 @@ impl Context {
         let mut layers = Vec::new();
         let files = [
             user_config().map(|path| (path, Layer::user as fn(String, String) -> Layer)),
-            self.config_file(repo.toplevel()).map(|path| (path, Layer::project as _)),
+            self.config_file(repo.checkout()).map(|path| (path, Layer::project as _)),
         ];
         for (path, layer) in files.into_iter().flatten() {
             let Ok(text) = std::fs::read_to_string(&path) else { continue };

@@ -151,7 +151,7 @@ impl Accepted {
 
     /// The landed version that the checkout shows, if it does.
     fn waiting(&self, path: &str, entry: &Entry) -> Result<Option<Pending>, AcceptedError> {
-        let Some(home) = self.repo.toplevel() else { return Ok(None) };
+        let Some(home) = self.repo.checkout() else { return Ok(None) };
         let here = match fs::read(home.join(path)) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -174,7 +174,7 @@ impl Accepted {
 
     /// Takes down what a person has in their checkout when a run starts.
     pub fn take(&self, paths: &[String]) -> Result<(), AcceptedError> {
-        let Some(home) = self.repo.toplevel() else { return Ok(()) };
+        let Some(home) = self.repo.checkout() else { return Ok(()) };
         let mut found = Vec::new();
         for path in paths {
             if self.in_force(path)? != InForce::AsItIs {
@@ -334,7 +334,7 @@ pub fn read_in_force(
     let bytes = match accepted.in_force(path)? {
         InForce::Before { content, .. } => content,
         InForce::AsItIs => {
-            let home = repo.toplevel().unwrap_or_else(|| repo.dir());
+            let home = repo.checkout().unwrap_or_else(|| repo.dir());
             match fs::read(home.join(path)) {
                 Ok(bytes) => Some(bytes),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -93,7 +93,7 @@ impl Found {
 /// Writes `mainstem.toml`, or says what it would hold.
 pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     let repo = context.repo()?;
-    let root = repo.toplevel().ok_or_else(|| {
+    let root = repo.checkout().ok_or_else(|| {
         Failure::new("this is a bare repository: it has no folder to put mainstem.toml in")
             .hint("run mainstem init in a checkout of it")
     })?;

@@ -57,7 +57,7 @@ fn place(context: &Context, user: bool) -> Result<PathBuf, Failure> {
         return user_config().ok_or_else(|| Failure::new("there is no home folder: set $HOME"));
     }
     let repo = context.repo()?;
-    let top = repo.toplevel().map(Path::to_path_buf);
+    let top = repo.checkout().map(Path::to_path_buf);
     Ok(context
         .config_file(top.as_deref())
         .unwrap_or_else(|| top.unwrap_or_else(|| context.dir.clone()).join(CONFIG_FILE)))

@@ -112,6 +112,7 @@ pub struct Repo {
 struct Inner {
     common_dir: PathBuf,
     toplevel: Option<PathBuf>,
+    checkout: Option<PathBuf>,
     /// The git dir of the checkout the user is in: the common dir or a worktree's admin dir.
     here: PathBuf,
     version: (u32, u32),
@@ -155,11 +156,13 @@ impl Repo {
         let here = path_of(dir, "--absolute-git-dir")?;
         let here = fs::canonicalize(&here).on("find", &here)?;
         let toplevel = main_toplevel(dir, &common_dir, &here)?;
+        let checkout = if here == common_dir { toplevel.clone() } else { linked_toplevel(dir)? };
         let opened_with = filters::OpenedWith::read(&common_dir);
         Ok(Self {
             inner: Arc::new(Inner {
                 common_dir,
                 toplevel,
+                checkout,
                 here,
                 version,
                 identity: OnceLock::new(),
@@ -205,6 +208,11 @@ impl Repo {
     /// The main worktree, also when asked from a linked one; `None` for a bare repository.
     pub fn toplevel(&self) -> Option<&Path> {
         self.inner.toplevel.as_deref()
+    }
+
+    /// The folder of the checkout the user is in, which may be a linked worktree.
+    pub fn checkout(&self) -> Option<&Path> {
+        self.inner.checkout.as_deref()
     }
 
     /// The branch of the checkout the user is in; `None` if detached.
@@ -362,6 +370,16 @@ fn path_of(dir: &Path, which: &str) -> Result<PathBuf> {
         return Err(answer.bad());
     }
     Ok(path_from(bytes))
+}
+
+/// The folder of the linked worktree around `dir`; none inside its git folder.
+fn linked_toplevel(dir: &Path) -> Result<Option<PathBuf>> {
+    let inside = Git::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
+    if inside.line()? != "true" {
+        return Ok(None);
+    }
+    let top = path_of(dir, "--show-toplevel")?;
+    Ok(Some(fs::canonicalize(&top).on("find", &top)?))
 }
 
 /// Git only tells a checkout its own folder, so from a linked worktree the main one is derived.
