@@ -92,6 +92,8 @@ impl Caches<'_> {
         for (name, folder) in [
             ("XDG_CACHE_HOME", "xdg"),
             ("npm_config_cache", "npm"),
+            // Coverage tools for Node put their shims into the home folder otherwise.
+            ("SPAWN_WRAP_SHIM_ROOT", "spawn-wrap"),
             ("PIP_CACHE_DIR", "pip"),
             ("UV_CACHE_DIR", "uv"),
             ("GOMODCACHE", "go-mod"),

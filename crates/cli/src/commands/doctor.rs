@@ -13,7 +13,7 @@ use anstyle::{AnsiColor, Style};
 use mainstem_agents::known::known;
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{Settings, Sign, Unit};
+use mainstem_core::config::{Settings, Unit};
 use mainstem_core::plan::units::render_size;
 use mainstem_engine::builds;
 use mainstem_engine::look::Look;
@@ -29,7 +29,6 @@ use serde_json::{Value, json};
 
 use super::init::{on_path, runnable};
 use crate::args::DoctorArgs;
-use crate::commands::user_git;
 use crate::context::{CONFIG_FILE, Context, own_exe};
 use crate::failure::{Failure, Outcome};
 use crate::print;
@@ -93,7 +92,7 @@ pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
         branch(repo, &settings, &mut report);
         unfinished(repo, &mut report);
         shared_builds(repo, &mut report);
-        user_git_habits(repo, &settings, &mut report);
+        checks::user_git_habits(repo, &settings, &mut report);
         disk(&layout, &settings, &mut report);
         state_folder(repo, &layout, &mut report);
         journal(&layout, &mut report);
@@ -113,26 +112,6 @@ pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
         checks::target_gates(context, repo, &settings, &mut report);
     }
     finish(context, &report)
-}
-
-/// What the user's git does with every commit, and landings do not.
-fn user_git_habits(repo: &Repo, settings: &Settings, report: &mut Report) {
-    match user_git::signing(repo, settings) {
-        Some(Ok(words)) => report.good("signing", words),
-        Some(Err(why)) if settings.land.sign == Sign::Required => {
-            let help = "unlock a key with a passphrase in gpg-agent or ssh-agent first";
-            report.bad("signing", format!("cannot sign landed commits: {why}"), help);
-        }
-        Some(Err(why)) => {
-            let help = "set land.sign to \"off\", or to \"required\" to refuse unsigned landings";
-            let text = format!("commit.gpgSign is set, but landed commits cannot be signed: {why}");
-            report.doubt("signing", text, help);
-        }
-        None => {}
-    }
-    if let Some(words) = user_git::hooks(repo) {
-        report.doubt("hooks", words, "add what these hooks check to [gates] verify");
-    }
 }
 
 /// Tries every wall by running something behind it, and says which one would be used.

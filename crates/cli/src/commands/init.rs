@@ -93,7 +93,7 @@ impl Found {
 /// Writes `mainstem.toml`, or says what it would hold.
 pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
     let repo = context.repo()?;
-    let root = repo.toplevel().ok_or_else(|| {
+    let root = repo.checkout().ok_or_else(|| {
         Failure::new("cannot create mainstem.toml in a bare repository")
             .hint("run mainstem init in a checkout")
     })?;

@@ -324,6 +324,9 @@ fn warn_of_uncommitted(repo: &Repo, target: &str, plan: Option<PathBuf>) {
         if way.paths.is_empty() {
             continue;
         }
+        // A file may be both staged and edited.
+        way.paths.sort_unstable();
+        way.paths.dedup();
         let more = way.paths.len().saturating_sub(NAMED_MAX);
         let mut names = way.paths.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
         if more > 0 {

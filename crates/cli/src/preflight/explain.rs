@@ -98,7 +98,7 @@ fn of_gate(repo: &Repo, settings: &Settings, target: &str, gate: &GateResult) ->
     let command = &gate.gate;
     let cause = gate.cause.as_ref();
     // The setup step of the whole project says more than that of the one thing that is missing.
-    let lacking = repo.toplevel().and_then(|root| what_is_lacking(repo, root, settings));
+    let lacking = repo.checkout().and_then(|root| what_is_lacking(repo, root, settings));
     let lacking = lacking.filter(|_| match cause {
         Some(Cause::MissingDependency { .. } | Cause::CommandNotFound { .. }) => true,
         Some(Cause::Failed {} | Cause::CleanCheckoutOnly { .. }) | None => true,

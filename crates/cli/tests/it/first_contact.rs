@@ -190,6 +190,35 @@ fn commits_of_a_titled_task_say_what_it_was_about() {
     let plan = shell_plan(&[("T", "echo t > t.txt", "title = \"Add the file t\"")]);
     let scene = Scene::new(BIN).plan(&plan);
     scene.expect(0, &["run", "plan.toml"]);
-    let subjects = scene.repo().git(&["log", "--format=%s", "-2", "main"]);
-    assert_eq!(subjects, "T: Add the file t\nT: Add the file t");
+    // The landing, and the agent's own commit behind it.
+    for commit in ["main", "main^2"] {
+        let subject = scene.repo().git(&["log", "--format=%s", "-1", commit]);
+        assert_eq!(subject, "T: Add the file t");
+    }
+}
+
+#[test]
+fn a_linked_worktree_has_settings_of_its_own_and_init_writes_them_there() {
+    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "retries = 0")]));
+    let linked = scene.outside("linked");
+    let path = linked.to_str().expect("a plain path").to_owned();
+    scene.repo().git(&["worktree", "add", "-q", "-b", "work", &path]);
+    fs::write(linked.join("Makefile"), "test:\n\ttest ! -e t.txt\n").expect("a file");
+    scene.repo().git(&["-C", &path, "add", "Makefile"]);
+    scene.repo().git(&["-C", &path, "commit", "-q", "-m", "a check"]);
+    let main_had = scene.repo().path().join("mainstem.toml").exists();
+    fs::remove_file(linked.join("mainstem.toml")).ok();
+    scene.expect(0, &["-C", &path, "init", "--no-try"]);
+    assert!(linked.join("mainstem.toml").is_file(), "init wrote somewhere else");
+    assert_eq!(scene.repo().path().join("mainstem.toml").exists(), main_had);
+    fs::write(
+        linked.join("mainstem.toml"),
+        "[gates]\nverify = [\"make test\"]\n[sandbox]\nkind = \"off\"\n",
+    )
+    .expect("settings");
+    fs::copy(scene.repo().path().join("plan.toml"), linked.join("plan.toml")).expect("a plan");
+    // The check of the linked worktree holds: nothing lands.
+    let run = scene.mainstem(&["-C", &path, "run", "plan.toml"]);
+    assert_eq!(run.code, 2, "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("Checks before landing: make test"), "{}", run.stdout);
 }

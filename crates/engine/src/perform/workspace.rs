@@ -325,7 +325,7 @@ fn save(errand: &Errand, path: &Path, series: &str, attempt: u32) -> Result<(), 
 /// Copies the ignored files that the user wants in every workspace.
 fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     let world = &errand.world;
-    let Some(home) = world.repo.toplevel() else { return Ok(()) };
+    let Some(home) = world.repo.checkout() else { return Ok(()) };
     let mut patterns = world.settings.workspace.include.clone();
     patterns.extend(world.include.iter().cloned());
     if patterns.is_empty() {

@@ -1,6 +1,6 @@
 //! What gates and setup commands need, and what they say of the target branch.
 
-use mainstem_core::config::{SandboxKind, Settings, WorkspaceKind};
+use mainstem_core::config::{SandboxKind, Settings, Sign, WorkspaceKind};
 use mainstem_engine::paths::Layout;
 use mainstem_engine::state_check;
 use mainstem_engine::walls::WallError;
@@ -8,6 +8,7 @@ use mainstem_host::git::Repo;
 use mainstem_host::lock::{self, Probe};
 
 use super::Report;
+use crate::commands::user_git;
 use crate::context::Context;
 use crate::preflight;
 
@@ -31,6 +32,26 @@ pub(super) fn file_size(report: &mut Report) {
     if let Err(failure) = preflight::room_for_files() {
         let help = failure.hints.first().cloned().unwrap_or_default();
         report.bad("file size", failure.message, help);
+    }
+}
+
+/// What the user's git does with every commit, and landings do not.
+pub(super) fn user_git_habits(repo: &Repo, settings: &Settings, report: &mut Report) {
+    match user_git::signing(repo, settings) {
+        Some(Ok(words)) => report.good("signing", words),
+        Some(Err(why)) if settings.land.sign == Sign::Required => {
+            let help = "unlock a key with a passphrase in gpg-agent or ssh-agent first";
+            report.bad("signing", format!("cannot sign landed commits: {why}"), help);
+        }
+        Some(Err(why)) => {
+            let help = "set land.sign to \"off\", or to \"required\" to refuse unsigned landings";
+            let text = format!("commit.gpgSign is set, but landed commits cannot be signed: {why}");
+            report.doubt("signing", text, help);
+        }
+        None => {}
+    }
+    if let Some(words) = user_git::hooks(repo) {
+        report.doubt("hooks", words, "add what these hooks check to [gates] verify");
     }
 }
 
