@@ -319,7 +319,7 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let address = format!("unix:path={},guid=1", socket.display());
         let env = Env::from([("DBUS_SESSION_BUS_ADDRESS".to_owned(), address)]);
-        assert_eq!(named_sockets(&env), [socket.clone()]);
+        assert_eq!(named_sockets(&env), std::slice::from_ref(&socket));
         let env = Env::from([("DOCKER_HOST".to_owned(), format!("unix://{}", socket.display()))]);
         assert_eq!(named_sockets(&env), [socket]);
     }

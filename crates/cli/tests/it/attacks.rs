@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::Child;
@@ -65,11 +66,21 @@ fn ground(wall: &str, workspace: &str) -> Ground {
         ".git-credentials",
         ".docker/config.json",
         ".kube/config",
+        ".npmrc",
+        ".pgpass",
+        ".vault-token",
+        ".Xauthority",
+        ".config/rclone/rclone.conf",
+        ".local/share/fish/fish_history",
+        "config/mainstem/config.toml",
+        "dotfiles/pypirc",
     ] {
         let file = home.join(place);
         fs::create_dir_all(file.parent().expect("it has one")).expect("a folder at home");
-        fs::write(file, SECRET).expect("a file at home");
+        // A comment, or a token, in whichever of these files.
+        fs::write(file, format!("#_authToken={SECRET}")).expect("a file at home");
     }
+    symlink("dotfiles/pypirc", home.join(".pypirc")).expect("a link at home");
     fs::write(home.join(".bashrc"), "# mine\n").expect("a file at home");
     fs::create_dir(&canary).expect("a folder in a temporary folder");
     repo.git(&["config", "user.name", "Agent"]);
@@ -133,7 +144,7 @@ fn plan(ground: &Ground, ids: &[&str]) -> String {
         ("@REPO@", scene.repo().path().display().to_string()),
         ("@HOME@", scene.repo().home().display().to_string()),
         ("@CANARY@", scene.outside("canary").display().to_string()),
-        ("@EXE@", BIN.to_owned()),
+        ("@EXE@", scene.binary().display().to_string()),
         ("@VICTIM@", ground.victim.id().to_string()),
         ("@ENGINE@", std::process::id().to_string()),
         ("@SOCK@", scene.outside("agent.sock").display().to_string()),
@@ -243,13 +254,23 @@ fn assert_untouched(ground: &Ground) {
             || refname.starts_with("refs/heads/mainstem/");
         assert!(ours, "{refname} was planted");
     }
-    for id in ["link-landed", "link-chain", "large-file", "name-case", "commit-malformed"] {
+    for id in [
+        "link-landed",
+        "link-chain",
+        "link-zero",
+        "large-file",
+        "name-case",
+        "name-hfs",
+        "name-short",
+        "commit-malformed",
+    ] {
         if scene.status()["tasks"].to_string().contains(&format!("\"{id}\"")) {
             assert_ne!(scene.phase(id), "landed", "{id}");
         }
     }
     let tree = repo.git(&["ls-tree", "-r", "main"]);
     assert!(!tree.contains("../") && !tree.to_lowercase().contains(".git/"), "{tree}");
+    assert!(!tree.contains("git~1") && !tree.contains("it/config"), "{tree}");
     assert!(!tree.contains("160000 ") || tree.contains(".gitmodules"), "{tree}");
     assert_eq!(repo.show("main", "fine.txt").as_deref(), Some("fine\n"));
     assert!(!repo.path().join("evil.txt").exists() && !repo.place().join("evil.txt").exists());
@@ -261,7 +282,9 @@ fn assert_untouched(ground: &Ground) {
     // A snapshot keeps files as they were left, a .gitmodules with a command in it too. Objects are sound.
     let fsck = repo.try_git(&["fsck", "--no-dangling"]);
     let faults = format!("{}{}", fsck.stdout, fsck.stderr);
-    let bad = faults.lines().find(|line| !line.is_empty() && !line.contains(": gitmodules"));
+    let as_left = [": gitmodules", ": hasDotgit", ": gitignoreSymlink"];
+    let is_left = |line: &str| as_left.iter().any(|word| line.contains(word));
+    let bad = faults.lines().find(|line| !line.is_empty() && !is_left(line));
     assert_eq!(bad, None, "{faults}");
     // What landed is what a server that checks every object takes.
     let hub = scene.outside("hub.git").display().to_string();
@@ -281,8 +304,9 @@ fn assert_untouched(ground: &Ground) {
     for kept in fs::read_dir(&aside).into_iter().flatten().flatten() {
         let name = kept.file_name().to_string_lossy().into_owned();
         // And so does a file that git is not given.
-        let large = name.contains("unstored-large-file-");
-        assert!(large || name.ends_with("dot-git-folder"), "{kept:?}");
+        let unstored =
+            name.contains("unstored-large-file-") || name.contains("unstored-name-short-");
+        assert!(unstored || name.ends_with("dot-git-folder"), "{kept:?}");
         fs::remove_dir_all(kept.path()).expect("a folder in a temporary folder");
     }
     scene.assert_no_leftovers();

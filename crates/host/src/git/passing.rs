@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::desk::Desk;
-use super::error::{OnPath, Result};
+use super::error::{GitError, OnPath, Result};
 use super::hygiene::is_git_component;
 use super::{bytes_of, is_oid, lossy, parts, path_from};
 
@@ -31,6 +31,7 @@ enum Found {
     Gone,
     /// Nothing that git keeps, or a link where a folder was.
     Other,
+    Folder,
     Link(Vec<u8>),
     Plain {
         bytes: Vec<u8>,
@@ -54,10 +55,11 @@ impl Desk<'_> {
             lines.push(0);
         };
         let mut raw: Vec<(&PathBuf, &str, Vec<u8>)> = Vec::new();
-        let mut by_git = 0;
+        let (mut by_git, mut folders) = (0, Vec::new());
         for file in files.iter().filter(|file| has_plain_name(file)) {
             match find(&root, file) {
                 Found::Other => {}
+                Found::Folder => folders.push(file),
                 Found::Gone if removals => line("0", &zero, file),
                 Found::Gone => {}
                 Found::Link(target) => raw.push((file, "120000", target)),
@@ -80,7 +82,29 @@ impl Desk<'_> {
             line(mode, id, file);
         }
         self.git().args(["update-index", "-z", "--index-info"]).input(lines).run()?;
-        Ok(())
+        self.take_pointers(&folders)
+    }
+
+    /// Takes in what submodules point to. Should one become a file meanwhile, what git reads there goes into a store
+    /// that is thrown away.
+    fn take_pointers(&self, folders: &[&PathBuf]) -> Result<()> {
+        if folders.is_empty() {
+            return Ok(());
+        }
+        let store = self.repo.tmp("objects");
+        fs::create_dir(&store).on("create", &store)?;
+        let objects = self.repo.common_dir().join("objects");
+        for folder in folders {
+            let git = self.git().env("GIT_OBJECT_DIRECTORY", &store);
+            let git = git.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", &objects);
+            let git = git.args(["update-index", "--add", "--"]).arg(folder);
+            match git.run() {
+                // A folder that is no submodule: its files are taken one by one.
+                Ok(_) | Err(GitError::Failed { code: Some(_), .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        crate::files::remove_all(&store).on("remove", &store)
     }
 
     /// Stores contents as blobs, in one go, and says their ids.
@@ -194,6 +218,7 @@ fn find(root: &OwnedFd, file: &Path) -> Found {
             Ok(target) => Found::Link(target.into_bytes()),
             Err(_) => Found::Other,
         },
+        FileType::Directory => Found::Folder,
         FileType::RegularFile => read(&folder, name).unwrap_or(Found::Other),
         _ => Found::Other,
     }
