@@ -223,7 +223,7 @@ impl Machine {
             _ => false,
         };
         let view = failed.then(|| self.view(t))?;
-        let text = if view.reason.is_empty() { "it failed".to_owned() } else { view.reason };
+        let text = if view.reason.is_empty() { "failed".to_owned() } else { view.reason };
         let item = InboxItem {
             help: view.next_action.unwrap_or_default(),
             ..self.item(format!("F-{}", self.graph().id(t)), InboxKind::Failure, Some(t), text)
@@ -235,7 +235,7 @@ impl Machine {
         let held: Vec<TaskIx> = self.tasks().active().filter(|t| self.is_held_up(*t)).collect();
         let since = held.iter().map(|t| self.tasks().get(*t).since).min()?;
         let target = self.target();
-        let text = format!("merging is paused: the gates fail on {target} itself");
+        let text = format!("merging is paused: the checks fail on {target} itself");
         let item = InboxItem {
             since,
             help: format!("fix {target}; merging resumes by itself, or with mainstem run"),
@@ -249,7 +249,7 @@ impl Machine {
         let one = |file: &PendingFile| format!("{} (by {})", file.path, file.tasks.join(", "));
         let files: Vec<String> = self.pending_files().iter().map(one).collect();
         let text = format!(
-            "landed work changed {}; runs use the version before until you accept it",
+            "landed work changed {}; runs use the previous version until you accept the change",
             files.join(", ")
         );
         let item = InboxItem {
@@ -291,7 +291,7 @@ impl Machine {
                 "" => String::new(),
                 message => format!(" ({message})"),
             };
-            let text = format!("{name} is paused until you say so{why}");
+            let text = format!("{name} is paused until you run mainstem resume{why}");
             let item = InboxItem {
                 since: known.since().unwrap_or(since),
                 help: "mainstem resume".to_owned(),
