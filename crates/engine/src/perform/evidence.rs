@@ -83,7 +83,7 @@ fn whole_snapshot(errand: &Errand, why: &str) {
 }
 
 fn no_snapshot(errand: &Errand, error: &GitError) {
-    let message = format!("no snapshot could be taken: {error}");
+    let message = format!("cannot take a snapshot: {error}");
     errand.tell(Input::Notice { task: Some(errand.ix), message });
 }
 
@@ -134,7 +134,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         flaws.insert(0, "the branch no longer contains the commit it started from".to_owned());
     }
     if let Some(what) = stopped {
-        flaws.insert(0, format!("a {what} was stopped on its way; finish or abort it"));
+        flaws.insert(0, format!("unfinished {what}; finish or abort the {what}"));
     }
     flaws.extend(secrets_in(errand, base, &tip)?);
     flaws.extend(leaks_in(errand, base, &tip)?);
@@ -186,8 +186,7 @@ struct Found {
 
 fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
     let repo = &errand.world.repo;
-    let message =
-        format!("{}: work left uncommitted by attempt {}", errand.task.id, errand.attempt);
+    let message = format!("{}: uncommitted changes of attempt {}", errand.task.id, errand.attempt);
     let now = mainstem_host::clock::now_ms();
     let left = repo.commit_leftovers(path, &errand.branch, &message, &repo.identity()?, now)?;
     errand.tell_notes(left.notes);
@@ -270,8 +269,7 @@ fn leaks_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitEr
     }
     if !flaws.is_empty() {
         flaws.push(
-            "take secrets out of every commit; what is none is let pass by [secrets] allow, or by \
-             mainstem:allow-secret in its line"
+            "remove secrets from every commit; allow false positives with [secrets] allow, or with mainstem:allow-secret in the line"
                 .to_owned(),
         );
     }
