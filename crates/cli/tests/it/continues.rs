@@ -121,7 +121,7 @@ fn interrupted_in_ten_ways(workspace: &str) {
     ];
     assert_eq!(classes, expected);
     let prompt = log_of(&scene.outside("prompt-11"));
-    assert!(prompt.contains("Your workspace holds the work of attempt 10"), "{prompt}");
+    assert!(prompt.contains("Your workspace contains the work of attempt 10"), "{prompt}");
     assert!(prompt.contains("10 changed files, +10 -0"), "{prompt}");
     assert!(prompt.contains("- part-1.txt +1 -0") && prompt.contains(" part 2\n"), "{prompt}");
     assert!(prompt.contains("> I looked: go on."), "{prompt}");
@@ -205,7 +205,7 @@ fn starting_over_is_a_choice_and_what_is_put_aside_stays_on_its_snapshot() {
 fn an_outcome_that_does_not_exist_is_named_with_the_nearest() {
     let scene = scene("[run]\nstart_over = [\"agent_fialed\"]\n", "", "");
     let said = scene.expect(1, &["run", "plan.toml"]).stderr;
-    assert!(said.contains("no outcome `agent_fialed`"), "{said}");
+    assert!(said.contains("unknown outcome `agent_fialed`"), "{said}");
     assert!(said.contains("did you mean `agent_failed`?"), "{said}");
 }
 
@@ -231,7 +231,7 @@ fn a_retry_is_for_all_of_its_tasks_or_for_none() {
     let scene = scene("[run]\nretries = 0\n", "exit 1", "");
     scene.expect(2, &["run", "plan.toml"]);
     let said = scene.expect(1, &["retry", "A", "nonsense"]).stderr;
-    assert!(said.contains("there is no task nonsense"), "{said}");
+    assert!(said.contains("unknown task nonsense"), "{said}");
     assert!(scene.facts_of("task_retried").is_empty());
     scene.assert_phases(&[("A", "failed")]);
     let said = scene.expect(1, &["retry", "A", "--agent", "stesp"]).stderr;

@@ -154,7 +154,7 @@ fn suggestions_are_named_with_reasons_and_taken_on_request() {
         "version = 1\n[[task]]\nid = \"a\"\ntitle = \"Table\"\n[[task]]\nid = \"b\"\ndescription = \"Do it after a is there.\"\n",
     );
     let out = run(&scene, 0, &["plan", "suggest", "plan.toml", "-o", "better.toml"]);
-    assert_eq!(out.stdout, "suggestion: b needs a: its text says \"after a\"\n");
+    assert_eq!(out.stdout, "suggestion: b needs a: the text says \"after a\"\n");
     assert!(scene.repo().read("better.toml").contains("needs = [\"a\"]"));
     let out = run(&scene, 0, &["plan", "suggest", "better.toml"]);
     assert_eq!(out.stdout, "no suggestion\n");

@@ -210,7 +210,7 @@ fn a_template_with_a_mistake_is_refused_with_its_line_before_anything_starts() {
         .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     for args in [&["run", "plan.toml"][..], &["plan", "check", "plan.toml"]] {
         let said = scene.expect(1, args).stderr;
-        assert!(said.contains("prompt.md") && said.contains("cannot be read"), "{said}");
+        assert!(said.contains("prompt.md") && said.contains("cannot read"), "{said}");
     }
     scene.repo().commit("template", &[("prompt.md", "one\n⟦ sections.task ⟧\n⟦ nonsense ⟧\n")]);
     for args in [&["run", "plan.toml"][..], &["plan", "check", "plan.toml"]] {
@@ -258,7 +258,7 @@ fn a_failure_and_its_cure_are_learned_once_and_told_to_later_attempts() {
     let main = |path| scene.repo().show("main", path).unwrap_or_default();
     let prompt = main("prompt.txt");
     assert!(
-        prompt.contains("went wrong before: gate `grep") && prompt.contains("no such table"),
+        prompt.contains("failed before: gate `grep") && prompt.contains("no such table"),
         "{prompt}"
     );
     assert!(prompt.contains("cure: attempt 2 of T-1 passed"), "{prompt}");

@@ -206,12 +206,12 @@ fn a_remote_that_is_away_holds_landings_only_and_nothing_is_lost() {
     play.scene.repo().commit("plan", &[("plan.toml", &plan)]);
     let before = play.scene.repo().commit_of("main");
     let output = play.scene.expect(2, &["run", "plan.toml"]);
-    assert!(output.stdout.contains("origin cannot be reached"), "{}", output.stdout);
+    assert!(output.stdout.contains("cannot reach origin"), "{}", output.stdout);
     assert_eq!(play.scene.repo().commit_of("main"), before);
     let status = play.scene.expect(0, &["status", "--json"]).stdout;
     assert!(status.contains("git ls-remote origin"), "{status}");
     // Still away at the next start: said, and no error.
-    assert!(play.scene.expect(2, &["run"]).stdout.contains("origin cannot be reached"));
+    assert!(play.scene.expect(2, &["run"]).stdout.contains("cannot reach origin"));
     fs::rename(format!("{}.away", path(&bare)), &bare).unwrap();
     play.scene.expect(0, &["run"]);
     play.assert_landed(&["T-1"]);

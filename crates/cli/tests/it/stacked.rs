@@ -102,7 +102,7 @@ fn a_task_starts_on_the_open_pull_request_of_what_it_needs_and_both_land_in_orde
     assert!(play.scene.facts_of("task_landed").is_empty(), "nothing has landed yet");
     play.wait_for_fact("pull_seen", "0 of 1 approvals");
     play.approve("T-2");
-    play.wait_for_fact("pull_seen", "of T-1, on which it is stacked");
+    play.wait_for_fact("pull_seen", "of T-1, which is below in the stack");
     let task = play.scene.task("T-2");
     assert_eq!(task["stacked_on"], "T-1", "{task:#}");
     let status = play.scene.expect(0, &["status"]).stdout;
