@@ -102,7 +102,7 @@ fn what_cannot_be_imported_says_where_and_what_helps() {
     for (args, code, words) in [
         (vec!["task-master", "tasks.json"], 1, vec!["tasks.json:2", "syntax::json", "help"]),
         (vec!["spec-kit", "loop.md"], 1, vec!["T001 → T002 → T001", "loop.md:1", "loop.md:2"]),
-        (vec!["checklist", "prose.md"], 1, vec!["prose.md", "there is no task", "`- [ ]`"]),
+        (vec!["checklist", "prose.md"], 1, vec!["prose.md", "no tasks in the format", "`- [ ]`"]),
         (vec!["checklist", "bad.md"], 1, vec!["byte 9 is not UTF-8"]),
         (vec!["spekit", "loop.md"], 64, vec!["did you mean spec-kit?"]),
         (vec!["auto", "."], 1, vec!["beads and ralph", "name one of them"]),

@@ -290,7 +290,7 @@ fn damaged_lessons_are_named_and_stop_nothing() {
     scene.repo().commit("lessons", &[("lessons/general.toml", "not = [toml")]);
     scene.expect(0, &["run", "plan.toml"]);
     let said = scene.expect(1, &["lessons"]).stderr;
-    assert!(said.contains("general.toml") && said.contains("mend it"), "{said}");
+    assert!(said.contains("general.toml") && said.contains("fix or remove the file"), "{said}");
     assert!(scene.facts_of("noticed").iter().any(|f| f.to_string().contains("no lessons")));
 }
 

@@ -172,7 +172,7 @@ fn changes_asked_for_in_a_review_are_made_and_then_the_reviewer_is_waited_for() 
         "not yet",
         &[("x.txt", 1, "two please")],
     );
-    play.wait_for_fact("pull_seen", "alice, who asked for changes");
+    play.wait_for_fact("pull_seen", "alice, who requested changes");
     play.forge.review(number, "alice", "APPROVED", "", &[]);
     running.wait().expect_code(0);
     play.assert_landed(&["T-1"]);

@@ -226,7 +226,7 @@ fn branches_that_have_gone_apart_are_an_error_before_anything_starts_and_nothing
     let theirs = play.there("main");
     let mine = play.scene.repo().commit("mine", &[("mine.txt", "mine\n")]);
     let output = play.scene.expect(1, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("have gone apart"), "{}", output.stderr);
+    assert!(output.stderr.contains("have diverged"), "{}", output.stderr);
     assert!(output.stderr.contains("git pull --rebase origin main"), "{}", output.stderr);
     assert_eq!((play.there("main"), play.scene.repo().commit_of("main")), (theirs, mine));
     play.scene.repo().git(&["pull", "-q", "--rebase", "origin", "main"]);
@@ -305,8 +305,8 @@ fn branches_that_go_apart_in_the_middle_of_a_run_land_on_the_remotes_and_yours_i
     assert_eq!(repo.show("FETCH_HEAD", "b.txt").as_deref(), Some("a\n"));
     // What begins anew wants one ground; what goes on says so.
     let again = play.scene.expect(1, &["run", "--new", "plan.toml"]);
-    assert!(again.stderr.contains("have gone apart"), "{}", again.stderr);
-    assert!(play.scene.expect(0, &["run"]).stderr.contains("have gone apart"));
+    assert!(again.stderr.contains("have diverged"), "{}", again.stderr);
+    assert!(play.scene.expect(0, &["run"]).stderr.contains("have diverged"));
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_lower_one_that_is_reworked_lands_as_it_became_and_the_upper_one_keeps_its_o
         play.wait_for_pull("T-2");
         let lower = play.pull_of("T-1")["number"].as_u64().expect("a number");
         play.forge.review(lower, "alice", "CHANGES_REQUESTED", "two please", &[]);
-        play.wait_for_fact("pull_seen", "alice, who asked for changes");
+        play.wait_for_fact("pull_seen", "alice, who requested changes");
         play.approve("T-2");
         play.approve("T-1");
         running.wait().expect_code(0);
@@ -170,7 +170,7 @@ fn an_upper_one_is_reworked_on_its_own_head_and_takes_others_commits_along() {
     let upper = play.wait_for_pull("T-2");
     play.somebody_pushes("mainstem/T-2", "more.txt", "more\n");
     play.forge.review(upper, "alice", "CHANGES_REQUESTED", "two please", &[]);
-    play.wait_for_fact("pull_seen", "alice, who asked for changes");
+    play.wait_for_fact("pull_seen", "alice, who requested changes");
     play.somebody_pushes("mainstem/T-2", "yet.txt", "yet\n");
     play.approve("T-1");
     play.wait_for_fact("task_landed", "T-1");
