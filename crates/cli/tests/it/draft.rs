@@ -529,7 +529,9 @@ fn a_plan_is_drafted_while_a_run_goes_on_and_each_knows_the_limits_of_the_other(
     wait_until(SOON, "the task is at work", || stage.calls("T-1") == 1);
     let mut first = stage.scene.spawn(&["plan", "PRD.md"]);
     wait_until(SOON, "the run was told", || {
-        stage.scene.status()["limits"][0]["reason"].to_string().contains("a planner call was told")
+        stage.scene.status()["limits"][0]["reason"]
+            .to_string()
+            .contains("a planner call was rate-limited")
     });
     assert_eq!(stage.scene.status()["state"], "running");
     first.signal(Signal::INT);
