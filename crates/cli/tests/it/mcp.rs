@@ -147,7 +147,9 @@ say '{{"jsonrpc":"2.0","id":10,"method":"ping"}}'; hear 10; printf '%s\n' "$line
         let refused = landed(&scene, name);
         assert_eq!(refused["result"]["isError"], true, "{refused}");
     }
-    assert!(text_of(&landed(&scene, "empty.json")).contains("`ask` needs `question`"));
+    assert!(
+        text_of(&landed(&scene, "empty.json")).contains("missing argument `question` of `ask`")
+    );
     assert_eq!(landed(&scene, "method.json")["error"]["code"], -32601);
     assert_eq!(landed(&scene, "ping.json")["result"], json!({}));
     let log = scene.expect(0, &["logs", "T-1", "--raw"]).stdout;
