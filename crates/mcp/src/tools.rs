@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn what_a_tool_cannot_take_is_said_in_words() {
         let said = |name: &str, arguments: Value| called(name, arguments).unwrap_err();
-        assert_eq!(said("ask", json!({})), "`ask` needs `question`");
-        assert_eq!(said("ask", json!({"question": "  "})), "`ask` needs `question`");
+        assert_eq!(said("ask", json!({})), "missing argument `question` of `ask`");
+        assert_eq!(said("ask", json!({"question": "  "})), "missing argument `question` of `ask`");
         assert_eq!(said("ask", json!({"question": 7})), "`question` must be a string");
         assert_eq!(said("ask", json!({"question": "?", "x": 1})), "unknown argument `x` of `ask`");
         assert!(said("ask", json!({"question": "?", "deadline_seconds": -1})).contains("seconds"));
