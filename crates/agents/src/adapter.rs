@@ -89,7 +89,7 @@ pub enum LaunchError {
         agent: String,
     },
     /// A `run` line with nothing in it.
-    #[error("task `{task}` has an empty `run`; give it a shell command or remove the key")]
+    #[error("task `{task}` has an empty `run`; add a shell command or remove the key")]
     EmptyRun {
         /// The task.
         task: String,
@@ -105,7 +105,7 @@ pub enum LaunchError {
         agent: String,
     },
     /// A NUL byte, which no operating system takes in an argument or a variable.
-    #[error("{place} of task `{task}` with agent `{agent}` contains a NUL byte; remove it")]
+    #[error("{place} of task `{task}` with agent `{agent}` contains a NUL byte; remove the byte")]
     Nul {
         /// What holds the byte.
         place: String,
@@ -125,7 +125,7 @@ pub enum LaunchError {
         agent: String,
     },
     /// Steps that do not fit into JSON.
-    #[error("the script of task `{task}` cannot be written as JSON: {cause}")]
+    #[error("cannot write the script of task `{task}` as JSON: {cause}")]
     Script {
         /// The task.
         task: String,
@@ -134,7 +134,7 @@ pub enum LaunchError {
     },
     /// Settings in JSON that are none.
     #[error(
-        "{name} under [agents.{agent}] env is not a JSON object: {cause}; the adapter adds its own settings to it"
+        "{name} under [agents.{agent}] env is not a JSON object: {cause}; Mainstem adds settings to this object"
     )]
     Settings {
         /// The variable.
@@ -160,7 +160,7 @@ static ADAPTERS: [&dyn Adapter; 7] = [&Command, &Script, &Claude, &Codex, &Gemin
 
 /// A `kind` that no adapter answers to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there are no agents of kind `{kind}`; known kinds: {}", .known.join(", "))]
+#[error("unknown agent kind `{kind}`; known kinds: {}", .known.join(", "))]
 pub struct UnknownKind {
     /// The kind as configured.
     pub kind: String,
@@ -370,7 +370,7 @@ pub(crate) mod tests {
     fn every_kind_has_its_adapter_and_unknown_kinds_name_them() {
         assert_eq!(
             adapter("commnad").err().unwrap().to_string(),
-            "there are no agents of kind `commnad`; known kinds: command, script, claude, codex, \
+            "unknown agent kind `commnad`; known kinds: command, script, claude, codex, \
              gemini, opencode, acp"
         );
         for kind in config::keys::AGENT_KINDS {

@@ -183,7 +183,7 @@ fn parts(input: &PromptInput<'_>) -> Parts {
     part(Part::Acceptance, &|out| {
         if !input.task.acceptance.is_empty() {
             section(out, "Acceptance");
-            out.push_str("The task is done when all of this holds:\n\n");
+            out.push_str("The task is done when all of these are true:\n\n");
             list(out, input.task.acceptance.iter().map(String::as_str));
         }
     });
@@ -203,7 +203,7 @@ fn parts(input: &PromptInput<'_>) -> Parts {
     });
     part(Part::Landed, &|out| {
         if !input.landed_before.is_empty() {
-            section(out, "What is already there");
+            section(out, "What already exists");
             out.push_str("The work of these tasks is in your starting commit; build on it:\n\n");
             let landed = input.landed_before.iter();
             list(out, landed.map(|(id, title)| format!("{id}: {}", one_line(title))));
@@ -212,7 +212,7 @@ fn parts(input: &PromptInput<'_>) -> Parts {
     part(Part::Lessons, &|out| {
         if !input.lessons.is_empty() {
             section(out, "What earlier attempts in this repository learned");
-            out.push_str("Found by machine; check before you rely on it:\n\n");
+            out.push_str("Collected automatically; verify before you rely on any of this:\n\n");
             list(out, input.lessons.iter().map(|lesson| one_line(lesson)));
         }
     });
@@ -255,21 +255,21 @@ fn side(diff: &str) -> &str {
 fn guidelines(out: &mut String, task: &Task) {
     section(out, "How to work");
     out.push_str(
-        "- You are in an isolated workspace: a checkout of your own, on a branch of its own. \
-           Others work at the same time in theirs.\n\
+        "- You are in an isolated workspace: your own checkout, on your own branch. \
+           Other agents work in other workspaces at the same time.\n\
          - Commit often, with messages that say what and why. Your commits are the result.\n\
-         - Run the tests that belong to your change before you end.\n\
-         - Bring documentation along that your change makes untrue.\n\
-         - If a decision is not yours to take, ask (the tool `ask`, if you have it) instead of guessing.\n\
+         - Run the tests for your change before you finish.\n\
+         - Update documentation that your change makes wrong.\n\
+         - If a decision is not yours to make, ask (with the tool `ask`, if available) instead of guessing.\n\
          - Do not touch files outside this workspace.\n\
          - Do not stash, switch branches, rewrite the starting commit or push.\n\
          - Leave the tree clean: commit what belongs to the task, delete what does not.\n\
-         - Do this task only. Ending without commits counts as failed unless you say that there is \
-           nothing to do.\n",
+         - Do this task only. Finishing without commits counts as a failure unless you report \
+           that there is nothing to do.\n",
     );
     if !task.writes.is_empty() {
         out.push_str(
-            "\nThe plan expects changes in these files; others may be at work elsewhere:\n\n",
+            "\nThe plan expects changes in these files; other agents may be changing other files:\n\n",
         );
         list(out, task.writes.iter().map(|glob| code(glob)));
     }
@@ -281,7 +281,7 @@ fn verification(out: &mut String, input: &PromptInput<'_>) {
     }
     section(out, "Verification");
     if !input.task.verify.is_empty() {
-        out.push_str("These commands are run in this workspace when you end, and must pass:\n\n");
+        out.push_str("These commands run in this workspace when you finish, and must pass:\n\n");
         list(out, input.task.verify.iter().map(|command| code(command)));
     }
     if !input.gates.is_empty() {
@@ -296,7 +296,7 @@ fn verification(out: &mut String, input: &PromptInput<'_>) {
 fn retried(out: &mut String, retry: &RetryContext) {
     section(out, &format!("Attempt {}", retry.attempt));
     let class = retry.class.replace('_', " ");
-    let _ = writeln!(out, "The attempt before this one did not land ({}).", one_line(&class));
+    let _ = writeln!(out, "The previous attempt did not land ({}).", one_line(&class));
     if !retry.reason.trim().is_empty() {
         let _ = writeln!(out, "\n{}", quote(retry.reason.trim(), LIST_BYTES_MAX));
     }
@@ -327,7 +327,7 @@ fn retried(out: &mut String, retry: &RetryContext) {
     }
     let more = retry.other_tasks.len().saturating_sub(OTHER_TASKS_MAX);
     if more > 0 {
-        let _ = writeln!(out, "\n({more} further tasks are involved.)");
+        let _ = writeln!(out, "\n({more} more tasks are involved.)");
     }
 }
 
@@ -335,11 +335,11 @@ fn clashed(out: &mut String, retry: &RetryContext) {
     let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
     let kept = retry.kept.as_ref();
     out.push_str(if laid_out {
-        "\nThe earlier work on this task clashes with what has landed since, in these files:\n\n"
+        "\nThe earlier work on this task conflicts with work that has landed since, in these files:\n\n"
     } else if kept.is_some_and(|kept| !kept.set_back) {
-        "\nAn earlier attempt's change to these files did not merge with what had landed:\n\n"
+        "\nThe changes of an earlier attempt to these files did not merge with landed work:\n\n"
     } else {
-        "\nThese files did not merge with what has landed since:\n\n"
+        "\nThese files did not merge with work that has landed since:\n\n"
     });
     list(out, retry.conflict_files.iter().map(|file| code(file)));
     out.push_str(if laid_out {
@@ -347,17 +347,17 @@ fn clashed(out: &mut String, retry: &RetryContext) {
          landed, and the earlier work merged onto it, uncommitted. Where both sides clash the file has \
          both of them and their common ancestor between `<<<<<<<`, `|||||||`, `=======` and `>>>>>>>`; a file \
          that one side deleted, or that is no text, has no markers.\n\n\
-         - Make both changes hold, in the sense of both tasks. Take neither side as a whole to get through.\n\
+         - Keep both changes, as both tasks intended. Do not simply take one side.\n\
          - Leave no marker in any file, then commit everything.\n\
-         - If both cannot hold together, end and say that you are blocked, and why.\n"
+         - If the changes exclude each other, stop, report that you are blocked, and say why.\n"
     } else {
         match kept {
             Some(kept) if kept.set_back => {
                 "\nIn your workspace they are as they landed; the rest of the earlier work is in place. \
-                 Make your change to them again so that both changes hold.\n"
+                 Redo your change in these files so that both changes work.\n"
             }
-            Some(_) => "\nMake sure that both changes hold in them now.\n",
-            None => "\nYou start from the new state. Do the task again so that both changes hold.\n",
+            Some(_) => "\nMake sure that both changes work in these files now.\n",
+            None => "\nYou start from the new state. Redo the task so that both changes work.\n",
         }
     });
     let Some(sides) = &retry.sides else { return };
@@ -365,15 +365,15 @@ fn clashed(out: &mut String, retry: &RetryContext) {
     let _ = writeln!(
         out,
         "\nThe common ancestor is {base}, what has landed is {landed}, the earlier work is {work}; \
-         `git show COMMIT:FILE` gives each whole."
+         `git show COMMIT:FILE` shows each version."
     );
     if !sides.commits.is_empty() {
-        out.push_str("\nThese commits brought the other side:\n\n");
+        out.push_str("\nThe other side consists of these commits:\n\n");
         list(out, sides.commits.iter().map(|line| one_line(line)));
     }
     for (what, diff) in [
         ("What has landed in these files:", &sides.landed_diff),
-        ("What the earlier work on this task changed in them:", &sides.work_diff),
+        ("What the earlier work on this task changed in these files:", &sides.work_diff),
     ] {
         if !diff.trim().is_empty() {
             let _ = writeln!(out, "\n{what}\n");
@@ -493,11 +493,11 @@ Keep it small.
 
 ## Acceptance
 
-The task is done when all of this holds:
+The task is done when all of these are true:
 
 - cargo test -p store passes
 
-## What is already there
+## What already exists
 
 The work of these tasks is in your starting commit; build on it:
 
@@ -505,23 +505,23 @@ The work of these tasks is in your starting commit; build on it:
 
 ## How to work
 
-- You are in an isolated workspace: a checkout of your own, on a branch of its own. Others work at the same time in theirs.
+- You are in an isolated workspace: your own checkout, on your own branch. Other agents work in other workspaces at the same time.
 - Commit often, with messages that say what and why. Your commits are the result.
-- Run the tests that belong to your change before you end.
-- Bring documentation along that your change makes untrue.
-- If a decision is not yours to take, ask (the tool `ask`, if you have it) instead of guessing.
+- Run the tests for your change before you finish.
+- Update documentation that your change makes wrong.
+- If a decision is not yours to make, ask (with the tool `ask`, if available) instead of guessing.
 - Do not touch files outside this workspace.
 - Do not stash, switch branches, rewrite the starting commit or push.
 - Leave the tree clean: commit what belongs to the task, delete what does not.
-- Do this task only. Ending without commits counts as failed unless you say that there is nothing to do.
+- Do this task only. Finishing without commits counts as a failure unless you report that there is nothing to do.
 
-The plan expects changes in these files; others may be at work elsewhere:
+The plan expects changes in these files; other agents may be changing other files:
 
 - `crates/store/**`
 
 ## Verification
 
-These commands are run in this workspace when you end, and must pass:
+These commands run in this workspace when you finish, and must pass:
 
 - `cargo test -p store`
 
@@ -554,7 +554,7 @@ Before your work lands, these must pass on the merged tree:
 
 ## Attempt 2
 
-The attempt before this one did not land (agent failed).
+The previous attempt did not land (agent failed).
 
 > gate `cargo test` failed
 > exit 101
@@ -573,11 +573,11 @@ A review of that work found:
 
 - it leaks a file
 
-These files did not merge with what has landed since:
+These files did not merge with work that has landed since:
 
 - `` src/`odd`.rs ``
 
-You start from the new state. Do the task again so that both changes hold.
+You start from the new state. Redo the task so that both changes work.
 
 The other side is task T-9, which was asked to do this:
 
@@ -628,9 +628,7 @@ The other side is task T-9, which was asked to do this:
         let again = Sides { laid_out: false, ..sides };
         let retry = RetryContext { sides: Some(again), ..retry };
         let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
-        assert!(
-            text.contains("Do the task again so that both changes hold") && text.contains("+work")
-        );
+        assert!(text.contains("Redo the task so that both changes work") && text.contains("+work"));
         assert!(!text.contains("<<<<<<<"), "{text}");
     }
 

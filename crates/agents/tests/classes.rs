@@ -239,6 +239,6 @@ fn what_a_tool_complained_about_last_is_the_reason_it_ended() {
     told.take(talk.gone(Some(3), 2), 2);
     let failed = told.lines.iter().find(|line| line["mainstem"] == "failed").unwrap();
     assert_eq!(failed["class"], "other");
-    let message = "claude ended with code 3 in the middle of its turn: Error: out of coffee";
+    let message = "claude exited with code 3 in the middle of a turn: Error: out of coffee";
     assert_eq!(failed["message"], message);
 }

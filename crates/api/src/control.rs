@@ -210,8 +210,8 @@ mod tests {
         };
         check(Response::done("paused"), r#"{"ok":true,"message":"paused"}"#);
         check(
-            Response::refused(ControlError::UnknownTask, "there is no task T-9"),
-            r#"{"ok":false,"message":"there is no task T-9","error":"unknown_task"}"#,
+            Response::refused(ControlError::UnknownTask, "unknown task T-9"),
+            r#"{"ok":false,"message":"unknown task T-9","error":"unknown_task"}"#,
         );
         check(
             Response::done("pong").with_data(json!({"pid": 7})),

@@ -19,7 +19,7 @@ pub const USAGE: u8 = 64;
 pub const ALL: [(u8, &str); 5] = [
     (OK, "everything asked for landed"),
     (ERROR, "could not run (error)"),
-    (NOT_LANDED, "came to rest with tasks not landed"),
+    (NOT_LANDED, "ended with tasks not landed"),
     (INTERRUPTED, "cancelled or interrupted (resumable)"),
     (USAGE, "wrong usage"),
 ];

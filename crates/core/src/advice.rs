@@ -42,9 +42,9 @@ impl Machine {
         let blocked = self.tasks_blocked_by(t);
         let skip = || {
             let does = match blocked.as_slice() {
-                [] => "go on without it".to_owned(),
-                [one] => format!("run {one} without it"),
-                many => format!("run the {} tasks it blocks without it", many.len()),
+                [] => "count the task as done".to_owned(),
+                [one] => format!("run {one} without {task}"),
+                many => format!("run the {} blocked tasks without {task}", many.len()),
             };
             advice(format!("mainstem skip {task}"), does)
         };
@@ -60,14 +60,14 @@ impl Machine {
                     (Some(help), _) => all.push(advice(help, "")),
                     (None, Some(setting)) => all.push(setting),
                     (None, None) => {
-                        all.push(advice(format!("mainstem logs {task}"), "what the agent printed"));
+                        all.push(advice(format!("mainstem logs {task}"), "see the agent's output"));
                     }
                 }
                 all.extend([hinted(), skip()]);
                 all
             }
             Phase::Conflicted => {
-                vec![advice(format!("mainstem diff {task}"), "its changes"), again(), skip()]
+                vec![advice(format!("mainstem diff {task}"), "see the changes"), again(), skip()]
             }
             Phase::Cancelled | Phase::Skipped => vec![again()],
             Phase::Blocked => match state.chain.last() {
@@ -102,11 +102,11 @@ impl Machine {
             return None;
         }
         if last.reason.contains("looks like a secret") {
-            return Some(advice("[secrets] allow = [\"…\"]", "if it is no secret"));
+            return Some(advice("[secrets] allow = [\"…\"]", "if this is not a secret"));
         }
         last.reason
-            .contains("bytes, at most")
-            .then(|| advice("[limits] file_size = \"…\"", "if such large files are wanted"))
+            .contains("more than limits.file_size")
+            .then(|| advice("[limits] file_size = \"…\"", "if this large file should land"))
     }
 
     /// Why a ready task does not start, and what helps, where nothing but a person can change it.
@@ -128,10 +128,10 @@ fn advice_on_check(failed: &FailedGate) -> Vec<Advice> {
     if let Some(hint) = failed.cause.hint() {
         all.push(advice(hint, ""));
     }
-    all.push(advice(format!("mainstem logs {task} --gates"), "the whole output"));
+    all.push(advice(format!("mainstem logs {task} --gates"), "see the full output"));
     let in_workspace = failed.scope == GateScope::Task || failed.cause == Cause::Failed {};
     if in_workspace {
-        all.push(advice(format!("mainstem shell {task}"), "look around in its workspace"));
+        all.push(advice(format!("mainstem shell {task}"), "look around in the workspace"));
     }
     all
 }

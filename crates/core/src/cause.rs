@@ -41,7 +41,7 @@ pub enum Cause {
         /// The folder to allow.
         allow: String,
     },
-    /// A name or host on the network could not be reached.
+    /// A name or host on the network is unreachable.
     NoNetwork {
         /// The sandbox keeps the network away.
         sandboxed: bool,
@@ -167,7 +167,7 @@ impl Cause {
             Self::MissingDependency { name, .. } => format!("missing dependency: {name}"),
             Self::SandboxDenied { path, .. } => format!("blocked by the sandbox: write to {path}"),
             Self::NoNetwork { sandboxed: true } => "no network inside the sandbox".to_owned(),
-            Self::NoNetwork { sandboxed: false } => "the network could not be reached".to_owned(),
+            Self::NoNetwork { sandboxed: false } => "the network is unreachable".to_owned(),
             Self::NoTests {} => "ran no tests".to_owned(),
             Self::TimedOut { limit_ms: 0 } => "timed out".to_owned(),
             Self::TimedOut { limit_ms } => {
@@ -202,14 +202,14 @@ impl Cause {
             }
             Self::NotExecutable { program } => {
                 let file = program.strip_prefix("./").unwrap_or(program);
-                format!("make it executable: git update-index --chmod=+x {file}, then commit")
+                format!("make the file executable: git update-index --chmod=+x {file}, then commit")
             }
             Self::MissingDependency { setup, .. } => setup_step(setup),
             Self::SandboxDenied { allow, .. } => {
-                format!("allow it: [sandbox] write = [\"{allow}\"]")
+                format!("allow this path: [sandbox] write = [\"{allow}\"]")
             }
             Self::NoNetwork { sandboxed: true } => {
-                "allow it: [sandbox] network = \"open\"".to_owned()
+                "allow network access: [sandbox] network = \"open\"".to_owned()
             }
             Self::NoTests {} => "if that is intended: [gates] need_tests = false".to_owned(),
             Self::TimedOut { .. } => "raise [gates] timeout if the check needs longer".to_owned(),
@@ -218,10 +218,10 @@ impl Cause {
             }
             Self::CleanCheckoutOnly { setup: Some(setup), .. } => setup_step(setup),
             Self::CleanCheckoutOnly { present: Some(present), .. } => {
-                format!("make {present} in a setup step ([workspace] setup), or commit it")
+                format!("create {present} in a setup step ([workspace] setup), or commit {present}")
             }
             Self::CleanCheckoutOnly { .. } => {
-                "it may need files that are not committed, or a setup step ([workspace] setup)"
+                "the check may need uncommitted files, or a setup step ([workspace] setup)"
                     .to_owned()
             }
             Self::NoNetwork { sandboxed: false }

@@ -108,7 +108,7 @@ impl Tiers {
 pub fn choose(situation: &Situation<'_>) -> Choice {
     let Situation { task, agent, models, .. } = *situation;
     if let Some(model) = task.model.as_ref().filter(|_| !situation.stands_in) {
-        return Choice { model: Some(model.clone()), reason: "the task names it".to_owned() };
+        return Choice { model: Some(model.clone()), reason: "set in the task".to_owned() };
     }
     let tiers = &agent.models;
     let of = |choice: &str, why: String| {
@@ -160,13 +160,13 @@ fn by_policy(situation: &Situation<'_>) -> Choice {
         let rate = f64::from(record.good) / f64::from(record.ended.max(1));
         if record.ended >= RECORD_MIN && rate < CHEAP_SUCCESS_MIN {
             tier = Tier::Middle;
-            why.push(format!("cheap went well {:.0} % of the time: middle", rate * 100.0));
+            why.push(format!("cheap succeeded {:.0}% of the time: middle", rate * 100.0));
         }
     }
     if let Some((percent, usd)) = situation.money_left {
         if percent < SHORT_OF_MONEY_PERCENT && tier != Tier::Cheap {
             tier = Tier::Cheap;
-            why.push(format!("{percent:.0} % of the budget left: cheap"));
+            why.push(format!("{percent:.0}% of the budget left: cheap"));
         }
         while let Some(lower) = tier.down()
             && let Some(expected) = expected_usd(situation, tier)

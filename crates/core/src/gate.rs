@@ -128,12 +128,12 @@ impl Gate {
             "review" if rest.is_empty() => Self::Review,
             "review" => {
                 return Err(
-                    "`@review` takes nothing more; reviewers are set in [review]".to_owned()
+                    "`@review` takes no arguments; reviewers are set in [review]".to_owned()
                 );
             }
             other => {
                 let known = "file_exists, content_search, content_absent, content_count, query, approval, review";
-                return Err(format!("there is no gate `@{other}`; known: {known}"));
+                return Err(format!("unknown check `@{other}`; known: {known}"));
             }
         };
         gate.checked()
@@ -149,10 +149,12 @@ impl Gate {
             Self::Query { file, path, value, .. } => {
                 check_glob(file)?;
                 if crate::plan::doc::Format::from_path(file).is_none() {
-                    return Err(format!("`{file}` is no .json, .toml or .yaml file; name one"));
+                    return Err(format!(
+                        "`{file}` is not a .json, .toml or .yaml file; use one of these"
+                    ));
                 }
                 if path.is_empty() || value.is_empty() {
-                    return Err("a query is `@query FILE PATH == VALUE`".to_owned());
+                    return Err("invalid query; use `@query FILE PATH == VALUE`".to_owned());
                 }
             }
             Self::Command(_) | Self::Approval { .. } | Self::Review => {}
@@ -163,8 +165,8 @@ impl Gate {
 
 fn content(kind: &str, rest: &str) -> Result<Gate, String> {
     let shape = || match kind {
-        "content_count" => format!("`@{kind}` is `@{kind} NUMBER GLOB => PATTERN`"),
-        _ => format!("`@{kind}` is `@{kind} GLOB => PATTERN`"),
+        "content_count" => format!("invalid `@{kind}`; use `@{kind} NUMBER GLOB => PATTERN`"),
+        _ => format!("invalid `@{kind}`; use `@{kind} GLOB => PATTERN`"),
     };
     let (left, pattern) = rest.split_once("=>").ok_or_else(shape)?;
     let (wants, files) = match kind {
@@ -183,7 +185,7 @@ fn content(kind: &str, rest: &str) -> Result<Gate, String> {
 }
 
 fn asked(rest: &str) -> Result<Gate, String> {
-    let shape = || "a query is `@query FILE PATH == VALUE` (or !=, >=, <=)".to_owned();
+    let shape = || "invalid query; use `@query FILE PATH == VALUE` (or !=, >=, <=)".to_owned();
     let (file, rest) = rest.split_once(char::is_whitespace).ok_or_else(shape)?;
     let found = Compare::ALL.iter().filter_map(|(sign, compare)| {
         let at = rest.find(&format!(" {sign} "))?;
@@ -258,7 +260,7 @@ pub fn judge(line: &str, files: &dyn Files) -> (Verdict, String) {
             query::judge(&file, &bytes, &path, compare, &value)
         }
         Gate::Command(_) | Gate::Approval { .. } | Gate::Review => {
-            Err("this gate does not look at files".to_owned())
+            Err("this check does not read files".to_owned())
         }
     });
     judged.unwrap_or_else(|why| (Verdict::Error, why))
@@ -289,7 +291,7 @@ fn search(
         Wants::None => count == 0,
     };
     let said = match (wants, count) {
-        (_, 0) => format!("no line of {} files matches `{pattern}`", names.len()),
+        (_, 0) => format!("no line matches `{pattern}` (files searched: {})", names.len()),
         _ => format!("{count} lines match `{pattern}`: {}", shown(&places)),
     };
     Ok((if good { Verdict::Passed } else { Verdict::Failed }, said))
@@ -317,10 +319,12 @@ pub fn matcher(glob: &str) -> Result<GlobMatcher, String> {
 
 fn compiled(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > PATTERN_BYTES_MAX {
-        return Err(format!("the pattern is longer than {PATTERN_BYTES_MAX} bytes; shorten it"));
+        return Err(format!(
+            "the pattern is longer than {PATTERN_BYTES_MAX} bytes; use a shorter pattern"
+        ));
     }
     let built = RegexBuilder::new(pattern).size_limit(PATTERN_MEMORY_MAX).build();
-    built.map_err(|error| format!("`{pattern}` is no pattern: {error}"))
+    built.map_err(|error| format!("invalid pattern `{pattern}`: {error}"))
 }
 
 #[cfg(test)]

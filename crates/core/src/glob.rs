@@ -14,30 +14,34 @@ const BRACES_MAX: usize = 8;
 /// Checks a glob as `writes` and `include` take it. The error says what is wrong and the cure.
 pub fn check_glob(glob: &str) -> Result<(), String> {
     if glob.trim().is_empty() {
-        return Err("the glob is empty; name files, such as `src/**`".to_owned());
+        return Err("the glob is empty; use a glob such as `src/**`".to_owned());
     }
     if glob.len() > GLOB_LEN_MAX {
-        return Err(format!("the glob is longer than {GLOB_LEN_MAX} bytes; split it"));
+        return Err(format!("the glob is longer than {GLOB_LEN_MAX} bytes; use several globs"));
     }
     if glob.chars().any(char::is_control) {
-        return Err("the glob holds a control character; remove it".to_owned());
+        return Err("the glob contains a control character; remove the character".to_owned());
     }
     if glob.starts_with('/') {
-        return Err("the glob is absolute; write it relative to the repository's root".to_owned());
+        return Err("the glob is absolute; use a path relative to the repository root".to_owned());
     }
     if glob.split(['/', ',', '{', '}']).any(|part| part == "..") {
-        return Err("the glob leaves the repository with `..`; name files inside it".to_owned());
+        return Err(
+            "the glob leaves the repository with `..`; use a path inside the repository".to_owned()
+        );
     }
     if glob == "." || glob.starts_with("./") || glob.contains("/./") {
         return Err(
-            "the glob has a `.` as a folder, which matches nothing; leave it out".to_owned()
+            "the glob has `.` as a folder, which matches nothing; remove the `.`".to_owned()
         );
     }
     if glob.contains("//") {
-        return Err("the glob has `//`, which matches nothing; write one `/`".to_owned());
+        return Err("the glob has `//`, which matches nothing; use a single `/`".to_owned());
     }
     if brace_depth(glob) > BRACES_MAX {
-        return Err(format!("braces are nested more than {BRACES_MAX} deep; write several globs"));
+        return Err(format!(
+            "braces are nested more than {BRACES_MAX} levels deep; use several globs"
+        ));
     }
     if !glob.contains(['[', ']', '{', '}', '\\']) {
         // Stars and question marks alone are always well formed.

@@ -19,10 +19,10 @@ pub const EDGES_MAX: u64 = 20_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Tasks that wait for each other: each needs the next, the last needs the first.
-    #[error("{} tasks wait for each other in a circle", .0.len())]
+    #[error("dependency cycle among {} tasks", .0.len())]
     Cycle(Vec<TaskIx>),
     /// A task or epic names one that is not there.
-    #[error("`{from}` names `{to}`, which is not in the plan")]
+    #[error("unknown task `{to}` in the dependencies of `{from}`")]
     Unknown {
         /// Who names it.
         from: String,
@@ -30,10 +30,10 @@ pub enum GraphError {
         to: String,
     },
     /// Two tasks have one id.
-    #[error("two tasks have the id `{0}`")]
+    #[error("duplicate task id `{0}`")]
     Duplicate(TaskId),
     /// More than [`EDGES_MAX`].
-    #[error("the plan has {0} edges; at most {EDGES_MAX} are possible")]
+    #[error("the plan has {0} dependencies; the limit is {EDGES_MAX}")]
     TooManyEdges(u64),
 }
 

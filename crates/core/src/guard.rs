@@ -67,7 +67,7 @@ impl Guard {
             match glob.strip_prefix('!') {
                 Some(glob) => guard.relaxed.extend(matcher(glob)),
                 None => {
-                    let because = format!("gates.guard has `{glob}`");
+                    let because = format!("matches `{glob}` in gates.guard");
                     guard.added.extend(matcher(glob).map(|matcher| (matcher, because)));
                 }
             }
@@ -79,7 +79,7 @@ impl Guard {
         if command.trim_start().starts_with('@') {
             return;
         }
-        let because = format!("`{command}` runs it");
+        let because = format!("used by `{command}`");
         let mut folders = BTreeSet::new();
         for words in simple_commands(command) {
             folders.extend(folders_of(&words));

@@ -94,10 +94,10 @@ impl HoldReason {
                     format!("{verb} {} ({})", change.path, change.because)
                 };
                 let all: Vec<String> = changes.iter().map(one).collect();
-                format!("waits for your decision: it {}", all.join(", "))
+                format!("waiting for your decision: the work {}", all.join(", "))
             }
             Self::CheckoutInTheWay { checkout, trouble: Some(trouble), .. } => {
-                format!("the checkout {checkout} cannot follow: {}", trouble.what)
+                format!("the checkout {checkout} cannot be updated: {}", trouble.what)
             }
             Self::CheckoutInTheWay { checkout, paths, trouble: None } => {
                 let (noun, verb) =
@@ -105,7 +105,7 @@ impl HoldReason {
                 let paths = paths.join(", ");
                 format!("your uncommitted {noun} in {checkout} {verb} in the way: {paths}")
             }
-            Self::Approval { .. } => "waits for your approval".to_owned(),
+            Self::Approval { .. } => "waiting for your approval".to_owned(),
         }
     }
 }

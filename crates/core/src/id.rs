@@ -22,9 +22,7 @@ pub enum BadId {
     #[error("an id has at most {ID_LEN_MAX} characters")]
     TooLong,
     /// A character outside the allowed set, or a bad first one.
-    #[error(
-        "an id starts with a letter or digit and goes on with letters, digits, `.`, `_` or `-`"
-    )]
+    #[error("an id starts with a letter or digit, followed by letters, digits, `.`, `_` or `-`")]
     Character,
     /// Fine characters, but no valid branch name.
     #[error("`{0}` is not allowed in a branch name")]
@@ -46,7 +44,7 @@ pub fn check_id(text: &str) -> Result<(), BadId> {
     }
     let lower = text.to_ascii_lowercase();
     if lower.ends_with(".lock") {
-        return Err(BadId::Branch("an end of .lock"));
+        return Err(BadId::Branch(".lock at the end"));
     }
     if text.ends_with('.') {
         return Err(BadId::Branch("a dot at the end"));

@@ -223,7 +223,7 @@ impl Machine {
             _ => false,
         };
         let view = failed.then(|| self.view(t))?;
-        let text = if view.reason.is_empty() { "it failed".to_owned() } else { view.reason };
+        let text = if view.reason.is_empty() { "failed".to_owned() } else { view.reason };
         let item = InboxItem {
             help: view.next_action.unwrap_or_default(),
             ..self.item(format!("F-{}", self.graph().id(t)), InboxKind::Failure, Some(t), text)
@@ -239,7 +239,7 @@ impl Machine {
             Some(failed) => {
                 format!("merging is paused: on {target} itself {}", failed.headline())
             }
-            None => format!("merging is paused: the gates fail on {target} itself"),
+            None => format!("merging is paused: the checks fail on {target} itself"),
         };
         let item = InboxItem {
             since,
@@ -254,7 +254,7 @@ impl Machine {
         let one = |file: &PendingFile| format!("{} (by {})", file.path, file.tasks.join(", "));
         let files: Vec<String> = self.pending_files().iter().map(one).collect();
         let text = format!(
-            "landed work changed {}; runs use the version before until you accept it",
+            "landed work changed {}; runs use the previous version until you accept the change",
             files.join(", ")
         );
         let item = InboxItem {
@@ -296,7 +296,7 @@ impl Machine {
                 "" => String::new(),
                 message => format!(" ({message})"),
             };
-            let text = format!("{name} is paused until you say so{why}");
+            let text = format!("{name} is paused until you run mainstem resume{why}");
             let item = InboxItem {
                 since: known.since().unwrap_or(since),
                 help: "mainstem resume".to_owned(),

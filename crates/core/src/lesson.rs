@@ -266,7 +266,7 @@ impl Lessons {
         let files = learned.files.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
         let cure = match files.as_str() {
             "" => format!("attempt {attempt} of {task} passed"),
-            files => format!("attempt {attempt} of {task} passed; it changed {files}"),
+            files => format!("attempt {attempt} of {task} passed after changing {files}"),
         };
         for failure in &mut self.failures {
             let ours = |s: &Source| s.run == *run && s.task == *task && s.attempt < *attempt;
@@ -316,7 +316,7 @@ impl Lessons {
             let Failure { issue, error, cure, .. } = failure;
             let error = if error.is_empty() { String::new() } else { format!(": {error}") };
             let cure = if cure.is_empty() { String::new() } else { format!(" (cure: {cure})") };
-            format!("went wrong before: {issue}{error}{cure}")
+            format!("failed before: {issue}{error}{cure}")
         });
         let patterns = self.patterns.iter().rev().take(TOLD_PATTERNS).map(|n| n.text.clone());
         let techniques = self.techniques.iter().rev().take(TOLD_TECHNIQUES);
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(
             lessons.told(),
             [
-                "went wrong before: gate `make test` failed: assertion failed (cure: attempt 2 of T-1 passed; it changed src/b.rs, src/a.rs)",
+                "failed before: gate `make test` failed: assertion failed (cure: attempt 2 of T-1 passed after changing src/b.rs, src/a.rs)",
                 "changed together: src/a.rs, src/b.rs",
                 "files often changed: src/a.rs, src/b.rs",
             ]

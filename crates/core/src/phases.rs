@@ -51,9 +51,7 @@ fn closing_task(id: TaskId, phase: &str, members: &[&Task], agent: bool) -> Task
     let list: Vec<String> =
         members.iter().map(|task| format!("- {}: {}", task.id, task.title)).collect();
     let description = format!(
-        "All tasks of the phase `{phase}` have landed on this branch:\n\n{}\n\nLook at the phase as a \
-         whole. Change only what does not work together; if everything does, say that there is nothing \
-         to do.",
+        "All tasks of the phase `{phase}` have landed on this branch:\n\n{}\n\nReview the phase as a whole. Change only what does not work together; if everything works, report that there is nothing to do.",
         list.join("\n")
     );
     let nothing = r#"echo '{"mainstem":"nothing_to_do","reason":"the phase is complete"}'"#;

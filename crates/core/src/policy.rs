@@ -45,33 +45,35 @@ pub fn judge(
     match ending {
         Ending::Exited { code: 0 } => {}
         Ending::Exited { code } => {
-            return bad(Class::AgentFailed, format!("the agent ended with exit code {code}"));
+            return bad(Class::AgentFailed, format!("the agent exited with code {code}"));
         }
         Ending::Signalled { signal } => {
-            return bad(Class::AgentFailed, format!("the agent was ended by signal {signal}"));
+            return bad(Class::AgentFailed, format!("the agent was killed by signal {signal}"));
         }
         Ending::TimedOut { idle: true } => {
             return bad(Class::TimedOut, "the agent printed nothing for too long".to_owned());
         }
         Ending::TimedOut { idle: false } => {
-            return bad(Class::TimedOut, "the agent ran out of time".to_owned());
+            return bad(Class::TimedOut, "the agent timed out".to_owned());
         }
         Ending::OutOfMemory { limit } => {
             let limit = render_size(*limit);
-            let why = format!("killed: it used more than limits.memory_per_agent ({limit})");
+            let why = format!(
+                "the agent was killed: more memory used than limits.memory_per_agent ({limit})"
+            );
             return bad(Class::AgentFailed, why);
         }
         Ending::Stopped {} => return bad(Class::Interrupted, "the agent was stopped".to_owned()),
         Ending::NotStarted { why, permanent: true } => {
             let reason = limits::brief(&format!("the agent cannot start: {why}"));
-            let help = Some("correct the settings of the agent or the task".to_owned());
+            let help = Some("fix the settings of the agent or the task".to_owned());
             return Judgement::Bad { class: Class::Refused, reason, help };
         }
         Ending::NotStarted { why, permanent: false } => {
             return bad(Class::Transient, format!("the agent could not be started: {why}"));
         }
         Ending::Vanished {} => {
-            return bad(Class::Killed, "the agent vanished without an exit record".to_owned());
+            return bad(Class::Killed, "the agent disappeared without an exit code".to_owned());
         }
     }
     if let Some(flaw) = evidence.flaws.first() {
@@ -106,10 +108,10 @@ fn by_claim(
     let (class, reason, help) = match claim {
         Claim::Blocked { reason } => (Class::Blocked, reason.clone(), None),
         Claim::RateLimited {} if in_vain => {
-            (Class::RateLimited, "the provider's rate limit was reached".to_owned(), None)
+            (Class::RateLimited, "rate-limited by the provider".to_owned(), None)
         }
         Claim::QuotaExhausted {} if in_vain => {
-            (Class::QuotaExhausted, "the provider's quota is used up".to_owned(), None)
+            (Class::QuotaExhausted, "the provider's quota is exhausted".to_owned(), None)
         }
         Claim::Failed { fault, message, help } if in_vain => {
             let (class, reason) = of_fault(*fault, message);
@@ -130,14 +132,16 @@ fn by_claim(
 fn of_fault(fault: Fault, message: &str) -> (Class, String) {
     let (class, what) = match fault {
         Fault::Auth => (Class::Refused, "authentication failed"),
-        Fault::Request => (Class::Refused, "the provider refuses the request"),
+        Fault::Request => (Class::Refused, "the provider rejected the request"),
         Fault::Model => (Class::Refused, "the provider does not have the model"),
         Fault::Transient => (Class::Transient, "the provider failed"),
-        Fault::Stalled => (Class::TimedOut, "it made no progress"),
-        Fault::Looping => (Class::NeedsInput, "it does the same thing over and over"),
-        Fault::Context => (Class::AgentFailed, "the conversation outgrew the model"),
-        Fault::MaxTurns => (Class::AgentFailed, "it took as many turns as it may"),
-        Fault::Budget => (Class::AgentFailed, "it spent as much as it may"),
+        Fault::Stalled => (Class::TimedOut, "the agent made no progress"),
+        Fault::Looping => (Class::NeedsInput, "the agent repeats the same step over and over"),
+        Fault::Context => {
+            (Class::AgentFailed, "the conversation no longer fits the model's context")
+        }
+        Fault::MaxTurns => (Class::AgentFailed, "the agent reached the turn limit (max_turns)"),
+        Fault::Budget => (Class::AgentFailed, "the agent reached the spending limit"),
         Fault::Setup => (Class::Refused, "the agent cannot start"),
         Fault::Other => (Class::AgentFailed, "the agent failed"),
     };

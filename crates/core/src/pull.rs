@@ -511,7 +511,9 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
         State::Open => {}
     }
     if !sight.ours {
-        return wait("a person: somebody replaced its commits, so it is not merged by us");
+        return wait(
+            "a person to merge the pull request: the branch has commits that replaced ours",
+        );
     }
     let untouched = known.pushed.as_ref() == Some(&sight.head);
     if sight.mergeable == Mergeable::Conflict {
@@ -519,9 +521,11 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
             Some((onto, files)) if untouched => {
                 Next::Conflict { onto: onto.clone(), files: files.clone() }
             }
-            Some(_) => wait("a person: it conflicts, and somebody else's commits are on it"),
+            Some(_) => {
+                wait("a person to resolve conflicts: the branch has commits by someone else")
+            }
             // The forge is behind, or we are: next time both have seen the same.
-            None => wait("the forge: it says that there are conflicts"),
+            None => wait("the forge, which reports conflicts"),
         };
     }
     let pending = names(sight, CheckState::Pending);
@@ -543,7 +547,7 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
         return Next::Rework { findings, reviews: known.reviews };
     }
     if let Some(review) = against.first() {
-        return wait(&format!("{}, who asked for changes, to look again", review.who));
+        return wait(&format!("a new review by {}, who requested changes", review.who));
     }
     if policy.require_checks && !sight.checks.iter().any(|c| c.state == CheckState::Passed) {
         return wait("a first check to pass (land.require_checks)");
@@ -553,7 +557,7 @@ pub fn next(sight: &Sight, known: &Pull, policy: &Pulls) -> Next {
         return wait(&format!("{} of {} approvals", approvals, policy.approvals));
     }
     if sight.draft {
-        return wait("a person to say that it is no draft any more");
+        return wait("a person to mark the draft as ready");
     }
     ready(sight, policy)
 }
@@ -564,10 +568,10 @@ pub fn next_on_stack(sight: &Sight, known: &Pull, policy: &Pulls, below: &str) -
     // Who merges is a question for when there is something to merge.
     let policy = Pulls { auto_merge: true, ..policy.clone() };
     match next(sight, known, &policy) {
-        Next::Merge | Next::Update => wait(&format!("{below}, on which it is stacked")),
-        Next::Conflict { .. } => {
-            wait(&format!("{below}, on which it is stacked and with which it conflicts now"))
-        }
+        Next::Merge | Next::Update => wait(&format!("{below}, which is below in the stack")),
+        Next::Conflict { .. } => wait(&format!(
+            "{below}, which is below in the stack and conflicts with this pull request"
+        )),
         other => other,
     }
 }
@@ -575,11 +579,11 @@ pub fn next_on_stack(sight: &Sight, known: &Pull, policy: &Pulls, below: &str) -
 /// All is good; what is left is the forge's word.
 fn ready(sight: &Sight, policy: &Pulls) -> Next {
     match sight.mergeable {
-        _ if !policy.auto_merge => wait("a person to merge it (land.auto_merge)"),
+        _ if !policy.auto_merge => wait("a person to merge the pull request (land.auto_merge)"),
         Mergeable::Yes => Next::Merge,
         Mergeable::Behind => Next::Update,
-        Mergeable::Blocked => wait("the forge's rules of the target branch"),
-        Mergeable::Unknown | Mergeable::Conflict => wait("the forge to say that it can be merged"),
+        Mergeable::Blocked => wait("the branch protection rules of the forge"),
+        Mergeable::Unknown | Mergeable::Conflict => wait("the forge to allow the merge"),
     }
 }
 

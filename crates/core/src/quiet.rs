@@ -18,7 +18,7 @@ pub struct QuietHours {
 impl QuietHours {
     /// Reads `22:00-07:00`. A span without length is none.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let help = || "write the hours as \"22:00-07:00\"".to_owned();
+        let help = || "use hours such as \"22:00-07:00\"".to_owned();
         let minute = |clock: &str| {
             let (hour, minute) = clock.trim().split_once(':')?;
             let number = |text: &str, below: i64| {
@@ -30,7 +30,10 @@ impl QuietHours {
         let (from, to) = text.split_once('-').ok_or_else(help)?;
         let (from, to) = minute(from).zip(minute(to)).ok_or_else(help)?;
         if from == to {
-            return Err("the hours begin when they end; leave them out to have none".to_owned());
+            return Err(
+                "the start and the end are the same; remove the setting for no quiet hours"
+                    .to_owned(),
+            );
         }
         Ok(Self { from, to })
     }

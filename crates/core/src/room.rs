@@ -66,7 +66,7 @@ pub fn judge(limits: &Limits, vitals: &Vitals) -> Result<(), Shortage> {
     if let Some(pressure) = above(limits.pressure_ceiling, vitals.memory_pressure) {
         let ceiling = limits.pressure_ceiling;
         let why = format!(
-            "less pressure on memory ({pressure:.0} % of the time somebody waits for it, limits.pressure_ceiling is {ceiling:.0})"
+            "lower memory pressure ({pressure:.0}% now, limits.pressure_ceiling is {ceiling:.0})"
         );
         return Err(Shortage::of_more(why));
     }

@@ -117,7 +117,7 @@ impl Machine {
                     held.push("resume".to_owned());
                 }
                 if state.not_before.is_some() {
-                    held.push("its next try".to_owned());
+                    held.push("the next retry".to_owned());
                 }
                 if let Some(short) = self.no_room() {
                     held.push(short.why.clone());
@@ -216,14 +216,14 @@ impl Machine {
             Held::Role(name) => format!("a free slot of role {name}"),
             Held::ProviderRests(name) => format!("provider {name}"),
             Held::ProviderRamps(name) => {
-                format!("provider {name}, which is tried by few at first")
+                format!("provider {name}, which is restarting with few agents")
             }
             Held::Question(name) => name.clone(),
             Held::Quiet => "the end of limits.quiet_hours".to_owned(),
             Held::Writes(other) => {
-                format!("files of {}", self.plan().tasks[other.ix()].id)
+                format!("files that {} is changing", self.plan().tasks[other.ix()].id)
             }
-            Held::Workspace => "its workspace".to_owned(),
+            Held::Workspace => "the workspace".to_owned(),
             Held::Barrier => "the barrier".to_owned(),
             Held::Budget => "the budget".to_owned(),
         }

@@ -34,7 +34,7 @@ pub enum AcceptedError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// The files could not be used.
-    #[error("the record of accepted settings in {} cannot be used: {source}", folder.display())]
+    #[error("cannot read the accepted settings in {}: {source}", folder.display())]
     Io {
         /// Where it is.
         folder: PathBuf,
@@ -123,7 +123,7 @@ impl Accepted {
         fs::create_dir_all(&self.folder).map_err(self.io())?;
         let held = lock::take(&self.folder.join("lock"), Instant::now() + LOCK_WITHIN);
         let held = held.map_err(self.io())?;
-        let busy = || self.io()(io::Error::other("another process is changing it"));
+        let busy = || self.io()(io::Error::other("another process is changing the file"));
         let _held = held.ok_or_else(busy)?;
         let mut record = self.read()?;
         let done = change(&mut record)?;

@@ -20,16 +20,16 @@ pub enum BringError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// It lands where it is meant to.
-    #[error("this run lands on {0} itself: there is nothing to bring over")]
+    #[error("nothing to land: this run lands directly on {0}")]
     LandsThere(String),
     /// Nothing has landed.
     #[error("nothing has landed on {0} yet")]
     NothingLanded(String),
     /// A branch is gone.
-    #[error("the branch {0} does not exist any more")]
+    #[error("the branch {0} no longer exists")]
     Gone(String),
     /// Both sides changed the same.
-    #[error("{from} does not merge with {to}: conflicts in {}", files.join(", "))]
+    #[error("{from} does not merge into {to}: conflicts in {}", files.join(", "))]
     Conflict {
         /// The run's branch.
         from: String,
@@ -39,7 +39,7 @@ pub enum BringError {
         files: Vec<String>,
     },
     /// The merge is red.
-    #[error("the check `{gate}` fails on the merge of {from} and {to}; its output is in {log}")]
+    #[error("the check `{gate}` failed on the merge of {from} into {to}; full output: {log}")]
     Red {
         /// The run's branch.
         from: String,
@@ -51,13 +51,13 @@ pub enum BringError {
         log: String,
     },
     /// A check could not be made.
-    #[error("the merge could not be verified: {0}")]
+    #[error("cannot check the merge: {0}")]
     Unverified(String),
     /// The user's own files are in the way.
     #[error("{0}")]
     InTheWay(InTheWay),
     /// Somebody else moved the branch meanwhile.
-    #[error("{0} was moved by somebody else in the meantime")]
+    #[error("{0} changed while merging; nothing was changed")]
     Moved(String),
 }
 
@@ -70,10 +70,10 @@ impl BringError {
             }
             Self::InTheWay(way) => {
                 let fix = way.reason();
-                format!("{}, then mainstem land again", fix.checkout_fix()?)
+                format!("{}, then run mainstem land again", fix.checkout_fix()?)
             }
-            Self::Moved(_) => "mainstem land again".to_owned(),
-            Self::Gone(branch) => format!("bring it back: git branch {branch} COMMIT"),
+            Self::Moved(_) => "run mainstem land again".to_owned(),
+            Self::Gone(branch) => format!("restore the branch: git branch {branch} COMMIT"),
             _ => return None,
         })
     }
@@ -163,7 +163,7 @@ pub fn bring_over(
         Follow::NotCheckedOut | Follow::Moved => None,
         Follow::Left { why } | Follow::Aside { why } => Some(why),
     };
-    let message = format!("{from} was brought over to {to}");
+    let message = format!("merged {from} into {to}");
     session.record(&run, &mut machine, Input::Notice { task: None, message })?;
     Ok(done(new, !forward, checkout))
 }

@@ -27,8 +27,7 @@ pub struct Shared {
 pub enum BuildsError {
     /// There is no folder that is ours.
     #[error(
-        "{} makes cargo build every checkout in {}, where results of one pass for those of another, and `{OWN}/` \
-         is not ignored here so that it could be used instead; ignore it, or take `build.target-dir` out",
+        "{} makes cargo use the same target folder ({}) for every checkout, which mixes up their build results; add `{OWN}/` to .gitignore, or remove `build.target-dir`",
         .0.file.display(), .0.folder.display()
     )]
     NoOwn(Shared),

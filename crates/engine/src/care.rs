@@ -82,10 +82,10 @@ pub enum UndoError {
     #[error("nothing has landed in this run")]
     NothingLanded,
     /// It landed by a pull request.
-    #[error("{0} landed by a pull request: revert it on the forge")]
+    #[error("{0} landed with a pull request: revert the pull request on the forge")]
     OnForge(String),
     /// The landing is not on the branch any more.
-    #[error("{commit} is not on {branch} any more")]
+    #[error("{commit} is no longer on {branch}")]
     Gone {
         /// What had landed.
         commit: Oid,
@@ -93,7 +93,7 @@ pub enum UndoError {
         branch: String,
     },
     /// Later work builds on it.
-    #[error("taking {task} back conflicts with what came after it, in {}", files.join(", "))]
+    #[error("undoing {task} conflicts with later changes in {}", files.join(", "))]
     Conflict {
         /// Whose landing.
         task: String,
@@ -101,7 +101,7 @@ pub enum UndoError {
         files: Vec<String>,
     },
     /// Without it the gates fail.
-    #[error("without {task} gate `{gate}` does not pass; its output is in {log}")]
+    #[error("the check `{gate}` failed without {task}; full output: {log}")]
     Red {
         /// Whose landing.
         task: String,
@@ -111,7 +111,7 @@ pub enum UndoError {
         log: String,
     },
     /// A check could not be made.
-    #[error("the revert could not be verified: {0}")]
+    #[error("cannot check the revert: {0}")]
     Unverified(String),
     /// It cannot be pushed.
     #[error("{0}; nothing was changed")]
@@ -123,7 +123,7 @@ pub enum UndoError {
     #[error("{0}; nothing was changed")]
     InTheWay(InTheWay),
     /// Somebody else moved the branch meanwhile.
-    #[error("{0} was moved by somebody else meanwhile; nothing was changed")]
+    #[error("{0} changed in the meantime; nothing was undone")]
     Moved(String),
 }
 
@@ -334,7 +334,7 @@ fn revert(
     }
     let run = &world.run;
     let message = format!(
-        "Undo {id}\n\nThis takes back {commit}.\n\nMainstem-Undo: {id}\nMainstem-Run: {run}\n"
+        "Undo {id}\n\nThis reverts commit {commit}.\n\nMainstem-Undo: {id}\nMainstem-Run: {run}\n"
     );
     let who = repo.identity()?;
     let (parents, date_ms) = (std::slice::from_ref(head), clock::now_ms());
@@ -477,10 +477,10 @@ fn clean_workspaces(
         let place = worktree.path.display().to_string();
         let mut stays = machine.and_then(|m| needed(m, &name));
         if let (None, Some(other)) = (&stays, scope.other_user(machine, &name)) {
-            stays = Some(format!("{other} has worked in it, too"));
+            stays = Some(format!("also used by {other}"));
         }
         if stays.is_none() && !is_ours(&repo, machine, &worktree, &name)? {
-            stays = Some("it is none of ours".to_owned());
+            stays = Some("not created by Mainstem".to_owned());
         }
         if stays.is_none() && !dry {
             if !Layout::is_lane(&name) {
@@ -543,19 +543,19 @@ fn clean_branches(
         let mut stays = machine.and_then(|m| needed(m, task));
         let of_task = |m: &Machine| m.find(task).is_ok_and(|t| m.tasks().get(t).keeps_branch());
         if stays.is_none() && machine.is_some_and(of_task) {
-            stays = Some(format!("{task} does not merge; its work is kept here for you"));
+            stays = Some(format!("{task} has conflicts; the work is kept here for you"));
         }
         if stays.is_none() && in_use.contains(&format!("mainstem/{name}")) {
-            stays = Some("it is checked out".to_owned());
+            stays = Some("checked out".to_owned());
         }
         // Its name is to become part of a snapshot's.
         let ours = check_id(task).is_ok() && repo.owns_branch(&format!("mainstem/{name}"))?;
         let of_run = machine.is_some_and(|m| m.target() == format!("mainstem/{name}"));
         if of_run {
-            stays = Some("work landed here; mainstem land brings it over".to_owned());
+            stays = Some("has landed work; merge with mainstem land".to_owned());
         }
         if stays.is_none() && !ours {
-            stays = Some("it was not made by Mainstem".to_owned());
+            stays = Some("not created by Mainstem".to_owned());
         }
         if stays.is_none() && !dry {
             let series = format!("refs/mainstem/snapshots/{task}/0");
@@ -577,11 +577,11 @@ fn seen_afar(
     let busy = machine.is_some_and(|m| m.tasks().active().next().is_some());
     let mut litter = Vec::new();
     let branches = repo.list_refs("refs/mainstem/upstream/")?;
-    let branches = branches.into_iter().map(|seen| (seen, "branch of a remote as last seen"));
+    let branches = branches.into_iter().map(|seen| (seen, "last known state of a remote branch"));
     let pulls = repo.list_refs("refs/mainstem/pulls/")?;
-    let pulls = pulls.into_iter().map(|seen| (seen, "what a pull request last offered"));
+    let pulls = pulls.into_iter().map(|seen| (seen, "last commit of a pull request"));
     for ((refname, commit), what) in branches.chain(pulls) {
-        let stays = busy.then(|| "the run is not over".to_owned());
+        let stays = busy.then(|| "the run has not ended".to_owned());
         if stays.is_none() && !dry {
             gone.push(RefValue { refname: refname.clone(), commit });
         }
@@ -652,7 +652,7 @@ fn drop_scratch(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<
         }
         let place = folder.display().to_string();
         if !dry {
-            let what = "temporary folders cannot be removed".to_owned();
+            let what = "cannot remove temporary folders".to_owned();
             files::move_to_trash(&folder, &layout.trash(), Fate::Gone)
                 .map_err(|source| SessionError::Io { what, source })?;
         }
@@ -665,7 +665,7 @@ fn empty_trash(layout: &Layout, dry: bool, litter: &mut Vec<Litter>) -> Result<(
     if layout.trash().exists() {
         let place = layout.trash().display().to_string();
         if !dry {
-            let what = "the trash cannot be emptied".to_owned();
+            let what = "cannot empty the trash".to_owned();
             files::abandon_drafts(&layout.trash());
             files::empty_trash(&layout.trash())
                 .map_err(|source| SessionError::Io { what, source })?;
@@ -685,7 +685,8 @@ fn canonical(layout: &Layout) -> PathBuf {
 /// Why a workspace or branch of this name is still needed.
 fn needed(machine: &Machine, name: &str) -> Option<String> {
     if Layout::is_lane(name) {
-        return (!machine.train().cars().is_empty()).then(|| "the train is not empty".to_owned());
+        return (!machine.train().cars().is_empty())
+            .then(|| "the merge train is not empty".to_owned());
     }
     let waiting = machine.tasks().all().find(|t| {
         let state = machine.tasks().get(*t);

@@ -82,10 +82,9 @@ fn serve(stream: &UnixStream, events: &Sender<Event>) {
     let read = BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line);
     let response = match read {
         Err(error) => Response::refused(ControlError::BadRequest, error.to_string()),
-        Ok(_) if is_late(&line) => Response::refused(
-            ControlError::NotNow,
-            "the request came after its sender had given up; it was not carried out",
-        ),
+        Ok(_) if is_late(&line) => {
+            Response::refused(ControlError::NotNow, "the request timed out and was not carried out")
+        }
         Ok(_) => match serde_json::from_str::<Request>(&line) {
             Err(error) => Response::refused(ControlError::BadRequest, error.to_string()),
             Ok(request) => obey(request, events),
@@ -123,23 +122,23 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
             let event = if now { Event::StopNow } else { Event::Interrupt };
             return match events.send(event) {
                 Ok(()) => Response::done("stopping"),
-                Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+                Err(_) => Response::refused(ControlError::Stopping, "the run is ending"),
             };
         }
         Request::Park { provider, kind, until, message } => {
             return match events.send(Event::Input(parked(provider, &kind, until, message))) {
                 Ok(()) => Response::done("noted"),
-                Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+                Err(_) => Response::refused(ControlError::Stopping, "the run is ending"),
             };
         }
         other => command_of(other),
     };
     let Some(command) = command else {
-        return Response::refused(ControlError::BadRequest, "not a command");
+        return Response::refused(ControlError::BadRequest, "unknown command");
     };
     let (answer, answered) = mpsc::channel();
     if events.send(Event::Command(command, answer)).is_err() {
-        return Response::refused(ControlError::Stopping, "the engine is ending");
+        return Response::refused(ControlError::Stopping, "the run is ending");
     }
     match answered.recv_timeout(PATIENCE) {
         Ok(Ok(message)) => Response::done(message),
@@ -147,7 +146,7 @@ fn obey(request: Request, events: &Sender<Event>) -> Response {
             let hint = refusal.hint.map(|hint| serde_json::json!({ "hint": hint }));
             Response { data: hint, ..Response::refused(ControlError::NotNow, refusal.message) }
         }
-        Err(_) => Response::refused(ControlError::Stopping, "the engine is ending"),
+        Err(_) => Response::refused(ControlError::Stopping, "the run is ending"),
     }
 }
 
@@ -159,7 +158,7 @@ fn progress(events: &Sender<Event>, shape: impl Fn(Activity) -> serde_json::Valu
     });
     match told {
         Some(told) => Response::done("what is being done").with_data(shape(told)),
-        None => Response::refused(ControlError::NotNow, "the engine is busy"),
+        None => Response::refused(ControlError::NotNow, "the run is busy"),
     }
 }
 
@@ -212,7 +211,7 @@ fn clashes(events: &Sender<Event>) -> Response {
         Some(seen) => {
             Response::done("who clashes with whom").with_data(serde_json::json!(clashes_of(&seen)))
         }
-        None => Response::refused(ControlError::NotNow, "the engine is busy"),
+        None => Response::refused(ControlError::NotNow, "the run is busy"),
     }
 }
 
@@ -289,7 +288,7 @@ fn ask_within(path: &Path, request: &Request, patience: Duration) -> std::io::Re
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 let why = format!(
-                    "no answer within {}s; the engine may be stopped (kill -CONT wakes it). The request will not be carried out later",
+                    "no answer within {}s; the process may be suspended (kill -CONT resumes the process). The request will not be carried out later",
                     patience.as_secs()
                 );
                 io::Error::new(io::ErrorKind::TimedOut, why)

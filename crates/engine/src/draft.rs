@@ -44,7 +44,7 @@ const HASH_DIGITS: usize = 12;
 #[derive(Debug, thiserror::Error)]
 pub enum DraftError {
     /// Another process drafts in this repository.
-    #[error("another process drafts a plan in this repository (process {pid})")]
+    #[error("another draft is active in this repository (pid {pid})")]
     Owned {
         /// Its process.
         pid: String,
@@ -53,7 +53,7 @@ pub enum DraftError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// The journal of drafts cannot be written.
-    #[error("the journal of drafts cannot be used: {0}")]
+    #[error("cannot read the journal of drafts: {0}")]
     Store(#[from] StoreError),
     /// The run's journal cannot be read.
     #[error(transparent)]
@@ -62,7 +62,7 @@ pub enum DraftError {
     #[error(transparent)]
     Wall(#[from] WallError),
     /// The journal of drafts holds what does not fit.
-    #[error("fact {seq} of the journal of drafts cannot be used: {why}; --fresh begins anew")]
+    #[error("cannot use fact {seq} of the journal of drafts: {why}; start over with --fresh")]
     Fact {
         /// Its place.
         seq: u64,
@@ -168,7 +168,7 @@ impl DraftSession {
             let what = what.to_owned();
             move |source| DraftError::Io { what, source }
         };
-        private::make(&layout.plans()).map_err(io("the state folder cannot be made"))?;
+        private::make(&layout.plans()).map_err(io("cannot create the state folder"))?;
         let body = serde_json::json!({
             "pid": std::process::id(), "started_at_ms": clock::now_ms(),
         });
@@ -184,7 +184,7 @@ impl DraftSession {
         let reader = journal.reader()?;
         let name = name_of(&reader, &request)?;
         let draft = fold(&reader, &name, request.rules.clone())?;
-        end_others(&layout, &name).map_err(io("an agent of another draft could not be ended"))?;
+        end_others(&layout, &name).map_err(io("cannot stop an agent of another draft"))?;
         let kind = walls::choose(&settings.sandbox, &exe)?;
         let made = |kind| Walls::new(kind, &settings, (&repo, &layout), (&exe, &env));
         let walls = kind.map(made).transpose()?;
@@ -250,7 +250,7 @@ impl DraftSession {
             // The loop ends before its watcher: then nobody needs the news.
             let _ = seen.send(DraftEvent::Watch(event));
         })
-        .map_err(|source| DraftError::Io { what: "agents cannot be watched".to_owned(), source })?;
+        .map_err(|source| DraftError::Io { what: "cannot watch agents".to_owned(), source })?;
         let mut followed: BTreeMap<u64, Followed> = BTreeMap::new();
         let mut others = limits::OfRuns::open(&self.world.layout, &self.world.settings)?;
         let mut known = others.news()?;

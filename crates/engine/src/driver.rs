@@ -90,7 +90,7 @@ pub enum Outcome {
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
     /// What happened could not be written down, so nothing more may happen.
-    #[error("the journal cannot be written: {0}")]
+    #[error("cannot write the journal: {0}")]
     Journal(#[from] StoreError),
 }
 
@@ -373,7 +373,7 @@ impl<'a> Driver<'a> {
             }
             WatchEvent::Gap { key, bytes } => {
                 let task = self.followed.get(&key).map(|f| f.task);
-                let message = format!("{bytes} bytes of output were dropped before they were read");
+                let message = format!("{bytes} bytes of output were lost");
                 inputs.push((Input::Notice { task, message }, None));
             }
             WatchEvent::Ended { key, exit } => {

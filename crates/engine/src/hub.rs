@@ -26,12 +26,10 @@ pub enum HubError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no such remote.
-    #[error(
-        "pull requests are pushed to the remote `{0}`, and this repository has none of that name"
-    )]
+    #[error("unknown git remote `{0}` (land.remote)")]
     NoRemote(String),
     /// Its address names no repository on a forge.
-    #[error("the address of the remote `{remote}` ({url}) names no repository on a forge")]
+    #[error("the URL of the remote `{remote}` ({url}) is not a repository on a forge")]
     NotOnForge {
         /// The remote.
         remote: String,
@@ -42,7 +40,7 @@ pub enum HubError {
     #[error("land.repository is \"{0}\", which is not of the form owner/name")]
     BadName(String),
     /// Nobody said who we are.
-    #[error("there is no token for {0}")]
+    #[error("no token for {0}")]
     NoToken(String),
     /// The remote does not have the target branch.
     #[error("the remote `{remote}` has no branch {branch}")]
@@ -53,7 +51,7 @@ pub enum HubError {
         branch: String,
     },
     /// The template of pull requests cannot be read.
-    #[error("the template {path} (land.template) cannot be read: {source}")]
+    #[error("cannot read the template {path} (land.template): {source}")]
     Unread {
         /// Where it should be.
         path: PathBuf,
@@ -61,7 +59,7 @@ pub enum HubError {
         source: std::io::Error,
     },
     /// It has a mistake.
-    #[error("the template of pull requests (land.template) has a mistake: {0}")]
+    #[error("invalid pull request template (land.template): {0}")]
     Template(#[from] TemplateError),
 }
 
@@ -72,10 +70,10 @@ impl HubError {
             Self::Git(_) | Self::Unread { .. } | Self::Template(_) => return None,
             Self::NoRemote(name) => format!("git remote add {name} URL, or set land.remote"),
             Self::NotOnForge { .. } => {
-                "set land.repository = \"owner/name\", and land.api if it is not the remote's host"
+                "set land.repository = \"owner/name\", and land.api if the API has a different host"
                     .to_owned()
             }
-            Self::BadName(_) => "such as land.repository = \"octo/app\"".to_owned(),
+            Self::BadName(_) => "for example: land.repository = \"octo/app\"".to_owned(),
             Self::NoToken(_) => "set GH_TOKEN, or log in with `gh auth login`".to_owned(),
             Self::NoTarget { remote, branch } => format!("git push {remote} {branch}"),
         })

@@ -18,7 +18,9 @@ pub enum LedgerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A fact that this version does not know, or a damaged one.
-    #[error("fact {seq} of the journal cannot be read: {source}; it may come from a newer version")]
+    #[error(
+        "cannot read fact {seq} of the journal: {source}; the journal may be from a newer version of Mainstem"
+    )]
     Fact {
         /// Its place.
         seq: u64,
@@ -26,7 +28,7 @@ pub enum LedgerError {
         source: serde_json::Error,
     },
     /// The facts contradict each other.
-    #[error("fact {seq} of the journal does not fit the ones before it: {source}")]
+    #[error("fact {seq} of the journal contradicts earlier facts: {source}")]
     Order {
         /// Its place.
         seq: u64,

@@ -42,7 +42,7 @@ pub enum LessonError {
         source: io::Error,
     },
     /// A file that is not ours any more.
-    #[error("{path} cannot be read as lessons: {why}; mend it or remove it")]
+    #[error("cannot read the lessons in {path}: {why}; fix or remove the file")]
     Damaged {
         /// Which.
         path: PathBuf,

@@ -27,10 +27,10 @@ pub enum LookError {
     #[error(transparent)]
     Lock(#[from] LockError),
     /// There is no such run.
-    #[error("there is no run {0} in this repository")]
+    #[error("unknown run {0}")]
     NoSuchRun(String),
     /// The beginning of a name that several runs have.
-    #[error("`{0}` may be any of the runs {list}", list = .1.join(", "))]
+    #[error("`{0}` is ambiguous: {list}", list = .1.join(", "))]
     AmbiguousRun(String, Vec<String>),
 }
 

@@ -73,7 +73,7 @@ impl Layout {
                     self.root = self.aside.clone();
                 }
                 Ok(Acquired::Busy { .. }) => {
-                    let why = std::io::Error::other("another repository has taken it");
+                    let why = std::io::Error::other("already used by another repository");
                     return Err(failed("take", why));
                 }
                 Err(LockError::Io { source, .. })

@@ -13,7 +13,7 @@ use crate::accepted;
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     /// There is no such file, or it cannot be read.
-    #[error("the template {path} (prompt.template) cannot be read: {source}")]
+    #[error("cannot read the template {path} (prompt.template): {source}")]
     Unread {
         /// Where it should be.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum PromptError {
         source: std::io::Error,
     },
     /// It has a mistake.
-    #[error("the template {path} (prompt.template) has a mistake in {source}")]
+    #[error("error in the template {path} (prompt.template): {source}")]
     Wrong {
         /// Where it is.
         path: PathBuf,

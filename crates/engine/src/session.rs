@@ -124,7 +124,7 @@ impl Session {
             let what = what.to_owned();
             move |source| SessionError::Io { what, source }
         };
-        std::fs::create_dir_all(layout.state()).map_err(io("the state folder cannot be made"))?;
+        std::fs::create_dir_all(layout.state()).map_err(io("cannot create the state folder"))?;
         let body = serde_json::json!({
             "pid": std::process::id(),
             "host": look::host_name(),
@@ -137,7 +137,7 @@ impl Session {
             Acquired::Busy { holder } => return Err(error::owned(&holder)),
         };
         let copied = home::settle(repo.common_dir(), layout.state())
-            .map_err(io("it cannot be noted whose the state folder is"))?;
+            .map_err(io("cannot record the owner of the state folder"))?;
         if let Some(of) = copied {
             return Err(SessionError::Copied { of, state: layout.state().to_path_buf() });
         }
@@ -325,7 +325,7 @@ impl Session {
     fn refuse_unknown_agents(&self) -> Result<(), SessionError> {
         let runs = self.journal.reader()?.runs()?;
         let known = runs.into_iter().map(|row| row.run.to_string()).collect();
-        let what = "the folders of earlier runs cannot be read".to_owned();
+        let what = "cannot read the folders of earlier runs".to_owned();
         let found = state_check::unknown_agents(&self.layout, &known)
             .map_err(|source| SessionError::Io { what, source })?;
         if found.is_empty() { Ok(()) } else { Err(SessionError::UnknownAgents(found)) }
@@ -441,9 +441,8 @@ impl Session {
         }
         let begin = begin(self.epoch, scope);
         let watch = MoveWatch::start(self.repo.common_dir(), self.layout.state(), sender.clone());
-        let mut outside = Threads::new(world, (sender, receiver)).map_err(|source| {
-            SessionError::Io { what: "jobs cannot be watched".to_owned(), source }
-        })?;
+        let mut outside = Threads::new(world, (sender, receiver))
+            .map_err(|source| SessionError::Io { what: "cannot watch jobs".to_owned(), source })?;
         let start =
             Start { run: run.clone(), machine, journal: Box::new(self.journal), epoch: self.epoch };
         let mut driver = Driver::new(start, &mut outside, face);
@@ -466,7 +465,7 @@ impl Session {
     /// Opens the control socket. Nobody who runs in a job behind a wall is heard there.
     fn listen(&self, events: &Sender<Event>, walled: bool) -> Result<Control, SessionError> {
         let deaf_to = walled.then(|| self.layout.state().to_path_buf());
-        let what = "the control socket cannot be opened".to_owned();
+        let what = "cannot open the control socket".to_owned();
         Control::listen(&self.layout.socket(), events.clone(), deaf_to)
             .map_err(|source| SessionError::Io { what, source })
     }
@@ -544,9 +543,8 @@ impl Session {
             }
             let id = &machine.plan().tasks[t.ix()].id;
             let dir = self.layout.agent_job(run, id, current.n);
-            mainstem_host::process::stop(&dir, mainstem_host::process::Stop::Term).map_err(
-                |source| SessionError::Io { what: format!("{id} could not be stopped"), source },
-            )?;
+            mainstem_host::process::stop(&dir, mainstem_host::process::Stop::Term)
+                .map_err(|source| SessionError::Io { what: format!("cannot stop {id}"), source })?;
         }
         Ok(())
     }
@@ -555,7 +553,7 @@ impl Session {
     fn prune_or_say(&mut self, run: &RunId, machine: &mut Machine) -> Result<(), SessionError> {
         match self.prune(run, machine) {
             Err(error @ (SessionError::Git(_) | SessionError::Prune(_))) => {
-                let message = format!("old snapshots could not be removed: {error}");
+                let message = format!("cannot remove old snapshots: {error}");
                 self.record(run, machine, Input::Notice { task: None, message }).map(drop)
             }
             other => other.map(drop),
@@ -627,7 +625,7 @@ pub fn scope_of(
                 [] => "the plan has no epics".to_owned(),
                 known => format!("the plan has {}", known.join(", ")),
             };
-            let message = format!("there is no task in an epic {epic}");
+            let message = format!("no tasks in the epic {epic}");
             return Err(SessionError::Refused(Refusal { message, hint: Some(hint) }));
         }
     }

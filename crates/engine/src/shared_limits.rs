@@ -97,7 +97,7 @@ impl SharedLimits {
         };
         let until = Time(entry.until_ms).min(now.plus_ms(most));
         let ours = self.providers.contains(&entry.provider);
-        let message = format!("met in another repository: {}", limits::brief(&entry.message));
+        let message = format!("reported by another repository: {}", limits::brief(&entry.message));
         let Entry { provider, kind, .. } = entry;
         (ours && until > now).then_some(Parked { provider, kind, until, message })
     }

@@ -34,7 +34,7 @@ impl Signer {
             (Err(error), Sign::Required) => Err(error),
             (Err(error), _) => {
                 let message = format!(
-                    "landings are not signed although commit.gpgSign is set: {}. Set land.sign to \"off\" or \"required\" to decide this",
+                    "commits are not signed although commit.gpgSign is set: {}. Set land.sign to \"off\" or \"required\"",
                     words_of(&error)
                 );
                 Ok((signer(false), Some(message)))

@@ -33,13 +33,13 @@ pub enum TargetError {
         target: String,
     },
     /// A branch of the run's own is not pushed.
-    #[error("land.push pushes the target branch, and a branch of the run's own is not pushed")]
+    #[error("land.push cannot be combined with a separate branch of the run")]
     Pushed,
     /// No name of a branch.
     #[error("`{0}` is not a valid branch name")]
     BadName(String),
     /// A branch of the run's own is gone, and work had landed on it.
-    #[error("the branch {0} of this run does not exist any more, and work had landed on it")]
+    #[error("the branch {0} of this run, which has landed work, no longer exists")]
     Gone(String),
 }
 
@@ -49,19 +49,19 @@ impl TargetError {
         Some(match self {
             Self::Git(_) | Self::BadName(_) => return None,
             Self::Detached => {
-                "switch to a branch, or name one: mainstem run PLAN --branch NAME".to_owned()
+                "switch to a branch, or use mainstem run PLAN --branch NAME".to_owned()
             }
-            Self::CheckedOut { branch, .. } => format!(
-                "name another branch, or leave --branch out in a checkout of {branch} to land there"
-            ),
-            Self::Pushed => {
-                "leave --branch and land.checkout out, or run without land.push".to_owned()
+            Self::CheckedOut { branch, .. } => {
+                format!("use another branch, or run without --branch in a checkout of {branch}")
             }
+            Self::Pushed => "remove --branch and land.checkout, or remove land.push".to_owned(),
             Self::Fixed { .. } => {
-                "leave --branch out, or start another run: mainstem run --new PLAN --branch NAME"
+                "run without --branch, or start a new run: mainstem run --new PLAN --branch NAME"
                     .to_owned()
             }
-            Self::Gone(branch) => format!("git reflog has its commits: git branch {branch} COMMIT"),
+            Self::Gone(branch) => {
+                format!("find the commit with git reflog, then: git branch {branch} COMMIT")
+            }
         })
     }
 }

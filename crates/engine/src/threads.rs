@@ -100,7 +100,7 @@ impl Outside for Threads {
         if let Err(error) = thread.spawn(run) {
             // No thread to be had now: the effect stays outstanding for the next life, and this
             // one must not wait for it for ever.
-            let message = format!("no thread could be started: {error}");
+            let message = format!("cannot start a thread: {error}");
             self.tell(Event::Input(Input::Notice { task: None, message }));
             self.tell(Event::Abandon);
         }

@@ -70,7 +70,7 @@ fn remove_workspaces(repo: &Repo, layout: &Layout, dry: bool) -> Result<Vec<Litt
         let name = rest.to_string_lossy().into_owned();
         let lane = Layout::is_lane(&name);
         if !lane && (check_id(&name).is_err() || !repo.is_of_our_making(&worktree.path)?) {
-            let stays = Some("it is none of ours".to_owned());
+            let stays = Some("not created by Mainstem".to_owned());
             let place = worktree.path.display().to_string();
             litter.push(Litter { what: "worktree".to_owned(), place, stays });
             continue;
@@ -103,9 +103,9 @@ fn remove_branches(repo: &Repo, dry: bool) -> Result<Vec<Litter>, GitError> {
         let name = refname.trim_start_matches("refs/heads/mainstem/");
         let mut stays = None;
         if in_use.iter().any(|branch| *branch == format!("mainstem/{name}")) && !dry {
-            stays = Some("it is checked out".to_owned());
+            stays = Some("checked out".to_owned());
         } else if check_id(name).is_err() {
-            stays = Some("it is none of ours".to_owned());
+            stays = Some("not created by Mainstem".to_owned());
         } else {
             let series = format!("refs/mainstem/snapshots/{name}/0");
             if !dry {
@@ -131,8 +131,8 @@ fn remove_refs(
     let (mut litter, mut refs) = (Vec::<Litter>::new(), Vec::<RefValue>::new());
     for (refname, commit) in repo.list_refs("refs/mainstem/")? {
         let is_kept = unlanded == Unlanded::Kept && !is_landed(repo, machine, &refname, &commit)?;
-        let stays =
-            is_kept.then(|| "work that has not landed; --discard-unlanded removes it".to_owned());
+        let stays = is_kept
+            .then(|| "has work that has not landed; remove with --discard-unlanded".to_owned());
         let what = if refname.starts_with(SNAPSHOTS) { "snapshot" } else { "ref" };
         if !is_kept {
             refs.push(RefValue { refname: refname.clone(), commit });
@@ -176,14 +176,14 @@ fn remove_folders(session: Session, layout: &Layout) -> Result<(), SessionError>
     };
     for folder in layout.scratch() {
         files::move_to_trash(&folder, &layout.trash(), Fate::Gone)
-            .map_err(failed("temporary folders cannot be removed"))?;
+            .map_err(failed("cannot remove temporary folders"))?;
     }
-    files::empty_trash(&layout.trash()).map_err(failed("the trash cannot be emptied"))?;
+    files::empty_trash(&layout.trash()).map_err(failed("cannot empty the trash"))?;
     layout.leave();
     // In one step, so that nobody finds half of it.
     let state = layout.state().to_path_buf();
     let aside = state.with_file_name(format!("mainstem-removed-{}", std::process::id()));
-    std::fs::rename(&state, &aside).map_err(failed("the state folder cannot be removed"))?;
+    std::fs::rename(&state, &aside).map_err(failed("cannot remove the state folder"))?;
     drop(session);
-    files::remove_all(&aside).map_err(failed("the state folder cannot be removed"))
+    files::remove_all(&aside).map_err(failed("cannot remove the state folder"))
 }

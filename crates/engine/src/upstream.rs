@@ -34,10 +34,10 @@ pub enum UpstreamError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no such remote.
-    #[error("landings are pushed to the remote `{0}`, and this repository has none of that name")]
+    #[error("unknown git remote `{0}` (land.push)")]
     NoRemote(String),
     /// Each has commits that the other does not have.
-    #[error("{target} and {branch} of {remote} have gone apart: each has commits of its own")]
+    #[error("{target} and {branch} of {remote} have diverged")]
     Apart {
         /// Here.
         target: String,
@@ -54,9 +54,9 @@ impl UpstreamError {
         match self {
             Self::Git(_) => None,
             Self::NoRemote(name) => Some(format!("git remote add {name} URL, or set land.push")),
-            Self::Apart { branch, remote, .. } => {
-                Some(format!("git pull --rebase {remote} {branch}, or merge it"))
-            }
+            Self::Apart { branch, remote, .. } => Some(format!(
+                "git pull --rebase {remote} {branch}, or git pull --no-rebase {remote} {branch}"
+            )),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Upstream {
             Ok(None) => return Ok((Some(upstream), None)),
             Err(error) => {
                 let reason = upstream.unheard(&error).reason;
-                let trouble = format!("{reason}; work goes on, and landings wait for it");
+                let trouble = format!("{reason}; agents continue, landings wait");
                 return Ok((Some(upstream), Some(trouble)));
             }
         };
@@ -125,7 +125,7 @@ impl Upstream {
             (false, _) => Ok((Some(upstream), None)),
             (true, false) => Err(error),
             (true, true) => {
-                let trouble = format!("{error}; landings go on from the remote's");
+                let trouble = format!("{error}; landings continue from the remote branch");
                 Ok((Some(upstream), Some(trouble)))
             }
         }
@@ -224,7 +224,7 @@ impl Upstream {
             Published::Denied(error) => {
                 let (remote, branch) = (self.remote(), &self.branch);
                 Err(Refusal {
-                    reason: format!("{remote} does not take {branch}: {}", words_of(&error)),
+                    reason: format!("{remote} rejected the push to {branch}: {}", words_of(&error)),
                     help: self.help(&error, true),
                     heard: true,
                 })
@@ -235,7 +235,7 @@ impl Upstream {
     /// A remote of which nobody knows what it has or wants.
     pub fn unheard(&self, error: &GitError) -> Refusal {
         Refusal {
-            reason: format!("{} cannot be reached: {}", self.remote(), words_of(error)),
+            reason: format!("cannot reach {}: {}", self.remote(), words_of(error)),
             help: self.help(error, false),
             heard: false,
         }
@@ -245,11 +245,11 @@ impl Upstream {
         let (remote, branch) = (self.remote(), &self.branch);
         let words = words_of(error);
         if NOT_LET_IN.iter().any(|word| words.contains(word)) {
-            format!("log in, so that `git push --dry-run {remote} {branch}` asks for nothing")
+            format!("log in, so that `git push --dry-run {remote} {branch}` works without a prompt")
         } else if heard {
-            format!("see to what {remote} says about {branch}")
+            format!("check the rules of {remote} for {branch}")
         } else {
-            format!("see that `git ls-remote {remote}` answers")
+            format!("check that `git ls-remote {remote}` works")
         }
     }
 }
@@ -284,7 +284,7 @@ pub fn bring_along(
     let followers = match repo.hold_checkouts(target, &here, tip)? {
         Ready::Go(followers) => followers,
         Ready::Blocked(way) => {
-            return Ok(Some(format!("your branch {target} stays where it is: {way}")));
+            return Ok(Some(format!("your branch {target} was not updated: {way}")));
         }
     };
     match repo.update_ref(&name, tip, Some(&here), &format!("mainstem: as {whose}"))? {

@@ -30,10 +30,10 @@ const OWN_PROGRAMS: [&str; 2] = ["command", "script"];
 #[derive(Debug, thiserror::Error)]
 pub enum WallError {
     /// There is none for this system.
-    #[error("there is no sandbox on this system yet, only on Linux")]
+    #[error("no sandbox is available on this system; sandboxes need Linux")]
     Unsupported,
     /// The one asked for does not work.
-    #[error("the sandbox asked for, {}, does not work here: {why}", .kind.name())]
+    #[error("the sandbox {} does not work here: {why}", .kind.name())]
     Broken {
         /// Which.
         kind: Kind,
@@ -50,7 +50,7 @@ pub enum WallError {
     },
     /// A socket that is as good as root cannot be hidden and may not be blocked.
     #[error(
-        "agents could reach {socket}, which is as good as root, and {} cannot hide it",
+        "agents could reach {socket}, which gives root access, and {} cannot hide sockets",
         Kind::Landlock.name()
     )]
     Socket {
@@ -59,11 +59,11 @@ pub enum WallError {
     },
     /// All refs are in one file, so an agent that may commit could move them all.
     #[error(
-        "this repository keeps its refs in a reftable, which agents in worktrees cannot use behind a sandbox"
+        "this repository stores its refs in a reftable, which agents in worktrees cannot use in a sandbox"
     )]
     Reftable,
     /// Landlock has no loopback of its own.
-    #[error("sandbox.network = \"loopback\" needs bubblewrap, and the sandbox is {}", .0.name())]
+    #[error("sandbox.network = \"loopback\" needs bubblewrap, but the sandbox is {}", .0.name())]
     NoLoopback(Kind),
 }
 
@@ -75,13 +75,13 @@ impl WallError {
                 "set sandbox.kind = \"off\" to run agents with your rights, or run Mainstem in a Linux container"
             }
             Self::Broken { .. } | Self::None { .. } => {
-                "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), or say sandbox.kind = \"off\" to run agents with your rights"
+                "install bubblewrap (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap), or set sandbox.kind = \"off\" to run agents with your rights"
             }
             Self::Socket { .. } => {
-                "install bubblewrap, which can hide it, or set sandbox.sockets = \"blocked\" or \"open\""
+                "install bubblewrap, which can hide sockets, or set sandbox.sockets = \"blocked\" or \"open\""
             }
             Self::Reftable => {
-                "mainstem config set workspace.kind clone gives every agent a git folder of its own"
+                "give every agent a git folder of its own: mainstem config set workspace.kind clone"
             }
             Self::NoLoopback(_) => {
                 "install bubblewrap, or set sandbox.network to \"open\" or \"none\""
@@ -225,7 +225,7 @@ impl Walls {
         let sockets = if self.no_sockets { "; Unix sockets are blocked" } else { "" };
         let network = match self.sandbox.network {
             SandboxNetwork::Open => "",
-            SandboxNetwork::Loopback => "; no network but a loopback of their own",
+            SandboxNetwork::Loopback => "; no network except a private loopback",
             SandboxNetwork::None => "; no network",
         };
         format!("agents run behind {}{network}{sockets}", self.kind.name())

@@ -10,7 +10,7 @@ pub enum ForgeError {
         host: String,
     },
     /// The token is not good.
-    #[error("{host} does not accept the token ({why}): set a fresh GH_TOKEN, or `gh auth login`")]
+    #[error("{host} rejected the token ({why}): set a new GH_TOKEN, or run `gh auth login`")]
     NotLoggedIn {
         /// Which forge.
         host: String,
@@ -28,7 +28,7 @@ pub enum ForgeError {
         why: String,
     },
     /// It is not there, or not for us.
-    #[error("{what}: there is no such thing, or the token may not see it")]
+    #[error("{what}: not found, or not visible with this token")]
     NotFound {
         /// What was asked for.
         what: String,
@@ -44,7 +44,7 @@ pub enum ForgeError {
         why: String,
     },
     /// Too many requests: nothing more may be asked before.
-    #[error("the rate limit of {host} is reached; it lets us in again in {} s", after_ms.div_ceil(1000))]
+    #[error("rate-limited by {host}; retrying in {}s", after_ms.div_ceil(1000))]
     Limited {
         /// Which forge.
         host: String,
@@ -52,7 +52,7 @@ pub enum ForgeError {
         after_ms: u64,
     },
     /// The forge could not be reached, and the wish surely did not get there.
-    #[error("{host} cannot be reached: {why}")]
+    #[error("cannot reach {host}: {why}")]
     Unreached {
         /// Which forge.
         host: String,
@@ -60,7 +60,7 @@ pub enum ForgeError {
         why: String,
     },
     /// It is not known whether the wish was granted: the connection broke, or the forge stumbled.
-    #[error("{what}: it is not known what became of it ({why})")]
+    #[error("{what}: unknown whether the request succeeded ({why})")]
     Unsure {
         /// What was asked for.
         what: String,
@@ -68,9 +68,7 @@ pub enum ForgeError {
         why: String,
     },
     /// An answer that makes no sense.
-    #[error(
-        "{what}: the answer cannot be understood ({why}); is the address that of a GitHub API?"
-    )]
+    #[error("{what}: unexpected response ({why}); is the URL a GitHub API?")]
     Odd {
         /// What was asked for.
         what: String,

@@ -84,7 +84,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// `mode` is for a new file, before the mask of the process.
 fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a path of a file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file path"));
     };
     let operation = crate::fault::operation(|| format!("write {}", path.display()))?;
     let mut tmp_name = std::ffi::OsString::from(".");
@@ -349,7 +349,7 @@ pub fn open_plain(path: &Path) -> io::Result<fs::File> {
         return Ok(file);
     }
     // Whoever put it there is not waited for.
-    Err(io::Error::new(io::ErrorKind::NotFound, "it is no plain file"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "not a regular file"))
 }
 
 /// The first `most` bytes of what [`open_plain`] opens.

@@ -65,7 +65,7 @@ pub fn lease(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
         return Ok(block);
     }
     let why = format!(
-        "no ten free ports in a row between {FIRST} and {}; see who has them in {}",
+        "no block of ten free ports between {FIRST} and {}; the reserved ports are listed in {}",
         LAST + BLOCK - 1,
         dir.display()
     );
@@ -111,7 +111,7 @@ fn enter(dir: &Path) -> io::Result<File> {
     let file = rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
     let file = File::from(file);
     if !file.metadata()?.is_file() {
-        let why = format!("{} is no plain file; remove it", path.display());
+        let why = format!("{} is not a regular file; remove the file", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let deadline = Instant::now() + PATIENCE;
@@ -122,7 +122,7 @@ fn enter(dir: &Path) -> io::Result<File> {
                 std::thread::sleep(POLL);
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let why = format!("somebody holds {} all the time", path.display());
+                let why = format!("{} is locked by another process", path.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             Err(errno) => return Err(errno.into()),

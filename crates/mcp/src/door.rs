@@ -24,7 +24,7 @@ pub enum DoorError {
     #[error("{0}")]
     Refused(String),
     /// There is nobody behind the door.
-    #[error("mainstem cannot be reached: {0}; go on without it")]
+    #[error("cannot reach mainstem: {0}; continue without it")]
     Gone(#[from] io::Error),
 }
 
@@ -42,7 +42,7 @@ impl Line {
     /// Sends a line and hears whether it was taken.
     async fn send(&mut self, value: &Value) -> Result<(), DoorError> {
         self.stream.get_mut().write_all(format!("{value}\n").as_bytes()).await?;
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer");
         let said = tokio::time::timeout(PATIENCE, self.hear()).await.map_err(late)??;
         match said.get("error").and_then(Value::as_str) {
             Some(error) => Err(DoorError::Refused(error.to_owned())),
@@ -53,7 +53,7 @@ impl Line {
     async fn hear(&mut self) -> io::Result<Value> {
         let mut line = String::new();
         if self.stream.read_line(&mut line).await? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the door"));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
         }
         serde_json::from_str(&line).map_err(io::Error::other)
     }

@@ -22,9 +22,7 @@ use crate::{Surroundings, door};
 /// How often a client that waits for an answer hears that we still wait.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
-const INSTRUCTIONS: &str = "You work on one task of a larger run. get_task shows it, list_peers who else \
-    is at work. Ask with ask instead of guessing where a wrong guess would be expensive. Commit your \
-    work, then call complete_task and end.";
+const INSTRUCTIONS: &str = "You work on one task of a larger run. get_task shows your task, list_peers shows the other tasks. Use ask instead of guessing when a wrong guess would be expensive. Commit your work, then call complete_task and finish.";
 
 struct Server {
     to: Surroundings,
@@ -90,7 +88,7 @@ impl Server {
         let path = self.to.folder.join(name);
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
-            Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
         }
     }
 

@@ -9,8 +9,7 @@ const LIST_MAX: usize = 32;
 /// The longest deadline: a week.
 const DEADLINE_SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
 /// Stands for the answer that did not come in time.
-pub const NO_ANSWER: &str =
-    "No answer came in time. Use your own judgement and say in your commit what you assumed.";
+pub const NO_ANSWER: &str = "No answer came in time. Use your own judgment and state your assumption in the commit message.";
 
 /// One tool.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,66 +38,64 @@ pub fn all() -> Vec<Tool> {
     vec![
         tool(
             "ask",
-            "Ask the person or policy responsible for this run, and wait for the answer. Use it when a \
-             decision is not yours to take or a wrong guess would be expensive; otherwise decide \
-             yourself. Everybody else keeps working while you wait.",
+            "Ask the person or policy responsible for this run, and wait for the answer. Use this tool when a decision is not yours to make or a wrong guess would be expensive; otherwise decide yourself. \
+             Other agents keep working while you wait.",
             &json!({
-                "question": {"type": "string", "description": "One question, complete in itself."},
-                "options": {"type": "array", "items": {"type": "string"}, "description": "Answers to choose from, if there are a few."},
-                "default": {"type": "string", "description": "Taken when nobody answers in time."},
-                "deadline_seconds": {"type": "number", "description": "How long to wait at most."},
+                "question": {"type": "string", "description": "One self-contained question."},
+                "options": {"type": "array", "items": {"type": "string"}, "description": "Possible answers, if there are only a few."},
+                "default": {"type": "string", "description": "Answer to use when the deadline passes."},
+                "deadline_seconds": {"type": "number", "description": "Maximum time to wait."},
             }),
             &["question"],
         ),
         tool(
             "report_progress",
-            "Say in one line what you are doing now. For people who watch; nothing waits for it.",
+            "Report in one line what you are doing now. Shown to people who watch; does not block.",
             &json!({"text": {"type": "string", "description": "One line."}}),
             &["text"],
         ),
         tool(
             "complete_task",
-            "Say that your work on the task is over, and how one can see that. It is evidence, not a \
-             verdict: the gates decide. Commit first, then call this once and end.",
+            "Report that your work on the task is finished, with evidence. The checks decide whether the task is done. \
+             Commit first, then call this tool once and finish.",
             &json!({
-                "summary": {"type": "string", "description": "What you did, or why nothing was to be done, or what is in the way."},
-                "evidence": {"type": "array", "items": {"type": "string"}, "description": "For example commands that you ran and what came out."},
-                "outcome": {"type": "string", "enum": ["done", "nothing_to_do", "blocked"], "description": "done if not said."},
+                "summary": {"type": "string", "description": "What you did, why there was nothing to do, or what blocks you."},
+                "evidence": {"type": "array", "items": {"type": "string"}, "description": "For example, commands that you ran and their results."},
+                "outcome": {"type": "string", "enum": ["done", "nothing_to_do", "blocked"], "description": "Default: done."},
             }),
             &["summary"],
         ),
         tool(
             "log_issue",
-            "Write down something wrong that is not part of your task: a bug, a risk, a broken test. \
+            "Record a problem that is not part of your task: a bug, a risk, a broken test. \
              Do not fix it here.",
             &json!({
-                "title": {"type": "string", "description": "In a few words."},
-                "text": {"type": "string", "description": "What, where, how to see it."},
+                "title": {"type": "string", "description": "Short title."},
+                "text": {"type": "string", "description": "What is wrong, where, and how to reproduce the problem."},
                 "severity": {"type": "string", "enum": ["low", "medium", "high"]},
             }),
             &["title"],
         ),
         tool(
             "propose_task",
-            "Propose a further task for the plan. Nothing comes of it until a person accepts it.",
+            "Propose an additional task for the plan. A person must accept the proposal first.",
             &json!({
-                "title": {"type": "string", "description": "In a few words."},
-                "description": {"type": "string", "description": "What is to be done, complete in itself."},
-                "needs": {"type": "array", "items": {"type": "string"}, "description": "Ids of tasks whose work it needs."},
-                "id": {"type": "string", "description": "An id for it, if you have a good one."},
+                "title": {"type": "string", "description": "Short title."},
+                "description": {"type": "string", "description": "Self-contained description of what to do."},
+                "needs": {"type": "array", "items": {"type": "string"}, "description": "Ids of tasks that the proposed task depends on."},
+                "id": {"type": "string", "description": "Id of the proposed task (optional)."},
             }),
             &["title", "description"],
         ),
         tool(
             "get_task",
-            "The task you work on: its text, acceptance list, gates and what landed before it.",
+            "Show your task: description, acceptance criteria, checks and landed work.",
             &json!({}),
             &[],
         ),
         tool(
             "list_peers",
-            "The other tasks of the run as they stood when you started, and the files they expect to \
-             change.",
+            "List the other tasks of the run, as of your start, and the files they expect to change.",
             &json!({}),
             &[],
         ),
@@ -124,12 +121,12 @@ pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> 
     let known = all();
     let Some(tool) = known.iter().find(|tool| tool.name == name) else {
         let names: Vec<_> = known.iter().map(|tool| tool.name).collect();
-        return Err(format!("there is no tool `{name}`; there are {}", names.join(", ")));
+        return Err(format!("unknown tool `{name}`; available: {}", names.join(", ")));
     };
     let properties = tool.schema["properties"].as_object();
     if let Some(odd) = arguments.keys().find(|key| properties.is_none_or(|p| !p.contains_key(*key)))
     {
-        return Err(format!("`{name}` takes no `{odd}`"));
+        return Err(format!("unknown argument `{odd}` of `{name}`"));
     }
     let read = Arguments { tool: name, arguments };
     Ok(match name {
@@ -145,7 +142,7 @@ pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> 
                 "text": read.text("text")?.unwrap_or_default(),
                 "severity": read.text("severity")?.unwrap_or_default(),
             }),
-            "Written down. Go on with your task.",
+            "Recorded. Continue with your task.",
         ),
         "propose_task" => {
             let mut line = json!({
@@ -155,7 +152,7 @@ pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> 
             if let Some(id) = read.text("id")? {
                 line["id"] = Value::from(id);
             }
-            Call::Say(line, "Proposed. A person decides; go on with your task.")
+            Call::Say(line, "Proposed. A person decides; continue with your task.")
         }
         "get_task" => Call::Read("task.json"),
         _ => Call::Read("peers.json"),
@@ -194,7 +191,7 @@ fn complete(read: &Arguments<'_>) -> Result<Call, String> {
     let summary = read.needed("summary")?;
     let evidence = read.texts("evidence")?;
     let outcome = read.text("outcome")?;
-    let done = "Noted. End now: the gates decide.";
+    let done = "Recorded. Finish now: the checks decide.";
     match outcome.as_deref().unwrap_or("done") {
         "done" => {
             let line =
@@ -202,9 +199,9 @@ fn complete(read: &Arguments<'_>) -> Result<Call, String> {
             Ok(Call::Say(line, done))
         }
         word @ ("nothing_to_do" | "blocked") => {
-            Ok(Call::Say(json!({"mainstem": word, "reason": summary}), "Noted. End now."))
+            Ok(Call::Say(json!({"mainstem": word, "reason": summary}), "Recorded. Finish now."))
         }
-        other => Err(format!("`outcome` is done, nothing_to_do or blocked, not `{other}`")),
+        other => Err(format!("`outcome` must be done, nothing_to_do or blocked, not `{other}`")),
     }
 }
 
@@ -222,18 +219,18 @@ impl Arguments<'_> {
                 Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
             }
             Some(Value::String(_)) => {
-                Err(format!("`{key}` is longer than {TEXT_BYTES_MAX} bytes; say it shorter"))
+                Err(format!("`{key}` is longer than {TEXT_BYTES_MAX} bytes; use a shorter text"))
             }
-            Some(_) => Err(format!("`{key}` must be text")),
+            Some(_) => Err(format!("`{key}` must be a string")),
         }
     }
 
     fn needed(&self, key: &str) -> Result<String, String> {
-        self.text(key)?.ok_or_else(|| format!("`{}` needs `{key}`", self.tool))
+        self.text(key)?.ok_or_else(|| format!("missing argument `{key}` of `{}`", self.tool))
     }
 
     fn texts(&self, key: &str) -> Result<Vec<String>, String> {
-        let wrong = || format!("`{key}` must be a list of at most {LIST_MAX} texts");
+        let wrong = || format!("`{key}` must be a list of at most {LIST_MAX} strings");
         let list = match self.arguments.get(key) {
             None | Some(Value::Null) => return Ok(Vec::new()),
             Some(Value::Array(list)) if list.len() <= LIST_MAX => list,
@@ -287,10 +284,10 @@ mod tests {
     #[test]
     fn what_a_tool_cannot_take_is_said_in_words() {
         let said = |name: &str, arguments: Value| called(name, arguments).unwrap_err();
-        assert_eq!(said("ask", json!({})), "`ask` needs `question`");
-        assert_eq!(said("ask", json!({"question": "  "})), "`ask` needs `question`");
-        assert_eq!(said("ask", json!({"question": 7})), "`question` must be text");
-        assert_eq!(said("ask", json!({"question": "?", "x": 1})), "`ask` takes no `x`");
+        assert_eq!(said("ask", json!({})), "missing argument `question` of `ask`");
+        assert_eq!(said("ask", json!({"question": "  "})), "missing argument `question` of `ask`");
+        assert_eq!(said("ask", json!({"question": 7})), "`question` must be a string");
+        assert_eq!(said("ask", json!({"question": "?", "x": 1})), "unknown argument `x` of `ask`");
         assert!(said("ask", json!({"question": "?", "deadline_seconds": -1})).contains("seconds"));
         assert!(said("ask", json!({"question": "x".repeat(20_000)})).contains("shorter"));
         assert!(
@@ -300,7 +297,7 @@ mod tests {
             said("propose_task", json!({"title": "t", "description": "d", "needs": [1]}))
                 .contains("list")
         );
-        assert!(said("merge", json!({})).contains("there is no tool `merge`"));
+        assert!(said("merge", json!({})).contains("unknown tool `merge`"));
     }
 
     #[test]

@@ -377,11 +377,11 @@ impl Draft {
                 Judgement::Bad { class: Class::AgentFailed, .. }
                     if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
                 {
-                    (Class::InvalidOutput, "the answer does not fit".to_owned(), None)
+                    (Class::InvalidOutput, "the answer does not match the schema".to_owned(), None)
                 }
                 Judgement::Bad { class, reason, help } => (class, reason, help),
                 Judgement::Worked | Judgement::NothingToDo => {
-                    (Class::InvalidOutput, "there is no answer".to_owned(), None)
+                    (Class::InvalidOutput, "no answer".to_owned(), None)
                 }
             };
         // What is missing from the answer of an agent that was stopped or broke off is no fault of the answer.
@@ -427,7 +427,7 @@ impl Draft {
         let Some((provider, known)) = broken else { return };
         let wait = known.breaker_wait_ms(limits.breaker_wait_ms);
         let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
-        let message = format!("{} failures in a row", known.troubles());
+        let message = format!("{} consecutive failures", known.troubles());
         let kind = LimitKind::Breaker;
         self.emit(DraftFact::ProviderParked { provider, kind, until, message });
     }
@@ -458,8 +458,8 @@ impl Draft {
         let budget = &self.rules.settings.budget;
         let spent = self.account.total.paid_usd();
         let usd = budget.usd.filter(|usd| budget.hard && spent >= *usd)?;
-        let reason = format!("${spent:.2} of budget.usd = {usd:.2} are spent");
-        Some((reason, Some("raise budget.usd and plan again".to_owned())))
+        let reason = format!("over budget: ${spent:.2} of ${usd:.2} spent (budget.usd)");
+        Some((reason, Some("raise budget.usd, then run mainstem plan again".to_owned())))
     }
 
     fn has_room(&self, hand: &Hand) -> bool {

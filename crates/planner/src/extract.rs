@@ -52,16 +52,16 @@ pub struct Extracted<T> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// Longer than [`SIZE_MAX`].
-    #[error("the answer has {0} bytes; at most {SIZE_MAX} are read")]
+    #[error("the answer has {0} bytes; the limit is {SIZE_MAX}")]
     TooLarge(usize),
     /// Nothing that looks like the wanted value.
-    #[error("there is no JSON in the answer that looks like what was asked for")]
+    #[error("no JSON with the requested content in the answer")]
     Nothing,
     /// It starts but does not end.
-    #[error("the JSON ends in the middle (after byte {0}): the answer was cut off")]
+    #[error("the JSON is incomplete (after byte {0}): the answer was cut off")]
     Truncated(usize),
     /// It looks like the wanted value but is no JSON, also after repairs.
-    #[error("the JSON cannot be read: {message} (at byte {at})")]
+    #[error("invalid JSON: {message} (at byte {at})")]
     Broken {
         /// What is wrong.
         message: String,
@@ -69,10 +69,10 @@ pub enum NoAnswer {
         at: usize,
     },
     /// It was read and does not satisfy the schema.
-    #[error("the answer does not fit: {} in all", .0.len())]
+    #[error("the answer does not match the schema: {}", .0.len())]
     Unfit(Vec<Problem>),
     /// Several answers that contradict each other.
-    #[error("there are {0} different answers; exactly one was asked for")]
+    #[error("found {0} different answers; expected exactly one")]
     Several(usize),
 }
 

@@ -43,11 +43,11 @@ pub struct GateFile {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum GateFileError {
     /// It cannot be read.
-    #[error("the gate file cannot be read")]
+    #[error("cannot read the gate file")]
     Syntax(Vec<Diagnostic>),
     /// It is something else.
     #[error(
-        "this is no gate file: it has neither `checks` nor `required_artifacts`, `quality_checks` or `human_approval`"
+        "not a gate file: the file has neither `checks` nor `required_artifacts`, `quality_checks` or `human_approval`"
     )]
     NoGates,
     /// The phase is not in it.
@@ -95,7 +95,7 @@ impl Reader<'_> {
                 self.file.taken.push((what.to_owned(), line.clone()));
                 self.file.gates.push(line);
             }
-            Ok(_) => self.by_hand(what, "it cannot be written as a gate"),
+            Ok(_) => self.by_hand(what, "cannot be expressed as a check"),
             Err(why) => self.by_hand(what, &why),
         }
     }
@@ -124,7 +124,7 @@ impl Reader<'_> {
             return Err(GateFileError::NoPhase(self.options.phase.unwrap_or_default().to_owned()));
         }
         for name in names.iter().filter(|name| !chosen.contains(name)) {
-            self.file.left_out.push(format!("{name}: another phase was asked for"));
+            self.file.left_out.push(format!("{name}: belongs to another phase"));
         }
         for name in chosen {
             if let Some(phase) = get(checks, &name) {
@@ -166,7 +166,7 @@ impl Reader<'_> {
             "content_search" => self.content(&what, check),
             "yaml_query" => self.query(&what, check),
             "command" => self.command(&what, check),
-            other => self.by_hand(&what, &format!("there is no gate like `{other}`")),
+            other => self.by_hand(&what, &format!("unsupported check `{other}`")),
         }
     }
 
@@ -234,7 +234,9 @@ impl Reader<'_> {
             return self.by_hand(what, "no command is named");
         };
         if !self.options.commands {
-            let why = format!("its command `{command}` was not accepted: --accept-commands");
+            let why = format!(
+                "the command `{command}` was not accepted; accept commands with --accept-commands"
+            );
             return self.by_hand(what, &why);
         }
         if get(check, "expected_count").is_some() {
@@ -324,7 +326,7 @@ impl Reader<'_> {
                     Compare::AtMost => "is at most",
                 };
                 let why = format!(
-                    "{metric} {sign} {threshold}; where it is measured is not said: --metrics FILE"
+                    "{metric} {sign} {threshold}; the source of the metric is unknown; use --metrics FILE"
                 );
                 self.by_hand(&what, &why);
             }
@@ -349,16 +351,14 @@ impl Reader<'_> {
             let node = get(root, key);
             let value = texts(node, self.source).join(", ");
             if node.is_some() {
-                self.file
-                    .left_out
-                    .push(format!("{key} {value}: gates of ours hold for every task"));
+                self.file.left_out.push(format!("{key} {value}: checks apply to every task"));
             }
         }
         let action = self.text(root, "failure_action").unwrap_or_else(|| "block".to_owned());
         if action != "block" {
             self.file
                 .left_out
-                .push(format!("failure_action {action}: a gate that fails always blocks"));
+                .push(format!("failure_action {action}: a failed check always blocks"));
         }
     }
 
@@ -488,7 +488,7 @@ gate_conditions:
                 "@file_exists {README.md,docs/index.md}",
                 "@query .security.yaml policy.level == strict",
                 "npm audit",
-                "@approval Confirm by hand: threat model (there is no gate like `interview`).",
+                "@approval Confirm by hand: threat model (unsupported check `interview`).",
             ]
         );
         let left = file.left_out.join("\n");

@@ -95,7 +95,7 @@ pub struct Overlap {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
     /// Epics that need each other.
-    #[error("epics need each other: {}", .path.join(" → "))]
+    #[error("dependency cycle among epics: {}", .path.join(" → "))]
     EpicCircle {
         /// Epic ids; the first is also the last.
         path: Vec<String>,
@@ -103,16 +103,16 @@ pub enum GatherError {
         drop: (String, String),
     },
     /// Two answers for one epic.
-    #[error("there are two answers for the epic {0}")]
+    #[error("two answers for the epic {0}")]
     TwoAnswers(String),
     /// An answer for an epic that is not in the breakdown.
-    #[error("there is an answer for {0}, which is no epic of the breakdown")]
+    #[error("answer for the unknown epic {0}")]
     UnknownEpic(String),
     /// Two epics or two drafts of one name.
-    #[error("the id {0} is used twice")]
+    #[error("duplicate id {0}")]
     TwiceUsed(String),
     /// More than [`TASKS_MAX`].
-    #[error("{0} tasks; at most {TASKS_MAX} are gathered into one plan")]
+    #[error("too many tasks for one plan: {0}; the limit is {TASKS_MAX}")]
     TooMany(usize),
 }
 

@@ -368,7 +368,7 @@ pub fn read(source: &Source, format: Format, accept: &Accept) -> Result<Imported
     if reading.entries.iter().all(|entry| entry.group) {
         let what =
             FORMATS.iter().find(|(known, ..)| *known == format).map_or("", |(.., what)| what);
-        let message = format!("there is no task of the format {} in it", format.name());
+        let message = format!("no tasks in the format {} found", format.name());
         return Err(Refused::whole(source, message, &format!("{} reads {what}", format.name())));
     }
     Ok(assemble::assemble(format, reading, accept))

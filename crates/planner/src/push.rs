@@ -81,7 +81,7 @@ impl Push {
             };
             self.changes.push(change);
         } else if to == State::Done {
-            let message = format!("{} is done, but there is no place for its status", entry.id);
+            let message = format!("{} is done, but the file has no place for a status", entry.id);
             self.notices.push(Notice { place: entry.place.clone(), message });
         }
         found

@@ -259,7 +259,7 @@ pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
     let mut fields = Fields::default();
     let items = fields.list(value, "", "epics").to_vec();
     if items.is_empty() && fields.problems.is_empty() {
-        fields.wrong("epics", "is empty; name at least one epic");
+        fields.wrong("epics", "is empty; add at least one epic");
     }
     let mut epics = Vec::new();
     for (i, item) in items.iter().enumerate() {
@@ -281,14 +281,14 @@ pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
             let message = format!("is `{}`; ids are E- and three digits, such as E-001", epic.id);
             fields.wrong(format!("{at}.id"), message);
         } else if !seen.insert(&epic.id) {
-            fields.wrong(format!("{at}.id"), format!("`{}` is used twice", epic.id));
+            fields.wrong(format!("{at}.id"), format!("duplicate id `{}`", epic.id));
         }
         for (n, other) in epic.dependencies_on_epics.iter().enumerate() {
             let at = format!("{at}.dependencies_on_epics[{n}]");
             if *other == epic.id {
                 fields.wrong(at, "names the epic itself");
             } else if !known.contains(other.as_str()) {
-                fields.wrong(at, format!("names `{other}`, which is not in the list"));
+                fields.wrong(at, format!("has the unknown epic `{other}`"));
             }
         }
     }
@@ -304,11 +304,11 @@ pub fn check_tasks(
     let mut fields = Fields::default();
     let epic_id = fields.text(value, "", "epic_id");
     if !epic_id.is_empty() && epic_id != epic {
-        fields.wrong("epic_id", format!("is `{epic_id}`; the tasks of `{epic}` were asked for"));
+        fields.wrong("epic_id", format!("is `{epic_id}`; expected the tasks of `{epic}`"));
     }
     let items = fields.list(value, "", "tasks").to_vec();
     if items.is_empty() && !fields.problems.iter().any(|problem| problem.field == "tasks") {
-        fields.wrong("tasks", "is empty; name at least one task");
+        fields.wrong("tasks", "is empty; add at least one task");
     }
     let tasks: Vec<TaskDraft> =
         items.iter().enumerate().map(|(i, item)| draft(&mut fields, item, i)).collect();
@@ -333,7 +333,7 @@ fn draft(fields: &mut Fields, item: &Value, i: usize) -> TaskDraft {
     let blank = draft.acceptance_criteria.iter().all(|text| text.trim().is_empty());
     let field = format!("{at}.acceptance_criteria");
     if blank && !fields.problems.iter().any(|problem| problem.field == field) {
-        fields.wrong(field, "is empty; say at least once when the task is done");
+        fields.wrong(field, "is empty; add at least one criterion");
     }
     draft
 }
@@ -348,14 +348,14 @@ fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTre
             let message = format!("is `{id}`; ids here are {prefix} and two digits: {prefix}01");
             fields.wrong(format!("tasks[{i}].temp_id"), message);
         } else if !id.is_empty() && !seen.insert(id) {
-            fields.wrong(format!("tasks[{i}].temp_id"), format!("`{id}` is used twice"));
+            fields.wrong(format!("tasks[{i}].temp_id"), format!("duplicate id `{id}`"));
         }
         for (n, other) in task.local_dependencies.iter().enumerate() {
             let at = format!("tasks[{i}].local_dependencies[{n}]");
             if other == id {
                 fields.wrong(at, "names the task itself");
             } else if !known.contains(other.as_str()) {
-                fields.wrong(at, format!("names `{other}`, which is no task of this epic"));
+                fields.wrong(at, format!("has `{other}`, which is not a task of this epic"));
             }
         }
         for (n, other) in task.cross_epic_dependencies.iter().enumerate() {
@@ -363,9 +363,9 @@ fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTre
             match other.split_once(':') {
                 Some((to, label)) if is_epic_id(to) && !label.trim().is_empty() => {
                     if to == epic {
-                        fields.wrong(at, "names its own epic; use local_dependencies");
+                        fields.wrong(at, "refers to the same epic; use local_dependencies");
                     } else if !epics.contains(to) {
-                        fields.wrong(at, format!("names `{to}`, which is no epic of this plan"));
+                        fields.wrong(at, format!("has the unknown epic `{to}`"));
                     }
                 }
                 _ => fields.wrong(at, format!("is `{other}`; write E-NNN:title of the task")),

@@ -146,7 +146,7 @@ impl Finder<'_> {
                     let word = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
                     for word in clause.split(word).take(12) {
                         if let Some(other) = ids.get(word.trim_end_matches('.')) {
-                            self.add(i, *other, format!("its text says \"{phrase} {word}\""));
+                            self.add(i, *other, format!("the text says \"{phrase} {word}\""));
                         }
                     }
                     let clause = plain(clause);
@@ -154,7 +154,7 @@ impl Finder<'_> {
                     // Titles in a clause: looked up by each run of words, not one by one.
                     for other in runs(&padded, &titles) {
                         let title = &plan.tasks[other].title;
-                        self.add(i, other, format!("its text says \"{phrase} … {title}\""));
+                        self.add(i, other, format!("the text says \"{phrase} … {title}\""));
                     }
                 }
             }
@@ -181,7 +181,7 @@ impl Finder<'_> {
                     self.add(
                         i,
                         *maker,
-                        format!("it uses {path}, which {} makes", plan.tasks[*maker].id),
+                        format!("uses {path}, which {} creates", plan.tasks[*maker].id),
                     );
                 }
             }

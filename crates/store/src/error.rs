@@ -13,15 +13,14 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum StoreError {
     /// There is no journal file.
-    #[error("there is no journal at {}: nothing has run in this repository yet", path.display())]
+    #[error("no journal at {}: nothing has run in this repository yet", path.display())]
     Absent {
         /// Where it was looked for.
         path: PathBuf,
     },
     /// The file is not a journal, or a damaged one. It was left as it is.
     #[error(
-        "the journal {} cannot be read: {detail}; the file was left untouched. \
-         Restore a backup of it, or move it away to start with an empty journal",
+        "cannot read the journal {}: {detail}; the file was not changed. Restore a backup, or move the file away to start with an empty journal",
         path.display()
     )]
     Corrupt {
@@ -32,7 +31,7 @@ pub enum StoreError {
     },
     /// A newer program has upgraded the file.
     #[error(
-        "the journal {} has schema {found}, this program knows schemas up to {known}: upgrade mainstem",
+        "the journal {} has schema {found}, but this version supports schemas up to {known}: upgrade mainstem",
         path.display()
     )]
     Newer {
@@ -45,8 +44,7 @@ pub enum StoreError {
     },
     /// The file has not been upgraded yet, and a reader may not do it.
     #[error(
-        "the journal {} still has schema {found}, this program reads schema {known}: \
-         `mainstem run` upgrades it (and keeps a backup)",
+        "the journal {} still has schema {found}, but this version reads schema {known}: `mainstem run` upgrades the journal (and keeps a backup)",
         path.display()
     )]
     Older {
@@ -59,7 +57,7 @@ pub enum StoreError {
     },
     /// Somebody else has taken over writing.
     #[error(
-        "another engine has taken over the journal (epoch {current}, ours is {ours}): this one must stop"
+        "another run has taken over the journal (epoch {current}, ours is {ours}): this run stops"
     )]
     Fenced {
         /// The epoch the caller writes under.
@@ -69,7 +67,7 @@ pub enum StoreError {
     },
     /// No space is left. Nothing of the batch was kept, and nothing older is lost.
     #[error(
-        "no space is left for the journal {}: free some disk space and run again; no recorded fact is lost",
+        "no disk space left for the journal {}: free some disk space and run again; no recorded fact is lost",
         path.display()
     )]
     Full {
@@ -88,7 +86,7 @@ pub enum StoreError {
     },
     /// Somebody held the lock for longer than the busy timeout.
     #[error(
-        "the journal {} stayed locked by another process: see who has it open (`fuser -v` on the file) and try again",
+        "the journal {} is locked by another process: find the process with `fuser -v` on the file and try again",
         path.display()
     )]
     Busy {
@@ -97,7 +95,7 @@ pub enum StoreError {
     },
     /// The SQLite in this build can damage a journal.
     #[error(
-        "this build carries SQLite {found}, which is not safe here: build with {needed} or newer"
+        "this build has SQLite {found}, which is not safe to use: build with {needed} or newer"
     )]
     OldSqlite {
         /// The version found.
@@ -106,7 +104,7 @@ pub enum StoreError {
         needed: &'static str,
     },
     /// An earlier append failed in a way that leaves the outcome open.
-    #[error("an earlier write to the journal {} failed: open it again before writing", path.display())]
+    #[error("an earlier write to the journal {} failed: reopen the journal before writing", path.display())]
     Halted {
         /// The file in question.
         path: PathBuf,

@@ -152,10 +152,7 @@ impl Acp {
             return vec![rpc::request(AUTHENTICATE, "authenticate", &json!({"methodId": method}))];
         }
         if id == SESSION && !login && self.spec.resume.take().is_some() {
-            return vec![
-                Action::Note(format!("{text}; a new session is started")),
-                self.open(false),
-            ];
+            return vec![Action::Note(format!("{text}; starting a new session")), self.open(false)];
         }
         let mut actions = self.flush();
         let line = if login || id == AUTHENTICATE {
@@ -264,7 +261,7 @@ impl Protocol for Acp {
     fn gone(&mut self, _code: Option<i32>) -> Vec<Action> {
         let mut actions = self.flush();
         if !self.interrupted {
-            let line = failed(Fault::Other, "the agent ended in the middle of its turn");
+            let line = failed(Fault::Other, "the agent exited in the middle of a turn");
             actions.push(Action::Emit(line));
         }
         actions.push(Action::End(Turn::Ill));

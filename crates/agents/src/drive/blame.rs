@@ -48,14 +48,16 @@ impl Access {
     fn login_help(&self) -> String {
         let agent = &self.agent;
         let named = |variable: &str, command: &str| {
-            format!("run `{command}`, or set {variable} and name it in [agents.{agent}] secrets")
+            format!("run `{command}`, or set {variable} and add it to [agents.{agent}] secrets")
         };
         match self.tool {
             Tool::Claude => named("ANTHROPIC_API_KEY", "claude login"),
             Tool::Codex => named("OPENAI_API_KEY", "codex login"),
             Tool::Gemini => named("GEMINI_API_KEY", "gemini"),
             Tool::OpenCode => named("your provider's key", "opencode auth login"),
-            Tool::Acp => format!("log in with the agent's own command; see [agents.{agent}]"),
+            Tool::Acp => {
+                format!("log in with the login command of the agent; see [agents.{agent}]")
+            }
         }
     }
 
@@ -176,7 +178,7 @@ mod tests {
         };
         assert_eq!(
             help,
-            "run `claude login`, or set ANTHROPIC_API_KEY and name it in [agents.mine] secrets"
+            "run `claude login`, or set ANTHROPIC_API_KEY and add it to [agents.mine] secrets"
         );
     }
 

@@ -79,7 +79,7 @@ impl Claude {
             "api_retry" => self.retry(message),
             "model_fallback" => {
                 let model = text_at(message, "/fallback_model");
-                vec![Action::Note(format!("goes on with the model {model}"))]
+                vec![Action::Note(format!("continues with the model {model}"))]
             }
             _ => Vec::new(),
         }
@@ -111,7 +111,7 @@ impl Claude {
             }
             status => {
                 let status = status.map_or_else(|| what.to_owned(), |status| status.to_string());
-                vec![Action::Note(format!("the provider failed ({status}); claude tries again"))]
+                vec![Action::Note(format!("the provider failed ({status}); claude is retrying"))]
             }
         }
     }
@@ -342,7 +342,7 @@ impl Protocol for Claude {
         let mut actions = self.spent_at_least();
         if !self.interrupted {
             let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
-            let text = format!("claude ended {how} in the middle of its turn");
+            let text = format!("claude exited {how} in the middle of a turn");
             actions.push(Action::Emit(failed(Fault::Other, &text)));
         }
         actions.push(Action::End(Turn::Ill));

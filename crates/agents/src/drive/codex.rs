@@ -113,7 +113,7 @@ impl Codex {
         match id {
             // The thread to go on with is gone: a new one does the work as well.
             THREAD if self.spec.resume.take().is_some() => {
-                vec![Action::Note(format!("{text}; a new thread is started")), self.open(None)]
+                vec![Action::Note(format!("{text}; starting a new thread")), self.open(None)]
             }
             INITIALIZE | THREAD | TURN => {
                 let line = failed(Fault::Other, text);
@@ -308,7 +308,7 @@ impl Protocol for Codex {
         if self.blamed || self.interrupted {
             return vec![Action::End(Turn::Ill)];
         }
-        let line = failed(Fault::Other, "codex ended in the middle of its turn");
+        let line = failed(Fault::Other, "codex exited in the middle of a turn");
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }
 }

@@ -110,7 +110,7 @@ impl Protocol for CodexExec {
 
     fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
         let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
-        let text = format!("codex ended {how} in the middle of its turn");
+        let text = format!("codex exited {how} in the middle of a turn");
         vec![Action::Emit(failed(Fault::Other, &text)), Action::End(Turn::Ill)]
     }
 }

@@ -181,10 +181,10 @@ impl Protocol for Gemini {
         let line = match code {
             Some(41) => self.access.not_logged_in("gemini is not logged in"),
             Some(code) => {
-                let text = format!("gemini ended with code {code} in the middle of its turn");
+                let text = format!("gemini exited with code {code} in the middle of a turn");
                 failed(Fault::Other, &text)
             }
-            None => failed(Fault::Other, "gemini ended by a signal in the middle of its turn"),
+            None => failed(Fault::Other, "gemini was killed by a signal in the middle of a turn"),
         };
         actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
         actions

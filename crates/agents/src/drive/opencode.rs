@@ -74,14 +74,14 @@ impl OpenCode {
             "ContextOverflowError" => {
                 (self.stopped, self.overflow) = (false, Some(failed(Fault::Context, text)));
                 return vec![Action::Note(format!(
-                    "{text} opencode makes the conversation shorter"
+                    "{text} opencode is compacting the conversation"
                 ))];
             }
             "ProviderModelNotFoundError" => failed(Fault::Model, text),
             "MessageAbortedError" => return vec![Action::End(Turn::Ill)],
             // What it says of a provider without a key or of one it does not know, before any request.
             "UnknownError" if text.starts_with("Unexpected server error") => {
-                self.access.not_logged_in("opencode has no login for the model's provider")
+                self.access.not_logged_in("opencode is not logged in to the provider of the model")
             }
             _ => failed(Fault::Other, text),
         };
@@ -150,7 +150,7 @@ impl Protocol for OpenCode {
             return vec![Action::End(Turn::Well)];
         }
         let how = code.map_or("by a signal".to_owned(), |code| format!("with code {code}"));
-        let ended = format!("opencode ended {how} in the middle of its turn");
+        let ended = format!("opencode exited {how} in the middle of a turn");
         let line = self.overflow.take().unwrap_or_else(|| failed(Fault::Other, &ended));
         vec![Action::Emit(line), Action::End(Turn::Ill)]
     }

@@ -29,8 +29,7 @@ const COMPLAINT_BYTES: usize = 500;
 const REFUSED_OPTIONS: [&str; 4] =
     ["error: option ", "error: unknown option", "error: unexpected argument", "Unknown argument"];
 
-const NUDGE: &str = "You have done the same thing several times in a row with the same outcome. \
-    Stop repeating it: look at the problem from another side, or say what blocks you and finish.";
+const NUDGE: &str = "You have done the same thing several times in a row with the same outcome. Stop repeating it: look at the problem from another side, or say what blocks you and finish.";
 
 /// What the loop around a conversation has to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,7 +232,7 @@ impl Talk {
             Advice::Nudge => {
                 let words = self.protocol.steer(NUDGE);
                 if !words.is_empty() {
-                    log(orders, "", "it repeats itself and is told so", 1);
+                    log(orders, "", "the agent repeats itself; sent a warning", 1);
                     for action in words {
                         self.order(action, 0, orders);
                     }
@@ -242,7 +241,7 @@ impl Talk {
             }
             Advice::GiveUp => {}
         }
-        let message = format!("it did the same again and again: {}", cut(what, 200));
+        let message = format!("the agent repeated the same step: {}", cut(what, 200));
         self.order(Action::Emit(failed(Fault::Looping, &message)), 0, orders);
         self.order(Action::End(Turn::Ill), 0, orders);
     }

@@ -32,8 +32,8 @@ pub(super) fn describe(out: &mut String, kept: &EarlierWork) {
     let files = kept.files.len();
     let _ = writeln!(
         out,
-        "\nYour workspace holds the work of attempt {}. Go on from there; do not do it again. \
-         It is {files} changed {}, +{} -{}:\n",
+        "\nYour workspace contains the work of attempt {}. Continue from there; do not redo this work. \
+         Changes: {files} {}, +{} -{}:\n",
         kept.attempt,
         if files == 1 { "file" } else { "files" },
         kept.insertions,
@@ -42,19 +42,18 @@ pub(super) fn describe(out: &mut String, kept: &EarlierWork) {
     list(out, kept.files.iter().map(|file| one_line(file)));
     if kept.uncommitted {
         out.push_str(
-            "\nIt is there as uncommitted changes, because something in its commits must not land. \
-             Correct that before you commit.\n",
+            "\nThe work is uncommitted, because something in the commits must not land. Fix that before you commit.\n",
         );
     } else if !kept.commits.is_empty() {
-        out.push_str("\nIts commits, newest first:\n\n");
+        out.push_str("\nCommits, newest first:\n\n");
         list(out, kept.commits.iter().map(|line| one_line(line)));
     }
     if kept.moved {
-        out.push_str("\nIt was brought onto what has landed since then.\n");
+        out.push_str("\nThe work was updated to include what has landed since then.\n");
     }
     if !kept.conflicts.is_empty() && !kept.set_back {
         out.push_str(
-            "\nOther work has landed since then that conflicts with it in the files below. Your \
+            "\nOther work has landed since then that conflicts with this work in the files below. Your \
              workspace does not have that other work yet; finish the task here first. The conflict \
              is handled when your work is merged.\n\n",
         );
@@ -65,8 +64,8 @@ pub(super) fn describe(out: &mut String, kept: &EarlierWork) {
 /// There is none.
 pub(super) fn describe_none(out: &mut String, started_over: bool) {
     out.push_str(if started_over {
-        "\nYou start over from the current state of the target branch: its work was put aside.\n"
+        "\nYou start over from the current state of the target branch; the work of that attempt was set aside.\n"
     } else {
-        "\nIt left no work: your workspace is the current state of the target branch.\n"
+        "\nThat attempt left no work: your workspace is the current state of the target branch.\n"
     });
 }

@@ -245,7 +245,7 @@ fn a_second_agent_does_not_start_beside_one_that_the_journal_has_forgotten() {
         }
     }
     let refused = scene.expect(1, &["run", "plan.toml"]);
-    assert!(refused.stderr.contains("still at work"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("still running here"), "{}", refused.stderr);
     assert!(refused.stderr.contains("kill "), "{}", refused.stderr);
 }
 

@@ -110,7 +110,7 @@ fn whoever_redoes_it_is_told_both_sides_and_both_tasks() {
     let prompt =
         fs::read_to_string(scene.attempt_dir(loser, 2).join("prompt.md")).expect("a prompt");
     for part in [
-        "Make your change to them again so that both changes hold",
+        "Redo your change in these files so that both changes work",
         &format!("> Text of {winner}."),
         &format!("+{winner}\n"),
         &format!("+{loser}\n"),

@@ -121,8 +121,8 @@ fn interrupted_in_ten_ways(workspace: &str) {
     ];
     assert_eq!(classes, expected);
     let prompt = log_of(&scene.outside("prompt-11"));
-    assert!(prompt.contains("Your workspace holds the work of attempt 10"), "{prompt}");
-    assert!(prompt.contains("10 changed files, +10 -0"), "{prompt}");
+    assert!(prompt.contains("Your workspace contains the work of attempt 10"), "{prompt}");
+    assert!(prompt.contains("Changes: 10 files, +10 -0"), "{prompt}");
     assert!(prompt.contains("- part-1.txt +1 -0") && prompt.contains(" part 2\n"), "{prompt}");
     assert!(prompt.contains("> I looked: go on."), "{prompt}");
     scene.assert_nothing_left();
@@ -205,7 +205,7 @@ fn starting_over_is_a_choice_and_what_is_put_aside_stays_on_its_snapshot() {
 fn an_outcome_that_does_not_exist_is_named_with_the_nearest() {
     let scene = scene("[run]\nstart_over = [\"agent_fialed\"]\n", "", "");
     let said = scene.expect(1, &["run", "plan.toml"]).stderr;
-    assert!(said.contains("no outcome `agent_fialed`"), "{said}");
+    assert!(said.contains("unknown outcome `agent_fialed`"), "{said}");
     assert!(said.contains("did you mean `agent_failed`?"), "{said}");
 }
 
@@ -231,11 +231,11 @@ fn a_retry_is_for_all_of_its_tasks_or_for_none() {
     let scene = scene("[run]\nretries = 0\n", "exit 1", "");
     scene.expect(2, &["run", "plan.toml"]);
     let said = scene.expect(1, &["retry", "A", "nonsense"]).stderr;
-    assert!(said.contains("there is no task nonsense"), "{said}");
+    assert!(said.contains("unknown task nonsense"), "{said}");
     assert!(scene.facts_of("task_retried").is_empty());
     scene.assert_phases(&[("A", "failed")]);
     let said = scene.expect(1, &["retry", "A", "--agent", "stesp"]).stderr;
-    assert!(said.contains("no agent stesp") && said.contains("did you mean steps?"), "{said}");
+    assert!(said.contains("unknown agent stesp") && said.contains("did you mean steps?"), "{said}");
     assert!(scene.facts_of("task_retried").is_empty());
     let said = scene.expect(0, &["--json", "retry", "--all", "-m", "try", "--agent", "command"]);
     assert!(said.stdout.contains("\"ok\""), "{}", said.stdout);
@@ -259,7 +259,7 @@ echo both > same.txt; cat other.txt > "$OUT/other-3"
     running.wait().expect_code(0);
     assert_eq!(log_of(&scene.outside("same-2")), "mine\n", "the second goes on on its own base");
     let prompt = log_of(&scene.outside("prompt-2"));
-    assert!(prompt.contains("conflicts with it in the files below"), "{prompt}");
+    assert!(prompt.contains("conflicts with this work in the files below"), "{prompt}");
     assert!(prompt.contains("- `same.txt`"), "{prompt}");
     // Then the train finds the conflict, and the third has everything else of it on the new base.
     let prompt = log_of(&scene.outside("prompt-3"));
@@ -290,7 +290,7 @@ git log --format=%s "$MAINSTEM_BASE..HEAD" > "$OUT/log"; rm bad.txt
     scene.expect(0, &["run", "plan.toml"]);
     assert_eq!(log_of(&scene.outside("log")), "part 2\n", "the bad commit is not in its history");
     let prompt = log_of(&scene.outside("prompt-2"));
-    assert!(prompt.contains("as uncommitted changes"), "{prompt}");
+    assert!(prompt.contains("The work is uncommitted, because"), "{prompt}");
     assert_eq!(scene.repo().show("main", "bad.txt"), None);
     assert_whole(&scene, 2);
 }

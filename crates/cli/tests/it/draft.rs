@@ -363,7 +363,7 @@ fn an_interrupted_draft_keeps_what_is_finished() {
         first.stderr().contains("✓ E-001") && stage.calls("E-002") == 1
     });
     let second = stage.plan(1, &[]);
-    assert!(second.stderr.contains("another process drafts a plan"), "{}", second.stderr);
+    assert!(second.stderr.contains("another draft is active"), "{}", second.stderr);
     first.signal(Signal::INT);
     let out = first.wait();
     assert_eq!(out.code, 3, "{}", out.stderr);
@@ -527,7 +527,9 @@ fn a_plan_is_drafted_while_a_run_goes_on_and_each_knows_the_limits_of_the_other(
     wait_until(SOON, "the task is at work", || stage.calls("T-1") == 1);
     let mut first = stage.scene.spawn(&["plan", "PRD.md"]);
     wait_until(SOON, "the run was told", || {
-        stage.scene.status()["limits"][0]["reason"].to_string().contains("a planner call was told")
+        stage.scene.status()["limits"][0]["reason"]
+            .to_string()
+            .contains("a planner call was rate-limited")
     });
     assert_eq!(stage.scene.status()["state"], "running");
     first.signal(Signal::INT);

@@ -102,7 +102,7 @@ fn what_cannot_be_imported_says_where_and_what_helps() {
     for (args, code, words) in [
         (vec!["task-master", "tasks.json"], 1, vec!["tasks.json:2", "syntax::json", "help"]),
         (vec!["spec-kit", "loop.md"], 1, vec!["T001 → T002 → T001", "loop.md:1", "loop.md:2"]),
-        (vec!["checklist", "prose.md"], 1, vec!["prose.md", "there is no task", "`- [ ]`"]),
+        (vec!["checklist", "prose.md"], 1, vec!["prose.md", "no tasks in the format", "`- [ ]`"]),
         (vec!["checklist", "bad.md"], 1, vec!["byte 9 is not UTF-8"]),
         (vec!["spekit", "loop.md"], 64, vec!["did you mean spec-kit?"]),
         (vec!["auto", "."], 1, vec!["beads or ralph", "set the format"]),
@@ -154,7 +154,7 @@ fn suggestions_are_named_with_reasons_and_taken_on_request() {
         "version = 1\n[[task]]\nid = \"a\"\ntitle = \"Table\"\n[[task]]\nid = \"b\"\ndescription = \"Do it after a is there.\"\n",
     );
     let out = run(&scene, 0, &["plan", "suggest", "plan.toml", "-o", "better.toml"]);
-    assert_eq!(out.stdout, "suggestion: b needs a: its text says \"after a\"\n");
+    assert_eq!(out.stdout, "suggestion: b needs a: the text says \"after a\"\n");
     assert!(scene.repo().read("better.toml").contains("needs = [\"a\"]"));
     let out = run(&scene, 0, &["plan", "suggest", "better.toml"]);
     assert_eq!(out.stdout, "no suggestions\n");

@@ -261,7 +261,10 @@ fn an_agent_that_takes_more_memory_than_it_may_is_killed_and_the_reason_names_th
         .plan(&shell_plan(&[("BAD", hog, ""), ("GOOD", "echo fine > fine.txt", "")]));
     assert_eq!(outcome(&scene, 2), "failed");
     let reason = scene.task("BAD")["reason"].to_string();
-    assert!(reason.contains("killed: it used more than limits.memory_per_agent (50M)"), "{reason}");
+    assert!(
+        reason.contains("killed: more memory used than limits.memory_per_agent (50M)"),
+        "{reason}"
+    );
     let doctor = scene.mainstem(&["doctor"]);
     assert!(doctor.stdout.contains("limits.memory_per_agent"), "{}", doctor.stdout);
     assert_not_lost(&scene, "half.txt", "half\n");

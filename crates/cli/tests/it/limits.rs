@@ -174,7 +174,7 @@ fn the_model_is_chosen_by_rule_and_the_reason_is_kept() {
     for (task, model, reason) in [
         ("A", "small", "complexity"),
         ("B", "big", "models.by_role.boss"),
-        ("C", "own", "the task names it"),
+        ("C", "own", "set in the task"),
     ] {
         let file = format!("{task}.txt");
         assert_eq!(
@@ -235,7 +235,7 @@ fn a_run_that_the_budget_stops_says_so_and_how_to_go_on() {
     scene.expect(2, &["run", "plan.toml", "-j", "1"]);
     let task = scene.task("T-2");
     let reason = task["reason"].as_str().unwrap_or_default();
-    assert!(reason.starts_with("the budget does not allow it: $6.00 of $10.00 spent"), "{task:#}");
+    assert!(reason.starts_with("over budget: $6.00 of $10.00 spent"), "{task:#}");
     assert_eq!(task["next_action"], "mainstem config set budget.usd 20, then mainstem run");
     scene.expect(0, &["run", "--config", "budget.usd=20"]);
     scene.assert_each_lands_once(&["T-1", "T-2"]);
@@ -251,7 +251,7 @@ fn an_agent_that_names_absurd_costs_exhausts_no_budget_and_people_are_told() {
         .plan(&shell_plan(&[("T-1", &first, ""), ("T-2", "echo x > b.txt", "")]));
     let run = scene.expect(0, &["run", "plan.toml", "-j", "1"]);
     scene.assert_each_lands_once(&["T-1", "T-2"]);
-    let said = "its agent reported a cost of 1e308 USD, which cannot be right; it is not counted";
+    let said = "the agent reported an impossible cost of 1e308 USD, which is not counted";
     assert_eq!((run.stdout + &run.stderr).matches(said).count(), 1);
     assert_eq!(scene.task("T-1")["cost_usd"], 1.25);
 }
@@ -268,7 +268,7 @@ fn an_agent_that_goes_round_in_circles_is_a_question_and_the_answer_reaches_the_
     assert_eq!(status["questions"][0]["id"], "L-T-1", "{status:#}");
     assert_eq!(status["inbox"].as_array().map(Vec::len), Some(1), "{status:#}");
     let shown = scene.expect(0, &["questions"]).stdout;
-    assert!(shown.contains("does the same thing over and over"), "{shown}");
+    assert!(shown.contains("repeats the same step over and over"), "{shown}");
     scene.expect(0, &["answer", "L-T-1", "look at the lock file first"]);
     scene.expect(0, &["run"]);
     scene.assert_each_lands_once(&["T-1"]);

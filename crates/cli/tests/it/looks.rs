@@ -365,7 +365,7 @@ fn looks_work_beside_a_running_engine_and_follow_it_to_its_end() {
     assert!(ok(&scene, &["logs", "T-1"]).stdout.starts_with("before\n"));
     for args in [&["undo"][..], &["clean"]] {
         let refused = scene.mainstem(args).expect_code(1);
-        assert!(refused.stderr.contains("another engine works on this repository"), "{refused:?}");
+        assert!(refused.stderr.contains("another run is active in this repository"), "{refused:?}");
     }
     let log = scene.spawn(&["logs", "-f", "T-1"]);
     let history = scene.spawn(&["history", "-f", "--json"]);

@@ -127,7 +127,9 @@ fn work_lands_by_pull_requests_that_the_forge_merges_when_its_checks_pass() {
     assert_eq!(play.scene.repo().show("main", "c.txt").as_deref(), Some("a\nb\n"));
     play.scene.expect(0, &["run"]);
     assert_eq!(play.forge.pulls().len(), 3);
-    assert!(play.scene.expect(1, &["undo"]).stderr.contains("revert it on the forge"));
+    assert!(
+        play.scene.expect(1, &["undo"]).stderr.contains("revert the pull request on the forge")
+    );
 }
 
 #[test]
@@ -170,7 +172,7 @@ fn changes_asked_for_in_a_review_are_made_and_then_the_reviewer_is_waited_for() 
         "not yet",
         &[("x.txt", 1, "two please")],
     );
-    play.wait_for_fact("pull_seen", "alice, who asked for changes");
+    play.wait_for_fact("pull_seen", "alice, who requested changes");
     play.forge.review(number, "alice", "APPROVED", "", &[]);
     running.wait().expect_code(0);
     play.assert_landed(&["T-1"]);
@@ -246,7 +248,7 @@ fn commits_that_others_add_are_merged_with_it_and_commits_that_replace_it_are_no
     let there = |args: &[&str]| repo.git(&[&["-C", path], &who[..], args].concat());
     there(&["commit", "-q", "--amend", "-m", "replaced"]);
     there(&["push", "-q", "--force", "origin", "mainstem/T-1"]);
-    play.wait_for_fact("pull_seen", "replaced its commits");
+    play.wait_for_fact("pull_seen", "commits that replaced ours");
     play.forge.review(number, "alice", "APPROVED", "", &[]);
     there(&["reset", "-q", "--hard", "HEAD@{1}"]);
     fs::write(other.join("more.txt"), "more\n").expect("a file in a temporary folder");

@@ -206,12 +206,12 @@ fn a_remote_that_is_away_holds_landings_only_and_nothing_is_lost() {
     play.scene.repo().commit("plan", &[("plan.toml", &plan)]);
     let before = play.scene.repo().commit_of("main");
     let output = play.scene.expect(2, &["run", "plan.toml"]);
-    assert!(output.stdout.contains("origin cannot be reached"), "{}", output.stdout);
+    assert!(output.stdout.contains("cannot reach origin"), "{}", output.stdout);
     assert_eq!(play.scene.repo().commit_of("main"), before);
     let status = play.scene.expect(0, &["status", "--json"]).stdout;
     assert!(status.contains("git ls-remote origin"), "{status}");
     // Still away at the next start: said, and no error.
-    assert!(play.scene.expect(2, &["run"]).stdout.contains("origin cannot be reached"));
+    assert!(play.scene.expect(2, &["run"]).stdout.contains("cannot reach origin"));
     fs::rename(format!("{}.away", path(&bare)), &bare).unwrap();
     play.scene.expect(0, &["run"]);
     play.assert_landed(&["T-1"]);
@@ -226,7 +226,7 @@ fn branches_that_have_gone_apart_are_an_error_before_anything_starts_and_nothing
     let theirs = play.there("main");
     let mine = play.scene.repo().commit("mine", &[("mine.txt", "mine\n")]);
     let output = play.scene.expect(1, &["run", "plan.toml"]);
-    assert!(output.stderr.contains("have gone apart"), "{}", output.stderr);
+    assert!(output.stderr.contains("have diverged"), "{}", output.stderr);
     assert!(output.stderr.contains("git pull --rebase origin main"), "{}", output.stderr);
     assert_eq!((play.there("main"), play.scene.repo().commit_of("main")), (theirs, mine));
     play.scene.repo().git(&["pull", "-q", "--rebase", "origin", "main"]);
@@ -305,8 +305,8 @@ fn branches_that_go_apart_in_the_middle_of_a_run_land_on_the_remotes_and_yours_i
     assert_eq!(repo.show("FETCH_HEAD", "b.txt").as_deref(), Some("a\n"));
     // What begins anew wants one ground; what goes on says so.
     let again = play.scene.expect(1, &["run", "--new", "plan.toml"]);
-    assert!(again.stderr.contains("have gone apart"), "{}", again.stderr);
-    assert!(play.scene.expect(0, &["run"]).stderr.contains("have gone apart"));
+    assert!(again.stderr.contains("have diverged"), "{}", again.stderr);
+    assert!(play.scene.expect(0, &["run"]).stderr.contains("have diverged"));
 }
 
 #[test]

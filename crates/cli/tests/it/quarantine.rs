@@ -232,7 +232,7 @@ fn a_link_that_leads_outside_through_another_does_not_land() {
     let Some(scene) = scene("off", "worktree", "", &[("T", work, "")]) else { return };
     scene.expect(2, &["run", "plan.toml"]);
     let why = reason(&scene, "T");
-    assert!(why.contains("l: the link leads out of the repository"), "{why}");
+    assert!(why.contains("l: the symbolic link points outside the repository"), "{why}");
 }
 
 /// Says whether each of these sockets hears us.

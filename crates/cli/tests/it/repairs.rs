@@ -51,7 +51,7 @@ fn another_run_is_refused_while_agents_of_a_killed_one_live() {
     scene.wait_for_phase("T", "working");
     engine.kill9();
     let refused = scene.expect(1, &["run", "--new", "plan.toml"]);
-    assert!(refused.stderr.contains("still under way"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("still has running attempts"), "{}", refused.stderr);
     scene.expect(0, &["run"]);
     scene.assert_each_lands_once(&["T"]);
 }
@@ -304,7 +304,7 @@ fn an_undo_says_so_when_the_branch_went_elsewhere() {
     scene.expect(0, &["run", "plan.toml"]);
     scene.repo().git(&["commit", "-q", "--amend", "-m", "rewritten"]);
     let refused = scene.expect(1, &["undo"]);
-    assert!(refused.stderr.contains("is not on main any more"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("is no longer on main"), "{}", refused.stderr);
     assert_eq!(scene.phase("T"), "landed");
 }
 

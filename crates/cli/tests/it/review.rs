@@ -85,7 +85,7 @@ fn after_the_last_cycle_the_task_rests_with_the_reason() {
     let task = scene.task("T-1");
     assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &4.into()), "{task:#}");
     let reason = task["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("after 3 fix cycles") && reason.contains("it says BAD"), "{reason}");
+    assert!(reason.contains("after 3 review cycles") && reason.contains("it says BAD"), "{reason}");
     assert!(scene.landings("main").is_empty());
     scene.assert_nothing_left();
 }
@@ -319,7 +319,7 @@ fn nobody_is_asked_to_approve_what_a_gate_refuses_on_the_merged_tree() {
     assert_eq!(asked.len(), 1, "{asked:#?}");
     assert_eq!(asked[0]["task"], "GOOD");
     let text = asked[0]["text"].as_str().unwrap_or_default();
-    assert!(text.starts_with("Is it right? Its checks passed on the merged tree."), "{text}");
+    assert!(text.starts_with("Is it right? The checks passed on the merged tree."), "{text}");
     let task = scene.task("GOOD");
     assert_eq!(task["waiting_for"][0], "Q1", "{task:#}");
     assert_eq!(task["next_action"], "mainstem diff GOOD, then mainstem answer Q1 approve");

@@ -164,7 +164,7 @@ fn a_write_that_the_sandbox_refuses_says_what_to_allow() {
             &run.stdout,
             &[
                 "blocked by the sandbox: write to ~/.local/share/foo/lock",
-                "allow it: [sandbox] write = [\"~/.local/share/foo\"]",
+                "allow this path: [sandbox] write = [\"~/.local/share/foo\"]",
             ],
         );
     }
@@ -180,9 +180,9 @@ fn what_was_not_started_says_why_and_what_to_type() {
     assert_fits(&run.stdout);
     let task = scene.task("b");
     let reason = task["reason"].as_str().unwrap_or_default();
-    assert!(reason.contains("the budget does not allow it: $6.00 of $10.00 spent"), "{task:#}");
+    assert!(reason.contains("over budget: $6.00 of $10.00 spent"), "{task:#}");
     assert_eq!(task["next_action"], "mainstem config set budget.usd 20, then mainstem run");
-    assert_says(&run.stdout, &["b not started: the budget does not allow it"]);
+    assert_says(&run.stdout, &["b not started: over budget"]);
 
     let scene = narrow().config("[run]\non_failure = \"drain\"\n").plan(&shell_plan(&[
         ("a", "exit 1", "retries = 0\npriority = 9"),
@@ -192,7 +192,7 @@ fn what_was_not_started_says_why_and_what_to_type() {
     ]));
     let run = scene.expect(2, &["run", "plan.toml", "-j", "1"]);
     assert_says(&run.stdout, &["c not started: a failed and run.on_failure = \"drain\""]);
-    assert_eq!(scene.task("c")["next_action"], "mainstem run starts it");
+    assert_eq!(scene.task("c")["next_action"], "mainstem run starts the remaining tasks");
 }
 
 #[test]

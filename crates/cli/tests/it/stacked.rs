@@ -102,7 +102,7 @@ fn a_task_starts_on_the_open_pull_request_of_what_it_needs_and_both_land_in_orde
     assert!(play.scene.facts_of("task_landed").is_empty(), "nothing has landed yet");
     play.wait_for_fact("pull_seen", "0 of 1 approvals");
     play.approve("T-2");
-    play.wait_for_fact("pull_seen", "of T-1, on which it is stacked");
+    play.wait_for_fact("pull_seen", "of T-1, which is below in the stack");
     let task = play.scene.task("T-2");
     assert_eq!(task["stacked_on"], "T-1", "{task:#}");
     let status = play.scene.expect(0, &["status"]).stdout;
@@ -149,7 +149,7 @@ fn a_lower_one_that_is_reworked_lands_as_it_became_and_the_upper_one_keeps_its_o
         play.wait_for_pull("T-2");
         let lower = play.pull_of("T-1")["number"].as_u64().expect("a number");
         play.forge.review(lower, "alice", "CHANGES_REQUESTED", "two please", &[]);
-        play.wait_for_fact("pull_seen", "alice, who asked for changes");
+        play.wait_for_fact("pull_seen", "alice, who requested changes");
         play.approve("T-2");
         play.approve("T-1");
         running.wait().expect_code(0);
@@ -170,7 +170,7 @@ fn an_upper_one_is_reworked_on_its_own_head_and_takes_others_commits_along() {
     let upper = play.wait_for_pull("T-2");
     play.somebody_pushes("mainstem/T-2", "more.txt", "more\n");
     play.forge.review(upper, "alice", "CHANGES_REQUESTED", "two please", &[]);
-    play.wait_for_fact("pull_seen", "alice, who asked for changes");
+    play.wait_for_fact("pull_seen", "alice, who requested changes");
     play.somebody_pushes("mainstem/T-2", "yet.txt", "yet\n");
     play.approve("T-1");
     play.wait_for_fact("task_landed", "T-1");

@@ -138,7 +138,7 @@ fn runs_are_listed_and_named_by_their_beginning() {
     let both = scene.expect(1, &["status", "--run", "r-"]);
     assert!(both.stderr.contains(&old) && both.stderr.contains(new), "{}", both.stderr);
     let none = scene.expect(1, &["history", "--run", "zzz"]);
-    assert!(none.stderr.contains("there is no run zzz") && none.stderr.contains(&old));
+    assert!(none.stderr.contains("unknown run zzz") && none.stderr.contains(&old));
 }
 
 #[test]

@@ -176,7 +176,7 @@ fn set_defaults(values: &mut Values) {
         let text = format!("v = {}", doc.default);
         let Ok(Node { value: Value::Table(mut entries), .. }) = doc::parse_raw(&text, Format::Toml)
         else {
-            unreachable!("BUG: the default of {} is no TOML", doc.key)
+            unreachable!("BUG: the default of {} is not valid TOML", doc.key)
         };
         if let Some((_, node)) = entries.pop() {
             for (path, setting) in read(doc, doc.key, node, &mut faults) {
@@ -211,7 +211,7 @@ fn read_file(values: &mut Values, faults: &mut Faults, origin: &Origin, text: &s
             }
             other if known => {
                 let message = format!("`{name}` is a section, not {}", other.kind());
-                let help = format!("write `[{name}]` and keys below it");
+                let help = format!("write `[{name}]` with the keys below");
                 file.faults.add_help("config::type", section.span, message, help);
             }
             _ => unknown(file.faults, &section, "section", &name, known_sections()),
@@ -236,14 +236,14 @@ impl File<'_, '_> {
     fn agent(&mut self, agent: &Key<'_>, node: Node<'_>) {
         let name = agent.text.trim();
         if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            let message = format!("`{}` cannot name an agent", clip(&agent.text));
-            let help = "use letters, digits and dashes";
+            let message = format!("invalid agent name `{}`", clip(&agent.text));
+            let help = "use only letters, digits and dashes";
             self.faults.add_help("config::agent", agent.span.clone(), message, help);
             return;
         }
         let Value::Table(entries) = node.value else {
             let message = format!("`agents.{}` is a table, not {}", clip(name), node.value.kind());
-            let help = format!("write `[agents.{}]` and keys below it", clip(name));
+            let help = format!("write `[agents.{}]` with the keys below", clip(name));
             self.faults.add_help("config::type", agent.span.clone(), message, help);
             return;
         };
@@ -304,7 +304,7 @@ fn unknown(faults: &mut Faults, key: &Key<'_>, what: &str, path: &str, known: Ve
         let help = "remove it; everything else works without it";
         return faults.add_help("config::not_available", key.span.clone(), message, help);
     }
-    let message = format!("there is no {what} `{}`", clip(path));
+    let message = format!("unknown {what} `{}`", clip(path));
     let help = match nearest(&key.text, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known: {}", known.join(", ")),

@@ -33,8 +33,8 @@ pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diag
         let built_in = [COMMAND_AGENT, SCRIPT_AGENT].contains(&name.as_str());
         let differs = |kind: &Setting| *kind != Setting::Text(name.clone());
         if built_in && kind.as_ref().is_some_and(differs) {
-            let message = format!("the built-in agent `{name}` keeps its kind");
-            let help = "choose another name for yours";
+            let message = format!("the kind of the built-in agent `{name}` cannot be changed");
+            let help = "use a different name for your agent";
             wrong.push((origin, fault(line, message, help.to_owned())));
         } else if kind.is_none() && values.get(&format!("agents.{name}.preset")).is_some() {
             let setting = Setting::Text(COMMAND_AGENT.to_owned());
@@ -43,8 +43,8 @@ pub(super) fn complete_agents(values: &mut Values, wrong: &mut Vec<(Origin, Diag
             let setting = Setting::Text(name.clone());
             values.set(path, Entry { setting, origin: Origin::Default, line: None });
         } else if kind.is_none() && wrong.is_empty() {
-            let message = format!("the agent `{name}` has no kind");
-            let help = format!("add `kind`, one of {}", AGENT_KINDS.join(", "));
+            let message = format!("missing `kind` of the agent `{name}`");
+            let help = format!("set `kind` to one of {}", AGENT_KINDS.join(", "));
             wrong.push((origin, fault(line, message, help)));
         }
     }
@@ -63,15 +63,15 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
         let strangers =
             v.texts(&path).into_iter().filter(|other| !values.agents.contains_key(other));
         for other in strangers {
-            let entry = values.get(&path).expect("BUG: it was just read");
-            let message = format!("`{path}` names `{other}`, which is no agent");
-            let help = format!("add `[agents.{other}]`, or leave it out");
+            let entry = values.get(&path).expect("BUG: the key was just read");
+            let message = format!("unknown agent `{other}` in `{path}`");
+            let help = format!("define `[agents.{other}]` or remove the name");
             wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
         }
         let models = format!("agents.{name}.models");
         for (path, tier, entry) in values.table(&models) {
             if !["cheap", "middle", "top"].contains(&tier) {
-                let message = format!("`{path}`: there is no tier `{tier}`");
+                let message = format!("unknown tier `{tier}` in `{path}`");
                 let help = "known: cheap, middle, top".to_owned();
                 wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
             }
@@ -79,8 +79,8 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
     }
     let resolver = values.get("land.resolver").zip(v.text("land.resolver"));
     if let Some((entry, other)) = resolver.filter(|(_, name)| !values.agents.contains_key(name)) {
-        let message = format!("`land.resolver` names `{other}`, which is no agent");
-        let help = format!("add `[agents.{other}]`, or leave it out");
+        let message = format!("unknown agent `{other}` in `land.resolver`");
+        let help = format!("define `[agents.{other}]` or remove the name");
         wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
     }
     check_reviewers(&v, wrong);
@@ -88,8 +88,8 @@ pub(super) fn check_agents(values: &Values, wrong: &mut Vec<(Origin, Diagnostic)
     check_outcomes(&v, wrong);
     for (path, least, entry) in values.table("models.by_priority") {
         if least.trim().parse::<i64>().is_err() {
-            let message = format!("`{path}`: `{least}` is no priority");
-            let help = "write a whole number in quotes".to_owned();
+            let message = format!("invalid priority `{least}` in `{path}`");
+            let help = "use an integer in quotes".to_owned();
             wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
         }
     }
@@ -105,20 +105,18 @@ fn check_reviewers(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
         }
     };
     for name in review.agents.iter().filter(|name| !known(&review.reviewer(name).agent)) {
-        let message =
-            format!("`review.agents` names `{name}`, which is neither reviewer nor agent");
-        let help = format!("add `[reviewers.{name}]` with an `agent`, or `[agents.{name}]`");
+        let message = format!("unknown reviewer or agent `{name}` in `review.agents`");
+        let help = format!("define `[reviewers.{name}]` with an `agent`, or `[agents.{name}]`");
         say("review.agents", message, help);
     }
     for (name, reviewer) in review.reviewers.iter().filter(|(_, r)| !known(&r.agent)) {
         let path = format!("reviewers.{name}.agent");
-        let message =
-            format!("the reviewer `{name}` is by `{}`, which is no agent", reviewer.agent);
-        say(&path, message, format!("add `[agents.{}]`, or name another", reviewer.agent));
+        let message = format!("unknown agent `{}` in `reviewers.{name}.agent`", reviewer.agent);
+        say(&path, message, format!("define `[agents.{}]` or use another agent", reviewer.agent));
     }
     if gates(v).review && review.agents.is_empty() {
-        let message = "`gates.verify` asks for a review, and nobody reviews".to_owned();
-        say("gates.verify", message, "name reviewers: [review] agents = [\"…\"]".to_owned());
+        let message = "`gates.verify` has @review, but no reviewers are configured".to_owned();
+        say("gates.verify", message, "add reviewers: [review] agents = [\"…\"]".to_owned());
     }
 }
 
@@ -131,7 +129,7 @@ fn check_outcomes(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
     let Some(entry) = v.values.get("run.start_over") else { return };
     for word in v.texts("run.start_over").iter().filter(|word| outcome(word).is_none()) {
         let known = Class::ALL.map(Class::word);
-        let message = format!("`run.start_over`: there is no outcome `{word}`");
+        let message = format!("unknown outcome `{word}` in `run.start_over`");
         let help = diag::nearest(word, known).map_or_else(
             || format!("known: {}", known.join(", ")),
             |near| format!("did you mean `{near}`?"),
@@ -148,9 +146,9 @@ fn check_stacks(v: &Reader<'_>, wrong: &mut Vec<(Origin, Diagnostic)>) {
         && let Some(entry) = v.values.get("land.stacked")
     {
         let message = format!(
-            "`land.stacked` stacks pull requests of tasks, and with land.mode = \"{mode}\" there are none"
+            "`land.stacked` needs a pull request per task, which land.mode = \"{mode}\" does not open"
         );
-        let help = "set land.mode = \"pr\", or leave land.stacked out".to_owned();
+        let help = "set land.mode = \"pr\" or remove land.stacked".to_owned();
         wrong.push((entry.origin.clone(), fault(entry.line, message, help)));
     }
 }

@@ -94,8 +94,13 @@ pub(super) fn read(
             .filter_map(|(key, node)| {
                 let path = format!("{path}.{}", key.text);
                 if key.text.is_empty() || key.text.contains(['=', '\0']) {
-                    let message = format!("`{}` is no name", clip(&key.text));
-                    faults.add_help("config::value", key.span, message, "name it with a word");
+                    let message = format!("invalid name `{}`", clip(&key.text));
+                    faults.add_help(
+                        "config::value",
+                        key.span,
+                        message,
+                        "use a word without spaces or special characters",
+                    );
                     return None;
                 }
                 let kind = match doc.kind {
@@ -130,8 +135,13 @@ fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Opti
             if (min..=max).contains(&number) {
                 return Some(Setting::Int(number));
             }
-            let message = format!("`{path}` is {number}, outside {min} to {max}");
-            faults.add_help("config::range", span, message, format!("write {min} to {max}"));
+            let message = format!("`{path}` is {number}, which is out of range");
+            faults.add_help(
+                "config::range",
+                span,
+                message,
+                format!("use a number from {min} to {max}"),
+            );
             None
         }
         (Kind::Number, Value::Int(number)) => amount(path, number as f64, span, faults),
@@ -142,7 +152,7 @@ fn single(doc: &KeyDoc, path: &str, node: Node<'_>, faults: &mut Faults) -> Opti
             report(path, &text, span, parse_duration_ms(&text).map(Setting::Ms), faults)
         }
         (Kind::Duration, Value::Int(number)) => {
-            let message = format!("`{path}` has no unit");
+            let message = format!("missing unit in `{path}`");
             let help = format!("write \"{number}s\" for seconds or \"{number}m\" for minutes");
             faults.add_help("config::value", span, message, help);
             None
@@ -182,8 +192,8 @@ fn amount(path: &str, number: f64, span: Range<usize>, faults: &mut Faults) -> O
     if number.is_finite() && number >= 0.0 {
         return Some(Setting::Number(number));
     }
-    let message = format!("`{path}` is {number}, which is no amount");
-    faults.add_help("config::range", span, message, "write a number from 0 up");
+    let message = format!("`{path}` is {number}, which is not a valid amount");
+    faults.add_help("config::range", span, message, "use 0 or a positive number");
     None
 }
 
@@ -195,20 +205,20 @@ fn line(
     faults: &mut Faults,
 ) -> Option<Setting> {
     let bad = if text.chars().any(char::is_control) {
-        Some("holds control characters")
+        Some("contains control characters")
     } else if matches!(doc.key, "land.branch" | "land.push_branch") && !branch_name(text) {
         // It is handed to git, which must not take it for an option or a range.
-        Some("is no name of a branch")
+        Some("is not a valid branch name")
     } else if doc.key == "limits.quiet_hours"
         && !text.is_empty()
         && QuietHours::parse(text).is_err()
     {
-        Some("is no span of hours such as \"22:00-07:00\"")
+        Some("is not a time span such as \"22:00-07:00\"")
     } else {
         None
     };
     if let Some(bad) = bad {
-        faults.add_help("config::value", span, format!("`{path}` {bad}"), "change it");
+        faults.add_help("config::value", span, format!("`{path}` {bad}"), "use a different value");
         return None;
     }
     Some(Setting::Text(text.to_owned()))
@@ -246,7 +256,7 @@ fn choice(
         faults.add_help("config::choice", span, message, "write \"embedded\"");
         return None;
     }
-    let message = format!("`{path}` cannot be `{}`", clip(word));
+    let message = format!("invalid value `{}` for `{path}`", clip(word));
     let help = match nearest(word, doc.choices.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("known: {}", doc.choices.join(", ")),
@@ -265,7 +275,7 @@ fn report(
     match found {
         Ok(setting) => Some(setting),
         Err(help) => {
-            let message = format!("`{path}` cannot be `{}`", clip(text));
+            let message = format!("invalid value `{}` for `{path}`", clip(text));
             faults.add_help("config::value", span, message, help);
             None
         }
@@ -292,8 +302,8 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
                 spans.push(item.span);
             }
             other => {
-                let message = format!("`{path}` is a list of texts, not of {}", other.kind());
-                faults.add_help("config::type", item.span, message, "put each in quotes");
+                let message = format!("`{path}` is a list of strings, not of {}", other.kind());
+                faults.add_help("config::type", item.span, message, "put each entry in quotes");
                 return None;
             }
         }
@@ -301,7 +311,7 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
     if doc.kind == Kind::Globs {
         for (glob, span) in texts.iter().zip(&spans) {
             if let Err(why) = check_glob(glob) {
-                let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the glob"));
+                let (what, help) = why.split_once("; ").unwrap_or((&why, "fix the glob"));
                 let message = format!("`{path}`: `{}`: {what}", clip(glob));
                 faults.add_help("config::glob", span.clone(), message, help);
                 return None;
@@ -311,8 +321,8 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
     if doc.kind == Kind::Rules {
         for (rule, span) in texts.iter().zip(&spans) {
             if crate::question::Rule::parse(rule).is_none() {
-                let message = format!("`{path}`: `{}` is no rule", clip(rule));
-                let help = "write \"PATTERN => ANSWER\", both with text in them";
+                let message = format!("invalid rule `{}` in `{path}`", clip(rule));
+                let help = "use \"PATTERN => ANSWER\" with text on both sides";
                 faults.add_help("config::rule", span.clone(), message, help);
                 return None;
             }
@@ -331,7 +341,7 @@ fn list(doc: &KeyDoc, path: &str, items: Vec<Node<'_>>, faults: &mut Faults) -> 
 }
 
 fn gate_fault(path: &str, why: &str, span: Range<usize>, faults: &mut Faults) {
-    let (what, help) = why.split_once("; ").unwrap_or((why, "mend the gate"));
+    let (what, help) = why.split_once("; ").unwrap_or((why, "fix the check"));
     faults.add_help("config::gate", span, format!("`{path}`: {what}"), help);
 }
 
@@ -345,8 +355,12 @@ fn filled(
     for (text, span) in texts.iter().zip(spans) {
         let bad = text.trim().is_empty() || text.contains('\0') || names && text.contains('=');
         if bad {
-            let message = format!("`{path}` has an entry that cannot be: `{}`", clip(text));
-            let help = if names { "name a variable, without its value" } else { "remove it" };
+            let message = format!("invalid entry in `{path}`: `{}`", clip(text));
+            let help = if names {
+                "use the name of a variable, without a value"
+            } else {
+                "remove the entry"
+            };
             faults.add_help("config::value", span, message, help);
             return None;
         }
@@ -414,8 +428,8 @@ fn from_toml<'s>(text: &str, span: Range<usize>, faults: &mut Faults) -> Option<
     match found {
         Some((_, node)) => Some(detach(node, &span)),
         None => {
-            let message = format!("`{}` is no value", clip(text));
-            faults.add_help("config::value", span, message, "write it as in TOML");
+            let message = format!("invalid value `{}`", clip(text));
+            faults.add_help("config::value", span, message, "write the value as in TOML");
             None
         }
     }

@@ -14,11 +14,15 @@ pub fn from_fields(fields: &BTreeMap<String, String>) -> Result<String, String> 
     if let Some(unknown) =
         fields.keys().find(|key| !FIELDS.contains(&key.as_str()) && *key != "text")
     {
-        return Err(format!("a gate has no key `{unknown}`; known: {}, text", FIELDS.join(", ")));
+        return Err(format!(
+            "unknown key `{unknown}` in a check; known: {}, text",
+            FIELDS.join(", ")
+        ));
     }
     let get = |key: &str| fields.get(key).cloned();
     let kind = get("kind").unwrap_or_else(|| "command".to_owned());
-    let need = |key: &str| get(key).ok_or_else(|| format!("a gate of kind `{kind}` needs `{key}`"));
+    let need =
+        |key: &str| get(key).ok_or_else(|| format!("missing `{key}` in a check of kind `{kind}`"));
     let gate = match kind.as_str() {
         "command" => Gate::Command(need("command")?),
         "file_exists" => Gate::FileExists { files: need("path")? },
@@ -29,13 +33,13 @@ pub fn from_fields(fields: &BTreeMap<String, String>) -> Result<String, String> 
                 None => Wants::AtLeast(1),
                 Some(Ok(0)) => Wants::None,
                 Some(Ok(count)) => Wants::AtLeast(count),
-                Some(Err(_)) => return Err("`count` is a whole number".to_owned()),
+                Some(Err(_)) => return Err("`count` must be an integer".to_owned()),
             },
         },
         "query" => {
             let compare = get("compare").unwrap_or_else(|| "==".to_owned());
             let known = Compare::ALL.iter().find(|(sign, _)| *sign == compare);
-            let (_, compare) = known.ok_or("`compare` is one of ==, !=, >=, <=")?;
+            let (_, compare) = known.ok_or("`compare` must be one of ==, !=, >=, <=")?;
             let (file, path, value) = (need("path")?, need("query")?, need("value")?);
             Gate::Query { file, path, compare: *compare, value }
         }
@@ -46,7 +50,7 @@ pub fn from_fields(fields: &BTreeMap<String, String>) -> Result<String, String> 
         "review" => Gate::Review,
         other => {
             return Err(format!(
-                "there is no gate of kind `{other}`; known: command, file_exists, content_search, query, approval, review"
+                "unknown kind of check `{other}`; known: command, file_exists, content_search, query, approval, review"
             ));
         }
     };

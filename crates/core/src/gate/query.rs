@@ -12,16 +12,17 @@ pub(super) fn judge(
     compare: Compare,
     wanted: &str,
 ) -> Result<(Verdict, String), String> {
-    let format = Format::from_path(file).ok_or_else(|| format!("`{file}` has no known format"))?;
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("`{file}` is no text"))?;
+    let format = Format::from_path(file).ok_or_else(|| format!("unknown format of `{file}`"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("`{file}` is not a text file"))?;
     let root = doc::parse_raw(text, format).map_err(|faults| {
         let first = faults.finish(text).into_iter().next();
         let why = first
             .map_or_else(String::new, |fault| format!("{}: line {}", fault.message, fault.line));
-        format!("`{file}` cannot be read: {why}")
+        format!("cannot read `{file}`: {why}")
     })?;
     let found = look_up(&root, path).ok_or_else(|| format!("`{file}` has no `{path}`"))?;
-    let found = plain(found).ok_or_else(|| format!("`{path}` in `{file}` is no single value"))?;
+    let found =
+        plain(found).ok_or_else(|| format!("`{path}` in `{file}` is not a single value"))?;
     let wanted = wanted.trim_matches('"');
     let good = match compare {
         Compare::Equal => same(&found, wanted),
@@ -30,9 +31,7 @@ pub(super) fn judge(
             let number = |text: &str| text.trim().trim_end_matches('%').parse::<f64>().ok();
             let pair = number(&found).zip(number(wanted));
             let (a, b) = pair.filter(|(a, b)| a.is_finite() && b.is_finite()).ok_or_else(|| {
-                format!(
-                    "`{path}` in `{file}` is `{found}`, which is no number to compare with {wanted}"
-                )
+                format!("`{path}` in `{file}` is `{found}`, which cannot be compared with {wanted}")
             })?;
             if compare == Compare::AtLeast { a >= b } else { a <= b }
         }

@@ -25,7 +25,7 @@ impl Machine {
                 }
                 Some(_) => {
                     return Err(refuse(format!(
-                        "there is a task {} already, with another text",
+                        "a task {} with a different text already exists",
                         task.id
                     )));
                 }
@@ -38,21 +38,21 @@ impl Machine {
         let unknown = plan.tasks.iter().flat_map(|task| task.needs.iter().chain(&task.after));
         let mut unknown = unknown.filter(|id| !plan.tasks.iter().any(|task| task.id == **id));
         if let Some(id) = unknown.next() {
-            return Err(refuse(format!("{id} is needed and is no task of this run")));
+            return Err(refuse(format!("unknown task {id} in `needs` or `after`")));
         }
         Graph::new(&plan).map_err(|error| refuse(error.to_string()))?;
         let again = self.start_again(again);
         if names.is_empty() && again.is_empty() {
-            return Ok("nothing new: they are part of the run already".to_owned());
+            return Ok("nothing to add: the tasks are already part of the run".to_owned());
         }
         if names.is_empty() {
-            return Ok(format!("{} will be tried again from the beginning", again.join(", ")));
+            return Ok(format!("{} will be retried from the beginning", again.join(", ")));
         }
         let (revision, hash) = (self.revision + 1, format!("added {}", names.join(" ")));
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.suspect_all();
-        Ok(format!("{} joined the run", names.join(", ")))
+        Ok(format!("added {} to the run", names.join(", ")))
     }
 
     /// Was it called off, or is it about to be?
@@ -71,7 +71,7 @@ impl Machine {
             names.push(task.to_string());
             if self.tasks.phase(t).is_active() {
                 let (attempt, then) = (self.tasks.get(t).attempts, AfterStop::Requeue);
-                let reason = "to be tried again".to_owned();
+                let reason = "to be retried".to_owned();
                 self.emit(Fact::StopRequested { task, attempt, then, reason });
             } else {
                 self.emit(Fact::TaskRetried { task, hint: None, agent: None, fresh: true });
@@ -88,12 +88,12 @@ impl Machine {
         match task.agent.as_ref().or(self.settings.run.agent.as_ref()) {
             Some(name) if agents.contains_key(name) => Ok(()),
             Some(name) => Err(Refusal {
-                message: format!("{}: there is no agent {name}", task.id),
+                message: format!("{}: unknown agent {name}", task.id),
                 hint: Some(format!("add `[agents.{name}]` to mainstem.toml")),
             }),
             None => Err(Refusal {
-                message: format!("{}: no agent could work on it", task.id),
-                hint: Some("name one, or set run.agent".to_owned()),
+                message: format!("{}: no agent is set", task.id),
+                hint: Some("add `agent` to the task, or set run.agent".to_owned()),
             }),
         }
     }

@@ -33,8 +33,7 @@ impl Machine {
             }
         }
         for task in reused {
-            let message = "it landed already, for another text: it does not run again. Give the new \
-                           task an id of its own, or start afresh with `mainstem run --new`";
+            let message = "a task with this id has already landed, so the changed task does not run. Use a new id, or start a separate run with `mainstem run --new`";
             self.emit(Fact::Noticed {
                 task: Some(task),
                 message: message.to_owned(),

@@ -27,10 +27,10 @@ pub enum ApplyError {
         illegal: IllegalFact,
     },
     /// A task that the plan does not have.
-    #[error("a fact is about task {0}, which the plan does not have")]
+    #[error("the journal has a fact about the unknown task {0}")]
     UnknownTask(TaskId),
     /// A plan that cannot be worked off.
-    #[error("the adopted plan has no order: {0}")]
+    #[error("the adopted plan is invalid: {0}")]
     BadPlan(String),
 }
 
@@ -583,7 +583,7 @@ impl Machine {
                 let state = self.tasks.note(t);
                 state.landed = None;
                 state.undone.push(commit.clone());
-                "its landing was undone".clone_into(&mut state.reason);
+                "the landing was undone".clone_into(&mut state.reason);
             }
             _ => {}
         }

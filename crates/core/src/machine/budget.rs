@@ -68,7 +68,7 @@ impl RunStop {
             Self::Budget(short) => {
                 format!("mainstem config set budget.usd {}, then mainstem run", short.enough_usd())
             }
-            Self::Drained { .. } => "mainstem run starts it".to_owned(),
+            Self::Drained { .. } => "mainstem run starts the remaining tasks".to_owned(),
         }
     }
 }
@@ -77,11 +77,11 @@ impl BudgetShort {
     fn reason(&self) -> String {
         let Self { limit_usd, spent_usd, reserved_usd, expected_usd } = self;
         let set_aside = match reserved_usd {
-            usd if *usd > 0.0 => format!(", ${usd:.2} set aside for running agents"),
+            usd if *usd > 0.0 => format!(", ${usd:.2} reserved for running agents"),
             _ => String::new(),
         };
         format!(
-            "the budget does not allow it: ${spent_usd:.2} of ${limit_usd:.2} spent{set_aside}, the next \
+            "over budget: ${spent_usd:.2} of ${limit_usd:.2} spent{set_aside}, the next \
              attempt may cost ${expected_usd:.2}"
         )
     }

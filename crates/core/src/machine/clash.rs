@@ -72,7 +72,8 @@ impl Machine {
             return false;
         };
         let onto = onto.clone();
-        let message = limits::brief(&format!("a conflict resolved as before does not hold: {why}"));
+        let message =
+            limits::brief(&format!("the checks failed with a reused conflict resolution: {why}"));
         self.emit(Fact::Noticed { task: Some(self.id(t)), message, lasts: false });
         self.car_conflicted(t, attempt, onto, files);
         true
@@ -121,8 +122,9 @@ impl Machine {
             task: t,
             attempt: self.tasks.get(t).attempts,
             number: 0,
-            text: "its agent does the same thing over and over. What should it do instead?"
-                .to_owned(),
+            text:
+                "the agent repeats the same step over and over. What should the agent do instead?"
+                    .to_owned(),
             options: DECISIONS.map(str::to_owned).to_vec(),
             default: None,
             deadline: None,
@@ -146,7 +148,7 @@ impl Machine {
                 attempt: state.attempts,
                 number: 0,
                 text: format!(
-                    "its work does not merge with {target} ({reason}); it is kept on {kept}"
+                    "the work does not merge into {target} ({reason}) and is kept on {kept}"
                 ),
                 options: DECISIONS.map(str::to_owned).to_vec(),
                 default: None,
@@ -176,7 +178,7 @@ impl Machine {
                 Command::Retry(Retry { tasks: vec![task], hint, ..Retry::default() })
             }
             _ => {
-                let message = format!("{question} takes {}", DECISIONS.join(", "));
+                let message = format!("invalid answer to {question}; use {}", DECISIONS.join(", "));
                 let hint = Some(format!("mainstem answer {question} retry"));
                 return Some(Err(Refusal { message, hint }));
             }

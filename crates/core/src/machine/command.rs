@@ -82,9 +82,9 @@ fn refuse_answer(open: &OpenQuestion, text: &str) -> Result<String, Refusal> {
     let list: Vec<String> =
         open.options.iter().enumerate().map(|(n, option)| format!("{} {option}", n + 1)).collect();
     refuse(
-        format!("`{text}` is not one of the answers that {name} offers: {}", list.join(", ")),
+        format!("`{text}` is not an option of {name}: {}", list.join(", ")),
         Some(format!(
-            "choose one by its words or its number, or use your own words with mainstem answer {name} --free TEXT"
+            "use the text or number of an option, or your own words with mainstem answer {name} --free TEXT"
         )),
     )
 }
@@ -95,7 +95,7 @@ impl Machine {
             Command::Pause if self.paused => Ok("already paused".to_owned()),
             Command::Pause => {
                 self.emit(Fact::RunPaused {});
-                Ok("paused: running agents go on, no new one starts".to_owned())
+                Ok("paused: running agents continue, no new agents start".to_owned())
             }
             Command::Resume => Ok(self.resume()),
             Command::Cancel(None) => Ok(self.cancel_all()),
@@ -103,8 +103,8 @@ impl Machine {
             Command::Retry(wish) => self.retry(&wish),
             Command::Skip(id) => self.skip(&id),
             Command::Jobs(0) => refuse(
-                "at least one agent must be able to run".to_owned(),
-                Some("to stop new ones from starting: mainstem pause".to_owned()),
+                "the number of agents must be at least 1".to_owned(),
+                Some("to start no new agents: mainstem pause".to_owned()),
             ),
             Command::Jobs(jobs) => {
                 if jobs != self.jobs() {
@@ -129,7 +129,7 @@ impl Machine {
         match (was_paused, freed.is_empty()) {
             (true, true) => "resumed".to_owned(),
             (false, true) => "not paused".to_owned(),
-            (_, false) => format!("resumed: {} is tried again", freed.join(", ")),
+            (_, false) => format!("resumed: retrying {}", freed.join(", ")),
         }
     }
 
@@ -140,10 +140,10 @@ impl Machine {
         }
         let known = self.plan.tasks.iter().map(|task| task.id.as_str());
         let hint = crate::diag::nearest(id, known).map_or_else(
-            || "mainstem status lists all tasks".to_owned(),
+            || "list all tasks: mainstem status".to_owned(),
             |near| format!("did you mean {near}?"),
         );
-        refuse(format!("there is no task {id} in this run"), Some(hint))
+        refuse(format!("unknown task {id}"), Some(hint))
     }
 
     fn cancel_all(&mut self) -> String {
@@ -172,20 +172,22 @@ impl Machine {
         match self.tasks.phase(t) {
             Phase::Landed => refuse(
                 format!("{task} has landed"),
-                Some("to take the last landing back: mainstem undo".to_owned()),
+                Some("to undo the last landing: mainstem undo".to_owned()),
             ),
-            Phase::Cancelled | Phase::Skipped => Ok(format!("{task} is over already")),
+            Phase::Cancelled | Phase::Skipped => Ok(format!("{task} has already ended")),
             phase if phase.is_active() => {
-                self.request_stop(t, AfterStop::Cancel, "cancelled by a person");
+                self.request_stop(t, AfterStop::Cancel, "cancelled by you");
                 if self.is_landing(t) {
-                    return Ok(format!("{task} is landing; it is cancelled only if that fails"));
+                    return Ok(format!(
+                        "{task} is landing and will be cancelled only if the landing fails"
+                    ));
                 }
-                Ok(format!("{task} is being stopped; its work is kept in a snapshot"))
+                Ok(format!("stopping {task}; the work is kept in a snapshot"))
             }
             _ => {
-                let reason = "cancelled by a person".to_owned();
+                let reason = "cancelled by you".to_owned();
                 self.emit(Fact::TaskCancelled { task: task.clone(), reason });
-                Ok(format!("{task} is cancelled"))
+                Ok(format!("cancelled {task}"))
             }
         }
     }
@@ -193,20 +195,22 @@ impl Machine {
     fn skip(&mut self, id: &str) -> Result<String, Refusal> {
         let t = self.find(id)?;
         let task = self.id(t);
-        let reason = "skipped by a person".to_owned();
+        let reason = "skipped by you".to_owned();
         match self.tasks.phase(t) {
             Phase::Landed => refuse(format!("{task} has landed; there is nothing to skip"), None),
-            Phase::Skipped => Ok(format!("{task} is skipped already")),
+            Phase::Skipped => Ok(format!("{task} is already skipped")),
             phase if phase.is_active() => {
                 self.request_stop(t, AfterStop::Skip, &reason);
                 if self.is_landing(t) {
-                    return Ok(format!("{task} is landing; it is skipped only if that fails"));
+                    return Ok(format!(
+                        "{task} is landing and will be skipped only if the landing fails"
+                    ));
                 }
-                Ok(format!("{task} is being stopped and then counts as done"))
+                Ok(format!("stopping {task}, which will be skipped"))
             }
             _ => {
                 self.emit(Fact::TaskSkipped { task: task.clone(), reason });
-                Ok(format!("{task} counts as done"))
+                Ok(format!("skipped {task}"))
             }
         }
     }
@@ -220,8 +224,8 @@ impl Machine {
         }
         let Some(open) = self.questions.iter().find(|q| q.name.eq_ignore_ascii_case(question))
         else {
-            let hint = "mainstem questions lists the open ones".to_owned();
-            return refuse(format!("there is no open question {question}"), Some(hint));
+            let hint = "list open questions: mainstem questions".to_owned();
+            return refuse(format!("no open question {question}"), Some(hint));
         };
         if open.is_about_work() {
             let open = open.clone();
@@ -234,6 +238,6 @@ impl Machine {
         };
         let (question, task) = (open.name.clone(), self.id(open.task));
         self.record_answer(&question, text, "person");
-        Ok(format!("{question} answered; {task} goes on"))
+        Ok(format!("answered {question}; {task} continues"))
     }
 }

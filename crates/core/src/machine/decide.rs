@@ -213,7 +213,7 @@ impl Machine {
                 }
                 // By now somebody may want the task done again, and then nobody wants it removed.
                 self.tasks.end_removal(t);
-                let message = format!("its workspace could not be removed: {why}");
+                let message = format!("cannot remove the workspace: {why}");
                 let message = limits::brief(&message);
                 self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
             }
@@ -224,15 +224,15 @@ impl Machine {
     fn room(&mut self, no_room: Option<Shortage>) {
         let message = match (&self.life.no_room, &no_room) {
             (None, Some(short)) if short.nobody => {
-                format!("no agent starts for now: waiting for {}", short.why)
+                format!("no agents start: waiting for {}", short.why)
             }
             (None, Some(short)) => {
-                format!("no further agent starts for now: waiting for {}", short.why)
+                format!("no more agents start: waiting for {}", short.why)
             }
-            (Some(_), None) => "there is room again: agents may start".to_owned(),
+            (Some(_), None) => "resources are available again: agents can start".to_owned(),
             // Said by an engine that did not live to take it back.
             (None, None) if self.lasting(None).is_some() => {
-                "there is room again: agents may start".to_owned()
+                "resources are available again: agents can start".to_owned()
             }
             (None, None) | (Some(_), Some(_)) => String::new(),
         };
@@ -262,7 +262,7 @@ impl Machine {
         let evidence = match evidence {
             Ok(evidence) => evidence,
             Err(reason) => {
-                let reason = format!("what the agent left could not be read: {reason}");
+                let reason = format!("cannot read the agent's work: {reason}");
                 let failed = self.life.collects_failed.entry((t, attempt)).or_default();
                 *failed += 1;
                 if *failed >= COLLECTS_MAX {
@@ -328,11 +328,11 @@ impl Machine {
         match class {
             Class::AgentFailed | Class::TimedOut if by_itself && waits_for_answer.is_some() => {
                 let question = waits_for_answer.map_or("", String::as_str);
-                let why = format!("it ended while its question {question} had no answer");
+                let why = format!("the agent exited before question {question} was answered");
                 (Class::NeedsInput, why)
             }
             Class::AgentFailed | Class::TimedOut if by_itself && answered_late => {
-                (Class::Interrupted, "it ended before it had its answer".to_owned())
+                (Class::Interrupted, "the agent exited before receiving an answer".to_owned())
             }
             Class::NeedsInput if self.settings.run.on_looping == OnLooping::Fail => {
                 (Class::AgentFailed, reason)
@@ -398,7 +398,7 @@ impl Machine {
         match gates.iter().find(|gate| gate.verdict != Verdict::Passed) {
             // Fewer verdicts than gates is not a pass.
             None if gates.len() >= self.gates_wanted(t) => self.advance(t, attempt),
-            None => self.fail_attempt(t, Class::GateFailed, "a gate gave no verdict".to_owned()),
+            None => self.fail_attempt(t, Class::GateFailed, "a check gave no result".to_owned()),
             Some(_) if self.suspects(t, attempt, &gates) => {}
             Some(gate) => self.fail_attempt(t, Class::GateFailed, headline_of(gate)),
         }
@@ -449,7 +449,7 @@ impl Machine {
         let wait = policy::retry_after_ms(class, fault, &spent, incidents, task, &self.settings);
         match wait {
             Some(_) if self.task_budget_spent(t) => {
-                let reason = format!("{reason}; its budget (budget.per_task) is spent");
+                let reason = format!("{reason}; the budget of the task (budget.per_task) is spent");
                 self.end_attempt(t, class, reason, help);
             }
             Some(0) => self.attempt_failed(t, class, reason, None, help),
@@ -481,7 +481,7 @@ impl Machine {
         let task = self.id(t);
         let fails = self.settings.land.on_conflict == OnConflict::Fail;
         if self.plan.tasks[t.ix()].on_failure == OnFailure::Skip {
-            self.emit(Fact::TaskSkipped { task, reason: format!("it failed: {reason}") });
+            self.emit(Fact::TaskSkipped { task, reason: format!("failed: {reason}") });
             return;
         }
         self.emit(match class {

@@ -95,17 +95,17 @@ impl Machine {
             return;
         }
         let id = self.id(t);
-        let asked = if text.is_empty() { "May it land?".to_owned() } else { text };
+        let asked = if text.is_empty() { "May this task land?".to_owned() } else { text };
         let within = within_ms.map(|ms| format!(" (within {})", render_duration_ms(ms)));
         let checked = match self.tasks.phase(t) {
             Phase::Merging if !self.settings.gates.verify.is_empty() => {
-                " Its checks passed on the merged tree."
+                " The checks passed on the merged tree."
             }
-            Phase::Verifying if !self.gates_of(t).is_empty() => " Its checks passed.",
+            Phase::Verifying if !self.gates_of(t).is_empty() => " The checks passed.",
             _ => "",
         };
         let text = format!(
-            "{asked}{}{checked} Look at it with `mainstem diff {id}`. Tree {}.",
+            "{asked}{}{checked} See the changes: `mainstem diff {id}`. Tree {}.",
             within.unwrap_or_default(),
             short(&tree)
         );
@@ -116,7 +116,8 @@ impl Machine {
 
     pub(super) fn ask_about_review(&mut self, t: TaskIx, attempt: u32, tree: &Oid, why: &str) {
         let id = self.id(t);
-        let text = format!("The review of {id} came to no good end: {why}. Tree {}.", short(tree));
+        let text =
+            format!("The review of {id} ended without approval: {why}. Tree {}.", short(tree));
         let options = vec![APPROVE.to_owned(), format!("{REJECT}: WHY"), AGAIN.to_owned()];
         self.ask_person(t, attempt, text, (options, format!("{REVIEW}{tree}"), None));
     }
@@ -163,7 +164,7 @@ impl Machine {
             "review" | "again" if about_review => Decision::Again,
             _ => {
                 return Err(Refusal {
-                    message: format!("{} asks for a decision, and `{text}` is none", open.name),
+                    message: format!("`{text}` is not a decision about {}", open.name),
                     hint: Some(format!(
                         "mainstem answer {} {APPROVE}, or mainstem answer {} \"{REJECT}: WHY\"",
                         open.name, open.name
@@ -176,9 +177,11 @@ impl Machine {
         self.emit(Fact::QuestionAnswered { question, task: task.clone(), attempt, text: said, by });
         self.carry_out_decision(t, attempt, open.approves(), &decision);
         Ok(match decision {
-            Decision::Approve => format!("{} approved; {task} goes on", open.name),
-            Decision::Reject(_) => format!("{} rejected; {task} goes back to its agent", open.name),
-            Decision::Again => format!("{task} is reviewed again"),
+            Decision::Approve => format!("{} approved; {task} continues", open.name),
+            Decision::Reject(_) => {
+                format!("{} rejected; {task} is returned to the agent", open.name)
+            }
+            Decision::Again => format!("{task} will be reviewed again"),
         })
     }
 
@@ -193,12 +196,7 @@ impl Machine {
         let gate = approves.unwrap_or(review::GATE).to_owned();
         match decision {
             Decision::Approve if approves.is_some() => {
-                self.record_decision(
-                    t,
-                    attempt,
-                    &tree,
-                    (gate, Verdict::Passed, "a person approved"),
-                );
+                self.record_decision(t, attempt, &tree, (gate, Verdict::Passed, "approved"));
                 if self.tasks.phase(t) == Phase::Verifying {
                     self.advance(t, attempt);
                 }
@@ -219,11 +217,8 @@ impl Machine {
             }
             Decision::Reject(why) => {
                 self.record_decision(t, attempt, &tree, (gate, Verdict::Failed, why));
-                let reason = if why.is_empty() {
-                    "a person rejected it".to_owned()
-                } else {
-                    format!("a person rejected it: {why}")
-                };
+                let reason =
+                    if why.is_empty() { "rejected".to_owned() } else { format!("rejected: {why}") };
                 self.evict_queued(t, attempt, &reason);
                 self.fail_attempt(t, Class::Rejected, reason);
             }
@@ -269,13 +264,13 @@ impl Machine {
         for open in late {
             let (t, attempt, task) = (open.task, open.attempt, self.id(open.task));
             let gate = open.approves().unwrap_or_default().to_owned();
-            let (text, by) = ("nobody decided in time".to_owned(), "deadline".to_owned());
+            let (text, by) = ("no decision before the deadline".to_owned(), "deadline".to_owned());
             let question = open.name.clone();
             self.emit(Fact::QuestionAnswered { question, task, attempt, text, by });
             let Some(tree) = self.offered_tree(t) else { continue };
-            let detail = "nobody decided in time";
+            let detail = "no decision before the deadline";
             self.record_decision(t, attempt, &tree, (gate, Verdict::Error, detail));
-            let reason = format!("nobody approved it in time ({})", open.name);
+            let reason = format!("no approval before the deadline ({})", open.name);
             self.evict_queued(t, attempt, &reason);
             self.end_attempt(t, Class::NeedsInput, reason, None);
         }

@@ -99,7 +99,7 @@ impl Machine {
         let t = self.graph.ix(id).filter(|_| named)?;
         let mut reasons = self.holds(t).iter().map(|(reason, _)| reason);
         let reason = reasons.find(|reason| reason.kind() == HoldKind::CheckoutInTheWay)?;
-        let message = format!("{name} takes no answer: {}", reason.describe());
+        let message = format!("{name} cannot be answered: {}", reason.describe());
         Some(Refusal { message, hint: reason.checkout_fix().map(str::to_owned) })
     }
 
@@ -163,21 +163,21 @@ impl Machine {
         match first.to_lowercase().as_str() {
             "1" | "accept" | "accepted" | "approve" | "yes" => {
                 self.release_candidate(t, attempt, kind, "person");
-                Some(Ok(format!("accepted; {task} lands once its checks pass")))
+                Some(Ok(format!("accepted; {task} lands when the checks pass")))
             }
             "2" | "reject" | "rejected" | "no" => {
                 let why = words.get(first.len()..).unwrap_or_default();
                 let why = why.trim_start_matches([':', ',', '.', ' ']).trim();
                 let reason = match why {
-                    "" => "a person rejected its change to guarded files".to_owned(),
-                    why => format!("a person rejected its change to guarded files: {why}"),
+                    "" => "the change to guarded files was rejected".to_owned(),
+                    why => format!("the change to guarded files was rejected: {why}"),
                 };
                 self.emit(Fact::CarEvicted { task: task.clone(), attempt, reason: reason.clone() });
                 self.fail_attempt(t, Class::Rejected, reason);
-                Some(Ok(format!("rejected; {task} goes back to its agent")))
+                Some(Ok(format!("rejected; {task} is returned to the agent")))
             }
             _ => Some(Err(Refusal {
-                message: format!("{name} takes accept or reject, not `{text}`"),
+                message: format!("invalid answer `{text}` to {name}; use accept or reject"),
                 hint: Some(format!("mainstem diff {task}, then mainstem answer {name} accept")),
             })),
         }

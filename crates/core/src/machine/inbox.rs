@@ -101,7 +101,7 @@ impl Machine {
         let task = self.id(t);
         let used = said.and_then(|text| {
             let text = limits::brief(&text);
-            let short = limits::brief(&format!("`{text}` is not among the options"));
+            let short = limits::brief(&format!("`{text}` is not one of the options"));
             question::chosen(&text, &open.options).ok_or(short)
         });
         match used {
@@ -144,8 +144,8 @@ impl Machine {
         let place = name.strip_prefix(['P', 'p']).and_then(|n| n.parse::<usize>().ok());
         let place = place.and_then(|n| n.checked_sub(1));
         place.and_then(|at| Some((at, self.proposals.get(at)?))).ok_or_else(|| Refusal {
-            message: format!("there is no proposal {name}"),
-            hint: Some("mainstem proposals lists them".to_owned()),
+            message: format!("unknown proposal {name}"),
+            hint: Some("list proposals: mainstem proposals".to_owned()),
         })
     }
 
@@ -153,7 +153,7 @@ impl Machine {
     pub(super) fn accept(&mut self, name: &str) -> Result<String, Refusal> {
         let (at, proposal) = self.proposal(name)?;
         match &proposal.decided {
-            Some(Decided::Accepted(id)) => return Ok(format!("it is task {id} already")),
+            Some(Decided::Accepted(id)) => return Ok(format!("{name} is already task {id}")),
             Some(Decided::Rejected) | None => {}
         }
         let refuse = |message: String, hint: &str| Refusal { message, hint: Some(hint.to_owned()) };
@@ -162,8 +162,8 @@ impl Machine {
         plan.tasks.push(task.clone());
         if let Err(error) = Graph::new(&plan) {
             return Err(refuse(
-                format!("it does not fit the plan: {error}"),
-                "put it into the plan by hand",
+                format!("{name} does not fit the plan: {error}"),
+                "add the task to the plan by hand",
             ));
         }
         let id = task.id.clone();
@@ -175,7 +175,7 @@ impl Machine {
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.suspect_all();
-        Ok(format!("P{} is task {id} now", at + 1))
+        Ok(format!("P{} is now task {id}", at + 1))
     }
 
     /// Can this agent work on a task that is only described? The built-in ones do what a task's `run` or
@@ -201,17 +201,17 @@ impl Machine {
         let agent = proposer.and_then(|task| task.agent.clone()).filter(|name| self.can_take(name));
         if agent.is_none() && !self.settings.run.agent.as_ref().is_some_and(|a| self.can_take(a)) {
             return Err(Refusal {
-                message: "no agent could work on it".to_owned(),
-                hint: Some("set run.agent, then accept it again".to_owned()),
+                message: "no agent can work on the proposed task".to_owned(),
+                hint: Some("set run.agent, then accept the proposal again".to_owned()),
             });
         }
         let mut needs = Vec::new();
         for need in &proposal.needs {
             let Some(t) = self.graph.ix(need) else {
                 return Err(Refusal {
-                    message: format!("it needs {need}, which is no task of this run"),
+                    message: format!("the proposed task needs the unknown task {need}"),
                     hint: Some(
-                        "put it into the plan by hand, with what it really needs".to_owned(),
+                        "add the task to the plan by hand, with the right `needs`".to_owned(),
                     ),
                 });
             };
@@ -233,14 +233,14 @@ impl Machine {
         let (at, proposal) = self.proposal(name)?;
         let name = format!("P{}", at + 1);
         match &proposal.decided {
-            Some(Decided::Rejected) => Ok(format!("{name} is rejected already")),
+            Some(Decided::Rejected) => Ok(format!("{name} is already rejected")),
             Some(Decided::Accepted(id)) => Err(Refusal {
-                message: format!("{name} is task {id} already"),
+                message: format!("{name} is already task {id}"),
                 hint: Some(format!("mainstem cancel {id}")),
             }),
             None => {
                 self.emit(Fact::ProposalDecided { proposal: name.clone(), becomes: None });
-                Ok(format!("{name} is rejected"))
+                Ok(format!("rejected {name}"))
             }
         }
     }

@@ -234,7 +234,7 @@ impl Machine {
                 self.restack_clashed((t, attempt), &pull, &head, (onto, files));
             }
             (News::MergeRefused { why }, Stage::Merging { head }) => {
-                let what = limits::brief(&format!("the forge, which did not merge it: {why}"));
+                let what = limits::brief(&format!("the forge, which refused the merge: {why}"));
                 self.seen(t, attempt, (&pull, head, false), &what);
                 self.stop_if_wished(t, attempt);
             }
@@ -299,8 +299,7 @@ impl Machine {
         match found {
             Some(commit) if !ours => {
                 let reason = format!(
-                    "the branch {} on {} is at {commit}, which is none of ours: merge it, or delete it \
-                     there with `git push {} --delete {}`",
+                    "the branch {} on {} is at {commit}, which Mainstem did not push: merge that commit, or delete the branch with `git push {} --delete {}`",
                     push.branch,
                     self.settings.land.pulls.remote,
                     self.settings.land.pulls.remote,
@@ -333,24 +332,19 @@ impl Machine {
         match follows {
             Next::Wait(what) => self.seen(t, attempt, (known, &head, !sight.ours), &what),
             Next::Rework { .. } | Next::Conflict { .. } if !by_itself => {
-                let what = "its agent to go on with it: mainstem run";
+                let what = "the agent to continue: mainstem run";
                 self.seen(t, attempt, (known, &head, false), what);
             }
             Next::Rework { findings, reviews } => {
                 self.record_findings(t, attempt, (number, &head), &findings);
                 let names: Vec<&str> = findings.iter().map(|(name, _)| name.as_str()).collect();
-                let reason = format!("pull request #{number}: {} not content", names.join(", "));
+                let reason = format!("pull request #{number} needs changes: {}", names.join(", "));
                 self.emit(Fact::PullReworked(Rework { task, attempt, number, head, reviews }));
                 self.leave_train(t, attempt, Class::GateFailed, reason);
             }
             Next::Conflict { onto, files } => self.car_conflicted(t, attempt, onto, files),
             Next::Update => {
-                self.seen(
-                    t,
-                    attempt,
-                    (known, &head, false),
-                    "the target branch to be merged into it",
-                );
+                self.seen(t, attempt, (known, &head, false), "an update from the target branch");
                 if let Some(care) = self.life.cares.get_mut(&t)
                     && care.updated.as_ref() != Some(&head)
                 {
@@ -372,13 +366,12 @@ impl Machine {
             }
             Next::GiveUp => {
                 self.emit(Fact::PullClosed(Closed { task, attempt, number }));
-                let reason = format!("its pull request #{number} was closed without being merged");
+                let reason = format!("pull request #{number} was closed without being merged");
                 self.leave_train(t, attempt, Class::NeedsInput, reason);
             }
             Next::Elsewhere { branch } => {
                 let reason = format!(
-                    "its pull request #{number} was merged into {branch}: if that lands, mainstem skip \
-                     {task}; else mainstem retry {task}"
+                    "pull request #{number} was merged into {branch}: mainstem skip {task} if {branch} lands, otherwise mainstem retry {task}"
                 );
                 self.emit(Fact::PullClosed(Closed { task, attempt, number }));
                 self.leave_train(t, attempt, Class::NeedsInput, reason);
@@ -467,11 +460,11 @@ impl Machine {
         if care.refusals >= limits::FORGE_REFUSALS_MAX {
             let task = self.id(t);
             let what = match self.pull(t).and_then(|pull| pull.number) {
-                Some(number) => format!("pull request #{number} cannot be brought on"),
-                None => "no pull request can be made".to_owned(),
+                Some(number) => format!("cannot update pull request #{number}"),
+                None => "cannot open a pull request".to_owned(),
             };
             let reason = format!(
-                "{what}: {reason}. See to the repository and the token, then mainstem retry {task}"
+                "{what}: {reason}. Check the repository and the token, then mainstem retry {task}"
             );
             return self.leave_train(t, attempt, Class::NeedsInput, reason);
         }

@@ -79,7 +79,7 @@ impl Machine {
                 return self.recheck_unable(&headline_of(gate));
             }
             (Ok(all), None) if all.len() < wanted => {
-                return self.recheck_unable("a gate gave no verdict");
+                return self.recheck_unable("a check gave no result");
             }
             (Ok(_), None) => None,
             (Ok(_), Some(gate)) => Some(RecheckFailure {
@@ -106,7 +106,7 @@ impl Machine {
     fn recheck_unable(&mut self, why: &str) {
         self.life.recheck.unable = true;
         let target = &self.target;
-        let message = format!("{target} could not be verified again in a clean checkout: {why}");
+        let message = format!("cannot check {target} again in a clean checkout: {why}");
         self.emit(Fact::Noticed { task: None, message: limits::brief(&message), lasts: false });
     }
 
@@ -118,11 +118,11 @@ impl Machine {
         let short = first.commit.as_str().get(..9).unwrap_or(first.commit.as_str());
         let what = headline.map_or_else(|| "the checks fail".to_owned(), str::to_owned);
         let help = match self.rechecks.is_last(&first.commit) {
-            true => format!("run `mainstem undo`, or repair {target}, then `mainstem run`"),
-            false => format!("repair {target}, then `mainstem run`"),
+            true => format!("run `mainstem undo`, or fix {target}, then `mainstem run`"),
+            false => format!("fix {target}, then `mainstem run`"),
         };
         Some(format!(
-            "{target} fails in a clean checkout since {who} landed ({short}), although its checks passed with the kept build caches: {what}; {help}"
+            "{target} fails in a clean checkout since {who} landed ({short}), although the checks passed with the kept build caches: {what}; {help}"
         ))
     }
 

@@ -34,24 +34,24 @@ impl Machine {
             let (task, agent, fresh) = (self.id(t), wish.agent.clone(), wish.fresh);
             said.push(match answer {
                 Answer::Already => {
-                    format!("{task} is {} already", self.tasks.phase(t).word())
+                    format!("{task} is already {}", self.tasks.phase(t).word())
                 }
                 Answer::OnceStopped => {
                     let (attempt, then) = (self.tasks.get(t).attempts, AfterStop::Requeue);
-                    let reason = "to be tried again".to_owned();
+                    let reason = "to be retried".to_owned();
                     self.emit(Fact::StopRequested { task: task.clone(), attempt, then, reason });
                     let when = if self.cancelled {
                         "with the next mainstem run"
                     } else {
-                        "once it has stopped"
+                        "when the current attempt has stopped"
                     };
-                    format!("{task} will be tried again {when}")
+                    format!("{task} will be retried {when}")
                 }
                 Answer::Again => {
                     let hint = hint.clone();
                     let start = self.start_in_words(t, fresh);
                     self.emit(Fact::TaskRetried { task: task.clone(), hint, agent, fresh });
-                    format!("{task} will be tried again{start}")
+                    format!("{task} will be retried{start}")
                 }
             });
         }
@@ -94,13 +94,13 @@ impl Machine {
             }
             Phase::Landed => refuse(
                 format!("{task} has landed"),
-                "to take the last landing back: mainstem undo".to_owned(),
+                "to undo the last landing: mainstem undo".to_owned(),
             ),
             phase if phase.is_active() && self.is_stopping(t) && !changes => {
                 Ok(Answer::OnceStopped)
             }
             phase if phase.is_active() && changes => refuse(
-                format!("{task} is {} now", phase.word()),
+                format!("{task} is {}", phase.word()),
                 format!("mainstem cancel {task}, then mainstem retry {task}"),
             ),
             _ => Ok(Answer::Already),
@@ -114,10 +114,10 @@ impl Machine {
         }
         let near = crate::diag::nearest(name, known.keys().map(String::as_str));
         let hint = near.map_or_else(
-            || format!("add `[agents.{name}]`, or name one of those that mainstem agents lists"),
+            || format!("add `[agents.{name}]`, or use an agent listed by mainstem agents"),
             |near| format!("did you mean {near}?"),
         );
-        Err(Refusal { message: format!("there is no agent {name}"), hint: Some(hint) })
+        Err(Refusal { message: format!("unknown agent {name}"), hint: Some(hint) })
     }
 
     /// A person wants its attempt to end.

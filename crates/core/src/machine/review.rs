@@ -99,8 +99,8 @@ impl Machine {
         }
         let reviewers = self.settings.review.agents.clone();
         if reviewers.is_empty() {
-            let help = Some("name reviewers in mainstem.toml: [review] agents".to_owned());
-            let reason = "its review cannot run: nobody reviews".to_owned();
+            let help = Some("add reviewers to mainstem.toml: [review] agents".to_owned());
+            let reason = "cannot review: no reviewers are configured".to_owned();
             self.end_attempt(t, Class::NeedsInput, reason, help);
             return false;
         }
@@ -193,7 +193,7 @@ impl Machine {
             Outcome::Failed { why } => Outcome::Failed { why: limits::brief(&why) },
             // It has been waited for often enough, like for any attempt.
             Outcome::Limited { kind: LimitKind::Rate, .. } if self.waited_enough(&agent) => {
-                Outcome::Failed { why: "its provider's rate limit was reached".to_owned() }
+                Outcome::Failed { why: "rate-limited by the provider".to_owned() }
             }
             other => other,
         };
@@ -289,7 +289,7 @@ impl Machine {
                 t,
                 attempt,
                 &end.tree,
-                &format!("no finding was named; {why}"),
+                &format!("no findings reported; {why}"),
             );
         };
         let count = end.findings.len();
@@ -297,12 +297,12 @@ impl Machine {
             if count == 1 { "1 finding".to_owned() } else { format!("{count} findings, first") };
         let what = format!("{}: {found} {}", end.verdict.word(), first.line());
         if spent >= most && self.settings.review.on_stuck == OnStuck::Ask {
-            let why = format!("after {most} fix cycles reviewers still say {what}");
+            let why = format!("still not approved after {most} review cycles: {what}");
             return self.ask_about_review(t, attempt, &end.tree, &why);
         }
         let reason = match spent >= most {
-            true => format!("after {most} fix cycles reviewers still say {what}"),
-            false => format!("reviewers say {what}"),
+            true => format!("still not approved after {most} review cycles: {what}"),
+            false => format!("review: {what}"),
         };
         self.fail_attempt(t, Class::ChangesNeeded, reason);
     }
@@ -318,7 +318,7 @@ impl Machine {
             _ => None,
         });
         let words: Vec<String> = words.collect();
-        if words.is_empty() { "nobody said why".to_owned() } else { words.join("; ") }
+        if words.is_empty() { "no reason given".to_owned() } else { words.join("; ") }
     }
 
     /// Approvals whose time is up were not given; a review that no money is left for is not made; and where
@@ -337,7 +337,7 @@ impl Machine {
             .filter(|t| self.reviewers_missing(*t) && !self.is_under_review(*t) && spent(*t))
             .collect();
         for t in broke {
-            let reason = "the budget is spent before its review was".to_owned();
+            let reason = "the budget was spent before the review".to_owned();
             self.end_attempt(t, Class::NeedsInput, reason, Some("raise the budget".to_owned()));
         }
     }

@@ -147,7 +147,7 @@ impl Machine {
             })
             .collect();
         for t in waiting {
-            self.fail_attempt(t, Class::Interrupted, "stopped before its gates ran".to_owned());
+            self.fail_attempt(t, Class::Interrupted, "stopped before the checks ran".to_owned());
         }
     }
 

@@ -177,11 +177,11 @@ impl Machine {
         (onto, files): (Oid, Vec<String>),
     ) {
         if known.pushed.as_ref() != Some(head) {
-            let what = "a person: it conflicts, and somebody else's commits are on it";
+            let what = "a person to resolve conflicts: the branch has commits by someone else";
             return self.seen(t, attempt, (known, head, false), what);
         }
         if self.merger.is_some() {
-            let what = "its agent to go on with it: mainstem run";
+            let what = "the agent to continue: mainstem run";
             return self.seen(t, attempt, (known, head, false), what);
         }
         self.car_conflicted(t, attempt, onto, files);
@@ -198,7 +198,8 @@ impl Machine {
         }
         let landing = self.tasks.get(lower).landed.clone();
         if let Some(landing) = landing {
-            let (task, reason) = (self.id(t), "it adds nothing to what it builds on".to_owned());
+            let (task, reason) =
+                (self.id(t), "the work adds nothing to the pull request below".to_owned());
             self.emit(Fact::CarEvicted { task: task.clone(), attempt, reason });
             let (commit, old) = (landing.commit.clone(), landing.commit);
             self.emit(Fact::TaskLanded { task, attempt, commit, old, empty: true });
@@ -223,11 +224,11 @@ impl Machine {
             let lower = &self.below(t)?.task;
             let task = self.id(t);
             let Some(at) = self.graph.ix(lower.as_str()) else {
-                let why = format!("{lower}, on which it is stacked, is not in the plan any more");
+                let why = format!("{lower}, which is below in the stack, is no longer in the plan");
                 return Some((t, format!("{why}: mainstem retry {task}")));
             };
             let phase = self.tasks.phase(at);
-            let why = format!("{lower}, on which it is stacked, is {}", phase.word());
+            let why = format!("{lower}, which is below in the stack, is {}", phase.word());
             match phase {
                 Phase::Skipped => Some((t, format!("{why}: mainstem retry {task}"))),
                 Phase::Conflicted | Phase::Failed | Phase::Blocked | Phase::Cancelled => {

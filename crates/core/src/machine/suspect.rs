@@ -151,8 +151,7 @@ impl Machine {
                 None => self.fail_attempt(t, Class::GateFailed, reason),
                 Some(gate) => {
                     let why = format!(
-                        "{reason}; `{gate}` fails on {target} itself, so nothing is held against \
-                         this task: repair {target}, then mainstem retry {}",
+                        "{reason}; `{gate}` also fails on {target} itself, without this task: fix {target}, then mainstem retry {}",
                         self.id(t)
                     );
                     self.fail_attempt(t, Class::NeedsInput, why);

@@ -193,7 +193,7 @@ impl Machine {
         let refused = gates.iter().find(|gate| gate.verdict != Verdict::Passed);
         let (judgement, why) = match refused {
             None if gates.len() >= wanted => (Judgement::Good, String::new()),
-            None => (Judgement::Unable, "a gate of the train gave no verdict".to_owned()),
+            None => (Judgement::Unable, "a check on the merged tree gave no result".to_owned()),
             Some(gate) if gate.verdict == Verdict::Error => (Judgement::Unable, headline_of(gate)),
             Some(gate) => (Judgement::Bad, headline_of(gate)),
         };
@@ -273,7 +273,7 @@ impl Machine {
         self.life.yard.forget(place, self.now);
         let task = self.id(t);
         if landing || self.life.train_errors <= limits::TRANSIENTS_MAX {
-            let message = limits::brief(&format!("the train could not go on: {reason}"));
+            let message = limits::brief(&format!("merging failed: {reason}"));
             self.emit(Fact::Noticed { task: Some(task), message, lasts: true });
         } else {
             self.life.train_errors = 0;
@@ -290,11 +290,11 @@ impl Machine {
         self.life.given.land = None;
         self.life.yard.forget(place, self.now);
         let target = &self.target;
-        let reason = format!("the target branch {target} does not exist any more");
+        let reason = format!("the target branch {target} no longer exists");
         let landings = self.tasks.all().filter_map(|t| self.tasks.get(t).landed.as_ref());
         let last = landings.max_by_key(|landing| landing.order).map(|landing| &landing.commit);
         let commit = last.or(self.base.as_ref()).map_or("COMMIT", Oid::as_str);
-        let help = format!("bring it back with git branch {target} {commit}");
+        let help = format!("restore the branch with git branch {target} {commit}");
         self.emit(Fact::CarEvicted { task: self.id(t), attempt, reason: reason.clone() });
         self.fail_with_help(t, Class::NeedsInput, reason, Some(help));
     }
@@ -341,7 +341,7 @@ impl Machine {
         let lines = self.life.yard.lines().iter();
         let why = lines.filter(|line| line.cars == [place] && line.purpose != Purpose::Base);
         let why = why.map(|line| line.why.clone()).find(|why| !why.is_empty());
-        let reason = why.unwrap_or_else(|| "a gate of the train failed".to_owned());
+        let reason = why.unwrap_or_else(|| "a check on the merged tree failed".to_owned());
         if self.failed_as_before(t, attempt, &reason) {
             return;
         }

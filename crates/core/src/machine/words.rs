@@ -188,7 +188,7 @@ impl Machine {
                 _ => format!("{usd:.2}"),
             };
             let message = format!(
-                "its agent reported a cost of {amount} USD, which cannot be right; it is not counted"
+                "the agent reported an impossible cost of {amount} USD, which is not counted"
             );
             self.emit(Fact::Noticed { task: Some(self.id(t)), message, lasts: false });
         }
@@ -262,7 +262,7 @@ impl Machine {
         });
         if let Some(options) = waits {
             let message = limits::brief(&format!(
-                "{name} has no deadline: no default is among its options ({options})"
+                "{name} has no deadline, because the default is not one of the options ({options})"
             ));
             self.emit(Fact::Noticed { task: Some(task), message, lasts: false });
         }
@@ -281,7 +281,7 @@ impl Machine {
         }
         let wait = known.breaker_wait_ms(limits.breaker_wait_ms);
         let until = self.now.plus_ms(wait + provider::jitter_ms(&current.provider, wait));
-        let message = format!("{} failures in a row", known.troubles());
+        let message = format!("{} consecutive failures", known.troubles());
         let provider = current.provider.clone();
         self.emit(Fact::ProviderParked { provider, kind: LimitKind::Breaker, until, message });
     }

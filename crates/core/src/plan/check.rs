@@ -93,7 +93,7 @@ fn find_faults(plan: &Plan, places: &Places, source: &str, known: &Known<'_>) ->
     };
     if plan.tasks.len() > TASKS_MAX {
         let message = format!("the plan has more than {TASKS_MAX} tasks");
-        check.faults.add_help("plan::size", 0..0, message, "split it into several plans");
+        check.faults.add_help("plan::size", 0..0, message, "split the plan into several plans");
         return check.faults;
     }
     if plan.tasks.is_empty() && !places.incomplete {
@@ -150,8 +150,8 @@ impl<'a> Check<'a> {
             ids.zip(0..).map(|((id, span), i)| (id, i, span)).collect();
         for (id, _, span) in &sorted {
             if let Err(error) = check_id(id) {
-                let message = format!("`{}` cannot be an id: {error}", clip(id));
-                let help = "ids become branches and folders; they are never cleaned up for you";
+                let message = format!("invalid id `{}`: {error}", clip(id));
+                let help = "ids are used as branch and folder names; rename this one";
                 self.faults.add_help("plan::bad_id", (*span).into(), message, help);
             }
         }
@@ -175,13 +175,15 @@ impl<'a> Check<'a> {
         let (a, b) = (clip(id), clip(other));
         let (message, help) = if id == other {
             (
-                format!("the {what} id `{a}` is used twice"),
-                format!("it is first used on line {line}; rename one of them"),
+                format!("duplicate {what} id `{a}`"),
+                format!("`{a}` is first used on line {line}; rename one of them"),
             )
         } else {
             (
                 format!("the {what} ids `{a}` and `{b}` differ only in case"),
-                format!("some file systems take them for one; `{b}` is on line {line}"),
+                format!(
+                    "some file systems ignore case; rename one of them (`{b}` is on line {line})"
+                ),
             )
         };
         self.faults.add_help("plan::duplicate_id", span.into(), message, help);
@@ -234,8 +236,8 @@ impl<'a> Check<'a> {
     }
 
     fn itself(&mut self, key: &str, name: &str, span: Span) {
-        let message = format!("`{}` names itself in `{key}`", clip(name));
-        self.faults.add_help("plan::self_dependency", span.into(), message, "remove it");
+        let message = format!("`{}` depends on itself in `{key}`", clip(name));
+        self.faults.add_help("plan::self_dependency", span.into(), message, "remove the entry");
     }
 
     fn dangling(&mut self, key: &str, what: &str, name: &str, span: Span) {
@@ -253,7 +255,7 @@ impl<'a> Check<'a> {
         };
         let help = if other.contains_key(name) {
             let kind = if what == "task" { "an epic" } else { "a task" };
-            format!("`{}` is {kind}; name {what}s here", clip(name))
+            format!("`{}` is {kind}; use {what} ids here", clip(name))
         } else {
             match guess {
                 Some(near) => format!("did you mean `{}`?", clip(near)),
@@ -268,7 +270,7 @@ impl<'a> Check<'a> {
         for (task, place) in plan.tasks.iter().zip(&places.tasks) {
             for (glob, span) in task.writes.iter().zip(&place.writes) {
                 if let Err(why) = check_glob(glob) {
-                    let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the glob"));
+                    let (what, help) = why.split_once("; ").unwrap_or((&why, "fix the glob"));
                     let message = format!("`{}`: {what}", clip(glob));
                     self.faults.add_help("plan::glob", (*span).into(), message, help);
                 }
@@ -308,19 +310,19 @@ impl<'a> Check<'a> {
     fn define(&self, name: &str) -> String {
         match nearest(name, self.known.agents.keys().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("define `[agents.{}]` in the settings", clip(name)),
+            None => format!("define `[agents.{}]` in mainstem.toml", clip(name)),
         }
     }
 
     fn unknown_agent(&mut self, name: &str, span: Span) {
-        let message = format!("there is no agent `{}`", clip(name));
+        let message = format!("unknown agent `{}`", clip(name));
         let help = self.define(name);
         self.faults.add_help(AGENT_FAULT, span.into(), message, help);
     }
 
     fn no_agent(&mut self, task: &Task, place: &TaskPlace) {
-        let message = format!("the task `{}` has no agent", clip(task.id.as_str()));
-        let help = "give it `agent` or `run`, or set `[run] agent` for all tasks";
+        let message = format!("no agent for the task `{}`", clip(task.id.as_str()));
+        let help = "add `agent` or `run` to the task, or set `[run] agent` for all tasks";
         self.faults.add_help(AGENT_FAULT, place.id.into(), message, help);
     }
 
@@ -329,22 +331,22 @@ impl<'a> Check<'a> {
         let span = place.agent.or(place.work).unwrap_or(place.id);
         let (message, help) = if task.run.is_some() && kind != "command" {
             (
-                format!("`run` needs an agent of the kind `command`, not `{kind}`"),
+                format!("`run` needs an agent of kind `command`, not `{kind}`"),
                 "remove `agent` or `run`".to_owned(),
             )
         } else if !task.script.is_empty() && kind != "script" {
             (
-                format!("`script` needs an agent of the kind `script`, not `{kind}`"),
+                format!("`script` needs an agent of kind `script`, not `{kind}`"),
                 "remove `agent` or `script`".to_owned(),
             )
         } else if kind == "script" && task.script.is_empty() && place.work.is_none() {
             (
-                format!("the task `{}` gives its agent no script", clip(task.id.as_str())),
-                "add `script` steps or name another agent".to_owned(),
+                format!("missing `script` in the task `{}`", clip(task.id.as_str())),
+                "add `script` steps or use another agent".to_owned(),
             )
         } else if kind == "acp" && agent.command.is_empty() {
             (
-                format!("agent `{}` has no command that speaks ACP", clip(name)),
+                format!("missing ACP command of the agent `{}`", clip(name)),
                 format!(
                     "add `command` to `[agents.{}]`, such as [\"gemini\", \"--acp\"]",
                     clip(name)
@@ -357,7 +359,7 @@ impl<'a> Check<'a> {
             && place.work.is_none()
         {
             (
-                format!("agent `{}` has no command, and the task no `run`", clip(name)),
+                format!("neither the agent `{}` nor the task has a command", clip(name)),
                 format!("add `run` to the task or `command` to `[agents.{}]`", clip(name)),
             )
         } else {
@@ -369,9 +371,8 @@ impl<'a> Check<'a> {
     fn size(&mut self) {
         let edges = epic_edges(self.plan).saturating_add(plain_edges(self.plan));
         if edges > EDGES_MAX {
-            let message = format!("the plan has {edges} edges; at most {EDGES_MAX} are possible");
-            let help = "let fewer epics need each other: an epic multiplies its tasks with those \
-                        of the epics it needs";
+            let message = format!("the plan has {edges} dependencies; the limit is {EDGES_MAX}");
+            let help = "use fewer dependencies between epics: every task of an epic depends on every task of the epics in `needs`";
             self.faults.add_help("plan::edges", 0..0, message, help);
         }
     }
@@ -412,7 +413,7 @@ impl<'a> Check<'a> {
                 cycle.iter().map(|i| self.plan.epics[*i as usize].id.as_str()).collect();
             let place: &EpicPlace = &self.places.epics[cycle[0] as usize];
             let message = format!("dependency cycle among epics: {}", path(&names));
-            let help = "remove one of these needs";
+            let help = "remove one of these dependencies";
             self.faults.add_help("plan::cycle", place.id.into(), message, help);
         }
         // What hangs on a circle of epics would only be reported again, task by task.
@@ -438,10 +439,10 @@ impl<'a> Check<'a> {
         let span = self.cycle_place(&cycle, tasks);
         let message = format!("dependency cycle: {}", path(&names));
         let help = if through.is_empty() {
-            "remove one of these edges from `needs` or `after`".to_owned()
+            "remove one of these dependencies from `needs` or `after`".to_owned()
         } else {
             let epics = through.into_iter().take(CYCLE_SHOWN).collect::<Vec<_>>().join(", ");
-            format!("remove one of these edges; some come from needing the epic {epics}")
+            format!("remove one of these dependencies; some come from `needs` of the epic {epics}")
         };
         self.faults.add_help("plan::cycle", span, message, help);
     }

@@ -102,7 +102,9 @@ pub(crate) fn gate_line(entries: &[(Key<'_>, Node<'_>)]) -> Result<String, Strin
             Value::Int(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
             Value::Bool(yes) => yes.to_string(),
-            other => return Err(format!("`{}` of a gate is text, not {}", key.text, other.kind())),
+            other => {
+                return Err(format!("`{}` of a check is a string, not {}", key.text, other.kind()));
+            }
         };
         fields.insert(key.text.to_string(), text);
     }
@@ -115,9 +117,9 @@ impl Value<'_> {
         match self {
             Self::Null => "nothing",
             Self::Bool(_) => "a boolean",
-            Self::Int(_) => "a whole number",
+            Self::Int(_) => "an integer",
             Self::Float(_) => "a number",
-            Self::Str(_) => "text",
+            Self::Str(_) => "a string",
             Self::Date(_) => "a date",
             Self::List(_) => "a list",
             Self::Table(_) => "a table",
@@ -176,7 +178,7 @@ impl Faults {
         if more > 0 {
             self.list.truncate(FAULTS_MAX);
             let end = source.len()..source.len();
-            self.add("report::more", end, format!("{more} more faults are not shown"));
+            self.add("report::more", end, format!("{more} more errors are not shown"));
         }
         let lines = Lines::new(source);
         for fault in &mut self.list {
@@ -190,8 +192,8 @@ impl Faults {
 pub fn text(bytes: &[u8]) -> Result<&str, Vec<Diagnostic>> {
     let mut faults = Faults::default();
     if bytes.len() > SIZE_MAX {
-        let message = format!("the file has {} bytes; at most {SIZE_MAX} are read", bytes.len());
-        faults.add_help("syntax::size", 0..0, message, "split it into several plans");
+        let message = format!("the file has {} bytes; the limit is {SIZE_MAX}", bytes.len());
+        faults.add_help("syntax::size", 0..0, message, "split the file into several plans");
         return Err(faults.finish(""));
     }
     std::str::from_utf8(bytes).map_err(|error| {
@@ -236,8 +238,8 @@ fn marks(source: &str) -> usize {
 }
 
 fn too_deep(faults: &mut Faults, span: Range<usize>) {
-    let message = format!("nested more than {DEPTH_MAX} deep");
-    faults.add_help("syntax::depth", span, message, "flatten it; nothing here needs such depth");
+    let message = format!("nested more than {DEPTH_MAX} levels deep");
+    faults.add_help("syntax::depth", span, message, "flatten the value");
 }
 
 // TOML
@@ -337,8 +339,8 @@ fn number_out_of_range<'s>(faults: &mut Faults, span: Range<usize>) -> Value<'s>
     faults.add_help(
         "syntax::number",
         span,
-        "the number does not fit 64 bits",
-        "write a smaller number, or quote it if it is text",
+        "the number does not fit into 64 bits",
+        "use a smaller number, or add quotes for a string",
     );
     Value::Null
 }

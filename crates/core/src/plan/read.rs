@@ -222,7 +222,7 @@ impl Reader {
                 Format::Yaml => "put `version: 1` at the top",
                 Format::Json => "add `\"version\": 1`",
             };
-            self.faults.add_help("plan::version", 0..0, "the plan names no version", fix);
+            self.faults.add_help("plan::version", 0..0, "missing `version`", fix);
         }
     }
 
@@ -234,7 +234,7 @@ impl Reader {
         }
         if seen.contains(&singular) {
             let message = format!("the plan has both `{singular}` and `{singular}s`");
-            let help = format!("write `{singular}` for all of them");
+            let help = format!("use `{singular}` for all of them");
             self.faults.add_help("plan::two_spellings", key.span.clone(), message, help);
         }
         seen.push(singular);
@@ -242,7 +242,7 @@ impl Reader {
 
     fn version(&mut self, node: &Node<'_>) {
         if node.value != Value::Int(1) {
-            let message = "only version 1 of the plan format is known";
+            let message = "unsupported plan version; only version 1 is supported";
             self.faults.add_help("plan::version", node.span.clone(), message, "write 1");
         }
     }
@@ -256,7 +256,7 @@ impl Reader {
             other => {
                 self.places.incomplete = true;
                 let message = format!("`{name}` is a list of tables, not {}", other.kind());
-                let help = format!("in TOML write `[[{name}]]`; in YAML and JSON use a list");
+                let help = format!("use `[[{name}]]` in TOML, a list in YAML and JSON");
                 self.faults.add_help("plan::type", key.span.clone(), message, help);
                 return Vec::new();
             }
@@ -417,9 +417,9 @@ impl Reader {
             }
             Some((_, None)) => {}
             None => {
-                let message = format!("this {what} has no id");
+                let message = format!("missing `id` of the {what}");
                 let help =
-                    format!("give it one, such as `id = \"{}-001\"`", &what[..1].to_uppercase());
+                    format!("add an id, such as `id = \"{}-001\"`", &what[..1].to_uppercase());
                 self.faults.add_help("plan::missing_id", span, message, help);
             }
         }
@@ -437,18 +437,18 @@ impl Reader {
     fn text<'s>(&mut self, key: &str, node: Node<'s>) -> Option<Cow<'s, str>> {
         match node.value {
             Value::Str(text) if text.contains('\0') => {
-                let message = format!("`{key}` holds a NUL character");
-                self.faults.add_help("plan::text", node.span, message, "remove it");
+                let message = format!("`{key}` contains a NUL character");
+                self.faults.add_help("plan::text", node.span, message, "remove the character");
                 None
             }
             Value::Str(text) => Some(text),
             Value::Null => None,
             Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::Date(_) => {
-                self.wrong(key, &node, "text", "put it in quotes");
+                self.wrong(key, &node, "a string", "put the value in quotes");
                 None
             }
             Value::List(_) | Value::Table(_) => {
-                self.wrong(key, &node, "text", "write one text in quotes");
+                self.wrong(key, &node, "a string", "use one string in quotes");
                 None
             }
         }
@@ -459,9 +459,12 @@ impl Reader {
         let span = node.span.clone();
         let text = self.text(key, node)?.into_owned();
         if text.chars().any(char::is_control) {
-            let message = format!("`{key}` is one line without control characters");
-            let help =
-                if key == "title" { "move the rest to `description`" } else { "remove them" };
+            let message = format!("`{key}` must be a single line without control characters");
+            let help = if key == "title" {
+                "move the rest to `description`"
+            } else {
+                "remove the control characters"
+            };
             self.faults.add_help("plan::text", span, message, help);
             return None;
         }
@@ -484,7 +487,7 @@ impl Reader {
     fn not_blank(&mut self, key: &str, span: Range<usize>, text: String) -> Option<String> {
         if text.trim().is_empty() {
             let message = format!("`{key}` is empty");
-            self.faults.add_help("plan::text", span, message, "fill it in or leave it out");
+            self.faults.add_help("plan::text", span, message, "add text or remove the key");
             return None;
         }
         Some(text)
@@ -497,7 +500,7 @@ impl Reader {
             _ => {
                 let help = match &node.value {
                     Value::Str(text) => format!("write [\"{}\"]", clip(text)),
-                    _ => "write a list in square brackets".to_owned(),
+                    _ => "use a list in square brackets".to_owned(),
                 };
                 self.wrong(key, &node, "a list", &help);
                 Vec::new()
@@ -517,7 +520,7 @@ impl Reader {
         for item in items {
             let span = Span::from(&item.span);
             if item.value == Value::Null {
-                self.wrong(key, &item, "a list of texts", "remove the empty entry");
+                self.wrong(key, &item, "a list of strings", "remove the empty entry");
             } else if let Some(text) = self.text(key, item) {
                 texts.push(make(text));
                 spans.push(span);
@@ -541,7 +544,7 @@ impl Reader {
             match line {
                 Ok(line) => lines.push(line),
                 Err(why) => {
-                    let (what, help) = why.split_once("; ").unwrap_or((&why, "mend the gate"));
+                    let (what, help) = why.split_once("; ").unwrap_or((&why, "fix the check"));
                     self.faults.add_help("plan::gate", span, format!("`{key}`: {what}"), help);
                 }
             }
@@ -553,13 +556,13 @@ impl Reader {
         match node.value {
             Value::Int(number) if (min..=max).contains(&number) => Some(number),
             Value::Int(number) => {
-                let message = format!("`{key}` is {number}, outside {min} to {max}");
+                let message = format!("`{key}` is {number}, which is not between {min} and {max}");
                 self.faults.add("plan::range", node.span, message);
                 None
             }
             Value::Null => None,
             _ => {
-                self.wrong(key, &node, "a whole number", "write it without quotes or a point");
+                self.wrong(key, &node, "an integer", "use an integer without quotes");
                 None
             }
         }
@@ -571,18 +574,18 @@ impl Reader {
             Value::Str(text) => text,
             Value::Int(number) => {
                 let help = format!("write \"{number}s\" for seconds or \"{number}m\" for minutes");
-                self.wrong(key, &node, "a text with a unit", &help);
+                self.wrong(key, &node, "a string with a unit", &help);
                 return None;
             }
             _ => {
-                self.wrong(key, &node, "a text with a unit", "write it as in \"45m\"");
+                self.wrong(key, &node, "a string with a unit", "use a value such as \"45m\"");
                 return None;
             }
         };
         match parse_duration_ms(text) {
             Ok(ms) => Some(ms),
             Err(help) => {
-                let message = format!("`{key}` is no duration: `{}`", clip(text));
+                let message = format!("invalid duration `{}` in `{key}`", clip(text));
                 self.faults.add_help("plan::duration", node.span, message, help);
                 None
             }
@@ -601,7 +604,7 @@ impl Reader {
         match words.into_iter().find(|(name, _)| *name == text) {
             Some((_, value)) => Some(value),
             None => {
-                let message = format!("`{key}` cannot be `{}`", clip(&text));
+                let message = format!("invalid value `{}` for `{key}`", clip(&text));
                 let help = match nearest(&text, names.iter().copied()) {
                     Some(word) => format!("did you mean `{word}`?"),
                     None => format!("use one of {}", names.join(", ")),
@@ -613,7 +616,7 @@ impl Reader {
     }
 
     fn unknown(&mut self, holder: &str, key: &Key<'_>, known: &[&'static str]) {
-        let message = format!("{holder} has no key `{}`", clip(&key.text));
+        let message = format!("unknown key `{}` in {holder}", clip(&key.text));
         let help = match nearest(&key.text, known.iter().copied()) {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("known keys: {}", known.join(", ")),

@@ -10,7 +10,7 @@ const SIZES: [(&str, u64); 5] =
 
 /// Milliseconds of a text such as `200ms`, `45m` or `1h30m`; the error says what would be right.
 pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
-    const RIGHT: &str = "write a number with a unit, such as \"90s\", \"45m\" or \"1h30m\"";
+    const RIGHT: &str = "use a number with a unit, such as \"90s\", \"45m\" or \"1h30m\"";
     let text = text.trim();
     if text.is_empty() {
         return Err(RIGHT.to_owned());
@@ -26,7 +26,7 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
             return Err(RIGHT.to_owned());
         }
         let Some((_, scale)) = DURATIONS.iter().find(|(name, _)| *name == unit) else {
-            return Err(format!("`{unit}` is no unit of time; use ms, s, m, h or d"));
+            return Err(format!("unknown unit of time `{unit}`; use ms, s, m, h or d"));
         };
         if *scale >= smallest {
             return Err(format!("larger units come first, each once; {RIGHT}"));
@@ -38,7 +38,7 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
             .and_then(|n| n.checked_mul(*scale))
             .and_then(|ms| ms.checked_add(total))
             .filter(|ms| *ms <= DURATION_MS_MAX)
-            .ok_or_else(|| "that is longer than ten years".to_owned())?;
+            .ok_or_else(|| "the duration is longer than ten years".to_owned())?;
         rest = &rest[digits + unit_len..];
     }
     Ok(total)
@@ -65,7 +65,7 @@ pub fn render_duration_ms(ms: u64) -> String {
 
 /// Bytes of a text such as `4G`, `500M`, `10K` or `0`; units are powers of 1024.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    const RIGHT: &str = "write a whole number with K, M, G or T, such as \"500M\"";
+    const RIGHT: &str = "use an integer with K, M, G or T, such as \"500M\"";
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -81,7 +81,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
             .map(|(_, scale)| *scale)
             .ok_or_else(|| RIGHT.to_owned())?,
     };
-    number.checked_mul(scale).ok_or_else(|| "that is larger than 16 EiB".to_owned())
+    number.checked_mul(scale).ok_or_else(|| "the size is larger than 16 EiB".to_owned())
 }
 
 /// The shortest way to write a size that [`parse_size`] reads back.

@@ -49,7 +49,7 @@ fn what_is_known_to_be_good_is_merged_and_nothing_else() {
     waits(|s| s.checks.push(check("slow", CheckState::Pending)), "slow");
     waits(|s| s.checks.clear(), "first check");
     waits(|s| s.checks = vec![check("docs", CheckState::Neutral)], "first check");
-    waits(|s| s.mergeable = Mergeable::Unknown, "forge to say");
+    waits(|s| s.mergeable = Mergeable::Unknown, "forge to allow");
     waits(|s| s.mergeable = Mergeable::Blocked, "rules");
     waits(|s| s.draft = true, "draft");
     waits(|s| s.ours = false, "replaced");
@@ -113,7 +113,7 @@ fn conflicts_are_reworked_unless_somebody_else_is_at_it() {
             clash(s);
             s.head = "theirs".into();
         },
-        "somebody else",
+        "by someone else",
     );
     waits(|s| s.mergeable = Mergeable::Conflict, "forge");
 }

@@ -44,7 +44,7 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
     let mut lab = held();
     assert_eq!(
         asked(&lab),
-        ["look Its checks passed on the merged tree. Look at it with `mainstem diff a`. Tree c1."]
+        ["look The checks passed on the merged tree. See the changes: `mainstem diff a`. Tree c1."]
     );
     let (reason, _) = &lab.machine.holds(lab.ix("a"))[0];
     assert_eq!(reason.kind(), HoldKind::Approval);
@@ -83,7 +83,7 @@ fn rejected_work_leaves_the_train_and_goes_back_to_its_agent() {
     assert_eq!((lab.phase("a"), lab.attempt("a")), (Phase::Preparing, 2));
     let rejected = |(_, fact): &(_, Fact)| {
         matches!(fact, Fact::AttemptFailed { class: Class::Rejected, reason, .. }
-            if reason == "a person rejected it: too loud")
+            if reason == "rejected: too loud")
     };
     assert!(lab.facts.iter().any(rejected));
     assert!(asked(&lab).is_empty() && lab.machine.train().cars().is_empty());

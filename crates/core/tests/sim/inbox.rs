@@ -56,7 +56,7 @@ fn work_that_changes_a_guarded_file_waits_while_others_land() {
     assert_eq!(items(&lab), [("G-A".to_owned(), "guarded")], "a new engine holds it too");
     assert_eq!(
         answer(&mut lab, "G-A", "maybe").unwrap_err(),
-        "G-A takes accept or reject, not `maybe`"
+        "invalid answer `maybe` to G-A; use accept or reject"
     );
     answer(&mut lab, "g-A", "accept").unwrap();
     assert_eq!(items(&lab), []);

@@ -51,10 +51,7 @@ fn a_budget_that_stops_a_run_says_so_and_names_the_command() {
     }
     let view = lab.machine.view(lab.ix("c-dear"));
     assert_eq!(view.waiting_for, ["the budget"]);
-    assert_eq!(
-        view.reason,
-        "the budget does not allow it: $7.00 of $10.00 spent, the next attempt may cost $6.00"
-    );
+    assert_eq!(view.reason, "over budget: $7.00 of $10.00 spent, the next attempt may cost $6.00");
     assert_eq!(
         view.next_action.as_deref(),
         Some("mainstem config set budget.usd 20, then mainstem run")
@@ -85,7 +82,7 @@ fn a_run_that_a_failure_drained_says_so() {
         assert_eq!(view.phase, Phase::Ready);
         let reason = format!("a failed and run.on_failure = \"{word}\"");
         assert_eq!(view.reason, reason);
-        assert_eq!(view.next_action.as_deref(), Some("mainstem run starts it"));
+        assert_eq!(view.next_action.as_deref(), Some("mainstem run starts the remaining tasks"));
         assert_eq!(lab.machine.run_stop(), None, "b is still at work");
         if on_failure == RunOnFailure::Abort {
             continue;
@@ -130,10 +127,7 @@ fn a_cost_that_cannot_be_true_is_not_counted_and_said_once() {
             _ => None,
         })
         .collect();
-    assert_eq!(
-        told,
-        ["its agent reported a cost of 1e308 USD, which cannot be right; it is not counted"]
-    );
+    assert_eq!(told, ["the agent reported an impossible cost of 1e308 USD, which is not counted"]);
     lab.end("a-dear", Ending::Exited { code: 0 });
     lab.collect("a-dear");
     assert_eq!(lab.started(), ["a-dear", "b-cheap"], "the budget is not used up");
@@ -187,7 +181,7 @@ fn a_deadline_takes_only_what_the_question_offers() {
         assert_eq!(lab.phase("a"), Phase::Asking, "it waits for a person");
         let told = |(_, fact): &&(_, Fact)| {
             matches!(fact, Fact::Noticed { message, .. }
-                if message.contains("no default is among its options (red, green)"))
+                if message.contains("the default is not one of the options (red, green)"))
         };
         assert_eq!(lab.facts.iter().filter(told).count(), 1, "said once");
         assert_eq!(lab.machine.questions()[0].deadline, None);
@@ -203,7 +197,7 @@ fn an_answer_that_is_not_offered_is_refused_with_the_list() {
         free,
     };
     let refusal = lab.command(answer("gray", false)).unwrap_err();
-    assert_eq!(refusal.message, "`gray` is not one of the answers that Q1 offers: 1 grey, 2 red");
+    assert_eq!(refusal.message, "`gray` is not an option of Q1: 1 grey, 2 red");
     assert!(refusal.hint.unwrap().contains("mainstem answer Q1 --free TEXT"));
     assert!(lab.command(answer("3", false)).is_err());
     assert!(lab.command(answer(" ", true)).is_err());
@@ -237,7 +231,7 @@ fn an_accepted_proposal_of_a_run_task_gets_an_agent_that_can_do_it_or_is_refused
             let new = &lab.machine.plan().tasks[1];
             assert_eq!((new.id.as_str(), new.agent.as_deref()), ("b", None), "that of the run");
         } else {
-            assert_eq!(accepted.unwrap_err().message, "no agent could work on it");
+            assert_eq!(accepted.unwrap_err().message, "no agent can work on the proposed task");
             assert_eq!(lab.machine.plan().tasks.len(), 1);
         }
     }

@@ -88,7 +88,7 @@ fn a_breaker_opens_after_failures_in_a_row_probes_and_closes() {
     }
     assert!(p.is_broken(3, Time(0)) && !p.is_broken(0, Time(0)));
     assert_eq!(p.breaker_wait_ms(1_000), 1_000);
-    p.park(LimitKind::Breaker, Time(1_000), "3 failures in a row");
+    p.park(LimitKind::Breaker, Time(1_000), "3 consecutive failures");
     assert_eq!(p.standing(Time(999), true), Standing::Rests);
     assert!(!p.is_broken(3, Time(500)), "it is open already");
     assert_eq!(p.standing(Time(1_000), true), Standing::Ramps(1), "one probe");

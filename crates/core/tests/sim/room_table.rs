@@ -77,7 +77,7 @@ fn a_shortage_names_the_setting_and_only_a_full_disk_stops_everybody() {
         (
             limits(),
             Vitals { memory_pressure: Some(41.7), ..healthy() },
-            ["42 %", "pressure_ceiling is 20"],
+            ["42%", "pressure_ceiling is 20"],
             false,
         ),
         (limits(), Vitals { load: Some(8.1), ..healthy() }, ["8.1", "load_ceiling is 8.0"], false),

@@ -141,7 +141,7 @@ fn an_upper_one_is_never_merged_before_the_lower_one_and_then_goes_to_the_target
     open(&mut lab, "B");
     assert_eq!(deeds(&look(&mut lab, "B")), []);
     let waits = lab.machine.pull(lab.ix("B")).unwrap().waits_for.clone();
-    assert_eq!(waits, "pull request #1 of A, on which it is stacked");
+    assert_eq!(waits, "pull request #1 of A, which is below in the stack");
     let seen = Sight {
         mergeable: Mergeable::Conflict,
         clash: Some(("c".into(), vec![])),
@@ -272,7 +272,7 @@ fn a_stack_whose_lowest_is_given_up_waits_for_people_and_begins_anew() {
     }
     assert_eq!(
         reason(&lab, "B"),
-        "A, on which it is stacked, is blocked: mainstem retry A, then mainstem retry B"
+        "A, which is below in the stack, is blocked: mainstem retry A, then mainstem retry B"
     );
     assert_eq!(lab.phase("D"), Phase::Working, "it ends by itself");
     lab.end("D", Ending::Exited { code: 0 });

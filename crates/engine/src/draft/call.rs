@@ -134,7 +134,7 @@ impl CallOrder {
         let asked = self.ask(world, &output);
         files::write_private(&prompt, asked.as_bytes()).map_err(text)?;
         let known = world.settings.agents.get(&self.agent).cloned();
-        let unknown = || StartFailure::permanent(format!("there is no agent {}", self.agent));
+        let unknown = || StartFailure::permanent(format!("unknown agent {}", self.agent));
         let agent = known.ok_or_else(unknown)?;
         let agent = config::Agent {
             permission: Permission::List,
@@ -245,7 +245,7 @@ pub(super) fn answer_of(
 ) -> Result<Answer, Vec<Problem>> {
     let job = job_of(world, part, call);
     let unreadable = |error: std::io::Error| {
-        vec![Problem::new("json", format!("the output cannot be read: {error}"))]
+        vec![Problem::new("json", format!("cannot read the output: {error}"))]
     };
     if matches!(ending, Ending::Vanished {}) {
         process::kill_leftovers(&job).map_err(unreadable)?;

@@ -111,7 +111,7 @@ pub(super) fn tell(layout: &Layout, shared: Option<&mut SharedLimits>, fact: &Dr
             provider: provider.to_owned(),
             kind: kind.word().to_owned(),
             until: until.0,
-            message: format!("a planner call was told: {message}"),
+            message: format!("a planner call was rate-limited: {message}"),
         };
         // It finds out by itself otherwise, at no cost but the time; a slow one must not hold us up.
         let ask = move || drop(crate::control::ask(&socket, &request));

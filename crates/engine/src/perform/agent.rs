@@ -144,14 +144,14 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Sta
     let prompt_file = place.join(PROMPT);
     let write = |path: &Path, text: &str| {
         files::write_private(path, text.as_bytes())
-            .map_err(|error| format!("{} could not be written: {error}", path.display()))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
     };
     std::fs::create_dir_all(&tmp)
-        .map_err(|error| format!("{} could not be made: {error}", tmp.display()))?;
+        .map_err(|error| format!("cannot create {}: {error}", tmp.display()))?;
     write(&prompt_file, &world.redactor().redact_text(&prompt_of(errand, assignment)))?;
     let (door, entry) = mcp::prepare(errand, assignment, &tmp)?;
     std::fs::create_dir_all(dir)
-        .map_err(|error| format!("{} could not be made: {error}", dir.display()))?;
+        .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
     let port = lease_port(errand, dir);
     let adapter = adapter(&assignment.agent.kind).map_err(StartFailure::permanent)?;
     let workspace = errand.workspace.clone();
@@ -180,7 +180,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Sta
         .map_err(StartFailure::permanent)?;
     for folder in &launch.folders {
         std::fs::create_dir_all(folder)
-            .map_err(|error| format!("{folder} could not be made: {error}"))?;
+            .map_err(|error| format!("cannot create {folder}: {error}"))?;
     }
     for (path, text) in &launch.files {
         write(Path::new(path), text)?;
@@ -188,7 +188,10 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Sta
     let environment =
         allowed_env(world.env.iter().cloned(), &assignment.agent.secrets, &launch.env);
     for name in &environment.missing {
-        let message = format!("agent {} wants ${name}, which is not set", assignment.name);
+        let message = format!(
+            "the environment variable {name} is not set (secrets of agent {})",
+            assignment.name
+        );
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
     let mut env: BTreeMap<String, String> = environment.vars;
@@ -222,7 +225,7 @@ fn prompt_of(errand: &Errand, assignment: &Assignment) -> String {
     let world = &errand.world;
     let told = &assignment.told;
     let lessons = lessons_for(errand).unwrap_or_else(|error| {
-        let message = format!("its prompt has no lessons: {error}");
+        let message = format!("the prompt has no lessons: {error}");
         errand.tell(Input::Notice { task: Some(errand.ix), message });
         Vec::new()
     });
@@ -265,7 +268,7 @@ fn behind_wall(
             .create(true)
             .append(true)
             .open(&transcript)
-            .map_err(|error| format!("{} could not be made: {error}", transcript.display()))?;
+            .map_err(|error| format!("cannot create {}: {error}", transcript.display()))?;
     }
     let mut reads: Vec<PathBuf> = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
     reads.push(place.join(PROMPT));
@@ -275,7 +278,7 @@ fn behind_wall(
     if let Some(folder) = spec.door.as_ref().and_then(DoorSpec::folder) {
         // What is to be let in must be there when the sandbox is made.
         private::make_with_parent(folder)
-            .map_err(|error| format!("{} could not be made: {error}", folder.display()))?;
+            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
         writes.push(folder.to_path_buf());
     }
     let behind = Behind {
@@ -297,7 +300,7 @@ fn lease_port(errand: &Errand, job: &Path) -> u16 {
         errand.task.id.as_str().bytes().fold(0usize, |sum, b| sum * 31 % 1_009 + usize::from(b));
     let wish = PORT_FIRST + u16::try_from(spread % usize::from(PORT_BLOCKS)).unwrap_or(0) * PORTS;
     ports::lease(&ports::folder(), job, wish).unwrap_or_else(|error| {
-        let message = format!("it has no ports of its own: {error}");
+        let message = format!("no ports reserved for this attempt: {error}");
         errand.tell(Input::Notice { task: Some(errand.ix), message });
         wish
     })

@@ -40,7 +40,9 @@ pub fn told(
     let sides = match sides(errand, clashed, base) {
         Ok(sides) => Some(sides),
         Err(error) => {
-            errand.tell_notes(vec![format!("its prompt lacks the sides of the conflict: {error}")]);
+            errand.tell_notes(vec![format!(
+                "the prompt does not show the conflicting changes: {error}"
+            )]);
             Some(Sides { laid_out: clashed.laid_out, ..Sides::default() })
         }
     };

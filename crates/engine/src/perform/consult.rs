@@ -47,8 +47,7 @@ impl Consultation {
         let open = machine.questions().iter().find(|q| q.name == question)?;
         let task = &machine.plan().tasks[open.task.ix()];
         let mut prompt = format!(
-            "# A question from a colleague\n\nSomebody works on task {} of the plan below and cannot go \
-             on without an answer. Decide as the person responsible for the plan would. Change nothing.\n\n\
+            "# A question from another agent\n\nThe agent working on task {} of the plan below needs an answer to continue. Decide as the person responsible for the plan would. Do not change any files.\n\n\
              ## The question\n\n{}\n",
             task.id, open.text
         );
@@ -61,7 +60,7 @@ impl Consultation {
         let _ = write!(
             prompt,
             "\n## How to answer\n\nWrite one JSON object, {{\"answer\": \"…\"}}, into the file named by \
-             $MAINSTEM_OUTPUT, or print it as your last line.\n\n## Its task\n\n{}: {}\n\n{}\n\n## The plan\n\n",
+             $MAINSTEM_OUTPUT, or print it as your last line.\n\n## The task\n\n{}: {}\n\n{}\n\n## The plan\n\n",
             task.id, task.title, task.description
         );
         let room = prompt.len() + PLAN_BYTES_MAX;
@@ -187,7 +186,7 @@ fn consult(errand: &Errand, consultation: &Consultation) -> Result<Heard, String
     };
     let spec = world.walled(spec, &behind).map_err(|error| error.to_string())?;
     process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
-        .map_err(|error| format!("the answering agent could not be asked: {error}"))?;
+        .map_err(|error| format!("cannot start the answering agent: {error}"))?;
     let mut heard = printed(&dir, adapter.parser().as_mut());
     let written = files::read_plain(&output, OUTPUT_BYTES_MAX as u64).ok();
     let written = written.and_then(|text| answer_in(&String::from_utf8_lossy(&text)));

@@ -53,7 +53,7 @@ pub fn bring(
     if !repo.has_object(&wish.work.commit)? || !repo.has_object(&wish.work.base)? {
         let gone = wish.work.attempt;
         errand.tell_notes(vec![format!(
-            "the work of attempt {gone} is gone with its snapshots, so this attempt starts over"
+            "the snapshots of attempt {gone} no longer exist, so this attempt starts from the target branch"
         )]);
         return Ok(None);
     }
@@ -193,7 +193,7 @@ pub fn told(errand: &Errand, there: &Continued, base: &Oid) -> EarlierWork {
             kept.commits = commits.iter().map(line).collect();
         }
         Err(error) => {
-            errand.tell_notes(vec![format!("its prompt does not list the earlier work: {error}")]);
+            errand.tell_notes(vec![format!("the prompt does not list the earlier work: {error}")]);
         }
     }
     kept

@@ -83,7 +83,7 @@ fn whole_snapshot(errand: &Errand, why: &str) {
 }
 
 fn no_snapshot(errand: &Errand, error: &GitError) {
-    let message = format!("no snapshot could be taken: {error}");
+    let message = format!("cannot take a snapshot: {error}");
     errand.tell(Input::Notice { task: Some(errand.ix), message });
 }
 
@@ -135,7 +135,7 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
         flaws.insert(0, "the branch no longer contains the commit it started from".to_owned());
     }
     if let Some(what) = stopped {
-        flaws.insert(0, format!("a {what} was stopped on its way; finish or abort it"));
+        flaws.insert(0, format!("unfinished {what}; finish or abort the {what}"));
     }
     flaws.extend(secrets_in(errand, base, &tip)?);
     flaws.extend(leaks_in(errand, base, &tip)?);
@@ -187,7 +187,7 @@ struct Found {
 
 fn tip_of_workspace(errand: &Errand, path: &Path) -> Result<Found, GitError> {
     let repo = &errand.world.repo;
-    let left = format!("work left uncommitted by attempt {}", errand.attempt);
+    let left = format!("uncommitted changes of attempt {}", errand.attempt);
     let message = match landing::subject(&errand.task) {
         subject if subject == errand.task.id.as_str() => format!("{subject}: {left}"),
         subject => format!("{subject}\n\nCommitted by Mainstem: {left}.\n"),
@@ -274,8 +274,7 @@ fn leaks_in(errand: &Errand, base: &Oid, tip: &Oid) -> Result<Vec<String>, GitEr
     }
     if !flaws.is_empty() {
         flaws.push(
-            "take secrets out of every commit; what is none is let pass by [secrets] allow, or by \
-             mainstem:allow-secret in its line"
+            "remove secrets from every commit; allow false positives with [secrets] allow, or with mainstem:allow-secret in the line"
                 .to_owned(),
         );
     }

@@ -95,7 +95,7 @@ fn forget_bad(errand: &Errand, commit: &Oid, gates: &[GateResult]) {
         None => Ok(()),
     });
     if let Err(error) = forgotten {
-        errand.tell_notes(vec![format!("a resolution that does not hold stays: {error}")]);
+        errand.tell_notes(vec![format!("cannot forget a failed conflict resolution: {error}")]);
     }
 }
 
@@ -114,7 +114,7 @@ pub fn verify_commit(
     let used = last_use(&world.layout.lane_note(number));
     take_lane(errand, commit, number)
         .and_then(|()| errand.drop_scratch(&lane))
-        .map_err(|error| format!("the lane cannot be cleared: {error}"))?;
+        .map_err(|error| format!("cannot clean the checkout of the merge train: {error}"))?;
     let good = good_note(&world.layout, number);
     let generation = cache_generation(&world.layout);
     let made = checkout_clean(errand, commit, &lane, (&good, generation))?;
@@ -142,7 +142,7 @@ pub fn verify_commit(
         if seen.as_ref() == Some(tree) {
             Ok(())
         } else {
-            Err("it moved the checkout that it was to verify".to_owned())
+            Err("the check switched the checkout to another commit".to_owned())
         }
     };
     let ready = || settle(errand, &lane, commit, Edits::Gone);
@@ -257,7 +257,7 @@ fn settle(errand: &Errand, place: &Path, commit: &Oid, edits: Edits) -> Result<(
     repo.restore_tracked(place, commit).map_err(words)?;
     let (count, name) = (changed.len(), file.display());
     errand.tell_notes(vec![format!(
-        "{count} tracked files were not as committed when a gate was to run, such as {name}; they were set back"
+        "tracked files differed from the commit before a check and were reset: {count}, such as {name}"
     )]);
     Ok(())
 }
@@ -402,9 +402,9 @@ impl gate::Files for Tree<'_> {
 
     fn read(&self, name: &str) -> Result<Vec<u8>, String> {
         let file = self.files.iter().find(|file| file.path == name);
-        let file = file.ok_or_else(|| format!("there is no file `{name}`"))?;
+        let file = file.ok_or_else(|| format!("no such file: `{name}`"))?;
         if file.bytes > gate::FILE_BYTES_MAX {
-            return Err(format!("`{name}` has {} bytes, too many to look at", file.bytes));
+            return Err(format!("`{name}` is too large to check ({} bytes)", file.bytes));
         }
         self.repo.content_of(file).map_err(|error| error.to_string())
     }
@@ -458,7 +458,7 @@ fn run_one(errand: &Errand, gate: &Gate<'_>, dir: &Path) -> GateResult {
         Ending::OutOfMemory { limit } => {
             (Verdict::Error, format!("it used more than {} MiB\n{tail}", limit >> 20))
         }
-        Ending::Stopped => (Verdict::Error, "it was stopped".to_owned()),
+        Ending::Stopped => (Verdict::Error, "the check was stopped".to_owned()),
         Ending::NotStarted { why, .. } => (Verdict::Error, why),
     };
     GateResult {

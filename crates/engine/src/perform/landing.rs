@@ -363,8 +363,8 @@ pub fn look_at_checkout(errand: &Errand, base: &Oid, tip: &Oid) {
         // Nobody knows, and what is held stays held.
         Err(error) => {
             let checkout = errand.world.repo.dir().display().to_string();
-            let what = format!("it cannot be looked at: {error}");
-            let fix = "git status there says more".to_owned();
+            let what = format!("cannot read the status: {error}");
+            let fix = "run git status there".to_owned();
             let trouble = Some(CheckoutTrouble { what, fix });
             Some(HoldReason::CheckoutInTheWay { checkout, paths: Vec::new(), trouble })
         }
@@ -401,7 +401,7 @@ fn remember(errand: &Errand, members: &[Member]) {
         let Some(Resolved { base, work, tip }) = &member.resolved else { continue };
         let kept = resolutions::remember(&errand.world.repo, &task.id, (base, work, tip));
         if let Err(error) = kept {
-            let message = format!("how its conflict was resolved is not remembered: {error}");
+            let message = format!("cannot save the conflict resolution: {error}");
             errand.tell(Input::Notice { task: Some(member.task), message });
         }
     }
@@ -488,7 +488,7 @@ fn note_settings(errand: &Errand, to: &Move<'_>) -> Result<(), Trouble> {
         .map_err(|error| Trouble::Wrong(error.to_string()))?;
     if !changed.is_empty() {
         let message = format!(
-            "the change to {} lands, but decides nothing until you accept it: mainstem config accept",
+            "the change to {} lands, but takes effect only when you accept it: mainstem config accept",
             changed.join(", ")
         );
         errand.tell(Input::Notice { task: Some(errand.ix), message });

@@ -24,14 +24,14 @@ pub fn prepare(
 ) -> Result<(DoorSpec, McpEntry), String> {
     let world = &errand.world;
     let door = DoorSpec::new(tmp.join("mcp.sock"), &KINDS)
-        .map_err(|error| format!("no token could be made: {error}"))?;
+        .map_err(|error| format!("cannot create a token: {error}"))?;
     let gates = &world.settings.gates.verify;
     let (epic, told) = (assignment.epic.as_ref(), &assignment.told);
     let task = told::task_json(&errand.task, epic, errand.attempt, told, gates);
     for (name, value) in [("task.json", &task), ("peers.json", &told.peers)] {
         let path = tmp.join(name);
         files::write_atomic(&path, format!("{value:#}\n").as_bytes())
-            .map_err(|error| format!("{} could not be written: {error}", path.display()))?;
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     let env = BTreeMap::from([
         ("MAINSTEM_MCP_SOCKET".to_owned(), door.path.to_string_lossy().into_owned()),

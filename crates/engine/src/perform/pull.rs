@@ -62,7 +62,7 @@ impl PullError {
 /// Does one deed and tells.
 pub fn perform(errand: &Errand, deed: &Deed) {
     let Some(hub) = &errand.world.hub else {
-        let reason = "there is no forge to go to: land.mode was something else when this run began";
+        let reason = "no forge is configured: land.mode was different when this run started";
         return errand.tell(failed(errand, reason.to_owned(), None, false));
     };
     let done = match deed {
@@ -186,7 +186,9 @@ fn wording(errand: &Errand, hub: &Hub, branch: &str) -> Result<NewPull, PullErro
 fn dress(errand: &Errand, hub: &Hub, number: u64) {
     let pulls = &errand.world.settings.land.pulls;
     if let Err(error) = hub.forge.dress(number, &pulls.labels, pulls.milestone.as_deref()) {
-        errand.tell_notes(vec![format!("pull request #{number} is not dressed: {error}")]);
+        errand.tell_notes(vec![format!(
+            "cannot set labels or milestone of pull request #{number}: {error}"
+        )]);
     }
 }
 
@@ -393,7 +395,8 @@ fn settled(
             Ok(Some(there)) if there == pull.head_commit => {
                 let freed = stack::point_at_target(errand, hub, &pull.head)?;
                 if let Err(error) = freed.and_then(|()| hub.forge.delete_branch(&pull.head)) {
-                    let message = format!("the branch {} stays on the forge: {error}", pull.head);
+                    let message =
+                        format!("cannot delete the branch {} on the forge: {error}", pull.head);
                     errand.tell_notes(vec![message]);
                 }
             }
@@ -474,7 +477,8 @@ fn advance_line(errand: &Errand, offered: &Oid, there: &Oid) -> Result<(), PullE
         there.clone()
     } else {
         let Merge::Clean { tree } = repo.merge(&here, there)? else {
-            let message = format!("{} does not merge with what the forge made of it", world.target);
+            let message =
+                format!("{} does not merge with the merged phase on the forge", world.target);
             return Err(PullError::Other(message));
         };
         let who = repo.identity()?;

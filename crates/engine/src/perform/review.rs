@@ -130,7 +130,7 @@ impl Call<'_> {
             }
         }
         let words: Vec<String> = problems.iter().take(5).map(ToString::to_string).collect();
-        Outcome::Failed { why: format!("its answer could not be used: {}", words.join("; ")) }
+        Outcome::Failed { why: format!("unusable answer: {}", words.join("; ")) }
     }
 
     /// The files that this reviewer looks at, and how many it does not; or why there are none for it.
@@ -146,7 +146,7 @@ impl Call<'_> {
         let at = settings.agents.iter().position(|name| name == self.name).unwrap_or(0);
         let mine = diff::share(&chosen, settings.mode, settings.agents.len(), at);
         if mine.is_empty() {
-            return Ok(Err("others review all changed files".to_owned()));
+            return Ok(Err("other reviewers cover all changed files".to_owned()));
         }
         let others = all - mine.len();
         Ok(Ok((mine, others)))
@@ -189,7 +189,7 @@ impl Call<'_> {
             }
         };
         let exit = process::run_to_end(&dir, &spec, &world.supervisor(), &self.errand.cancel)
-            .map_err(|error| format!("it could not be asked: {error}"))?;
+            .map_err(|error| format!("cannot start the reviewer: {error}"))?;
         crash::point("review.ran");
         // What stays goes with the workspaces.
         let _ = files::move_to_trash(&self.tmp(number), &world.layout.trash(), Fate::Gone);
@@ -233,7 +233,7 @@ impl Call<'_> {
         let git = |error: mainstem_host::git::GitError| error.to_string();
         let made = world.checkout_lane(&lane, self.tip).map_err(git)?;
         if made.unfilled {
-            return Err(format!("its work cannot be checked out: {}", made.notes.join("; ")));
+            return Err(format!("cannot check out the work: {}", made.notes.join("; ")));
         }
         world.repo.restore_tracked(&lane, self.tip).map_err(git)?;
         crash::point("review.checked_out");
@@ -393,17 +393,20 @@ impl Call<'_> {
                 (Err(problems), None) => Err(Trouble::Unfit(problems)),
             },
             (Ending::Exited { code }, None) => {
-                let what = format!("you ended with exit code {code}");
+                let what = format!("you exited with code {code}");
                 Err(Trouble::Unfit(vec![Problem::new("answer", what)]))
             }
             (Ending::Signalled { signal }, None) => {
-                let what = format!("you were ended by signal {signal}");
+                let what = format!("you were killed by signal {signal}");
                 Err(Trouble::Unfit(vec![Problem::new("answer", what)]))
             }
-            (Ending::TimedOut { .. }, _) => Err(Trouble::Failed("it ran out of time".to_owned())),
-            (Ending::OutOfMemory { limit }, _) => {
-                Err(Trouble::Failed(format!("it used more than {} MiB", limit >> 20)))
+            (Ending::TimedOut { .. }, _) => {
+                Err(Trouble::Failed("the reviewer timed out".to_owned()))
             }
+            (Ending::OutOfMemory { limit }, _) => Err(Trouble::Failed(format!(
+                "the reviewer used more than {} MiB of memory",
+                limit >> 20
+            ))),
             (Ending::NotStarted { why, .. }, _) => Err(Trouble::Failed(why.clone())),
             (Ending::Exited { .. } | Ending::Signalled { .. }, Some(trouble)) => Err(trouble),
         };
@@ -432,9 +435,8 @@ fn trouble_in(event: AgentEvent) -> Option<Trouble> {
 fn said(dir: &Path, answer: &Path) -> Result<(Opinion, Vec<Finding>), Vec<Problem>> {
     let file = files::read_plain(answer, SIZE_MAX as u64 + 1).ok();
     let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let printed = printed(dir).map_err(|error| {
-        vec![Problem::new("json", format!("the output cannot be read: {error}"))]
-    })?;
+    let printed = printed(dir)
+        .map_err(|error| vec![Problem::new("json", format!("cannot read the output: {error}"))])?;
     let mut first = None;
     for text in file.into_iter().filter(|text| !text.trim().is_empty()).chain([printed]) {
         match extract(&text, &WantReview) {

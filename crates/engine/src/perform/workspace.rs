@@ -33,13 +33,15 @@ pub enum WorkspaceError {
         source: std::io::Error,
     },
     /// The target branch is gone.
-    #[error("the target branch {0} does not exist any more")]
+    #[error("the target branch {0} no longer exists")]
     NoTarget(String),
     /// The target branch lost what this task builds on.
-    #[error("the target branch no longer contains {0}, which this task needs; was it moved back?")]
+    #[error(
+        "the target branch no longer contains {0}, which this task needs; was the branch reset?"
+    )]
     NeedLost(Oid),
     /// A setup command failed.
-    #[error("setup command `{command}` {how}; its output is in {log}")]
+    #[error("setup command `{command}` {how}; full output: {log}")]
     Setup {
         /// The command.
         command: String,
@@ -60,9 +62,9 @@ impl WorkspaceError {
     fn help(&self) -> Option<String> {
         match self {
             Self::NoTarget(target) => {
-                Some(format!("bring it back with git branch {target} COMMIT"))
+                Some(format!("restore the branch with git branch {target} COMMIT"))
             }
-            Self::NeedLost(commit) => Some(format!("bring {} back to the branch", short(commit))),
+            Self::NeedLost(commit) => Some(format!("restore {} on the branch", short(commit))),
             Self::Git(_) | Self::Io { .. } | Self::Setup { .. } => None,
         }
     }
@@ -111,7 +113,7 @@ pub fn prepare(errand: &Errand, must_contain: &[Oid], start: Start<'_>) {
         Ok(begin) => ready(begin.base, begin.continued),
         Err(error) => {
             if let Err(why) = take_back(errand) {
-                errand.tell_notes(vec![format!("an unused workspace stays: {why}")]);
+                errand.tell_notes(vec![format!("cannot remove an unused workspace: {why}")]);
             }
             failed(errand, &error)
         }
@@ -167,7 +169,7 @@ fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
     // What it left is saved before its record goes, which says whose it is.
     save_what_is_there(errand, &errand.workspace)?;
     process::reset(&job)
-        .map_err(WorkspaceError::io("the record of an earlier agent cannot be removed"))?;
+        .map_err(WorkspaceError::io("cannot remove the record of an earlier agent"))?;
     Ok(None)
 }
 
@@ -176,7 +178,7 @@ fn last_attempt(errand: &Errand) -> Result<u32, WorkspaceError> {
     let world = &errand.world;
     let this = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     let folder = this.parent().unwrap_or(&this);
-    let unreadable = || WorkspaceError::io("the folders of earlier attempts cannot be listed");
+    let unreadable = || WorkspaceError::io("cannot list the folders of earlier attempts");
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
@@ -201,7 +203,7 @@ fn make(
     let onto = start.from.cloned().map_or_else(at_target, Ok)?;
     end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
-        .map_err(WorkspaceError::io("the folder for workspaces could not be made"))?;
+        .map_err(WorkspaceError::io("cannot create the folder for workspaces"))?;
     save_what_is_there(errand, &errand.workspace)?;
     let earlier = match start.continues {
         Some(wish) => earlier_work::bring(errand, wish, &onto, must_contain)?,
@@ -237,7 +239,7 @@ fn fill(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), Workspac
     let path = errand.workspace.clone();
     let trash = world.layout.trash();
     let place = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
-    let untidy = WorkspaceError::io("the temporary folder of an earlier attempt stays");
+    let untidy = WorkspaceError::io("cannot remove the temporary folder of an earlier attempt");
     errand.drop_scratch(&path).map_err(untidy)?;
     let prepared =
         repo.prepare_worktree(&path, &errand.branch, base, &trash, &errand.snapshots())?;
@@ -284,7 +286,7 @@ fn note_making(errand: &Errand) -> Result<(), WorkspaceError> {
     note.parent()
         .map_or(Ok(()), std::fs::create_dir_all)
         .and_then(|()| files::write_atomic(&note, b""))
-        .map_err(WorkspaceError::io("it could not be noted that the workspace is made"))
+        .map_err(WorkspaceError::io("cannot record that the workspace is ready"))
 }
 
 /// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
@@ -333,9 +335,12 @@ fn bring_along(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
     }
     for file in world.repo.ignored_to_copy(home, &patterns)? {
         let to = path.join(&file);
-        let what = format!("{} could not be copied into the workspace", file.display());
+        let what = format!("cannot copy {} into the workspace", file.display());
         if leads_elsewhere(path, &file) {
-            let why = format!("{} is not brought along: a link is in its way", file.display());
+            let why = format!(
+                "{} was not copied into the workspace: a symbolic link is in the way",
+                file.display()
+            );
             errand.tell_notes(vec![why]);
             continue;
         }
@@ -362,7 +367,7 @@ fn end_earlier_jobs(errand: &Errand) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let last = last_attempt(errand)?.max(errand.attempt);
     jobs::end_all(&world.layout, &world.run, &errand.task.id, last)
-        .map_err(WorkspaceError::io("what an earlier attempt still runs cannot be ended"))
+        .map_err(WorkspaceError::io("cannot stop the processes of an earlier attempt"))
 }
 
 /// Runs the setup commands, always afresh: whatever an earlier life's did was reset with the folder.
@@ -370,8 +375,7 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
     let world = &errand.world;
     for (n, command) in world.settings.workspace.setup.iter().enumerate() {
         let dir = place.join(format!("setup-{n}"));
-        process::reset(&dir)
-            .map_err(WorkspaceError::io("an earlier setup command cannot be ended"))?;
+        process::reset(&dir).map_err(WorkspaceError::io("cannot stop an earlier setup command"))?;
         let mut mark = world.mark(&errand.task.id, errand.attempt);
         // What a gate refuses to build in is told by the gate.
         if let Ok(Some(own)) = builds::own_folder(&world.repo, cwd, &world.env) {
@@ -386,14 +390,14 @@ pub fn set_up(errand: &Errand, cwd: &Path, place: &Path) -> Result<(), Workspace
             log: dir.display().to_string(),
         };
         if errand.cancel.load(Ordering::Relaxed) {
-            return Err(failed("was called off".to_owned()));
+            return Err(failed("was cancelled".to_owned()));
         }
         let exit = process::run_to_end(&dir, &spec, &world.supervisor(), &errand.cancel)
             .map_err(|error| failed(format!("could not be run: {error}")))?;
         match exit.ending {
             Ending::Exited { code: 0 } => {}
-            Ending::Exited { code } => return Err(failed(format!("ended with exit code {code}"))),
-            other => return Err(failed(format!("did not end well ({other:?})"))),
+            Ending::Exited { code } => return Err(failed(format!("failed with exit code {code}"))),
+            other => return Err(failed(format!("failed ({other:?})"))),
         }
     }
     Ok(())
@@ -444,19 +448,19 @@ fn take_away(
     let job = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt);
     if let Err(error) = ports::release(&ports::folder(), &job) {
         // The lease ends with its job anyway.
-        let message = format!("its ports could not be given back: {error}");
+        let message = format!("cannot release ports: {error}");
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
     errand
         .drop_scratch(path)
-        .map_err(WorkspaceError::io("the attempt's temporary folder could not be removed"))?;
+        .map_err(WorkspaceError::io("cannot remove the temporary folder of the attempt"))?;
     // Once the removal is on record nobody looks again: what was removed must not come back with the
     // power.
     for place in [repo.common_dir(), world.layout.root()] {
         if let Err(error) = files::sync_filesystem(place)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            return Err(WorkspaceError::io("the removal could not be put on disk")(error));
+            return Err(WorkspaceError::io("cannot sync the removal to disk")(error));
         }
     }
     crash::point("removal.done");
@@ -480,8 +484,7 @@ fn leave_branch(errand: &Errand) -> Result<(), WorkspaceError> {
     if !repo.hand_over(&errand.branch, &last.commit)? {
         let (branch, task) = (&errand.branch, &errand.task.id);
         let message = format!(
-            "{branch} is left alone because it is in use; mainstem restore {task} puts this work on a \
-             branch of its own"
+            "{branch} was kept because the branch is in use; put this work on another branch with mainstem restore {task}"
         );
         errand.tell(Input::Notice { task: Some(errand.ix), message });
     }

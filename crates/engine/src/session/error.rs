@@ -26,7 +26,7 @@ pub enum SessionError {
     #[error(transparent)]
     Git(#[from] GitError),
     /// Somebody else owns it.
-    #[error("another engine works on this repository (process {pid} on {host}, since {since})")]
+    #[error("another run is active in this repository (pid {pid} on {host}, started {since})")]
     Owned {
         /// Its process.
         pid: String,
@@ -49,11 +49,11 @@ pub enum SessionError {
     Prune(#[from] PruneError),
     /// The run began with another branch or mode.
     #[error(
-        "this run lands on {0}; with other settings of [land] another one must begin: mainstem run --new PLAN"
+        "this run lands on {0}; to use other [land] settings, start a new run: mainstem run --new PLAN"
     )]
     OtherTarget(String),
     /// Phases that need each other.
-    #[error("the phases of the plan cannot follow each other: {0}")]
+    #[error("the phases of the plan cannot be ordered: {0}")]
     Phases(String),
     /// There is no forge to go to.
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub enum SessionError {
     Target(#[from] TargetError),
     /// The journal is of another repository.
     #[error(
-        "the state in {} is of another repository: not one commit that it calls landed exists here",
+        "the state in {} belongs to another repository: no landed commit of the journal exists here",
         .0.display()
     )]
     OtherRepository(PathBuf),
@@ -75,7 +75,7 @@ pub enum SessionError {
     RepositoryMoved(PathBuf),
     /// The journal was taken away from agents that are at work.
     #[error(
-        "{}, of which the journal knows nothing: it was moved or replaced while they worked",
+        "{}, unknown to the journal: the journal was moved or replaced while agents were running",
         unknown_in_words(.0)
     )]
     UnknownAgents(Vec<UnknownAgent>),
@@ -95,8 +95,7 @@ pub enum SessionError {
     },
     /// The state belongs to another repository, of which this is a copy.
     #[error(
-        "this repository is a copy of {}, and so is its Mainstem state: the agents and workspaces \
-         in it are the original's",
+        "this repository is a copy of {}, with the Mainstem state of the original and references to the original's agents and workspaces",
         of.display()
     )]
     Copied {
@@ -106,7 +105,7 @@ pub enum SessionError {
         state: PathBuf,
     },
     /// A path that facts and records could not name.
-    #[error("the path {path:?} is not UTF-8; move the repository to one that is")]
+    #[error("the path {path:?} is not valid UTF-8; move the repository")]
     OddPath {
         /// The path.
         path: PathBuf,
@@ -124,10 +123,10 @@ pub enum SessionError {
     #[error("there is no run in this repository yet")]
     NoRun,
     /// Another run was asked for while attempts of the present one are under way.
-    #[error("attempts of {0} are still under way")]
+    #[error("{0} still has running attempts")]
     Unfinished(RunId),
     /// A branch of the user's leaves no room for ours.
-    #[error("the branch `{0}` stands in the way of the branches mainstem/<task>")]
+    #[error("the branch `{0}` prevents the creation of branches named mainstem/<task>")]
     NoBranchRoom(String),
     /// Tasks that have begun are missing from the new plan.
     #[error("the new plan drops tasks that have begun: {}", .0.join(", "))]
@@ -161,5 +160,5 @@ fn unknown_in_words(agents: &[UnknownAgent]) -> String {
     };
     let all: Vec<String> = agents.iter().map(one).collect();
     let noun = if all.len() == 1 { "an agent is" } else { "agents are" };
-    format!("{noun} still at work here ({})", all.join("; "))
+    format!("{noun} still running here ({})", all.join("; "))
 }

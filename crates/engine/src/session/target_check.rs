@@ -265,7 +265,7 @@ fn watch(
             }
             process::pause_ms(LOOK_MS);
         }
-        let broken = || Err("looking at it broke off".to_owned());
+        let broken = || Err("the check was interrupted".to_owned());
         let result = running.join().unwrap_or_else(|_| broken());
         (!errand.cancel.load(Ordering::Relaxed)).then_some(result)
     })
@@ -298,7 +298,7 @@ fn outcome(errand: &Errand, commit: &Oid, result: Verdicts) -> TargetOutcome {
             match bad {
                 Some(gate) => TargetOutcome::Failed(gate),
                 None if verdicts.len() >= wanted => TargetOutcome::Passed,
-                None => TargetOutcome::Unable("a gate gave no verdict".to_owned()),
+                None => TargetOutcome::Unable("a check gave no result".to_owned()),
             }
         }
         Err(why) => {

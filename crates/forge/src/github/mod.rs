@@ -125,7 +125,7 @@ impl GitHub {
                 }
             };
             if !(self.pause)(Duration::from_millis(wait)) {
-                let why = "called off while waiting".to_owned();
+                let why = "cancelled while waiting".to_owned();
                 return Err(ForgeError::Unreached { host: self.host.clone(), why });
             }
         }
@@ -217,7 +217,7 @@ impl GitHub {
             let Some(next) = next else { return Ok(found) };
             // Our token goes nowhere else.
             let Some(path) = next.strip_prefix(&self.api) else {
-                return Err(odd(format!("its next page is elsewhere: {next}")));
+                return Err(odd(format!("the next page is on another host: {next}")));
             };
             path.clone_into(&mut page.path);
         }

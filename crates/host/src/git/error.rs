@@ -51,7 +51,7 @@ pub enum GitError {
         stderr: String,
     },
     /// git did not end in time and was killed with its whole process group.
-    #[error("`{what}` did not end within {} s and was stopped", after.as_secs())]
+    #[error("`{what}` timed out after {}s", after.as_secs())]
     TimedOut {
         /// The command in short.
         what: String,
@@ -67,7 +67,7 @@ pub enum GitError {
         limit: usize,
     },
     /// git said something that cannot be understood.
-    #[error("`{what}` answered with something unexpected: {text}")]
+    #[error("unexpected output of `{what}`: {text}")]
     BadOutput {
         /// The command in short.
         what: String,
@@ -84,7 +84,7 @@ pub enum GitError {
     },
     /// The branch does not exist though the repository has commits.
     #[error(
-        "there is no branch `{branch}`; create it with `git branch {branch}`, or name another one"
+        "no such branch: `{branch}`; create the branch with `git branch {branch}`, or use another one"
     )]
     NoBranch {
         /// The branch.
@@ -92,7 +92,7 @@ pub enum GitError {
     },
     /// Git has no room for a branch `a/b` beside a branch `a`.
     #[error(
-        "the branch `{branch}` leaves no room for a branch `{wanted}`; rename it with `git branch -m {branch} NEW`, or name another one"
+        "the branch `{branch}` prevents the creation of the branch `{wanted}`; rename `{branch}` with `git branch -m {branch} NEW`, or use another branch"
     )]
     NoBranchRoom {
         /// The branch that is there.

@@ -92,8 +92,7 @@ impl Repo {
                 found.without.push((format!("filter.{name}.{key}"), value.to_owned()));
             }
             found.notes.push(format!(
-                "filter {name} was set while agents were at work and was not run: files it is meant \
-                 for are kept as they are"
+                "the git filter {name} was configured while agents were running and was not used: the files are kept unfiltered"
             ));
         }
         Ok(found)

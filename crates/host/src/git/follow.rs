@@ -155,8 +155,7 @@ impl Repo {
                 Ok(Some(why)) => outcome = Follow::Aside { why },
                 Err(why) => {
                     let why = format!(
-                        "{} was left as it is, and a commit there with its old files would take the \
-                         landing back: {why}",
+                        "{} was not updated, and committing there now would revert the landed work: {why}",
                         path.display()
                     );
                     outcome = Follow::Left { why };
@@ -237,15 +236,14 @@ impl Repo {
         touched: &[Touched],
     ) -> Result<std::result::Result<Oid, Obstacle>> {
         if let Some(what) = unfinished(checkout.git_dir) {
-            let fix = "finish or abort it there".to_owned();
+            let fix = "finish or abort the operation there".to_owned();
             return Ok(Err(Obstacle::trouble(format!("there is {what}"), fix)));
         }
         let from = match self.shown(checkout, old, new)? {
             Shown::At(from) => from,
             Shown::Between(commit) | Shown::Older(commit) => {
                 let what = format!(
-                    "its files are those of the older {}, and a commit of them would take back what \
-                     came after",
+                    "the files are those of the older commit {}, and committing them would revert later landings",
                     short(&commit)
                 );
                 return Ok(Err(Obstacle::trouble(what, checkout.catch_up(&commit))));
@@ -258,7 +256,7 @@ impl Repo {
         }
         let start = if written.0 == old { &from } else { written.0 };
         let room = self.no_room(checkout, start, written.1)?;
-        let full = |what| Obstacle::trouble(what, "make room on the disk".to_owned());
+        let full = |what| Obstacle::trouble(what, "free up disk space".to_owned());
         Ok(room.map_or(Ok(from), |what| Err(full(what))))
     }
 
@@ -352,7 +350,7 @@ impl Repo {
             Shown::At(from) => from,
             Shown::Between(left) => {
                 let way = checkout.catch_up(&left);
-                return Ok(Err(format!("only some of its files are newer than {left}; {way}")));
+                return Ok(Err(format!("only some of the files are newer than {left}; {way}")));
             }
             Shown::Older(commit) => {
                 let way = checkout.catch_up(&commit);
@@ -366,17 +364,17 @@ impl Repo {
         files::write_atomic(&left, format!("{from}\n").as_bytes()).on("write", &left)?;
         let way = checkout.catch_up(&from);
         if let Some(what) = unfinished(&git_dir) {
-            return Ok(Err(format!("there is {what}; finish or abort it, then {way}")));
+            return Ok(Err(format!("there is {what}; finish or abort the operation, then {way}")));
         }
         // Held to the end: a commit of the person's meanwhile would have half of the landing.
         let Some(lock) = self.wait_for_index(&git_dir)? else {
             return Ok(Err(format!(
-                "another git command is working there (index.lock); when it has ended, {way}"
+                "another git command is running there (index.lock); when that command has finished, {way}"
             )));
         };
         self.copy_index(&git_dir, &copy.0)?;
         if let Some(why) = self.no_room(&checkout, &from, new)? {
-            return Ok(Err(format!("{why}; when there is, {way}")));
+            return Ok(Err(format!("{why}; after freeing space, {way}")));
         }
         self.refresh(&checkout)?;
         let (path, note) = (path.to_path_buf(), None);
@@ -460,7 +458,7 @@ impl Repo {
         let needed = self.bytes_written(from, to)? + 2 * index + ROOM_SPARE;
         let free = files::free_bytes(checkout.path).on("look at", checkout.path)?;
         let no_room = format!(
-            "there is no room on the disk for its new files ({} MiB needed)",
+            "not enough disk space for the new files ({} MiB needed)",
             needed.div_ceil(1 << 20)
         );
         Ok((free < needed).then_some(no_room))

@@ -81,18 +81,16 @@ impl std::fmt::Display for Flaw {
             Self::GitComponent { path } => write!(f, "{path}: a path must not contain `.git`"),
             Self::DotComponent { path } => write!(f, "{path}: a path must not contain `.` or `..`"),
             Self::LinkOutside { path, target } => {
-                write!(f, "{path}: the link leads out of the repository, to {target}")
+                write!(f, "{path}: the symbolic link points outside the repository, to {target}")
             }
             Self::LooseGitlink { path } => write!(
                 f,
-                "{path}: a repository was added as a pointer without its files; \
-                 remove the `.git` inside it, or make it a submodule"
+                "{path}: a nested repository was added without files; remove the inner `.git` folder, or make the folder a submodule"
             ),
             Self::BadModules { why } => write!(f, ".gitmodules: {why}"),
             Self::UnknownCommit { path, commit } => write!(
                 f,
-                "{path}: the submodule is at {commit}, which neither this repository's copy of it \
-                 nor its remote has; push that commit, or run `git submodule update --init` in the \
+                "{path}: the submodule is at {commit}, which neither the local copy of the submodule nor the remote has; push that commit, or run `git submodule update --init` in the \
                  main checkout first"
             ),
         }
@@ -298,7 +296,7 @@ impl Repo {
         };
         let mut flaw = |why: String| flaws.push(Flaw::BadModules { why });
         if !file.mode.starts_with("10") {
-            flaw("git reads it only as a plain file".to_owned());
+            flaw("git reads only a regular file".to_owned());
             return Ok(());
         }
         let git = self.git().args(["config", "-z", "--blob", &file.id, "--list"]);
@@ -315,10 +313,12 @@ impl Repo {
             };
             let is_option = value.starts_with('-');
             let why = match key {
-                "update" if value.starts_with('!') => "its update is a command",
-                "url" if is_option || value.contains("::") => "its address is a command",
-                "path" if is_option => "its path is an option",
-                _ if name.split(['/', '\\']).any(|part| part == "..") => "its name leads elsewhere",
+                "update" if value.starts_with('!') => "`update` is a command",
+                "url" if is_option || value.contains("::") => "`url` is a command",
+                "path" if is_option => "`path` is an option",
+                _ if name.split(['/', '\\']).any(|part| part == "..") => {
+                    "the name points outside the repository"
+                }
                 _ => continue,
             };
             flaw(format!("submodule {name}: {why}"));

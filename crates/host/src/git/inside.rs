@@ -63,14 +63,14 @@ impl Repo {
             let label = &inner.label;
             match self.keep_history(&inner, &tips, &base) {
                 Ok(name) => notes.push(format!(
-                    "{label} is a repository of its own: what only it had is kept in {} as {name}",
+                    "{label} is a repository of its own: commits that exist only there are kept in {} as {name}",
                     inner.home.display()
                 )),
                 // One that an agent made can be broken, or half of a history; its files are kept.
                 Err(
                     error @ (GitError::Failed { code: Some(_), .. } | GitError::TimedOut { .. }),
                 ) if !inner.is_submodule => {
-                    notes.push(format!("the history of {label} could not be kept: {error}"));
+                    notes.push(format!("cannot keep the history of {label}: {error}"));
                 }
                 Err(error) => return Err(error),
             }

@@ -77,7 +77,7 @@ impl Repo {
         }
         Err(GitError::BadOutput {
             what: "git update-ref".to_owned(),
-            text: format!("{name} moves all the time; end whatever still commits there"),
+            text: format!("{name} keeps changing; stop the process that commits there"),
         })
     }
 

@@ -35,13 +35,13 @@ impl Kind {
 /// Why an object could not be read, as the rest of a sentence that begins with its name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unreadable {
-    #[error("is no plain file")]
+    #[error("is not a regular file")]
     NoFile,
-    #[error("is larger than is taken in ({0} bytes)")]
+    #[error("is too large ({0} bytes)")]
     TooLarge(u64),
     #[error("is damaged")]
     Damaged,
-    #[error("does not have the content that its name says")]
+    #[error("does not match the object id")]
     WrongContent,
     #[error("is a {0}")]
     WrongKind(String),

@@ -136,7 +136,7 @@ impl Repo {
         let Some(parent) = details.parents.first() else {
             return Err(GitError::BadOutput {
                 what: "git revert".to_owned(),
-                text: format!("{commit} is the first commit; there is nothing before it"),
+                text: format!("{commit} is the first commit and cannot be reverted"),
             });
         };
         self.merge_tree(Some(commit), head, parent)

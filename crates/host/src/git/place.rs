@@ -158,10 +158,10 @@ impl Repo {
         let path = placed(path);
         let top = self.toplevel();
         if self.common_dir().starts_with(&path) || top.is_some_and(|top| top.starts_with(&path)) {
-            return Err(refuse("it holds the repository itself"));
+            return Err(refuse("the path contains the repository"));
         }
         if path.starts_with(self.common_dir()) {
-            return Err(refuse("it lies inside the git folder"));
+            return Err(refuse("the path is inside the .git folder"));
         }
         Ok(path)
     }

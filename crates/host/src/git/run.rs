@@ -272,7 +272,7 @@ fn hold(path: &Path) -> Option<File> {
 pub(super) fn shown(stderr: &str) -> String {
     let text = stderr.trim();
     if text.is_empty() {
-        return "it gave no reason".to_owned();
+        return "no error message".to_owned();
     }
     text.chars().take(STDERR_SHOWN_MAX).collect()
 }

@@ -92,7 +92,7 @@ impl Repo {
     ) -> Result<Leftovers> {
         let worktree = &placed(worktree);
         let Some(admin) = self.usable_admin(worktree)? else {
-            let why = "it is no worktree of this repository any more".to_owned();
+            let why = "no longer a worktree of this repository".to_owned();
             return Err(GitError::NotOurs { path: worktree.clone(), why });
         };
         super::locks::remove_locks_in(&admin, &mut Vec::new())?;
@@ -197,7 +197,7 @@ impl Repo {
         }
         self.usable_admin(worktree)?.ok_or_else(|| GitError::NotOurs {
             path: worktree.to_path_buf(),
-            why: "it is no worktree of this repository".to_owned(),
+            why: "not a worktree of this repository".to_owned(),
         })
     }
 

@@ -117,7 +117,7 @@ impl Desk<'_> {
                 return Ok(Some(Unstored::new(file, &reason(&stderr))));
             }
             if tries >= TRIES {
-                return Ok(Some(Unstored::new(file, "it changes all the time while it is read")));
+                return Ok(Some(Unstored::new(file, "the file keeps changing")));
             }
         }
     }
@@ -165,7 +165,7 @@ pub(super) fn bad_name(path: &Path) -> Unstored {
 
 /// What cannot even be opened.
 pub(super) fn unreadable(path: &Path) -> Unstored {
-    Unstored::new(path, "it cannot be read")
+    Unstored::new(path, "cannot read the file")
 }
 
 #[cfg(test)]

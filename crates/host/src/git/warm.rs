@@ -148,7 +148,7 @@ impl Repo {
         notes.extend(warm.nested.iter().cloned());
         for place in passed {
             notes.push(format!(
-                "{} is large and was left out; the snapshot at the attempt's end has it",
+                "{} is large and not in this snapshot; the snapshot at the end of the attempt includes large files",
                 place.display()
             ));
         }

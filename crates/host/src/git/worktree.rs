@@ -194,7 +194,7 @@ impl Repo {
         let path = self.allowed(path)?;
         if let Some(other) = stranger(self, &path) {
             let why = format!(
-                "another repository's worktree stands there ({}); set another `[workspace] root`",
+                "the folder is a worktree of another repository ({}); set another `[workspace] root`",
                 other.display()
             );
             return Err(GitError::NotOurs { path, why });
@@ -224,7 +224,7 @@ impl Repo {
         self.add(&path, spot, base)?;
         let admin = self.sound_admin(&path)?.ok_or_else(|| GitError::NotOurs {
             path: path.clone(),
-            why: "git made it, and yet its files do not fit together".to_owned(),
+            why: "the new worktree is inconsistent".to_owned(),
         })?;
         self.fill(&admin, &path, spot, base)
     }
@@ -534,7 +534,7 @@ impl Repo {
             prepared.unfilled |= filled.is_err();
             // Those inside it may have to come over a network.
             if let Err(error) = filled.and_then(|_| update(&["--recursive"])) {
-                prepared.notes.push(format!("submodule {place} could not be filled: {error}"));
+                prepared.notes.push(format!("cannot check out submodule {place}: {error}"));
             }
         }
         Ok(prepared)

@@ -263,8 +263,8 @@ impl Repo {
             let shown = one.name.display();
             let beside = one.copy.strip_prefix(checkout.path).unwrap_or(&one.copy).display();
             notes.push(match self.merge_back(checkout, one)? {
-                true => format!("your change to {shown} and the landed one are both in it now"),
-                false => format!("{shown} has what landed; your version of it is in {beside}"),
+                true => format!("{shown} now has both your change and the landed change"),
+                false => format!("{shown} has the landed version; your version is in {beside}"),
             });
         }
         Ok(notes)
@@ -300,14 +300,15 @@ impl Repo {
 /// A command that was begun in a checkout and will make a commit of its own.
 pub(super) fn unfinished(git_dir: &Path) -> Option<String> {
     let name = UNFINISHED.iter().find(|name| git_dir.join(name).exists())?;
-    Some(format!("a merge, rebase or similar that is under way ({name})"))
+    Some(format!("an unfinished merge, rebase or similar operation ({name})"))
 }
 
 /// Somebody else has the index.
 pub(super) fn busy(git_dir: &Path) -> Obstacle {
     let lock = git_dir.join("index.lock");
-    let what = "another git command is working there (index.lock)".to_owned();
-    let fix = format!("let it end; if none is running, remove {}", lock.display());
+    let what = "another git command is running there (index.lock)".to_owned();
+    let fix =
+        format!("wait for the command to finish; if none is running, remove {}", lock.display());
     Obstacle::trouble(what, fix)
 }
 

@@ -65,7 +65,7 @@ impl Hierarchy {
         let own = groups
             .lines()
             .find_map(|line| line.strip_prefix("0::"))
-            .ok_or("this process is in no cgroup of version 2")?;
+            .ok_or("this process is not in a cgroup (version 2)")?;
         let outside = || format!("the cgroup {own} of this process cannot be seen from here");
         let mut mounted = false;
         for line in mounts.lines() {
@@ -122,7 +122,7 @@ impl Hierarchy {
         let base = self.base();
         access(base, Access::WRITE_OK)
             .and_then(|()| access(base.join("cgroup.procs"), Access::WRITE_OK))
-            .map_err(|e| format!("the cgroup {} is not ours to divide: {e}", base.display()))
+            .map_err(|e| format!("no permission to create cgroups below {}: {e}", base.display()))
     }
 
     /// Whether leaves have, or would have once settled, the memory controller.

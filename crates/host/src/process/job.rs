@@ -91,7 +91,10 @@ fn launch(
     let refused = |why: String| SpawnError::Refused { dir: dir.to_owned(), why };
     match word.map_err(failed)?.as_deref() {
         Some("ok") => Ok(()),
-        Some("") => Err(refused(format!("it ended without a word; see {}", journal.display()))),
+        Some("") => Err(refused(format!(
+            "the supervisor exited without a message; see {}",
+            journal.display()
+        ))),
         Some(other) => Err(refused(other.strip_prefix("refused ").unwrap_or(other).to_owned())),
         None => {
             Err(SpawnError::NoAnswer { dir: dir.to_owned(), seconds: START_PATIENCE.as_secs() })
@@ -345,7 +348,7 @@ pub fn end(dir: &Path) -> io::Result<()> {
             JobState::Starting | JobState::Alive(_) => stop(dir, Stop::Kill)?,
         }
         if Instant::now() > give_up {
-            let why = format!("the job in {} does not end", dir.display());
+            let why = format!("cannot stop the job in {}", dir.display());
             return Err(io::Error::new(io::ErrorKind::TimedOut, why));
         }
         std::thread::sleep(Duration::from_millis(20));

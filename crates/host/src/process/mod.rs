@@ -243,7 +243,7 @@ pub enum SpawnError {
     },
     /// The job ran before and nobody saw its end.
     #[error(
-        "the job in {dir} ran before and its supervisor vanished; end what is left of it and set its files aside before starting again"
+        "the supervisor of an earlier job in {dir} disappeared; stop the processes of that job and move the files away before starting again"
     )]
     Vanished {
         /// The job's folder.

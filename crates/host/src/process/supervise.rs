@@ -306,7 +306,8 @@ impl Supervisor {
             .current_dir(&spec.cwd)
             .process_group(0)
             .stderr(Stdio::piped());
-        let no_pipe = |e: io::Error| not_started(format!("no pipe for its output: {e}"), false);
+        let no_pipe =
+            |e: io::Error| not_started(format!("cannot create a pipe for the output: {e}"), false);
         let (stdout, writer) = io::pipe().map_err(no_pipe)?;
         let (stdout, writer) = (OwnedFd::from(stdout), OwnedFd::from(writer));
         let plug = if spec.converse { Plug::new(&writer) } else { None };
@@ -343,7 +344,7 @@ impl Supervisor {
             let words = std::iter::once(program).chain(args.iter().map(String::as_str));
             return Ok((words.map(OsString::from).collect(), None));
         };
-        let failed = |e: io::Error| not_started(format!("no wall can be built: {e}"), false);
+        let failed = |e: io::Error| not_started(format!("cannot set up the sandbox: {e}"), false);
         let (ours, theirs) = io::pipe().map_err(failed)?;
         let (ours, theirs) = (OwnedFd::from(ours), OwnedFd::from(theirs));
         let kept_open = rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty());
@@ -380,9 +381,9 @@ impl Supervisor {
             format!("{program} does not exist (or the interpreter named in its first line)")
         } else if not_found {
             let path = self.spec.env.get("PATH").map_or("(not set)", String::as_str);
-            format!("{program} was not found in PATH {path}")
+            format!("{program} not found in PATH {path}")
         } else {
-            format!("{program} could not be started: {e}")
+            format!("cannot start {program}: {e}")
         };
         not_started(why, not_found)
     }
@@ -409,7 +410,7 @@ impl Supervisor {
         {
             // A record that outlives a power cut must not vouch for files that do not: without one the
             // job counts as vanished, and what it left is looked at and done again.
-            report(&format!("refused the work could not be put on disk: {e}"));
+            report(&format!("refused cannot sync the work to disk: {e}"));
             return;
         }
         let give_up = Instant::now() + RECORD_PATIENCE;

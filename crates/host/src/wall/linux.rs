@@ -43,7 +43,7 @@ pub(super) fn step(args: &[OsString]) -> u8 {
         Err((what, why)) => {
             let text = format!("{what}: {why}");
             report.say(&format!("wall {text}"));
-            let _ = writeln!(io::stderr(), "mainstem: the wall could not be built: {text}");
+            let _ = writeln!(io::stderr(), "mainstem: cannot set up the sandbox: {text}");
             FAILED
         }
     }

@@ -244,7 +244,7 @@ pub fn probe(kind: Kind, exe: &Path) -> Result<(), String> {
         Ok(out) if out.status.code() == Some(7) => Ok(()),
         Ok(out) => {
             let text = String::from_utf8_lossy(&out.stderr);
-            let why = text.trim().lines().next().unwrap_or("it gave no reason").to_owned();
+            let why = text.trim().lines().next().unwrap_or("no error message").to_owned();
             Err(why)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -276,5 +276,8 @@ pub fn step(_: &[OsString]) -> u8 {
 
 #[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
 fn unsupported() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "there is no wall on this system, only on Linux")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "no sandbox is available on this system; sandboxes need Linux",
+    )
 }

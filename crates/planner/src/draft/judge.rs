@@ -71,7 +71,7 @@ fn found<W: Wanted>(text: &str, wanted: &W) -> Result<(W::Found, Vec<String>), V
 fn epics_in_order(breakdown: &EpicBreakdown) -> Result<(), Vec<Problem>> {
     match gather(breakdown, &[], &Options::default()) {
         Err(error @ GatherError::EpicCircle { .. }) => {
-            Err(vec![Problem::new("epics", format!("{error}; leave one of these needs out"))])
+            Err(vec![Problem::new("epics", format!("{error}; remove one of these dependencies"))])
         }
         _ => Ok(()),
     }
@@ -100,7 +100,7 @@ fn tasks_in_order(answer: &EpicTasks) -> Result<(), Vec<Problem>> {
         .filter(|ids| ids.len() > 1)
         .map(|ids| {
             let message = format!(
-                "{} need each other through local_dependencies; leave one of these needs out",
+                "dependency cycle in local_dependencies: {}; remove one of these dependencies",
                 ids.join(", ")
             );
             Problem::new("tasks", message)

@@ -88,8 +88,7 @@ impl Ask<'_> {
         let cut = match brought {
             Brought::Whole => "",
             Brought::Sections { .. } => {
-                " It is too long to be shown whole: what belongs to your part is complete, other sections \
-                 end early, with an ellipsis."
+                " The document is too long to be shown in full: the sections of your part are complete, other sections are cut short with an ellipsis."
             }
         };
         let _ = write!(
@@ -119,8 +118,11 @@ impl Ask<'_> {
                     writeln!(text, "\nSections of the document: {}", epic.prd_sections.join("; "));
             }
             if !epic.dependencies_on_epics.is_empty() {
-                let _ =
-                    writeln!(text, "\nIt comes after {}.", epic.dependencies_on_epics.join(", "));
+                let _ = writeln!(
+                    text,
+                    "\nThis epic comes after {}.",
+                    epic.dependencies_on_epics.join(", ")
+                );
             }
         }
         let prefix = temp_prefix(id);
@@ -129,7 +131,7 @@ impl Ask<'_> {
             "\n`epic_id` is \"{id}\", and the `temp_id`s of its tasks are \"{prefix}01\", \"{prefix}02\" and so on."
         );
         let others = self.breakdown.map(|found| found.epics.as_slice()).unwrap_or_default();
-        text.push_str("\n## The other epics, which others plan\n\n");
+        text.push_str("\n## The other epics, which are planned separately\n\n");
         for other in others.iter().filter(|other| other.id != id) {
             let description = crate::words::one_line(&other.description);
             let description = cut(&description, SUMMARY_BYTES_MAX);
@@ -144,7 +146,7 @@ impl Ask<'_> {
         }
         let _ = write!(
             text,
-            "\n## Your last answer was refused\n\nMend every one of these and keep what was right:\n\n{}",
+            "\n## Your last answer was refused\n\nFix every one of these problems and keep what was right:\n\n{}",
             numbered(self.problems)
         );
         let Some(previous) = self.previous.filter(|text| !text.trim().is_empty()) else { return };
@@ -177,14 +179,14 @@ const SHRED: &str = "# Split a requirements document into epics
 
 Read the document below and split it into 3 to 10 epics: parts that can be planned and built largely apart
 from each other. Together they cover all that the document asks for, and nothing that it does not. Do not
-plan tasks yet; somebody else does that, one epic each.
+plan tasks yet; that is a separate step for each epic.
 
 - Ids are E-001, E-002 and so on, in the order in which the epics are best begun.
 - `description` says in a few sentences what belongs to the epic and what does not.
 - `prd_sections` names the sections of the document that the epic covers, by number or heading, as they are
   written there. Every section that asks for something is covered by an epic.
-- `dependencies_on_epics` names epics that must be there first, and only those. They never go round.
-- Where a small document does not fill three epics, fewer are right.
+- `dependencies_on_epics` lists epics that must be done first, and only those. No cycles.
+- For a small document, fewer than three epics are fine.
 ";
 
 const SCATTER: &str = "# Plan the tasks of one epic
@@ -193,10 +195,10 @@ A requirements document was split into epics. Plan the tasks of one of them: eac
 developer in one sitting, with a result that can be checked, landing by itself without breaking anything.
 
 - `title` is one line that starts with a verb; `description` says what to do, with the names of files,
-  interfaces and rules that matter. Whoever does the task reads only this task.
-- `acceptance_criteria` say how one sees that it is done, each by itself.
+  interfaces and rules that matter. The developer of a task reads only this task.
+- `acceptance_criteria` say how to verify that the task is done, each on its own.
 - `local_dependencies` are `temp_id`s of tasks of this epic that must be done first, and only those: what
-  does not depend on each other is done at the same time. They never go round.
+  does not depend on each other is done at the same time. No cycles.
 - `cross_epic_dependencies` are written \"E-002:title of the task there, as you would call it\".
 - `writes` names files or globs that the task will change, if you can tell; `covers` the sections or numbered
   requirements of the document that it fulfils.
@@ -213,10 +215,10 @@ Together they cover all that the document asks for, and nothing that it does not
   have the `temp_id`s E001-T01, E001-T02 and so on.
 - `prd_sections` names the sections of the document that an epic covers, by number or heading.
 - `title` is one line that starts with a verb; `description` says what to do, with the names of files,
-  interfaces and rules that matter. Whoever does the task reads only this task.
-- `acceptance_criteria` say how one sees that a task is done, each by itself.
+  interfaces and rules that matter. The developer of a task reads only this task.
+- `acceptance_criteria` say how to verify that a task is done, each on its own.
 - `local_dependencies` are `temp_id`s of tasks of the same epic that must be done first, and only those;
-  `cross_epic_dependencies` are written \"E-002:title of the task\". Neither ever goes round.
+  `cross_epic_dependencies` are written \"E-002:title of the task\". No cycles.
 - `writes` names files or globs that a task will change, if you can tell; `covers` the sections or numbered
   requirements that it fulfils.
 ";

@@ -538,7 +538,10 @@ fn answers_that_go_round_are_refused_with_the_names() {
     answer.tasks.push(second);
     let known = std::collections::BTreeSet::from(["E-001".to_owned()]);
     let problems = judge(&epic(1), &known, Some(&json!(answer).to_string()), "").unwrap_err();
-    assert!(problems[0].message.contains("E001-T01, E001-T02 need each other"), "{problems:?}");
+    assert!(
+        problems[0].message.contains("dependency cycle in local_dependencies: E001-T01, E001-T02"),
+        "{problems:?}"
+    );
 }
 
 #[test]

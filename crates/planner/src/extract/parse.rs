@@ -49,11 +49,11 @@ impl std::fmt::Display for Repair {
             Self::TrailingComma => "a comma before a closing bracket",
             Self::MissingComma => "a missing comma",
             Self::Comment => "a comment",
-            Self::OtherQuotes => "other quotes than JSON's",
+            Self::OtherQuotes => "quotes that JSON does not have",
             Self::BareKey => "a key without quotes",
-            Self::PythonWord => "a word of another language",
+            Self::PythonWord => "a literal of another language",
             Self::RawControl => "a line break inside a text",
-            Self::BadEscape => "a backslash that escapes nothing",
+            Self::BadEscape => "an invalid escape",
             Self::InnerQuote => "a quote inside a text",
             Self::MissingBrace => "a missing last brace",
         })
@@ -150,7 +150,7 @@ impl Reader<'_> {
     }
 
     fn comment(&mut self, end: &str) -> Result<(), Fault> {
-        self.mend(Repair::Comment, "JSON has no comments")?;
+        self.mend(Repair::Comment, "comments are not allowed in JSON")?;
         let start = self.at;
         self.at = self.rest().find(end).map_or(self.bytes.len(), |found| start + found + end.len());
         // "// … more tasks" stands for content that is not there.
@@ -158,7 +158,7 @@ impl Reader<'_> {
         let hollow = words.contains("...") || words.contains('…');
         if hollow || words.contains("more ") || words.contains("rest of") || words.contains("etc") {
             self.at = start;
-            return self.fault("a comment stands for content that is not there");
+            return self.fault("a comment replaces missing content");
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Reader<'_> {
     }
 
     fn other_string(&mut self, end: &str, place: Place) -> Result<Value, Fault> {
-        self.mend(Repair::OtherQuotes, "texts stand in double quotes")?;
+        self.mend(Repair::OtherQuotes, "strings need double quotes")?;
         Ok(Value::String(self.string(end, place)?))
     }
 
@@ -196,12 +196,12 @@ impl Reader<'_> {
             "None" | "undefined" => (Value::Null, true),
             _ if self.at + len >= self.bytes.len() => {
                 self.at = self.bytes.len();
-                return self.fault("the text ends in the middle of a word");
+                return self.fault("the text ends in the middle of a literal");
             }
-            _ => return self.fault("a text without quotes"),
+            _ => return self.fault("a string without quotes"),
         };
         if python {
-            self.mend(Repair::PythonWord, "JSON writes true, false and null")?;
+            self.mend(Repair::PythonWord, "use true, false and null")?;
         }
         self.at += len;
         Ok(value)
@@ -220,7 +220,7 @@ impl Reader<'_> {
                 self.at += len;
                 Ok(Value::Number(number))
             }
-            Err(_) => self.fault("that is no number"),
+            Err(_) => self.fault("invalid number"),
         }
     }
 
@@ -268,7 +268,7 @@ impl Reader<'_> {
             let value = self.value(depth + 1, Place::Value)?;
             if entries.insert(key, value).is_some() {
                 self.at = key_at;
-                return self.fault("a key is there twice");
+                return self.fault("duplicate key");
             }
             self.comma(b'}')?;
         }
@@ -312,11 +312,11 @@ impl Reader<'_> {
         match self.peek() {
             Some(b'"') => self.string("\"", Place::Key),
             Some(b'\'') => {
-                self.mend(Repair::OtherQuotes, "keys stand in double quotes")?;
+                self.mend(Repair::OtherQuotes, "keys need double quotes")?;
                 self.string("'", Place::Key)
             }
             Some(b'a'..=b'z' | b'A'..=b'Z' | b'_') => {
-                self.mend(Repair::BareKey, "keys stand in double quotes")?;
+                self.mend(Repair::BareKey, "keys need double quotes")?;
                 let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
                 let len = self.bytes[self.at..].iter().take_while(|b| word(b)).count();
                 let key = self.rest()[..len].to_owned();
@@ -324,7 +324,7 @@ impl Reader<'_> {
                 Ok(key)
             }
             Some(_) if self.rest().starts_with(['“', '”']) => {
-                self.mend(Repair::OtherQuotes, "keys stand in double quotes")?;
+                self.mend(Repair::OtherQuotes, "keys need double quotes")?;
                 self.string("”", Place::Key)
             }
             _ => self.fault("a key is missing"),
@@ -409,16 +409,16 @@ impl Reader<'_> {
             'f' => '\u{c}',
             'u' => return self.unicode(out),
             '\'' => {
-                self.mend(Repair::BadEscape, "an escape that is none")?;
+                self.mend(Repair::BadEscape, "invalid escape")?;
                 c
             }
             // `\d` of a pattern and `\.` of a path mean themselves.
             _ if !c.is_control() => {
-                self.mend(Repair::BadEscape, "an escape that is none")?;
+                self.mend(Repair::BadEscape, "invalid escape")?;
                 out.push('\\');
                 c
             }
-            _ => return self.fault("an escape that is none"),
+            _ => return self.fault("invalid escape"),
         };
         out.push(plain);
         self.at += 1 + c.len_utf8();
@@ -437,10 +437,12 @@ impl Reader<'_> {
                     code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                     len = 12;
                 }
-                _ => return self.fault("half of a character"),
+                _ => return self.fault("an incomplete surrogate pair"),
             }
         }
-        let Some(c) = char::from_u32(code) else { return self.fault("half of a character") };
+        let Some(c) = char::from_u32(code) else {
+            return self.fault("an incomplete surrogate pair");
+        };
         out.push(c);
         self.at += len;
         Ok(())

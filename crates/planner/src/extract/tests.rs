@@ -161,7 +161,7 @@ fn broken_answers() -> Vec<(&'static str, String, Want)> {
         (
             "content left out",
             swap("    }\n  ]", "    },\n    // ... more tasks\n  ]"),
-            Want::Refused("not there"),
+            Want::Refused("missing content"),
         ),
         ("an ellipsis", swap("    }\n  ]", "    },\n    ...\n  ]"), Want::Refused("")),
         (
@@ -172,12 +172,12 @@ fn broken_answers() -> Vec<(&'static str, String, Want)> {
         (
             "a key twice",
             swap("\"effort\": \"small\"", "\"effort\": \"small\", \"title\": \"Other\""),
-            Want::Refused("twice"),
+            Want::Refused("duplicate key"),
         ),
         (
             "another epic's tasks",
             GOOD.replace("E-001", "E-002").replace("E001", "E002"),
-            Want::Refused("were asked for"),
+            Want::Refused("expected the tasks of"),
         ),
         (
             "a refusal",

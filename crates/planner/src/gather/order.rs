@@ -169,10 +169,10 @@ fn weakest(joined: &[Joined<'_>], tasks: usize, path: &[usize]) -> Proposal {
         let (rank, edge) = if a < tasks && b < tasks {
             let trust = joined[a].edges.iter().find(|edge| edge.to == b).map(|edge| edge.trust);
             let (rank, why) = match trust {
-                Some(Trust::Guess) => (0, "its label could mean several tasks"),
-                Some(Trust::Similar) => (1, "its label only resembles the title"),
+                Some(Trust::Guess) => (0, "the label matches several tasks"),
+                Some(Trust::Similar) => (1, "the label only resembles the title"),
                 Some(Trust::Title) => (3, "an epic's task that points at a later one"),
-                _ => (4, "the last edge that closes the circle"),
+                _ => (4, "the last dependency of the cycle"),
             };
             (rank, (a, b, why))
         } else if a < tasks {

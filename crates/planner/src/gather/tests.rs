@@ -245,7 +245,7 @@ fn circles_are_named_with_the_edge_to_drop_and_dropped_on_request() {
 fn epics_that_need_each_other_are_an_error_that_names_them() {
     let epics = vec![epic("E-001", &["E-002"]), epic("E-002", &["E-001"]), epic("E-003", &[])];
     let error = gather(&breakdown(epics), &[], &Options::default()).unwrap_err();
-    assert_eq!(error.to_string(), "epics need each other: E-001 → E-002 → E-001");
+    assert_eq!(error.to_string(), "dependency cycle among epics: E-001 → E-002 → E-001");
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl<'a> Assembly<'a> {
 
     fn leave_out(&mut self, at: usize, why: &str) {
         let Entry { id, place, .. } = &self.entries[at];
-        let message = format!("{id} {why}: left out; --all imports it");
+        let message = format!("{id} {why}: not imported; use --all to import all tasks");
         self.notices.push(Notice { place: place.clone(), message });
     }
 
@@ -258,7 +258,7 @@ impl<'a> Assembly<'a> {
     fn find(&mut self, from: usize, name: &str) -> Option<usize> {
         let at = self.index.get(&name.trim().to_lowercase()).copied();
         if at.is_none() {
-            let message = format!("it needs `{}`, which is not there", one_line(name));
+            let message = format!("needs the unknown task `{}`", one_line(name));
             let place = self.entries[from].place.clone();
             self.notices.push(Notice { place, message });
         }
@@ -343,8 +343,7 @@ impl<'a> Assembly<'a> {
             let before = list.len();
             let free: Vec<usize> = list.into_iter().filter(|to| knots[*to] != knots[i]).collect();
             if free.len() < before {
-                let message =
-                    "its place in the file contradicts what is written; the place is ignored";
+                let message = "the position in the file contradicts the written dependencies; the position is ignored";
                 let place = self.entries[i].place.clone();
                 self.notices.push(Notice { place, message: message.to_owned() });
             }

@@ -91,7 +91,7 @@ fn issue(file: &File, at: &At<'_>, node: &Node<'_>, reading: &mut Reading) {
     if NO_WORK.contains(&kind.as_str()) {
         reading.notice(
             &place,
-            format!("{id} is a {kind}, which is no work; what waits for it does not wait here"),
+            format!("{id} is a {kind}, not a task; dependencies on {id} are ignored"),
         );
         return;
     }
@@ -158,8 +158,10 @@ fn edges(entry: &mut Entry, node: &Node<'_>, source: &str, place: &Place, readin
             "blocks" | "waits-for" => entry.needs.push(to),
             "parent-child" => entry.parent = Some(to),
             "conditional-blocks" => {
-                reading
-                    .notice(place, format!("it runs only if {to} fails; here it comes after it"));
+                reading.notice(
+                    place,
+                    format!("runs only if {to} fails; imported as a task after {to}"),
+                );
                 entry.after.push(to);
             }
             other => reading.lose(&format!("dependencies of type {other}"), place),

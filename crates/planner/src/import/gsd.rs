@@ -25,7 +25,7 @@ pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
     for file in source.files.iter().filter(|file| file.path.ends_with("-PLAN.md")) {
         let Some((yaml, body)) = front_matter(&file.text) else {
             let place = Place { file: file.path.clone(), line: 1 };
-            reading.notice(&place, "it has no front matter and is not read");
+            reading.notice(&place, "no front matter; the file is ignored");
             continue;
         };
         let node =
@@ -65,7 +65,7 @@ fn plan(source: &Source, file: &File, node: &Node<'_>, body: usize, reading: &mu
         reading.lose("must_haves.key_links", &place);
     }
     if text(get(node, "autonomous"), whole).as_deref() == Some("false") {
-        reading.notice(&place, format!("{id} is not autonomous there: somebody must look at it"));
+        reading.notice(&place, format!("{id} is not autonomous: needs a person's review"));
     }
     let summary = file.path.replace("-PLAN.md", "-SUMMARY.md");
     let boxed = roadmap(source, &id);

@@ -30,7 +30,7 @@ pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
     for file in source.files.iter().filter(|file| file.path.ends_with(".md")) {
         if file.text.len() > FILE_MAX {
             let place = Place { file: file.path.clone(), line: 1 };
-            reading.notice(&place, "it is larger than 1 MiB and is not read");
+            reading.notice(&place, "larger than 1 MiB; the file is ignored");
             continue;
         }
         let Some((id, title)) = head(file) else { continue };
@@ -73,16 +73,16 @@ fn phases(source: &Source, reading: &mut Reading) -> Vec<(u64, u64, String)> {
             _ if line.trim().is_empty() || line.trim_start().starts_with('#') => continue,
             [_, name, start, end] | [_, _, name, start, end, ..] => (*name, *start, *end),
             _ => {
-                reading.notice(&place, "it has neither four nor six fields and is not read");
+                reading.notice(&place, "neither four nor six fields; the line is ignored");
                 continue;
             }
         };
         let (Some(start), Some(end)) = (number(start), number(end)) else {
-            reading.notice(&place, "its range is not two task ids; it is not read");
+            reading.notice(&place, "the range is not two task ids; the line is ignored");
             continue;
         };
         if found.iter().any(|(a, b, _)| start <= *b && *a <= end) {
-            reading.notice(&place, "its range overlaps another phase's; the first one counts");
+            reading.notice(&place, "the range overlaps another phase; the first phase is used");
         }
         let id = format!("phase-{}", fields[0]);
         reading.entries.push(Entry {
@@ -123,7 +123,7 @@ fn states(source: &Source, reading: &mut Reading) -> States {
         if state.is_none() && !status.trim().is_empty() {
             reading.notice(
                 &place,
-                format!("`{}` is no state; it counts as not started", status.trim()),
+                format!("unknown state `{}`; the task counts as not started", status.trim()),
             );
         }
         // A line that ends after the id gets its bar with the state.

@@ -59,7 +59,7 @@ fn tag<'a, 's>(
     let chosen = tags.iter().find(|tag| **tag == "master").or(tags.first())?;
     for other in tags.iter().filter(|tag| *tag != chosen) {
         let count = get(root, other).map_or(0, |tag| list(get(tag, "tasks")).len());
-        reading.notice(&at.place(0), format!("the tag `{other}` with {count} tasks is not read"));
+        reading.notice(&at.place(0), format!("the tag `{other}` ({count} tasks) is ignored"));
     }
     Some(((*chosen).to_owned(), get(root, chosen)?))
 }

@@ -265,9 +265,9 @@ fn beads_that_others_work_on_are_left_out_with_what_needs_them() {
     assert_eq!(graph(&got), ["bd-4 <", "bd-6 <"]);
     let notices: Vec<&str> = got.notices.iter().map(|notice| notice.message.as_str()).collect();
     for words in [
-        "bd-1 is in progress (bob): left out; --all imports it",
-        "bd-2 needs bd-1, which is left out: left out; --all imports it",
-        "bd-3 is blocked: left out; --all imports it",
+        "bd-1 is in progress (bob): not imported; use --all to import all tasks",
+        "bd-2 needs bd-1, which is left out: not imported; use --all to import all tasks",
+        "bd-3 is blocked: not imported; use --all to import all tasks",
         "bd-4 is assigned to ann",
         "bd-5 has dependencies that are only counted here (1)",
     ] {

@@ -49,7 +49,7 @@ impl Fields {
         match Self::get(item, key) {
             Some(Value::String(text)) if !text.trim().is_empty() => return text.trim().to_owned(),
             Some(Value::String(_)) => self.wrong(path, "is empty"),
-            Some(_) => self.wrong(path, "must be text"),
+            Some(_) => self.wrong(path, "must be a string"),
             None => self.wrong(path, "is missing"),
         }
         String::new()
@@ -66,7 +66,7 @@ impl Fields {
         for (i, entry) in self.list(item, at, key).iter().enumerate() {
             match entry {
                 Value::String(text) => texts.push(text.trim().to_owned()),
-                _ => self.wrong(format!("{}[{i}]", Self::path(at, key)), "must be text"),
+                _ => self.wrong(format!("{}[{i}]", Self::path(at, key)), "must be a string"),
             }
         }
         texts
@@ -76,7 +76,7 @@ impl Fields {
         match Self::get(item, key) {
             None => 0,
             Some(value) => value.as_u64().unwrap_or_else(|| {
-                self.wrong(Self::path(at, key), "must be a whole number, 0 or more");
+                self.wrong(Self::path(at, key), "must be an integer, 0 or more");
                 0
             }),
         }

@@ -241,7 +241,7 @@ pub(super) fn snapshot(
     if existing == Existing::Keep && to.try_exists().map_err(failed)? {
         return Err(failed(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "there is a file of that name already; choose another name",
+            "the file already exists; choose another name",
         )));
     }
     let partial = with_suffix(to, ".partial");

@@ -31,7 +31,7 @@ fn an_agent_that_goes_in_circles_is_told_so_and_then_ended() {
     stage.run(2, "1");
     let log = stage.scene.mainstem(&["logs", "T-1", "--raw"]).stdout;
     assert!(log.contains("\"class\":\"looping\""), "{log}");
-    assert!(log.contains("it repeats itself and is told so"), "{log}");
+    assert!(log.contains("the agent repeats itself; sent a warning"), "{log}");
     stage.scene.mainstem(&["cancel"]);
 }
 

@@ -52,21 +52,21 @@ impl Kind {
     pub fn describe(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
-            Self::Int { .. } => "a whole number",
-            Self::IntOrAuto { .. } => "a whole number or \"auto\"",
+            Self::Int { .. } => "an integer",
+            Self::IntOrAuto { .. } => "an integer or \"auto\"",
             Self::Switch => "\"auto\", \"off\", true or false",
             Self::Number => "a number",
-            Self::Text => "text",
-            Self::Choice => "one of a few words",
-            Self::Texts => "a list of texts",
+            Self::Text => "a string",
+            Self::Choice => "one of the listed values",
+            Self::Texts => "a list of strings",
             Self::Globs => "a list of globs",
-            Self::Gates => "a list of commands, lines such as \"@file_exists GLOB\", or tables",
-            Self::Rules => "a list of texts such as \"which port => 8080\"",
-            Self::Command => "a list of texts, or one text for `sh -c`",
+            Self::Gates => "a list of commands, strings such as \"@file_exists GLOB\", or tables",
+            Self::Rules => "a list of strings such as \"which port => 8080\"",
+            Self::Command => "a list of strings, or one string for `sh -c`",
             Self::Duration => "a duration such as \"45m\"",
             Self::Size => "a size such as \"4G\"",
-            Self::Counts => "a table of whole numbers",
-            Self::Variables => "a table of texts",
+            Self::Counts => "a table of integers",
+            Self::Variables => "a table of strings",
         }
     }
 }

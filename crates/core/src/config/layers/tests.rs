@@ -229,8 +229,8 @@ fn wrong_values_are_refused_with_a_cure() {
     refused(project("[limits]\noutput = -1\n"), "config::type", &["size"]);
     refused(project("[limits]\nper_agent = 3\n"), "config::type", &["table"]);
     refused(project("[limits]\nper_agent = { a = -1 }\n"), "config::range", &["per_agent.a"]);
-    refused(project("[budget]\nusd = -1.0\n"), "config::range", &["0 up"]);
-    refused(project("[budget]\nusd = nan\n"), "config::range", &["0 up"]);
+    refused(project("[budget]\nusd = -1.0\n"), "config::range", &["0 or a positive number"]);
+    refused(project("[budget]\nusd = nan\n"), "config::range", &["0 or a positive number"]);
     refused(project("[gates]\nverify = 'x'\n"), "config::type", &["[\"x\"]"]);
     refused(project("[gates]\nverify = ['']\n"), "config::value", &["entry"]);
     refused(project("[gates]\nverify = [1]\n"), "config::type", &["quotes"]);
@@ -238,7 +238,7 @@ fn wrong_values_are_refused_with_a_cure() {
     refused(project("[land]\nbranch = '--upload-pack=x'\n"), "config::value", &["branch"]);
     refused(project("[land]\nbranch = 'a..b'\n"), "config::value", &["branch"]);
     refused(project("[store]\nkind = 'beads'\n"), "config::choice", &["embedded"]);
-    refused(project("[agents.x]\nmodel = 'm'\n"), "config::agent", &["no kind", "1:1"]);
+    refused(project("[agents.x]\nmodel = 'm'\n"), "config::agent", &["missing `kind`", "1:1"]);
     refused(project("[agents.x]\nkind = 'clade'\n"), "config::choice", &["`claude`"]);
     refused(project("[agents.command]\nkind = 'script'\n"), "config::agent", &["built-in"]);
     refused(

@@ -73,7 +73,7 @@ fn ids_are_unique_also_for_file_systems_without_case() {
     refused(&tasks(&["../x:"]), &[("plan::bad_id", "../x")]);
     refused(&tasks(&[":"]), &[("plan::bad_id", "empty")]);
     let epics = "[[epic]]\nid = 'e'\n[[epic]]\nid = 'e'\n[[task]]\nid = 'e'\n";
-    refused(epics, &[("plan::duplicate_id", "the epic id `e`")]);
+    refused(epics, &[("plan::duplicate_id", "duplicate epic id `e`")]);
 }
 
 #[test]
@@ -139,13 +139,16 @@ fn agents_must_be_known_and_fit_the_work() {
     refused("[[task]]\nid = 'a'\nagent = 'mnie'\n", &[("plan::agent", "did you mean `mine`?")]);
     refused("[[task]]\nid = 'a'\nagent = 'zzzzz'\n", &[("plan::agent", "[agents.zzzzz]")]);
     load("[[task]]\nid = 'a'\nagent = 'claude'\n").unwrap();
-    refused("[[task]]\nid = 'a'\nagent = 'any'\n", &[("plan::agent", "speaks ACP")]);
-    refused("[[task]]\nid = 'a'\nagent = 'script'\n", &[("plan::agent", "no script")]);
-    refused("[[task]]\nid = 'a'\nagent = 'command'\n", &[("plan::agent", "no command")]);
+    refused("[[task]]\nid = 'a'\nagent = 'any'\n", &[("plan::agent", "missing ACP command")]);
+    refused("[[task]]\nid = 'a'\nagent = 'script'\n", &[("plan::agent", "missing `script`")]);
+    refused(
+        "[[task]]\nid = 'a'\nagent = 'command'\n",
+        &[("plan::agent", "nor the task has a command")],
+    );
     refused("[[task]]\nid = 'a'\nagent = 'script'\nrun = 'x'\n", &[("plan::agent", "`command`")]);
     let script = "[[task]]\nid = 'a'\nagent = 'mine'\nscript = [{print = 'x'}]\n";
     refused(script, &[("plan::agent", "`script`")]);
-    refused("[[task]]\nid = 'a'\nagent = 3\n", &[("plan::type", "text")]);
+    refused("[[task]]\nid = 'a'\nagent = 3\n", &[("plan::type", "a string")]);
     assert!(load("[[task]]\nid = 'a'\nagent = 'mine'\nrun = 'x'\n").is_ok());
 }
 

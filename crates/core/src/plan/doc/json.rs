@@ -85,7 +85,7 @@ impl<'s> JsonWalk<'s> {
             match serde_json::from_str::<String>(self.body.get(start..end).unwrap_or_default()) {
                 Ok(text) => Cow::Owned(text),
                 Err(_) => {
-                    let message = "the string holds an escape that is no character";
+                    let message = "the string contains an escape that is not a character";
                     self.builder.faults.add("syntax::json", span.clone(), message);
                     Cow::Borrowed("")
                 }

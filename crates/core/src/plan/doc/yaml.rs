@@ -61,16 +61,19 @@ fn yaml_event<'s>(
         _ => (0, false),
     };
     if anchor != 0 || tag {
-        let message =
-            if tag { "YAML tags are not read" } else { "YAML anchors and aliases are not read" };
-        builder.faults.add_help("syntax::yaml", span, message, "write the plain value out");
+        let message = if tag {
+            "YAML tags are not supported"
+        } else {
+            "YAML anchors and aliases are not supported"
+        };
+        builder.faults.add_help("syntax::yaml", span, message, "use the plain value");
         return Err(Stop);
     }
     match event {
         Event::Scalar(text, _, _, _) if builder.wants_key() => builder.key(text, span),
         Event::SequenceStart(..) | Event::MappingStart(..) if builder.wants_key() => {
-            let message = "a key must be plain text, not a list or a table";
-            builder.faults.add_help("syntax::yaml", span, message, "name the key with a word");
+            let message = "a key must be a string, not a list or a table";
+            builder.faults.add_help("syntax::yaml", span, message, "use a word as the key");
             return Err(Stop);
         }
         Event::Scalar(text, style, _, _) => {

@@ -47,7 +47,7 @@ impl Reader {
     fn step(&mut self, node: Node<'_>) -> Option<ScriptStep> {
         let span = node.span.clone();
         let Value::Table(entries) = node.value else {
-            let help = "write a table such as { write = \"a.txt\", text = \"hello\" }";
+            let help = "use a table such as { write = \"a.txt\", text = \"hello\" }";
             self.wrong("script", &node, "a list of tables", help);
             return None;
         };
@@ -62,8 +62,8 @@ impl Reader {
                 return None;
             }
             [first, second, ..] => {
-                let message = format!("one step is both `{}` and `{}`", first.0, second.0);
-                self.faults.add_help("plan::step", span, message, "make them two steps");
+                let message = format!("a step has both `{}` and `{}`", first.0, second.0);
+                self.faults.add_help("plan::step", span, message, "split the step into two steps");
                 return None;
             }
         };
@@ -88,7 +88,7 @@ impl Reader {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("known steps: {}", known().collect::<Vec<_>>().join(", ")),
         };
-        self.faults.add_help("plan::step", span, "no key here names a step", help);
+        self.faults.add_help("plan::step", span, "missing kind of step", help);
     }
 
     fn beside(&mut self, around: &mut Beside, key: &Key<'_>, node: Node<'_>) {
@@ -108,7 +108,7 @@ impl Reader {
             "write" | "append" => {
                 let path = self.path(name, node);
                 let Some(text) = around.text else {
-                    let message = format!("the step `{name}` has no `text`");
+                    let message = format!("missing `text` in the step `{name}`");
                     self.faults.add_help("plan::step", span, message, "add text = \"…\"");
                     return None;
                 };
@@ -152,7 +152,7 @@ impl Reader {
 
     fn usage(&mut self, node: Node<'_>) -> Option<ScriptStep> {
         let Value::Table(entries) = node.value else {
-            self.wrong("usage", &node, "a table", "write { input_tokens = 1, output_tokens = 2 }");
+            self.wrong("usage", &node, "a table", "use { input_tokens = 1, output_tokens = 2 }");
             return None;
         };
         let (mut input_tokens, mut output_tokens, mut cost_usd) = (0, 0, 0.0);
@@ -177,13 +177,13 @@ impl Reader {
             Value::Int(number) => number as f64,
             Value::Float(number) => number,
             _ => {
-                self.wrong(key, &node, "a number", "write it as in 0.25");
+                self.wrong(key, &node, "a number", "use a number such as 0.25");
                 return None;
             }
         };
         if !amount.is_finite() || amount < 0.0 {
-            let message = format!("`{key}` is no amount of money");
-            self.faults.add_help("plan::range", node.span, message, "write it as in 0.25");
+            let message = format!("`{key}` is not a valid amount of money");
+            self.faults.add_help("plan::range", node.span, message, "use a number such as 0.25");
             return None;
         }
         Some(amount)
@@ -209,8 +209,8 @@ impl Reader {
         let path = self.word(key, node)?;
         let outside = path.starts_with('/') || path.split('/').any(|part| part == "..");
         if outside || path.ends_with('/') {
-            let message = format!("`{}` is no file inside the workspace", clip(&path));
-            let help = "write a relative path without `..`";
+            let message = format!("`{}` is not a path inside the workspace", clip(&path));
+            let help = "use a relative path without `..`";
             self.faults.add_help("plan::path", span, message, help);
             return None;
         }

@@ -120,8 +120,8 @@ fn wrong_values_are_refused_with_a_cure() {
     refused("timeout = '45'", "plan::duration", "unit");
     refused("timeout = '1.5h'", "plan::duration", "unit");
     refused("retries = -1", "plan::range", "-1");
-    refused("retries = '1'", "plan::type", "whole number");
-    refused("priority = 1.5", "plan::type", "whole number");
+    refused("retries = '1'", "plan::type", "an integer");
+    refused("priority = 1.5", "plan::type", "an integer");
     refused("effort = 'smal'", "plan::choice", "small");
     refused("on_failure = 'explode'", "plan::choice", "block, continue, skip");
     refused("run = 'x'\nscript = [{commit = 'm'}]", "plan::agent", "not both");

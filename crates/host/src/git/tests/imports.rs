@@ -82,8 +82,7 @@ fn an_object_with_another_content_than_its_name_says_is_refused() {
         commit(&path, "one.txt");
         let blob = git(&path, &["rev-parse", "HEAD:one.txt"]).trim().to_owned();
         plant(&store_of(&path), &blob, "blob", b"something else");
-        let words =
-            format!("blob {} does not have the content that its name says (one.txt)", &blob[..12]);
+        let words = format!("blob {} does not match the object id (one.txt)", &blob[..12]);
         assert_refused(&scene, &path, &objects(&scene), &words);
     }
 }

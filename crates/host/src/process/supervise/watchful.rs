@@ -503,7 +503,7 @@ impl Running<'_> {
                 self.supervisor.explain(program, &io::Error::from_raw_os_error(number))
             }
             Report::NoWall(why) => Ending::NotStarted {
-                why: format!("the wall around it could not be built: {why}"),
+                why: format!("cannot set up the sandbox: {why}"),
                 not_found: false,
             },
         });
