@@ -22,7 +22,8 @@ const NOTHING: &[&str] = &[
 ];
 
 /// What stands before the number of tests, by runner.
-const BEFORE: &[&str] = &["running ", "ran ", "tests run: ", "# tests ", "ℹ tests ", "1.."];
+const BEFORE: &[&str] =
+    &["running ", "ran ", "collected ", "tests run: ", "# tests ", "ℹ tests ", "1.."];
 
 /// What stands after it.
 const AFTER: &[&str] = &[" passing", " tests run:", " test run:", " examples,", " passed"];
@@ -53,7 +54,11 @@ impl Tally {
 fn count(line: &str) -> Option<u64> {
     let before = BEFORE.iter().find_map(|words| {
         let (number, rest) = digits(line.strip_prefix(words)?)?;
-        let said = !matches!(*words, "running " | "ran ") || rest.trim_start().starts_with("test");
+        let said = match *words {
+            "running " | "ran " => rest.trim_start().starts_with("test"),
+            "collected " => rest.trim_start().starts_with("item"),
+            _ => true,
+        };
         said.then_some(number)
     });
     before.or_else(|| {
@@ -89,6 +94,7 @@ mod tests {
             "\nrunning 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored; 3 filtered out\n",
             "    Summary [   0.010s] 0 tests run: 0 passed, 12 skipped",
             "============ no tests ran in 0.01s ============",
+            "collected 0 items\n======== 1 warning in 0.01s ========",
             "ok  \texample.com/a\t0.002s [no tests to run]\n?   \texample.com/b\t[no test files]",
             "No tests found, exiting with code 0",
             "No test files found, exiting with code 0",
@@ -117,6 +123,8 @@ mod tests {
             "# tests 7",
             "Ran 1 test in 0.000s",
             "running 0 migrations",
+            "collected 0 coins",
+            "collected 3 items\n\ntests/test_a.py ...",
             "1..4\nok 1 - one",
         ] {
             assert!(!is_zero(output), "{output}");
