@@ -145,16 +145,18 @@ fn money(stage: &Stage, truth: &Truth, said: &Said, wrong: &mut Vec<String>) {
         let id = &script.task;
         let cost = said.task(id).and_then(|task| task["cost_usd"].as_f64()).unwrap_or(0.0);
         let counted = (cost * 1e6).round();
+        // Status rounds money to four places, so the bounds are rounded the same way.
+        let rounded = |micros: u64| (micros as f64 / 100.0).round() * 100.0;
         let (least, most) = truth.spent(id);
         // What was spent is told by facts; those that are lost took their money with them.
         if stage.journal_cut {
             continue;
         }
-        if counted > most as f64 {
+        if counted > rounded(most) {
             wrong
                 .push(format!("cost: {id} spent at most {most} millionths, {counted} are counted"));
         }
-        if !stage.output_lost && counted < least as f64 {
+        if !stage.output_lost && counted < rounded(least) {
             wrong.push(format!(
                 "cost: {id} spent at least {least} millionths, {counted} are counted"
             ));
