@@ -187,13 +187,7 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Sta
     }
     let environment =
         allowed_env(world.env.iter().cloned(), &assignment.agent.secrets, &launch.env);
-    for name in &environment.missing {
-        let message = format!(
-            "the environment variable {name} is not set (secrets of agent {})",
-            assignment.name
-        );
-        errand.tell(Input::Notice { task: Some(errand.ix), message });
-    }
+    report_missing_secrets(errand, assignment, &environment.missing);
     let mut env: BTreeMap<String, String> = environment.vars;
     env.extend(entry.env);
     let mut spec = world.agent_spec(launch.argv, workspace, env);
@@ -207,6 +201,16 @@ fn start(errand: &Errand, assignment: &Assignment, dir: &Path) -> Result<(), Sta
     match process::start(dir, &spec, &world.supervisor()) {
         Ok(Start::Started | Start::AlreadyAlive | Start::AlreadyEnded(_)) => Ok(()),
         Err(error) => Err(error.to_string().into()),
+    }
+}
+
+fn report_missing_secrets(errand: &Errand, assignment: &Assignment, missing: &[String]) {
+    for name in missing {
+        let message = format!(
+            "the environment variable {name} is not set (secrets of agent {})",
+            assignment.name
+        );
+        errand.tell(Input::Notice { task: Some(errand.ix), message });
     }
 }
 
