@@ -559,7 +559,7 @@ The previous attempt did not land (agent failed).
 > gate `cargo test` failed
 > exit 101
 
-It left no work: your workspace is the current state of the target branch.
+That attempt left no work: your workspace is the current state of the target branch.
 
 The end of the failed check's output:
 
@@ -620,7 +620,7 @@ The other side is task T-9, which was asked to do this:
             "The common ancestor is b0, what has landed is l1, the earlier work is w2",
             "- l1 T-9: Rename\n",
             "What has landed in these files:\n\n```text\n-base\n+landed\n```\n",
-            "changed in them:\n\n```text\n-base\n+work\n```\n",
+            "What the earlier work on this task changed in these files:\n\n```text\n-base\n+work\n```\n",
             "> Rename it all.",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");

@@ -266,7 +266,7 @@ fn a_target_branch_that_is_deleted_ends_in_the_command_that_brings_it_back() {
     let scene = scene.plan(&plan(&[("a", &work.replace("\"$R\"", &at))]));
     let before = scene.repo().commit_of("main");
     let out = scene.expect(2, &["run", "plan.toml"]);
-    assert!(out.stdout.contains("the target branch main does not exist"), "{}", out.stdout);
+    assert!(out.stdout.contains("the target branch main no longer exists"), "{}", out.stdout);
     let advice = format!("git branch main {}", before.trim());
     assert!(out.stdout.contains(&advice), "{}{}", out.stdout, out.stderr);
     let tries = scene.facts_of("noticed").len() + scene.facts_of("attempt_failed").len();

@@ -91,7 +91,7 @@ fn the_plan_itself_is_no_uncommitted_change() {
 #[test]
 fn a_plan_that_is_not_there_names_the_command_that_writes_one() {
     let run = Scene::new(BIN).expect(1, &["run", "none.toml"]);
-    assert!(run.stderr.contains("mainstem init writes an example plan.toml"), "{}", run.stderr);
+    assert!(run.stderr.contains("create an example plan.toml: mainstem init"), "{}", run.stderr);
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn a_path_that_is_no_text_is_refused_with_a_word() {
         assert!(!said.contains("panicked"), "{args:?}: {said}");
         if args[0] == "run" {
             assert_eq!(output.status.code(), Some(1), "{said}");
-            assert!(said.contains("is not UTF-8"), "{said}");
+            assert!(said.contains("is not valid UTF-8"), "{said}");
         }
     }
 }

@@ -342,7 +342,10 @@ fn an_approval_that_comes_too_late_is_none() {
     scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert_eq!(task["phase"], "blocked", "{task:#}");
-    assert!(task["reason"].as_str().unwrap_or_default().contains("in time"), "{task:#}");
+    assert!(
+        task["reason"].as_str().unwrap_or_default().contains("no approval before the deadline"),
+        "{task:#}"
+    );
     assert!(scene.landings("main").is_empty());
     scene.expect(1, &["answer", "Q1", "approve"]);
 }
@@ -398,7 +401,10 @@ fn a_query_on_a_missing_file_is_no_pass_and_a_wrong_gate_is_refused_before_anyth
         "verify = [\"@file_exist x\", { kind = \"query\" }]",
     )]));
     let said = scene.expect(1, &["run", "plan.toml"]).stderr;
-    assert!(said.contains("@file_exist") && said.contains("needs `path`"), "{said}");
+    assert!(
+        said.contains("@file_exist") && said.contains("missing `path` in a check of kind `query`"),
+        "{said}"
+    );
     assert!(scene.landings("main").is_empty());
 }
 

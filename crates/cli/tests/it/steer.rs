@@ -155,7 +155,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
     let running = stage.run("2");
     stage.wait_started("A", 1);
     let output = stage.scene.expect(1, &["cancel", "Z"]);
-    assert!(output.stderr.contains("no task Z"), "{}", output.stderr);
+    assert!(output.stderr.contains("unknown task Z"), "{}", output.stderr);
     let output = stage.scene.expect(1, &["answer", "Q9", "yes"]);
     assert!(output.stderr.contains("Q9"), "{}", output.stderr);
     for task in ["A", "B", "C"] {

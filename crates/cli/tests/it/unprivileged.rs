@@ -88,7 +88,7 @@ fn a_sandbox_that_cannot_be_had_is_refused_in_one_sentence_that_names_the_settin
     };
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("bubblewrap, does not work here"), "{said}");
+    assert!(said.contains("the sandbox bubblewrap does not work here"), "{said}");
     assert!(said.contains("No permissions to create new namespace"), "{said}");
     assert!(said.contains("sandbox.kind"), "{said}");
     assert!(!has_landed(&scene, "x.txt"));

@@ -416,7 +416,7 @@ mod tests {
             assert_eq!(found(mounts, groups), expected);
         }
         for (mounts, groups, word) in [
-            (HYBRID, "4:memory:/x\n", "in no cgroup"),
+            (HYBRID, "4:memory:/x\n", "not in a cgroup"),
             ("", "0::/\n", "mounted"),
             (bound, "0::/elsewhere\n", "cannot be seen"),
             (unified, "0::/../above\n", "cannot be seen"),

@@ -77,7 +77,7 @@ fn the_advice_for_a_checkout_that_was_left_works_as_printed() {
     let scene = Scene::new();
     let pick = busy(&scene);
     let why = left(land(&scene, &[("c.txt", Some("new\n")), ("a.txt", Some("landed\n"))]));
-    assert!(why.contains("would take the landing back"), "{why}");
+    assert!(why.contains("would revert the landed work"), "{why}");
     let behind = || scene.repo.left_behind("main").unwrap();
     assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
     fs::remove_file(pick).unwrap();

@@ -258,7 +258,7 @@ fn flaws_of_a_change_are_found_and_old_ones_are_not_its_fault() {
     assert_eq!(flaws.len(), 4, "{flaws:#?}");
     assert!(flaws[0].starts_with("A.TXT: differs from a.txt"));
     assert!(flaws[1].starts_with("big\n: 101 bytes"));
-    assert!(flaws[2].starts_with("nested: a repository"));
+    assert!(flaws[2].starts_with("nested: a nested repository"));
     assert!(flaws[3].starts_with("new ü.txt: conflict markers"));
     let unlimited = scene.repo.hygiene(&base, &tip, 0).unwrap();
     assert!(!unlimited.iter().any(|flaw| matches!(flaw, Flaw::TooLarge { .. })));
