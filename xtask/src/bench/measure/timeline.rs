@@ -45,7 +45,7 @@ impl<'w> Timeline<'w> {
             last_end: Time(0),
         };
         let base = timeline.head.clone();
-        timeline.put(Input::StartRun { target: "main".to_owned(), base });
+        timeline.put(Input::StartRun { target: "main".to_owned(), base, bring_to: None });
         timeline.put(Input::AdoptPlan { plan: Box::new(plan), hash: "1".to_owned() });
         timeline
     }
@@ -96,7 +96,8 @@ impl<'w> Timeline<'w> {
         let input = match effect {
             Effect::PrepareWorkspace { task, attempt, .. } => {
                 let workspace = format!("/place/repo.mainstem/{}", self.machine.graph().id(task));
-                Input::WorkspaceReady { task, attempt, workspace, base: self.head.clone() }
+                let base = self.head.clone();
+                Input::WorkspaceReady { task, attempt, workspace, base, continued: None }
             }
             Effect::RunAgent { task, attempt } => return self.work(task, attempt),
             Effect::CollectEvidence { task, attempt, base } => {
@@ -121,7 +122,7 @@ impl<'w> Timeline<'w> {
                 let workspace = format!("/place/repo.mainstem/{}", self.machine.graph().id(task));
                 Input::WorkspaceRemoved { task, attempt, workspace: Ok(workspace) }
             }
-            // Without gates, questions, snapshots and a forge nobody asks for these.
+            // A run without gates, questions, snapshots, a checkout and a forge needs none of these.
             Effect::StopAgent { .. }
             | Effect::DeliverAnswer { .. }
             | Effect::Consult { .. }
@@ -130,6 +131,8 @@ impl<'w> Timeline<'w> {
             | Effect::StopJobs { .. }
             | Effect::StopLane { .. }
             | Effect::VerifyCar { .. }
+            | Effect::RecheckTarget { .. }
+            | Effect::LookAtCheckout { .. }
             | Effect::Review { .. }
             | Effect::Pull { .. } => return,
         };
