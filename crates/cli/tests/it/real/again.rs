@@ -32,7 +32,7 @@ fn takes_up(agent: &str) {
     assert!(earlier.last() >= Some(&Some(1)), "it remembers the first attempt: {asked:#?}");
     // Two attempts, and no token counted twice although the tools count from the session's start.
     let served = stage.llm.served("{\"id\":\"T-1\"");
-    let (input, output, _) = stage.recorded("T-1");
+    let (input, output) = stage.recorded("T-1");
     assert_eq!((input, output), (served.input, served.output));
     stage.scene.assert_nothing_left();
 }

@@ -44,7 +44,7 @@ fn twenty_agents_at_once_do_not_hear_each_other() {
         let text = stage.scene.repo().git(&["show", &format!("HEAD:{id}.txt")]);
         assert_eq!(text, format!("of {id}"));
         let served = stage.llm.served(&format!("{{\"id\":\"{id}\""));
-        let (input, output, _) = stage.recorded(id);
+        let (input, output) = stage.recorded(id);
         assert_eq!((input, output), (served.input, served.output), "{id}");
     }
     assert!(peak < 64 * 1024, "the engine took {peak} KiB");

@@ -13,7 +13,7 @@ fn lands(agent: &str) -> Option<Stage> {
     assert_eq!(stage.scene.repo().git(&["show", "HEAD:T-1.txt"]), "hi");
     let served = stage.llm.served("{\"id\":\"T-1\"");
     assert_eq!(served.answers, 3, "{:#?}", stage.llm.requests());
-    let (input, output, _) = stage.recorded("T-1");
+    let (input, output) = stage.recorded("T-1");
     assert_eq!((input, output), (served.input, served.output), "{agent}");
     stage.scene.assert_nothing_left();
     Some(stage)
@@ -22,10 +22,10 @@ fn lands(agent: &str) -> Option<Stage> {
 #[test]
 fn claude_edits_and_lands_and_its_tokens_and_money_are_those_served() {
     let Some(stage) = lands("claude") else { return };
-    let (input, output, cost) = stage.recorded("T-1");
+    let (input, output) = stage.recorded("T-1");
     // The list price of the pinned version's default model: 4 and 20 dollars per million.
     let expected = input as f64 * 4e-6 + output as f64 * 20e-6;
-    assert!((cost - expected).abs() < 1e-9, "{cost} instead of {expected}");
+    stage.assert_cost("T-1", expected);
 }
 
 #[test]
@@ -41,9 +41,9 @@ fn gemini_edits_and_lands_and_its_tokens_are_those_served() {
 #[test]
 fn opencode_edits_and_lands_and_its_tokens_and_money_are_those_served() {
     let Some(stage) = lands("opencode") else { return };
-    let (input, output, cost) = stage.recorded("T-1");
+    let (input, output) = stage.recorded("T-1");
     let expected = input as f64 * 3e-6 + output as f64 * 15e-6;
-    assert!((cost - expected).abs() < 1e-9, "{cost} instead of {expected}");
+    stage.assert_cost("T-1", expected);
 }
 
 #[test]

@@ -76,19 +76,23 @@ impl Stage {
         tasks.iter().map(log).collect()
     }
 
-    /// Tokens and money in the journal.
-    fn recorded(&self, task: &str) -> (u64, u64, f64) {
+    /// Tokens in the journal.
+    fn recorded(&self, task: &str) -> (u64, u64) {
         let facts = self.scene.facts_of("usage_reported");
         let mine = facts.iter().filter(|fact| fact["task"] == task);
-        mine.fold((0, 0, 0.0), |(input, output, cost), fact| {
+        mine.fold((0, 0), |(input, output), fact| {
             let count = |key: &str| fact[key].as_u64().unwrap_or(0);
             let cached = count("cache_read_tokens") + count("cache_write_tokens");
-            (
-                input + count("input_tokens") + cached,
-                output + count("output_tokens"),
-                cost + fact["cost_usd"].as_f64().unwrap_or(0.0),
-            )
+            (input + count("input_tokens") + cached, output + count("output_tokens"))
         })
+    }
+
+    /// The task costs this much. Money is shown with four places; only the sum is rounded.
+    #[track_caller]
+    fn assert_cost(&self, task: &str, expected: f64) {
+        let cost = self.scene.task(task)["cost_usd"].as_f64().unwrap_or(0.0);
+        let rounded = (expected * 1e4).round() / 1e4;
+        assert!((cost - rounded).abs() < 1e-9, "{cost} instead of {rounded}");
     }
 }
 
