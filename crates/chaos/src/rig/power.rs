@@ -86,6 +86,8 @@ impl Rig<'_> {
     fn one_run(&self, seed: u64, sum: &mut Sum) -> Result<u64, String> {
         let mut show = ground::tame(seed);
         slow_down(&mut show);
+        // A remote does not lose power with this disk: a copy of an earlier moment would find later pushes there.
+        show.settings.push = false;
         let disk = self.outer.join("disk.img");
         make_image(&disk, DISK_MIB, self.system)?;
         let mount = self.mount(&disk)?;
