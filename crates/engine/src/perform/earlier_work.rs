@@ -41,11 +41,12 @@ struct Moved {
     set_back: bool,
 }
 
-/// Puts earlier work onto `onto`, as far as that goes; all of what is needed must be in the base. None if
-/// the work is gone.
+/// Puts earlier work onto `onto`, as far as that goes; all of what is needed must be in the base. `found` is
+/// the commit with work that nobody had read. None if the work is gone.
 pub fn bring(
     errand: &Errand,
     wish: &Continue,
+    found: Option<&Oid>,
     onto: &Oid,
     must_contain: &[Oid],
 ) -> Result<Option<Beginning>, GitError> {
@@ -57,7 +58,8 @@ pub fn bring(
         )]);
         return Ok(None);
     }
-    let work = Work { commit: newest(errand, &wish.work)?, ..wish.work.clone() };
+    let commit = found.cloned().map_or_else(|| newest(errand, &wish.work), Ok)?;
+    let work = Work { commit, ..wish.work.clone() };
     let mut holds_needs = true;
     for need in must_contain {
         holds_needs &= repo.is_ancestor(need, &work.base)?;

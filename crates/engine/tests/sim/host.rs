@@ -366,6 +366,7 @@ impl World {
             }
             1 => {
                 let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
+                self.find_unread_work(&order, key, continues);
                 let _ = self.git.snapshot(&before, &order.workspace);
                 (flight.base, flight.found) = self.start_of(key, continues, must);
                 let lost = must.iter().any(|c| !self.git.contains(flight.base, Git::find(c)));
@@ -415,6 +416,9 @@ impl World {
             self.unread.remove(&key.0);
         }
         let (base, work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
+        if let Some(found) = self.unread_work.get(key).copied().flatten() {
+            return self.put_onto_head(wish, must, (base, found));
+        }
         // What nobody could read is on the newest snapshot before this attempt's own.
         let mut newest = work;
         for n in wish.work.attempt..key.1 {
@@ -424,7 +428,39 @@ impl World {
             let last = last.map(|(_, at)| *at).filter(|at| self.git.contains(*at, work));
             newest = last.filter(|_| wish.work.unread).unwrap_or(newest);
         }
-        let work = newest;
+        self.put_onto_head(wish, must, (base, newest))
+    }
+
+    /// Saves work that nobody could read before anything in its folder changes, and records where it is.
+    fn find_unread_work(&mut self, order: &Order, key: &Key, continues: Option<&Continue>) {
+        let Some(work) = continues.map(|wish| &wish.work).filter(|work| work.unread) else {
+            return;
+        };
+        if self.settings.workspace.unit != Unit::Task || self.unread_work.contains_key(key) {
+            return;
+        }
+        let recorded =
+            (work.attempt + 1..key.1).find_map(|n| self.unread_work.get(&(key.0.clone(), n)));
+        if let Some(found) = recorded.copied() {
+            self.unread_work.insert(key.clone(), found);
+            return;
+        }
+        let last = (key.0.clone(), work.attempt);
+        let found = if self.git.workspaces.contains_key(&order.workspace) {
+            let head = self.git.workspaces[&order.workspace].head;
+            Some(self.git.snapshot(&last, &order.workspace).map_or(head, |(_, at)| at))
+        } else {
+            let tip = self.git.branches.get(&order.branch).copied();
+            tip.filter(|tip| !self.git.contains(Git::find(&work.commit), *tip))
+        };
+        if let Some(at) = found {
+            self.git.keep(&last, at);
+        }
+        self.unread_work.insert(key.clone(), found);
+    }
+
+    fn put_onto_head(&mut self, wish: &Continue, must: &[Oid], (base, work): (At, At)) -> (At, At) {
+        let head = self.git.head();
         let holds = must.iter().all(|need| self.git.contains(base, Git::find(need)));
         let conflicts = holds && self.rng.in_thousand(100);
         if holds && (wish.place == Place::Stays || (wish.place == Place::Follows && conflicts)) {

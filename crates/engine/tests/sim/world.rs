@@ -13,7 +13,7 @@ use mainstem_host::process::WatchEvent;
 
 use crate::agent::{Agent, IDLE_MS, Job, Key};
 use crate::faults::{Fault, Faults};
-use crate::git::Git;
+use crate::git::{At, Git};
 use crate::host::Flight;
 use crate::rng::Rng;
 
@@ -109,6 +109,8 @@ pub struct World {
     pub gaps: BTreeSet<Key>,
     /// Tasks whose last work nobody could read.
     pub unread: BTreeSet<mainstem_core::id::TaskId>,
+    /// The commit with work that nobody had read, recorded by each attempt before it changes the folder.
+    pub unread_work: BTreeMap<Key, Option<At>>,
     pub trace: Option<Trace>,
 }
 
@@ -163,6 +165,7 @@ impl World {
             paid: 0.0,
             gaps: BTreeSet::new(),
             unread: BTreeSet::new(),
+            unread_work: BTreeMap::new(),
             trace: None,
         };
         world.later(1, 2_000, Happening::People);
