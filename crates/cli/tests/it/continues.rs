@@ -3,6 +3,8 @@
 //! the workspace lost would be missing in the end.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use mainstem_testkit::shell::log_of;
@@ -267,6 +269,56 @@ echo both > same.txt; cat other.txt > "$OUT/other-3"
     assert_eq!(log_of(&scene.outside("other-3")), "new\n");
     assert_eq!(scene.repo().show("main", "same.txt").as_deref(), Some("both\n"));
     assert_whole(&scene, 3);
+}
+
+/// A PATH with a git that fails as long as the file exists.
+fn path_with_a_git_that_fails_while(scene: &Scene, broken: &Path) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folder = scene.outside("bin");
+    fs::create_dir(&folder).expect("a folder in a temporary folder");
+    let script = format!(
+        "#!/bin/sh\nif [ -e '{}' ]; then echo 'fatal: unable to read tree' >&2; exit 128; fi\n\
+         PATH='{path}' exec git \"$@\"\n",
+        broken.display()
+    );
+    let git = folder.join("git");
+    fs::write(&git, script).expect("a file in a temporary folder");
+    fs::set_permissions(&git, fs::Permissions::from_mode(0o755)).expect("our own file");
+    format!("{}:{path}", folder.display())
+}
+
+fn unreadable_work_goes_on(last_step: &str) {
+    // The first part is on a snapshot when the second is made.
+    let ends = format!(
+        "if [ $n = 1 ]; then\n\
+         until git for-each-ref refs/mainstem/snapshots/A/1 | grep -q .; do beat; done\n\
+         echo 'part 2' > part-2.txt; echo 2 > \"$OUT/step\"; echo 1 > \"$OUT/found-2\"\n\
+         {last_step}\ntouch \"$OUT/broken\"; exit 0\nfi"
+    );
+    let scene = scene("[run]\nretries = 20\n[snapshots]\nevery = \"1s\"\n", &ends, "");
+    let broken = scene.outside("broken");
+    let path = path_with_a_git_that_fails_while(&scene, &broken);
+    let running = scene.spawn_with(&["run", "plan.toml"], &[("PATH", path.as_str())]);
+    wait_for(&scene, "broken");
+    wait_until(Duration::from_secs(90), "an attempt whose work cannot be read", || {
+        !scene.facts_of("attempt_failed").is_empty()
+    });
+    fs::remove_file(&broken).expect("the agent has made it");
+    running.wait().expect_code(0);
+    assert_whole(&scene, 3);
+}
+
+#[test]
+fn work_that_could_not_be_read_goes_on_with_all_that_was_there() {
+    unreadable_work_goes_on("");
+}
+
+#[test]
+fn work_on_the_branch_of_an_agent_that_deleted_its_folder_goes_on() {
+    unreadable_work_goes_on(
+        "git add -A; git -c user.name=a -c user.email=a@example.invalid commit -qm 'part 2'\n\
+         rm -rf \"$PWD\"",
+    );
 }
 
 #[test]
