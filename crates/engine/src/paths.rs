@@ -231,6 +231,11 @@ impl Layout {
     pub fn attempt(&self, run: &RunId, task: &TaskId, attempt: u32) -> PathBuf {
         self.state.join("runs").join(run.as_str()).join(task.as_str()).join(attempt.to_string())
     }
+    /// The record of who uses a workspace.
+    pub fn workspace_owner(&self, run: &RunId, workspace: &Path) -> PathBuf {
+        let name = workspace.file_name().unwrap_or_default();
+        self.state.join("runs").join(run.as_str()).join(".workspaces").join(name)
+    }
     /// The agent's job.
     pub fn agent_job(&self, run: &RunId, task: &TaskId, attempt: u32) -> PathBuf {
         self.attempt(run, task, attempt).join("agent")

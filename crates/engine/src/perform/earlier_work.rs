@@ -92,33 +92,18 @@ pub fn bring(
     }))
 }
 
-/// The work with what came after it was judged: commits that a person made on its branch. If nobody could
-/// read it then, all of what was saved since. Otherwise files that were not committed do not count: they may
-/// be what checks left behind.
+/// The work with what came after it was judged: commits that a person made on its branch. Files that were
+/// not committed do not count: they may be what checks left behind.
 fn newest(errand: &Errand, work: &Work) -> Result<Oid, GitError> {
     let repo = &errand.world.repo;
-    if !work.unread {
-        let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
-        return Ok(match tip {
-            Some(tip) if repo.is_ancestor(&work.commit, &tip)? => tip,
-            _ => work.commit.clone(),
-        });
+    if work.unread {
+        return Ok(work.commit.clone());
     }
-    // An attempt in between may have got no further than to save what stood there. What this one saved
-    // itself may be a folder that was half set back.
-    let mut newest = work.commit.clone();
-    for attempt in work.attempt..errand.attempt {
-        let series = format!("refs/mainstem/snapshots/{}/{attempt}/", errand.task.id);
-        let number = |name: &str| name.strip_prefix(&series).and_then(|n| n.parse::<u32>().ok());
-        let refs = repo.list_refs(&series)?;
-        let last = refs.into_iter().filter_map(|(name, at)| Some((number(&name)?, at))).max();
-        if let Some((_, commit)) = last
-            && repo.is_ancestor(&work.commit, &commit)?
-        {
-            newest = commit;
-        }
-    }
-    Ok(newest)
+    let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+    Ok(match tip {
+        Some(tip) if repo.is_ancestor(&work.commit, &tip)? => tip,
+        _ => work.commit.clone(),
+    })
 }
 
 fn stay(work: &Work, conflicts: Vec<String>) -> Moved {

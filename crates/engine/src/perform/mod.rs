@@ -8,6 +8,7 @@ pub mod earlier_work;
 pub mod evidence;
 pub mod gates;
 mod guarded;
+mod handover;
 pub mod jobs;
 pub mod landing;
 mod litter;

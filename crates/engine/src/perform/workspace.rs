@@ -1,18 +1,18 @@
 //! Making and removing workspaces. Nothing is removed that is not on a ref first.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use mainstem_core::config::{Unit, WorkspaceKind};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
-use mainstem_core::work::{Continue, Work};
+use mainstem_core::work::Continue;
 use mainstem_host::git::{Dropped, GitError};
 use mainstem_host::process::{self, Ending};
 use mainstem_host::{crash, files, ports};
 
 use super::earlier_work::{self, Beginning};
-use super::{Errand, jobs, landing};
+use super::{Errand, handover, jobs, landing};
 use crate::{builds, care};
 
 /// Time for one setup command.
@@ -69,7 +69,7 @@ impl WorkspaceError {
         }
     }
 
-    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
     }
@@ -144,7 +144,7 @@ fn take_back(errand: &Errand) -> Result<(), WorkspaceError> {
         return Ok(());
     }
     // Half made, there may be only a branch, or an empty folder.
-    save_what_is_there(errand, &errand.workspace)?;
+    handover::save_what_is_there(errand)?;
     world.repo.remove_worktree(&errand.workspace, &world.layout.trash())?;
     forget_branch(errand)
 }
@@ -167,7 +167,7 @@ fn forgotten(errand: &Errand) -> Result<Option<(Input, Oid)>, WorkspaceError> {
         return Ok(Some((landed, tip)));
     }
     // What it left is saved before its record goes, which says whose it is.
-    save_what_is_there(errand, &errand.workspace)?;
+    handover::save_what_is_there(errand)?;
     process::reset(&job)
         .map_err(WorkspaceError::io("cannot remove the record of an earlier agent"))?;
     Ok(None)
@@ -204,11 +204,11 @@ fn make(
     end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("cannot create the folder for workspaces"))?;
+    handover::save_what_is_there(errand)?;
     let found = match start.continues {
-        Some(wish) if wish.work.unread => find_unread_work(errand, &wish.work)?,
+        Some(wish) if wish.work.unread => handover::find_unread_work(errand, &wish.work)?,
         _ => None,
     };
-    save_what_is_there(errand, &errand.workspace)?;
     let earlier = match start.continues {
         Some(wish) => earlier_work::bring(errand, wish, found.as_ref(), &onto, must_contain)?,
         None => None,
@@ -219,7 +219,7 @@ fn make(
             return Err(WorkspaceError::NeedLost(need.clone()));
         }
     }
-    note_making(errand, found.as_ref())?;
+    handover::take_over(errand)?;
     crash::point("workspace.saved");
     fill(errand, &begin.checkout, begin.edits.as_ref().or(start.merge))?;
     Ok(begin)
@@ -233,7 +233,7 @@ pub fn make_sure(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(),
     }
     // Whatever a person did in there meanwhile is no attempt's.
     let series = format!("refs/mainstem/snapshots/{}/0", errand.task.id);
-    save(errand, &errand.workspace, &series, 0)?;
+    handover::save_folder(errand, &series, 0, true)?;
     fill(errand, base, merge)
 }
 
@@ -276,96 +276,6 @@ fn fill(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(), Workspac
     }
     world.made.note(errand.ix, errand.attempt);
     Ok(())
-}
-
-/// There once what was in the folder before this attempt is on a ref. A git that dies while it sets files
-/// back leaves a mixture, which must not pass for the last work of the attempt before. The file names the
-/// commit with that work if nobody had read it.
-fn making(errand: &Errand, attempt: u32) -> PathBuf {
-    let world = &errand.world;
-    world.layout.attempt(&world.run, &errand.task.id, attempt).join("making")
-}
-
-fn note_making(errand: &Errand, found: Option<&Oid>) -> Result<(), WorkspaceError> {
-    let note = making(errand, errand.attempt);
-    let commit = found.map(Oid::as_str).unwrap_or_default();
-    note.parent()
-        .map_or(Ok(()), std::fs::create_dir_all)
-        .and_then(|()| files::write_atomic(&note, commit.as_bytes()))
-        .map_err(WorkspaceError::io("cannot record that the workspace is ready"))
-}
-
-/// Whatever an earlier attempt left in the folder goes to a snapshot before the folder is recycled,
-/// also if the agent took its `.git` away: the folder would be repaired, and reset, all the same.
-fn save_what_is_there(errand: &Errand, path: &Path) -> Result<(), WorkspaceError> {
-    let world = &errand.world;
-    let ran = world.layout.agent_job(&world.run, &errand.task.id, errand.attempt).exists();
-    let before = errand.attempt.saturating_sub(1).max(1);
-    let made = making(errand, errand.attempt).exists();
-    let attempt = if ran || made { errand.attempt } else { before };
-    let series = format!("refs/mainstem/snapshots/{}/{attempt}", errand.task.id);
-    save(errand, path, &series, attempt)
-}
-
-/// Saves work that nobody could read, and returns the commit that holds all of it. Once an attempt after it
-/// has changed the folder, the answer is what that attempt recorded before it did so. None if `work` is all
-/// there is, and for a workspace that several tasks share: another task's work may be there by now.
-fn find_unread_work(errand: &Errand, work: &Work) -> Result<Option<Oid>, WorkspaceError> {
-    let world = &errand.world;
-    if world.settings.workspace.unit != Unit::Task {
-        return Ok(None);
-    }
-    for attempt in work.attempt + 1..=errand.attempt {
-        match std::fs::read_to_string(making(errand, attempt)) {
-            Ok(commit) => return Ok(Some(Oid::new(commit)).filter(|id| !id.as_str().is_empty())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let what = "cannot read the record of an earlier workspace";
-                return Err(WorkspaceError::io(what)(error));
-            }
-        }
-    }
-    // A refusal was reported with the evidence.
-    let _ = errand.take_in(true)?;
-    let repo = &world.repo;
-    let series = format!("refs/mainstem/snapshots/{}/{}", errand.task.id, work.attempt);
-    if repo.would_lose(&errand.workspace)? {
-        let why = "before the workspace is used again";
-        let kept = repo.snapshot(&errand.workspace, &series, why)?;
-        return Ok(kept.map(|kept| kept.commit));
-    }
-    // An agent that deletes its folder leaves its commits on its branch.
-    let branch = format!("refs/heads/{}", errand.branch);
-    let Some(tip) = repo.read_ref(&branch)? else { return Ok(None) };
-    if !repo.owns_branch(&errand.branch)? || repo.is_ancestor(&tip, &work.commit)? {
-        return Ok(None);
-    }
-    repo.keep_tip(&branch, &series, None, "before its branch is used again")?;
-    Ok(Some(tip))
-}
-
-fn save(errand: &Errand, path: &Path, series: &str, attempt: u32) -> Result<(), WorkspaceError> {
-    let world = &errand.world;
-    let repo = &world.repo;
-    if !repo.would_lose(path)? {
-        return Ok(());
-    }
-    // What is refused was told with the evidence; its files are in the snapshot below.
-    let _ = errand.take_in(true)?;
-    let why = "before the workspace is used again";
-    // A workspace that was made ready and never used would pass for the attempt's last state.
-    // What cannot be told is saved.
-    if repo.worktree_is_held(path, series, &world.target_ref()).unwrap_or(false) {
-        return Ok(());
-    }
-    let Some(kept) = repo.snapshot(path, series, why)? else { return Ok(()) };
-    if kept.fresh {
-        let (task, why) = (errand.ix, why.to_owned());
-        let (refname, commit) = (kept.refname, kept.commit);
-        errand.tell(Input::Snapshotted { task, attempt, refname, commit, why });
-        errand.tell_notes(kept.notes);
-    }
-    Ok(errand.keep_unstored(path, &kept.unstored)?)
 }
 
 /// Copies the ignored files that the user wants in every workspace.

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mainstem_core::clash::{Outlook, Pair, Piece};
-use mainstem_core::config::Unit;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Claim, Ending, Evidence, LimitKind, Usage, Verdict};
 use mainstem_core::hold::GuardedChange;
@@ -365,9 +364,8 @@ impl World {
                 Progress::On
             }
             1 => {
-                let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
+                self.save_what_is_there(&order, key);
                 self.find_unread_work(&order, key, continues);
-                let _ = self.git.snapshot(&before, &order.workspace);
                 (flight.base, flight.found) = self.start_of(key, continues, must);
                 let lost = must.iter().any(|c| !self.git.contains(flight.base, Git::find(c)));
                 assert!(!lost, "the target branch lost what {} needs", key.0);
@@ -375,6 +373,7 @@ impl World {
             }
             2 => {
                 self.nobody_in(&order.workspace);
+                self.owners.insert(order.workspace.clone(), key.clone());
                 if let Some(tip) = self.git.branches.get(&order.branch).copied()
                     && !self.git.contains(self.git.main, tip)
                 {
@@ -410,53 +409,41 @@ impl World {
     fn start_of(&mut self, key: &Key, continues: Option<&Continue>, must: &[Oid]) -> (At, At) {
         let head = self.git.head();
         let Some(wish) = continues else { return (head, head) };
+        let (base, mut work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
         if wish.work.unread {
-            self.unread.insert(key.0.clone());
-        } else {
-            self.unread.remove(&key.0);
+            let author = (key.0.clone(), wish.work.attempt);
+            work = self.left.get(&author).copied().unwrap_or(work);
         }
-        let (base, work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
-        if let Some(found) = self.unread_work.get(key).copied().flatten() {
-            return self.put_onto_head(wish, must, (base, found));
-        }
-        // What nobody could read is on the newest snapshot before this attempt's own.
-        let mut newest = work;
-        for n in wish.work.attempt..key.1 {
-            let series = format!("refs/mainstem/snapshots/{}/{n}/", key.0);
-            let refs = self.git.snapshots.range(series.clone()..);
-            let last = refs.take_while(|(name, _)| name.starts_with(&series)).last();
-            let last = last.map(|(_, at)| *at).filter(|at| self.git.contains(*at, work));
-            newest = last.filter(|_| wish.work.unread).unwrap_or(newest);
-        }
-        self.put_onto_head(wish, must, (base, newest))
+        self.put_onto_head(wish, must, (base, work))
     }
 
-    /// Saves work that nobody could read before anything in its folder changes, and records where it is.
+    /// Saves what is in a folder under the name of the attempt that it was last made for.
+    fn save_what_is_there(&mut self, order: &Order, key: &Key) {
+        let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
+        let owner = self.owners.get(&order.workspace).cloned().unwrap_or(before);
+        let head = self.git.workspaces.get(&order.workspace).map(|folder| folder.head);
+        let saved = self.git.snapshot(&owner, &order.workspace).map(|(_, at)| at);
+        if let Some(at) = saved.or(head)
+            && owner != *key
+        {
+            self.left.insert(owner, at);
+        }
+    }
+
+    /// Records the branch of an attempt whose work nobody could read if nothing else is left of it.
     fn find_unread_work(&mut self, order: &Order, key: &Key, continues: Option<&Continue>) {
         let Some(work) = continues.map(|wish| &wish.work).filter(|work| work.unread) else {
             return;
         };
-        if self.settings.workspace.unit != Unit::Task || self.unread_work.contains_key(key) {
+        let author = (key.0.clone(), work.attempt);
+        if self.left.contains_key(&author) || self.owners.get(&order.workspace) == Some(key) {
             return;
         }
-        let recorded =
-            (work.attempt + 1..key.1).find_map(|n| self.unread_work.get(&(key.0.clone(), n)));
-        if let Some(found) = recorded.copied() {
-            self.unread_work.insert(key.clone(), found);
-            return;
+        let tip = self.git.branches.get(&order.branch).copied();
+        if let Some(tip) = tip.filter(|tip| !self.git.contains(Git::find(&work.commit), *tip)) {
+            self.git.keep(&author, tip);
+            self.left.insert(author, tip);
         }
-        let last = (key.0.clone(), work.attempt);
-        let found = if self.git.workspaces.contains_key(&order.workspace) {
-            let head = self.git.workspaces[&order.workspace].head;
-            Some(self.git.snapshot(&last, &order.workspace).map_or(head, |(_, at)| at))
-        } else {
-            let tip = self.git.branches.get(&order.branch).copied();
-            tip.filter(|tip| !self.git.contains(Git::find(&work.commit), *tip))
-        };
-        if let Some(at) = found {
-            self.git.keep(&last, at);
-        }
-        self.unread_work.insert(key.clone(), found);
     }
 
     fn put_onto_head(&mut self, wish: &Continue, must: &[Oid], (base, work): (At, At)) -> (At, At) {
@@ -492,15 +479,7 @@ impl World {
                 let mut agent = Agent::random(&mut self.rng, bad, path, branch);
                 let files = self.git.workspaces.get(&order.workspace).map(|w| w.files.clone());
                 agent.began_with = files.expect("an agent starts in a workspace");
-                // What nobody could read of a shared workspace is saved for whoever uses it next: it is
-                // on a snapshot, and not found by the task that left it.
-                let Deed::RunAgent(assignment) = &order.deed else { panic!("an agent's order") };
-                let unread = assignment.continued.as_ref().is_some_and(|c| c.attempt < key.1)
-                    && self.unread.contains(&key.0)
-                    && self.settings.workspace.unit != Unit::Task;
-                if !unread {
-                    check::work_goes_on(self, key, &agent.began_with);
-                }
+                check::work_goes_on(self, key, &agent.began_with);
                 self.agents.insert(key.clone(), agent);
                 self.stir(key);
             }

@@ -107,10 +107,10 @@ pub struct World {
     pub paid: f64,
     /// Attempts of whose output a piece was dropped.
     pub gaps: BTreeSet<Key>,
-    /// Tasks whose last work nobody could read.
-    pub unread: BTreeSet<mainstem_core::id::TaskId>,
-    /// The commit with work that nobody had read, recorded by each attempt before it changes the folder.
-    pub unread_work: BTreeMap<Key, Option<At>>,
+    /// The attempt that each folder was last made for.
+    pub owners: BTreeMap<PathBuf, Key>,
+    /// What each attempt left, recorded before the next one changes its folder.
+    pub left: BTreeMap<Key, At>,
     pub trace: Option<Trace>,
 }
 
@@ -164,8 +164,8 @@ impl World {
             answers: BTreeSet::new(),
             paid: 0.0,
             gaps: BTreeSet::new(),
-            unread: BTreeSet::new(),
-            unread_work: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            left: BTreeMap::new(),
             trace: None,
         };
         world.later(1, 2_000, Happening::People);
