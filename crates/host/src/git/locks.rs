@@ -184,10 +184,14 @@ impl Repo {
             .any(|ours| lock.starts_with(self.common_dir().join(ours)))
     }
 
-    /// Notes that a git process of ours is about to take locks that others use too.
+    /// Notes that a git process of ours is about to take locks that others use too. Locks in the repository
+    /// are named relative to it, because somebody may move the repository in the meantime.
     pub(super) fn mark(&self, locks: &[PathBuf]) -> Result<Mark> {
-        let shared: Vec<&[u8]> =
-            locks.iter().filter(|lock| !self.is_own(lock)).map(|lock| bytes_of(lock)).collect();
+        let shared: Vec<&[u8]> = locks
+            .iter()
+            .filter(|lock| !self.is_own(lock))
+            .map(|lock| bytes_of(lock.strip_prefix(self.common_dir()).unwrap_or(lock)))
+            .collect();
         if shared.is_empty() {
             return Ok(Mark(None));
         }
@@ -230,7 +234,8 @@ impl Repo {
             let Ok(meta) = fs::metadata(&entry) else { continue };
             let since = meta.modified().on("read the time of", &entry)?;
             let text = fs::read(&entry).on("read", &entry)?;
-            marks.extend(text.split(|&b| b == 0).map(|lock| (path_from(lock), since)));
+            let place = |lock: &[u8]| self.common_dir().join(path_from(lock));
+            marks.extend(text.split(|&b| b == 0).map(|lock| (place(lock), since)));
         }
         Ok(marks)
     }

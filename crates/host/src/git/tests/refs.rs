@@ -183,6 +183,24 @@ fn a_lock_our_killed_git_announced_is_swept_though_it_is_shared() {
 }
 
 #[test]
+fn a_lock_of_ours_is_swept_after_the_repository_was_moved() {
+    let scene = Scene::new();
+    let index = scene.repo.common_dir().join("index.lock");
+    let mark = scene.repo.mark(std::slice::from_ref(&index)).unwrap();
+    fs::write(&index, "").unwrap();
+    let old = scene.top();
+    let new = old.with_file_name("elsewhere");
+    fs::rename(&old, &new).unwrap();
+    // The process that took the lock ends, and removes neither file: both are elsewhere.
+    drop(mark);
+    let tmp = new.join(".git/mainstem/tmp");
+    let left = fs::read_dir(&tmp).unwrap().next().unwrap().unwrap().path();
+    fs::rename(left, tmp.join("lock-1.abc-0")).unwrap();
+    let swept = crate::git::Repo::discover(&new).unwrap().sweep_locks(None).unwrap();
+    assert_eq!(swept.removed, [new.join(".git/index.lock")]);
+}
+
+#[test]
 fn a_ref_lock_that_nobody_can_hold_any_more_does_not_stop_a_landing() {
     let scene = Scene::new();
     let first = scene.tip("main");
