@@ -6,7 +6,7 @@ use mainstem_core::id::Oid;
 use mainstem_core::work::{Continue, Continued, Place, Work};
 use mainstem_host::git::{FileChange, GitError, Merge, Replay};
 
-use super::Errand;
+use super::{Errand, handover};
 
 /// More commits than this become one when they are put onto another base.
 const COMMITS_REPLAYED_MAX: u32 = 100;
@@ -41,12 +41,11 @@ struct Moved {
     set_back: bool,
 }
 
-/// Puts earlier work onto `onto`, as far as that goes; all of what is needed must be in the base. `found` is
-/// the commit with work that nobody had read. None if the work is gone.
+/// Puts earlier work onto `onto`, as far as that goes; all of what is needed must be in the base. None if
+/// the work is gone.
 pub fn bring(
     errand: &Errand,
     wish: &Continue,
-    found: Option<&Oid>,
     onto: &Oid,
     must_contain: &[Oid],
 ) -> Result<Option<Beginning>, GitError> {
@@ -58,8 +57,7 @@ pub fn bring(
         )]);
         return Ok(None);
     }
-    let commit = found.cloned().map_or_else(|| newest(errand, &wish.work), Ok)?;
-    let work = Work { commit, ..wish.work.clone() };
+    let work = Work { commit: newest(errand, &wish.work)?, ..wish.work.clone() };
     let mut holds_needs = true;
     for need in must_contain {
         holds_needs &= repo.is_ancestor(need, &work.base)?;
@@ -97,7 +95,7 @@ pub fn bring(
 fn newest(errand: &Errand, work: &Work) -> Result<Oid, GitError> {
     let repo = &errand.world.repo;
     if work.unread {
-        return Ok(work.commit.clone());
+        return handover::newest_unread_work(errand, work);
     }
     let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
     Ok(match tip {

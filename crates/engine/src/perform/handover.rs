@@ -1,6 +1,6 @@
 //! A workspace passes from one attempt to the next, and in an epic's workspace from task to task. What the
-//! last attempt left is saved under its own name, and recorded, before the next one changes anything: after
-//! a crash in the middle the folder holds a mixture that must not pass for anybody's work.
+//! last attempt left is saved under its own name before the next one changes anything: after a crash in the
+//! middle the folder holds a mixture that must not pass for anybody's work.
 
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use mainstem_core::id::{Oid, TaskId};
 use mainstem_core::machine::Input;
 use mainstem_core::work::Work;
 use mainstem_host::files;
+use mainstem_host::git::GitError;
 use serde::{Deserialize, Serialize};
 
 use super::Errand;
@@ -26,39 +27,55 @@ struct WorkspaceOwner {
 /// Saves what is in the workspace of an attempt, also if the agent took its `.git` away: the folder would be
 /// repaired, and reset, all the same.
 pub(super) fn save_what_is_there(errand: &Errand) -> Result<(), WorkspaceError> {
-    let this = owner_to_be(errand);
-    let owner = read_owner(errand)?.unwrap_or_else(|| assumed_owner(errand));
-    let left = save_folder(errand, &series_of(&owner), owner.attempt, owner.task == this.task)?;
-    match left {
-        Some(commit) if owner != this => record_left(errand, &owner, &commit),
-        _ => Ok(()),
+    match read_owner(errand)? {
+        Some(owner) if owner == owner_to_be(errand) => save_nobodys_files(errand),
+        Some(owner) => save_folder(errand, &owner),
+        None => save_folder(errand, &assumed_owner(errand)),
     }
 }
 
-/// The commit with all of the work that nobody could read, if there is more than `work` says.
-pub(super) fn find_unread_work(
-    errand: &Errand,
-    work: &Work,
-) -> Result<Option<Oid>, WorkspaceError> {
-    let author = WorkspaceOwner { task: errand.task.id.clone(), attempt: work.attempt };
-    if let Some(commit) = read(&left_by(errand, &author))? {
-        return Ok(Some(Oid::new(commit)));
-    }
+/// Saves the files in a workspace that no agent has used: what is there is a half-made checkout, or what a
+/// person did there.
+pub(super) fn save_nobodys_files(errand: &Errand) -> Result<(), WorkspaceError> {
+    save_folder(errand, &WorkspaceOwner { task: errand.task.id.clone(), attempt: 0 })
+}
+
+/// Saves the branch of an attempt whose work nobody could read: an agent that deletes its folder leaves its
+/// commits there.
+pub(super) fn save_unread_branch(errand: &Errand, work: &Work) -> Result<(), WorkspaceError> {
     let repo = &errand.world.repo;
     if read_owner(errand)? == Some(owner_to_be(errand)) || !repo.owns_branch(&errand.branch)? {
-        return Ok(None);
+        return Ok(());
     }
-    // An agent that deletes its folder leaves its commits on its branch.
     // A refusal was reported with the evidence.
     let _ = errand.take_in(true)?;
-    let branch = format!("refs/heads/{}", errand.branch);
-    let Some(tip) = repo.read_ref(&branch)? else { return Ok(None) };
-    if repo.is_ancestor(&tip, &work.commit)? {
-        return Ok(None);
+    let Some(tip) = repo.read_ref(&format!("refs/heads/{}", errand.branch))? else {
+        return Ok(());
+    };
+    if !repo.is_ancestor(&tip, &work.commit)? {
+        let why = "before its branch is used again";
+        repo.keep_as_snapshot(&tip, &series_of(&author_of(errand, work)), why)?;
     }
-    repo.keep_tip(&branch, &series_of(&author), None, "before its branch is used again")?;
-    record_left(errand, &author, &tip)?;
-    Ok(Some(tip))
+    Ok(())
+}
+
+/// The newest snapshot of work that nobody could read. Snapshots of work in progress do not build on each
+/// other; those after the one that is known came after it.
+pub(super) fn newest_unread_work(errand: &Errand, work: &Work) -> Result<Oid, GitError> {
+    let repo = &errand.world.repo;
+    let series = series_of(&author_of(errand, work));
+    let number = |name: &str| name.strip_prefix(&series)?.strip_prefix('/')?.parse::<u32>().ok();
+    let refs = repo.list_refs(&series)?.into_iter();
+    let mut snapshots: Vec<_> =
+        refs.filter_map(|(name, commit)| Some((number(&name)?, commit))).collect();
+    snapshots.sort_unstable();
+    let is_known = snapshots.iter().any(|(_, commit)| *commit == work.commit);
+    for (_, commit) in snapshots.into_iter().rev() {
+        if is_known || repo.is_ancestor(&work.commit, &commit)? {
+            return Ok(commit);
+        }
+    }
+    Ok(work.commit.clone())
 }
 
 /// Records that the folder is this attempt's from now on. Everything in it must have been saved.
@@ -66,42 +83,38 @@ pub(super) fn take_over(errand: &Errand) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let records = world.layout.attempt(&world.run, &errand.task.id, errand.attempt);
     let owner = serde_json::to_string(&owner_to_be(errand)).map_err(Error::from);
+    let record = owner_record(errand);
     std::fs::create_dir_all(records)
-        .and_then(|()| write(&owner_record(errand), &owner?))
+        .and_then(|()| record.parent().map_or(Ok(()), std::fs::create_dir_all))
+        .and_then(|()| files::write_atomic(&record, owner?.as_bytes()))
         .map_err(WorkspaceError::io("cannot record who uses the workspace"))
 }
 
-/// Saves what a folder holds on the next ref of a series, and returns the commit.
-pub(super) fn save_folder(
-    errand: &Errand,
-    series: &str,
-    attempt: u32,
-    of_this_task: bool,
-) -> Result<Option<Oid>, WorkspaceError> {
+fn save_folder(errand: &Errand, owner: &WorkspaceOwner) -> Result<(), WorkspaceError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = &errand.workspace;
+    let series = series_of(owner);
     if !repo.would_lose(path)? {
-        return Ok(None);
+        return Ok(());
     }
     // A refusal was reported with the evidence; the files are in the snapshot below.
     let _ = errand.take_in(true)?;
     // A workspace that was made ready and never used would pass for the attempt's last state.
     // What cannot be told is saved.
-    if repo.worktree_is_held(path, series, &world.target_ref()).unwrap_or(false) {
-        return Ok(repo.worktree_tip(path)?);
+    if repo.worktree_is_held(path, &series, &world.target_ref()).unwrap_or(false) {
+        return Ok(());
     }
-    let Some(kept) = repo.snapshot(path, series, BEFORE_USE)? else { return Ok(None) };
+    let Some(kept) = repo.snapshot(path, &series, BEFORE_USE)? else { return Ok(()) };
     if kept.fresh {
-        if of_this_task {
-            let (task, why) = (errand.ix, BEFORE_USE.to_owned());
-            let (refname, commit) = (kept.refname, kept.commit.clone());
+        if owner.task == errand.task.id {
+            let (task, attempt, why) = (errand.ix, owner.attempt, BEFORE_USE.to_owned());
+            let (refname, commit) = (kept.refname, kept.commit);
             errand.tell(Input::Snapshotted { task, attempt, refname, commit, why });
         }
         errand.tell_notes(kept.notes);
     }
-    errand.keep_unstored(path, &kept.unstored)?;
-    Ok(Some(kept.commit))
+    Ok(errand.keep_unstored(path, &kept.unstored)?)
 }
 
 fn owner_to_be(errand: &Errand) -> WorkspaceOwner {
@@ -122,40 +135,19 @@ fn series_of(owner: &WorkspaceOwner) -> String {
     format!("refs/mainstem/snapshots/{}/{}", owner.task, owner.attempt)
 }
 
+fn author_of(errand: &Errand, work: &Work) -> WorkspaceOwner {
+    WorkspaceOwner { task: errand.task.id.clone(), attempt: work.attempt }
+}
+
 fn owner_record(errand: &Errand) -> PathBuf {
     let world = &errand.world;
     world.layout.workspace_owner(&world.run, &errand.workspace)
 }
 
 fn read_owner(errand: &Errand) -> Result<Option<WorkspaceOwner>, WorkspaceError> {
-    let text = read(&owner_record(errand))?;
-    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
-}
-
-/// Where it is recorded what an attempt left.
-fn left_by(errand: &Errand, owner: &WorkspaceOwner) -> PathBuf {
-    let world = &errand.world;
-    world.layout.attempt(&world.run, &owner.task, owner.attempt).join("left")
-}
-
-fn record_left(
-    errand: &Errand,
-    owner: &WorkspaceOwner,
-    commit: &Oid,
-) -> Result<(), WorkspaceError> {
-    write(&left_by(errand, owner), commit.as_str())
-        .map_err(WorkspaceError::io("cannot record what an attempt left"))
-}
-
-fn read(path: &std::path::Path) -> Result<Option<String>, WorkspaceError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
+    match std::fs::read_to_string(owner_record(errand)) {
+        Ok(text) => Ok(serde_json::from_str(&text).ok()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(WorkspaceError::io(format!("cannot read {}", path.display()))(error)),
+        Err(error) => Err(WorkspaceError::io("cannot read who used the workspace")(error)),
     }
-}
-
-fn write(path: &std::path::Path, text: &str) -> std::io::Result<()> {
-    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    files::write_atomic(path, text.as_bytes())
 }

@@ -204,13 +204,12 @@ fn make(
     end_earlier_jobs(errand)?;
     std::fs::create_dir_all(world.layout.root())
         .map_err(WorkspaceError::io("cannot create the folder for workspaces"))?;
+    if let Some(wish) = start.continues.filter(|wish| wish.work.unread) {
+        handover::save_unread_branch(errand, &wish.work)?;
+    }
     handover::save_what_is_there(errand)?;
-    let found = match start.continues {
-        Some(wish) if wish.work.unread => handover::find_unread_work(errand, &wish.work)?,
-        _ => None,
-    };
     let earlier = match start.continues {
-        Some(wish) => earlier_work::bring(errand, wish, found.as_ref(), &onto, must_contain)?,
+        Some(wish) => earlier_work::bring(errand, wish, &onto, must_contain)?,
         None => None,
     };
     let begin = earlier.unwrap_or_else(|| Beginning::at(onto));
@@ -231,9 +230,7 @@ pub fn make_sure(errand: &Errand, base: &Oid, merge: Option<&Oid>) -> Result<(),
     if errand.world.made.has(errand.ix, errand.attempt) {
         return Ok(());
     }
-    // Whatever a person did in there meanwhile is no attempt's.
-    let series = format!("refs/mainstem/snapshots/{}/0", errand.task.id);
-    handover::save_folder(errand, &series, 0, true)?;
+    handover::save_nobodys_files(errand)?;
     fill(errand, base, merge)
 }
 

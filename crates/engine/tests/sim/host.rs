@@ -364,8 +364,8 @@ impl World {
                 Progress::On
             }
             1 => {
+                self.save_unread_branch(&order, key, continues);
                 self.save_what_is_there(&order, key);
-                self.find_unread_work(&order, key, continues);
                 (flight.base, flight.found) = self.start_of(key, continues, must);
                 let lost = must.iter().any(|c| !self.git.contains(flight.base, Git::find(c)));
                 assert!(!lost, "the target branch lost what {} needs", key.0);
@@ -411,8 +411,13 @@ impl World {
         let Some(wish) = continues else { return (head, head) };
         let (base, mut work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
         if wish.work.unread {
-            let author = (key.0.clone(), wish.work.attempt);
-            work = self.left.get(&author).copied().unwrap_or(work);
+            let series = format!("refs/mainstem/snapshots/{}/{}/", key.0, wish.work.attempt);
+            let refs = self.git.snapshots.range(series.clone()..);
+            let refs = refs.take_while(|(name, _)| name.starts_with(&series));
+            let snapshots: Vec<At> = refs.map(|(_, at)| *at).collect();
+            let known = snapshots.contains(&work);
+            let newer = |at: &&At| known || self.git.contains(**at, work);
+            work = snapshots.iter().rev().find(newer).copied().unwrap_or(work);
         }
         self.put_onto_head(wish, must, (base, work))
     }
@@ -421,28 +426,21 @@ impl World {
     fn save_what_is_there(&mut self, order: &Order, key: &Key) {
         let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
         let owner = self.owners.get(&order.workspace).cloned().unwrap_or(before);
-        let head = self.git.workspaces.get(&order.workspace).map(|folder| folder.head);
-        let saved = self.git.snapshot(&owner, &order.workspace).map(|(_, at)| at);
-        if let Some(at) = saved.or(head)
-            && owner != *key
-        {
-            self.left.insert(owner, at);
-        }
+        let nobody = (key.0.clone(), 0);
+        let owner = if owner == *key { nobody } else { owner };
+        let _ = self.git.snapshot(&owner, &order.workspace);
     }
 
-    /// Records the branch of an attempt whose work nobody could read if nothing else is left of it.
-    fn find_unread_work(&mut self, order: &Order, key: &Key, continues: Option<&Continue>) {
+    /// Saves the branch of an attempt whose work nobody could read.
+    fn save_unread_branch(&mut self, order: &Order, key: &Key, continues: Option<&Continue>) {
         let Some(work) = continues.map(|wish| &wish.work).filter(|work| work.unread) else {
             return;
         };
-        let author = (key.0.clone(), work.attempt);
-        if self.left.contains_key(&author) || self.owners.get(&order.workspace) == Some(key) {
-            return;
-        }
         let tip = self.git.branches.get(&order.branch).copied();
-        if let Some(tip) = tip.filter(|tip| !self.git.contains(Git::find(&work.commit), *tip)) {
-            self.git.keep(&author, tip);
-            self.left.insert(author, tip);
+        if let Some(tip) = tip.filter(|tip| !self.git.contains(Git::find(&work.commit), *tip))
+            && self.owners.get(&order.workspace) != Some(key)
+        {
+            self.git.keep(&(key.0.clone(), work.attempt), tip);
         }
     }
 

@@ -13,7 +13,7 @@ use mainstem_host::process::WatchEvent;
 
 use crate::agent::{Agent, IDLE_MS, Job, Key};
 use crate::faults::{Fault, Faults};
-use crate::git::{At, Git};
+use crate::git::Git;
 use crate::host::Flight;
 use crate::rng::Rng;
 
@@ -109,8 +109,6 @@ pub struct World {
     pub gaps: BTreeSet<Key>,
     /// The attempt that each folder was last made for.
     pub owners: BTreeMap<PathBuf, Key>,
-    /// What each attempt left, recorded before the next one changes its folder.
-    pub left: BTreeMap<Key, At>,
     pub trace: Option<Trace>,
 }
 
@@ -165,7 +163,6 @@ impl World {
             paid: 0.0,
             gaps: BTreeSet::new(),
             owners: BTreeMap::new(),
-            left: BTreeMap::new(),
             trace: None,
         };
         world.later(1, 2_000, Happening::People);
