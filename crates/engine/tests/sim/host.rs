@@ -415,7 +415,9 @@ impl World {
             let refs = self.git.snapshots.range(series.clone()..);
             let refs = refs.take_while(|(name, _)| name.starts_with(&series));
             let snapshots: Vec<At> = refs.map(|(_, at)| *at).collect();
-            let known = snapshots.contains(&work);
+            // Equal trees share a ref here.
+            let tree = self.git.tree_name(work);
+            let known = snapshots.iter().any(|at| self.git.tree_name(*at) == tree);
             let newer = |at: &&At| known || self.git.contains(**at, work);
             work = snapshots.iter().rev().find(newer).copied().unwrap_or(work);
         }
