@@ -12,7 +12,7 @@ use mainstem_core::machine::Input;
 use mainstem_host::crash;
 use mainstem_host::git::{GitError, Unstored};
 
-use super::{Errand, guarded, landing, litter};
+use super::{Errand, guarded, handover, landing, litter};
 
 /// The rule that nobody can switch off.
 const KNOWN_VALUE: &str = "known-value";
@@ -91,7 +91,8 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
     let world = &errand.world;
     let repo = &world.repo;
     let path = &errand.workspace;
-    if path.is_dir() && !repo.is_replaced(path) {
+    let is_ours = !repo.is_replaced(path) && !handover::is_used_by_another(errand);
+    if path.is_dir() && is_ours {
         // First: once the workspace is gone nothing leads to them any more.
         match repo.keep_inside(path, &errand.snapshots()) {
             Ok(notes) => errand.tell_notes(notes),
@@ -99,18 +100,20 @@ fn gather(errand: &Errand, base: &Oid) -> Result<Evidence, GitError> {
             Err(error) => errand.tell_notes(vec![error.to_string()]),
         }
     }
-    let mut flaws: Vec<String> = errand.take_in(true)?.into_iter().collect();
-    let Found { tip, recovered, stopped, unstored } =
-        if !repo.is_replaced(path) && path.join(".git").exists() {
-            // Once committed, all that is there is one commit, which is kept below. What cannot be
-            // committed is at least put on a snapshot as files.
-            tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
-        } else {
+    let refused = if is_ours { errand.take_in(true)? } else { None };
+    let mut flaws: Vec<String> = refused.into_iter().collect();
+    let Found { tip, recovered, stopped, unstored } = if is_ours && path.join(".git").exists() {
+        // Once committed, all that is there is one commit, which is kept below. What cannot be
+        // committed is at least put on a snapshot as files.
+        tip_of_workspace(errand, path).inspect_err(|_| whole_snapshot(errand, ENDED))?
+    } else {
+        if !handover::is_used_by_another(errand) {
             whole_snapshot(errand, ENDED);
-            // The agent removed its own workspace; what it had committed is on the branch.
-            let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
-            Found { tip, recovered: false, stopped: None, unstored: Vec::new() }
-        };
+        }
+        // The agent removed its own workspace; what it had committed is on the branch.
+        let tip = repo.read_ref(&format!("refs/heads/{}", errand.branch))?;
+        Found { tip, recovered: false, stopped: None, unstored: Vec::new() }
+    };
     flaws.extend(unstored.iter().map(ToString::to_string));
     crash::point("evidence.committed");
     let tip = work_on_branch(errand, base, tip)?;

@@ -24,6 +24,13 @@ struct WorkspaceOwner {
     attempt: u32,
 }
 
+/// Whether the workspace has been made for another attempt since. An order of the last attempt that comes
+/// late must not take the new one's files for its own.
+pub(super) fn is_used_by_another(errand: &Errand) -> bool {
+    let owner = read_owner(errand).ok().flatten();
+    owner.is_some_and(|owner| owner != owner_to_be(errand))
+}
+
 /// Saves what is in the workspace of an attempt, also if the agent took its `.git` away: the folder would be
 /// repaired, and reset, all the same.
 pub(super) fn save_what_is_there(errand: &Errand) -> Result<(), WorkspaceError> {

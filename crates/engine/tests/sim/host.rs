@@ -533,8 +533,10 @@ impl World {
             self.tell(Input::Collected { task, attempt, evidence });
             return Progress::Done;
         };
+        let is_ours = self.owners.get(&order.workspace) == Some(key);
         if flight.step == 0 {
             if let Some(ws) = self.git.workspaces.get(&order.workspace).cloned()
+                && is_ours
                 && ws.files != *self.git.files(ws.head)
             {
                 let head = self.git.commit(vec![ws.head], ws.files, Vec::new());
@@ -544,7 +546,8 @@ impl World {
             return Progress::On;
         }
         let head = self.git.workspaces.get(&order.workspace).map(|ws| ws.head);
-        let tip = head.or_else(|| self.git.branches.get(&order.branch).copied());
+        let tip =
+            head.filter(|_| is_ours).or_else(|| self.git.branches.get(&order.branch).copied());
         let start = Git::find(base);
         let tip = tip.filter(|tip| *tip != start);
         let evidence = match tip {
