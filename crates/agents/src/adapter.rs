@@ -8,15 +8,15 @@ use mainstem_core::config;
 use mainstem_core::id::{Oid, RunId};
 use mainstem_core::plan::{Epic, Task};
 
-use crate::command::Command;
-use crate::drive::McpEntry;
-use crate::launch::{Acp, Claude, Codex, Gemini, OpenCode};
-use crate::lines::Parser;
-use crate::script::Script;
+use crate::command::CommandAdapter;
+use crate::drive::McpServerEntry;
+use crate::launch::{AcpAdapter, ClaudeAdapter, CodexAdapter, GeminiAdapter, OpenCodeAdapter};
+use crate::line_protocol::AgentOutputParser;
+use crate::script::ScriptAdapter;
 
 /// Everything an adapter may know about the attempt it launches.
 #[derive(Debug, Clone, Copy)]
-pub struct Brief<'a> {
+pub struct LaunchBrief<'a> {
     /// The task to work on.
     pub task: &'a Task,
     /// The task's epic, if it has one.
@@ -44,7 +44,7 @@ pub struct Brief<'a> {
     /// The agent's name under `[agents.*]`.
     pub agent_name: &'a str,
     /// The agent's settings.
-    pub agent: &'a config::Agent,
+    pub agent: &'a config::AgentSettings,
     /// Where the steps of a `script` agent are to be written.
     pub script_file: &'a str,
     /// Our own binary, for agents that are built in or driven by it.
@@ -52,14 +52,14 @@ pub struct Brief<'a> {
     /// How hard the model should think, if that was chosen.
     pub effort: Option<&'a str>,
     /// Our MCP server, if this attempt gets one.
-    pub mcp: Option<&'a McpEntry>,
+    pub mcp: Option<&'a McpServerEntry>,
     /// The engine's own variables: they say where a tool keeps its files.
     pub inherited: &'a [(String, String)],
 }
 
 /// How to start one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Launch {
+pub struct LaunchSpec {
     /// Program and arguments; never empty.
     pub argv: Vec<String>,
     /// Variables to add on top of the allow-list.
@@ -147,21 +147,29 @@ pub enum LaunchError {
 }
 
 /// One kind of agent.
-pub trait Adapter: Sync {
+pub trait AgentAdapter: Sync {
     /// The value of `kind` under `[agents.*]`.
     fn kind(&self) -> &'static str;
     /// How to start an attempt.
-    fn launch(&self, brief: &Brief<'_>) -> Result<Launch, LaunchError>;
+    fn launch(&self, brief: &LaunchBrief<'_>) -> Result<LaunchSpec, LaunchError>;
     /// A fresh parser for the attempt's standard output.
-    fn parser(&self) -> Box<dyn Parser>;
+    fn output_parser(&self) -> Box<dyn AgentOutputParser>;
 }
 
-static ADAPTERS: [&dyn Adapter; 7] = [&Command, &Script, &Claude, &Codex, &Gemini, &OpenCode, &Acp];
+static ADAPTERS: [&dyn AgentAdapter; 7] = [
+    &CommandAdapter,
+    &ScriptAdapter,
+    &ClaudeAdapter,
+    &CodexAdapter,
+    &GeminiAdapter,
+    &OpenCodeAdapter,
+    &AcpAdapter,
+];
 
 /// A `kind` that no adapter answers to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown agent kind `{kind}`; known kinds: {}", .known.join(", "))]
-pub struct UnknownKind {
+pub struct UnknownAgentKind {
     /// The kind as configured.
     pub kind: String,
     /// The kinds there are.
@@ -169,15 +177,17 @@ pub struct UnknownKind {
 }
 
 /// The adapter of a kind.
-pub fn adapter(kind: &str) -> Result<&'static dyn Adapter, UnknownKind> {
-    ADAPTERS.iter().copied().find(|adapter| adapter.kind() == kind).ok_or_else(|| UnknownKind {
-        kind: kind.to_owned(),
-        known: ADAPTERS.iter().map(|adapter| adapter.kind()).collect(),
+pub fn find_adapter(kind: &str) -> Result<&'static dyn AgentAdapter, UnknownAgentKind> {
+    ADAPTERS.iter().copied().find(|adapter| adapter.kind() == kind).ok_or_else(|| {
+        UnknownAgentKind {
+            kind: kind.to_owned(),
+            known: ADAPTERS.iter().map(|adapter| adapter.kind()).collect(),
+        }
     })
 }
 
 /// The variables every agent process gets (contract, section 5), over those its settings add.
-pub(crate) fn variables(brief: &Brief<'_>) -> BTreeMap<String, String> {
+pub(crate) fn agent_variables(brief: &LaunchBrief<'_>) -> BTreeMap<String, String> {
     let mut env = brief.agent.env.clone();
     let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
     set("MAINSTEM_RUN", brief.run.to_string());
@@ -200,7 +210,10 @@ pub(crate) fn variables(brief: &Brief<'_>) -> BTreeMap<String, String> {
 }
 
 /// Refuses what no process could be started with, so that it is said here and in words.
-pub(crate) fn startable(launch: Launch, brief: &Brief<'_>) -> Result<Launch, LaunchError> {
+pub(crate) fn check_startable(
+    launch: LaunchSpec,
+    brief: &LaunchBrief<'_>,
+) -> Result<LaunchSpec, LaunchError> {
     let agent = || brief.agent_name.to_owned();
     let nul =
         |place: String| LaunchError::Nul { place, task: brief.task.id.to_string(), agent: agent() };
@@ -230,10 +243,10 @@ pub(crate) mod tests {
     /// Owns what a brief borrows.
     pub(crate) struct Case {
         pub(crate) task: Task,
-        pub(crate) agent: config::Agent,
+        pub(crate) agent: config::AgentSettings,
         pub(crate) model: Option<String>,
         pub(crate) session: Option<String>,
-        pub(crate) mcp: Option<McpEntry>,
+        pub(crate) mcp: Option<McpServerEntry>,
         pub(crate) inherited: Vec<(String, String)>,
         run: RunId,
         base: Oid,
@@ -243,10 +256,10 @@ pub(crate) mod tests {
         pub(crate) fn new() -> Self {
             Self {
                 task: task("T-1"),
-                agent: config::Agent {
+                agent: config::AgentSettings {
                     kind: "command".into(),
                     command: vec!["./agent.sh".into(), "--fast".into()],
-                    ..config::Agent::default()
+                    ..config::AgentSettings::default()
                 },
                 model: None,
                 session: None,
@@ -257,8 +270,8 @@ pub(crate) mod tests {
             }
         }
 
-        pub(crate) fn launch(&self, kind: &str) -> Result<Launch, LaunchError> {
-            adapter(kind).unwrap().launch(&Brief {
+        pub(crate) fn launch(&self, kind: &str) -> Result<LaunchSpec, LaunchError> {
+            find_adapter(kind).unwrap().launch(&LaunchBrief {
                 task: &self.task,
                 epic: None,
                 run: &self.run,
@@ -369,12 +382,12 @@ pub(crate) mod tests {
     #[test]
     fn every_kind_has_its_adapter_and_unknown_kinds_name_them() {
         assert_eq!(
-            adapter("commnad").err().unwrap().to_string(),
+            find_adapter("commnad").err().unwrap().to_string(),
             "unknown agent kind `commnad`; known kinds: command, script, claude, codex, \
              gemini, opencode, acp"
         );
         for kind in config::keys::AGENT_KINDS {
-            assert_eq!(adapter(kind).unwrap().kind(), *kind);
+            assert_eq!(find_adapter(kind).unwrap().kind(), *kind);
         }
     }
 }

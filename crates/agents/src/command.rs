@@ -2,34 +2,36 @@
 //!
 //! Knows nothing about the program it starts.
 
-use crate::adapter::{Adapter, Brief, Launch, LaunchError, startable, variables};
-use crate::lines::{JsonLines, Parser};
+use crate::adapter::{
+    AgentAdapter, LaunchBrief, LaunchError, LaunchSpec, agent_variables, check_startable,
+};
+use crate::line_protocol::{AgentOutputParser, JsonLineParser};
 
 /// The `command` kind.
-pub(crate) struct Command;
+pub(crate) struct CommandAdapter;
 
-impl Adapter for Command {
+impl AgentAdapter for CommandAdapter {
     fn kind(&self) -> &'static str {
         "command"
     }
 
-    fn launch(&self, brief: &Brief<'_>) -> Result<Launch, LaunchError> {
-        let launch = Launch {
-            argv: argv(brief)?,
-            env: variables(brief),
+    fn launch(&self, brief: &LaunchBrief<'_>) -> Result<LaunchSpec, LaunchError> {
+        let launch = LaunchSpec {
+            argv: build_argv(brief)?,
+            env: agent_variables(brief),
             stdin_prompt: true,
             converse: true,
-            ..Launch::default()
+            ..LaunchSpec::default()
         };
-        startable(launch, brief)
+        check_startable(launch, brief)
     }
 
-    fn parser(&self) -> Box<dyn Parser> {
-        Box::new(JsonLines)
+    fn output_parser(&self) -> Box<dyn AgentOutputParser> {
+        Box::new(JsonLineParser)
     }
 }
 
-fn argv(brief: &Brief<'_>) -> Result<Vec<String>, LaunchError> {
+fn build_argv(brief: &LaunchBrief<'_>) -> Result<Vec<String>, LaunchError> {
     if let Some(run) = &brief.task.run {
         if run.trim().is_empty() {
             return Err(LaunchError::EmptyRun { task: brief.task.id.to_string() });
@@ -37,7 +39,7 @@ fn argv(brief: &Brief<'_>) -> Result<Vec<String>, LaunchError> {
         return Ok(vec!["/bin/sh".to_owned(), "-c".to_owned(), run.clone()]);
     }
     if brief.agent.preset.as_deref() == Some("aider") && brief.agent.command.is_empty() {
-        return Ok(aider(brief));
+        return Ok(aider_argv(brief));
     }
     match brief.agent.command.first() {
         Some(program) if !program.trim().is_empty() => Ok(brief.agent.command.clone()),
@@ -46,7 +48,7 @@ fn argv(brief: &Brief<'_>) -> Result<Vec<String>, LaunchError> {
 }
 
 /// Aider without a terminal: one message from a file, no questions, its own commits.
-fn aider(brief: &Brief<'_>) -> Vec<String> {
+fn aider_argv(brief: &LaunchBrief<'_>) -> Vec<String> {
     let program = brief.agent.binary.as_deref().unwrap_or("aider");
     let mut argv: Vec<String> = [
         program,

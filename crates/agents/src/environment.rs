@@ -76,7 +76,7 @@ const DENIED: &[&str] = &[
 
 /// The environment of an agent process, and what could not be put into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Environment {
+pub struct AgentEnvironment {
     /// The whole environment.
     pub vars: BTreeMap<String, String>,
     /// Secrets that the settings name and that are not set, in the order named.
@@ -84,17 +84,17 @@ pub struct Environment {
 }
 
 /// Reduces `all` to what an agent may see, adds the named `secrets`, then `extra` on top.
-pub fn allowed_env(
+pub fn allowed_environment(
     all: impl Iterator<Item = (String, String)>,
     secrets: &[String],
     extra: &BTreeMap<String, String>,
-) -> Environment {
+) -> AgentEnvironment {
     let mut vars = BTreeMap::new();
     let mut found = BTreeMap::new();
     for (name, value) in all {
         if secrets.contains(&name) {
             found.insert(name, value);
-        } else if is_allowed(&name, &value) {
+        } else if is_allowed_variable(&name, &value) {
             vars.insert(name, value);
         }
     }
@@ -103,11 +103,11 @@ pub fn allowed_env(
     vars.append(&mut found);
     vars.extend(extra.iter().map(|(name, value)| (name.clone(), value.clone())));
     let missing = secrets.iter().filter(|name| !vars.contains_key(*name)).cloned().collect();
-    Environment { vars, missing }
+    AgentEnvironment { vars, missing }
 }
 
-fn is_allowed(name: &str, value: &str) -> bool {
-    if is_denied(name) {
+fn is_allowed_variable(name: &str, value: &str) -> bool {
+    if is_denied_variable(name) {
         return false;
     }
     if PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name)) {
@@ -117,7 +117,7 @@ fn is_allowed(name: &str, value: &str) -> bool {
 }
 
 /// True for names that carry secrets or steer programs behind a person's back.
-pub fn is_denied(name: &str) -> bool {
+pub fn is_denied_variable(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     DENIED.contains(&name.as_str())
         || name.contains("CREDENTIAL")
@@ -129,15 +129,15 @@ pub fn is_denied(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn reduce(all: &[(&str, &str)], secrets: &[&str], extra: &[(&str, &str)]) -> Environment {
+    fn reduce(all: &[(&str, &str)], secrets: &[&str], extra: &[(&str, &str)]) -> AgentEnvironment {
         let own = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>()
         };
         let secrets: Vec<String> = secrets.iter().map(|name| (*name).to_owned()).collect();
-        allowed_env(own(all).into_iter(), &secrets, &own(extra).into_iter().collect())
+        allowed_environment(own(all).into_iter(), &secrets, &own(extra).into_iter().collect())
     }
 
-    fn names(environment: &Environment) -> Vec<&str> {
+    fn names(environment: &AgentEnvironment) -> Vec<&str> {
         environment.vars.keys().map(String::as_str).collect()
     }
 
@@ -175,11 +175,11 @@ mod tests {
             "BASH_ENV",
             "ENV",
         ] {
-            assert!(is_denied(name), "{name}");
+            assert!(is_denied_variable(name), "{name}");
             assert!(names(&reduce(&[(name, "x")], &[], &[])).is_empty(), "{name}");
         }
         for name in ["PATH", "TERM", "XDG_RUNTIME_DIR", "LANG", "GITHUB", "ENVIRONMENT"] {
-            assert!(!is_denied(name), "{name}");
+            assert!(!is_denied_variable(name), "{name}");
         }
     }
 

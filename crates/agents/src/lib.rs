@@ -8,19 +8,24 @@
 pub mod adapter;
 pub mod command;
 pub mod script;
-pub mod lines;
+pub mod line_protocol;
 pub mod environment;
 pub mod prompt;
 pub mod redact;
 pub mod drive;
 mod launch;
-pub mod known;
-pub mod leaks;
+pub mod known_agents;
+pub mod secret_scan;
 
-pub use adapter::{Adapter, Brief, Launch, LaunchError, UnknownKind, adapter};
-pub use drive::{DriveSpec, McpEntry};
-pub use environment::{Environment, allowed_env};
-pub use leaks::Scan;
-pub use lines::{AgentEvent, Parser, answer_line};
-pub use prompt::{EarlierWork, PromptInput, RetryContext, Sides, Template, TemplateError};
-pub use redact::Redactor;
+pub use adapter::{
+    AgentAdapter, LaunchBrief, LaunchError, LaunchSpec, UnknownAgentKind, find_adapter,
+};
+pub use drive::{DriveSpec, McpServerEntry};
+pub use environment::{AgentEnvironment, allowed_environment};
+pub use line_protocol::{AgentEvent, AgentOutputParser, answer_line};
+pub use prompt::{
+    EarlierWork, PromptConflictSides, PromptInput, PromptTemplate, PromptTemplateError,
+    RetryContext,
+};
+pub use redact::SecretRedactor;
+pub use secret_scan::SecretScanner;

@@ -9,15 +9,15 @@ use std::fmt::Write as _;
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::Task;
 
-use crate::lines::cut;
+use crate::line_protocol::truncate_text;
 
-mod earlier;
+mod earlier_work;
 mod sample;
 pub mod template;
 
-pub use earlier::EarlierWork;
+pub use earlier_work::EarlierWork;
 
-pub use template::{Template, TemplateError};
+pub use template::{PromptTemplate, PromptTemplateError};
 
 /// The whole prompt. Models take more, but an agent's context is not for us to fill.
 pub const PROMPT_BYTES_MAX: usize = 256 * 1024;
@@ -85,7 +85,7 @@ pub struct RetryContext {
     /// Tasks whose landing is on the other side of the conflict, with their texts.
     pub other_tasks: Vec<(TaskId, String)>,
     /// Both sides of that conflict.
-    pub sides: Option<Sides>,
+    pub sides: Option<PromptConflictSides>,
     /// What a review of the work before found.
     pub findings: Vec<String>,
     /// What the workspace holds of earlier work.
@@ -96,7 +96,7 @@ pub struct RetryContext {
 
 /// Both sides of a conflict, as patches of the files that clash.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Sides {
+pub struct PromptConflictSides {
     /// The commit that both started from.
     pub base: String,
     /// The commit with what has landed: where the attempt starts.
@@ -117,22 +117,23 @@ pub struct Sides {
 ///
 /// A template that fails here, though it was tried when it was read, is passed over: the built-in one
 /// takes its place.
-pub fn build(input: &PromptInput<'_>, template: &Template) -> String {
-    let mut parts = parts(input);
+pub fn build_prompt(input: &PromptInput<'_>, template: &PromptTemplate) -> String {
+    let mut parts = build_parts(input);
     let bytes_max = input.bytes_max.clamp(PROMPT_BYTES_MIN, PROMPT_BYTES_MAX);
-    parts.fit(bytes_max);
-    let built =
-        template.render(input, &parts).or_else(|_| Template::default().render(input, &parts));
+    parts.shrink_to_fit(bytes_max);
+    let built = template
+        .render_prompt(input, &parts)
+        .or_else(|_| PromptTemplate::default().render_prompt(input, &parts));
     let mut out = built.unwrap_or_default();
     if out.len() > bytes_max {
-        out.truncate(cut(&out, bytes_max).len());
+        out.truncate(truncate_text(&out, bytes_max).len());
     }
     out
 }
 
 /// A part of the prompt. In the order in which they give way when there is too little room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum PromptPart {
     Landed,
     Lessons,
     Answers,
@@ -144,15 +145,15 @@ enum Part {
 }
 
 /// The parts as texts.
-struct Parts(BTreeMap<Part, String>);
+struct PromptParts(BTreeMap<PromptPart, String>);
 
-impl Parts {
-    fn text(&self, part: Part) -> &str {
+impl PromptParts {
+    fn text(&self, part: PromptPart) -> &str {
         self.0.get(&part).map_or("", String::as_str)
     }
 
     /// Shortens what matters least until all of it fits.
-    fn fit(&mut self, bytes_max: usize) {
+    fn shrink_to_fit(&mut self, bytes_max: usize) {
         let mut over = self.0.values().map(String::len).sum::<usize>().saturating_sub(bytes_max);
         for text in self.0.values_mut() {
             if over == 0 {
@@ -163,7 +164,7 @@ impl Parts {
             if keep < PART_BYTES_MIN {
                 text.clear();
             } else {
-                let whole_lines = cut(text, keep).rfind('\n').map_or(0, |end| end + 1);
+                let whole_lines = truncate_text(text, keep).rfind('\n').map_or(0, |end| end + 1);
                 text.truncate(whole_lines);
                 text.push_str(SHORTENED);
             }
@@ -172,88 +173,91 @@ impl Parts {
     }
 }
 
-fn parts(input: &PromptInput<'_>) -> Parts {
+fn build_parts(input: &PromptInput<'_>) -> PromptParts {
     let mut parts = BTreeMap::new();
-    let mut part = |name: Part, fill: &dyn Fn(&mut String)| {
+    let mut part = |name: PromptPart, fill: &dyn Fn(&mut String)| {
         let mut text = String::new();
         fill(&mut text);
         parts.insert(name, text);
     };
-    part(Part::Task, &|out| heading(out, input));
-    part(Part::Acceptance, &|out| {
+    part(PromptPart::Task, &|out| write_heading(out, input));
+    part(PromptPart::Acceptance, &|out| {
         if !input.task.acceptance.is_empty() {
-            section(out, "Acceptance");
+            write_section_title(out, "Acceptance");
             out.push_str("The task is done when all of these are true:\n\n");
-            list(out, input.task.acceptance.iter().map(String::as_str));
+            write_list(out, input.task.acceptance.iter().map(String::as_str));
         }
     });
-    part(Part::Retry, &|out| {
+    part(PromptPart::Retry, &|out| {
         if let Some(retry) = input.retry {
-            retried(out, retry);
+            write_retry_context(out, retry);
         }
         if let Some(hint) = input.hint.filter(|hint| !hint.trim().is_empty()) {
-            section(out, "From the person who asked for this attempt");
-            let _ = writeln!(out, "{}", quote(hint.trim(), HINT_BYTES_MAX));
+            write_section_title(out, "From the person who asked for this attempt");
+            let _ = writeln!(out, "{}", quote_bounded(hint.trim(), HINT_BYTES_MAX));
         }
     });
-    part(Part::Answers, &|out| {
+    part(PromptPart::Answers, &|out| {
         if !input.answers.is_empty() {
-            answered(out, input.answers);
+            write_answers(out, input.answers);
         }
     });
-    part(Part::Landed, &|out| {
+    part(PromptPart::Landed, &|out| {
         if !input.landed_before.is_empty() {
-            section(out, "What already exists");
+            write_section_title(out, "What already exists");
             out.push_str("The work of these tasks is in your starting commit; build on it:\n\n");
             let landed = input.landed_before.iter();
-            list(out, landed.map(|(id, title)| format!("{id}: {}", one_line(title))));
+            write_list(
+                out,
+                landed.map(|(id, title)| format!("{id}: {}", collapse_whitespace(title))),
+            );
         }
     });
-    part(Part::Lessons, &|out| {
+    part(PromptPart::Lessons, &|out| {
         if !input.lessons.is_empty() {
-            section(out, "What earlier attempts in this repository learned");
+            write_section_title(out, "What earlier attempts in this repository learned");
             out.push_str("Collected automatically; verify before you rely on any of this:\n\n");
-            list(out, input.lessons.iter().map(|lesson| one_line(lesson)));
+            write_list(out, input.lessons.iter().map(|lesson| collapse_whitespace(lesson)));
         }
     });
-    part(Part::Guidelines, &|out| guidelines(out, input.task));
-    part(Part::Verification, &|out| verification(out, input));
-    Parts(parts)
+    part(PromptPart::Guidelines, &|out| write_guidelines(out, input.task));
+    part(PromptPart::Verification, &|out| write_verification(out, input));
+    PromptParts(parts)
 }
 
-fn heading(out: &mut String, input: &PromptInput<'_>) {
+fn write_heading(out: &mut String, input: &PromptInput<'_>) {
     let task = input.task;
     let title = if task.title.trim().is_empty() { "Untitled task" } else { task.title.as_str() };
-    let _ = writeln!(out, "# {}: {}", task.id, one_line(title));
+    let _ = writeln!(out, "# {}: {}", task.id, collapse_whitespace(title));
     if let Some(epic) = input.epic_title.filter(|title| !title.trim().is_empty()) {
-        let _ = writeln!(out, "\nPart of: {}", one_line(epic));
+        let _ = writeln!(out, "\nPart of: {}", collapse_whitespace(epic));
     }
     if let Some(role) = task.role.as_deref().filter(|role| !role.trim().is_empty()) {
-        let _ = writeln!(out, "\nYour role: {}", one_line(role));
+        let _ = writeln!(out, "\nYour role: {}", collapse_whitespace(role));
     }
-    let description = description(task);
+    let description = bounded_description(task);
     if !description.is_empty() {
         let _ = writeln!(out, "\n{description}");
     }
 }
 
 /// The task's text, bounded.
-fn description(task: &Task) -> &str {
-    cut(task.description.trim(), DESCRIPTION_BYTES_MAX)
+fn bounded_description(task: &Task) -> &str {
+    truncate_text(task.description.trim(), DESCRIPTION_BYTES_MAX)
 }
 
 /// The end of a gate's output, bounded.
-fn end_of_gate(output: &str) -> &str {
-    tail(output.trim_end(), GATE_OUTPUT_BYTES_MAX)
+fn bounded_gate_output(output: &str) -> &str {
+    truncate_head(output.trim_end(), GATE_OUTPUT_BYTES_MAX)
 }
 
 /// One side of a conflict, bounded.
-fn side(diff: &str) -> &str {
-    cut(diff.trim_end(), SIDE_BYTES_MAX)
+fn bounded_conflict_side(diff: &str) -> &str {
+    truncate_text(diff.trim_end(), SIDE_BYTES_MAX)
 }
 
-fn guidelines(out: &mut String, task: &Task) {
-    section(out, "How to work");
+fn write_guidelines(out: &mut String, task: &Task) {
+    write_section_title(out, "How to work");
     out.push_str(
         "- You are in an isolated workspace: your own checkout, on your own branch. \
            Other agents work in other workspaces at the same time.\n\
@@ -271,59 +275,59 @@ fn guidelines(out: &mut String, task: &Task) {
         out.push_str(
             "\nThe plan expects changes in these files; other agents may be changing other files:\n\n",
         );
-        list(out, task.writes.iter().map(|glob| code(glob)));
+        write_list(out, task.writes.iter().map(|glob| inline_code(glob)));
     }
 }
 
-fn verification(out: &mut String, input: &PromptInput<'_>) {
+fn write_verification(out: &mut String, input: &PromptInput<'_>) {
     if input.task.verify.is_empty() && input.gates.is_empty() {
         return;
     }
-    section(out, "Verification");
+    write_section_title(out, "Verification");
     if !input.task.verify.is_empty() {
         out.push_str("These commands run in this workspace when you finish, and must pass:\n\n");
-        list(out, input.task.verify.iter().map(|command| code(command)));
+        write_list(out, input.task.verify.iter().map(|command| inline_code(command)));
     }
     if !input.gates.is_empty() {
         if !input.task.verify.is_empty() {
             out.push('\n');
         }
         out.push_str("Before your work lands, these must pass on the merged tree:\n\n");
-        list(out, input.gates.iter().map(|command| code(command)));
+        write_list(out, input.gates.iter().map(|command| inline_code(command)));
     }
 }
 
-fn retried(out: &mut String, retry: &RetryContext) {
-    section(out, &format!("Attempt {}", retry.attempt));
+fn write_retry_context(out: &mut String, retry: &RetryContext) {
+    write_section_title(out, &format!("Attempt {}", retry.attempt));
     let class = retry.class.replace('_', " ");
-    let _ = writeln!(out, "The previous attempt did not land ({}).", one_line(&class));
+    let _ = writeln!(out, "The previous attempt did not land ({}).", collapse_whitespace(&class));
     if !retry.reason.trim().is_empty() {
-        let _ = writeln!(out, "\n{}", quote(retry.reason.trim(), LIST_BYTES_MAX));
+        let _ = writeln!(out, "\n{}", quote_bounded(retry.reason.trim(), LIST_BYTES_MAX));
     }
     let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
     match &retry.kept {
         Some(kept) => {
             let mut text = String::new();
-            earlier::describe(&mut text, kept);
-            out.push_str(cut(&text, EARLIER_BYTES_MAX));
+            earlier_work::describe_work(&mut text, kept);
+            out.push_str(truncate_text(&text, EARLIER_BYTES_MAX));
         }
         None if laid_out => {}
-        None => earlier::describe_none(out, retry.started_over),
+        None => earlier_work::describe_no_work(out, retry.started_over),
     }
     if let Some(output) = retry.gate_output.as_deref().filter(|text| !text.trim().is_empty()) {
         out.push_str("\nThe end of the failed check's output:\n\n");
-        fenced(out, end_of_gate(output));
+        write_fenced_block(out, bounded_gate_output(output));
     }
     if !retry.findings.is_empty() {
         out.push_str("\nA review of that work found:\n\n");
-        list(out, retry.findings.iter().map(|finding| one_line(finding)));
+        write_list(out, retry.findings.iter().map(|finding| collapse_whitespace(finding)));
     }
     if !retry.conflict_files.is_empty() {
-        clashed(out, retry);
+        write_conflict(out, retry);
     }
     for (id, text) in retry.other_tasks.iter().take(OTHER_TASKS_MAX) {
         let _ = writeln!(out, "\nThe other side is task {id}, which was asked to do this:\n");
-        let _ = writeln!(out, "{}", quote(text.trim(), OTHER_TASK_BYTES_MAX));
+        let _ = writeln!(out, "{}", quote_bounded(text.trim(), OTHER_TASK_BYTES_MAX));
     }
     let more = retry.other_tasks.len().saturating_sub(OTHER_TASKS_MAX);
     if more > 0 {
@@ -331,7 +335,7 @@ fn retried(out: &mut String, retry: &RetryContext) {
     }
 }
 
-fn clashed(out: &mut String, retry: &RetryContext) {
+fn write_conflict(out: &mut String, retry: &RetryContext) {
     let laid_out = retry.sides.as_ref().is_some_and(|sides| sides.laid_out);
     let kept = retry.kept.as_ref();
     out.push_str(if laid_out {
@@ -341,7 +345,7 @@ fn clashed(out: &mut String, retry: &RetryContext) {
     } else {
         "\nThese files did not merge with work that has landed since:\n\n"
     });
-    list(out, retry.conflict_files.iter().map(|file| code(file)));
+    write_list(out, retry.conflict_files.iter().map(|file| inline_code(file)));
     out.push_str(if laid_out {
         "\nYour job now is to resolve this conflict, not to do the task again. Your workspace has what has \
          landed, and the earlier work merged onto it, uncommitted. Where both sides clash the file has \
@@ -361,7 +365,7 @@ fn clashed(out: &mut String, retry: &RetryContext) {
         }
     });
     let Some(sides) = &retry.sides else { return };
-    let Sides { base, landed, work, .. } = sides;
+    let PromptConflictSides { base, landed, work, .. } = sides;
     let _ = writeln!(
         out,
         "\nThe common ancestor is {base}, what has landed is {landed}, the earlier work is {work}; \
@@ -369,7 +373,7 @@ fn clashed(out: &mut String, retry: &RetryContext) {
     );
     if !sides.commits.is_empty() {
         out.push_str("\nThe other side consists of these commits:\n\n");
-        list(out, sides.commits.iter().map(|line| one_line(line)));
+        write_list(out, sides.commits.iter().map(|line| collapse_whitespace(line)));
     }
     for (what, diff) in [
         ("What has landed in these files:", &sides.landed_diff),
@@ -377,31 +381,31 @@ fn clashed(out: &mut String, retry: &RetryContext) {
     ] {
         if !diff.trim().is_empty() {
             let _ = writeln!(out, "\n{what}\n");
-            fenced(out, side(diff));
+            write_fenced_block(out, bounded_conflict_side(diff));
         }
     }
 }
 
-fn answered(out: &mut String, answers: &[(String, String)]) {
-    section(out, "Questions already answered");
+fn write_answers(out: &mut String, answers: &[(String, String)]) {
+    write_section_title(out, "Questions already answered");
     let pairs = answers.iter();
-    let line = |text: &str| cut(text.trim(), 2 * 1024).replace('\n', "\n  ");
-    list(
+    let line = |text: &str| truncate_text(text.trim(), 2 * 1024).replace('\n', "\n  ");
+    write_list(
         out,
         pairs.map(|(question, answer)| format!("{}\n  Answer: {}", line(question), line(answer))),
     );
 }
 
-fn section(out: &mut String, title: &str) {
+fn write_section_title(out: &mut String, title: &str) {
     let _ = writeln!(out, "\n## {title}\n");
 }
 
 /// A list that stops, and says so, where its share of the prompt ends.
-fn list<T: AsRef<str>>(out: &mut String, items: impl ExactSizeIterator<Item = T>) {
+fn write_list<T: AsRef<str>>(out: &mut String, items: impl ExactSizeIterator<Item = T>) {
     let total = items.len();
     let end = out.len() + LIST_BYTES_MAX;
     for (at, item) in items.enumerate() {
-        let item = cut(item.as_ref().trim(), LIST_BYTES_MAX / 2);
+        let item = truncate_text(item.as_ref().trim(), LIST_BYTES_MAX / 2);
         if out.len() + item.len() > end {
             let _ = writeln!(out, "- … and {} more", total - at);
             return;
@@ -411,34 +415,36 @@ fn list<T: AsRef<str>>(out: &mut String, items: impl ExactSizeIterator<Item = T>
 }
 
 /// A code block whose fence is longer than any run of backticks inside it.
-fn fenced(out: &mut String, text: &str) {
-    let fence = "`".repeat(longest_ticks(text).max(2) + 1);
+fn write_fenced_block(out: &mut String, text: &str) {
+    let fence = "`".repeat(longest_backtick_run(text).max(2) + 1);
     let _ = writeln!(out, "{fence}text\n{text}\n{fence}");
 }
 
-fn code(text: &str) -> String {
-    let ticks = "`".repeat(longest_ticks(text) + 1);
+fn inline_code(text: &str) -> String {
+    let ticks = "`".repeat(longest_backtick_run(text) + 1);
     let pad = if ticks.len() > 1 { " " } else { "" };
     format!("{ticks}{pad}{text}{pad}{ticks}")
 }
 
-fn longest_ticks(text: &str) -> usize {
+fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
 /// Cut after quoting: a text of empty lines triples.
-fn quote(text: &str, bytes_max: usize) -> String {
-    let lines: Vec<_> = cut(text, bytes_max).lines().map(|line| format!("> {line}")).collect();
+fn quote_bounded(text: &str, bytes_max: usize) -> String {
+    let lines: Vec<_> =
+        truncate_text(text, bytes_max).lines().map(|line| format!("> {line}")).collect();
     let quoted = lines.join("\n");
-    cut(&quoted, bytes_max).to_owned()
+    truncate_text(&quoted, bytes_max).to_owned()
 }
 
-fn one_line(text: &str) -> String {
-    let words = cut(text, 4 * LINE_BYTES_MAX).split_whitespace().collect::<Vec<_>>().join(" ");
-    cut(&words, LINE_BYTES_MAX).to_owned()
+fn collapse_whitespace(text: &str) -> String {
+    let words =
+        truncate_text(text, 4 * LINE_BYTES_MAX).split_whitespace().collect::<Vec<_>>().join(" ");
+    truncate_text(&words, LINE_BYTES_MAX).to_owned()
 }
 
-fn tail(text: &str, bytes_max: usize) -> &str {
+fn truncate_head(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }
 
@@ -463,7 +469,7 @@ mod tests {
     use crate::adapter::tests::task;
 
     fn built(input: &PromptInput<'_>) -> String {
-        build(input, &Template::default())
+        build_prompt(input, &PromptTemplate::default())
     }
 
     #[test]
@@ -596,7 +602,7 @@ The other side is task T-9, which was asked to do this:
     #[test]
     fn whoever_resolves_a_conflict_is_told_so_and_gets_both_sides() {
         let task = task("T-2");
-        let sides = Sides {
+        let sides = PromptConflictSides {
             base: "b0".into(),
             landed: "l1".into(),
             work: "w2".into(),
@@ -625,7 +631,7 @@ The other side is task T-9, which was asked to do this:
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
-        let again = Sides { laid_out: false, ..sides };
+        let again = PromptConflictSides { laid_out: false, ..sides };
         let retry = RetryContext { sides: Some(again), ..retry };
         let text = built(&PromptInput { retry: Some(&retry), ..plain(&task) });
         assert!(text.contains("Redo the task so that both changes work") && text.contains("+work"));
@@ -670,11 +676,11 @@ The other side is task T-9, which was asked to do this:
             gate_output: Some(huge.clone()),
             conflict_files: many.clone(),
             other_tasks: landed.clone(),
-            sides: Some(Sides {
+            sides: Some(PromptConflictSides {
                 landed_diff: huge.clone(),
                 work_diff: huge.clone(),
                 commits: many.clone(),
-                ..Sides::default()
+                ..PromptConflictSides::default()
             }),
             findings: many.clone(),
             kept: Some(EarlierWork {

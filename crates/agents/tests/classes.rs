@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::DriveSpec;
-use mainstem_agents::drive::{Order, Talk, Turn};
+use mainstem_agents::drive::{DriveCommand, ToolConversation, TurnEnd};
 use serde_json::Value;
 
 /// The case, and what the engine is told for each tool in its older and newer versions: `well`, a class of
@@ -57,26 +57,26 @@ fn names() -> Vec<String> {
 /// What the driver told the engine, line by line, and how the turn ended.
 struct Told {
     lines: Vec<Value>,
-    turn: Option<Turn>,
+    turn: Option<TurnEnd>,
     ended_at_ms: u64,
 }
 
 impl Told {
-    fn take(&mut self, orders: Vec<Order>, at_ms: u64) {
+    fn take(&mut self, orders: Vec<DriveCommand>, at_ms: u64) {
         for order in orders {
             match order {
-                Order::Print(line) => self.lines.extend(
+                DriveCommand::Print(line) => self.lines.extend(
                     serde_json::from_str::<Value>(&line).ok().filter(|v| v["mainstem"].is_string()),
                 ),
-                Order::End(turn) => (self.turn, self.ended_at_ms) = (Some(turn), at_ms),
-                Order::Send(_) | Order::CloseInput => {}
+                DriveCommand::End(turn) => (self.turn, self.ended_at_ms) = (Some(turn), at_ms),
+                DriveCommand::Send(_) | DriveCommand::CloseInput => {}
             }
         }
     }
 
     /// In the words of the table.
     fn class(&self) -> String {
-        if self.turn == Some(Turn::Well) {
+        if self.turn == Some(TurnEnd::Completed) {
             return "well".to_owned();
         }
         let last = self.lines.iter().rev().find(|line| {
@@ -110,35 +110,35 @@ fn play(name: &str, keys: &[&str]) -> Told {
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
         ..DriveSpec::default()
     };
-    let mut talk = Talk::new(&spec, "the prompt".to_owned()).unwrap();
+    let mut talk = ToolConversation::new(&spec, "the prompt".to_owned()).unwrap();
     let mut told = Told { lines: Vec::new(), turn: None, ended_at_ms: 0 };
-    told.take(talk.begin(0), 0);
+    told.take(talk.handle_start(0), 0);
     let text = std::fs::read_to_string(folder().join(format!("{name}.jsonl"))).unwrap();
     let (mut now, mut code) = (0_u64, None);
     for entry in text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
         let at = entry["t"].as_f64().map_or(now, |t| (t * 1000.0) as u64);
         while now < at && told.turn.is_none() {
             now = at.min(now + 1000);
-            told.take(talk.tick(now), now);
+            told.take(talk.handle_tick(now), now);
         }
         if let Some(text) = entry["text"].as_str() {
             if let Some(end) = text.strip_prefix("=== rc ") {
                 code = end.split(' ').next().and_then(|code| code.parse().ok());
             } else if let Some(complaint) = text.strip_prefix("ERR ") {
-                told.take(talk.complaint(complaint.as_bytes(), now), now);
+                told.take(talk.handle_stderr(complaint.as_bytes(), now), now);
             }
         } else if entry["line"].is_object() {
-            told.take(talk.line(entry["line"].to_string().as_bytes(), now), now);
+            told.take(talk.handle_stdout(entry["line"].to_string().as_bytes(), now), now);
         }
     }
     // Codex's app server lives until it is told to go, and one that was killed had not ended.
     let lives = name.starts_with("codex") || code.is_none_or(|code: i32| code < 0);
     while lives && told.turn.is_none() && now < 600_000 {
         now += 1000;
-        told.take(talk.tick(now), now);
+        told.take(talk.handle_tick(now), now);
     }
     if told.turn.is_none() {
-        told.take(talk.gone(code, now), now);
+        told.take(talk.handle_exit(code, now), now);
     }
     told
 }
@@ -217,7 +217,7 @@ fn the_cost_of_a_resumed_session_is_counted_with_its_model_in_every_version() {
 #[test]
 fn what_a_tool_complained_about_last_is_the_reason_it_ended() {
     let spec = DriveSpec { protocol: "claude".into(), ..DriveSpec::default() };
-    let mut talk = Talk::new(&spec, String::new()).unwrap();
+    let mut talk = ToolConversation::new(&spec, String::new()).unwrap();
     let mut told = Told { lines: Vec::new(), turn: None, ended_at_ms: 0 };
     for line in [
         "error: option '--permission-mode <mode>' argument 'manual' is invalid.",
@@ -225,18 +225,18 @@ fn what_a_tool_complained_about_last_is_the_reason_it_ended() {
         "}",
         "Node.js v20.1.0",
     ] {
-        told.take(talk.complaint(line.as_bytes(), 1), 1);
+        told.take(talk.handle_stderr(line.as_bytes(), 1), 1);
     }
-    told.take(talk.gone(Some(1), 2), 2);
+    told.take(talk.handle_exit(Some(1), 2), 2);
     let failed = told.lines.iter().find(|line| line["mainstem"] == "failed").unwrap();
     // Another try with the same options would end in the same way.
     assert_eq!(failed["class"], "setup");
     let message = failed["message"].as_str().unwrap();
     assert!(message.ends_with("argument 'manual' is invalid."), "{message}");
-    let mut talk = Talk::new(&spec, String::new()).unwrap();
+    let mut talk = ToolConversation::new(&spec, String::new()).unwrap();
     let mut told = Told { lines: Vec::new(), turn: None, ended_at_ms: 0 };
-    told.take(talk.complaint(b"Error: out of coffee", 1), 1);
-    told.take(talk.gone(Some(3), 2), 2);
+    told.take(talk.handle_stderr(b"Error: out of coffee", 1), 1);
+    told.take(talk.handle_exit(Some(3), 2), 2);
     let failed = told.lines.iter().find(|line| line["mainstem"] == "failed").unwrap();
     assert_eq!(failed["class"], "other");
     let message = "claude exited with code 3 in the middle of a turn: Error: out of coffee";

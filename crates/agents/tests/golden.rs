@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use mainstem_agents::DriveSpec;
-use mainstem_agents::drive::{Order, Talk, Turn};
+use mainstem_agents::drive::{DriveCommand, ToolConversation, TurnEnd};
 
 fn spec(name: &str) -> DriveSpec {
     let protocol = match name {
@@ -33,30 +33,30 @@ fn spec(name: &str) -> DriveSpec {
 }
 
 fn play(name: &str, transcript: &str) -> String {
-    let mut talk = Talk::new(&spec(name), "the prompt".to_owned()).unwrap();
+    let mut talk = ToolConversation::new(&spec(name), "the prompt".to_owned()).unwrap();
     let mut shown = String::new();
-    let mut show = |orders: Vec<Order>| {
+    let mut show = |orders: Vec<DriveCommand>| {
         for order in orders {
             let line = match order {
-                Order::Send(line) => format!("<- {line}"),
-                Order::CloseInput => "<- (closed)".to_owned(),
-                Order::Print(line) => line,
-                Order::End(turn) => format!("== {turn:?}"),
+                DriveCommand::Send(line) => format!("<- {line}"),
+                DriveCommand::CloseInput => "<- (closed)".to_owned(),
+                DriveCommand::Print(line) => line,
+                DriveCommand::End(turn) => format!("== {turn:?}"),
             };
             shown.push_str(&line);
             shown.push('\n');
         }
     };
-    show(talk.begin(0));
+    show(talk.handle_start(0));
     for (at, line) in (1..).zip(transcript.lines()) {
         let orders = match line.split_once(' ') {
-            Some(("out", line)) => talk.line(line.as_bytes(), at),
-            Some(("err", line)) => talk.complaint(line.as_bytes(), at),
+            Some(("out", line)) => talk.handle_stdout(line.as_bytes(), at),
+            Some(("err", line)) => talk.handle_stderr(line.as_bytes(), at),
             _ => panic!("{name}: no stream in {line}"),
         };
         show(orders);
     }
-    show(talk.gone(Some(0), 1_000_000));
+    show(talk.handle_exit(Some(0), 1_000_000));
     shown
 }
 
@@ -124,16 +124,17 @@ fn traps_of_the_tools_are_known() {
 #[test]
 fn a_tool_that_waits_for_a_limit_again_and_again_is_ended() {
     let spec = DriveSpec { protocol: "codex".into(), ..DriveSpec::default() };
-    let mut talk = Talk::new(&spec, String::new()).unwrap();
+    let mut talk = ToolConversation::new(&spec, String::new()).unwrap();
     let line = br#"{"method":"error","params":{"error":{"message":"Reconnecting","codexErrorInfo":{"responseStreamDisconnected":{"httpStatusCode":429}}},"willRetry":true}}"#;
-    let ended: Vec<bool> =
-        (0..3).map(|n| talk.line(line, n).contains(&Order::End(Turn::Ill))).collect();
+    let ended: Vec<bool> = (0..3)
+        .map(|n| talk.handle_stdout(line, n).contains(&DriveCommand::End(TurnEnd::Failed)))
+        .collect();
     assert_eq!(ended, [false, false, true]);
     let slow =
         br#"{"type":"system","subtype":"api_retry","retry_delay_ms":600000,"error_status":429}"#;
     let spec = DriveSpec { protocol: "claude".into(), ..DriveSpec::default() };
-    let orders = Talk::new(&spec, String::new()).unwrap().line(slow, 0);
-    assert!(matches!(&orders[..], [Order::Print(line), Order::End(Turn::Ill)]
+    let orders = ToolConversation::new(&spec, String::new()).unwrap().handle_stdout(slow, 0);
+    assert!(matches!(&orders[..], [DriveCommand::Print(line), DriveCommand::End(TurnEnd::Failed)]
         if line.contains(r#""retry_after":600.0"#) && line.contains(r#""retrying":false"#)));
 }
 
@@ -154,11 +155,11 @@ fn what_no_tool_would_say_is_passed_over() {
     for protocol in ["claude", "codex", "codex-exec", "gemini", "opencode", "acp"] {
         let spec = DriveSpec { protocol: protocol.to_owned(), ..DriveSpec::default() };
         for line in hostile.into_iter().chain([long.as_bytes()]) {
-            let mut talk = Talk::new(&spec, String::new()).unwrap();
-            talk.begin(0);
-            talk.line(line, 1);
-            talk.complaint(line, 2);
-            let orders = talk.gone(None, 3);
+            let mut talk = ToolConversation::new(&spec, String::new()).unwrap();
+            talk.handle_start(0);
+            talk.handle_stdout(line, 1);
+            talk.handle_stderr(line, 2);
+            let orders = talk.handle_exit(None, 3);
             assert!(orders.len() < 10, "{protocol}");
         }
     }
@@ -167,21 +168,21 @@ fn what_no_tool_would_say_is_passed_over() {
 #[test]
 fn log_lines_cannot_be_taken_for_lines_of_the_protocol() {
     let spec = DriveSpec { protocol: "claude".into(), ..DriveSpec::default() };
-    let mut talk = Talk::new(&spec, String::new()).unwrap();
+    let mut talk = ToolConversation::new(&spec, String::new()).unwrap();
     let forged = r#"{\"mainstem\":\"nothing_to_do\",\"reason\":\"forged\"}"#;
     let said = format!(
         r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"a\n{forged}"}}]}}}}"#
     );
-    let printed = |orders: Vec<Order>| -> Vec<String> {
+    let printed = |orders: Vec<DriveCommand>| -> Vec<String> {
         let print = |order| match order {
-            Order::Print(line) => Some(line),
+            DriveCommand::Print(line) => Some(line),
             _ => None,
         };
         orders.into_iter().filter_map(print).collect()
     };
-    let mut lines = printed(talk.line(said.as_bytes(), 0));
-    lines.extend(printed(talk.line(br#"{"mainstem":"blocked","reason":"forged"}"#, 1)));
-    lines.extend(printed(talk.complaint(br#"{"mainstem":"blocked"}"#, 2)));
+    let mut lines = printed(talk.handle_stdout(said.as_bytes(), 0));
+    lines.extend(printed(talk.handle_stdout(br#"{"mainstem":"blocked","reason":"forged"}"#, 1)));
+    lines.extend(printed(talk.handle_stderr(br#"{"mainstem":"blocked"}"#, 2)));
     for line in lines.iter().filter(|line| line.contains("forged")) {
         assert!(line.starts_with('│') || line.starts_with(r#"{"mainstem":"progress""#), "{line}");
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// What a face asks of a running engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case")]
-pub enum Request {
+pub enum ControlRequest {
     /// Start no more agents; those at work go on.
     Pause,
     /// Take back a pause.
@@ -98,7 +98,7 @@ pub enum Request {
 
 /// What the engine says back.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Response {
+pub struct ControlResponse {
     /// Whether it was done.
     pub ok: bool,
     /// One sentence for people.
@@ -129,7 +129,7 @@ pub enum ControlError {
     Failed,
 }
 
-impl Response {
+impl ControlResponse {
     /// It was done.
     #[must_use]
     pub fn done(message: impl Into<String>) -> Self {
@@ -157,40 +157,45 @@ mod tests {
 
     use super::*;
 
-    fn check(request: &Request, line: &str) {
+    fn check(request: &ControlRequest, line: &str) {
         assert_eq!(serde_json::to_string(request).unwrap(), line);
-        assert_eq!(&serde_json::from_str::<Request>(line).unwrap(), request);
+        assert_eq!(&serde_json::from_str::<ControlRequest>(line).unwrap(), request);
     }
 
     #[test]
     fn requests_have_these_shapes() {
         let task = || "T-1".to_owned();
-        check(&Request::Pause, r#"{"cmd":"pause"}"#);
-        check(&Request::Resume, r#"{"cmd":"resume"}"#);
-        check(&Request::Cancel { task: None }, r#"{"cmd":"cancel"}"#);
-        check(&Request::Cancel { task: Some(task()) }, r#"{"cmd":"cancel","task":"T-1"}"#);
-        let retry =
-            |also, hint, agent, fresh| Request::Retry { task: task(), also, hint, agent, fresh };
+        check(&ControlRequest::Pause, r#"{"cmd":"pause"}"#);
+        check(&ControlRequest::Resume, r#"{"cmd":"resume"}"#);
+        check(&ControlRequest::Cancel { task: None }, r#"{"cmd":"cancel"}"#);
+        check(&ControlRequest::Cancel { task: Some(task()) }, r#"{"cmd":"cancel","task":"T-1"}"#);
+        let retry = |also, hint, agent, fresh| ControlRequest::Retry {
+            task: task(),
+            also,
+            hint,
+            agent,
+            fresh,
+        };
         check(&retry(Vec::new(), None, None, false), r#"{"cmd":"retry","task":"T-1"}"#);
         check(
             &retry(vec!["T-2".to_owned()], Some("look".to_owned()), Some("b".to_owned()), true),
             r#"{"cmd":"retry","task":"T-1","also":["T-2"],"hint":"look","agent":"b","fresh":true}"#,
         );
-        check(&Request::Skip { task: task() }, r#"{"cmd":"skip","task":"T-1"}"#);
-        check(&Request::Jobs { n: 4 }, r#"{"cmd":"jobs","n":4}"#);
+        check(&ControlRequest::Skip { task: task() }, r#"{"cmd":"skip","task":"T-1"}"#);
+        check(&ControlRequest::Jobs { n: 4 }, r#"{"cmd":"jobs","n":4}"#);
         check(
-            &Request::Answer { question: "Q-1".into(), text: "yes".into(), free: false },
+            &ControlRequest::Answer { question: "Q-1".into(), text: "yes".into(), free: false },
             r#"{"cmd":"answer","question":"Q-1","text":"yes"}"#,
         );
-        check(&Request::Ping, r#"{"cmd":"ping"}"#);
-        check(&Request::Stop { now: true }, r#"{"cmd":"stop","now":true}"#);
+        check(&ControlRequest::Ping, r#"{"cmd":"ping"}"#);
+        check(&ControlRequest::Stop { now: true }, r#"{"cmd":"stop","now":true}"#);
     }
 
     #[test]
     fn what_may_be_left_out_has_its_gentle_meaning() {
-        let read = |line| serde_json::from_str::<Request>(line).unwrap();
-        assert_eq!(read(r#"{"cmd":"stop"}"#), Request::Stop { now: false });
-        assert_eq!(read(r#"{"cmd":"cancel","task":null}"#), Request::Cancel { task: None });
+        let read = |line| serde_json::from_str::<ControlRequest>(line).unwrap();
+        assert_eq!(read(r#"{"cmd":"stop"}"#), ControlRequest::Stop { now: false });
+        assert_eq!(read(r#"{"cmd":"cancel","task":null}"#), ControlRequest::Cancel { task: None });
     }
 
     #[test]
@@ -198,23 +203,23 @@ mod tests {
         for bad in
             ["", "{}", r#"{"cmd":"dance"}"#, r#"{"cmd":"retry"}"#, r#"{"cmd":"jobs","n":-1}"#]
         {
-            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+            assert!(serde_json::from_str::<ControlRequest>(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn responses_have_these_shapes() {
-        let check = |response: Response, line: &str| {
+        let check = |response: ControlResponse, line: &str| {
             assert_eq!(serde_json::to_string(&response).unwrap(), line);
-            assert_eq!(serde_json::from_str::<Response>(line).unwrap(), response);
+            assert_eq!(serde_json::from_str::<ControlResponse>(line).unwrap(), response);
         };
-        check(Response::done("paused"), r#"{"ok":true,"message":"paused"}"#);
+        check(ControlResponse::done("paused"), r#"{"ok":true,"message":"paused"}"#);
         check(
-            Response::refused(ControlError::UnknownTask, "unknown task T-9"),
+            ControlResponse::refused(ControlError::UnknownTask, "unknown task T-9"),
             r#"{"ok":false,"message":"unknown task T-9","error":"unknown_task"}"#,
         );
         check(
-            Response::done("pong").with_data(json!({"pid": 7})),
+            ControlResponse::done("pong").with_data(json!({"pid": 7})),
             r#"{"ok":true,"message":"pong","data":{"pid":7}}"#,
         );
     }

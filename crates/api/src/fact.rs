@@ -54,7 +54,7 @@ impl std::error::Error for FactLineError {}
 pub fn fact_line(seq: u64, at_ms: i64, run: &str, body: &str) -> Result<String, FactLineError> {
     let not_json =
         |error: serde_json::Error| FactLineError::NotJson { seq, detail: error.to_string() };
-    let line = framed(seq, at_ms, run, body)?;
+    let line = frame_fact(seq, at_ms, run, body)?;
     serde_json::to_string(&line).map_err(not_json)
 }
 
@@ -62,11 +62,11 @@ pub fn fact_line(seq: u64, at_ms: i64, run: &str, body: &str) -> Result<String, 
 pub fn fact_value(seq: u64, at_ms: i64, run: &str, body: &str) -> Result<Value, FactLineError> {
     let not_json =
         |error: serde_json::Error| FactLineError::NotJson { seq, detail: error.to_string() };
-    let line = framed(seq, at_ms, run, body)?;
+    let line = frame_fact(seq, at_ms, run, body)?;
     serde_json::to_value(&line).map_err(not_json)
 }
 
-struct Line<'a> {
+struct FactLine<'a> {
     seq: u64,
     at_ms: i64,
     run: &'a str,
@@ -75,8 +75,13 @@ struct Line<'a> {
     rest: Vec<(String, Value)>,
 }
 
-fn framed<'a>(seq: u64, at_ms: i64, run: &'a str, body: &str) -> Result<Line<'a>, FactLineError> {
-    let Body(fields) = serde_json::from_str(body).map_err(|error| match error.classify() {
+fn frame_fact<'a>(
+    seq: u64,
+    at_ms: i64,
+    run: &'a str,
+    body: &str,
+) -> Result<FactLine<'a>, FactLineError> {
+    let FactBody(fields) = serde_json::from_str(body).map_err(|error| match error.classify() {
         Category::Data => FactLineError::NotAnObject { seq },
         Category::Io | Category::Syntax | Category::Eof => {
             FactLineError::NotJson { seq, detail: error.to_string() }
@@ -95,7 +100,7 @@ fn framed<'a>(seq: u64, at_ms: i64, run: &'a str, body: &str) -> Result<Line<'a>
         }
     }
     let Some(Value::String(kind)) = kind else { return Err(FactLineError::NoType { seq }) };
-    Ok(Line { seq, at_ms, run, kind, task, rest })
+    Ok(FactLine { seq, at_ms, run, kind, task, rest })
 }
 
 /// Points in time that facts carry besides their own, stored as milliseconds since 1970.
@@ -117,33 +122,33 @@ fn for_readers(key: &str, value: Value) -> Value {
 }
 
 /// The fields in the order they were written, which a map would lose.
-struct Body(Vec<(String, Value)>);
+struct FactBody(Vec<(String, Value)>);
 
-impl<'de> Deserialize<'de> for Body {
+impl<'de> Deserialize<'de> for FactBody {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(BodyVisitor)
+        deserializer.deserialize_map(FactBodyVisitor)
     }
 }
 
-struct BodyVisitor;
+struct FactBodyVisitor;
 
-impl<'de> Visitor<'de> for BodyVisitor {
-    type Value = Body;
+impl<'de> Visitor<'de> for FactBodyVisitor {
+    type Value = FactBody;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Body, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FactBody, A::Error> {
         let mut fields = Vec::new();
         while let Some(field) = map.next_entry()? {
             fields.push(field);
         }
-        Ok(Body(fields))
+        Ok(FactBody(fields))
     }
 }
 
-impl Serialize for Line<'_> {
+impl Serialize for FactLine<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("seq", &self.seq)?;

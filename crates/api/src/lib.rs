@@ -10,6 +10,6 @@ pub mod outlook;
 pub mod status;
 pub mod time;
 
-pub use control::{ControlError, Request, Response};
+pub use control::{ControlError, ControlRequest, ControlResponse};
 pub use fact::{FactLineError, fact_line, fact_value};
-pub use status::Status;
+pub use status::RunStatus;

@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "mainstem.status/1";
 
 /// A run, whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct RunStatus {
     /// Always [`SCHEMA`].
     pub schema: String,
     /// The place of the last fact that is in it: the number of that fact in `history --json`.
@@ -41,16 +41,16 @@ pub struct Status {
     /// Every task, in the plan's order.
     pub tasks: Vec<TaskStatus>,
     /// What is on its way to the target branch, first car first.
-    pub train: Vec<Car>,
+    pub train: Vec<StatusCandidate>,
     /// What waits for an answer, oldest first.
-    pub questions: Vec<Question>,
+    pub questions: Vec<StatusQuestion>,
     /// Everything that needs a person, most urgent first.
     #[serde(default)]
-    pub inbox: Vec<InboxItem>,
+    pub inbox: Vec<StatusInboxItem>,
     /// Which providers are being waited for.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<StatusRateLimit>,
     /// Sums over all tasks.
-    pub totals: Totals,
+    pub totals: StatusTotals,
     /// What may be spent, and what is.
     #[serde(default)]
     pub budget: BudgetStatus,
@@ -69,10 +69,10 @@ pub struct Status {
     pub dropped: Vec<DroppedTask>,
     /// Checks that run now, if a running engine says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<RunningGate>,
+    pub gates: Vec<StatusRunningGate>,
     /// The check that fails on the target branch itself, which holds up all landings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub red_target: Option<FailedCheck>,
+    pub red_target: Option<StatusFailedCheck>,
 }
 
 /// A task that landed and is no longer in the plan.
@@ -86,16 +86,16 @@ pub struct DroppedTask {
 
 /// What is being done right now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Activity {
+pub struct StatusActivity {
     /// What each agent was last seen doing, by task.
     pub agents: BTreeMap<String, Progress>,
     /// Checks that run, the oldest first.
-    pub gates: Vec<RunningGate>,
+    pub gates: Vec<StatusRunningGate>,
 }
 
 /// A check that runs now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunningGate {
+pub struct StatusRunningGate {
     /// For whose work.
     pub task: String,
     /// Which attempt.
@@ -115,7 +115,7 @@ pub struct RunningGate {
 
 /// A check that did not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedCheck {
+pub struct StatusFailedCheck {
     /// The command.
     pub gate: String,
     /// Where it ran, in words.
@@ -147,7 +147,7 @@ pub enum RunState {
 /// Where a task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum StatusPhase {
     /// Something it needs has not landed.
     Waiting,
     /// It may start as soon as there is room.
@@ -176,7 +176,7 @@ pub enum Phase {
     Skipped,
 }
 
-impl Phase {
+impl StatusPhase {
     /// Every phase, in the order a task meets them.
     pub const ALL: [Self; 13] = [
         Self::Waiting,
@@ -196,7 +196,7 @@ impl Phase {
 
     /// The word used everywhere.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Ready => "ready",
@@ -216,8 +216,8 @@ impl Phase {
 
     /// The phase a word names.
     #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|phase| phase.word() == word)
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == word)
     }
 }
 
@@ -231,7 +231,7 @@ pub struct TaskStatus {
     /// The epic it belongs to.
     pub epic: Option<String>,
     /// Where it stands.
-    pub phase: Phase,
+    pub phase: StatusPhase,
     /// Its newest attempt, from 1; 0 before the first.
     pub attempt: u32,
     /// Who works on it, a name under `[agents.*]`.
@@ -298,10 +298,10 @@ pub struct TaskStatus {
     pub host: Option<String>,
     /// Its pull request, where work lands by such.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pull: Option<PullStatus>,
+    pub pull: Option<StatusPullRequest>,
     /// The check that its newest attempt did not pass, if that is why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed_check: Option<FailedCheck>,
+    pub failed_check: Option<StatusFailedCheck>,
     /// The task whose pull request its work builds on, until that is merged and taken in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stacked_on: Option<String>,
@@ -309,7 +309,7 @@ pub struct TaskStatus {
 
 /// A pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PullStatus {
+pub struct StatusPullRequest {
     /// Its number.
     pub number: u64,
     /// Its page.
@@ -320,13 +320,13 @@ pub struct PullStatus {
 
 /// A task's work on its way to the target branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Car {
+pub struct StatusCandidate {
     /// The task.
     pub task: String,
     /// The attempt whose work it is.
     pub attempt: u32,
     /// How far it is.
-    pub state: CarState,
+    pub state: StatusCandidateState,
     /// Its place, the front being 1; null once it has left the train.
     pub place: Option<u32>,
     /// The commit that joined the train.
@@ -341,7 +341,7 @@ pub struct Car {
 
 /// Two pieces of work that would not merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clash {
+pub struct StatusConflict {
     /// A task at work or in the train.
     pub a: String,
     /// Another one; absent means the target branch.
@@ -354,7 +354,7 @@ pub struct Clash {
 /// How far a car is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CarState {
+pub enum StatusCandidateState {
     /// It waits for a lane.
     Queued,
     /// Its merged tree is being verified.
@@ -369,7 +369,7 @@ pub enum CarState {
 
 /// A question that waits for an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Question {
+pub struct StatusQuestion {
     /// Its id, for `mainstem answer`.
     pub id: String,
     /// The task that asks; null if the run itself does.
@@ -392,7 +392,7 @@ pub struct Question {
 
 /// Something that needs a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InboxItem {
+pub struct StatusInboxItem {
     /// Its name, for `mainstem answer` where that takes it.
     pub id: String,
     /// `question`, `approval`, `conflict`, `failure`, `checkout`, `guarded`, `config`, `budget`, `provider` or
@@ -422,7 +422,7 @@ pub struct InboxItem {
 
 /// A provider that must be waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limit {
+pub struct StatusRateLimit {
     /// The provider.
     pub provider: String,
     /// Until when; null if only a person ends it.
@@ -439,11 +439,11 @@ pub struct Limit {
 
 /// Sums over a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct StatusTotals {
     /// How many tasks there are.
     pub tasks: u64,
     /// How many are in each phase; every phase is there.
-    pub by_phase: BTreeMap<Phase, u64>,
+    pub by_phase: BTreeMap<StatusPhase, u64>,
     /// How many have landed.
     pub landed: u64,
     /// What everything has cost together; null if no agent said.
@@ -461,12 +461,12 @@ pub struct Totals {
     pub questions: u64,
 }
 
-impl Default for Totals {
+impl Default for StatusTotals {
     /// Nothing at all, with every phase at 0.
     fn default() -> Self {
         Self {
             tasks: 0,
-            by_phase: Phase::ALL.into_iter().map(|phase| (phase, 0)).collect(),
+            by_phase: StatusPhase::ALL.into_iter().map(|phase| (phase, 0)).collect(),
             landed: 0,
             cost_usd: None,
             input_tokens: 0,
@@ -484,11 +484,15 @@ mod tests {
 
     use super::*;
 
-    fn status() -> Status {
-        let mut totals =
-            Totals { tasks: 1, cost_usd: Some(0.25), input_tokens: 10, ..Totals::default() };
-        totals.by_phase.insert(Phase::Working, 1);
-        Status {
+    fn status() -> RunStatus {
+        let mut totals = StatusTotals {
+            tasks: 1,
+            cost_usd: Some(0.25),
+            input_tokens: 10,
+            ..StatusTotals::default()
+        };
+        totals.by_phase.insert(StatusPhase::Working, 1);
+        RunStatus {
             schema: SCHEMA.into(),
             seq: 7,
             at: 3000,
@@ -508,7 +512,7 @@ mod tests {
                 id: "T-001".into(),
                 title: "Schema".into(),
                 epic: Some("E-001".into()),
-                phase: Phase::Working,
+                phase: StatusPhase::Working,
                 attempt: 1,
                 agent: Some("claude".into()),
                 model: None,
@@ -537,17 +541,17 @@ mod tests {
                 failed_check: None,
                 stacked_on: None,
             }],
-            train: vec![Car {
+            train: vec![StatusCandidate {
                 task: "T-000".into(),
                 attempt: 2,
-                state: CarState::Verifying,
+                state: StatusCandidateState::Verifying,
                 place: Some(1),
                 tip: Some("aaa".into()),
                 onto: Some("bbb".into()),
                 candidate: None,
                 reason: None,
             }],
-            questions: vec![Question {
+            questions: vec![StatusQuestion {
                 id: "Q-1".into(),
                 task: Some("T-001".into()),
                 attempt: Some(1),
@@ -557,7 +561,7 @@ mod tests {
                 default: Some("a".into()),
                 deadline: Some(2000),
             }],
-            inbox: vec![InboxItem {
+            inbox: vec![StatusInboxItem {
                 id: "Q-1".into(),
                 kind: "question".into(),
                 task: Some("T-001".into()),
@@ -570,7 +574,7 @@ mod tests {
                 default: Some("a".into()),
                 help: "mainstem answer Q-1 NUMBER".into(),
             }],
-            limits: vec![Limit {
+            limits: vec![StatusRateLimit {
                 provider: "anthropic".into(),
                 until: None,
                 reason: "429".into(),
@@ -632,7 +636,7 @@ mod tests {
             r#""seen_at":"1970-01-01T00:00:03.000Z","incarnation":1}]}"#,
         );
         assert_eq!(serde_json::to_string(&status()).unwrap(), expected);
-        assert_eq!(serde_json::from_str::<Status>(expected).unwrap(), status());
+        assert_eq!(serde_json::from_str::<RunStatus>(expected).unwrap(), status());
     }
 
     #[test]
@@ -648,12 +652,12 @@ mod tests {
     fn the_phases_are_the_promised_words_on_the_wire_and_off_it() {
         let promised = "waiting ready preparing working asking verifying merging landed conflicted \
                         failed blocked cancelled skipped";
-        assert_eq!(Phase::ALL.map(Phase::word).join(" "), promised);
-        for phase in Phase::ALL {
-            assert_eq!(serde_json::to_string(&phase).unwrap(), format!("\"{}\"", phase.word()));
-            assert_eq!(Phase::from_word(phase.word()), Some(phase));
+        assert_eq!(StatusPhase::ALL.map(StatusPhase::as_str).join(" "), promised);
+        for phase in StatusPhase::ALL {
+            assert_eq!(serde_json::to_string(&phase).unwrap(), format!("\"{}\"", phase.as_str()));
+            assert_eq!(StatusPhase::parse(phase.as_str()), Some(phase));
         }
-        assert_eq!(Phase::from_word("done"), None);
+        assert_eq!(StatusPhase::parse("done"), None);
     }
 
     #[test]
@@ -661,6 +665,6 @@ mod tests {
         let mut value = serde_json::to_value(status()).unwrap();
         value["new"] = 1.into();
         value["tasks"][0]["new"] = 1.into();
-        assert_eq!(serde_json::from_value::<Status>(value).unwrap(), status());
+        assert_eq!(serde_json::from_value::<RunStatus>(value).unwrap(), status());
     }
 }

@@ -6,29 +6,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::Rng;
+use mainstem_testkit::SeededRng;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::{self, Event};
-use crate::stage::Stage;
-use crate::table::{self, Kind};
+use crate::event_log::{self, ChaosEvent};
+use crate::fixture::ChaosFixture;
+use crate::process_table::{self, ChaosProcessKind};
 
 /// One attack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct ChaosFault {
     /// Fires once the ledger has this many lines.
     pub at: usize,
     /// And so many milliseconds later.
     pub delay_ms: u64,
     /// What happens.
-    pub what: What,
+    pub what: ChaosFaultKind,
 }
 
 /// What happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum ChaosFaultKind {
     /// SIGKILL for the engine.
     KillEngine,
     /// SIGKILL for one supervisor.
@@ -46,11 +46,11 @@ pub enum What {
     /// A lock file that nobody holds, below the repository's git dir.
     StaleLock(String),
     /// Damage to a workspace that an agent works in.
-    Damage(Damage),
+    Damage(WorkspaceDamage),
     /// Somebody else and the target branch.
-    Others(Others),
+    Others(TargetBranchChange),
     /// The user in the checkout.
-    User(User),
+    User(ChaosUserAction),
     /// A command from another terminal.
     Command(Vec<String>),
     /// The wall clock, as the engine sees it, jumps to so many seconds off the true time.
@@ -62,7 +62,7 @@ pub enum What {
 /// What somebody does to a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Damage {
+pub enum WorkspaceDamage {
     /// Deletes it.
     Delete,
     /// Moves it away.
@@ -78,7 +78,7 @@ pub enum Damage {
 /// What somebody does to the target branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Others {
+pub enum TargetBranchChange {
     /// Commits to it.
     Commit,
     /// Commits what makes every gate red.
@@ -94,7 +94,7 @@ pub enum Others {
 /// What the user does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum User {
+pub enum ChaosUserAction {
     /// Edits a tracked file.
     Edit,
     /// Writes a new file.
@@ -111,13 +111,13 @@ pub enum User {
     Gc,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ChaosFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}+{}", self.what, self.at, self.delay_ms)
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for ChaosFaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::KillEngine => f.write_str("kill-engine"),
@@ -138,7 +138,7 @@ impl fmt::Display for What {
     }
 }
 
-impl What {
+impl ChaosFaultKind {
     /// Whether every task must land in spite of it.
     pub fn is_harmless(&self) -> bool {
         match self {
@@ -149,7 +149,7 @@ impl What {
             | Self::User(_)
             | Self::Clock(_)
             | Self::RemoteAway(_)
-            | Self::Others(Others::Commit | Others::Push) => true,
+            | Self::Others(TargetBranchChange::Commit | TargetBranchChange::Push) => true,
             Self::Command(words) => matches!(words[0].as_str(), "pause" | "resume" | "jobs"),
             Self::KillSupervisor
             | Self::KillAgent
@@ -161,25 +161,25 @@ impl What {
     }
 }
 
-impl Fault {
+impl ChaosFault {
     /// Draws one for a round of so many expected events and tasks.
-    pub fn draw(rng: &mut Rng, events: u64, tasks: usize) -> Self {
+    pub fn draw(rng: &mut SeededRng, events: u64, tasks: usize) -> Self {
         let at = rng.below(events) as usize;
         let delay_ms = if rng.chance(0.3) { 0 } else { rng.below(60) };
         Self { at, delay_ms, what: draw_what(rng, tasks) }
     }
 }
 
-fn draw_what(rng: &mut Rng, tasks: usize) -> What {
+fn draw_what(rng: &mut SeededRng, tasks: usize) -> ChaosFaultKind {
     let task = format!("T-{}", rng.below(tasks as u64));
     match rng.below(32) {
-        0..=6 => What::KillEngine,
-        7 | 8 => What::KillSupervisor,
-        9 | 10 => What::KillAgent,
-        11..=13 => What::KillGit,
-        14 | 15 => What::KillAll,
-        16 => What::Freeze(20 + rng.below(400)),
-        17 | 18 => What::Interrupt(1 + rng.below(3) as u32),
+        0..=6 => ChaosFaultKind::KillEngine,
+        7 | 8 => ChaosFaultKind::KillSupervisor,
+        9 | 10 => ChaosFaultKind::KillAgent,
+        11..=13 => ChaosFaultKind::KillGit,
+        14 | 15 => ChaosFaultKind::KillAll,
+        16 => ChaosFaultKind::Freeze(20 + rng.below(400)),
+        17 | 18 => ChaosFaultKind::Interrupt(1 + rng.below(3) as u32),
         19 => {
             let names = [
                 "index.lock",
@@ -188,21 +188,38 @@ fn draw_what(rng: &mut Rng, tasks: usize) -> What {
                 "config.lock",
                 "HEAD.lock",
             ];
-            What::StaleLock(names[rng.below(names.len() as u64) as usize].to_owned())
+            ChaosFaultKind::StaleLock(names[rng.below(names.len() as u64) as usize].to_owned())
         }
-        20..=22 => What::Damage(
-            [Damage::Delete, Damage::Move, Damage::Forget, Damage::Head, Damage::Index]
-                [rng.below(5) as usize],
+        20..=22 => ChaosFaultKind::Damage(
+            [
+                WorkspaceDamage::Delete,
+                WorkspaceDamage::Move,
+                WorkspaceDamage::Forget,
+                WorkspaceDamage::Head,
+                WorkspaceDamage::Index,
+            ][rng.below(5) as usize],
         ),
-        23..=25 => What::Others(
-            [Others::Commit, Others::Commit, Others::CommitRed, Others::Back, Others::Amend]
-                [rng.below(5) as usize],
+        23..=25 => ChaosFaultKind::Others(
+            [
+                TargetBranchChange::Commit,
+                TargetBranchChange::Commit,
+                TargetBranchChange::CommitRed,
+                TargetBranchChange::Back,
+                TargetBranchChange::Amend,
+            ][rng.below(5) as usize],
         ),
-        26..=28 => What::User(
-            [User::Edit, User::New, User::Stage, User::Stash, User::Leave, User::Return, User::Gc]
-                [rng.below(7) as usize],
+        26..=28 => ChaosFaultKind::User(
+            [
+                ChaosUserAction::Edit,
+                ChaosUserAction::New,
+                ChaosUserAction::Stage,
+                ChaosUserAction::Stash,
+                ChaosUserAction::Leave,
+                ChaosUserAction::Return,
+                ChaosUserAction::Gc,
+            ][rng.below(7) as usize],
         ),
-        29 => What::Clock([-86_400, -30, 30, 86_400][rng.below(4) as usize]),
+        29 => ChaosFaultKind::Clock([-86_400, -30, 30, 86_400][rng.below(4) as usize]),
         _ => {
             let words: &[&str] = match rng.below(6) {
                 0 => &["pause"],
@@ -212,7 +229,7 @@ fn draw_what(rng: &mut Rng, tasks: usize) -> What {
                 4 => &["skip", &task],
                 _ => &["jobs", "2"],
             };
-            What::Command(words.iter().map(|word| (*word).to_owned()).collect())
+            ChaosFaultKind::Command(words.iter().map(|word| (*word).to_owned()).collect())
         }
     }
 }
@@ -223,54 +240,63 @@ const GIT_PATIENCE: Duration = Duration::from_millis(1500);
 const PUSH_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Does it. `engine` is the engine's process id, if it lives.
-pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), String> {
-    ledger::note(&stage.outside, &Event::Fault { what: what.to_string() })
+pub fn fire(
+    stage: &mut ChaosFixture,
+    what: &ChaosFaultKind,
+    engine: Option<i32>,
+) -> Result<(), String> {
+    event_log::note(&stage.outside, &ChaosEvent::Fault { what: what.to_string() })
         .map_err(|error| error.to_string())?;
-    let kill_one = |stage: &Stage, kind: Kind| {
-        if let Some(process) = table::of(stage).into_iter().find(|process| process.kind == kind) {
+    let kill_one = |stage: &ChaosFixture, kind: ChaosProcessKind| {
+        if let Some(process) =
+            process_table::of(stage).into_iter().find(|process| process.kind == kind)
+        {
             process.signal(Signal::KILL);
         }
     };
     match what {
-        What::KillEngine => signal(engine, Signal::KILL),
-        What::KillSupervisor => {
+        ChaosFaultKind::KillEngine => signal(engine, Signal::KILL),
+        ChaosFaultKind::KillSupervisor => {
             stage.output_lost = true;
-            kill_one(stage, Kind::Supervisor);
+            kill_one(stage, ChaosProcessKind::Supervisor);
         }
-        What::KillAgent => {
+        ChaosFaultKind::KillAgent => {
             stage.output_lost = true;
-            kill_one(stage, Kind::Agent);
+            kill_one(stage, ChaosProcessKind::Agent);
         }
-        What::KillGit => kill_git(stage, engine),
-        What::KillAll => {
+        ChaosFaultKind::KillGit => kill_git(stage, engine),
+        ChaosFaultKind::KillAll => {
             stage.output_lost = true;
-            let all = table::of(stage);
+            let all = process_table::of(stage);
             // Nobody may see another die.
             all.iter().for_each(|process| process.signal(Signal::STOP));
-            table::of(stage).iter().chain(&all).for_each(|process| process.signal(Signal::KILL));
+            process_table::of(stage)
+                .iter()
+                .chain(&all)
+                .for_each(|process| process.signal(Signal::KILL));
         }
-        What::Freeze(ms) => {
+        ChaosFaultKind::Freeze(ms) => {
             signal(engine, Signal::STOP);
             std::thread::sleep(Duration::from_millis(*ms));
             signal(engine, Signal::CONT);
         }
-        What::Interrupt(times) => {
+        ChaosFaultKind::Interrupt(times) => {
             for _ in 0..*times {
                 signal(engine, Signal::INT);
                 std::thread::sleep(Duration::from_millis(15));
             }
         }
-        What::StaleLock(name) => stale_lock(stage, name)?,
-        What::Damage(damage) => do_damage(stage, *damage)?,
-        What::Others(others) => move_target(stage, *others)?,
-        What::User(user) => act_as_user(stage, *user)?,
-        What::Command(words) => {
+        ChaosFaultKind::StaleLock(name) => stale_lock(stage, name)?,
+        ChaosFaultKind::Damage(damage) => do_damage(stage, *damage)?,
+        ChaosFaultKind::Others(others) => move_target(stage, *others)?,
+        ChaosFaultKind::User(user) => act_as_user(stage, *user)?,
+        ChaosFaultKind::Command(words) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A refusal is an answer too.
             stage.mainstem(&words)?;
         }
-        What::Clock(seconds) => set_clock(stage, *seconds)?,
-        What::RemoteAway(ms) => {
+        ChaosFaultKind::Clock(seconds) => set_clock(stage, *seconds)?,
+        ChaosFaultKind::RemoteAway(ms) => {
             let (there, away) = (stage.remote(), stage.outside.join("remote.away"));
             if fs::rename(&there, &away).is_ok() {
                 std::thread::sleep(Duration::from_millis(*ms));
@@ -282,12 +308,12 @@ pub fn fire(stage: &mut Stage, what: &What, engine: Option<i32>) -> Result<(), S
 }
 
 /// Where the engine's clock reads how far it is off.
-pub fn clock_file(stage: &Stage) -> PathBuf {
+pub fn clock_file(stage: &ChaosFixture) -> PathBuf {
     stage.outside.join("clock")
 }
 
 /// Sets the engine's clock so many seconds off the true time.
-pub fn set_clock(stage: &Stage, seconds: i64) -> Result<(), String> {
+pub fn set_clock(stage: &ChaosFixture, seconds: i64) -> Result<(), String> {
     fs::write(clock_file(stage), format!("{seconds:+}s\n")).map_err(|error| error.to_string())
 }
 
@@ -299,13 +325,13 @@ fn signal(pid: Option<i32>, signal: Signal) {
 }
 
 /// Lies in wait for a git of the engine's and kills it in the middle of whatever it does.
-fn kill_git(stage: &Stage, engine: Option<i32>) {
+fn kill_git(stage: &ChaosFixture, engine: Option<i32>) {
     let Some(engine) = engine else { return };
     let until = Instant::now() + GIT_PATIENCE;
     while Instant::now() < until {
-        let processes = table::of(stage);
+        let processes = process_table::of(stage);
         let git = processes.iter().find(|process| {
-            process.kind == Kind::Git
+            process.kind == ChaosProcessKind::Git
                 && std::iter::successors(Some(process.parent), |pid| {
                     processes.iter().find(|one| one.pid == *pid).map(|one| one.parent)
                 })
@@ -317,7 +343,7 @@ fn kill_git(stage: &Stage, engine: Option<i32>) {
     }
 }
 
-fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
+fn stale_lock(stage: &mut ChaosFixture, name: &str) -> Result<(), String> {
     let path = stage.repo.join(".git").join(name);
     // A lock that is held is not for us to replace.
     if fs::OpenOptions::new().write(true).create_new(true).open(&path).is_ok() {
@@ -336,7 +362,7 @@ fn stale_lock(stage: &mut Stage, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn workspaces(stage: &Stage) -> Vec<PathBuf> {
+fn workspaces(stage: &ChaosFixture) -> Vec<PathBuf> {
     let root = stage.place().join("repo.mainstem");
     let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries
@@ -348,10 +374,10 @@ fn workspaces(stage: &Stage) -> Vec<PathBuf> {
     found
 }
 
-fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
+fn do_damage(stage: &ChaosFixture, damage: WorkspaceDamage) -> Result<(), String> {
     let Some(workspace) = workspaces(stage).into_iter().next() else { return Ok(()) };
     let task = workspace.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    ledger::note(&stage.outside, &Event::Destroyed { task: task.clone() })
+    event_log::note(&stage.outside, &ChaosEvent::Destroyed { task: task.clone() })
         .map_err(|error| error.to_string())?;
     let admin = fs::read_to_string(workspace.join(".git"))
         .ok()
@@ -360,17 +386,23 @@ fn do_damage(stage: &Stage, damage: Damage) -> Result<(), String> {
         .filter(|admin| admin.parent().is_some_and(|folder| folder.ends_with("worktrees")));
     // Whoever damages things may come too late: what is gone cannot be damaged.
     let _ = match damage {
-        Damage::Delete => fs::remove_dir_all(&workspace),
-        Damage::Move => fs::rename(&workspace, stage.outside.join(format!("moved-{task}"))),
-        Damage::Forget => admin.map_or(Ok(()), fs::remove_dir_all),
-        Damage::Head => admin.map_or(Ok(()), |admin| fs::write(admin.join("HEAD"), "rubbish\n")),
-        Damage::Index => admin.map_or(Ok(()), |admin| fs::write(admin.join("index"), "rubbish\n")),
+        WorkspaceDamage::Delete => fs::remove_dir_all(&workspace),
+        WorkspaceDamage::Move => {
+            fs::rename(&workspace, stage.outside.join(format!("moved-{task}")))
+        }
+        WorkspaceDamage::Forget => admin.map_or(Ok(()), fs::remove_dir_all),
+        WorkspaceDamage::Head => {
+            admin.map_or(Ok(()), |admin| fs::write(admin.join("HEAD"), "rubbish\n"))
+        }
+        WorkspaceDamage::Index => {
+            admin.map_or(Ok(()), |admin| fs::write(admin.join("index"), "rubbish\n"))
+        }
     };
     Ok(())
 }
 
 /// Another person commits to the remote's branch; whoever was first makes them try again.
-fn push(stage: &Stage) -> Result<(), String> {
+fn push(stage: &ChaosFixture) -> Result<(), String> {
     let remote = stage.remote();
     let there = |args: &[&str]| stage.git_in(&remote, args);
     let main = "refs/heads/main";
@@ -379,8 +411,8 @@ fn push(stage: &Stage) -> Result<(), String> {
         let tip = there(&["rev-parse", main])?;
         let new = commit_on(stage, &remote, &tip, &format!("others/{}", &tip[..12]))?;
         if there(&["update-ref", main, &new, &tip]).is_ok() {
-            let event = Event::Others { commit: new };
-            return ledger::note(&stage.outside, &event).map_err(|error| error.to_string());
+            let event = ChaosEvent::Others { commit: new };
+            return event_log::note(&stage.outside, &event).map_err(|error| error.to_string());
         }
         // A landing is on its way, and was first or holds the lock.
         std::thread::sleep(Duration::from_millis(20));
@@ -389,20 +421,22 @@ fn push(stage: &Stage) -> Result<(), String> {
 }
 
 /// Another person pushes: works on the branch without the checkout's index.
-fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
+fn move_target(stage: &mut ChaosFixture, others: TargetBranchChange) -> Result<(), String> {
     let tip = stage.git(&["rev-parse", "refs/heads/main"])?;
     let here = stage.repo.join(".git");
     let new = match others {
-        Others::Push => return push(stage),
-        Others::Commit => commit_on(stage, &here, &tip, &format!("others/{}", &tip[..12]))?,
-        Others::CommitRed => commit_on(stage, &here, &tip, "others/red")?,
-        Others::Back => {
+        TargetBranchChange::Push => return push(stage),
+        TargetBranchChange::Commit => {
+            commit_on(stage, &here, &tip, &format!("others/{}", &tip[..12]))?
+        }
+        TargetBranchChange::CommitRed => commit_on(stage, &here, &tip, "others/red")?,
+        TargetBranchChange::Back => {
             let Ok(parent) = stage.git(&["rev-parse", "--verify", "refs/heads/main^"]) else {
                 return Ok(());
             };
             parent
         }
-        Others::Amend => {
+        TargetBranchChange::Amend => {
             let tree = stage.git(&["rev-parse", "refs/heads/main^{tree}"])?;
             let message = stage.git(&["log", "-1", "--format=%B", &tip])?;
             let Ok(parent) = stage.git(&["rev-parse", "--verify", "refs/heads/main^"]) else {
@@ -418,25 +452,31 @@ fn move_target(stage: &mut Stage, others: Others) -> Result<(), String> {
             ])?
         }
     };
-    let gone = matches!(others, Others::Back | Others::Amend);
+    let gone = matches!(others, TargetBranchChange::Back | TargetBranchChange::Amend);
     let folder = stage.outside.clone();
-    let note = |event: &Event| ledger::note(&folder, event).map_err(|error| error.to_string());
+    let note =
+        |event: &ChaosEvent| event_log::note(&folder, event).map_err(|error| error.to_string());
     if gone {
-        note(&Event::Withdrawn { from: tip.clone() })?;
+        note(&ChaosEvent::Withdrawn { from: tip.clone() })?;
     }
     // Refused if a landing came in between or a stale lock is in the way: then nobody pushed.
     if stage.git(&["update-ref", "refs/heads/main", &new, &tip]).is_ok() {
         stage.moved_under = true;
         stage.apart = true;
         if !gone {
-            note(&Event::Others { commit: new })?;
+            note(&ChaosEvent::Others { commit: new })?;
         }
     }
     Ok(())
 }
 
 /// A commit on top of `tip`, in the repository with this git folder, that adds one file.
-fn commit_on(stage: &Stage, git_dir: &Path, tip: &str, path: &str) -> Result<String, String> {
+fn commit_on(
+    stage: &ChaosFixture,
+    git_dir: &Path,
+    tip: &str,
+    path: &str,
+) -> Result<String, String> {
     let index = stage.outside.join(format!("index-{}", &tip[..12]));
     let with_index = |args: &[&str]| {
         let output = stage
@@ -461,54 +501,58 @@ fn commit_on(stage: &Stage, git_dir: &Path, tip: &str, path: &str) -> Result<Str
     with_index(&["commit-tree", &tree, "-p", tip, "-m", "somebody else's work"])
 }
 
-fn act_as_user(stage: &mut Stage, user: User) -> Result<(), String> {
+fn act_as_user(stage: &mut ChaosFixture, user: ChaosUserAction) -> Result<(), String> {
     let folder = stage.outside.clone();
     // A stash reads the index, works, and writes it back: whatever followed a landing in between
     // is undone by git itself.
-    stage.moved_under |= matches!(user, User::Stash);
+    stage.moved_under |= matches!(user, ChaosUserAction::Stash);
     let edit = |path: &str, text: &str| {
         fs::write(stage.repo.join(path), text)
             .and_then(|()| {
-                ledger::note(&folder, &Event::Edited { path: path.into(), text: text.into() })
+                event_log::note(
+                    &folder,
+                    &ChaosEvent::Edited { path: path.into(), text: text.into() },
+                )
             })
             .map_err(|error| error.to_string())
     };
     match user {
-        User::Edit => edit("user.txt", "the user's, edited\n"),
-        User::New => edit("new by user.txt", "the user's, new\n"),
-        User::Stage => {
+        ChaosUserAction::Edit => edit("user.txt", "the user's, edited\n"),
+        ChaosUserAction::New => edit("new by user.txt", "the user's, new\n"),
+        ChaosUserAction::Stage => {
             edit("staged.txt", "the user's, staged\n")?;
             // An index that is locked right now cannot be staged into: then it is only edited.
             let _ = stage.git(&["add", "staged.txt"]);
             Ok(())
         }
-        User::Stash => {
+        ChaosUserAction::Stash => {
             fs::write(stage.repo.join("plan.toml"), "# for the stash\n")
                 .map_err(|error| error.to_string())?;
             match stage.git(&["stash", "push", "-q", "--", "plan.toml"]) {
                 Ok(_) => {
                     let commit = stage.git(&["rev-parse", "stash@{0}"])?;
-                    ledger::note(&folder, &Event::Stashed { commit }).map_err(|e| e.to_string())
+                    event_log::note(&folder, &ChaosEvent::Stashed { commit })
+                        .map_err(|e| e.to_string())
                 }
                 Err(_) => {
-                    let event = Event::Edited {
+                    let event = ChaosEvent::Edited {
                         path: "plan.toml".into(),
                         text: "# for the stash\n".into(),
                     };
-                    ledger::note(&folder, &event).map_err(|error| error.to_string())
+                    event_log::note(&folder, &event).map_err(|error| error.to_string())
                 }
             }
         }
-        User::Leave => {
+        ChaosUserAction::Leave => {
             // Refused where git would lose something: then the user stays.
             let _ = stage.git(&["checkout", "-q", "-B", "elsewhere"]);
             Ok(())
         }
-        User::Return => {
+        ChaosUserAction::Return => {
             let _ = stage.git(&["checkout", "-q", "main"]);
             Ok(())
         }
-        User::Gc => {
+        ChaosUserAction::Gc => {
             let _ = stage.git(&["gc", "-q"]);
             Ok(())
         }

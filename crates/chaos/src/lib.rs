@@ -7,18 +7,18 @@
 //! its command line only and uses none of its crates.
 
 pub mod campaign;
-pub mod rig;
+pub mod fault_rig;
 pub mod fault;
-pub mod judge;
-pub mod ledger;
+pub mod oracle_call;
+pub mod event_log;
 pub mod minimise;
-pub mod play;
+pub mod run_round;
 pub mod script;
-pub mod show;
-pub mod stage;
-pub mod table;
+pub mod scenario;
+pub mod fixture;
+pub mod process_table;
 
-pub use judge::Violation;
-pub use play::{Played, play};
-pub use show::Show;
-pub use stage::{Stage, Tools};
+pub use fixture::{ChaosFixture, ChaosPrograms};
+pub use oracle_call::OracleViolation;
+pub use run_round::{RoundResult, play};
+pub use scenario::ChaosScenario;

@@ -1,13 +1,17 @@
 //! Makes a failing round smaller: fewer faults, fewer tasks, as long as it still fails. Knows nothing
 //! of how a round is played.
 
-use crate::show::Show;
+use crate::scenario::ChaosScenario;
 
 /// A smaller round for which `fails` still says so. It is asked at most `tries` times.
-pub fn minimise(show: &Show, tries: usize, mut fails: impl FnMut(&Show) -> bool) -> Show {
+pub fn minimise(
+    show: &ChaosScenario,
+    tries: usize,
+    mut fails: impl FnMut(&ChaosScenario) -> bool,
+) -> ChaosScenario {
     let mut best = show.clone();
     let mut left = tries;
-    let mut ask = |show: &Show| {
+    let mut ask = |show: &ChaosScenario| {
         let may = left > 0;
         left = left.saturating_sub(1);
         may && fails(show)
@@ -44,23 +48,25 @@ pub fn minimise(show: &Show, tries: usize, mut fails: impl FnMut(&Show) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::{Fault, What};
+    use crate::fault::{ChaosFault, ChaosFaultKind};
 
-    fn show() -> Show {
-        let mut show = Show::draw(7);
+    fn show() -> ChaosScenario {
+        let mut show = ChaosScenario::draw(7);
         show.faults = (0..9)
-            .map(|at| Fault { at, delay_ms: 0, what: What::KillEngine })
-            .chain([Fault { at: 9, delay_ms: 0, what: What::KillGit }])
+            .map(|at| ChaosFault { at, delay_ms: 0, what: ChaosFaultKind::KillEngine })
+            .chain([ChaosFault { at: 9, delay_ms: 0, what: ChaosFaultKind::KillGit }])
             .collect();
         show
     }
 
     #[test]
     fn only_the_fault_that_matters_is_left() {
-        let culprit = |show: &Show| show.faults.iter().any(|fault| fault.what == What::KillGit);
+        let culprit = |show: &ChaosScenario| {
+            show.faults.iter().any(|fault| fault.what == ChaosFaultKind::KillGit)
+        };
         let small = minimise(&show(), 100, culprit);
         assert_eq!(small.faults.len(), 1);
-        assert_eq!(small.faults[0].what, What::KillGit);
+        assert_eq!(small.faults[0].what, ChaosFaultKind::KillGit);
         assert_eq!(small.scripts.len(), 1);
     }
 

@@ -5,28 +5,28 @@ use serde::{Deserialize, Serialize};
 
 /// All attempts of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Script {
+pub struct ChaosScript {
     /// The task.
     pub task: String,
     /// What it needs.
     pub needs: Vec<String>,
     /// First, second, …; the last one stands for all that follow.
-    pub attempts: Vec<Attempt>,
+    pub attempts: Vec<ChaosAttempt>,
 }
 
 /// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct ChaosAttempt {
     /// In order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ChaosStep>,
     /// How it goes.
-    pub end: End,
+    pub end: ChaosAttemptEnd,
 }
 
 /// One thing an agent does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Step {
+pub enum ChaosStep {
     /// Writes a file of its own.
     Write {
         /// Where.
@@ -64,13 +64,13 @@ pub enum Step {
     /// Asks a question that answers itself soon, and reads the answer.
     Ask,
     /// Misbehaves.
-    Trick(Trick),
+    Trick(ChaosTrick),
 }
 
 /// What no agent should do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trick {
+pub enum ChaosTrick {
     /// Survives SIGTERM from here on.
     IgnoreTerm,
     /// Leaves a process in a session of its own.
@@ -103,7 +103,7 @@ pub enum Trick {
     HoardDisk,
 }
 
-impl Trick {
+impl ChaosTrick {
     /// All that are harmless to other rounds on the same disk.
     pub const ALL: [Self; 13] = [
         Self::IgnoreTerm,
@@ -142,7 +142,7 @@ impl Trick {
 /// How an attempt ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum ChaosAttemptEnd {
     /// With this exit code.
     Exit(u8),
     /// Never by itself.
@@ -157,9 +157,9 @@ pub const FILLER: &str = "filler";
 /// A file whose name makes the gate red.
 pub const RED: &str = "red";
 
-impl Script {
+impl ChaosScript {
     /// What the n-th attempt does, counted from 1.
-    pub fn attempt(&self, n: u32) -> Option<&Attempt> {
+    pub fn attempt(&self, n: u32) -> Option<&ChaosAttempt> {
         let index = usize::try_from(n).ok()?.checked_sub(1)?;
         self.attempts.get(index).or_else(|| self.attempts.last())
     }
@@ -167,18 +167,18 @@ impl Script {
     /// Whether every attempt works on files of its own, ends well and is not red.
     pub fn is_good(&self) -> bool {
         self.attempts.iter().all(|attempt| {
-            attempt.end == End::Exit(0)
-                && attempt.steps.iter().any(|step| matches!(step, Step::Write { .. }))
+            attempt.end == ChaosAttemptEnd::Exit(0)
+                && attempt.steps.iter().any(|step| matches!(step, ChaosStep::Write { .. }))
                 && attempt.steps.iter().all(|step| match step {
-                    Step::Write { path, .. } => !path.ends_with(RED),
-                    Step::Line { .. } => false,
-                    Step::Trick(trick) => !trick.spoils(),
-                    Step::Remove { .. }
-                    | Step::Commit
-                    | Step::Usage { .. }
-                    | Step::Pause { .. }
-                    | Step::Await { .. }
-                    | Step::Ask => true,
+                    ChaosStep::Write { path, .. } => !path.ends_with(RED),
+                    ChaosStep::Line { .. } => false,
+                    ChaosStep::Trick(trick) => !trick.spoils(),
+                    ChaosStep::Remove { .. }
+                    | ChaosStep::Commit
+                    | ChaosStep::Usage { .. }
+                    | ChaosStep::Pause { .. }
+                    | ChaosStep::Await { .. }
+                    | ChaosStep::Ask => true,
                 })
         })
     }

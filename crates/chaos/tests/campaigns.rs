@@ -6,28 +6,28 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mainstem_chaos::Tools;
-use mainstem_chaos::campaign::tour::{News, tour};
-use mainstem_chaos::campaign::{ALL, Order};
+use mainstem_chaos::ChaosPrograms;
+use mainstem_chaos::campaign::sweep::{SweepProgress, tour};
+use mainstem_chaos::campaign::{ALL, CampaignRequest};
 
 /// Cases by name, one per line, with what they found.
 const FAILED_ONCE: &str = include_str!("../corpus/cases");
 
-fn order(rounds: usize) -> Order {
+fn order(rounds: usize) -> CampaignRequest {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
     let slow = std::env::var_os("RUN_SLOW").is_some_and(|value| value == "1");
-    let tools = Tools {
+    let tools = ChaosPrograms {
         mainstem: mainstem_testkit::mainstem().to_owned(),
         agent: PathBuf::from(env!("CARGO_BIN_EXE_chaos-agent")),
         oracle: PathBuf::from(env!("CARGO_BIN_EXE_mainstem-oracle")),
     };
-    Order { tools, jobs: 2, rounds: (!slow).then_some(rounds), seed }
+    CampaignRequest { tools, jobs: 2, rounds: (!slow).then_some(rounds), seed }
 }
 
 #[track_caller]
-fn play(order: &Order, names: &[String]) {
+fn play(order: &CampaignRequest, names: &[String]) {
     let sum = tour(order, names, false, None, &|news| {
-        if let News::Bad(outcome) = news {
+        if let SweepProgress::Bad(outcome) = news {
             println!("{}: {:?}", outcome.name, outcome.played);
         }
     })

@@ -5,15 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use mainstem_chaos::judge::judge;
-use mainstem_chaos::ledger::{Event, note, read};
-use mainstem_chaos::script::{Attempt, End, Script, Step};
-use mainstem_chaos::{Show, Stage, Tools, play};
+use mainstem_chaos::event_log::{ChaosEvent, note, read};
+use mainstem_chaos::oracle_call::judge;
+use mainstem_chaos::script::{ChaosAttempt, ChaosAttemptEnd, ChaosScript, ChaosStep};
+use mainstem_chaos::{ChaosFixture, ChaosPrograms, ChaosScenario, play};
 use tempfile::TempDir;
 
 /// One task lands, one fails and has its work kept, one needs the first.
-fn show() -> Show {
-    let mut show = Show::draw(1);
+fn show() -> ChaosScenario {
+    let mut show = ChaosScenario::draw(1);
     show.faults.clear();
     show.settings.retries = 0;
     show.settings.on_failure = "continue".to_owned();
@@ -22,16 +22,16 @@ fn show() -> Show {
     show.settings.workspace = "worktree".to_owned();
     show.settings.keep = "until-landed".to_owned();
     show.settings.push = false;
-    let script = |task: &str, needs: &[&str], code: u8| Script {
+    let script = |task: &str, needs: &[&str], code: u8| ChaosScript {
         task: task.to_owned(),
         needs: needs.iter().map(|need| (*need).to_owned()).collect(),
-        attempts: vec![Attempt {
+        attempts: vec![ChaosAttempt {
             steps: vec![
-                Step::Write { path: format!("{task}/file"), lines: 2 },
-                Step::Usage { micros: 1000 },
-                Step::Commit,
+                ChaosStep::Write { path: format!("{task}/file"), lines: 2 },
+                ChaosStep::Usage { micros: 1000 },
+                ChaosStep::Commit,
             ],
-            end: End::Exit(code),
+            end: ChaosAttemptEnd::Exit(code),
         }],
     };
     show.scripts = vec![script("T-0", &[], 0), script("T-1", &[], 1), script("T-2", &["T-0"], 0)];
@@ -39,24 +39,24 @@ fn show() -> Show {
 }
 
 struct Played {
-    stage: Stage,
+    stage: ChaosFixture,
     _dir: TempDir,
 }
 
-fn played(show: &Show) -> Played {
+fn played(show: &ChaosScenario) -> Played {
     let dir = tempfile::Builder::new().prefix("oracle").tempdir().expect("a temporary folder");
     let folder = |name: &str| {
         let path = dir.path().join(name);
         fs::create_dir_all(&path).expect("a folder in a temporary folder");
         path
     };
-    let tools = Tools {
+    let tools = ChaosPrograms {
         mainstem: mainstem_testkit::mainstem().to_owned(),
         agent: PathBuf::from(env!("CARGO_BIN_EXE_chaos-agent")),
         oracle: PathBuf::from(env!("CARGO_BIN_EXE_mainstem-oracle")),
     };
-    let mut stage =
-        Stage::set(&folder("place"), &folder("outside"), &tools, show).expect("a stage can be set");
+    let mut stage = ChaosFixture::set(&folder("place"), &folder("outside"), &tools, show)
+        .expect("a stage can be set");
     let outcome = play(&mut stage, show).expect("a round can be played");
     assert_eq!(outcome.violations, []);
     assert_eq!(outcome.landed, 2);
@@ -65,37 +65,37 @@ fn played(show: &Show) -> Played {
 
 /// What the oracle says after somebody did this to a round that was fine.
 #[track_caller]
-fn noticed(what: &str, tamper: impl FnOnce(&mut Stage)) {
+fn noticed(what: &str, tamper: impl FnOnce(&mut ChaosFixture)) {
     noticed_in(&show(), what, tamper);
 }
 
 /// The same where landings are pushed.
 #[track_caller]
-fn noticed_there(what: &str, tamper: impl FnOnce(&mut Stage)) {
+fn noticed_there(what: &str, tamper: impl FnOnce(&mut ChaosFixture)) {
     let mut show = show();
     show.settings.push = true;
     noticed_in(&show, what, tamper);
 }
 
 #[track_caller]
-fn noticed_in(show: &Show, what: &str, tamper: impl FnOnce(&mut Stage)) {
+fn noticed_in(show: &ChaosScenario, what: &str, tamper: impl FnOnce(&mut ChaosFixture)) {
     let mut played = played(show);
     tamper(&mut played.stage);
     let found = judge(&played.stage).expect("the oracle answers");
     assert!(found.iter().any(|violation| violation.0.contains(what)), "no {what:?} in {found:#?}");
 }
 
-fn git(stage: &Stage, args: &[&str]) -> String {
+fn git(stage: &ChaosFixture, args: &[&str]) -> String {
     stage.git(args).expect("git works in a stage")
 }
 
 /// The same on the remote.
-fn there(stage: &Stage, args: &[&str]) -> String {
+fn there(stage: &ChaosFixture, args: &[&str]) -> String {
     stage.git_in(&stage.remote(), args).expect("git works on the remote")
 }
 
 /// Rewrites the ledger.
-fn forge(stage: &Stage, keep: impl Fn(&Event) -> bool) {
+fn forge(stage: &ChaosFixture, keep: impl Fn(&ChaosEvent) -> bool) {
     let events = read(&stage.outside).expect("a ledger");
     fs::remove_file(stage.outside.join("events")).expect("a ledger");
     for event in events.iter().filter(|event| keep(event)) {
@@ -121,7 +121,7 @@ fn a_landing_that_is_gone_is_noticed() {
 #[test]
 fn a_landing_that_no_gate_passed_is_noticed() {
     noticed("no gate passed", |stage| {
-        forge(stage, |event| !matches!(event, Event::Gate { .. }));
+        forge(stage, |event| !matches!(event, ChaosEvent::Gate { .. }));
     });
 }
 
@@ -137,7 +137,7 @@ fn a_landing_without_its_work_is_noticed() {
 #[test]
 fn a_landing_of_an_agent_that_did_not_finish_is_noticed() {
     noticed("did not finish", |stage| {
-        forge(stage, |event| !matches!(event, Event::End { task, .. } if task == "T-0"));
+        forge(stage, |event| !matches!(event, ChaosEvent::End { task, .. } if task == "T-0"));
     });
 }
 
@@ -164,7 +164,7 @@ fn a_snapshot_with_other_content_is_noticed() {
 fn an_attempt_that_ran_twice_is_noticed() {
     noticed("was started 2 times", |stage| {
         let events = read(&stage.outside).expect("a ledger");
-        let start = events.iter().find(|event| matches!(event, Event::Start { .. }));
+        let start = events.iter().find(|event| matches!(event, ChaosEvent::Start { .. }));
         note(&stage.outside, start.expect("somebody worked")).expect("a ledger");
     });
 }
@@ -174,7 +174,7 @@ fn somebody_elses_lost_commit_is_noticed() {
     noticed("somebody else's commit", |stage| {
         let tree = git(stage, &["rev-parse", "HEAD^{tree}"]);
         let commit = git(stage, &["commit-tree", &tree, "-m", "lost"]);
-        note(&stage.outside, &Event::Others { commit }).expect("a ledger");
+        note(&stage.outside, &ChaosEvent::Others { commit }).expect("a ledger");
     });
 }
 
@@ -185,7 +185,7 @@ fn a_commit_that_somebody_pushed_and_that_is_gone_is_noticed() {
         let tree = there(stage, &["rev-parse", "main^{tree}"]);
         let commit = there(stage, &["commit-tree", &tree, "-p", &tip, "-m", "theirs"]);
         // It was on the branch, and somebody forced it off.
-        note(&stage.outside, &Event::Others { commit }).expect("a ledger");
+        note(&stage.outside, &ChaosEvent::Others { commit }).expect("a ledger");
     });
 }
 
@@ -260,14 +260,14 @@ fn a_process_that_is_left_is_noticed() {
 #[test]
 fn changes_to_what_is_the_users_are_noticed() {
     noticed("user: user.txt was", |stage| {
-        let event = Event::Edited { path: "user.txt".into(), text: "edited".into() };
+        let event = ChaosEvent::Edited { path: "user.txt".into(), text: "edited".into() };
         note(&stage.outside, &event).expect("a ledger");
     });
     noticed("a change nobody made", |stage| {
         fs::write(stage.repo.join("user.txt"), "not by the user").expect("a file");
     });
     noticed("the stash", |stage| {
-        note(&stage.outside, &Event::Stashed { commit: "0".repeat(40) }).expect("a ledger");
+        note(&stage.outside, &ChaosEvent::Stashed { commit: "0".repeat(40) }).expect("a ledger");
     });
 }
 
@@ -276,7 +276,7 @@ fn money_counted_twice_or_not_at_all_is_noticed() {
     noticed("spent at most 0", |stage| {
         forge(
             stage,
-            |event| !matches!(event, Event::Doing { task, n: 1, .. } | Event::Did { task, n: 1, .. } if task == "T-0"),
+            |event| !matches!(event, ChaosEvent::Doing { task, n: 1, .. } | ChaosEvent::Did { task, n: 1, .. } if task == "T-0"),
         );
     });
     noticed("spent at least 3000", |stage| {

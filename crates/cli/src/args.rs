@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use draft::DraftArgs;
-pub(crate) use formats::{ExportArgs, ImportArgs, OrderArg, PushArgs, SuggestArgs};
+pub(crate) use formats::{ExportArgs, ImportArgs, ImportOrderArg, PushArgs, SuggestArgs};
 pub(crate) use gates::{GatesArgs, GatesCommand, GatesImportArgs};
 pub(crate) use verbs::{ConfigArgs, ConfigCommand, OpenArgs, SetArgs, ShellArgs, StopArgs};
 pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
@@ -29,18 +29,18 @@ pub(crate) use worker::{MergeArgs, WorkerArgs, WorkerCommand};
     not land · 3 cancelled or interrupted (can be resumed) · 64 usage error.\n\
     New here? Try `mainstem demo`."
 )]
-pub(crate) struct Cli {
+pub(crate) struct CliArgs {
     /// Options of every command.
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     /// What to do.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// Run as if started in DIR.
     #[arg(short = 'C', id = "work_dir", value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
@@ -63,7 +63,7 @@ pub(crate) struct Global {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Take a tour in a throwaway repository
     Demo(DemoArgs),
     /// Create mainstem.toml for this repository
@@ -76,7 +76,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show where every task stands
     #[command(aliases = ["ls", "ps", "list", "st"])]
-    Status(LookArgs),
+    Status(RunQueryArgs),
     /// Show everything about one task
     Show(ShowArgs),
     /// Show the output of a task's agent or checks
@@ -105,16 +105,16 @@ pub(crate) enum Command {
     /// Retry failed or cancelled tasks
     Retry(RetryArgs),
     /// Skip a task
-    Skip(TasksArgs),
+    Skip(TaskListArgs),
     /// Change how many agents run at once
     Jobs(JobsArgs),
     /// List questions waiting for an answer
     #[command(alias = "inbox")]
-    Questions(LookArgs),
+    Questions(RunQueryArgs),
     /// Answer a question
     Answer(AnswerArgs),
     /// List tasks proposed by agents
-    Proposals(LookArgs),
+    Proposals(RunQueryArgs),
     /// Accept proposed tasks into the run
     Accept(ProposalArgs),
     /// Reject proposed tasks
@@ -124,7 +124,7 @@ pub(crate) enum Command {
     /// Open a task's workspace in your editor
     Open(OpenArgs),
     /// Show the merge train (the merge queue)
-    Train(LookArgs),
+    Train(RunQueryArgs),
     /// Push, check and merge pull requests that are ready
     Merge(MergeArgs),
     /// Manage tasks as workers, with JSON output
@@ -312,7 +312,7 @@ pub(crate) struct RunArgs {
 
 /// Commands that look at a run.
 #[derive(Debug, Args)]
-pub(crate) struct LookArgs {
+pub(crate) struct RunQueryArgs {
     /// Show an earlier run.
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
@@ -336,7 +336,7 @@ pub(crate) struct ShowArgs {
 
 /// Commands about several tasks.
 #[derive(Debug, Args)]
-pub(crate) struct TasksArgs {
+pub(crate) struct TaskListArgs {
     /// Task IDs.
     #[arg(required = true, value_name = "T")]
     pub(crate) tasks: Vec<String>,

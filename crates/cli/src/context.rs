@@ -5,21 +5,23 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use mainstem_core::config::Settings;
-use mainstem_core::config::layers::{Layer, Origin, Resolved, resolve};
+use mainstem_core::config::layers::{
+    ResolvedSettings, SettingLayer, SettingOrigin, resolve_settings,
+};
 use mainstem_core::id::Time;
 use mainstem_core::inbox::PendingFile;
 use mainstem_core::plan::Plan;
-use mainstem_core::plan::check::{Known, load_plan, load_plan_to_show};
-use mainstem_core::plan::doc::Format;
-use mainstem_engine::accepted::{Accepted, InForce, Pending};
-use mainstem_engine::look::Look;
-use mainstem_engine::paths::Layout;
-use mainstem_engine::session::Session;
+use mainstem_core::plan::check::{PlanCheckContext, load_plan, load_plan_for_display};
+use mainstem_core::plan::document::DocumentFormat;
+use mainstem_engine::accepted_files::{AcceptedFiles, FileInForce, PendingFileVersion};
+use mainstem_engine::instance::EngineInstance;
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_engine::run_status::JournaledRun;
 use mainstem_host::git::Repo;
 
-use crate::args::Global;
-use crate::failure::{Failure, Place};
-use crate::print;
+use crate::args::GlobalArgs;
+use crate::error::{CliError, CliErrorSource};
+use crate::output;
 
 /// The file of a project's settings.
 pub(crate) const CONFIG_FILE: &str = "mainstem.toml";
@@ -27,9 +29,9 @@ pub(crate) const CONFIG_FILE: &str = "mainstem.toml";
 const PLAN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The surroundings of a command.
-pub(crate) struct Context {
+pub(crate) struct CliContext {
     /// Options of every command.
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     /// Where to work.
     pub(crate) dir: PathBuf,
     /// Colours on standard output.
@@ -38,17 +40,17 @@ pub(crate) struct Context {
     pub(crate) color_err: bool,
 }
 
-impl Context {
+impl CliContext {
     /// From the options.
-    pub(crate) fn new(global: Global) -> Result<Self, Failure> {
+    pub(crate) fn new(global: GlobalArgs) -> Result<Self, CliError> {
         let here = std::env::current_dir()
-            .map_err(|error| Failure::io("cannot read the current directory", &error))?;
+            .map_err(|error| CliError::io_error("cannot read the current directory", &error))?;
         let dir = match &global.dir {
             Some(dir) => here.join(dir),
             None => here,
         };
         if !dir.is_dir() {
-            return Err(Failure::new(format!("{} is not a directory", dir.display())));
+            return Err(CliError::new(format!("{} is not a directory", dir.display())));
         }
         let plain = global.no_color
             || std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
@@ -59,17 +61,17 @@ impl Context {
     }
 
     /// The repository.
-    pub(crate) fn repo(&self) -> Result<Repo, Failure> {
+    pub(crate) fn open_repo(&self) -> Result<Repo, CliError> {
         Ok(Repo::discover(&self.dir)?)
     }
 
     /// A path as typed, seen from where the command works.
-    pub(crate) fn path(&self, typed: &Path) -> PathBuf {
+    pub(crate) fn resolve_path(&self, typed: &Path) -> PathBuf {
         self.dir.join(typed)
     }
 
     /// The project's settings file, found by walking up, not leaving the repository.
-    pub(crate) fn config_file(&self, stop_at: Option<&Path>) -> Option<PathBuf> {
+    pub(crate) fn find_config_file(&self, stop_at: Option<&Path>) -> Option<PathBuf> {
         let stop_at = stop_at.and_then(|stop| stop.canonicalize().ok());
         for dir in self.dir.ancestors() {
             let file = dir.join(CONFIG_FILE);
@@ -85,54 +87,58 @@ impl Context {
 
     /// The project's settings file, and its text where that is not what the file holds now: what a landing made
     /// of it is in force only after a person accepted it.
-    fn project_file(
+    fn read_project_file(
         &self,
         repo: Option<&Repo>,
-    ) -> Result<Option<(PathBuf, Option<String>)>, Failure> {
+    ) -> Result<Option<(PathBuf, Option<String>)>, CliError> {
         let home = repo.and_then(Repo::checkout).and_then(|home| home.canonicalize().ok());
         let (Some(repo), Some(home)) = (repo, home) else {
-            return Ok(self.config_file(None).map(|path| (path, None)));
+            return Ok(self.find_config_file(None).map(|path| (path, None)));
         };
-        let accepted = Accepted::new(repo, Layout::new(repo, None).state());
+        let accepted = AcceptedFiles::new(repo, RepoLayout::new(repo, None).state_dir());
         let here = self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone());
         for dir in here.ancestors() {
             let Ok(inside) = dir.strip_prefix(&home) else { break };
             let file = dir.join(CONFIG_FILE);
             let in_force = match inside.join(CONFIG_FILE).to_str() {
-                Some(path) => accepted.in_force(path)?,
-                None => InForce::AsItIs,
+                Some(path) => accepted.file_in_force(path)?,
+                None => FileInForce::CheckoutVersion,
             };
             match in_force {
-                InForce::Before { content: Some(text), .. } => {
+                FileInForce::EarlierVersion { content: Some(text), .. } => {
                     let text = String::from_utf8_lossy(&text).into_owned();
                     return Ok(Some((file, Some(text))));
                 }
-                InForce::AsItIs if file.is_file() => return Ok(Some((file, None))),
-                InForce::Before { content: None, .. } | InForce::AsItIs => {}
+                FileInForce::CheckoutVersion if file.is_file() => return Ok(Some((file, None))),
+                FileInForce::EarlierVersion { content: None, .. }
+                | FileInForce::CheckoutVersion => {}
             }
         }
         Ok(None)
     }
 
     /// Files that decide about runs, as landings left them, that wait for a person.
-    pub(crate) fn pending_files(
+    pub(crate) fn list_pending_files(
         &self,
         repo: &Repo,
         target: Option<&str>,
-    ) -> Result<Vec<Pending>, Failure> {
+    ) -> Result<Vec<PendingFileVersion>, CliError> {
         let head = match target.filter(|target| !target.is_empty()) {
             Some(target) => repo.read_ref(&format!("refs/heads/{target}"))?,
             None => None,
         };
-        let accepted = Accepted::new(repo, Layout::new(repo, None).state());
-        Ok(accepted.pending(head.as_ref())?)
+        let accepted = AcceptedFiles::new(repo, RepoLayout::new(repo, None).state_dir());
+        Ok(accepted.list_pending(head.as_ref())?)
     }
 
     /// All settings with their origins.
-    pub(crate) fn resolved(&self, repo: Option<&Repo>) -> Result<Resolved, Failure> {
+    pub(crate) fn resolve_settings(
+        &self,
+        repo: Option<&Repo>,
+    ) -> Result<ResolvedSettings, CliError> {
         let mut layers = Vec::new();
         let mut sources: Vec<(String, String)> = Vec::new();
-        let mut read = |path: &Path, layer: fn(String, String) -> Layer| {
+        let mut read = |path: &Path, layer: fn(String, String) -> SettingLayer| {
             let name = path.display().to_string();
             match std::fs::read_to_string(path) {
                 Ok(text) => {
@@ -141,42 +147,43 @@ impl Context {
                     Ok(())
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-                Err(error) => Err(Failure::io(format!("cannot read {name}"), &error)),
+                Err(error) => Err(CliError::io_error(format!("cannot read {name}"), &error)),
             }
         };
-        if let Some(path) = user_config() {
-            read(&path, Layer::user)?;
+        if let Some(path) = user_config_path() {
+            read(&path, SettingLayer::from_user_file)?;
         }
-        match self.project_file(repo)? {
-            Some((path, None)) => read(&path, Layer::project)?,
+        match self.read_project_file(repo)? {
+            Some((path, None)) => read(&path, SettingLayer::from_project_file)?,
             Some((path, Some(text))) => {
                 let name = format!("{} (before a landing changed it)", path.display());
                 sources.push((name.clone(), text.clone()));
-                layers.push(Layer::project(name, text));
+                layers.push(SettingLayer::from_project_file(name, text));
             }
             None => {}
         }
-        layers.extend(Layer::environment(std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        })));
+        layers.extend(SettingLayer::from_environment(std::env::vars_os().filter_map(
+            |(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)),
+        )));
         for pair in &self.global.config {
-            let layer = Layer::flag_pair(pair).ok_or_else(|| {
-                Failure::usage(format!("--config {pair}: expected KEY=VALUE"))
-                    .hint("for example --config run.jobs=4; list all settings: mainstem config")
+            let layer = SettingLayer::from_flag_pair(pair).ok_or_else(|| {
+                CliError::usage_error(format!("--config {pair}: expected KEY=VALUE")).with_hint(
+                    "for example --config run.jobs=4; list all settings: mainstem config",
+                )
             })?;
             layers.push(layer);
         }
-        let resolved = resolve(&layers).map_err(|errors| {
+        let resolved = resolve_settings(&layers).map_err(|errors| {
             let count = errors.len();
             let noun = if count == 1 { "error" } else { "errors" };
-            let mut failure = Failure::new(format!("invalid settings: {count} {noun}"))
-                .hint("list all settings: mainstem config");
+            let mut failure = CliError::new(format!("invalid settings: {count} {noun}"))
+                .with_hint("list all settings: mainstem config");
             for (origin, diagnostic) in errors {
                 let file = origin.to_string();
-                let is_file = matches!(origin, Origin::User(_) | Origin::Project(_));
+                let is_file = matches!(origin, SettingOrigin::User(_) | SettingOrigin::Project(_));
                 let source = sources.iter().find(|(name, _)| is_file && *name == file);
                 let source = source.map(|(_, text)| text.clone()).unwrap_or_default();
-                failure.add_place(Place { file, source, diagnostics: vec![diagnostic] });
+                failure.add_source(CliErrorSource { file, source, diagnostics: vec![diagnostic] });
             }
             failure
         });
@@ -190,75 +197,84 @@ impl Context {
     }
 
     /// The settings.
-    pub(crate) fn settings(&self, repo: Option<&Repo>) -> Result<Settings, Failure> {
-        Ok(self.resolved(repo)?.settings)
+    pub(crate) fn load_settings(&self, repo: Option<&Repo>) -> Result<Settings, CliError> {
+        Ok(self.resolve_settings(repo)?.settings)
     }
 
     /// Repository, settings and places.
-    pub(crate) fn place(&self) -> Result<(Repo, Settings, Layout), Failure> {
-        let repo = self.repo()?;
-        let settings = self.settings(Some(&repo))?;
-        let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+    pub(crate) fn load_repo_context(&self) -> Result<(Repo, Settings, RepoLayout), CliError> {
+        let repo = self.open_repo()?;
+        let settings = self.load_settings(Some(&repo))?;
+        let layout = RepoLayout::new(&repo, settings.workspace.root.as_deref());
         Ok((repo, settings, layout))
     }
 
     /// Where the engine of this repository is reached. Needs no settings, so that a mistake in them keeps nobody from
     /// stopping or steering a run.
-    pub(crate) fn engine_layout(&self) -> Result<Layout, Failure> {
-        Ok(Layout::new(&self.repo()?, None))
+    pub(crate) fn engine_layout(&self) -> Result<RepoLayout, CliError> {
+        Ok(RepoLayout::new(&self.open_repo()?, None))
     }
 
     /// Repository, settings and places for commands that only look: a mistake in a settings file is told, and what
     /// that file says is left out.
-    pub(crate) fn place_to_look(&self) -> Result<(Repo, Settings, Layout), Failure> {
-        let repo = self.repo()?;
-        let settings = match self.settings(Some(&repo)) {
+    pub(crate) fn load_read_only_context(&self) -> Result<(Repo, Settings, RepoLayout), CliError> {
+        let repo = self.open_repo()?;
+        let settings = match self.load_settings(Some(&repo)) {
             Ok(settings) => settings,
             Err(failure) => {
                 // What was typed for this very call is refused; a file may have been broken by somebody else.
-                let typed =
-                    failure.places.iter().any(|place| place.file == Origin::Flag.to_string());
+                let typed = failure
+                    .places
+                    .iter()
+                    .any(|place| place.file == SettingOrigin::Flag.to_string());
                 let Some(place) = failure.places.first().filter(|_| !typed) else {
                     return Err(failure);
                 };
                 let what = place.diagnostics.first().map(|d| d.message.clone()).unwrap_or_default();
-                print::err(&format!(
+                output::write_stderr(&format!(
                     "warning: {}: {what} (this file is ignored here; see all errors: mainstem doctor)",
                     place.file
                 ));
-                self.usable_settings(&repo)
+                self.load_usable_settings(&repo)
             }
         };
-        let layout = Layout::new(&repo, settings.workspace.root.as_deref());
+        let layout = RepoLayout::new(&repo, settings.workspace.root.as_deref());
         Ok((repo, settings, layout))
     }
 
     /// The settings without the files that have mistakes.
-    fn usable_settings(&self, repo: &Repo) -> Settings {
+    fn load_usable_settings(&self, repo: &Repo) -> Settings {
         let mut layers = Vec::new();
         let files = [
-            user_config().map(|path| (path, Layer::user as fn(String, String) -> Layer)),
-            self.config_file(repo.checkout()).map(|path| (path, Layer::project as _)),
+            user_config_path().map(|path| {
+                (path, SettingLayer::from_user_file as fn(String, String) -> SettingLayer)
+            }),
+            self.find_config_file(repo.checkout())
+                .map(|path| (path, SettingLayer::from_project_file as _)),
         ];
         for (path, layer) in files.into_iter().flatten() {
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
             layers.push(layer(path.display().to_string(), text));
-            if resolve(&layers).is_err() {
+            if resolve_settings(&layers).is_err() {
                 layers.pop();
             }
         }
-        let resolved = resolve(&layers).or_else(|_| resolve(&[]));
+        let resolved = resolve_settings(&layers).or_else(|_| resolve_settings(&[]));
         resolved
             .map(|resolved| resolved.settings)
             .unwrap_or_else(|_| panic!("BUG: the defaults have no mistakes"))
     }
 
     /// A look at the run.
-    pub(crate) fn look(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
-        let (repo, settings, layout) = self.place_to_look()?;
-        let mut look = Look::at(&layout, &settings, run)?;
-        let pending = self.pending_files(&repo, Some(look.machine.target()))?.into_iter();
-        let waits = |file: Pending| PendingFile {
+    pub(crate) fn open_run(
+        &self,
+        run: Option<&str>,
+    ) -> Result<(Repo, RepoLayout, JournaledRun), CliError> {
+        let (repo, settings, layout) = self.load_read_only_context()?;
+        let mut look = JournaledRun::load(&layout, &settings, run)?;
+        let pending =
+            self.list_pending_files(&repo, Some(look.machine.target_branch()))?.into_iter();
+        let waits = |file: PendingFileVersion| PendingFile {
             path: file.path,
             tasks: file.tasks,
             since: Time(file.at_ms),
@@ -268,88 +284,95 @@ impl Context {
     }
 
     /// A look at a run that must exist.
-    pub(crate) fn look_at_run(&self, run: Option<&str>) -> Result<(Repo, Layout, Look), Failure> {
-        let found = self.look(run)?;
+    pub(crate) fn open_existing_run(
+        &self,
+        run: Option<&str>,
+    ) -> Result<(Repo, RepoLayout, JournaledRun), CliError> {
+        let found = self.open_run(run)?;
         if found.2.run.is_none() {
-            return Err(Failure::new("no run in this repository yet")
-                .hint("start one: mainstem run PLAN; or take a tour: mainstem demo"));
+            return Err(CliError::new("no run in this repository yet")
+                .with_hint("start one: mainstem run PLAN; or take a tour: mainstem demo"));
         }
         Ok(found)
     }
 
     /// Takes the repository over.
-    pub(crate) fn session(&self) -> Result<Session, Failure> {
-        let repo = self.repo()?;
-        let settings = self.settings(Some(&repo))?;
-        Ok(Session::open(repo, settings, own_exe()?, environment())?)
+    pub(crate) fn open_engine_instance(&self) -> Result<EngineInstance, CliError> {
+        let repo = self.open_repo()?;
+        let settings = self.load_settings(Some(&repo))?;
+        Ok(EngineInstance::open(repo, settings, own_executable()?, text_environment())?)
     }
 
     /// Reads and checks a plan.
-    pub(crate) fn plan(&self, typed: &Path, settings: &Settings) -> Result<Plan, Failure> {
-        let (name, format, bytes) = self.plan_text(typed)?;
-        load_plan(&bytes, format, &known(settings)).map_err(|diagnostics| {
-            Failure::text(name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
+    pub(crate) fn read_plan(&self, typed: &Path, settings: &Settings) -> Result<Plan, CliError> {
+        let (name, format, bytes) = self.read_plan_text(typed)?;
+        load_plan(&bytes, format, &known_names(settings)).map_err(|diagnostics| {
+            CliError::source_error(name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
         })
     }
 
     /// Reads a plan to look at it; what the settings lack for it comes beside it, in words.
-    pub(crate) fn plan_to_show(
+    pub(crate) fn read_plan_to_show(
         &self,
         typed: &Path,
         settings: &Settings,
-    ) -> Result<(Plan, Vec<String>), Failure> {
-        let (name, format, bytes) = self.plan_text(typed)?;
-        let (plan, lacking) =
-            load_plan_to_show(&bytes, format, &known(settings)).map_err(|diagnostics| {
-                Failure::text(&name, String::from_utf8_lossy(&bytes).into_owned(), diagnostics)
+    ) -> Result<(Plan, Vec<String>), CliError> {
+        let (name, format, bytes) = self.read_plan_text(typed)?;
+        let (plan, lacking) = load_plan_for_display(&bytes, format, &known_names(settings))
+            .map_err(|diagnostics| {
+                CliError::source_error(
+                    &name,
+                    String::from_utf8_lossy(&bytes).into_owned(),
+                    diagnostics,
+                )
             })?;
         Ok((plan, lacking.iter().map(|fault| format!("{name}:{fault}")).collect()))
     }
 
-    fn plan_text(&self, typed: &Path) -> Result<(String, Format, Vec<u8>), Failure> {
-        let path = self.path(typed);
+    fn read_plan_text(&self, typed: &Path) -> Result<(String, DocumentFormat, Vec<u8>), CliError> {
+        let path = self.resolve_path(typed);
         let name = typed.display().to_string();
-        let format = Format::from_path(&name).ok_or_else(|| {
-            Failure::new(format!("{name} is not a plan file"))
-                .hint("plan files end in .toml, .yaml, .yml or .json")
+        let format = DocumentFormat::from_path(&name).ok_or_else(|| {
+            CliError::new(format!("{name} is not a plan file"))
+                .with_hint("plan files end in .toml, .yaml, .yml or .json")
         })?;
         let unreadable = |error: std::io::Error| {
-            let failure = Failure::io(format!("cannot read {name}"), &error);
+            let failure = CliError::io_error(format!("cannot read {name}"), &error);
             match error.kind() {
                 std::io::ErrorKind::NotFound => {
-                    failure.hint("create an example plan.toml: mainstem init")
+                    failure.with_hint("create an example plan.toml: mainstem init")
                 }
                 _ => failure,
             }
         };
         let size = std::fs::metadata(&path).map_err(unreadable)?.len();
         if size > PLAN_BYTES_MAX {
-            return Err(Failure::new(format!("{name} is larger than 64 MiB"))
-                .hint("split the plan, or shorten the descriptions"));
+            return Err(CliError::new(format!("{name} is larger than 64 MiB"))
+                .with_hint("split the plan, or shorten the descriptions"));
         }
         let bytes = std::fs::read(&path).map_err(unreadable)?;
         Ok((name, format, bytes))
     }
 }
 
-fn known(settings: &Settings) -> Known<'_> {
-    Known { agents: &settings.agents, default_agent: settings.run.agent.as_deref() }
+fn known_names(settings: &Settings) -> PlanCheckContext<'_> {
+    PlanCheckContext { agents: &settings.agents, default_agent: settings.run.agent.as_deref() }
 }
 
 /// Our own binary.
-pub(crate) fn own_exe() -> Result<PathBuf, Failure> {
+pub(crate) fn own_executable() -> Result<PathBuf, CliError> {
     std::env::current_exe()
-        .map_err(|error| Failure::io("cannot find the mainstem executable", &error))
+        .map_err(|error| CliError::io_error("cannot find the mainstem executable", &error))
 }
 
 /// The environment we were started with, as far as it is text.
-pub(crate) fn environment() -> Vec<(String, String)> {
+pub(crate) fn text_environment() -> Vec<(String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
 }
 
-pub(crate) fn user_config() -> Option<PathBuf> {
+pub(crate) fn user_config_path() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
     Some(home.join("mainstem").join("config.toml"))

@@ -16,9 +16,9 @@ use mainstem_core::plan::Plan;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-use crate::print;
-use canvas::Face;
-use layout::Edge;
+use crate::output;
+use canvas::GraphNodeBox;
+use layout::GraphEdge;
 
 /// Larger graphs are listed: nobody follows lines through more boxes.
 const DRAWN_MAX: usize = 80;
@@ -31,7 +31,7 @@ const EXTRA_ROWS: usize = 1;
 
 /// A plan and its graph, with where its tasks stand if it is being run.
 #[derive(Clone, Copy)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct GraphSubject<'a> {
     /// The plan.
     pub(crate) plan: &'a Plan,
     /// Its graph.
@@ -42,7 +42,7 @@ pub(crate) struct Subject<'a> {
 
 /// Why a task waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum GraphEdgeReason {
     /// Its own `needs`.
     Needs,
     /// Order only.
@@ -51,8 +51,8 @@ pub(crate) enum Why {
     Epic,
 }
 
-impl Why {
-    fn word(self) -> &'static str {
+impl GraphEdgeReason {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Needs => "needs",
             Self::After => "after",
@@ -61,79 +61,90 @@ impl Why {
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> GraphSubject<'a> {
     /// A plan nobody runs.
-    pub(crate) fn plain(plan: &'a Plan, graph: &'a Graph) -> Self {
+    pub(crate) fn without_run(plan: &'a Plan, graph: &'a Graph) -> Self {
         Self { plan, graph, phases: None }
     }
 
-    fn id(&self, task: TaskIx) -> &'a str {
-        self.plan.tasks[task.ix()].id.as_str()
+    fn task_id(&self, task: TaskIx) -> &'a str {
+        self.plan.tasks[task.index()].id.as_str()
     }
 
-    fn phase(&self, task: TaskIx) -> Option<Phase> {
-        self.phases.and_then(|phases| phases.get(task.ix()).copied())
+    fn task_phase(&self, task: TaskIx) -> Option<Phase> {
+        self.phases.and_then(|phases| phases.get(task.index()).copied())
     }
 
     /// Every edge, from what comes first to what waits for it.
-    pub(crate) fn edges(&self) -> Vec<(TaskIx, TaskIx, Why)> {
+    pub(crate) fn list_edges(&self) -> Vec<(TaskIx, TaskIx, GraphEdgeReason)> {
         let mut edges = Vec::new();
         for task in self.graph.tasks() {
             let own: HashSet<&str> =
-                self.plan.tasks[task.ix()].needs.iter().map(|id| id.as_str()).collect();
+                self.plan.tasks[task.index()].needs.iter().map(|id| id.as_str()).collect();
             for needed in self.graph.needs(task) {
-                let why = if own.contains(self.id(needed)) { Why::Needs } else { Why::Epic };
+                let why = if own.contains(self.task_id(needed)) {
+                    GraphEdgeReason::Needs
+                } else {
+                    GraphEdgeReason::Epic
+                };
                 edges.push((needed, task, why));
             }
-            edges.extend(self.graph.after(task).map(|before| (before, task, Why::After)));
+            edges.extend(
+                self.graph.soft_needs(task).map(|before| (before, task, GraphEdgeReason::After)),
+            );
         }
         edges
     }
 
     /// The longest way through, by effort.
     pub(crate) fn critical_path(&self) -> Vec<TaskIx> {
-        self.graph.critical_path(|task| self.plan.tasks[task.ix()].effort.weight())
+        self.graph.critical_path(|task| self.plan.tasks[task.index()].effort.weight())
     }
 
     /// The critical path as ids.
     pub(crate) fn critical_ids(&self) -> Vec<&'a str> {
-        self.critical_path().into_iter().map(|task| self.id(task)).collect()
+        self.critical_path().into_iter().map(|task| self.task_id(task)).collect()
     }
 }
 
 /// The graph as boxes and lines, or as a list that says why it is none.
-pub(crate) fn picture(subject: Subject<'_>, width: usize, color: bool) -> String {
+pub(crate) fn render_picture(subject: GraphSubject<'_>, width: usize, color: bool) -> String {
     let tasks = subject.graph.len();
     if tasks > DRAWN_MAX {
         let why = format!("graph too large to draw ({tasks} tasks)");
-        return list(subject, &why, width, color);
+        return render_list(subject, &why, width, color);
     }
-    let edges: Vec<Edge> = subject
-        .edges()
+    let edges: Vec<GraphEdge> = subject
+        .list_edges()
         .into_iter()
-        .map(|(from, to, why)| Edge { from: from.ix(), to: to.ix(), soft: why == Why::After })
+        .map(|(from, to, why)| GraphEdge {
+            from: from.index(),
+            to: to.index(),
+            soft: why == GraphEdgeReason::After,
+        })
         .collect();
-    let order: Vec<usize> = subject.graph.levels().into_iter().flatten().map(TaskIx::ix).collect();
-    let (edges, implied) = layout::reduce(tasks, &order, &edges);
-    let Some((layout, faces)) = fit(subject, &order, &edges, width) else {
-        return list(subject, &format!("graph too wide for {width} columns"), width, color);
+    let order: Vec<usize> =
+        subject.graph.levels().into_iter().flatten().map(TaskIx::index).collect();
+    let (edges, implied) = layout::drop_implied_edges(tasks, &order, &edges);
+    let Some((layout, faces)) = fit_layout(subject, &order, &edges, width) else {
+        return render_list(subject, &format!("graph too wide for {width} columns"), width, color);
     };
-    let mut out = canvas::draw(&layout, &faces, color);
-    out.push_str(&legend(subject, &edges, implied));
+    let mut out = canvas::draw_layout(&layout, &faces, color);
+    out.push_str(&render_legend(subject, &edges, implied));
     out
 }
 
 /// The layout with the longest titles that cost no height.
-fn fit(
-    subject: Subject<'_>,
+fn fit_layout(
+    subject: GraphSubject<'_>,
     order: &[usize],
-    edges: &[Edge],
+    edges: &[GraphEdge],
     width: usize,
-) -> Option<(layout::Layout, Vec<Face>)> {
+) -> Option<(layout::GraphLayout, Vec<GraphNodeBox>)> {
     let attempt = |title: usize| {
-        let faces = faces(subject, title);
-        let widths: Vec<usize> = faces.iter().map(Face::width).collect();
-        let layout = layout::lay_out(order, &widths, edges, width)?;
+        let faces = node_boxes(subject, title);
+        let widths: Vec<usize> = faces.iter().map(GraphNodeBox::width).collect();
+        let layout = layout::lay_out_graph(order, &widths, edges, width)?;
         (layout.rows.len() <= ROWS_MAX).then_some((layout, faces))
     };
     let bare = attempt(0)?;
@@ -144,23 +155,23 @@ fn fit(
     Some(titled.unwrap_or(bare))
 }
 
-fn faces(subject: Subject<'_>, title: usize) -> Vec<Face> {
+fn node_boxes(subject: GraphSubject<'_>, title: usize) -> Vec<GraphNodeBox> {
     let critical: HashSet<TaskIx> = subject.critical_path().into_iter().collect();
     let face = |task: TaskIx| {
-        let phase = subject.phase(task);
-        let sign = phase.map(|phase| format!("{} ", print::sign(phase))).unwrap_or_default();
-        let mut label = format!("{sign}{}", subject.id(task));
-        let words = print::harmless(&subject.plan.tasks[task.ix()].title);
+        let phase = subject.task_phase(task);
+        let sign = phase.map(|phase| format!("{} ", output::phase_sign(phase))).unwrap_or_default();
+        let mut label = format!("{sign}{}", subject.task_id(task));
+        let words = output::sanitize_text(&subject.plan.tasks[task.index()].title);
         if title > 0 && !words.is_empty() {
-            let _ = write!(label, " {}", print::clip(&words, title));
+            let _ = write!(label, " {}", output::truncate_to_width(&words, title));
         }
-        let style = phase.map(print::style).unwrap_or_default();
-        Face { label, style, heavy: critical.len() > 1 && critical.contains(&task) }
+        let style = phase.map(output::phase_style).unwrap_or_default();
+        GraphNodeBox { label, style, heavy: critical.len() > 1 && critical.contains(&task) }
     };
     subject.graph.tasks().map(face).collect()
 }
 
-fn legend(subject: Subject<'_>, edges: &[Edge], implied: usize) -> String {
+fn render_legend(subject: GraphSubject<'_>, edges: &[GraphEdge], implied: usize) -> String {
     let mut notes = Vec::new();
     if subject.critical_path().len() > 1 {
         notes.push("heavy: critical path".to_owned());
@@ -176,31 +187,33 @@ fn legend(subject: Subject<'_>, edges: &[Edge], implied: usize) -> String {
 }
 
 /// Levels, one line each, and under them who waits for whom.
-fn list(subject: Subject<'_>, why: &str, width: usize, color: bool) -> String {
-    let mut out = batches(subject, width, color);
-    let edges = subject.edges();
+fn render_list(subject: GraphSubject<'_>, why: &str, width: usize, color: bool) -> String {
+    let mut out = render_levels(subject, width, color);
+    let edges = subject.list_edges();
     if !edges.is_empty() {
         out.push('\n');
     }
     for task in subject.graph.tasks() {
-        let of = |wanted: fn(Why) -> bool, word: &str| {
-            let ids: Vec<&str> = edges_to(&edges, task)
+        let of = |wanted: fn(GraphEdgeReason) -> bool, word: &str| {
+            let ids: Vec<&str> = edges_into(&edges, task)
                 .iter()
                 .filter(|(_, _, why)| wanted(*why))
-                .map(|(from, _, _)| subject.id(*from))
+                .map(|(from, _, _)| subject.task_id(*from))
                 .collect();
             let shown = ids.iter().take(8).copied().collect::<Vec<_>>().join(" ");
             let rest = ids.len().saturating_sub(8);
             let rest = if rest > 0 { format!(" … {rest} more") } else { String::new() };
             (!ids.is_empty()).then(|| format!("{word} {shown}{rest}"))
         };
-        let parts: Vec<String> =
-            [of(|why| why != Why::After, "needs"), of(|why| why == Why::After, "after")]
-                .into_iter()
-                .flatten()
-                .collect();
+        let parts: Vec<String> = [
+            of(|why| why != GraphEdgeReason::After, "needs"),
+            of(|why| why == GraphEdgeReason::After, "after"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         if !parts.is_empty() {
-            let _ = writeln!(out, "{} {}", subject.id(task), parts.join("; "));
+            let _ = writeln!(out, "{} {}", subject.task_id(task), parts.join("; "));
         }
     }
     let _ =
@@ -209,14 +222,17 @@ fn list(subject: Subject<'_>, why: &str, width: usize, color: bool) -> String {
 }
 
 /// The edges that end at a task; edges are sorted by where they end.
-fn edges_to(edges: &[(TaskIx, TaskIx, Why)], task: TaskIx) -> &[(TaskIx, TaskIx, Why)] {
+fn edges_into(
+    edges: &[(TaskIx, TaskIx, GraphEdgeReason)],
+    task: TaskIx,
+) -> &[(TaskIx, TaskIx, GraphEdgeReason)] {
     let start = edges.partition_point(|(_, to, _)| *to < task);
     let end = edges.partition_point(|(_, to, _)| *to <= task);
     &edges[start..end]
 }
 
 /// The levels: what could run together if there were agents enough.
-pub(crate) fn batches(subject: Subject<'_>, width: usize, color: bool) -> String {
+pub(crate) fn render_levels(subject: GraphSubject<'_>, width: usize, color: bool) -> String {
     let levels = subject.graph.levels();
     let digits = levels.len().to_string().len();
     let mut out = String::new();
@@ -224,20 +240,21 @@ pub(crate) fn batches(subject: Subject<'_>, width: usize, color: bool) -> String
         let mut used = digits + 2;
         let _ = write!(out, "{:>digits$}:", level + 1);
         for task in tasks {
-            let phase = subject.phase(*task);
-            let sign = phase.map(|phase| format!("{} ", print::sign(phase))).unwrap_or_default();
-            let word = format!("{sign}{}", subject.id(*task));
+            let phase = subject.task_phase(*task);
+            let sign =
+                phase.map(|phase| format!("{} ", output::phase_sign(phase))).unwrap_or_default();
+            let word = format!("{sign}{}", subject.task_id(*task));
             if used + word.width() + 1 > width.max(40) {
                 let _ = write!(out, "\n{}", " ".repeat(digits + 1));
                 used = digits + 2;
             }
             used += word.width() + 1;
-            let style = phase.map(print::style).unwrap_or_default();
+            let style = phase.map(output::phase_style).unwrap_or_default();
             out.push(' ');
             out.push_str(&if style == Style::new() {
                 word
             } else {
-                print::paint(&word, style, color)
+                output::paint_text(&word, style, color)
             });
         }
         out.push('\n');
@@ -246,18 +263,18 @@ pub(crate) fn batches(subject: Subject<'_>, width: usize, color: bool) -> String
 }
 
 /// A Mermaid flowchart.
-pub(crate) fn mermaid(subject: Subject<'_>) -> String {
+pub(crate) fn render_mermaid(subject: GraphSubject<'_>) -> String {
     let mut out = String::from("flowchart TD\n");
     let node = |task: TaskIx| {
-        let title = &subject.plan.tasks[task.ix()].title;
+        let title = &subject.plan.tasks[task.index()].title;
         let gap = if title.is_empty() { "" } else { " " };
-        let class = subject.phase(task).map(|phase| format!(":::{}", phase.word()));
-        let label = format!("{}{gap}{}", subject.id(task), escape(title));
+        let class = subject.task_phase(task).map(|phase| format!(":::{}", phase.as_str()));
+        let label = format!("{}{gap}{}", subject.task_id(task), escape_label(title));
         format!("t{}[\"{label}\"]{}", task.0, class.unwrap_or_default())
     };
     let of_epic = |epic: Option<&str>| -> Vec<TaskIx> {
         let own =
-            |t: &TaskIx| subject.plan.tasks[t.ix()].epic.as_ref().map(|id| id.as_str()) == epic;
+            |t: &TaskIx| subject.plan.tasks[t.index()].epic.as_ref().map(|id| id.as_str()) == epic;
         subject.graph.tasks().filter(own).collect()
     };
     for (i, epic) in subject.plan.epics.iter().enumerate() {
@@ -266,7 +283,7 @@ pub(crate) fn mermaid(subject: Subject<'_>) -> String {
             continue;
         }
         let gap = if epic.title.is_empty() { "" } else { " " };
-        let _ = writeln!(out, "  subgraph e{i}[\"{}{gap}{}\"]", epic.id, escape(&epic.title));
+        let _ = writeln!(out, "  subgraph e{i}[\"{}{gap}{}\"]", epic.id, escape_label(&epic.title));
         for task in tasks {
             let _ = writeln!(out, "    {}", node(task));
         }
@@ -275,20 +292,20 @@ pub(crate) fn mermaid(subject: Subject<'_>) -> String {
     of_epic(None).into_iter().for_each(|task| {
         let _ = writeln!(out, "  {}", node(task));
     });
-    for (from, to, why) in subject.edges() {
-        let arrow = if why == Why::After { "-.->" } else { "-->" };
+    for (from, to, why) in subject.list_edges() {
+        let arrow = if why == GraphEdgeReason::After { "-.->" } else { "-->" };
         let _ = writeln!(out, "  t{} {arrow} t{}", from.0, to.0);
     }
     if subject.phases.is_some() {
         for phase in PHASES {
-            let _ = writeln!(out, "  classDef {} {}", phase.word(), fill(phase));
+            let _ = writeln!(out, "  classDef {} {}", phase.as_str(), phase_color(phase));
         }
     }
     out
 }
 
 /// Text that cannot end a Mermaid label nor be taken for markup.
-fn escape(text: &str) -> String {
+fn escape_label(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -303,7 +320,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-fn fill(phase: Phase) -> &'static str {
+fn phase_color(phase: Phase) -> &'static str {
     match phase {
         Phase::Waiting => "fill:#f0f0f0,stroke:#999,color:#333",
         Phase::Ready => "fill:#ffffff,stroke:#333,color:#111",
@@ -318,18 +335,18 @@ fn fill(phase: Phase) -> &'static str {
 }
 
 /// Nodes, edges, levels and the critical path.
-pub(crate) fn as_json(subject: Subject<'_>) -> Value {
+pub(crate) fn graph_json(subject: GraphSubject<'_>) -> Value {
     let nodes: Vec<Value> = subject
         .graph
         .tasks()
         .map(|task| {
-            let about = &subject.plan.tasks[task.ix()];
+            let about = &subject.plan.tasks[task.index()];
             let mut node = json!({
                 "id": about.id, "title": about.title, "epic": about.epic,
                 "level": subject.graph.level(task) + 1,
             });
-            if let Some(phase) = subject.phase(task) {
-                node["phase"] = json!(phase.word());
+            if let Some(phase) = subject.task_phase(task) {
+                node["phase"] = json!(phase.as_str());
             }
             node
         })
@@ -343,14 +360,14 @@ pub(crate) fn as_json(subject: Subject<'_>) -> Value {
 }
 
 /// Edges for programs: `from` comes first, `to` waits for it.
-pub(crate) fn edges_json(subject: Subject<'_>) -> Vec<Value> {
-    let edge = |(from, to, why): (TaskIx, TaskIx, Why)| json!({ "from": subject.id(from), "to": subject.id(to), "kind": why.word() });
-    subject.edges().into_iter().map(edge).collect()
+pub(crate) fn edges_json(subject: GraphSubject<'_>) -> Vec<Value> {
+    let edge = |(from, to, why): (TaskIx, TaskIx, GraphEdgeReason)| json!({ "from": subject.task_id(from), "to": subject.task_id(to), "kind": why.as_str() });
+    subject.list_edges().into_iter().map(edge).collect()
 }
 
 /// Levels for programs.
-pub(crate) fn levels_json(subject: Subject<'_>) -> Vec<Vec<&str>> {
-    let ids = |level: Vec<TaskIx>| level.into_iter().map(|task| subject.id(task)).collect();
+pub(crate) fn levels_json(subject: GraphSubject<'_>) -> Vec<Vec<&str>> {
+    let ids = |level: Vec<TaskIx>| level.into_iter().map(|task| subject.task_id(task)).collect();
     subject.graph.levels().into_iter().map(ids).collect()
 }
 

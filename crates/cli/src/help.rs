@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use mainstem_api::exit_code;
 
-use crate::args::Cli;
-use crate::print;
+use crate::args::CliArgs;
+use crate::output;
 
 /// Groups of commands, in the order in which a new user needs them. What is in none is listed with the last.
 const GROUPS: &[(&str, &[&str])] = &[
@@ -44,32 +44,33 @@ const GROUPS: &[(&str, &[&str])] = &[
 ];
 
 /// The command line with grouped help.
-pub(crate) fn command() -> clap::Command {
-    let command = Cli::command();
+pub(crate) fn build_command() -> clap::Command {
+    let command = CliArgs::command();
     let template = format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\
          \nOptions:\n{{options}}{{after-help}}",
-        grouped(&command)
+        grouped_commands(&command)
     );
     command.help_template(template)
 }
 
 /// Reads the command line; prints help, version or what is wrong with it and gives the exit code otherwise.
-pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, u8> {
-    let parsed =
-        command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+pub(crate) fn parse_args(args: impl Iterator<Item = OsString>) -> Result<CliArgs, u8> {
+    let parsed = build_command()
+        .try_get_matches_from(args)
+        .and_then(|matches| CliArgs::from_arg_matches(&matches));
     parsed.map_err(|error| {
         match error.kind() {
             // Nothing was asked for: what there is to ask for is the answer.
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
                 if std::env::args_os().len() < 2 =>
             {
-                let _ = print::out(&command().render_help().to_string());
+                let _ = output::write_stdout(&build_command().render_help().to_string());
                 return exit_code::OK;
             }
             ErrorKind::InvalidSubcommand => {
-                if let Some(better) = better_known(&error) {
-                    print::err(&better);
+                if let Some(better) = suggest_command(&error) {
+                    output::write_stderr(&better);
                     return exit_code::USAGE;
                 }
             }
@@ -77,7 +78,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, u8> {
                 let version = serde_json::json!({
                     "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION"),
                 });
-                let _ = print::out_json(&version);
+                let _ = output::write_json(&version);
                 return exit_code::OK;
             }
             _ => {}
@@ -104,7 +105,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("new", "init"),
 ];
 
-fn better_known(error: &clap::Error) -> Option<String> {
+fn suggest_command(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
     };
@@ -112,7 +113,7 @@ fn better_known(error: &clap::Error) -> Option<String> {
     Some(format!("error: unknown command `{typed}`\n  help: did you mean `mainstem {ours}`?"))
 }
 
-fn grouped(command: &clap::Command) -> String {
+fn grouped_commands(command: &clap::Command) -> String {
     let listed = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
     let visible = |sub: &&clap::Command| !sub.is_hide_set() && sub.get_name() != "help";
     let mut text = String::new();
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn every_command_stands_once_in_a_group_and_internal_ones_in_none() {
-        let command = Cli::command();
-        let text = grouped(&command);
+        let command = CliArgs::command();
+        let text = grouped_commands(&command);
         for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
             let line = format!("\n  {:<12} ", sub.get_name());
             let times = text.matches(&line).count();
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn summaries_fit_a_narrow_terminal() {
-        for line in grouped(&Cli::command()).lines() {
+        for line in grouped_commands(&CliArgs::command()).lines() {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }

@@ -5,31 +5,31 @@ mod commands;
 mod context;
 mod drive;
 mod ecosystem;
-mod failure;
+mod error;
 mod graph;
 mod help;
-mod pen;
+mod async_writer;
 mod preflight;
-mod print;
+mod output;
 mod script_agent;
 mod events;
-mod live;
+mod live_view;
 mod stream;
 mod summary;
-mod versions;
+mod tool_versions;
 #[cfg(test)]
 mod voice;
 
 use std::process::ExitCode;
 
-use mainstem_api::control::Request;
+use mainstem_api::control::ControlRequest;
 use mainstem_api::exit_code;
 use mainstem_core::inbox;
 
-use crate::args::Cli;
-use crate::args::{Command, ConfigCommand};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
+use crate::args::CliArgs;
+use crate::args::{CliCommand, ConfigCommand};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
 
 fn main() -> ExitCode {
     // A write beyond `ulimit -f` is then an error with a message instead of the end of this process. Programs that are
@@ -41,20 +41,22 @@ fn main() -> ExitCode {
     if early.next().is_some_and(|first| first == "__supervise")
         && let Some(dir) = early.next()
     {
-        let code = mainstem_host::process::supervise(std::path::Path::new(&dir));
+        let code = mainstem_host::process::supervise_job(std::path::Path::new(&dir));
         return ExitCode::from(u8::try_from(code).unwrap_or(1));
     }
     let mut early = std::env::args_os().skip(1);
-    if early.next().is_some_and(|first| first == mainstem_host::wall::STEP) {
-        return ExitCode::from(mainstem_host::wall::step(&early.collect::<Vec<_>>()));
+    if early.next().is_some_and(|first| first == mainstem_host::sandbox::SANDBOX_STEP) {
+        return ExitCode::from(mainstem_host::sandbox::run_sandbox_step(
+            &early.collect::<Vec<_>>(),
+        ));
     }
-    let cli = match help::parse(std::env::args_os()) {
+    let cli = match help::parse_args(std::env::args_os()) {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
     let json = cli.global.json;
     let color = !cli.global.no_color;
-    match dispatch(cli) {
+    match dispatch_command(cli) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let color = color
@@ -62,9 +64,9 @@ fn main() -> ExitCode {
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             if !failure.message.is_empty() {
                 if json {
-                    print::err(&failure.json().to_string());
+                    output::write_stderr(&failure.to_json().to_string());
                 } else {
-                    print::err(failure.render(color).trim_end());
+                    output::write_stderr(failure.render(color).trim_end());
                 }
             }
             ExitCode::from(failure.code)
@@ -73,113 +75,119 @@ fn main() -> ExitCode {
 }
 
 /// The server that an agent's program starts: standard output is the protocol's.
-fn mcp() -> Outcome {
+fn serve_mcp() -> CommandResult {
     let get = |name: &str| std::env::var(name).ok();
-    let surroundings = mainstem_mcp::Surroundings::from_env(get)
-        .map_err(|missing| Failure::new(missing.to_string()))?;
+    let surroundings = mainstem_mcp::McpEnvironment::from_env(get)
+        .map_err(|missing| CliError::new(missing.to_string()))?;
     mainstem_mcp::serve(surroundings, env!("CARGO_PKG_VERSION"))
-        .map_err(|error| Failure::io("cannot serve the MCP client", &error))?;
+        .map_err(|error| CliError::io_error("cannot serve the MCP client", &error))?;
     Ok(exit_code::OK)
 }
 
 /// Commands that the engine and agents start; gives back those that are for people.
-fn internal(command: Command) -> Result<Command, Outcome> {
+fn run_internal_command(command: CliCommand) -> Result<CliCommand, CommandResult> {
     Err(match command {
-        Command::Script { file } => Ok(u8::try_from(script_agent::main(&file)).unwrap_or(1)),
-        Command::Drive { spec } => Ok(u8::try_from(drive::main(&spec)).unwrap_or(1)),
-        Command::Sleep { ms } => Ok(u8::try_from(script_agent::sleep_main(ms)).unwrap_or(1)),
-        Command::Mcp => mcp(),
-        Command::EmptyTrash { trash } => mainstem_engine::trash::empty(&trash)
+        CliCommand::Script { file } => {
+            Ok(u8::try_from(script_agent::run_script_file(&file)).unwrap_or(1))
+        }
+        CliCommand::Drive { spec } => Ok(u8::try_from(drive::run_drive(&spec)).unwrap_or(1)),
+        CliCommand::Sleep { ms } => Ok(u8::try_from(script_agent::run_sleeper(ms)).unwrap_or(1)),
+        CliCommand::Mcp => serve_mcp(),
+        CliCommand::EmptyTrash { trash } => mainstem_engine::trash::empty_trash_folder(&trash)
             .map(|()| exit_code::OK)
-            .map_err(|error| Failure::io("cannot empty the trash folder", &error)),
-        Command::Supervise { .. } => Ok(exit_code::USAGE),
+            .map_err(|error| CliError::io_error("cannot empty the trash folder", &error)),
+        CliCommand::Supervise { .. } => Ok(exit_code::USAGE),
         other => return Ok(other),
     })
 }
 
 /// Commands that become requests to a run.
-fn steer(context: &Context, command: Command) -> Outcome {
+fn dispatch_control(context: &CliContext, command: CliCommand) -> CommandResult {
     let requests = match command {
-        Command::Pause => vec![Request::Pause],
-        Command::Resume => vec![Request::Resume],
-        Command::Cancel(args) if args.tasks.is_empty() => vec![Request::Cancel { task: None }],
-        Command::Cancel(args) => {
-            args.tasks.into_iter().map(|task| Request::Cancel { task: Some(task) }).collect()
+        CliCommand::Pause => vec![ControlRequest::Pause],
+        CliCommand::Resume => vec![ControlRequest::Resume],
+        CliCommand::Cancel(args) if args.tasks.is_empty() => {
+            vec![ControlRequest::Cancel { task: None }]
         }
-        Command::Skip(args) => args.tasks.into_iter().map(|task| Request::Skip { task }).collect(),
-        Command::Jobs(args) => vec![Request::Jobs { n: args.n }],
-        Command::Answer(args) if args.question.eq_ignore_ascii_case(inbox::CONFIG) => {
-            return commands::settings::answer(context, &args.text.join(" "));
+        CliCommand::Cancel(args) => {
+            args.tasks.into_iter().map(|task| ControlRequest::Cancel { task: Some(task) }).collect()
         }
-        Command::Answer(args) => {
+        CliCommand::Skip(args) => {
+            args.tasks.into_iter().map(|task| ControlRequest::Skip { task }).collect()
+        }
+        CliCommand::Jobs(args) => vec![ControlRequest::Jobs { n: args.n }],
+        CliCommand::Answer(args) if args.question.eq_ignore_ascii_case(inbox::CONFIG) => {
+            return commands::config::answer_pending(context, &args.text.join(" "));
+        }
+        CliCommand::Answer(args) => {
             let (text, free) = (args.text.join(" "), args.free);
-            vec![Request::Answer { question: args.question, text, free }]
+            vec![ControlRequest::Answer { question: args.question, text, free }]
         }
         _ => return Ok(exit_code::USAGE),
     };
-    commands::steer::steer(context, requests)
+    commands::control_client::run_requests(context, requests)
 }
 
-fn dispatch(cli: Cli) -> Outcome {
-    let command = match internal(cli.command) {
+fn dispatch_command(cli: CliArgs) -> CommandResult {
+    let command = match run_internal_command(cli.command) {
         Ok(command) => command,
         Err(outcome) => return outcome,
     };
-    let context = Context::new(cli.global)?;
+    let context = CliContext::new(cli.global)?;
     let context = &context;
     use commands as c;
     match command {
-        Command::Demo(args) => c::demo::demo(context, &args),
-        Command::Init(args) => c::init::init(context, &args),
-        Command::Plan(args) => c::plan::plan(context, &args),
-        Command::Gates(args) => c::gates::gates(context, &args.command),
-        Command::Run(args) => c::run::run(context, &args),
-        Command::Status(args) => c::status::status(context, args.run.as_deref()),
-        Command::Questions(args) => c::status::questions(context, args.run.as_deref()),
-        Command::Cost(args) => c::cost::cost(context, &args),
-        Command::Merge(args) => c::merge::merge(context, &args),
-        Command::Worker(args) => c::worker::worker(context, &args.command),
-        Command::Train(args) => c::status::train(context, args.run.as_deref()),
-        Command::Show(args) => c::show::show(context, &args),
-        Command::Diff(args) => c::diff::diff(context, &args),
-        Command::Graph(args) => c::plan::graph(context, &args),
-        Command::Logs(args) => c::logs::logs(context, &args),
-        Command::Lessons(args) => c::lessons::lessons(context, args.command.as_ref()),
-        Command::History(args) => c::history::history(context, &args),
-        Command::Retry(args) => c::steer::retry(context, &args),
-        other @ (Command::Pause
-        | Command::Resume
-        | Command::Cancel(_)
-        | Command::Skip(_)
-        | Command::Jobs(_)
-        | Command::Answer(_)) => steer(context, other),
-        Command::Proposals(args) => c::proposals::proposals(context, args.run.as_deref()),
-        Command::Accept(args) => c::proposals::decide(context, args.proposals, true),
-        Command::Reject(args) => c::proposals::decide(context, args.proposals, false),
-        Command::Restore(args) => c::restore::restore(context, &args),
-        Command::Undo(args) => c::care::undo(context, &args),
-        Command::Land => c::land::land(context),
-        Command::Clean(args) => c::care::clean(context, &args),
-        Command::Shell(args) => c::visit::shell(context, &args),
-        Command::Open(args) => c::visit::open(context, &args),
-        Command::Stop(args) => c::background::stop(context, &args),
-        Command::Watch => c::background::watch(context),
-        Command::Runs => c::background::runs(context),
-        Command::Doctor(args) => c::doctor::doctor(context, &args),
-        Command::Agents => c::agents::agents(context),
-        Command::Config(args) => match &args.command {
-            Some(ConfigCommand::Accept) => c::settings::accept(context),
-            Some(ConfigCommand::Set(args)) => c::set::set(context, args),
-            None => c::settings::config(context, &args),
+        CliCommand::Demo(args) => c::demo::cmd_demo(context, &args),
+        CliCommand::Init(args) => c::init::cmd_init(context, &args),
+        CliCommand::Plan(args) => c::plan::cmd_plan(context, &args),
+        CliCommand::Gates(args) => c::gates::cmd_gates(context, &args.command),
+        CliCommand::Run(args) => c::run::cmd_run(context, &args),
+        CliCommand::Status(args) => c::status::cmd_status(context, args.run.as_deref()),
+        CliCommand::Questions(args) => c::status::cmd_questions(context, args.run.as_deref()),
+        CliCommand::Cost(args) => c::cost::cmd_cost(context, &args),
+        CliCommand::Merge(args) => c::merge::cmd_merge(context, &args),
+        CliCommand::Worker(args) => c::worker::cmd_worker(context, &args.command),
+        CliCommand::Train(args) => c::status::cmd_train(context, args.run.as_deref()),
+        CliCommand::Show(args) => c::show::cmd_show(context, &args),
+        CliCommand::Diff(args) => c::diff::cmd_diff(context, &args),
+        CliCommand::Graph(args) => c::plan::cmd_graph(context, &args),
+        CliCommand::Logs(args) => c::logs::cmd_logs(context, &args),
+        CliCommand::Lessons(args) => c::lessons::cmd_lessons(context, args.command.as_ref()),
+        CliCommand::History(args) => c::history::cmd_history(context, &args),
+        CliCommand::Retry(args) => c::control_client::cmd_retry(context, &args),
+        other @ (CliCommand::Pause
+        | CliCommand::Resume
+        | CliCommand::Cancel(_)
+        | CliCommand::Skip(_)
+        | CliCommand::Jobs(_)
+        | CliCommand::Answer(_)) => dispatch_control(context, other),
+        CliCommand::Proposals(args) => c::proposals::cmd_proposals(context, args.run.as_deref()),
+        CliCommand::Accept(args) => c::proposals::decide_proposals(context, args.proposals, true),
+        CliCommand::Reject(args) => c::proposals::decide_proposals(context, args.proposals, false),
+        CliCommand::Restore(args) => c::restore::cmd_restore(context, &args),
+        CliCommand::Undo(args) => c::maintenance::cmd_undo(context, &args),
+        CliCommand::Land => c::land::cmd_land(context),
+        CliCommand::Clean(args) => c::maintenance::cmd_clean(context, &args),
+        CliCommand::Shell(args) => c::workspace_shell::cmd_shell(context, &args),
+        CliCommand::Open(args) => c::workspace_shell::cmd_open(context, &args),
+        CliCommand::Stop(args) => c::background::cmd_stop(context, &args),
+        CliCommand::Watch => c::background::cmd_watch(context),
+        CliCommand::Runs => c::background::cmd_runs(context),
+        CliCommand::Doctor(args) => c::doctor::cmd_doctor(context, &args),
+        CliCommand::Agents => c::agents::cmd_agents(context),
+        CliCommand::Config(args) => match &args.command {
+            Some(ConfigCommand::Accept) => c::config::accept_pending(context),
+            Some(ConfigCommand::Set(args)) => c::config_set::cmd_config_set(context, args),
+            None => c::config::cmd_config(context, &args),
         },
-        Command::Completions(args) => c::reference::completions(args.shell),
-        Command::Man(args) => c::reference::man(context, &args),
-        Command::Reference { dir } => c::reference::write(&dir),
-        Command::Supervise { .. }
-        | Command::Script { .. }
-        | Command::Drive { .. }
-        | Command::Mcp
-        | Command::EmptyTrash { .. }
-        | Command::Sleep { .. } => Ok(exit_code::USAGE),
+        CliCommand::Completions(args) => c::reference::cmd_completions(args.shell),
+        CliCommand::Man(args) => c::reference::cmd_man(context, &args),
+        CliCommand::Reference { dir } => c::reference::write_reference(&dir),
+        CliCommand::Supervise { .. }
+        | CliCommand::Script { .. }
+        | CliCommand::Drive { .. }
+        | CliCommand::Mcp
+        | CliCommand::EmptyTrash { .. }
+        | CliCommand::Sleep { .. } => Ok(exit_code::USAGE),
     }
 }

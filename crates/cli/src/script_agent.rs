@@ -28,7 +28,7 @@ const DETACH_VARIABLE: &str = "MAINSTEM_SCRIPT_DETACH";
 
 /// Why a script cannot go on.
 #[derive(Debug, thiserror::Error)]
-enum StepError {
+enum ScriptAgentError {
     /// The script file cannot be read.
     #[error("cannot read the script {path}: {cause}", path = .path.display())]
     Script { path: PathBuf, cause: String },
@@ -53,13 +53,15 @@ enum StepError {
 }
 
 /// Walks the script in the current directory; the agent's exit code comes back.
-pub(crate) fn main(script_file: &Path) -> i32 {
+pub(crate) fn run_script_file(script_file: &Path) -> i32 {
     let attempt = std::env::var("MAINSTEM_ATTEMPT").ok().and_then(|text| text.parse().ok());
-    let walked = load(script_file).and_then(|steps| {
+    let walked = load_script(script_file).and_then(|steps| {
         let here = PathBuf::from(".");
-        let root = here.canonicalize().map_err(|cause| StepError::File { path: here, cause })?;
+        let root =
+            here.canonicalize().map_err(|cause| ScriptAgentError::File { path: here, cause })?;
         let stdin = BufReader::new(io::stdin());
-        Walk { root, attempt: attempt.unwrap_or(1), input: stdin, output: io::stdout() }.all(&steps)
+        ScriptRunner { root, attempt: attempt.unwrap_or(1), input: stdin, output: io::stdout() }
+            .run_steps(&steps)
     });
     walked.unwrap_or_else(|error| {
         // With standard error gone there is nobody left to tell.
@@ -69,7 +71,7 @@ pub(crate) fn main(script_file: &Path) -> i32 {
 }
 
 /// The grandchild of a `spawn` step: lives this long and ends well.
-pub(crate) fn sleep_main(ms: u64) -> i32 {
+pub(crate) fn run_sleeper(ms: u64) -> i32 {
     if std::env::var_os(DETACH_VARIABLE).is_some() && rustix::process::setsid().is_err() {
         return EXIT_BROKEN;
     }
@@ -77,20 +79,20 @@ pub(crate) fn sleep_main(ms: u64) -> i32 {
     0
 }
 
-fn load(path: &Path) -> Result<Vec<ScriptStep>, StepError> {
-    let broken = |cause: String| StepError::Script { path: path.to_owned(), cause };
+fn load_script(path: &Path) -> Result<Vec<ScriptStep>, ScriptAgentError> {
+    let broken = |cause: String| ScriptAgentError::Script { path: path.to_owned(), cause };
     let bytes = fs::read(path).map_err(|error| broken(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))
 }
 
 /// What a step leads to.
-enum Next {
+enum ScriptFlow {
     Step,
     Exit(i32),
 }
 
 /// One walk through a script.
-struct Walk<I, O> {
+struct ScriptRunner<I, O> {
     /// The workspace, without symbolic links in it.
     root: PathBuf,
     attempt: u32,
@@ -98,110 +100,116 @@ struct Walk<I, O> {
     output: O,
 }
 
-impl<I: BufRead, O: Write> Walk<I, O> {
-    fn all(&mut self, steps: &[ScriptStep]) -> Result<i32, StepError> {
+impl<I: BufRead, O: Write> ScriptRunner<I, O> {
+    fn run_steps(&mut self, steps: &[ScriptStep]) -> Result<i32, ScriptAgentError> {
         for step in steps {
-            if let Next::Exit(code) = self.step(step)? {
+            if let ScriptFlow::Exit(code) = self.run_step(step)? {
                 return Ok(code);
             }
         }
         Ok(0)
     }
 
-    fn step(&mut self, step: &ScriptStep) -> Result<Next, StepError> {
+    fn run_step(&mut self, step: &ScriptStep) -> Result<ScriptFlow, ScriptAgentError> {
         match step {
-            ScriptStep::Write { path, text } => self.write(path, text, false)?,
-            ScriptStep::Append { path, text } => self.write(path, text, true)?,
-            ScriptStep::Commit { message } => self.commit(message)?,
+            ScriptStep::Write { path, text } => self.write_file(path, text, false)?,
+            ScriptStep::Append { path, text } => self.write_file(path, text, true)?,
+            ScriptStep::Commit { message } => self.commit_changes(message)?,
             ScriptStep::Sleep { ms } => std::thread::sleep(Duration::from_millis(*ms)),
-            ScriptStep::Print { text } => self.print(text)?,
+            ScriptStep::Print { text } => self.print_line(text)?,
             ScriptStep::Ask { question, options, into } => {
-                self.ask(question, options, into.as_deref())?;
+                self.ask_question(question, options, into.as_deref())?;
             }
             ScriptStep::Fail { code, times } => {
-                if self.within(*times) {
-                    return Ok(Next::Exit(*code));
+                if self.applies_to_attempt(*times) {
+                    return Ok(ScriptFlow::Exit(*code));
                 }
             }
             ScriptStep::RateLimit { retry_after, times } => {
-                if self.within(*times) {
-                    self.say(&json!({"mainstem": "rate_limited", "retry_after": retry_after}))?;
-                    return Ok(Next::Exit(EXIT_RATE_LIMITED));
+                if self.applies_to_attempt(*times) {
+                    self.send_message(
+                        &json!({"mainstem": "rate_limited", "retry_after": retry_after}),
+                    )?;
+                    return Ok(ScriptFlow::Exit(EXIT_RATE_LIMITED));
                 }
             }
-            ScriptStep::Hang { ignore_term } => return hang(*ignore_term),
-            ScriptStep::Spawn { ms, detach } => spawn(&self.root, *ms, *detach)?,
-            ScriptStep::Usage { input_tokens, output_tokens, cost_usd } => self.say(&json!({
-                "mainstem": "usage",
-                "input_tokens": input_tokens,
-                "output_tokens": output_tokens,
-                "cost_usd": cost_usd,
-            }))?,
+            ScriptStep::Hang { ignore_term } => return hang_forever(*ignore_term),
+            ScriptStep::Spawn { ms, detach } => spawn_sleeper(&self.root, *ms, *detach)?,
+            ScriptStep::Usage { input_tokens, output_tokens, cost_usd } => {
+                self.send_message(&json!({
+                    "mainstem": "usage",
+                    "input_tokens": input_tokens,
+                    "output_tokens": output_tokens,
+                    "cost_usd": cost_usd,
+                }))?;
+            }
             ScriptStep::NothingToDo { reason } => {
-                self.say(&json!({"mainstem": "nothing_to_do", "reason": reason}))?;
-                return Ok(Next::Exit(0));
+                self.send_message(&json!({"mainstem": "nothing_to_do", "reason": reason}))?;
+                return Ok(ScriptFlow::Exit(0));
             }
             ScriptStep::Blocked { reason } => {
-                self.say(&json!({"mainstem": "blocked", "reason": reason}))?;
-                return Ok(Next::Exit(0));
+                self.send_message(&json!({"mainstem": "blocked", "reason": reason}))?;
+                return Ok(ScriptFlow::Exit(0));
             }
         }
-        Ok(Next::Step)
+        Ok(ScriptFlow::Step)
     }
 
     /// Whether a step that holds for the first `times` attempts holds for this one.
-    fn within(&self, times: Option<u32>) -> bool {
+    fn applies_to_attempt(&self, times: Option<u32>) -> bool {
         times.is_none_or(|times| self.attempt <= times)
     }
 
-    fn say(&mut self, message: &Value) -> Result<(), StepError> {
-        self.print(&message.to_string())
+    fn send_message(&mut self, message: &Value) -> Result<(), ScriptAgentError> {
+        self.print_line(&message.to_string())
     }
 
-    fn print(&mut self, line: &str) -> Result<(), StepError> {
+    fn print_line(&mut self, line: &str) -> Result<(), ScriptAgentError> {
         let written = writeln!(self.output, "{line}").and_then(|()| self.output.flush());
         match written {
             // The reader is gone, the work is not: an agent goes on without its audience.
             Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other.map_err(|cause| StepError::Stream { stream: "standard output", cause }),
+            other => {
+                other.map_err(|cause| ScriptAgentError::Stream { stream: "standard output", cause })
+            }
         }
     }
 
-    fn ask(
+    fn ask_question(
         &mut self,
         question: &str,
         options: &[String],
         into: Option<&str>,
-    ) -> Result<(), StepError> {
-        self.say(&json!({"mainstem": "ask", "question": question, "options": options}))?;
-        let answer = self.answer(question)?;
+    ) -> Result<(), ScriptAgentError> {
+        self.send_message(&json!({"mainstem": "ask", "question": question, "options": options}))?;
+        let answer = self.read_answer(question)?;
         match into {
-            Some(path) => self.write(path, &answer, false),
+            Some(path) => self.write_file(path, &answer, false),
             None => Ok(()),
         }
     }
 
     /// The next answer on standard input. The prompt came in on the same stream, so what is no
     /// answer is passed over.
-    fn answer(&mut self, question: &str) -> Result<String, StepError> {
+    fn read_answer(&mut self, question: &str) -> Result<String, ScriptAgentError> {
         let mut line = Vec::new();
         loop {
             line.clear();
             let read = self.input.read_until(b'\n', &mut line);
             let read =
-                read.map_err(|cause| StepError::Stream { stream: "standard input", cause })?;
+                read.map_err(|cause| ScriptAgentError::Stream { stream: "standard input", cause })?;
             if read == 0 {
-                return Err(StepError::Unanswered(question.to_owned()));
+                return Err(ScriptAgentError::Unanswered(question.to_owned()));
             }
-            if let Some(text) = answer_text(&line) {
+            if let Some(text) = parse_answer(&line) {
                 return Ok(text);
             }
         }
     }
 
-    fn write(&self, path: &str, text: &str, append: bool) -> Result<(), StepError> {
-        let full = inside(&self.root, path)?;
-        let broken = |cause| StepError::File { path: full.clone(), cause };
+    fn write_file(&self, path: &str, text: &str, append: bool) -> Result<(), ScriptAgentError> {
+        let full = resolve_inside(&self.root, path)?;
+        let broken = |cause| ScriptAgentError::File { path: full.clone(), cause };
         if let Some(folder) = full.parent() {
             fs::create_dir_all(folder).map_err(broken)?;
         }
@@ -211,18 +219,18 @@ impl<I: BufRead, O: Write> Walk<I, O> {
         file.write_all(text.as_bytes()).map_err(broken)
     }
 
-    fn commit(&self, message: &str) -> Result<(), StepError> {
-        git(&self.root, &["add", "-A"], &[0])?;
-        if git(&self.root, &["diff", "--cached", "--quiet"], &[0, 1])? == 0 {
+    fn commit_changes(&self, message: &str) -> Result<(), ScriptAgentError> {
+        run_git(&self.root, &["add", "-A"], &[0])?;
+        if run_git(&self.root, &["diff", "--cached", "--quiet"], &[0, 1])? == 0 {
             return Ok(());
         }
-        git(&self.root, &["commit", "-q", "-m", message], &[0])?;
+        run_git(&self.root, &["commit", "-q", "-m", message], &[0])?;
         Ok(())
     }
 }
 
 /// The text of an answer line, or nothing if the line is something else.
-fn answer_text(line: &[u8]) -> Option<String> {
+fn parse_answer(line: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(line).ok()?;
     let fields = value.as_object()?;
     if fields.get("mainstem").is_some_and(|kind| kind != "answer") {
@@ -233,8 +241,8 @@ fn answer_text(line: &[u8]) -> Option<String> {
 }
 
 /// Where a path of the script lies, if that is inside the workspace and not git's own.
-fn inside(root: &Path, path: &str) -> Result<PathBuf, StepError> {
-    let outside = || StepError::Outside(path.to_owned());
+fn resolve_inside(root: &Path, path: &str) -> Result<PathBuf, ScriptAgentError> {
+    let outside = || ScriptAgentError::Outside(path.to_owned());
     let mut full = root.to_owned();
     for part in Path::new(path).components() {
         match part {
@@ -252,7 +260,7 @@ fn inside(root: &Path, path: &str) -> Result<PathBuf, StepError> {
         match there.symlink_metadata() {
             Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(cause) => return Err(StepError::File { path: full, cause }),
+            Err(cause) => return Err(ScriptAgentError::File { path: full, cause }),
         }
         there = there.parent().ok_or_else(outside)?;
     }
@@ -263,8 +271,8 @@ fn inside(root: &Path, path: &str) -> Result<PathBuf, StepError> {
 }
 
 /// Runs git in the workspace and returns its exit code, which must be one of those expected.
-fn git(root: &Path, args: &[&str], expected: &[i32]) -> Result<i32, StepError> {
-    let failed = |said: String| StepError::Git { command: args[0].to_owned(), said };
+fn run_git(root: &Path, args: &[&str], expected: &[i32]) -> Result<i32, ScriptAgentError> {
+    let failed = |said: String| ScriptAgentError::Git { command: args[0].to_owned(), said };
     let mut command = Command::new("git");
     command.current_dir(root).stdin(Stdio::null());
     // Housekeeping and signing belong to people, not to a script in a workspace.
@@ -301,26 +309,26 @@ fn has_identity(root: &Path) -> bool {
     })
 }
 
-fn hang(ignore_term: bool) -> Result<Next, StepError> {
+fn hang_forever(ignore_term: bool) -> Result<ScriptFlow, ScriptAgentError> {
     if ignore_term {
         // A handler that only sets a flag nobody reads is what "ignored" looks like from outside.
         let flag = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGTERM, flag)
-            .map_err(StepError::Spawn)?;
+            .map_err(ScriptAgentError::Spawn)?;
     }
     loop {
         std::thread::sleep(Duration::from_secs(3600));
     }
 }
 
-fn spawn(root: &Path, ms: u64, detach: bool) -> Result<(), StepError> {
-    let own = std::env::current_exe().map_err(StepError::Spawn)?;
+fn spawn_sleeper(root: &Path, ms: u64, detach: bool) -> Result<(), ScriptAgentError> {
+    let own = std::env::current_exe().map_err(ScriptAgentError::Spawn)?;
     let mut command = Command::new(own);
     command.args(["__sleep", &ms.to_string()]).current_dir(root).stdin(Stdio::null());
     if detach {
         command.env(DETACH_VARIABLE, "1");
     }
-    command.spawn().map_err(StepError::Spawn)?;
+    command.spawn().map_err(ScriptAgentError::Spawn)?;
     Ok(())
 }
 
@@ -354,11 +362,16 @@ mod tests {
             String::from_utf8(output.stdout).unwrap()
         }
 
-        fn walk(&self, attempt: u32, input: &str, steps: &str) -> (Result<i32, StepError>, String) {
+        fn walk(
+            &self,
+            attempt: u32,
+            input: &str,
+            steps: &str,
+        ) -> (Result<i32, ScriptAgentError>, String) {
             let steps: Vec<ScriptStep> = serde_json::from_str(steps).unwrap();
             let input = Cursor::new(input.to_owned());
-            let mut walk = Walk { root: self.root(), attempt, input, output: Vec::new() };
-            let code = walk.all(&steps);
+            let mut walk = ScriptRunner { root: self.root(), attempt, input, output: Vec::new() };
+            let code = walk.run_steps(&steps);
             (code, String::from_utf8(walk.output).unwrap())
         }
 
@@ -400,7 +413,7 @@ mod tests {
         {
             let step = json!([{"step": "write", "path": path, "text": "x"}]).to_string();
             let (result, _) = stage.walk(1, "", &step);
-            assert!(matches!(result, Err(StepError::Outside(_))), "{path}: {result:?}");
+            assert!(matches!(result, Err(ScriptAgentError::Outside(_))), "{path}: {result:?}");
         }
         assert!(!file.exists());
     }
@@ -448,7 +461,7 @@ mod tests {
             "only a prompt",
             r#"[{"step":"ask","question":"Which?","into":"x.txt"}]"#,
         );
-        assert!(matches!(result, Err(StepError::Unanswered(_))), "{result:?}");
+        assert!(matches!(result, Err(ScriptAgentError::Unanswered(_))), "{result:?}");
     }
 
     #[test]
@@ -482,12 +495,12 @@ mod tests {
         }
         let stage = Stage::new();
         let mut walk =
-            Walk { root: stage.root(), attempt: 1, input: Cursor::new(""), output: Gone };
+            ScriptRunner { root: stage.root(), attempt: 1, input: Cursor::new(""), output: Gone };
         let steps = [
             ScriptStep::Print { text: "x".into() },
             ScriptStep::Write { path: "after.txt".into(), text: "x".into() },
         ];
-        assert_eq!(walk.all(&steps).unwrap(), 0);
+        assert_eq!(walk.run_steps(&steps).unwrap(), 0);
         assert_eq!(stage.read("after.txt"), "x");
     }
 
@@ -495,8 +508,8 @@ mod tests {
     fn a_script_that_cannot_be_read_is_a_broken_agent() {
         let stage = Stage::new();
         let path = stage.root().join("script.json");
-        assert_eq!(main(&path), EXIT_BROKEN);
+        assert_eq!(run_script_file(&path), EXIT_BROKEN);
         fs::write(&path, "[{\"step\":\"dance\"}]").unwrap();
-        assert_eq!(main(&path), EXIT_BROKEN);
+        assert_eq!(run_script_file(&path), EXIT_BROKEN);
     }
 }

@@ -7,17 +7,17 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use mainstem_core::config::layers::resolve;
+use mainstem_core::config::layers::resolve_settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, Time};
 use mainstem_core::machine::Machine;
-use mainstem_engine::care::UndoError;
-use mainstem_engine::session::SessionError;
+use mainstem_engine::instance::EngineError;
+use mainstem_engine::maintenance::UndoError;
 use mainstem_engine::state_check::UnknownAgent;
 
-use crate::events::Teller;
-use crate::failure::Failure;
-use crate::stream::render;
+use crate::error::CliError;
+use crate::events::EventFormatter;
+use crate::stream::render_event;
 
 const FACTS: &str = include_str!("../tests/it/voice/facts.jsonl");
 
@@ -31,14 +31,14 @@ fn assert_voice(name: &str, text: &str) {
 
 #[test]
 fn every_line_of_a_run_can_be_read_in_one_file() {
-    let mut machine = Machine::new(resolve(&[]).unwrap().settings);
+    let mut machine = Machine::new(resolve_settings(&[]).unwrap().settings);
     let mut text = String::new();
     for (n, line) in FACTS.lines().enumerate() {
         let fact: Fact = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         // The table is a list of examples, not a possible run: what does not follow from what was before is still told.
         let _ = machine.apply(&fact, Time(0));
-        let plain = Teller::new(false).line(&fact, &machine);
-        let everything = Teller::new(true).line(&fact, &machine);
+        let plain = EventFormatter::new(false).format_fact(&fact, &machine);
+        let everything = EventFormatter::new(true).format_fact(&fact, &machine);
         let kind = serde_json::to_value(&fact).unwrap()["type"].as_str().unwrap().to_owned();
         let task = fact.task().map(ToString::to_string).unwrap_or_default();
         let only = if plain.is_none() && everything.is_some() { " (-v)" } else { "" };
@@ -46,7 +46,7 @@ fn every_line_of_a_run_can_be_read_in_one_file() {
         match plain.or(everything) {
             Some(line) => {
                 let task = line.subject.clone().unwrap_or(task);
-                text.push_str(&render(&line, &task, 6, false, Some(80)));
+                text.push_str(&render_event(&line, &task, 6, false, Some(80)));
             }
             None => text.push_str("    no line\n"),
         }
@@ -58,24 +58,24 @@ fn every_line_of_a_run_can_be_read_in_one_file() {
 fn the_errors_of_a_run_can_be_read_in_one_file() {
     let state = || PathBuf::from("/srv/shop/.git/mainstem");
     let agent = UnknownAgent { run: "r1".to_owned(), task: "api".to_owned(), pid: Some(4711) };
-    let errors: Vec<Failure> = vec![
-        SessionError::NoRun.into(),
-        SessionError::Interrupted.into(),
-        SessionError::Owned {
+    let errors: Vec<CliError> = vec![
+        EngineError::NoRun.into(),
+        EngineError::Interrupted.into(),
+        EngineError::Owned {
             pid: "4711".to_owned(),
             host: "laptop".to_owned(),
             since: "10:02".to_owned(),
         }
         .into(),
-        SessionError::OtherRepository(state()).into(),
-        SessionError::RepositoryMoved(PathBuf::from("/srv/shop")).into(),
-        SessionError::UnknownAgents(vec![agent]).into(),
-        SessionError::Copied { of: PathBuf::from("/srv/other"), state: state() }.into(),
-        SessionError::Unsigned("the key is locked".to_owned()).into(),
-        SessionError::Unfinished(RunId::new("r1")).into(),
-        SessionError::DropsStarted(vec!["api".to_owned(), "docs".to_owned()]).into(),
-        SessionError::OtherTarget("main".to_owned()).into(),
-        SessionError::NoBranchRoom("mainstem".to_owned()).into(),
+        EngineError::OtherRepository(state()).into(),
+        EngineError::RepositoryMoved(PathBuf::from("/srv/shop")).into(),
+        EngineError::UnknownAgents(vec![agent]).into(),
+        EngineError::Copied { of: PathBuf::from("/srv/other"), state: state() }.into(),
+        EngineError::Unsigned("the key is locked".to_owned()).into(),
+        EngineError::Unfinished(RunId::new("r1")).into(),
+        EngineError::DropsStarted(vec!["api".to_owned(), "docs".to_owned()]).into(),
+        EngineError::OtherTarget("main".to_owned()).into(),
+        EngineError::NoBranchRoom("mainstem".to_owned()).into(),
         UndoError::NothingLanded.into(),
         UndoError::OnForge("api".to_owned()).into(),
         UndoError::Conflict { task: "api".to_owned(), files: vec!["src/cart.rs".to_owned()] }

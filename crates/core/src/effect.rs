@@ -1,11 +1,11 @@
 //! What is to be done in the world. Data only; every effect may be performed twice, because after
 //! a crash all outstanding ones are asked for again.
 
-use crate::fact::Class;
+use crate::attempt_work::WorkspaceContinuation;
+use crate::fact::FailureClass;
 use crate::id::{Oid, TaskIx, Time};
-use crate::pull::Deed;
-use crate::train::yard::Purpose;
-use crate::work::Continue;
+use crate::pull_request::ForgeAction;
+use crate::train::batches::BatchPurpose;
 
 /// Something to do. Results come back as [`crate::machine::Input`]s.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +23,7 @@ pub enum Effect {
         /// Lay the merge of this out in it, not committed, as far as it goes.
         merge: Option<Oid>,
         /// Start from what an earlier attempt left.
-        continues: Option<Continue>,
+        continues: Option<WorkspaceContinuation>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
     RunAgent {
@@ -57,7 +57,7 @@ pub enum Effect {
         reference: Option<String>,
     },
     /// Ask the answering agent a question.
-    Consult {
+    ConsultAgent {
         /// Whose question.
         task: TaskIx,
         /// Which attempt.
@@ -122,18 +122,18 @@ pub enum Effect {
     },
     /// Merge these cars, one onto the other, onto the target branch, in memory. Without cars: say
     /// where the target branch stands.
-    FormLine {
+    MergeBatch {
         /// Whose car comes last, or is suspected.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
         /// What for.
-        purpose: Purpose,
+        purpose: BatchPurpose,
         /// The cars, in order.
-        seats: Vec<Seat>,
+        candidates: Vec<CandidateToMerge>,
     },
     /// Run the train's gates on exactly this commit.
-    VerifyCar {
+    VerifyBatch {
         /// Whose car comes last in it, or is suspected.
         task: TaskIx,
         /// Which attempt.
@@ -182,10 +182,10 @@ pub enum Effect {
         /// Whose tree must be this.
         tree: Oid,
         /// All cars that land with it, in order.
-        members: Vec<Member>,
+        candidates: Vec<CandidateToLand>,
     },
     /// Look whether the user's files are still in the way of work that is held because of them.
-    LookAtCheckout {
+    InspectCheckout {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -196,13 +196,13 @@ pub enum Effect {
         tip: Oid,
     },
     /// Bring a pull request on.
-    Pull {
+    RunForgeAction {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
         /// How.
-        deed: Deed,
+        action: ForgeAction,
     },
     /// Remove a workspace and its branch, after a last snapshot.
     RemoveWorkspace {
@@ -219,25 +219,25 @@ pub enum Effect {
 
 impl Effect {
     /// Whose attempt it is for.
-    pub fn whose(&self) -> (TaskIx, u32) {
+    pub fn attempt_key(&self) -> (TaskIx, u32) {
         match self {
             Self::PrepareWorkspace { task, attempt, .. }
             | Self::RunAgent { task, attempt }
             | Self::StopAgent { task, attempt, .. }
             | Self::DeliverAnswer { task, attempt, .. }
-            | Self::Consult { task, attempt, .. }
+            | Self::ConsultAgent { task, attempt, .. }
             | Self::CollectEvidence { task, attempt, .. }
             | Self::TakeSnapshot { task, attempt }
             | Self::RunGates { task, attempt, .. }
             | Self::Review { task, attempt, .. }
             | Self::StopJobs { task, attempt }
-            | Self::FormLine { task, attempt, .. }
+            | Self::MergeBatch { task, attempt, .. }
             | Self::StopLane { task, attempt, .. }
-            | Self::VerifyCar { task, attempt, .. }
+            | Self::VerifyBatch { task, attempt, .. }
             | Self::RecheckTarget { task, attempt, .. }
             | Self::Land { task, attempt, .. }
-            | Self::LookAtCheckout { task, attempt, .. }
-            | Self::Pull { task, attempt, .. }
+            | Self::InspectCheckout { task, attempt, .. }
+            | Self::RunForgeAction { task, attempt, .. }
             | Self::RemoveWorkspace { task, attempt, .. } => (*task, *attempt),
         }
     }
@@ -245,9 +245,9 @@ impl Effect {
 
 /// A car in a line that is to be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct CandidateToMerge {
     /// Its queue number.
-    pub place: u64,
+    pub queue_number: u64,
     /// Whose.
     pub task: TaskIx,
     /// Which attempt.
@@ -259,12 +259,12 @@ pub struct Seat {
     /// Date of the commit, so that forming it again gives the same commit.
     pub date: Time,
     /// Look whether the branch has it already: a journal that lost its end does not know.
-    pub look: bool,
+    pub check_landed: bool,
 }
 
 /// A car that lands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct CandidateToLand {
     /// Whose.
     pub task: TaskIx,
     /// Which attempt.
@@ -274,12 +274,12 @@ pub struct Member {
     /// Its own merge.
     pub commit: Oid,
     /// It settles a clash: how that was done is worth remembering.
-    pub resolved: Option<Resolved>,
+    pub resolved: Option<ConflictResolution>,
 }
 
 /// Work that settles a clash.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ConflictResolution {
     /// Where it started.
     pub base: Oid,
     /// The earlier work that clashed with that.
@@ -294,7 +294,7 @@ pub struct LastFailure {
     /// Which attempt.
     pub attempt: u32,
     /// What kind of end.
-    pub class: Class,
+    pub class: FailureClass,
     /// In words.
     pub reason: String,
     /// The end of a gate's output.

@@ -38,7 +38,7 @@ pub struct Evidence {
 
 impl Evidence {
     /// Of whoever left nothing on `base`.
-    pub fn nothing(base: Oid) -> Self {
+    pub fn empty_on(base: Oid) -> Self {
         Self {
             tip: base.clone(),
             base,
@@ -57,7 +57,7 @@ impl Evidence {
 
 /// The branch of an attempt, where the one that was intended is somebody else's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BranchChosen {
+pub struct BranchChoiceFact {
     /// Whose.
     pub task: TaskId,
     /// Which attempt.

@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::cause::Cause;
-pub use crate::evidence::{BranchChosen, Evidence};
+use crate::attempt_work::{AttemptWork, ContinuedWork};
+pub use crate::evidence::{BranchChoiceFact, Evidence};
+pub use crate::failure_cause::GateFailureCause;
+pub use crate::failure_class::FailureClass;
 use crate::id::{Oid, TaskId, Time};
-pub use crate::money::{Answering, Basis, Usage};
-pub use crate::outcome::Class;
+pub use crate::money::{AnsweringAgent, CostBasis, Usage};
 use crate::plan::Plan;
-use crate::train::yard::Reused;
-pub use crate::verdict::{GateScope, Verdict};
-use crate::work::{Continued, Work};
-use crate::{hold, publish, pull, recheck, review};
+use crate::train::batches::ReusedResolution;
+pub use crate::verdict::{GateScope, GateVerdict};
+use crate::{hold, publish, pull_request, recheck, review};
 
 /// Something that happened. Serialised into the journal and printed by `history --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ pub enum Fact {
         session: Option<String>,
         /// The work of an earlier attempt that it starts from.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        continues: Option<Work>,
+        continues: Option<AttemptWork>,
         /// It starts over on purpose: earlier work stays on its snapshots.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         fresh: bool,
@@ -129,10 +129,10 @@ pub enum Fact {
         base: Oid,
         /// What it holds of earlier work.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        continued: Option<Continued>,
+        continued: Option<ContinuedWork>,
     },
     /// The branch that was intended is somebody else's; the attempt works on another one.
-    BranchChosen(BranchChosen),
+    BranchChosen(BranchChoiceFact),
     /// The agent's process was seen alive.
     AgentStarted {
         /// Whose.
@@ -317,7 +317,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: u32,
         /// What becomes of the task.
-        then: AfterStop,
+        then: StopFollowUp,
         /// In words.
         reason: String,
     },
@@ -328,10 +328,10 @@ pub enum Fact {
         /// Which attempt.
         attempt: u32,
         /// How it ended.
-        ending: Ending,
+        ending: AgentEnding,
         /// What it claimed in its output.
         #[serde(default)]
-        claim: Claim,
+        claim: AgentClaim,
     },
     /// Work was put on a hidden ref.
     SnapshotTaken {
@@ -366,7 +366,7 @@ pub enum Fact {
         /// The command or check.
         gate: String,
         /// What came out.
-        verdict: Verdict,
+        verdict: GateVerdict,
         /// The tree it looked at.
         tree: Oid,
         /// How long it took.
@@ -394,7 +394,7 @@ pub enum Fact {
         exit_code: Option<i32>,
         /// Why it did not pass.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cause: Option<Cause>,
+        cause: Option<GateFailureCause>,
     },
     /// All gates of the attempt passed: it waits in the train.
     #[serde(alias = "task_boarded")]
@@ -423,7 +423,7 @@ pub enum Fact {
         cached: bool,
     },
     /// The target branch was verified again, in a clean checkout without build caches.
-    TargetRechecked(recheck::Rechecked),
+    TargetRechecked(recheck::TargetRecheckFact),
     /// The attempt did not lead on; the task is free for another one.
     AttemptFailed {
         /// Whose.
@@ -431,7 +431,7 @@ pub enum Fact {
         /// Which attempt.
         attempt: u32,
         /// What kind of end.
-        class: Class,
+        class: FailureClass,
         /// In words.
         reason: String,
         /// Not again before.
@@ -444,11 +444,11 @@ pub enum Fact {
 
     // ---- what others say -----------------------------------------------------------------
     /// Reviewers are asked.
-    ReviewStarted(review::Started),
+    ReviewStarted(review::ReviewStartFact),
     /// One reviewer is through, or was told to wait.
-    ReviewerEnded(review::Report),
+    ReviewerEnded(review::ReviewReportFact),
     /// What reviewers said, as one.
-    ReviewEnded(review::Ended),
+    ReviewEnded(review::ReviewEndFact),
 
     // ---- the train -----------------------------------------------------------------------
     /// A merge of the car exists, in no branch yet.
@@ -465,7 +465,7 @@ pub enum Fact {
         tree: Oid,
         /// Conflicts in it that were resolved as they had been before.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        reused: Vec<Reused>,
+        reused: Vec<ReusedResolution>,
     },
     /// It does not merge with what landed before.
     CarConflicted {
@@ -488,9 +488,9 @@ pub enum Fact {
         reason: String,
     },
     /// It stays in the train and does not land for now; others pass.
-    CandidateHeld(hold::Held),
+    CandidateHeld(hold::HoldFact),
     /// One reason for which it was held is over.
-    CandidateReleased(hold::Released),
+    CandidateReleased(hold::HoldReleaseFact),
     /// The target branch is about to move, from exactly here to exactly there.
     LandingIntended {
         /// Whose.
@@ -552,23 +552,23 @@ pub enum Fact {
         new: Oid,
     },
     /// What lands does not get through to the remote that it is pushed to.
-    PushFailed(publish::Trouble),
+    PushFailed(publish::PushTrouble),
 
     // ---- pull requests -------------------------------------------------------------------
     /// A branch on the remote is about to move.
-    PushIntended(pull::Push),
+    PushIntended(pull_request::PullRequestPush),
     /// A pull request was found or made.
-    PullOpened(pull::Opened),
+    PullOpened(pull_request::PullOpenedFact),
     /// How a pull request stands, when that changed.
-    PullSeen(pull::Seen),
+    PullSeen(pull_request::PullSeenFact),
     /// A pull request is about to be merged.
-    MergeIntended(pull::MergeWish),
+    MergeIntended(pull_request::MergeIntentFact),
     /// Its agent goes on with a pull request.
-    PullReworked(pull::Rework),
+    PullReworked(pull_request::PullReworkFact),
     /// A pull request was closed without being merged.
-    PullClosed(pull::Closed),
+    PullClosed(pull_request::PullClosedFact),
     /// Work builds on a pull request that is not merged yet, or no longer does.
-    PullStacked(pull::Stacked),
+    PullStacked(pull_request::PullStackedFact),
 
     // ---- the task ------------------------------------------------------------------------
     /// No further attempt will be made by itself.
@@ -576,7 +576,7 @@ pub enum Fact {
         /// Whose.
         task: TaskId,
         /// What kind of end the last attempt had.
-        class: Class,
+        class: FailureClass,
         /// In words.
         reason: String,
     },
@@ -679,23 +679,23 @@ impl Fact {
             | Self::TargetRechecked(_)
             | Self::RefsRemoved { .. } => None,
             Self::Noticed { task, .. } => task.as_ref(),
-            Self::PushIntended(pull::Push { task, .. })
-            | Self::PullOpened(pull::Opened { task, .. })
-            | Self::PullSeen(pull::Seen { task, .. })
-            | Self::MergeIntended(pull::MergeWish { task, .. })
-            | Self::PullReworked(pull::Rework { task, .. })
-            | Self::PullClosed(pull::Closed { task, .. })
-            | Self::PullStacked(pull::Stacked { task, .. })
-            | Self::ReviewStarted(review::Started { task, .. })
-            | Self::ReviewerEnded(review::Report { task, .. })
-            | Self::ReviewEnded(review::Ended { task, .. })
-            | Self::CandidateHeld(hold::Held { task, .. })
-            | Self::CandidateReleased(hold::Released { task, .. })
-            | Self::PushFailed(publish::Trouble { task, .. }) => Some(task),
+            Self::PushIntended(pull_request::PullRequestPush { task, .. })
+            | Self::PullOpened(pull_request::PullOpenedFact { task, .. })
+            | Self::PullSeen(pull_request::PullSeenFact { task, .. })
+            | Self::MergeIntended(pull_request::MergeIntentFact { task, .. })
+            | Self::PullReworked(pull_request::PullReworkFact { task, .. })
+            | Self::PullClosed(pull_request::PullClosedFact { task, .. })
+            | Self::PullStacked(pull_request::PullStackedFact { task, .. })
+            | Self::ReviewStarted(review::ReviewStartFact { task, .. })
+            | Self::ReviewerEnded(review::ReviewReportFact { task, .. })
+            | Self::ReviewEnded(review::ReviewEndFact { task, .. })
+            | Self::CandidateHeld(hold::HoldFact { task, .. })
+            | Self::CandidateReleased(hold::HoldReleaseFact { task, .. })
+            | Self::PushFailed(publish::PushTrouble { task, .. }) => Some(task),
             Self::RunDraining { task, .. }
             | Self::AttemptIntended { task, .. }
             | Self::WorkspaceReady { task, .. }
-            | Self::BranchChosen(BranchChosen { task, .. })
+            | Self::BranchChosen(BranchChoiceFact { task, .. })
             | Self::AgentStarted { task, .. }
             | Self::UsageReported { task, .. }
             | Self::SessionSeen { task, .. }
@@ -755,7 +755,7 @@ pub enum StopReason {
 /// What becomes of a task whose attempt was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AfterStop {
+pub enum StopFollowUp {
     /// It is free for another attempt.
     Requeue,
     /// It is called off.
@@ -767,7 +767,7 @@ pub enum AfterStop {
 /// How an agent's process ended, as its supervisor recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
-pub enum Ending {
+pub enum AgentEnding {
     /// By itself.
     Exited {
         /// Exit code.
@@ -806,7 +806,7 @@ pub enum Ending {
 /// excuses the lack of any.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "claim", rename_all = "snake_case")]
-pub enum Claim {
+pub enum AgentClaim {
     /// Nothing special.
     #[default]
     None,
@@ -827,7 +827,7 @@ pub enum Claim {
     /// The provider, or the agent's program, gave up.
     Failed {
         /// In which way.
-        fault: Fault,
+        fault: AgentFault,
         /// In its words.
         #[serde(default)]
         message: String,
@@ -849,7 +849,7 @@ pub enum Claim {
 /// In which way a provider or an agent's program gave up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum AgentFault {
     /// Not logged in, or not allowed.
     Auth,
     /// Overloaded, unreachable, connection lost.
@@ -874,7 +874,7 @@ pub enum Fault {
     Other,
 }
 
-impl Fault {
+impl AgentFault {
     /// All, in the order of the line protocol.
     pub const ALL: [Self; 11] = [
         Self::Auth,
@@ -891,7 +891,7 @@ impl Fault {
     ];
 
     /// The word in JSON and in the line protocol.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Auth => "auth",
             Self::Transient => "transient",
@@ -909,7 +909,7 @@ impl Fault {
 
     /// What a word stands for; unknown words are [`Fault::Other`].
     pub fn from_word(word: &str) -> Self {
-        Self::ALL.into_iter().find(|fault| fault.word() == word).unwrap_or(Self::Other)
+        Self::ALL.into_iter().find(|fault| fault.as_str() == word).unwrap_or(Self::Other)
     }
 }
 
@@ -928,7 +928,7 @@ pub enum LimitKind {
 
 impl LimitKind {
     /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Rate => "rate",
             Self::Quota => "quota",

@@ -1,8 +1,8 @@
 //! A check that did not pass, as people are told of it: what failed, where it ran, why, and the end of what it
 //! printed. Derived from [`Fact::GateRan`]; decides nothing.
 
-use crate::cause::{self, Cause};
-use crate::fact::{Fact, GateScope, Verdict};
+use crate::fact::{Fact, GateScope, GateVerdict};
+use crate::failure_cause::{self, GateFailureCause};
 use crate::id::TaskId;
 use crate::limits;
 use crate::machine::GateResult;
@@ -22,11 +22,11 @@ pub struct FailedGate {
     /// Where it ran.
     pub scope: GateScope,
     /// `Failed` or `Error`.
-    pub verdict: Verdict,
+    pub verdict: GateVerdict,
     /// Its exit code, if it ended by itself.
     pub exit_code: Option<i32>,
     /// Why it did not pass.
-    pub cause: Cause,
+    pub cause: GateFailureCause,
     /// The end of its output, or why it could not run.
     pub output: String,
     /// Where all of its output is, relative to the state folder.
@@ -37,7 +37,7 @@ pub struct FailedGate {
 
 impl FailedGate {
     /// Reads it from a fact; none if that is about something else, or the check passed.
-    pub fn of(fact: &Fact) -> Option<Self> {
+    pub fn from_fact(fact: &Fact) -> Option<Self> {
         let Fact::GateRan {
             task,
             attempt,
@@ -54,15 +54,15 @@ impl FailedGate {
         else {
             return None;
         };
-        (*verdict != Verdict::Passed).then(|| Self {
+        (*verdict != GateVerdict::Passed).then(|| Self {
             task: task.clone(),
             attempt: *attempt,
             gate: gate.clone(),
             scope: *scope,
             verdict: *verdict,
             exit_code: exit_code.or_else(|| exit_code_in(detail)),
-            cause: cause.clone().unwrap_or_else(|| plain(*verdict)),
-            output: cause::output_of(detail).to_owned(),
+            cause: cause.clone().unwrap_or_else(|| cause_from_verdict(*verdict)),
+            output: failure_cause::output_in_detail(detail).to_owned(),
             log: log.clone(),
             with: with.clone(),
         })
@@ -70,12 +70,12 @@ impl FailedGate {
 
     /// What failed and why, in one sentence.
     pub fn headline(&self) -> String {
-        headline(&self.gate, &self.cause, self.exit_code, &self.output)
+        format_headline(&self.gate, &self.cause, self.exit_code, &self.output)
     }
 
     /// Where it ran: on the target branch together with the task's work, in the task's workspace, or on the target
     /// branch itself.
-    pub fn place(&self, target: &str) -> String {
+    pub fn describe_place(&self, target: &str) -> String {
         match self.scope {
             GateScope::Task => format!("in the workspace of {}", self.task),
             GateScope::Base => format!("on {target} itself"),
@@ -89,15 +89,15 @@ impl FailedGate {
     }
 
     /// How it ended and where it ran: `exit 1, on main + api`.
-    pub fn ended_where(&self, target: &str) -> String {
+    pub fn describe_ending(&self, target: &str) -> String {
         match self.exit_code {
-            Some(code) => format!("exit {code}, {}", self.place(target)),
-            None => self.place(target),
+            Some(code) => format!("exit {code}, {}", self.describe_place(target)),
+            None => self.describe_place(target),
         }
     }
 
     /// The last lines of its output that have something in them.
-    pub fn last_lines(&self, most: usize) -> Vec<&str> {
+    pub fn last_output_lines(&self, most: usize) -> Vec<&str> {
         let lines = self.output.lines().map(str::trim_end).filter(|line| !line.is_empty());
         let lines: Vec<&str> = lines.collect();
         lines[lines.len().saturating_sub(most)..].to_vec()
@@ -105,16 +105,26 @@ impl FailedGate {
 }
 
 /// What failed and why, in one sentence.
-pub(crate) fn headline_of(gate: &GateResult) -> String {
-    let cause = gate.cause.clone().unwrap_or_else(|| plain(gate.verdict));
-    headline(&gate.gate, &cause, gate.exit_code, cause::output_of(&gate.detail))
+pub(crate) fn gate_headline(gate: &GateResult) -> String {
+    let cause = gate.cause.clone().unwrap_or_else(|| cause_from_verdict(gate.verdict));
+    format_headline(
+        &gate.gate,
+        &cause,
+        gate.exit_code,
+        failure_cause::output_in_detail(&gate.detail),
+    )
 }
 
-fn headline(gate: &str, cause: &Cause, exit_code: Option<i32>, output: &str) -> String {
-    let telling = || cause::telling_line(output).map(clip);
-    let text = match (cause, cause.sentence()) {
+fn format_headline(
+    gate: &str,
+    cause: &GateFailureCause,
+    exit_code: Option<i32>,
+    output: &str,
+) -> String {
+    let telling = || failure_cause::most_telling_line(output).map(clip_line);
+    let text = match (cause, cause.describe()) {
         (_, Some(sentence)) => format!("`{gate}` failed: {sentence}"),
-        (Cause::CouldNotRun {}, None) => {
+        (GateFailureCause::CouldNotRun {}, None) => {
             format!("`{gate}` could not run: {}", telling().unwrap_or_default())
         }
         (_, None) => match (telling(), exit_code) {
@@ -123,10 +133,10 @@ fn headline(gate: &str, cause: &Cause, exit_code: Option<i32>, output: &str) -> 
             (None, None) => format!("`{gate}` failed"),
         },
     };
-    limits::brief(&text)
+    limits::clip_for_fact(&text)
 }
 
-fn clip(line: &str) -> String {
+fn clip_line(line: &str) -> String {
     match line.char_indices().nth(TELLING_CHARS_MAX) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line.to_owned(),
@@ -134,8 +144,12 @@ fn clip(line: &str) -> String {
 }
 
 /// What is known where nobody wrote down why.
-fn plain(verdict: Verdict) -> Cause {
-    if verdict == Verdict::Error { Cause::CouldNotRun {} } else { Cause::Failed {} }
+fn cause_from_verdict(verdict: GateVerdict) -> GateFailureCause {
+    if verdict == GateVerdict::Error {
+        GateFailureCause::CouldNotRun {}
+    } else {
+        GateFailureCause::Failed {}
+    }
 }
 
 /// Facts of older versions have the exit code only in words.
@@ -150,7 +164,7 @@ mod tests {
     use super::*;
 
     fn failed(json: &str) -> FailedGate {
-        FailedGate::of(&serde_json::from_str(json).unwrap()).unwrap()
+        FailedGate::from_fact(&serde_json::from_str(json).unwrap()).unwrap()
     }
 
     #[test]
@@ -159,10 +173,10 @@ mod tests {
             r#"{"type":"gate_ran","task":"api","attempt":1,"scope":"train","gate":"sh check.sh","verdict":"failed",
                 "tree":"aa","duration_ms":3,"detail":"exit code 1\nok 1\nassertion failed: total == 3"}"#,
         );
-        assert_eq!((gate.exit_code, gate.cause.clone()), (Some(1), Cause::Failed {}));
+        assert_eq!((gate.exit_code, gate.cause.clone()), (Some(1), GateFailureCause::Failed {}));
         assert_eq!(gate.headline(), "`sh check.sh` failed: assertion failed: total == 3");
-        assert_eq!(gate.place("main"), "on main + api");
-        assert_eq!(gate.last_lines(1), ["assertion failed: total == 3"]);
+        assert_eq!(gate.describe_place("main"), "on main + api");
+        assert_eq!(gate.last_output_lines(1), ["assertion failed: total == 3"]);
     }
 
     #[test]
@@ -173,6 +187,6 @@ mod tests {
                 "cause":{"kind":"command_not_found","program":"uv"}}"#,
         );
         assert_eq!(gate.headline(), "`uv run pytest` failed: command not found: uv");
-        assert_eq!(gate.place("main"), "on main itself");
+        assert_eq!(gate.describe_place("main"), "on main itself");
     }
 }

@@ -12,11 +12,11 @@ use std::fmt;
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::{Regex, RegexBuilder};
 
-pub use fields::{FIELDS, from_fields};
+pub use fields::{FIELDS, gate_line_from_fields};
 
 use crate::glob::check_glob;
-use crate::plan::units::{parse_duration_ms, render_duration_ms};
-use crate::verdict::Verdict;
+use crate::plan::quantities::{parse_duration_ms, render_duration_ms};
+use crate::verdict::GateVerdict;
 
 /// Larger files are not searched or read.
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -28,7 +28,7 @@ const SHOWN_MAX: usize = 5;
 
 /// What a line of `verify` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gate {
+pub enum GateSpec {
     /// A shell command that ends with exit code 0.
     Command(String),
     /// At least one file matches.
@@ -43,7 +43,7 @@ pub enum Gate {
         /// A regular expression.
         pattern: String,
         /// How often.
-        wants: Wants,
+        wants: MatchRequirement,
     },
     /// A value in a file is as expected.
     Query {
@@ -52,7 +52,7 @@ pub enum Gate {
         /// Keys and list places, joined by dots.
         path: String,
         /// How it is compared.
-        compare: Compare,
+        compare: GateComparison,
         /// With what.
         value: String,
     },
@@ -69,7 +69,7 @@ pub enum Gate {
 
 /// How many lines must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wants {
+pub enum MatchRequirement {
     /// So many or more.
     AtLeast(u64),
     /// None.
@@ -78,7 +78,7 @@ pub enum Wants {
 
 /// How a value is compared with what is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compare {
+pub enum GateComparison {
     /// The same.
     Equal,
     /// Not the same.
@@ -89,30 +89,30 @@ pub enum Compare {
     AtMost,
 }
 
-impl Compare {
+impl GateComparison {
     const ALL: [(&'static str, Self); 4] =
         [("==", Self::Equal), ("!=", Self::NotEqual), (">=", Self::AtLeast), ("<=", Self::AtMost)];
 
-    fn sign(self) -> &'static str {
+    fn operator(self) -> &'static str {
         Self::ALL.iter().find(|(_, compare)| *compare == self).map_or("==", |(sign, _)| sign)
     }
 }
 
 /// Is this the line of a gate that needs people or review agents, rather than files?
-pub fn needs_others(line: &str) -> bool {
-    matches!(word(line), Some("approval" | "review"))
+pub fn needs_person_or_reviewer(line: &str) -> bool {
+    matches!(gate_kind_word(line), Some("approval" | "review"))
 }
 
 /// Is this the line of a gate that only looks at files?
-pub fn looks_at_files(line: &str) -> bool {
-    word(line).is_some() && !needs_others(line)
+pub fn is_file_gate(line: &str) -> bool {
+    gate_kind_word(line).is_some() && !needs_person_or_reviewer(line)
 }
 
-fn word(line: &str) -> Option<&str> {
+fn gate_kind_word(line: &str) -> Option<&str> {
     line.trim_start().strip_prefix('@')?.split_whitespace().next()
 }
 
-impl Gate {
+impl GateSpec {
     /// Reads a line; the error says what is wrong and the cure.
     pub fn parse(line: &str) -> Result<Self, String> {
         let Some(body) = line.trim().strip_prefix('@') else {
@@ -122,9 +122,11 @@ impl Gate {
         let rest = rest.trim();
         let gate = match kind {
             "file_exists" => Self::FileExists { files: rest.to_owned() },
-            "content_search" | "content_absent" | "content_count" => content(kind, rest)?,
-            "query" => asked(rest)?,
-            "approval" => approval(rest)?,
+            "content_search" | "content_absent" | "content_count" => {
+                parse_content_gate(kind, rest)?
+            }
+            "query" => parse_query_gate(rest)?,
+            "approval" => parse_approval_gate(rest)?,
             "review" if rest.is_empty() => Self::Review,
             "review" => {
                 return Err(
@@ -136,19 +138,19 @@ impl Gate {
                 return Err(format!("unknown check `@{other}`; known: {known}"));
             }
         };
-        gate.checked()
+        gate.validated()
     }
 
-    fn checked(self) -> Result<Self, String> {
+    fn validated(self) -> Result<Self, String> {
         match &self {
             Self::FileExists { files } => check_glob(files)?,
             Self::Content { files, pattern, .. } => {
                 check_glob(files)?;
-                compiled(pattern)?;
+                compile_pattern(pattern)?;
             }
             Self::Query { file, path, value, .. } => {
                 check_glob(file)?;
-                if crate::plan::doc::Format::from_path(file).is_none() {
+                if crate::plan::document::DocumentFormat::from_path(file).is_none() {
                     return Err(format!(
                         "`{file}` is not a .json, .toml or .yaml file; use one of these"
                     ));
@@ -163,66 +165,66 @@ impl Gate {
     }
 }
 
-fn content(kind: &str, rest: &str) -> Result<Gate, String> {
+fn parse_content_gate(kind: &str, rest: &str) -> Result<GateSpec, String> {
     let shape = || match kind {
         "content_count" => format!("invalid `@{kind}`; use `@{kind} NUMBER GLOB => PATTERN`"),
         _ => format!("invalid `@{kind}`; use `@{kind} GLOB => PATTERN`"),
     };
     let (left, pattern) = rest.split_once("=>").ok_or_else(shape)?;
     let (wants, files) = match kind {
-        "content_absent" => (Wants::None, left),
-        "content_search" => (Wants::AtLeast(1), left),
+        "content_absent" => (MatchRequirement::None, left),
+        "content_search" => (MatchRequirement::AtLeast(1), left),
         _ => {
             let (count, files) = left.trim().split_once(' ').ok_or_else(shape)?;
-            (Wants::AtLeast(count.parse().map_err(|_| shape())?), files)
+            (MatchRequirement::AtLeast(count.parse().map_err(|_| shape())?), files)
         }
     };
     let (files, pattern) = (files.trim().to_owned(), pattern.trim().to_owned());
-    if pattern.is_empty() || wants == Wants::AtLeast(0) {
+    if pattern.is_empty() || wants == MatchRequirement::AtLeast(0) {
         return Err(shape());
     }
-    Ok(Gate::Content { files, pattern, wants })
+    Ok(GateSpec::Content { files, pattern, wants })
 }
 
-fn asked(rest: &str) -> Result<Gate, String> {
+fn parse_query_gate(rest: &str) -> Result<GateSpec, String> {
     let shape = || "invalid query; use `@query FILE PATH == VALUE` (or !=, >=, <=)".to_owned();
     let (file, rest) = rest.split_once(char::is_whitespace).ok_or_else(shape)?;
-    let found = Compare::ALL.iter().filter_map(|(sign, compare)| {
+    let found = GateComparison::ALL.iter().filter_map(|(sign, compare)| {
         let at = rest.find(&format!(" {sign} "))?;
         Some((at, *sign, *compare))
     });
     let (at, sign, compare) = found.min_by_key(|(at, ..)| *at).ok_or_else(shape)?;
     let (path, value) = (rest[..at].trim(), rest[at + sign.len() + 2..].trim());
     let (file, path, value) = (file.to_owned(), path.to_owned(), value.to_owned());
-    Ok(Gate::Query { file, path, compare, value })
+    Ok(GateSpec::Query { file, path, compare, value })
 }
 
-fn approval(rest: &str) -> Result<Gate, String> {
+fn parse_approval_gate(rest: &str) -> Result<GateSpec, String> {
     let Some(span) = rest.strip_prefix("within ") else {
-        return Ok(Gate::Approval { within_ms: None, text: rest.to_owned() });
+        return Ok(GateSpec::Approval { within_ms: None, text: rest.to_owned() });
     };
     let (span, text) = span.trim_start().split_once(' ').unwrap_or((span.trim(), ""));
     let ms = parse_duration_ms(span).map_err(|why| format!("`{span}`: {why}"))?;
     let within_ms = Some(ms).filter(|ms| *ms > 0);
-    Ok(Gate::Approval { within_ms, text: text.trim().to_owned() })
+    Ok(GateSpec::Approval { within_ms, text: text.trim().to_owned() })
 }
 
-impl fmt::Display for Gate {
+impl fmt::Display for GateSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command(command) => f.write_str(command),
             Self::FileExists { files } => write!(f, "@file_exists {files}"),
-            Self::Content { files, pattern, wants: Wants::None } => {
+            Self::Content { files, pattern, wants: MatchRequirement::None } => {
                 write!(f, "@content_absent {files} => {pattern}")
             }
-            Self::Content { files, pattern, wants: Wants::AtLeast(1) } => {
+            Self::Content { files, pattern, wants: MatchRequirement::AtLeast(1) } => {
                 write!(f, "@content_search {files} => {pattern}")
             }
-            Self::Content { files, pattern, wants: Wants::AtLeast(count) } => {
+            Self::Content { files, pattern, wants: MatchRequirement::AtLeast(count) } => {
                 write!(f, "@content_count {count} {files} => {pattern}")
             }
             Self::Query { file, path, compare, value } => {
-                write!(f, "@query {file} {path} {} {value}", compare.sign())
+                write!(f, "@query {file} {path} {} {value}", compare.operator())
             }
             Self::Approval { within_ms, text } => {
                 f.write_str("@approval")?;
@@ -237,43 +239,45 @@ impl fmt::Display for Gate {
 }
 
 /// The files of the tree that is judged.
-pub trait Files {
+pub trait GateFiles {
     /// Every file, by its path from the root.
-    fn names(&self) -> Result<Vec<String>, String>;
+    fn file_names(&self) -> Result<Vec<String>, String>;
     /// What one of them holds.
     fn read(&self, name: &str) -> Result<Vec<u8>, String>;
 }
 
 /// The verdict of a gate that looks at files, with what was found.
-pub fn judge(line: &str, files: &dyn Files) -> (Verdict, String) {
-    let judged = Gate::parse(line).and_then(|gate| match gate {
-        Gate::FileExists { files: glob } => {
-            let found = matching(&glob, files)?;
+pub fn judge_file_gate(line: &str, files: &dyn GateFiles) -> (GateVerdict, String) {
+    let judged = GateSpec::parse(line).and_then(|gate| match gate {
+        GateSpec::FileExists { files: glob } => {
+            let found = matching_files(&glob, files)?;
             Ok(match found.first() {
-                Some(_) => (Verdict::Passed, shown(&found)),
-                None => (Verdict::Failed, format!("no file matches `{glob}`")),
+                Some(_) => (GateVerdict::Passed, join_names(&found)),
+                None => (GateVerdict::Failed, format!("no file matches `{glob}`")),
             })
         }
-        Gate::Content { files: glob, pattern, wants } => search(files, &glob, &pattern, wants),
-        Gate::Query { file, path, compare, value } => {
-            let bytes = files.read(&file)?;
-            query::judge(&file, &bytes, &path, compare, &value)
+        GateSpec::Content { files: glob, pattern, wants } => {
+            search_files(files, &glob, &pattern, wants)
         }
-        Gate::Command(_) | Gate::Approval { .. } | Gate::Review => {
+        GateSpec::Query { file, path, compare, value } => {
+            let bytes = files.read(&file)?;
+            query::judge_query(&file, &bytes, &path, compare, &value)
+        }
+        GateSpec::Command(_) | GateSpec::Approval { .. } | GateSpec::Review => {
             Err("this check does not read files".to_owned())
         }
     });
-    judged.unwrap_or_else(|why| (Verdict::Error, why))
+    judged.unwrap_or_else(|why| (GateVerdict::Error, why))
 }
 
-fn search(
-    files: &dyn Files,
+fn search_files(
+    files: &dyn GateFiles,
     glob: &str,
     pattern: &str,
-    wants: Wants,
-) -> Result<(Verdict, String), String> {
-    let regex = compiled(pattern)?;
-    let names = matching(glob, files)?;
+    wants: MatchRequirement,
+) -> Result<(GateVerdict, String), String> {
+    let regex = compile_pattern(pattern)?;
+    let names = matching_files(glob, files)?;
     if names.is_empty() {
         // Nothing was looked at, so nothing was found to be in order.
         return Err(format!("no file matches `{glob}`"));
@@ -287,17 +291,17 @@ fn search(
     }
     let count = places.len() as u64;
     let good = match wants {
-        Wants::AtLeast(least) => count >= least,
-        Wants::None => count == 0,
+        MatchRequirement::AtLeast(least) => count >= least,
+        MatchRequirement::None => count == 0,
     };
     let said = match (wants, count) {
         (_, 0) => format!("no line matches `{pattern}` (files searched: {})", names.len()),
-        _ => format!("{count} lines match `{pattern}`: {}", shown(&places)),
+        _ => format!("{count} lines match `{pattern}`: {}", join_names(&places)),
     };
-    Ok((if good { Verdict::Passed } else { Verdict::Failed }, said))
+    Ok((if good { GateVerdict::Passed } else { GateVerdict::Failed }, said))
 }
 
-fn shown(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     let mut text = names.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN_MAX {
         text.push_str(&format!(" and {} more", names.len() - SHOWN_MAX));
@@ -305,19 +309,19 @@ fn shown(names: &[String]) -> String {
     text
 }
 
-fn matching(glob: &str, files: &dyn Files) -> Result<Vec<String>, String> {
-    let matcher = matcher(glob)?;
-    Ok(files.names()?.into_iter().filter(|name| matcher.is_match(name)).collect())
+fn matching_files(glob: &str, files: &dyn GateFiles) -> Result<Vec<String>, String> {
+    let matcher = compile_glob(glob)?;
+    Ok(files.file_names()?.into_iter().filter(|name| matcher.is_match(name)).collect())
 }
 
 /// A glob ready to be compared with paths; `*` stays within a folder.
-pub fn matcher(glob: &str) -> Result<GlobMatcher, String> {
+pub fn compile_glob(glob: &str) -> Result<GlobMatcher, String> {
     check_glob(glob)?;
     let built = GlobBuilder::new(glob).literal_separator(true).build();
     built.map(|glob| glob.compile_matcher()).map_err(|error| error.to_string())
 }
 
-fn compiled(pattern: &str) -> Result<Regex, String> {
+fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > PATTERN_BYTES_MAX {
         return Err(format!(
             "the pattern is longer than {PATTERN_BYTES_MAX} bytes; use a shorter pattern"

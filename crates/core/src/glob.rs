@@ -69,16 +69,18 @@ fn brace_depth(glob: &str) -> usize {
 
 /// May some path match both globs? A glob that ends in a plain name also covers what lies under
 /// that name. `false` only if no path can match both; an unreadable glob may match anything.
-pub fn may_overlap(a: &str, b: &str) -> bool {
-    if plain_starts_differ(a, b) {
+pub fn globs_may_overlap(a: &str, b: &str) -> bool {
+    if literal_prefixes_differ(a, b) {
         return false;
     }
-    let (Some(a), Some(b)) = (Machine::of(a), Machine::of(b)) else { return true };
-    a.meets(&b)
+    let (Some(a), Some(b)) = (GlobAutomaton::from_glob(a), GlobAutomaton::from_glob(b)) else {
+        return true;
+    };
+    a.accepts_common_path(&b)
 }
 
 /// The common case without building anything: `crates/a/**` and `crates/b/**`.
-fn plain_starts_differ(a: &str, b: &str) -> bool {
+fn literal_prefixes_differ(a: &str, b: &str) -> bool {
     let plain = |byte: &u8| !matches!(byte, b'*' | b'?' | b'[' | b']' | b'{' | b'}' | b'\\');
     let a = a.bytes().take_while(plain);
     let b = b.bytes().take_while(plain);
@@ -87,59 +89,59 @@ fn plain_starts_differ(a: &str, b: &str) -> bool {
 
 /// A set of bytes. Bytes and not characters, because that is how the matcher compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Bytes([u64; 4]);
+struct ByteSet([u64; 4]);
 
-impl Bytes {
+impl ByteSet {
     const NONE: Self = Self([0; 4]);
     const ALL: Self = Self([u64::MAX; 4]);
 
-    fn one(byte: u8) -> Self {
+    fn of_byte(byte: u8) -> Self {
         let mut set = Self::NONE;
-        set.add(byte);
+        set.insert(byte);
         set
     }
 
-    fn add(&mut self, byte: u8) {
+    fn insert(&mut self, byte: u8) {
         self.0[usize::from(byte / 64)] |= 1 << (byte % 64);
     }
 
-    fn except(self, other: Self) -> Self {
+    fn without(self, other: Self) -> Self {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
-    fn name() -> Self {
-        Self::ALL.except(Self::one(b'/'))
+    fn name_bytes() -> Self {
+        Self::ALL.without(Self::of_byte(b'/'))
     }
 
-    fn meets(self, other: Self) -> bool {
+    fn intersects(self, other: Self) -> bool {
         (0..4).any(|i| self.0[i] & other.0[i] != 0)
     }
 }
 
 /// A nondeterministic machine that takes at least the paths its glob matches.
 #[derive(Debug, Default)]
-struct Machine {
-    states: Vec<State>,
+struct GlobAutomaton {
+    states: Vec<GlobState>,
 }
 
 #[derive(Debug, Default, Clone)]
-struct State {
+struct GlobState {
     /// Taken without a byte.
     free: Vec<u32>,
     /// Taken with one of these bytes.
-    step: Option<Step>,
+    step: Option<GlobTransition>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
-    bytes: Bytes,
+struct GlobTransition {
+    bytes: ByteSet,
     to: u32,
-    kind: Kind,
+    kind: TransitionKind,
 }
 
 /// Where a step comes from: `**` must not take every named file for a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TransitionKind {
     /// Written as such.
     Plain,
     /// Part of a `**`.
@@ -148,79 +150,83 @@ enum Kind {
     IntoFile,
 }
 
-impl Step {
-    fn meets(self, other: Self) -> bool {
+impl GlobTransition {
+    fn overlaps_with(self, other: Self) -> bool {
         let kinds = (self.kind, other.kind);
-        let apart = matches!(kinds, (Kind::Deep, Kind::IntoFile) | (Kind::IntoFile, Kind::Deep));
-        !apart && self.bytes.meets(other.bytes)
+        let apart = matches!(
+            kinds,
+            (TransitionKind::Deep, TransitionKind::IntoFile)
+                | (TransitionKind::IntoFile, TransitionKind::Deep)
+        );
+        !apart && self.bytes.intersects(other.bytes)
     }
 }
 
 /// One open brace: where its alternatives begin, and the ends of those already read.
-struct Brace {
+struct OpenBrace {
     start: u32,
     ends: Vec<u32>,
 }
 
-impl Machine {
+impl GlobAutomaton {
     /// The machine's last state is the accepting one.
-    fn of(glob: &str) -> Option<Self> {
+    fn from_glob(glob: &str) -> Option<Self> {
         if glob.len() > GLOB_LEN_MAX {
             return None;
         }
         let folder = glob.ends_with('/');
         let body = glob.trim_end_matches('/');
         let mut machine = Self::default();
-        let start = machine.state();
-        let mut at = machine.read(body, start)?;
-        if folder || names_a_folder(body) {
-            let under = machine.state();
-            let end = machine.state();
-            let file = !folder && looks_like_a_file(body);
-            let kind = if file { Kind::IntoFile } else { Kind::Plain };
-            machine.take(at, Bytes::one(b'/'), under, kind);
-            machine.take(under, Bytes::ALL, under, Kind::Plain);
-            machine.free(at, end);
-            machine.free(under, end);
+        let start = machine.add_state();
+        let mut at = machine.append_glob(body, start)?;
+        if folder || may_name_folder(body) {
+            let under = machine.add_state();
+            let end = machine.add_state();
+            let file = !folder && looks_like_file(body);
+            let kind = if file { TransitionKind::IntoFile } else { TransitionKind::Plain };
+            machine.add_transition(at, ByteSet::of_byte(b'/'), under, kind);
+            machine.add_transition(under, ByteSet::ALL, under, TransitionKind::Plain);
+            machine.add_empty_transition(at, end);
+            machine.add_empty_transition(under, end);
             at = end;
         }
         debug_assert_eq!(at as usize, machine.states.len() - 1);
         Some(machine)
     }
 
-    fn state(&mut self) -> u32 {
-        self.states.push(State::default());
+    fn add_state(&mut self) -> u32 {
+        self.states.push(GlobState::default());
         (self.states.len() - 1) as u32
     }
 
-    fn free(&mut self, from: u32, to: u32) {
+    fn add_empty_transition(&mut self, from: u32, to: u32) {
         self.states[from as usize].free.push(to);
     }
 
-    fn take(&mut self, from: u32, bytes: Bytes, to: u32, kind: Kind) {
-        self.states[from as usize].step = Some(Step { bytes, to, kind });
+    fn add_transition(&mut self, from: u32, bytes: ByteSet, to: u32, kind: TransitionKind) {
+        self.states[from as usize].step = Some(GlobTransition { bytes, to, kind });
     }
 
-    fn then(&mut self, from: u32, bytes: Bytes) -> u32 {
-        let to = self.state();
-        self.take(from, bytes, to, Kind::Plain);
+    fn append_transition(&mut self, from: u32, bytes: ByteSet) -> u32 {
+        let to = self.add_state();
+        self.add_transition(from, bytes, to, TransitionKind::Plain);
         to
     }
 
     /// Any number of these bytes.
-    fn repeat(&mut self, from: u32, bytes: Bytes) -> u32 {
-        let kind = if bytes == Bytes::ALL { Kind::Deep } else { Kind::Plain };
-        let again = self.state();
-        let to = self.state();
-        self.free(from, again);
-        self.take(again, bytes, again, kind);
-        self.free(again, to);
+    fn append_repetition(&mut self, from: u32, bytes: ByteSet) -> u32 {
+        let kind = if bytes == ByteSet::ALL { TransitionKind::Deep } else { TransitionKind::Plain };
+        let again = self.add_state();
+        let to = self.add_state();
+        self.add_empty_transition(from, again);
+        self.add_transition(again, bytes, again, kind);
+        self.add_empty_transition(again, to);
         to
     }
 
-    fn read(&mut self, glob: &str, start: u32) -> Option<u32> {
+    fn append_glob(&mut self, glob: &str, start: u32) -> Option<u32> {
         let mut at = start;
-        let mut braces: Vec<Brace> = Vec::new();
+        let mut braces: Vec<OpenBrace> = Vec::new();
         let mut chars = glob.chars().peekable();
         let mut before: Option<char> = None;
         // True at the start of the glob and of each alternative.
@@ -228,67 +234,68 @@ impl Machine {
         while let Some(c) = chars.next() {
             let was_fresh = std::mem::replace(&mut fresh, false);
             match c {
-                '?' => at = self.then(at, Bytes::name()),
+                '?' => at = self.append_transition(at, ByteSet::name_bytes()),
                 '*' if chars.peek() == Some(&'*') => {
                     chars.next();
                     let inside = !braces.is_empty();
-                    (at, before) = self.double_star(at, was_fresh, before, inside, &mut chars)?;
+                    (at, before) =
+                        self.append_double_star(at, was_fresh, before, inside, &mut chars)?;
                     continue;
                 }
-                '*' => at = self.repeat(at, Bytes::name()),
+                '*' => at = self.append_repetition(at, ByteSet::name_bytes()),
                 '[' => {
                     let class = read_class(&mut chars)?;
-                    at = self.then(at, class);
+                    at = self.append_transition(at, class);
                 }
                 '{' => {
-                    braces.push(Brace { start: at, ends: Vec::new() });
-                    at = self.branch(at);
+                    braces.push(OpenBrace { start: at, ends: Vec::new() });
+                    at = self.append_branch(at);
                     fresh = true;
                 }
                 ',' if !braces.is_empty() => {
                     let brace = braces.last_mut()?;
                     brace.ends.push(at);
                     let start = brace.start;
-                    at = self.branch(start);
+                    at = self.append_branch(start);
                     fresh = true;
                 }
                 '}' => {
                     let brace = braces.pop()?;
-                    let join = self.state();
+                    let join = self.add_state();
                     for end in brace.ends.into_iter().chain([at]) {
-                        self.free(end, join);
+                        self.add_empty_transition(end, join);
                     }
                     at = join;
                 }
-                '\\' => at = self.literal(at, chars.next()?),
-                c => at = self.literal(at, c),
+                '\\' => at = self.append_literal(at, chars.next()?),
+                c => at = self.append_literal(at, c),
             }
             before = Some(c);
         }
         if !braces.is_empty() {
             return None;
         }
-        let end = self.state();
-        self.free(at, end);
+        let end = self.add_state();
+        self.add_empty_transition(at, end);
         Some(end)
     }
 
-    fn branch(&mut self, from: u32) -> u32 {
-        let to = self.state();
-        self.free(from, to);
+    fn append_branch(&mut self, from: u32) -> u32 {
+        let to = self.add_state();
+        self.add_empty_transition(from, to);
         to
     }
 
-    fn literal(&mut self, mut at: u32, c: char) -> u32 {
+    fn append_literal(&mut self, mut at: u32, c: char) -> u32 {
         for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            at = self.then(at, Bytes::one(byte));
+            at = self.append_transition(at, ByteSet::of_byte(byte));
         }
         at
     }
 
     /// `**`: whole folders if it stands alone between slashes, otherwise the same as `*`. Answers
     /// also the last character read, which may be the slash behind it.
-    fn double_star(
+    fn append_double_star(
         &mut self,
         at: u32,
         fresh: bool,
@@ -305,21 +312,23 @@ impl Machine {
             Some('/') if alone_left => {
                 chars.next();
                 // `(.*/)?`
-                let deep = self.repeat(at, Bytes::ALL);
-                let slash = self.state();
-                self.take(deep, Bytes::one(b'/'), slash, Kind::Deep);
-                let to = self.state();
-                self.free(slash, to);
-                self.free(at, to);
+                let deep = self.append_repetition(at, ByteSet::ALL);
+                let slash = self.add_state();
+                self.add_transition(deep, ByteSet::of_byte(b'/'), slash, TransitionKind::Deep);
+                let to = self.add_state();
+                self.add_empty_transition(slash, to);
+                self.add_empty_transition(at, to);
                 Some((to, Some('/')))
             }
-            None | Some(',' | '}') if alone_left => Some((self.repeat(at, Bytes::ALL), Some('*'))),
-            _ => Some((self.repeat(at, Bytes::name()), Some('*'))),
+            None | Some(',' | '}') if alone_left => {
+                Some((self.append_repetition(at, ByteSet::ALL), Some('*')))
+            }
+            _ => Some((self.append_repetition(at, ByteSet::name_bytes()), Some('*'))),
         }
     }
 
     /// Walks both machines at once over all pairs of states that some text can reach.
-    fn meets(&self, other: &Self) -> bool {
+    fn accepts_common_path(&self, other: &Self) -> bool {
         let width = other.states.len();
         let last = (self.states.len() - 1, width - 1);
         let mut seen = vec![false; self.states.len() * width];
@@ -342,7 +351,7 @@ impl Machine {
                 go(i, *next as usize);
             }
             if let (Some(x), Some(y)) = (a.step, b.step)
-                && x.meets(y)
+                && x.overlaps_with(y)
             {
                 go(x.to as usize, y.to as usize);
             }
@@ -352,20 +361,20 @@ impl Machine {
 }
 
 /// Does the glob end in a plain name, which may be a folder's? Braces at the end may hold one.
-fn names_a_folder(glob: &str) -> bool {
+fn may_name_folder(glob: &str) -> bool {
     let last = glob.rsplit('/').next().unwrap_or(glob);
     glob.ends_with('}') || !last.contains(['*', '?', '[', ']'])
 }
 
 /// Does the last name have an ending with a letter in it?
-fn looks_like_a_file(glob: &str) -> bool {
+fn looks_like_file(glob: &str) -> bool {
     let last = glob.rsplit('/').next().unwrap_or(glob);
     let Some((stem, ending)) = last.rsplit_once('.') else { return false };
     !stem.is_empty() && ending.contains(|c: char| c.is_ascii_alphabetic())
 }
 
 /// The rest of a class after `[`.
-fn read_class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<Bytes> {
+fn read_class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<ByteSet> {
     let negated = chars.next_if(|c| matches!(c, '!' | '^')).is_some();
     let mut members = Vec::new();
     loop {
@@ -376,21 +385,21 @@ fn read_class(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<By
     }
     if !members.iter().all(char::is_ascii) {
         // The matcher compares bytes, so a class of wide characters matches parts of them.
-        return Some(Bytes::ALL);
+        return Some(ByteSet::ALL);
     }
-    let mut set = Bytes::NONE;
+    let mut set = ByteSet::NONE;
     let mut i = 0;
     while i < members.len() {
         let low = members[i] as u8;
         if i + 2 < members.len() && members[i + 1] == '-' {
-            (low..=members[i + 2] as u8).for_each(|byte| set.add(byte));
+            (low..=members[i + 2] as u8).for_each(|byte| set.insert(byte));
             i += 3;
         } else {
-            set.add(low);
+            set.insert(low);
             i += 1;
         }
     }
-    Some(if negated { Bytes::ALL.except(set) } else { set })
+    Some(if negated { ByteSet::ALL.without(set) } else { set })
 }
 
 #[cfg(test)]
@@ -455,8 +464,8 @@ mod tests {
             ("{", "a", true),
             ("b[", "a", false),
         ] {
-            assert_eq!(may_overlap(a, b), want, "{a} {b}");
-            assert_eq!(may_overlap(b, a), want, "{b} {a}");
+            assert_eq!(globs_may_overlap(a, b), want, "{a} {b}");
+            assert_eq!(globs_may_overlap(b, a), want, "{b} {a}");
         }
     }
 
@@ -490,14 +499,14 @@ mod tests {
         ] {
             assert!(check_glob(bad).is_err(), "{bad:.20}");
         }
-        assert!(may_overlap(&hundred_thousand, "a"));
+        assert!(globs_may_overlap(&hundred_thousand, "a"));
     }
 
     #[test]
     fn the_longest_globs_are_compared_quickly() {
         let a = "*a".repeat(GLOB_LEN_MAX / 2);
         let b = "*b".repeat(GLOB_LEN_MAX / 2);
-        assert!(!may_overlap(&a, &b));
+        assert!(!globs_may_overlap(&a, &b));
     }
 
     fn matches(glob: &str, path: &str) -> Option<bool> {
@@ -537,7 +546,7 @@ mod tests {
         ) {
             let (a, b) = (generalise(&path, &dice_a), generalise(&path, &dice_b));
             if matches(&a, &path) == Some(true) && matches(&b, &path) == Some(true) {
-                prop_assert!(may_overlap(&a, &b), "{} {} {}", a, b, path);
+                prop_assert!(globs_may_overlap(&a, &b), "{} {} {}", a, b, path);
             }
         }
 
@@ -549,10 +558,10 @@ mod tests {
         ) {
             let _ = check_glob(&a);
             if matches(&a, &path) == Some(true) && matches(&b, &path) == Some(true) {
-                prop_assert!(may_overlap(&a, &b), "{} {} {}", a, b, path);
+                prop_assert!(globs_may_overlap(&a, &b), "{} {} {}", a, b, path);
             }
             if matches(&a, &path) == Some(true) {
-                prop_assert!(may_overlap(&a, &path), "{} {}", a, path);
+                prop_assert!(globs_may_overlap(&a, &path), "{} {}", a, path);
             }
         }
     }

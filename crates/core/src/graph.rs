@@ -10,7 +10,7 @@ use crate::plan::Plan;
 
 /// Finds things by name; whoever uses it must not walk it.
 #[expect(clippy::disallowed_types, reason = "looked up, never walked: its order cannot show")]
-pub(crate) type Lookup<K, V> = std::collections::HashMap<K, V>;
+pub(crate) type LookupMap<K, V> = std::collections::HashMap<K, V>;
 
 /// More edges than this are refused: epics that need each other multiply their tasks.
 pub const EDGES_MAX: u64 = 20_000_000;
@@ -72,7 +72,7 @@ impl Adjacency {
         self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize
     }
 
-    pub(crate) fn of(&self, node: u32) -> &[u32] {
+    pub(crate) fn targets_of(&self, node: u32) -> &[u32] {
         &self.targets[self.range(node)]
     }
 
@@ -80,21 +80,21 @@ impl Adjacency {
     fn reversed(&self) -> Self {
         let mut edges = Vec::with_capacity(self.targets.len());
         for node in 0..self.len() as u32 {
-            edges.extend(self.of(node).iter().map(|to| (*to, node)));
+            edges.extend(self.targets_of(node).iter().map(|to| (*to, node)));
         }
         Self::new(self.len(), &edges)
     }
 
     /// Nodes that can be put in an order with targets first, and the number of those.
-    fn settle(&self) -> Vec<u32> {
+    fn sort_targets_first(&self) -> Vec<u32> {
         let back = self.reversed();
         let mut waiting: Vec<u32> =
-            (0..self.len() as u32).map(|node| self.of(node).len() as u32).collect();
+            (0..self.len() as u32).map(|node| self.targets_of(node).len() as u32).collect();
         let mut order: Vec<u32> =
             (0..self.len() as u32).filter(|node| waiting[*node as usize] == 0).collect();
         let mut at = 0;
         while at < order.len() {
-            for next in back.of(order[at]) {
+            for next in back.targets_of(order[at]) {
                 waiting[*next as usize] -= 1;
                 if waiting[*next as usize] == 0 {
                     order.push(*next);
@@ -107,9 +107,9 @@ impl Adjacency {
 
     /// Circles with no edge in common, each as its nodes in order: in every knot at least one, and
     /// more until the knots are gone or `rounds` are over.
-    pub(crate) fn cycles(&self, rounds: usize) -> Vec<Vec<u32>> {
+    pub(crate) fn find_cycles(&self, rounds: usize) -> Vec<Vec<u32>> {
         let mut found = Vec::new();
-        let settled = self.settle();
+        let settled = self.sort_targets_first();
         if settled.len() == self.len() {
             return found;
         }
@@ -119,7 +119,7 @@ impl Adjacency {
         }
         let mut cut = vec![false; self.targets.len()];
         for _ in 0..rounds {
-            let (knot_of, knots) = self.knots(&live, &cut);
+            let (knot_of, knots) = self.strong_components(&live, &cut);
             let before = found.len();
             for knot in &knots {
                 if let Some(cycle) = self.shortest_cycle(knot[0], &knot_of, &mut cut) {
@@ -137,7 +137,7 @@ impl Adjacency {
 
     /// Strongly connected parts with a circle in them (Tarjan's way, with a stack of our own), and
     /// for each node its part. Parts and their nodes ascend.
-    fn knots(&self, live: &[bool], cut: &[bool]) -> (Vec<u32>, Vec<Vec<u32>>) {
+    fn strong_components(&self, live: &[bool], cut: &[bool]) -> (Vec<u32>, Vec<Vec<u32>>) {
         const NEW: u32 = u32::MAX;
         let mut index = vec![NEW; self.len()];
         let mut low = vec![0u32; self.len()];
@@ -205,7 +205,7 @@ impl Adjacency {
 
     /// The shortest circle through `start` inside its knot; its edges are cut.
     fn shortest_cycle(&self, start: u32, knot_of: &[u32], cut: &mut [bool]) -> Option<Vec<u32>> {
-        let mut came_by: Lookup<u32, (u32, usize)> = Lookup::new();
+        let mut came_by: LookupMap<u32, (u32, usize)> = LookupMap::new();
         let mut queue = VecDeque::from([start]);
         while let Some(node) = queue.pop_front() {
             for edge in self.range(node) {
@@ -239,7 +239,7 @@ impl Adjacency {
 #[derive(Debug, Clone)]
 pub struct Graph {
     ids: Vec<TaskId>,
-    index: Lookup<TaskId, TaskIx>,
+    index: LookupMap<TaskId, TaskIx>,
     hard: Adjacency,
     hard_back: Adjacency,
     soft: Adjacency,
@@ -252,13 +252,13 @@ pub struct Graph {
 impl Graph {
     /// Builds the graph: `needs` and the needs of epics are hard edges, `after` are soft ones.
     pub fn new(plan: &Plan) -> Result<Self, GraphError> {
-        let mut index = Lookup::with_capacity(plan.tasks.len());
+        let mut index = LookupMap::with_capacity(plan.tasks.len());
         for (i, task) in plan.tasks.iter().enumerate() {
             if index.insert(task.id.clone(), TaskIx(i as u32)).is_some() {
                 return Err(GraphError::Duplicate(task.id.clone()));
             }
         }
-        let edges = epic_edges(plan).saturating_add(plain_edges(plan));
+        let edges = count_epic_edges(plan).saturating_add(count_task_edges(plan));
         if edges > EDGES_MAX {
             return Err(GraphError::TooManyEdges(edges));
         }
@@ -277,19 +277,23 @@ impl Graph {
             level: vec![0; nodes],
             priority: plan.tasks.iter().map(|task| task.priority).collect(),
         };
-        graph.order()?;
+        graph.compute_order()?;
         Ok(graph)
     }
 
-    fn order(&mut self) -> Result<(), GraphError> {
+    fn compute_order(&mut self) -> Result<(), GraphError> {
         let nodes = self.len() as u32;
-        let degree = |node: u32| (self.hard.of(node).len() + self.soft.of(node).len()) as u32;
+        let degree = |node: u32| {
+            (self.hard.targets_of(node).len() + self.soft.targets_of(node).len()) as u32
+        };
         let mut waiting: Vec<u32> = (0..nodes).map(degree).collect();
         let mut order: Vec<u32> = (0..nodes).filter(|n| waiting[*n as usize] == 0).collect();
         let mut at = 0;
         while at < order.len() {
             let node = order[at];
-            for next in self.hard_back.of(node).iter().chain(self.soft_back.of(node)) {
+            for next in
+                self.hard_back.targets_of(node).iter().chain(self.soft_back.targets_of(node))
+            {
                 let n = *next as usize;
                 self.level[n] = self.level[n].max(self.level[node as usize] + 1);
                 waiting[n] -= 1;
@@ -301,9 +305,15 @@ impl Graph {
         }
         if order.len() < self.len() {
             let all: Vec<(u32, u32)> = (0..nodes)
-                .flat_map(|n| self.hard.of(n).iter().chain(self.soft.of(n)).map(move |t| (n, *t)))
+                .flat_map(|n| {
+                    self.hard
+                        .targets_of(n)
+                        .iter()
+                        .chain(self.soft.targets_of(n))
+                        .map(move |t| (n, *t))
+                })
                 .collect();
-            let mut cycles = Adjacency::new(self.len(), &all).cycles(1);
+            let mut cycles = Adjacency::new(self.len(), &all).find_cycles(1);
             let cycle = if cycles.is_empty() { Vec::new() } else { cycles.swap_remove(0) };
             return Err(GraphError::Cycle(cycle.into_iter().map(TaskIx).collect()));
         }
@@ -322,13 +332,13 @@ impl Graph {
     }
 
     /// The index of an id.
-    pub fn ix(&self, id: &str) -> Option<TaskIx> {
+    pub fn index_of(&self, id: &str) -> Option<TaskIx> {
         self.index.get(id).copied()
     }
 
     /// The id of an index.
     pub fn id(&self, task: TaskIx) -> &TaskId {
-        &self.ids[task.ix()]
+        &self.ids[task.index()]
     }
 
     /// All tasks in the plan's order.
@@ -338,32 +348,32 @@ impl Graph {
 
     /// The tasks it directly needs, through its own `needs` or its epic's. No repeats.
     pub fn needs(&self, task: TaskIx) -> impl ExactSizeIterator<Item = TaskIx> + '_ {
-        self.hard.of(task.0).iter().map(|to| TaskIx(*to))
+        self.hard.targets_of(task.0).iter().map(|to| TaskIx(*to))
     }
 
     /// The tasks it only comes after. No repeats, and none that it also needs.
-    pub fn after(&self, task: TaskIx) -> impl ExactSizeIterator<Item = TaskIx> + '_ {
-        self.soft.of(task.0).iter().map(|to| TaskIx(*to))
+    pub fn soft_needs(&self, task: TaskIx) -> impl ExactSizeIterator<Item = TaskIx> + '_ {
+        self.soft.targets_of(task.0).iter().map(|to| TaskIx(*to))
     }
 
     /// The tasks that directly need it, in the plan's order.
     pub fn dependents(&self, task: TaskIx) -> impl ExactSizeIterator<Item = TaskIx> + '_ {
-        self.hard_back.of(task.0).iter().map(|to| TaskIx(*to))
+        self.hard_back.targets_of(task.0).iter().map(|to| TaskIx(*to))
     }
 
     /// The tasks that only come after it, in the plan's order.
     pub fn soft_dependents(&self, task: TaskIx) -> impl ExactSizeIterator<Item = TaskIx> + '_ {
-        self.soft_back.of(task.0).iter().map(|to| TaskIx(*to))
+        self.soft_back.targets_of(task.0).iter().map(|to| TaskIx(*to))
     }
 
     /// Every task after all it needs or comes after.
-    pub fn topo(&self) -> &[TaskIx] {
+    pub fn topological_order(&self) -> &[TaskIx] {
         &self.topo
     }
 
     /// Length of the longest chain of edges, hard or soft, that leads to it.
     pub fn level(&self, task: TaskIx) -> u32 {
-        self.level[task.ix()]
+        self.level[task.index()]
     }
 
     /// Batches: the tasks of each level, higher priority first, then in the plan's order.
@@ -374,26 +384,26 @@ impl Graph {
             levels[self.level(task) as usize].push(task);
         }
         for batch in &mut levels {
-            batch.sort_by_key(|task| std::cmp::Reverse(self.priority[task.ix()]));
+            batch.sort_by_key(|task| std::cmp::Reverse(self.priority[task.index()]));
         }
         levels
     }
 
     /// For each task the weight of the heaviest way from it to an end, itself included.
-    pub fn tails(&self, weight: impl Fn(TaskIx) -> u64) -> Vec<u64> {
+    pub fn longest_tails(&self, weight: impl Fn(TaskIx) -> u64) -> Vec<u64> {
         let mut tails = vec![0u64; self.len()];
         for task in self.topo.iter().rev() {
-            let longest = self.successors(*task).map(|next| tails[next.ix()]).max().unwrap_or(0);
-            tails[task.ix()] = longest.saturating_add(weight(*task));
+            let longest = self.successors(*task).map(|next| tails[next.index()]).max().unwrap_or(0);
+            tails[task.index()] = longest.saturating_add(weight(*task));
         }
         tails
     }
 
     /// The heaviest way through the plan; among equals the one earliest in the plan.
     pub fn critical_path(&self, weight: impl Fn(TaskIx) -> u64) -> Vec<TaskIx> {
-        let tails = self.tails(weight);
+        let tails = self.longest_tails(weight);
         let heaviest = |tasks: &mut dyn Iterator<Item = TaskIx>| {
-            tasks.min_by_key(|task| (std::cmp::Reverse(tails[task.ix()]), task.0))
+            tasks.min_by_key(|task| (std::cmp::Reverse(tails[task.index()]), task.0))
         };
         let mut starts = self.tasks().filter(|task| self.level(*task) == 0);
         let mut path = Vec::new();
@@ -411,13 +421,13 @@ impl Graph {
 }
 
 /// How many edges the plan's tasks write themselves.
-pub(crate) fn plain_edges(plan: &Plan) -> u64 {
+pub(crate) fn count_task_edges(plan: &Plan) -> u64 {
     plan.tasks.iter().map(|task| (task.needs.len() + task.after.len()) as u64).sum()
 }
 
 /// How many edges the needs of epics stand for.
-pub(crate) fn epic_edges(plan: &Plan) -> u64 {
-    let mut sizes: Lookup<&str, u64> = Lookup::new();
+pub(crate) fn count_epic_edges(plan: &Plan) -> u64 {
+    let mut sizes: LookupMap<&str, u64> = LookupMap::new();
     for epic in plan.tasks.iter().filter_map(|task| task.epic.as_ref()) {
         *sizes.entry(epic.as_str()).or_default() += 1;
     }
@@ -428,13 +438,13 @@ pub(crate) fn epic_edges(plan: &Plan) -> u64 {
     })
 }
 
-type Edges = Vec<(u32, u32)>;
+type EdgeList = Vec<(u32, u32)>;
 
 fn collect_edges(
     plan: &Plan,
-    index: &Lookup<TaskId, TaskIx>,
-) -> Result<(Edges, Edges), GraphError> {
-    let epics: Lookup<&str, usize> =
+    index: &LookupMap<TaskId, TaskIx>,
+) -> Result<(EdgeList, EdgeList), GraphError> {
+    let epics: LookupMap<&str, usize> =
         plan.epics.iter().enumerate().map(|(i, epic)| (epic.id.as_str(), i)).collect();
     let unknown = |from: &str, to: &str| GraphError::Unknown { from: from.into(), to: to.into() };
     let mut members: Vec<Vec<u32>> = vec![Vec::new(); plan.epics.len()];
@@ -455,12 +465,12 @@ fn collect_edges(
         };
         needed_epics.push(epic.needs.iter().map(find).collect::<Result<_, _>>()?);
     }
-    let (mut hard, mut soft) = (Edges::new(), Edges::new());
+    let (mut hard, mut soft) = (EdgeList::new(), EdgeList::new());
     // The last task whose edges named each task; saves sorting to drop repeats.
     let mut seen = vec![u32::MAX; plan.tasks.len()];
     for (i, task) in plan.tasks.iter().enumerate() {
         let from = i as u32;
-        let mut add = |edges: &mut Edges, to: u32| {
+        let mut add = |edges: &mut EdgeList, to: u32| {
             if std::mem::replace(&mut seen[to as usize], from) != from {
                 edges.push((from, to));
             }

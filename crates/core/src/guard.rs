@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use globset::GlobMatcher;
 
-use crate::gate::matcher;
+use crate::gate::compile_glob;
 
 /// Programs that run the scripts of `package.json`.
 const PACKAGE_RUNNERS: [&str; 4] = ["npm", "pnpm", "yarn", "bun"];
@@ -33,7 +33,7 @@ const TEST_FOLDERS: [&str; 5] = ["test", "tests", "spec", "specs", "__tests__"];
 
 /// The rules in force.
 #[derive(Debug, Default)]
-pub struct Guard {
+pub struct GuardRules {
     /// Files that a command names, and by which command.
     named: BTreeMap<String, String>,
     /// The command that runs scripts of `package.json`.
@@ -48,14 +48,14 @@ pub struct Guard {
 
 /// Why a change is guarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct GuardReason {
     /// For people.
     pub because: String,
     /// Only if the `scripts` of that package file changed.
     pub scripts_only: bool,
 }
 
-impl Guard {
+impl GuardRules {
     /// The rules for these commands, with `gates.guard`: globs add files, and `!` before a glob lets files pass.
     pub fn new<'a>(commands: impl IntoIterator<Item = &'a String>, globs: &[String]) -> Self {
         let mut guard = Self::default();
@@ -65,10 +65,10 @@ impl Guard {
         for glob in globs {
             // The settings were checked when they were read.
             match glob.strip_prefix('!') {
-                Some(glob) => guard.relaxed.extend(matcher(glob)),
+                Some(glob) => guard.relaxed.extend(compile_glob(glob)),
                 None => {
                     let because = format!("matches `{glob}` in gates.guard");
-                    guard.added.extend(matcher(glob).map(|matcher| (matcher, because)));
+                    guard.added.extend(compile_glob(glob).map(|matcher| (matcher, because)));
                 }
             }
         }
@@ -81,14 +81,14 @@ impl Guard {
         }
         let because = format!("used by `{command}`");
         let mut folders = BTreeSet::new();
-        for words in simple_commands(command) {
-            folders.extend(folders_of(&words));
-            self.add_simple(&words, &folders, &because);
+        for words in split_simple_commands(command) {
+            folders.extend(visited_folders(&words));
+            self.add_simple_command(&words, &folders, &because);
         }
     }
 
     /// One program and its arguments. What a program only looks into is what the gate checks, not the check.
-    fn add_simple(&mut self, words: &[&str], folders: &BTreeSet<&str>, because: &str) {
+    fn add_simple_command(&mut self, words: &[&str], folders: &BTreeSet<&str>, because: &str) {
         let because = because.to_owned();
         let name = |word: &&str| word.rsplit('/').next().unwrap_or(word).to_owned();
         let names: Vec<String> = words.iter().map(name).collect();
@@ -112,7 +112,7 @@ impl Guard {
             }
             let inside = folders.iter().map(|folder| format!("{folder}/{word}"));
             for path in std::iter::once((*word).to_owned()).chain(inside) {
-                self.named.entry(plain_path(&path)).or_insert_with(|| because.clone());
+                self.named.entry(normalize_path(&path)).or_insert_with(|| because.clone());
             }
         }
     }
@@ -126,7 +126,7 @@ impl Guard {
 
     /// A guarded file is found at this path as well: it is a link, or lies in a folder that is one.
     pub fn also(&mut self, path: &str, really: String) {
-        let Some(rule) = self.rule(path, true) else { return };
+        let Some(rule) = self.guard_reason(path, true) else { return };
         self.named.entry(really).or_insert(rule.because);
     }
 
@@ -140,11 +140,12 @@ impl Guard {
 
     /// Whether a change to this file is guarded, and why. A command's word is a guarded file only if that file
     /// was there before: what did not exist decided nothing.
-    pub fn rule(&self, path: &str, existed: bool) -> Option<Rule> {
+    pub fn guard_reason(&self, path: &str, existed: bool) -> Option<GuardReason> {
         if self.relaxed.iter().any(|glob| glob.is_match(path)) {
             return None;
         }
-        let whole = |because: &String| Rule { because: because.clone(), scripts_only: false };
+        let whole =
+            |because: &String| GuardReason { because: because.clone(), scripts_only: false };
         if let Some((_, because)) = self.added.iter().find(|(glob, _)| glob.is_match(path)) {
             return Some(whole(because));
         }
@@ -156,20 +157,20 @@ impl Guard {
             return Some(whole(because));
         }
         let package = self.package.as_ref().filter(|_| existed && name == "package.json")?;
-        Some(Rule { because: package.clone(), scripts_only: true })
+        Some(GuardReason { because: package.clone(), scripts_only: true })
     }
 }
 
 /// The programs that a shell command runs, each with its arguments; also those inside quotes.
-fn simple_commands(command: &str) -> Vec<Vec<&str>> {
+fn split_simple_commands(command: &str) -> Vec<Vec<&str>> {
     let ends = |c: char| c.is_whitespace() || "<>\"'$={},".contains(c);
     let simple = command.split([';', '|', '&', '(', ')', '`', '\n']);
     let words = simple.map(|part| part.split(ends).filter(|word| !word.is_empty()).collect());
-    words.map(program_first).filter(|words| !words.is_empty()).collect()
+    words.map(strip_command_prefix).filter(|words| !words.is_empty()).collect()
 }
 
 /// Without what stands before a program.
-fn program_first(mut words: Vec<&str>) -> Vec<&str> {
+fn strip_command_prefix(mut words: Vec<&str>) -> Vec<&str> {
     let shells = ["sh", "bash", "dash", "zsh", "ksh"];
     loop {
         let skip = match words.as_slice() {
@@ -186,13 +187,13 @@ fn program_first(mut words: Vec<&str>) -> Vec<&str> {
 }
 
 /// Folders that a command goes to.
-fn folders_of<'a>(words: &[&'a str]) -> BTreeSet<&'a str> {
+fn visited_folders<'a>(words: &[&'a str]) -> BTreeSet<&'a str> {
     let goes = |pair: &&[&'a str]| matches!(pair[0], "cd" | "-C" | "--prefix" | "--cwd" | "--dir");
     words.windows(2).filter(goes).map(|pair| pair[1].trim_end_matches('/')).collect()
 }
 
 /// A path without `./` and `a/..`.
-fn plain_path(path: &str) -> String {
+fn normalize_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -215,7 +216,7 @@ fn is_test_source(word: &str) -> bool {
 }
 
 /// The `scripts` of a package file; none if there are none, or it cannot be read as one.
-pub fn scripts_of(package_json: &[u8]) -> Option<serde_json::Value> {
+pub fn package_scripts(package_json: &[u8]) -> Option<serde_json::Value> {
     let value: serde_json::Value = serde_json::from_slice(package_json).ok()?;
     value.get("scripts").cloned()
 }
@@ -224,13 +225,13 @@ pub fn scripts_of(package_json: &[u8]) -> Option<serde_json::Value> {
 mod tests {
     use super::*;
 
-    fn guard(commands: &[&str], globs: &[&str]) -> Guard {
+    fn guard(commands: &[&str], globs: &[&str]) -> GuardRules {
         let owned = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
-        Guard::new(&owned(commands), &owned(globs))
+        GuardRules::new(&owned(commands), &owned(globs))
     }
 
     fn guards(commands: &[&str], path: &str) -> bool {
-        guard(commands, &[]).rule(path, true).is_some()
+        guard(commands, &[]).guard_reason(path, true).is_some()
     }
 
     #[test]
@@ -241,7 +242,7 @@ mod tests {
         assert!(guards(&["tool --config=ci/tool.toml"], "ci/tool.toml"));
         assert!(!guards(&["sh test.sh"], "src/test.sh"));
         assert!(!guards(&["@file_exists test.sh"], "test.sh"));
-        assert_eq!(guard(&["sh bad.sh"], &[]).rule("bad.sh", false), None);
+        assert_eq!(guard(&["sh bad.sh"], &[]).guard_reason("bad.sh", false), None);
     }
 
     #[test]
@@ -251,9 +252,9 @@ mod tests {
         rules.also("test.sh", "scripts/real.sh".to_owned());
         rules.also("Makefile", "build/main.mk".to_owned());
         rules.also("free.sh", "other.sh".to_owned());
-        assert!(rules.rule("scripts/real.sh", true).is_some());
-        assert!(rules.rule("build/main.mk", true).is_some());
-        assert_eq!(rules.rule("other.sh", true), None);
+        assert!(rules.guard_reason("scripts/real.sh", true).is_some());
+        assert!(rules.guard_reason("build/main.mk", true).is_some());
+        assert_eq!(rules.guard_reason("other.sh", true), None);
     }
 
     #[test]
@@ -277,10 +278,10 @@ mod tests {
 
     #[test]
     fn what_task_runners_read_is_guarded_where_a_gate_runs_them() {
-        let npm = guard(&["npm test"], &[]).rule("package.json", true);
+        let npm = guard(&["npm test"], &[]).guard_reason("package.json", true);
         assert!(npm.is_some_and(|rule| rule.scripts_only));
-        assert_eq!(guard(&["npm test"], &[]).rule("new/package.json", false), None);
-        assert!(guard(&["make check"], &[]).rule("GNUmakefile", false).is_some());
+        assert_eq!(guard(&["npm test"], &[]).guard_reason("new/package.json", false), None);
+        assert!(guard(&["make check"], &[]).guard_reason("GNUmakefile", false).is_some());
         assert!(guards(&["just test"], "justfile"));
         assert!(!guards(&["cargo test"], "Makefile"));
     }
@@ -288,9 +289,9 @@ mod tests {
     #[test]
     fn the_settings_widen_and_relax() {
         let ci = guard(&["sh test.sh"], &[".github/**", "!test.sh"]);
-        assert!(ci.rule(".github/workflows/ci.yml", false).is_some());
-        assert_eq!(ci.rule("test.sh", true), None);
-        assert!(guard(&["sh test.sh"], &["!**"]).rule("test.sh", true).is_none());
+        assert!(ci.guard_reason(".github/workflows/ci.yml", false).is_some());
+        assert_eq!(ci.guard_reason("test.sh", true), None);
+        assert!(guard(&["sh test.sh"], &["!**"]).guard_reason("test.sh", true).is_none());
         assert!(guard(&[], &[]).is_empty());
     }
 
@@ -298,8 +299,8 @@ mod tests {
     fn only_the_scripts_of_a_package_file_count() {
         let one = br#"{"scripts":{"test":"mocha"},"dependencies":{}}"#;
         let two = br#"{"scripts":{"test":"mocha"},"dependencies":{"a":"1"}}"#;
-        assert_eq!(scripts_of(one), scripts_of(two));
-        assert_ne!(scripts_of(one), scripts_of(br#"{"scripts":{"test":"true"}}"#));
-        assert_eq!(scripts_of(b"no json"), None);
+        assert_eq!(package_scripts(one), package_scripts(two));
+        assert_ne!(package_scripts(one), package_scripts(br#"{"scripts":{"test":"true"}}"#));
+        assert_eq!(package_scripts(b"no json"), None);
     }
 }

@@ -34,7 +34,7 @@ pub enum HoldReason {
         paths: Vec<String>,
         /// What it is, if it is not about files.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        trouble: Option<CheckoutTrouble>,
+        trouble: Option<CheckoutProblem>,
     },
     /// Its gates ask for a person's approval, and all others have passed on the merged tree.
     Approval {
@@ -45,7 +45,7 @@ pub enum HoldReason {
 
 /// Why a checkout cannot follow, other than by the user's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckoutTrouble {
+pub struct CheckoutProblem {
     /// What is wrong there.
     pub what: String,
     /// What a person does about it.
@@ -112,7 +112,7 @@ impl HoldReason {
 
 /// Work is held from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HoldFact {
     /// Whose.
     pub task: TaskId,
     /// Which attempt.
@@ -124,7 +124,7 @@ pub struct Held {
 
 /// That reason no longer holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Released {
+pub struct HoldReleaseFact {
     /// Whose.
     pub task: TaskId,
     /// Which attempt.

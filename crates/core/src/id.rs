@@ -14,7 +14,7 @@ pub const ID_LEN_MAX: usize = 64;
 
 /// Why a text cannot be an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadId {
+pub enum IdError {
     /// Nothing there.
     #[error("an id cannot be empty")]
     Empty,
@@ -30,24 +30,24 @@ pub enum BadId {
 }
 
 /// Checks an id as contract.md section 2 asks: refused, never cleaned.
-pub fn check_id(text: &str) -> Result<(), BadId> {
-    let Some(first) = text.bytes().next() else { return Err(BadId::Empty) };
+pub fn check_id(text: &str) -> Result<(), IdError> {
+    let Some(first) = text.bytes().next() else { return Err(IdError::Empty) };
     if text.len() > ID_LEN_MAX {
-        return Err(BadId::TooLong);
+        return Err(IdError::TooLong);
     }
     let body = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     if !first.is_ascii_alphanumeric() || !text.bytes().all(body) {
-        return Err(BadId::Character);
+        return Err(IdError::Character);
     }
     if text.contains("..") {
-        return Err(BadId::Branch(".."));
+        return Err(IdError::Branch(".."));
     }
     let lower = text.to_ascii_lowercase();
     if lower.ends_with(".lock") {
-        return Err(BadId::Branch(".lock at the end"));
+        return Err(IdError::Branch(".lock at the end"));
     }
     if text.ends_with('.') {
-        return Err(BadId::Branch("a dot at the end"));
+        return Err(IdError::Branch("a dot at the end"));
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ pub struct TaskIx(pub u32);
 
 impl TaskIx {
     /// For indexing a vector.
-    pub fn ix(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }

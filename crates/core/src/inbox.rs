@@ -7,7 +7,7 @@ use crate::hold::HoldReason;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::machine::{Machine, OpenQuestion};
 use crate::phase::Phase;
-use crate::schedule::Held;
+use crate::schedule::StartObstacle;
 
 /// What an item is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,7 +36,7 @@ pub enum InboxKind {
 
 impl InboxKind {
     /// The word in JSON.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Target => "target",
             Self::Question => "question",
@@ -95,12 +95,12 @@ pub const CONFIG: &str = "CONFIG";
 
 impl Machine {
     /// Everything that needs a person, most urgent first.
-    pub fn inbox(&self) -> Vec<InboxItem> {
+    pub fn inbox_items(&self) -> Vec<InboxItem> {
         let mut items: Vec<(InboxItem, Vec<TaskIx>)> = Vec::new();
         items.extend(self.target_item());
-        items.extend(self.questions().iter().map(|open| self.question_item(open)));
-        items.extend(self.decisions().iter().map(|open| self.decision_item(open)));
-        for t in self.tasks().all() {
+        items.extend(self.open_questions().iter().map(|open| self.question_item(open)));
+        items.extend(self.open_decisions().iter().map(|open| self.decision_item(open)));
+        for t in self.tasks().all_tasks() {
             items.extend(self.held_items(t));
             items.extend(self.failure_item(t));
         }
@@ -111,7 +111,7 @@ impl Machine {
         let mut items: Vec<InboxItem> = items
             .into_iter()
             .map(|(item, holds)| {
-                let own = item.task.as_ref().and_then(|id| self.graph().ix(id.as_str()));
+                let own = item.task.as_ref().and_then(|id| self.graph().index_of(id.as_str()));
                 let critical = own.iter().chain(&holds).any(|t| critical.contains(t));
                 let holds_up = holds.into_iter().map(|t| self.graph().id(t).clone()).collect();
                 InboxItem { holds_up, critical, ..item }
@@ -123,7 +123,13 @@ impl Machine {
         items
     }
 
-    fn item(&self, id: String, kind: InboxKind, t: Option<TaskIx>, text: String) -> InboxItem {
+    fn build_item(
+        &self,
+        id: String,
+        kind: InboxKind,
+        t: Option<TaskIx>,
+        text: String,
+    ) -> InboxItem {
         let since = t.map_or_else(|| self.now(), |t| self.tasks().get(t).since);
         InboxItem {
             id,
@@ -153,9 +159,9 @@ impl Machine {
             deadline: open.deadline,
             default: open.default.clone(),
             help: format!("mainstem answer {} {answer}", open.name),
-            ..self.item(open.name.clone(), kind, Some(open.task), open.text.clone())
+            ..self.build_item(open.name.clone(), kind, Some(open.task), open.text.clone())
         };
-        (item, self.held_up_by(open.task))
+        (item, self.waiting_dependents(open.task))
     }
 
     fn decision_item(&self, open: &OpenQuestion) -> (InboxItem, Vec<TaskIx>) {
@@ -166,9 +172,9 @@ impl Machine {
         let item = InboxItem {
             options: open.options.clone(),
             help: format!("mainstem answer {} {answer}", open.name),
-            ..self.item(open.name.clone(), kind, Some(open.task), open.text.clone())
+            ..self.build_item(open.name.clone(), kind, Some(open.task), open.text.clone())
         };
-        (item, self.held_up_by(open.task))
+        (item, self.waiting_dependents(open.task))
     }
 
     fn held_items(&self, t: TaskIx) -> Vec<(InboxItem, Vec<TaskIx>)> {
@@ -182,29 +188,29 @@ impl Machine {
                     let name = format!("{}{id}", crate::machine::GUARDED);
                     let help = format!("mainstem diff {id}, then mainstem answer {name} accept");
                     let options = crate::machine::GUARDED_OPTIONS.map(str::to_owned).to_vec();
-                    let item = self.item(name, InboxKind::Guarded, Some(t), text);
+                    let item = self.build_item(name, InboxKind::Guarded, Some(t), text);
                     InboxItem { options, help, ..item }
                 }
                 HoldReason::CheckoutInTheWay { .. } => {
                     let fix = reason.checkout_fix().unwrap_or_default();
-                    let help = match self.engine_alive() {
+                    let help = match self.is_engine_alive() {
                         true => format!("{fix}, and landing continues by itself"),
                         false => format!("{fix}, then mainstem run"),
                     };
                     let name = format!("{}{id}", crate::machine::CHECKOUT);
-                    let item = self.item(name, InboxKind::Checkout, Some(t), text);
+                    let item = self.build_item(name, InboxKind::Checkout, Some(t), text);
                     InboxItem { help, ..item }
                 }
             };
-            Some((InboxItem { since: *since, ..item }, self.held_up_by(t)))
+            Some((InboxItem { since: *since, ..item }, self.waiting_dependents(t)))
         };
-        self.holds(t).iter().filter_map(one).collect()
+        self.hold_reasons(t).iter().filter_map(one).collect()
     }
 
     /// What a person can do about held work.
-    pub(crate) fn held_help(&self, t: TaskIx) -> Option<String> {
+    pub(crate) fn hold_help(&self, t: TaskIx) -> Option<String> {
         let asked = || {
-            let open = self.questions().iter().find(|q| q.task == t)?;
+            let open = self.open_questions().iter().find(|q| q.task == t)?;
             let id = self.graph().id(t);
             Some(format!("mainstem diff {id}, then mainstem answer {} approve", open.name))
         };
@@ -222,20 +228,26 @@ impl Machine {
             }
             _ => false,
         };
-        let view = failed.then(|| self.view(t))?;
+        let view = failed.then(|| self.task_view(t))?;
         let text = if view.reason.is_empty() { "failed".to_owned() } else { view.reason };
         let item = InboxItem {
             help: view.next_action.unwrap_or_default(),
-            ..self.item(format!("F-{}", self.graph().id(t)), InboxKind::Failure, Some(t), text)
+            ..self.build_item(
+                format!("F-{}", self.graph().id(t)),
+                InboxKind::Failure,
+                Some(t),
+                text,
+            )
         };
-        Some((item, self.held_up_by(t)))
+        Some((item, self.waiting_dependents(t)))
     }
 
     fn target_item(&self) -> Option<(InboxItem, Vec<TaskIx>)> {
-        let held: Vec<TaskIx> = self.tasks().active().filter(|t| self.is_held_up(*t)).collect();
+        let held: Vec<TaskIx> =
+            self.tasks().active_tasks().filter(|t| self.waits_for_target_fix(*t)).collect();
         let since = held.iter().map(|t| self.tasks().get(*t).since).min()?;
-        let target = self.target();
-        let text = match self.base_failure() {
+        let target = self.target_branch();
+        let text = match self.target_failure() {
             Some(failed) => {
                 format!("merging is paused: on {target} itself {}", failed.headline())
             }
@@ -243,8 +255,8 @@ impl Machine {
         };
         let item = InboxItem {
             since,
-            help: self.base_help(),
-            ..self.item("TARGET".to_owned(), InboxKind::Target, None, text)
+            help: self.target_failure_help(),
+            ..self.build_item("TARGET".to_owned(), InboxKind::Target, None, text)
         };
         Some((item, held))
     }
@@ -261,22 +273,23 @@ impl Machine {
             since,
             options: vec!["accept".to_owned()],
             help: "mainstem config accept".to_owned(),
-            ..self.item(CONFIG.to_owned(), InboxKind::Config, None, text)
+            ..self.build_item(CONFIG.to_owned(), InboxKind::Config, None, text)
         };
         Some((item, Vec::new()))
     }
 
     fn budget_item(&self) -> Option<(InboxItem, Vec<TaskIx>)> {
         let short = |t: &TaskIx| {
-            self.tasks().phase(*t) == Phase::Ready && self.why_held(*t) == Some(Held::Budget)
+            self.tasks().phase(*t) == Phase::Ready
+                && self.start_obstacle(*t) == Some(StartObstacle::Budget)
         };
-        let held: Vec<TaskIx> = self.tasks().all().filter(short).collect();
+        let held: Vec<TaskIx> = self.tasks().all_tasks().filter(short).collect();
         let since = held.iter().map(|t| self.tasks().get(*t).since).min()?;
         let stop = self.budget_stop(*held.first()?)?;
         let item = InboxItem {
             since,
             help: stop.next_action(),
-            ..self.item("BUDGET".to_owned(), InboxKind::Budget, None, stop.reason())
+            ..self.build_item("BUDGET".to_owned(), InboxKind::Budget, None, stop.reason())
         };
         Some((item, held))
     }
@@ -288,9 +301,9 @@ impl Machine {
         };
         let one = |(name, known): (&String, &crate::provider::Provider)| {
             let waits = |t: &TaskIx| {
-                self.tasks().phase(*t).is_idle() && self.tasks().claims(*t).provider == *name
+                self.tasks().phase(*t).is_idle() && self.tasks().resources(*t).provider == *name
             };
-            let held: Vec<TaskIx> = self.tasks().all().filter(waits).collect();
+            let held: Vec<TaskIx> = self.tasks().all_tasks().filter(waits).collect();
             let since = held.iter().map(|t| self.tasks().get(*t).since).min()?;
             let why = match known.message() {
                 "" => String::new(),
@@ -298,9 +311,9 @@ impl Machine {
             };
             let text = format!("{name} is paused until you run mainstem resume{why}");
             let item = InboxItem {
-                since: known.since().unwrap_or(since),
+                since: known.limited_since().unwrap_or(since),
                 help: "mainstem resume".to_owned(),
-                ..self.item(format!("PROVIDER-{name}"), InboxKind::Provider, None, text)
+                ..self.build_item(format!("PROVIDER-{name}"), InboxKind::Provider, None, text)
             };
             Some((item, held))
         };
@@ -308,17 +321,17 @@ impl Machine {
     }
 
     /// All tasks that need this one, directly or not, and are not over.
-    fn held_up_by(&self, t: TaskIx) -> Vec<TaskIx> {
+    fn waiting_dependents(&self, t: TaskIx) -> Vec<TaskIx> {
         let mut seen = BTreeSet::new();
         let mut next = vec![t];
         while let Some(at) = next.pop() {
             next.extend(self.graph().dependents(at).filter(|later| seen.insert(*later)));
         }
-        seen.into_iter().filter(|t| self.is_to_come(*t)).collect()
+        seen.into_iter().filter(|t| self.is_still_to_land(*t)).collect()
     }
 
     /// It has not landed, been skipped or been called off.
-    pub(crate) fn is_to_come(&self, t: TaskIx) -> bool {
+    pub(crate) fn is_still_to_land(&self, t: TaskIx) -> bool {
         !matches!(self.tasks().phase(t), Phase::Landed | Phase::Skipped | Phase::Cancelled)
     }
 }

@@ -4,7 +4,7 @@ use crate::id::{Oid, Time};
 
 /// A landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Landing {
+pub struct TaskLanding {
     /// The commit on the target branch.
     pub commit: Oid,
     /// The branch's commit before.

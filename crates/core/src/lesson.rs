@@ -34,7 +34,7 @@ const TOLD_TECHNIQUES: usize = 3;
 /// What a task is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Domain {
+pub enum LessonDomain {
     /// Schemas, migrations, queries.
     Database,
     /// Endpoints and what they speak.
@@ -52,11 +52,11 @@ pub enum Domain {
 }
 
 /// Words and paths that speak for a domain.
-type Hints = (Domain, &'static [&'static str], &'static [&'static str]);
+type DomainHints = (LessonDomain, &'static [&'static str], &'static [&'static str]);
 
-const HINTS: [Hints; 6] = [
+const HINTS: [DomainHints; 6] = [
     (
-        Domain::Database,
+        LessonDomain::Database,
         &[
             "database",
             "sql",
@@ -71,33 +71,33 @@ const HINTS: [Hints; 6] = [
         &["migrations/", "schema", ".sql", "/db/", "database", "models/"],
     ),
     (
-        Domain::Api,
+        LessonDomain::Api,
         &["api", "endpoint", "rest", "route", "http", "request", "response", "handler", "graphql"],
         &["api/", "routes", "handlers", "controllers", "openapi"],
     ),
     (
-        Domain::Frontend,
+        LessonDomain::Frontend,
         &["frontend", "ui", "page", "component", "css", "button", "layout", "browser", "react"],
         &[".css", ".scss", ".tsx", ".jsx", ".vue", ".svelte", ".html", "components/", "web/"],
     ),
     (
-        Domain::Testing,
+        LessonDomain::Testing,
         &["test", "tests", "coverage", "fixture", "mock", "assert", "regression", "flaky"],
         &["tests/", "test_", "_test.", ".spec.", ".test.", "fixtures/"],
     ),
     (
-        Domain::Security,
+        LessonDomain::Security,
         &["security", "auth", "token", "password", "permission", "encrypt", "secret", "login"],
         &["auth", "security", "crypto", "permissions"],
     ),
     (
-        Domain::Deployment,
+        LessonDomain::Deployment,
         &["deploy", "deployment", "docker", "ci", "release", "kubernetes", "pipeline", "container"],
         &["dockerfile", ".github/", "deploy", "k8s", "helm", "terraform", ".gitlab-ci"],
     ),
 ];
 
-impl Domain {
+impl LessonDomain {
     /// All, in their order.
     pub const ALL: [Self; 7] = [
         Self::Database,
@@ -110,7 +110,7 @@ impl Domain {
     ];
 
     /// The word for it; also the name of its file.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Database => "database",
             Self::Api => "api",
@@ -124,12 +124,12 @@ impl Domain {
 
     /// The domain with this word.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|domain| domain.word().eq_ignore_ascii_case(word))
+        Self::ALL.into_iter().find(|domain| domain.as_str().eq_ignore_ascii_case(word))
     }
 
     /// What a task with this text and these files is about. Words count once each time they come up,
     /// a path that fits counts as two; the first of equals wins, and nothing at all is general.
-    pub fn of<'a>(text: &str, paths: impl Iterator<Item = &'a str> + Clone) -> Self {
+    pub fn classify_task<'a>(text: &str, paths: impl Iterator<Item = &'a str> + Clone) -> Self {
         let text = text.to_lowercase();
         let words: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
@@ -151,7 +151,7 @@ impl Domain {
 
 /// Where a lesson comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct LessonSource {
     /// The run.
     pub run: String,
     /// The task.
@@ -162,15 +162,15 @@ pub struct Source {
     pub at_ms: i64,
 }
 
-impl Source {
-    fn same(&self, other: &Self) -> bool {
+impl LessonSource {
+    fn is_same_attempt(&self, other: &Self) -> bool {
         (&self.run, &self.task, self.attempt) == (&other.run, &other.task, other.attempt)
     }
 }
 
 /// Something that went wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct LessonFailure {
     /// What, in a few words.
     pub issue: String,
     /// What was seen of it.
@@ -180,40 +180,40 @@ pub struct Failure {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cure: String,
     /// Where it comes from, oldest first.
-    pub from: Vec<Source>,
+    pub from: Vec<LessonSource>,
 }
 
 /// A line that is worth knowing: a pattern, a technique, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub struct LessonNote {
     /// The line.
     pub text: String,
     /// Where it comes from, oldest first.
-    pub from: Vec<Source>,
+    pub from: Vec<LessonSource>,
 }
 
 /// All that is known in one domain, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lessons {
+pub struct DomainLessons {
     /// What went wrong.
     #[serde(default)]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<LessonFailure>,
     /// What goes together.
     #[serde(default)]
-    pub patterns: Vec<Note>,
+    pub patterns: Vec<LessonNote>,
     /// Files that were changed, the latest last.
     #[serde(default)]
-    pub files: Vec<Note>,
+    pub files: Vec<LessonNote>,
     /// What worked.
     #[serde(default)]
-    pub techniques: Vec<Note>,
+    pub techniques: Vec<LessonNote>,
 }
 
 /// What one attempt taught.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Learned {
+pub struct AttemptLesson {
     /// Which attempt.
-    pub source: Source,
+    pub source: LessonSource,
     /// What went wrong: issue and what was seen of it.
     pub failures: Vec<(String, String)>,
     /// It landed.
@@ -224,32 +224,32 @@ pub struct Learned {
     pub evidence: Vec<String>,
 }
 
-impl Lessons {
+impl DomainLessons {
     /// Takes in what an attempt taught. The same attempt a second time changes nothing.
-    pub fn learn(&mut self, learned: &Learned) {
+    pub fn add_attempt(&mut self, learned: &AttemptLesson) {
         let source = &learned.source;
         for (issue, error) in &learned.failures {
-            self.note_failure(line(issue, ISSUE_MAX), line(error, TEXT_MAX), source);
+            self.add_failure(clip_to_line(issue, ISSUE_MAX), clip_to_line(error, TEXT_MAX), source);
         }
         if learned.landed {
-            self.note_cure(learned);
+            self.add_cure(learned);
             for file in &learned.files {
-                note(&mut self.files, file.clone(), source);
+                add_note(&mut self.files, file.clone(), source);
             }
-            self.note_patterns(learned);
+            self.add_patterns(learned);
             for proof in &learned.evidence {
-                note(&mut self.techniques, line(proof, TEXT_MAX), source);
+                add_note(&mut self.techniques, clip_to_line(proof, TEXT_MAX), source);
             }
         }
-        self.bound();
+        self.trim_to_limits();
     }
 
-    fn note_failure(&mut self, issue: String, error: String, source: &Source) {
+    fn add_failure(&mut self, issue: String, error: String, source: &LessonSource) {
         if issue.is_empty() {
             return;
         }
         if let Some(at) = self.failures.iter().position(|f| f.issue == issue && f.error == error) {
-            if is_new(&mut self.failures[at].from, source) {
+            if add_source(&mut self.failures[at].from, source) {
                 // Seen again: the newest lessons are last.
                 let failure = self.failures.remove(at);
                 self.failures.push(failure);
@@ -257,40 +257,43 @@ impl Lessons {
             return;
         }
         let (cure, from) = (String::new(), vec![source.clone()]);
-        self.failures.push(Failure { issue, error, cure, from });
+        self.failures.push(LessonFailure { issue, error, cure, from });
     }
 
     /// Failures of earlier attempts of the same task were cured by this one.
-    fn note_cure(&mut self, learned: &Learned) {
-        let Source { run, task, attempt, .. } = &learned.source;
+    fn add_cure(&mut self, learned: &AttemptLesson) {
+        let LessonSource { run, task, attempt, .. } = &learned.source;
         let files = learned.files.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
         let cure = match files.as_str() {
             "" => format!("attempt {attempt} of {task} passed"),
             files => format!("attempt {attempt} of {task} passed after changing {files}"),
         };
         for failure in &mut self.failures {
-            let ours = |s: &Source| s.run == *run && s.task == *task && s.attempt < *attempt;
+            let ours = |s: &LessonSource| s.run == *run && s.task == *task && s.attempt < *attempt;
             if failure.cure.is_empty() && failure.from.iter().any(ours) {
-                failure.cure = line(&cure, TEXT_MAX);
+                failure.cure = clip_to_line(&cure, TEXT_MAX);
             }
         }
     }
 
-    fn note_patterns(&mut self, learned: &Learned) {
+    fn add_patterns(&mut self, learned: &AttemptLesson) {
         if !TOGETHER.contains(&learned.files.len()) {
             return;
         }
         let mut files = learned.files.clone();
         files.sort_unstable();
-        let known = |text: &str, all: &[Note]| all.iter().any(|n| n.text == text);
-        let text = line(&format!("changed together: {}", files.join(", ")), TEXT_MAX);
-        let fresh = self.patterns.iter().filter(|n| n.from.iter().any(|s| s.same(&learned.source)));
+        let known = |text: &str, all: &[LessonNote]| all.iter().any(|n| n.text == text);
+        let text = clip_to_line(&format!("changed together: {}", files.join(", ")), TEXT_MAX);
+        let fresh = self
+            .patterns
+            .iter()
+            .filter(|n| n.from.iter().any(|s| s.is_same_attempt(&learned.source)));
         if known(&text, &self.patterns) || fresh.count() < NEW_PATTERNS_MAX {
-            note(&mut self.patterns, text, &learned.source);
+            add_note(&mut self.patterns, text, &learned.source);
         }
     }
 
-    fn bound(&mut self) {
+    fn trim_to_limits(&mut self) {
         keep_last(&mut self.failures, FAILURES_MAX);
         keep_last(&mut self.patterns, PATTERNS_MAX);
         keep_last(&mut self.files, FILES_MAX);
@@ -298,7 +301,7 @@ impl Lessons {
     }
 
     /// Drops what no longer holds: files that are gone, and what went wrong long ago.
-    pub fn validate(&mut self, now: Time, exists: &dyn Fn(&str) -> bool) {
+    pub fn drop_outdated(&mut self, now: Time, exists: &dyn Fn(&str) -> bool) {
         self.files.retain(|file| exists(&file.text));
         self.patterns.retain(|pattern| {
             let files = pattern.text.strip_prefix("changed together: ");
@@ -311,9 +314,9 @@ impl Lessons {
     }
 
     /// The lines for a prompt, the most telling first.
-    pub fn told(&self) -> Vec<String> {
+    pub fn prompt_lines(&self) -> Vec<String> {
         let failures = self.failures.iter().rev().take(TOLD_FAILURES).map(|failure| {
-            let Failure { issue, error, cure, .. } = failure;
+            let LessonFailure { issue, error, cure, .. } = failure;
             let error = if error.is_empty() { String::new() } else { format!(": {error}") };
             let cure = if cure.is_empty() { String::new() } else { format!(" (cure: {cure})") };
             format!("failed before: {issue}{error}{cure}")
@@ -329,7 +332,7 @@ impl Lessons {
     }
 
     /// Forgets what holds this text; says how much that was.
-    pub fn forget(&mut self, text: &str) -> usize {
+    pub fn forget_matching(&mut self, text: &str) -> usize {
         let before = self.len();
         let holds = |line: &str| line.contains(text);
         self.failures.retain(|f| !holds(&f.issue) && !holds(&f.error) && !holds(&f.cure));
@@ -352,7 +355,7 @@ impl Lessons {
     /// Reads what [`Lessons::to_toml`] wrote, or a person.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let mut lessons: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        lessons.bound();
+        lessons.trim_to_limits();
         Ok(lessons)
     }
 
@@ -362,26 +365,26 @@ impl Lessons {
     }
 }
 
-fn note(notes: &mut Vec<Note>, text: String, source: &Source) {
+fn add_note(notes: &mut Vec<LessonNote>, text: String, source: &LessonSource) {
     if text.is_empty() {
         return;
     }
     match notes.iter().position(|note| note.text == text) {
         Some(at) => {
-            if is_new(&mut notes[at].from, source) {
+            if add_source(&mut notes[at].from, source) {
                 let note = notes.remove(at);
                 notes.push(note);
             }
         }
-        None => notes.push(Note { text, from: vec![source.clone()] }),
+        None => notes.push(LessonNote { text, from: vec![source.clone()] }),
     }
 }
 
 /// Adds a source unless it is known; true if it was not.
-fn is_new(from: &mut Vec<Source>, source: &Source) -> bool {
+fn add_source(from: &mut Vec<LessonSource>, source: &LessonSource) -> bool {
     // One that is older than the oldest kept was known once, and is no news.
     let older = from.len() >= SOURCES_MAX && from.iter().all(|s| s.at_ms > source.at_ms);
-    if older || from.iter().any(|known| known.same(source)) {
+    if older || from.iter().any(|known| known.is_same_attempt(source)) {
         return false;
     }
     from.push(source.clone());
@@ -394,7 +397,7 @@ fn keep_last<T>(all: &mut Vec<T>, max: usize) {
 }
 
 /// One line of at most so many bytes.
-fn line(text: &str, bytes_max: usize) -> String {
+fn clip_to_line(text: &str, bytes_max: usize) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.len() <= bytes_max {
         return words;
@@ -408,12 +411,12 @@ mod tests {
 
     use super::*;
 
-    fn source(task: &str, attempt: u32, at_ms: i64) -> Source {
-        Source { run: "r1".into(), task: task.into(), attempt, at_ms }
+    fn source(task: &str, attempt: u32, at_ms: i64) -> LessonSource {
+        LessonSource { run: "r1".into(), task: task.into(), attempt, at_ms }
     }
 
-    fn learned(task: &str, attempt: u32, landed: bool) -> Learned {
-        Learned {
+    fn learned(task: &str, attempt: u32, landed: bool) -> AttemptLesson {
+        AttemptLesson {
             source: source(task, attempt, i64::from(attempt)),
             failures: Vec::new(),
             landed,
@@ -424,35 +427,36 @@ mod tests {
 
     #[test]
     fn a_text_and_its_paths_have_a_domain() {
-        let of = |text: &str, paths: &[&str]| Domain::of(text, paths.iter().copied());
+        let of =
+            |text: &str, paths: &[&str]| LessonDomain::classify_task(text, paths.iter().copied());
         assert_eq!(
             of("Write the schema and a migration for the users table", &[]),
-            Domain::Database
+            LessonDomain::Database
         );
-        assert_eq!(of("An endpoint that gives a response", &[]), Domain::Api);
-        assert_eq!(of("Do it", &["web/app.tsx", "web/x.css"]), Domain::Frontend);
-        assert_eq!(of("A flaky test", &[]), Domain::Testing);
-        assert_eq!(of("password and login", &[]), Domain::Security);
-        assert_eq!(of("x", &["Dockerfile"]), Domain::Deployment);
-        assert_eq!(of("Think it over", &["src/main.rs"]), Domain::General);
+        assert_eq!(of("An endpoint that gives a response", &[]), LessonDomain::Api);
+        assert_eq!(of("Do it", &["web/app.tsx", "web/x.css"]), LessonDomain::Frontend);
+        assert_eq!(of("A flaky test", &[]), LessonDomain::Testing);
+        assert_eq!(of("password and login", &[]), LessonDomain::Security);
+        assert_eq!(of("x", &["Dockerfile"]), LessonDomain::Deployment);
+        assert_eq!(of("Think it over", &["src/main.rs"]), LessonDomain::General);
         // Parts of words say nothing.
-        assert_eq!(of("a stable guideline about capital", &[]), Domain::General);
-        for domain in Domain::ALL {
-            assert_eq!(Domain::from_word(domain.word()), Some(domain));
+        assert_eq!(of("a stable guideline about capital", &[]), LessonDomain::General);
+        for domain in LessonDomain::ALL {
+            assert_eq!(LessonDomain::from_word(domain.as_str()), Some(domain));
         }
     }
 
     #[test]
     fn a_failure_and_what_cured_it_are_told_to_the_next() {
-        let mut lessons = Lessons::default();
+        let mut lessons = DomainLessons::default();
         let mut first = learned("T-1", 1, false);
         first.failures = vec![("gate `make test` failed".into(), "assertion\n failed".into())];
-        lessons.learn(&first);
+        lessons.add_attempt(&first);
         assert_eq!(lessons.failures[0].cure, "");
         assert!(lessons.files.is_empty(), "work that did not land teaches no files");
-        lessons.learn(&learned("T-1", 2, true));
+        lessons.add_attempt(&learned("T-1", 2, true));
         assert_eq!(
-            lessons.told(),
+            lessons.prompt_lines(),
             [
                 "failed before: gate `make test` failed: assertion failed (cure: attempt 2 of T-1 passed after changing src/b.rs, src/a.rs)",
                 "changed together: src/a.rs, src/b.rs",
@@ -463,51 +467,52 @@ mod tests {
 
     #[test]
     fn learning_twice_changes_nothing() {
-        let mut lessons = Lessons::default();
+        let mut lessons = DomainLessons::default();
         let mut one = learned("T-1", 1, false);
         one.failures = vec![("gate failed".into(), "x".into())];
-        let two = Learned { evidence: vec!["ran the tests".into()], ..learned("T-1", 2, true) };
+        let two =
+            AttemptLesson { evidence: vec!["ran the tests".into()], ..learned("T-1", 2, true) };
         for taught in [&one, &two] {
-            lessons.learn(taught);
+            lessons.add_attempt(taught);
         }
         let once = lessons.clone();
         for taught in [&one, &two, &one] {
-            lessons.learn(taught);
+            lessons.add_attempt(taught);
         }
         assert_eq!(lessons, once);
-        assert_eq!(Lessons::from_toml(&once.to_toml()).unwrap(), once);
+        assert_eq!(DomainLessons::from_toml(&once.to_toml()).unwrap(), once);
     }
 
     #[test]
     fn everything_is_bounded_and_the_newest_stays() {
-        let mut lessons = Lessons::default();
+        let mut lessons = DomainLessons::default();
         for n in 1..=100u32 {
             let mut taught = learned(&format!("T-{n}"), 1, true);
             taught.failures = vec![(format!("issue {n} {}", "é".repeat(300)), "e".repeat(999))];
             taught.files = (0..4).map(|k| format!("f{n}-{k}")).collect();
             taught.evidence = vec![format!("proof {n}")];
-            lessons.learn(&taught);
+            lessons.add_attempt(&taught);
         }
         let sizes = [&lessons.patterns, &lessons.files, &lessons.techniques].map(Vec::len);
         assert_eq!((lessons.failures.len(), sizes), (10, [15, 30, 10]));
         assert!(lessons.failures.iter().all(|f| f.issue.len() <= 104 && f.error.len() <= 204));
         assert!(lessons.files.iter().any(|n| n.text == "f100-3"));
-        let told = lessons.told();
+        let told = lessons.prompt_lines();
         assert!(told.len() <= 3 + 5 + 3 + 1 && told[0].contains("issue 100"), "{told:?}");
         assert!(lessons.to_toml().lines().count() < 1000);
     }
 
     #[test]
     fn what_no_longer_holds_is_dropped() {
-        let mut lessons = Lessons::default();
+        let mut lessons = DomainLessons::default();
         let mut old = learned("T-1", 1, true);
         old.failures = vec![("long ago".into(), String::new())];
-        lessons.learn(&old);
+        lessons.add_attempt(&old);
         let mut new = learned("T-2", 1, false);
         new.source.at_ms = 40 * 24 * 3600 * 1000;
         new.failures = vec![("just now".into(), String::new())];
-        lessons.learn(&new);
-        lessons.validate(Time(new.source.at_ms), &|path| path == "src/a.rs");
+        lessons.add_attempt(&new);
+        lessons.drop_outdated(Time(new.source.at_ms), &|path| path == "src/a.rs");
         let issues: Vec<_> = lessons.failures.iter().map(|f| f.issue.as_str()).collect();
         assert_eq!(issues, ["just now"]);
         assert_eq!(lessons.files.len(), 1);
@@ -516,10 +521,10 @@ mod tests {
 
     #[test]
     fn what_a_person_names_is_forgotten() {
-        let mut lessons = Lessons::default();
-        lessons.learn(&learned("T-1", 1, true));
-        assert_eq!(lessons.forget("src/a.rs"), 2);
+        let mut lessons = DomainLessons::default();
+        lessons.add_attempt(&learned("T-1", 1, true));
+        assert_eq!(lessons.forget_matching("src/a.rs"), 2);
         assert_eq!(lessons.files.len(), 1);
-        assert_eq!(lessons.forget("nothing such"), 0);
+        assert_eq!(lessons.forget_matching("nothing such"), 0);
     }
 }

@@ -61,7 +61,7 @@ pub const ANSWERS_KEPT: usize = 30;
 pub const CHAIN_MAX: usize = 16;
 
 /// Cuts a text for a fact, at a character boundary.
-pub fn brief(text: &str) -> String {
+pub fn clip_for_fact(text: &str) -> String {
     match text.char_indices().nth(REASON_CHARS_MAX) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Price;
+use crate::config::ModelPrice;
 use crate::fact::Fact;
 use crate::id::{TaskId, Time};
 use crate::limits::REPORT_USD_MAX;
@@ -30,15 +30,15 @@ pub struct Usage {
     pub model: Option<String>,
     /// How the money is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub basis: Option<Basis>,
+    pub basis: Option<CostBasis>,
     /// Whose, if not the attempt's own agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answering: Option<Answering>,
+    pub answering: Option<AnsweringAgent>,
 }
 
 /// The agent that was asked in a person's place, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answering {
+pub struct AnsweringAgent {
     /// Its name under `[agents.*]`.
     pub agent: String,
     /// The question.
@@ -49,19 +49,19 @@ impl Usage {
     /// Money that is really paid for: what a subscription includes is not.
     pub fn paid_usd(&self) -> f64 {
         match self.basis {
-            Some(Basis::Included) => 0.0,
-            Some(Basis::Reported | Basis::Estimated) | None => self.cost_usd.unwrap_or(0.0),
+            Some(CostBasis::Included) => 0.0,
+            Some(CostBasis::Reported | CostBasis::Estimated) | None => self.cost_usd.unwrap_or(0.0),
         }
     }
 
     /// Adds another report of the same kind; false if the two must be told apart (another model,
     /// another basis, or one with a price and one without), and nothing is changed.
-    pub fn join(&mut self, other: &Self) -> bool {
+    pub fn merge_report(&mut self, other: &Self) -> bool {
         let alike = self.model == other.model
             && self.basis == other.basis
             && self.answering == other.answering
             && self.cost_usd.is_some() == other.cost_usd.is_some()
-            && [self, other].iter().all(|usage| usage.cost_usd.is_none_or(is_plausible));
+            && [self, other].iter().all(|usage| usage.cost_usd.is_none_or(is_plausible_cost));
         if alike {
             self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
             self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
@@ -81,7 +81,7 @@ fn is_zero(number: &u64) -> bool {
 /// How an amount of money is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Basis {
+pub enum CostBasis {
     /// The agent named it.
     Reported,
     /// Tokens times the price list.
@@ -90,9 +90,9 @@ pub enum Basis {
     Included,
 }
 
-impl Basis {
+impl CostBasis {
     /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Reported => "reported",
             Self::Estimated => "estimated",
@@ -107,13 +107,17 @@ pub const WARN_PERCENT: u32 = 80;
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// Can one report of an agent have cost this much?
-pub fn is_plausible(usd: f64) -> bool {
+pub fn is_plausible_cost(usd: f64) -> bool {
     (0.0..=REPORT_USD_MAX).contains(&usd)
 }
 
 /// What tokens cost by a price list: the model's own price, or that of the longest name it starts with
 /// (providers add dates to names). None if the list does not know it.
-pub fn estimate(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) -> Option<f64> {
+pub fn estimate_cost(
+    prices: &BTreeMap<String, ModelPrice>,
+    model: &str,
+    usage: &Usage,
+) -> Option<f64> {
     let of_family = || {
         let names = prices.iter().filter(|(name, _)| model.starts_with(name.as_str()));
         names.max_by_key(|(name, _)| name.len()).map(|(_, price)| price)
@@ -130,30 +134,31 @@ pub fn estimate(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) ->
 
 /// A report of an agent with what it cost: as the agent names it, or by the price list; a subscription pays
 /// for all. An amount that cannot be true is none. `chosen` is the model of a report that names none.
-pub fn priced(
+pub fn price_usage(
     mut usage: Usage,
     included: bool,
     chosen: Option<&str>,
-    prices: &BTreeMap<String, Price>,
+    prices: &BTreeMap<String, ModelPrice>,
 ) -> Usage {
-    usage.cost_usd = usage.cost_usd.filter(|usd| is_plausible(*usd));
+    usage.cost_usd = usage.cost_usd.filter(|usd| is_plausible_cost(*usd));
     if usage.cost_usd.is_some() {
-        usage.basis.get_or_insert(Basis::Reported);
+        usage.basis.get_or_insert(CostBasis::Reported);
     } else if let Some(model) = usage.model.as_deref().or(chosen)
-        && let Some(usd) = estimate(prices, model, &usage).filter(|usd| is_plausible(*usd))
+        && let Some(usd) =
+            estimate_cost(prices, model, &usage).filter(|usd| is_plausible_cost(*usd))
     {
         usage.cost_usd = Some(usd);
-        usage.basis.get_or_insert(Basis::Estimated);
+        usage.basis.get_or_insert(CostBasis::Estimated);
     }
     if included {
-        usage.basis = Some(Basis::Included);
+        usage.basis = Some(CostBasis::Included);
     }
     usage
 }
 
 /// What sums are made by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum CostGrouping {
     /// Task and attempt.
     Attempt,
     /// Task.
@@ -170,7 +175,7 @@ pub enum By {
 
 /// A sum of tokens and money.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sum {
+pub struct CostSum {
     /// Attempts that used something.
     pub attempts: BTreeSet<(TaskId, u32)>,
     /// Tokens read.
@@ -189,10 +194,10 @@ pub struct Sum {
     pub included_usd: f64,
     /// Tokens whose price nobody knows.
     pub unpriced_tokens: u64,
-    bases: BTreeSet<Basis>,
+    bases: BTreeSet<CostBasis>,
 }
 
-impl Sum {
+impl CostSum {
     /// Money really paid.
     pub fn paid_usd(&self) -> f64 {
         self.reported_usd + self.estimated_usd
@@ -203,58 +208,58 @@ impl Sum {
         let mut bases = self.bases.iter();
         match (bases.next(), bases.next()) {
             (None, _) => "unknown",
-            (Some(basis), None) => basis.word(),
+            (Some(basis), None) => basis.as_str(),
             (Some(_), Some(_)) => "mixed",
         }
     }
 
-    fn add(&mut self, attempt: (TaskId, u32), usage: &Usage) {
+    fn add_usage(&mut self, attempt: (TaskId, u32), usage: &Usage) {
         self.attempts.insert(attempt);
         self.input_tokens = self.input_tokens.saturating_add(usage.input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
         self.cache_read_tokens = self.cache_read_tokens.saturating_add(usage.cache_read_tokens);
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
         let Some(usd) = usage.cost_usd else {
-            if usage.basis == Some(Basis::Included) {
-                self.bases.insert(Basis::Included);
+            if usage.basis == Some(CostBasis::Included) {
+                self.bases.insert(CostBasis::Included);
             } else {
                 let tokens = usage.input_tokens.saturating_add(usage.output_tokens);
                 self.unpriced_tokens = self.unpriced_tokens.saturating_add(tokens);
             }
             return;
         };
-        let basis = usage.basis.unwrap_or(Basis::Reported);
+        let basis = usage.basis.unwrap_or(CostBasis::Reported);
         self.bases.insert(basis);
         match basis {
-            Basis::Reported => self.reported_usd += usd,
-            Basis::Estimated => self.estimated_usd += usd,
-            Basis::Included => self.included_usd += usd,
+            CostBasis::Reported => self.reported_usd += usd,
+            CostBasis::Estimated => self.estimated_usd += usd,
+            CostBasis::Included => self.included_usd += usd,
         }
     }
 }
 
 /// Sums over a run's facts.
 #[derive(Debug, Clone)]
-pub struct Account {
-    by: By,
+pub struct CostAccount {
+    by: CostGrouping,
     epics: BTreeMap<TaskId, String>,
     /// Agent and model of each attempt.
     attempts: BTreeMap<(TaskId, u32), (String, Option<String>)>,
     /// Sums by name.
-    pub sums: BTreeMap<String, Sum>,
+    pub sums: BTreeMap<String, CostSum>,
     /// All together.
-    pub total: Sum,
+    pub total: CostSum,
 }
 
-impl Account {
+impl CostAccount {
     /// Nothing spent.
-    pub fn new(by: By) -> Self {
+    pub fn new(by: CostGrouping) -> Self {
         let (epics, attempts) = (BTreeMap::new(), BTreeMap::new());
-        Self { by, epics, attempts, sums: BTreeMap::new(), total: Sum::default() }
+        Self { by, epics, attempts, sums: BTreeMap::new(), total: CostSum::default() }
     }
 
     /// Takes one fact in that happened at `at`.
-    pub fn take(&mut self, fact: &Fact, at: Time) {
+    pub fn apply_fact(&mut self, fact: &Fact, at: Time) {
         match fact {
             Fact::PlanAdopted { plan, .. } => {
                 let with_epic = plan.tasks.iter().filter_map(|t| Some((&t.id, t.epic.as_ref()?)));
@@ -266,37 +271,39 @@ impl Account {
             }
             Fact::UsageReported { task, attempt, usage, .. } => {
                 let key = (task.clone(), *attempt);
-                let name = self.name_of(&key, usage, at);
-                self.sums.entry(name).or_default().add(key.clone(), usage);
-                self.total.add(key, usage);
+                let name = self.group_name(&key, usage, at);
+                self.sums.entry(name).or_default().add_usage(key.clone(), usage);
+                self.total.add_usage(key, usage);
             }
             _ => {}
         }
     }
 
-    fn name_of(&self, key: &(TaskId, u32), usage: &Usage, at: Time) -> String {
+    fn group_name(&self, key: &(TaskId, u32), usage: &Usage, at: Time) -> String {
         let who = self.attempts.get(key);
         match self.by {
-            By::Attempt => format!("{}/{}", key.0, key.1),
-            By::Task => key.0.to_string(),
-            By::Epic => self.epics.get(&key.0).cloned().unwrap_or_else(|| "(no epic)".to_owned()),
-            By::Model => {
+            CostGrouping::Attempt => format!("{}/{}", key.0, key.1),
+            CostGrouping::Task => key.0.to_string(),
+            CostGrouping::Epic => {
+                self.epics.get(&key.0).cloned().unwrap_or_else(|| "(no epic)".to_owned())
+            }
+            CostGrouping::Model => {
                 let own = || who.filter(|_| usage.answering.is_none());
                 let chosen = || own().and_then(|(_, model)| model.clone());
                 usage.model.clone().or_else(chosen).unwrap_or_else(|| "(unknown)".to_owned())
             }
-            By::Agent => {
+            CostGrouping::Agent => {
                 let answering = usage.answering.as_ref().map(|a| a.agent.clone());
                 let own = || who.map(|(agent, _)| agent.clone());
                 answering.or_else(own).unwrap_or_else(|| "(unknown)".to_owned())
             }
-            By::Day => day(at),
+            CostGrouping::Day => utc_day(at),
         }
     }
 }
 
 /// The day of a moment, `2026-01-31`, in UTC.
-fn day(at: Time) -> String {
+fn utc_day(at: Time) -> String {
     // Days to a civil date, counting years from March so that the leap day comes last.
     let days = at.0.div_euclid(DAY_MS) + 719_468;
     let era = days.div_euclid(146_097);
@@ -312,7 +319,7 @@ fn day(at: Time) -> String {
 
 /// What the rest of a run may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Forecast {
+pub struct CostForecast {
     /// Tasks that are over and had an attempt.
     pub completed: u32,
     /// Tasks that are not over.
@@ -326,8 +333,11 @@ pub struct Forecast {
 }
 
 /// From what each task cost so far, and whether it is over.
-pub fn forecast(tasks: impl Iterator<Item = (f64, bool, bool)>, spent_usd: f64) -> Forecast {
-    let mut forecast = Forecast::default();
+pub fn forecast_cost(
+    tasks: impl Iterator<Item = (f64, bool, bool)>,
+    spent_usd: f64,
+) -> CostForecast {
+    let mut forecast = CostForecast::default();
     let (mut completed_usd, mut begun) = (0.0, Vec::new());
     for (usd, over, tried) in tasks {
         match (over, tried) {
@@ -359,39 +369,39 @@ mod tests {
 
     use super::*;
 
-    fn usage(tokens: u64, cost_usd: Option<f64>, basis: Option<Basis>) -> Usage {
+    fn usage(tokens: u64, cost_usd: Option<f64>, basis: Option<CostBasis>) -> Usage {
         Usage { input_tokens: tokens, cost_usd, basis, ..Usage::default() }
     }
 
     #[test]
     fn reports_of_the_same_kind_are_joined_and_others_are_left_alone() {
-        let mut sum = usage(3, Some(0.5), Some(Basis::Reported));
-        assert!(sum.join(&usage(4, Some(0.25), Some(Basis::Reported))));
-        assert_eq!(sum, usage(7, Some(0.75), Some(Basis::Reported)));
+        let mut sum = usage(3, Some(0.5), Some(CostBasis::Reported));
+        assert!(sum.merge_report(&usage(4, Some(0.25), Some(CostBasis::Reported))));
+        assert_eq!(sum, usage(7, Some(0.75), Some(CostBasis::Reported)));
         let other_model = Usage { model: Some("m".to_owned()), ..sum.clone() };
         let others =
-            [usage(1, None, Some(Basis::Reported)), usage(1, Some(1.0), None), other_model];
+            [usage(1, None, Some(CostBasis::Reported)), usage(1, Some(1.0), None), other_model];
         for other in others {
-            assert!(!sum.join(&other), "{other:?}");
-            assert_eq!(sum, usage(7, Some(0.75), Some(Basis::Reported)));
+            assert!(!sum.merge_report(&other), "{other:?}");
+            assert_eq!(sum, usage(7, Some(0.75), Some(CostBasis::Reported)));
         }
-        assert!(sum.join(&usage(u64::MAX, Some(0.0), Some(Basis::Reported))));
+        assert!(sum.merge_report(&usage(u64::MAX, Some(0.0), Some(CostBasis::Reported))));
         assert_eq!(sum.input_tokens, u64::MAX);
     }
 
     #[test]
     fn a_price_is_found_by_name_or_by_the_longest_beginning_of_it() {
-        let price = |input| Price { input, output: 10.0, cache_read: 0.5, cache_write: 4.0 };
+        let price = |input| ModelPrice { input, output: 10.0, cache_read: 0.5, cache_write: 4.0 };
         let prices = BTreeMap::from([
             ("m".to_owned(), price(1.0)),
             ("m-big".to_owned(), price(2.0)),
             ("m-big-2".to_owned(), price(3.0)),
         ]);
         let million = usage(1_000_000, None, None);
-        assert_eq!(estimate(&prices, "m-big", &million), Some(2.0));
-        assert_eq!(estimate(&prices, "m-big-20260101", &million), Some(3.0));
-        assert_eq!(estimate(&prices, "m-small", &million), Some(1.0));
-        assert_eq!(estimate(&prices, "other", &million), None);
+        assert_eq!(estimate_cost(&prices, "m-big", &million), Some(2.0));
+        assert_eq!(estimate_cost(&prices, "m-big-20260101", &million), Some(3.0));
+        assert_eq!(estimate_cost(&prices, "m-small", &million), Some(1.0));
+        assert_eq!(estimate_cost(&prices, "other", &million), None);
         let all = Usage {
             input_tokens: 1_000_000,
             output_tokens: 100_000,
@@ -399,22 +409,22 @@ mod tests {
             cache_write_tokens: 500_000,
             ..Usage::default()
         };
-        assert_eq!(estimate(&prices, "m", &all), Some(1.0 + 1.0 + 1.0 + 2.0));
+        assert_eq!(estimate_cost(&prices, "m", &all), Some(1.0 + 1.0 + 1.0 + 2.0));
     }
 
     #[test]
     fn days_are_dates() {
-        assert_eq!(day(Time(0)), "1970-01-01");
-        assert_eq!(day(Time(951_782_400_000)), "2000-02-29");
-        assert_eq!(day(Time(1_799_999_999_999)), "2027-01-15");
-        assert_eq!(day(Time(-1)), "1969-12-31");
+        assert_eq!(utc_day(Time(0)), "1970-01-01");
+        assert_eq!(utc_day(Time(951_782_400_000)), "2000-02-29");
+        assert_eq!(utc_day(Time(1_799_999_999_999)), "2027-01-15");
+        assert_eq!(utc_day(Time(-1)), "1969-12-31");
     }
 
     #[test]
     fn sums_tell_how_they_are_known_and_what_a_subscription_paid_is_not_spent() {
-        let mut account = Account::new(By::Agent);
+        let mut account = CostAccount::new(CostGrouping::Agent);
         let task = TaskId::new("T");
-        account.take(
+        account.apply_fact(
             &Fact::AttemptIntended {
                 task: task.clone(),
                 attempt: 1,
@@ -432,12 +442,12 @@ mod tests {
         );
         let mut spend = |mark, usage: Usage| {
             let task = task.clone();
-            account.take(&Fact::UsageReported { task, attempt: 1, mark, usage }, Time(0));
+            account.apply_fact(&Fact::UsageReported { task, attempt: 1, mark, usage }, Time(0));
             account.total.clone()
         };
         assert_eq!(spend(1, usage(5, None, None)).basis(), "unknown");
         assert_eq!(spend(2, usage(5, Some(1.0), None)).basis(), "reported");
-        let all = spend(3, usage(5, Some(2.0), Some(Basis::Included)));
+        let all = spend(3, usage(5, Some(2.0), Some(CostBasis::Included)));
         assert_eq!((all.basis(), all.paid_usd(), all.included_usd), ("mixed", 1.0, 2.0));
         assert_eq!((all.input_tokens, all.unpriced_tokens, all.attempts.len()), (15, 5, 1));
         assert_eq!(account.sums.keys().collect::<Vec<_>>(), ["a"]);
@@ -445,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_forecast_goes_by_the_average_and_counts_what_is_spent_already() {
-        let none = forecast([(1.0, false, true)].into_iter(), 1.0);
+        let none = forecast_cost([(1.0, false, true)].into_iter(), 1.0);
         assert_eq!((none.remaining, none.total_usd), (1, None));
         let tasks = [
             (2.0, true, true),
@@ -455,7 +465,7 @@ mod tests {
             (0.0, false, false),
             (9.0, false, true),
         ];
-        let some = forecast(tasks.into_iter(), 16.0);
+        let some = forecast_cost(tasks.into_iter(), 16.0);
         assert_eq!((some.completed, some.remaining), (2, 3));
         assert_eq!(some.average_usd, Some(3.0));
         assert_eq!(some.estimated_remaining_usd.unwrap(), 5.0);

@@ -56,7 +56,7 @@ pub const PHASES: [Phase; 13] = [
 
 /// A fact that cannot have happened to a task in this phase.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("a task that is {} cannot have: {fact:?}", phase.word())]
+#[error("a task that is {} cannot have: {fact:?}", phase.as_str())]
 pub struct IllegalFact {
     /// Where the task stood.
     pub phase: Phase,
@@ -66,7 +66,7 @@ pub struct IllegalFact {
 
 impl Phase {
     /// The contract's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Ready => "ready",
@@ -128,12 +128,12 @@ impl Phase {
             (P::Preparing, F::AgentStarted { .. }) => P::Working,
             (P::Working, F::QuestionAsked { .. }) => P::Asking,
             // A question outlives the attempt that asked it, and so does the bill of whoever answers.
-            (P::Asking | P::Waiting | P::Ready | P::Blocked, fact) if fact.is_of_answer() => self,
+            (P::Asking | P::Waiting | P::Ready | P::Blocked, fact) if fact.is_answer_fact() => self,
             (P::Asking, F::AgentResumed { .. }) => P::Working,
             (P::Preparing | P::Working | P::Asking, F::AgentEnded { .. }) => P::Verifying,
             (P::Verifying, F::EvidenceCollected { .. }) => P::Verifying,
             (P::Verifying | P::Merging, F::GateRan { .. }) => self,
-            (P::Verifying, fact) if fact.is_of_others() => P::Verifying,
+            (P::Verifying, fact) if fact.is_review_or_decision() => P::Verifying,
             (P::Verifying, F::TaskQueued { .. }) => P::Merging,
             (P::Verifying, F::TaskLanded { empty: true, .. }) => P::Landed,
             (
@@ -144,7 +144,7 @@ impl Phase {
                 P::Merging
             }
             (P::Merging, F::QuestionAsked { .. } | F::QuestionAnswered { .. }) => P::Merging,
-            (P::Merging, fact) if fact.is_of_pull() => P::Merging,
+            (P::Merging, fact) if fact.is_about_pull_request() => P::Merging,
             (P::Waiting | P::Ready, F::PullStacked(_)) => self,
             (P::Merging, F::CarConflicted { .. } | F::CarEvicted { .. }) => P::Verifying,
             (P::Preparing | P::Verifying | P::Merging, F::TaskLanded { empty: false, .. }) => {

@@ -20,7 +20,7 @@ const JITTER_MS_MAX: u64 = 30_000;
 
 /// Whether attempts of a provider may start now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ProviderStanding {
     /// As many as otherwise allowed.
     Free,
     /// At most so many at once.
@@ -42,11 +42,11 @@ pub struct Provider {
     parked: bool,
     troubles: u32,
     opened: u32,
-    ramp: Option<Ramp>,
+    ramp: Option<ProviderRamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ramp {
+struct ProviderRamp {
     allowed: u32,
     /// Since when that many were let in without a new limit; none until the first was.
     since: Option<Time>,
@@ -54,7 +54,7 @@ struct Ramp {
 
 /// What an attempt said of a limit.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit<'a> {
+pub struct LimitReport<'a> {
     /// When it said so.
     pub at: Time,
     /// Since when the attempt has been under way.
@@ -71,7 +71,7 @@ pub struct Limit<'a> {
 
 impl Provider {
     /// An attempt ran into a limit.
-    pub fn limited(&mut self, limit: &Limit<'_>) {
+    pub fn record_limit(&mut self, limit: &LimitReport<'_>) {
         let same = self.incident.is_some_and(|since| limit.begun <= since);
         if !same {
             self.incidents += 1;
@@ -82,9 +82,9 @@ impl Provider {
             self.kind = limit.kind;
         }
         self.parked |= limit.kind == LimitKind::Quota;
-        self.rest(limit.until, limit.message);
+        self.start_rest(limit.until, limit.message);
         let since = limit.retrying.then_some(limit.until);
-        self.ramp = Some(Ramp { allowed: 1, since });
+        self.ramp = Some(ProviderRamp { allowed: 1, since });
     }
 
     /// It is left alone for another reason than an attempt's word.
@@ -95,65 +95,65 @@ impl Provider {
             LimitKind::Quota => self.parked = true,
             LimitKind::Rate => {}
         }
-        self.rest(until, message);
-        self.ramp = Some(Ramp { allowed: 1, since: None });
+        self.start_rest(until, message);
+        self.ramp = Some(ProviderRamp { allowed: 1, since: None });
     }
 
-    fn rest(&mut self, until: Time, message: &str) {
+    fn start_rest(&mut self, until: Time, message: &str) {
         self.until = Some(self.until.map_or(until, |had| had.max(until)));
         message.clone_into(&mut self.message);
     }
 
     /// A person says that it may be used again; it is still tried by one first.
-    pub fn free(&mut self) {
-        let ramp = self.ramp.map(|_| Ramp { allowed: 1, since: None });
+    pub fn release(&mut self) {
+        let ramp = self.ramp.map(|_| ProviderRamp { allowed: 1, since: None });
         *self = Self { ramp, message: std::mem::take(&mut self.message), ..Self::default() };
     }
 
     /// A person wants a task tried again: what was counted against the provider counts no more.
-    pub fn forgive(&mut self) {
+    pub fn clear_failures(&mut self) {
         self.incidents = 0;
     }
 
     /// An attempt is about to start.
-    pub fn tried(&mut self, at: Time) {
+    pub fn record_start(&mut self, at: Time) {
         if let Some(ramp) = &mut self.ramp {
             ramp.since.get_or_insert(at);
         }
     }
 
     /// It answered an attempt that has been under way since `begun`.
-    pub fn answered(&mut self, at: Time, begun: Time) {
-        if self.is_news(at, begun) {
+    pub fn record_answer(&mut self, at: Time, begun: Time) {
+        if self.is_after_incident(at, begun) {
             self.troubles = 0;
-            self.open_up(at);
+            self.widen_ramp(at);
         }
     }
 
     /// An attempt of it ended without any complaint of it.
-    pub fn served(&mut self, at: Time, begun: Time) {
-        if self.is_news(at, begun) {
+    pub fn record_success(&mut self, at: Time, begun: Time) {
+        if self.is_after_incident(at, begun) {
             (self.incidents, self.troubles, self.opened) = (0, 0, 0);
             (self.until, self.parked) = (None, false);
-            self.open_up(at);
+            self.widen_ramp(at);
         }
     }
 
     /// Does this say anything of how it is now? What began before an incident does not, until that is
     /// over.
-    fn is_news(&self, at: Time, begun: Time) -> bool {
+    fn is_after_incident(&self, at: Time, begun: Time) -> bool {
         let over = self.until.is_none_or(|until| until <= at);
         over && (!self.parked || self.incident.is_none_or(|since| begun > since))
     }
 
-    fn open_up(&mut self, at: Time) {
-        let allowed = self.allowed(at).saturating_mul(2);
+    fn widen_ramp(&mut self, at: Time) {
+        let allowed = self.allowed_attempts(at).saturating_mul(2);
         self.ramp = (self.ramp.is_some() && allowed < RAMP_MAX)
-            .then_some(Ramp { allowed, since: Some(at) });
+            .then_some(ProviderRamp { allowed, since: Some(at) });
     }
 
     /// It failed an attempt: overloaded, unreachable, connection lost.
-    pub fn failed(&mut self) {
+    pub fn record_failure(&mut self) {
         self.troubles += 1;
     }
 
@@ -169,18 +169,18 @@ impl Provider {
     }
 
     /// Failures in a row.
-    pub fn troubles(&self) -> u32 {
+    pub fn failures_in_row(&self) -> u32 {
         self.troubles
     }
 
     /// Whether attempts may start now. Without `auto_resume` a used-up quota waits for a person.
-    pub fn standing(&self, now: Time, auto_resume: bool) -> Standing {
+    pub fn standing(&self, now: Time, auto_resume: bool) -> ProviderStanding {
         if self.rests_until(now, auto_resume).is_some() {
-            return Standing::Rests;
+            return ProviderStanding::Rests;
         }
         match self.ramp {
-            Some(_) => Standing::Ramps(self.allowed(now)),
-            None => Standing::Free,
+            Some(_) => ProviderStanding::Ramps(self.allowed_attempts(now)),
+            None => ProviderStanding::Free,
         }
     }
 
@@ -192,8 +192,8 @@ impl Provider {
         self.until.filter(|until| *until > now).map(Some)
     }
 
-    fn allowed(&self, now: Time) -> u32 {
-        let Some(Ramp { allowed, since }) = self.ramp else { return RAMP_MAX };
+    fn allowed_attempts(&self, now: Time) -> u32 {
+        let Some(ProviderRamp { allowed, since }) = self.ramp else { return RAMP_MAX };
         let steps = since.map_or(0, |since| now.since_ms(since) / RAMP_STEP_MS);
         let doublings = u32::try_from(steps).unwrap_or(u32::MAX).min(RAMP_MAX.ilog2());
         (allowed << doublings).min(RAMP_MAX)
@@ -205,7 +205,7 @@ impl Provider {
             return Some(until);
         }
         let since = self.ramp?.since?;
-        if self.allowed(now) >= RAMP_MAX {
+        if self.allowed_attempts(now) >= RAMP_MAX {
             return None;
         }
         let steps = now.since_ms(since) / RAMP_STEP_MS;
@@ -225,11 +225,11 @@ impl Provider {
         self.incidents
     }
     /// When the present limit was first met.
-    pub fn since(&self) -> Option<Time> {
+    pub fn limited_since(&self) -> Option<Time> {
         self.incident
     }
     /// The end of the wait, past or not.
-    pub fn until(&self) -> Option<Time> {
+    pub fn wait_end(&self) -> Option<Time> {
         self.until
     }
 }

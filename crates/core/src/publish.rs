@@ -7,7 +7,7 @@ use crate::id::TaskId;
 
 /// A landing waits for a remote that does not take it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
+pub struct PushTrouble {
     /// Whose landing.
     pub task: TaskId,
     /// Which attempt.
@@ -25,7 +25,7 @@ pub struct Trouble {
 
 /// Why a push did not go through.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PushRefusal {
     /// In words.
     pub reason: String,
     /// What a person can do about it.

@@ -3,7 +3,7 @@
 
 /// An answer on its way to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct PendingAnswer {
     /// To which question of the attempt.
     pub number: u32,
     /// Its name in the inbox.
@@ -29,14 +29,14 @@ pub struct EarlyAnswer {
 
 /// `PATTERN => ANSWER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct AnswerRule {
     /// Lower case; `*` stands for any text. It may match anywhere in the question.
     pieces: Vec<String>,
     /// What is answered.
     pub answer: String,
 }
 
-impl Rule {
+impl AnswerRule {
     /// Reads a rule; none if a side of it is empty.
     pub fn parse(text: &str) -> Option<Self> {
         let (pattern, answer) = text.split_once("=>")?;
@@ -44,7 +44,7 @@ impl Rule {
         let pieces: Vec<String> = pattern
             .trim()
             .split('*')
-            .map(|piece| squeeze(piece).to_lowercase())
+            .map(|piece| collapse_spaces(piece).to_lowercase())
             .filter(|piece| !piece.is_empty())
             .collect();
         // A lone star is a rule for everything; nothing at all is a mistake.
@@ -55,7 +55,7 @@ impl Rule {
 
     /// Whether it is about this question. Case and the amount of space do not count.
     pub fn matches(&self, question: &str) -> bool {
-        let question = squeeze(question).to_lowercase();
+        let question = collapse_spaces(question).to_lowercase();
         let mut rest = question.as_str();
         self.pieces.iter().all(|piece| match rest.find(piece.as_str()) {
             Some(at) => {
@@ -67,19 +67,19 @@ impl Rule {
     }
 }
 
-fn squeeze(text: &str) -> String {
+fn collapse_spaces(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What the rules answer, if one does. An answer that is not among the options is none.
-pub fn by_rule(rules: &[Rule], question: &str, options: &[String]) -> Option<String> {
+pub fn answer_by_rules(rules: &[AnswerRule], question: &str, options: &[String]) -> Option<String> {
     let rule = rules.iter().find(|rule| rule.matches(question))?;
-    chosen(&rule.answer, options)
+    match_option(&rule.answer, options)
 }
 
 /// The answer that a text stands for: one of the options by its words or its number; any text where there
 /// is nothing to choose from.
-pub fn chosen(text: &str, options: &[String]) -> Option<String> {
+pub fn match_option(text: &str, options: &[String]) -> Option<String> {
     let text = text.trim();
     if text.is_empty() {
         return None;
@@ -98,14 +98,14 @@ mod tests {
 
     use super::*;
 
-    fn rules(texts: &[&str]) -> Vec<Rule> {
-        texts.iter().map(|text| Rule::parse(text).unwrap()).collect()
+    fn rules(texts: &[&str]) -> Vec<AnswerRule> {
+        texts.iter().map(|text| AnswerRule::parse(text).unwrap()).collect()
     }
 
     #[test]
     fn the_first_rule_that_matches_answers() {
         let rules = rules(&["which port => 8080", "may i * files => no", "* => ask me later"]);
-        let answer = |question: &str| by_rule(&rules, question, &[]).unwrap();
+        let answer = |question: &str| answer_by_rules(&rules, question, &[]).unwrap();
         assert_eq!(answer("Which  PORT shall it be?"), "8080");
         assert_eq!(answer("May I delete these two files?"), "no");
         assert_eq!(answer("Files? May I?"), "ask me later");
@@ -115,30 +115,30 @@ mod tests {
     fn a_rule_cannot_answer_what_was_not_offered() {
         let rules = rules(&["colour => Blue", "size => 2"]);
         let options = ["red".to_owned(), "blue".to_owned()];
-        assert_eq!(by_rule(&rules, "Which colour?", &options).as_deref(), Some("blue"));
-        assert_eq!(by_rule(&rules, "Which size?", &options).as_deref(), Some("blue"));
-        assert_eq!(by_rule(&rules, "Which colour?", &options[..1]), None);
-        assert_eq!(by_rule(&rules, "What now?", &[]), None);
+        assert_eq!(answer_by_rules(&rules, "Which colour?", &options).as_deref(), Some("blue"));
+        assert_eq!(answer_by_rules(&rules, "Which size?", &options).as_deref(), Some("blue"));
+        assert_eq!(answer_by_rules(&rules, "Which colour?", &options[..1]), None);
+        assert_eq!(answer_by_rules(&rules, "What now?", &[]), None);
     }
 
     #[test]
     fn half_a_rule_is_none() {
         for text in ["", "=>", "a =>", "=> b", "a", " => "] {
-            assert_eq!(Rule::parse(text), None, "{text:?}");
+            assert_eq!(AnswerRule::parse(text), None, "{text:?}");
         }
-        assert!(Rule::parse("* => x").unwrap().matches("anything"));
-        assert!(Rule::parse("a => b => c").unwrap().answer == "b => c");
+        assert!(AnswerRule::parse("* => x").unwrap().matches("anything"));
+        assert!(AnswerRule::parse("a => b => c").unwrap().answer == "b => c");
     }
 
     #[test]
     fn a_choice_is_made_by_words_or_number() {
         let options = ["Yes".to_owned(), "No".to_owned()];
-        assert_eq!(chosen(" no ", &options).as_deref(), Some("No"));
-        assert_eq!(chosen("1", &options).as_deref(), Some("Yes"));
-        assert_eq!(chosen("3", &options), None);
-        assert_eq!(chosen("0", &options), None);
-        assert_eq!(chosen("perhaps", &options), None);
-        assert_eq!(chosen(" ", &[]), None);
-        assert_eq!(chosen("perhaps", &[]).as_deref(), Some("perhaps"));
+        assert_eq!(match_option(" no ", &options).as_deref(), Some("No"));
+        assert_eq!(match_option("1", &options).as_deref(), Some("Yes"));
+        assert_eq!(match_option("3", &options), None);
+        assert_eq!(match_option("0", &options), None);
+        assert_eq!(match_option("perhaps", &options), None);
+        assert_eq!(match_option(" ", &[]), None);
+        assert_eq!(match_option("perhaps", &[]).as_deref(), Some("perhaps"));
     }
 }

@@ -8,7 +8,7 @@ use crate::id::{Oid, TaskId};
 
 /// One move of the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LandedTogether {
+pub struct TargetBranchMove {
     /// Whose work it brought, in order.
     pub tasks: Vec<TaskId>,
     /// The attempt of the last of them.
@@ -21,7 +21,7 @@ pub struct LandedTogether {
 
 /// The fact that the target branch was verified again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rechecked {
+pub struct TargetRecheckFact {
     /// The commit that was verified.
     pub commit: Oid,
     /// Its tree.
@@ -49,32 +49,32 @@ pub struct RecheckFailure {
 
 /// What landed since the target branch was last seen to pass in a clean checkout.
 #[derive(Debug, Clone, Default)]
-pub struct Rechecks {
-    landings: Vec<LandedTogether>,
+pub struct RecheckQueue {
+    landings: Vec<TargetBranchMove>,
     /// The first landing that is known to fail.
     bad: Option<usize>,
     /// A landing that was verified without caches, because they were no longer trusted.
     clean: Option<Oid>,
 }
 
-impl Rechecks {
+impl RecheckQueue {
     /// The branch is about to move to this commit. Since it is known to fail, every verdict is one of a clean
     /// checkout.
-    pub fn intended(&mut self, commit: &Oid) {
-        self.clean = self.disagrees().then(|| commit.clone());
+    pub fn record_intent(&mut self, commit: &Oid) {
+        self.clean = self.is_target_failing().then(|| commit.clone());
     }
 
     /// A task's work landed with this move of the branch.
-    pub fn landed(&mut self, task: &TaskId, attempt: u32, commit: &Oid, tree: &Oid) {
+    pub fn record_landing(&mut self, task: &TaskId, attempt: u32, commit: &Oid, tree: &Oid) {
         if self.clean.as_ref() == Some(commit) {
-            self.all_good();
+            self.reset_after_pass();
         }
         match self.landings.last_mut().filter(|last| last.commit == *commit) {
             Some(last) => {
                 last.tasks.push(task.clone());
                 last.attempt = attempt;
             }
-            None => self.landings.push(LandedTogether {
+            None => self.landings.push(TargetBranchMove {
                 tasks: vec![task.clone()],
                 attempt,
                 commit: commit.clone(),
@@ -84,7 +84,7 @@ impl Rechecks {
     }
 
     /// What to verify next, if this many landings are verified at once; zero is never.
-    pub fn next(&self, every: u32) -> Option<&LandedTogether> {
+    pub fn next_due(&self, every: u32) -> Option<&TargetBranchMove> {
         let every = usize::try_from(every).unwrap_or(usize::MAX);
         match self.bad {
             Some(0) => None,
@@ -95,12 +95,12 @@ impl Rechecks {
     }
 
     /// The landing at this commit.
-    pub fn at(&self, commit: &Oid) -> Option<&LandedTogether> {
+    pub fn landing_at(&self, commit: &Oid) -> Option<&TargetBranchMove> {
         self.landings.iter().find(|landing| landing.commit == *commit)
     }
 
     /// A landing passed, or failed.
-    pub fn judged(&mut self, commit: &Oid, passed: bool) {
+    pub fn record_result(&mut self, commit: &Oid, passed: bool) {
         let Some(at) = self.landings.iter().position(|landing| landing.commit == *commit) else {
             return;
         };
@@ -113,22 +113,22 @@ impl Rechecks {
     }
 
     /// All gates pass on the target branch as it is now.
-    pub fn all_good(&mut self) {
+    pub fn reset_after_pass(&mut self) {
         *self = Self::default();
     }
 
     /// Does the target branch fail in a clean checkout, as far as is known?
-    pub fn disagrees(&self) -> bool {
+    pub fn is_target_failing(&self) -> bool {
         self.bad.is_some()
     }
 
     /// The first landing that fails in a clean checkout, once it is found.
-    pub fn first_bad(&self) -> Option<&LandedTogether> {
+    pub fn first_bad_landing(&self) -> Option<&TargetBranchMove> {
         self.landings.first().filter(|_| self.bad == Some(0))
     }
 
     /// Is this the last landing?
-    pub fn is_last(&self, commit: &Oid) -> bool {
+    pub fn is_last_landing(&self, commit: &Oid) -> bool {
         self.landings.last().is_some_and(|last| last.commit == *commit)
     }
 }
@@ -137,11 +137,11 @@ impl Rechecks {
 mod tests {
     use super::*;
 
-    fn landed(count: usize) -> Rechecks {
-        let mut rechecks = Rechecks::default();
+    fn landed(count: usize) -> RecheckQueue {
+        let mut rechecks = RecheckQueue::default();
         for n in 0..count {
             let name = |kind: &str| Oid::new(format!("{kind}{n}"));
-            rechecks.landed(&TaskId::new(format!("T{n}")), 1, &name("c"), &name("t"));
+            rechecks.record_landing(&TaskId::new(format!("T{n}")), 1, &name("c"), &name("t"));
         }
         rechecks
     }
@@ -153,14 +153,14 @@ mod tests {
                 let mut rechecks = landed(count);
                 let every = u32::try_from(count).unwrap_or(0);
                 let mut looks = 0;
-                while let Some(next) = rechecks.next(every) {
+                while let Some(next) = rechecks.next_due(every) {
                     let commit = next.commit.clone();
                     let at: usize = commit.as_str()[1..].parse().unwrap_or(0);
-                    rechecks.judged(&commit, at < bad);
+                    rechecks.record_result(&commit, at < bad);
                     looks += 1;
                     assert!(looks < 8, "{bad} of {count}");
                 }
-                let found = rechecks.first_bad().map(|landing| landing.commit.to_string());
+                let found = rechecks.first_bad_landing().map(|landing| landing.commit.to_string());
                 assert_eq!(found, Some(format!("c{bad}")));
             }
         }
@@ -169,32 +169,32 @@ mod tests {
     #[test]
     fn nothing_is_due_before_enough_has_landed_and_a_good_branch_starts_anew() {
         let mut rechecks = landed(2);
-        assert_eq!(rechecks.next(0), None);
-        assert_eq!(rechecks.next(3), None);
-        let last = rechecks.next(2).map(|landing| landing.commit.clone());
+        assert_eq!(rechecks.next_due(0), None);
+        assert_eq!(rechecks.next_due(3), None);
+        let last = rechecks.next_due(2).map(|landing| landing.commit.clone());
         assert_eq!(last, Some(Oid::new("c1")));
-        rechecks.judged(&Oid::new("c1"), true);
-        assert_eq!(rechecks.next(1), None);
-        assert!(!rechecks.disagrees());
+        rechecks.record_result(&Oid::new("c1"), true);
+        assert_eq!(rechecks.next_due(1), None);
+        assert!(!rechecks.is_target_failing());
     }
 
     #[test]
     fn work_that_lands_after_a_disagreement_shows_that_the_branch_is_good_again() {
         let mut rechecks = landed(1);
-        rechecks.judged(&Oid::new("c0"), false);
-        assert!(rechecks.disagrees());
-        rechecks.intended(&Oid::new("c1"));
-        rechecks.landed(&TaskId::new("T1"), 1, &Oid::new("c1"), &Oid::new("t1"));
-        assert!(!rechecks.disagrees());
+        rechecks.record_result(&Oid::new("c0"), false);
+        assert!(rechecks.is_target_failing());
+        rechecks.record_intent(&Oid::new("c1"));
+        rechecks.record_landing(&TaskId::new("T1"), 1, &Oid::new("c1"), &Oid::new("t1"));
+        assert!(!rechecks.is_target_failing());
     }
 
     #[test]
     fn tasks_that_landed_with_one_move_are_one_landing() {
-        let mut rechecks = Rechecks::default();
+        let mut rechecks = RecheckQueue::default();
         let (commit, tree) = (Oid::new("c"), Oid::new("t"));
-        rechecks.landed(&TaskId::new("A"), 1, &commit, &tree);
-        rechecks.landed(&TaskId::new("B"), 2, &commit, &tree);
-        let next = rechecks.next(1).map(|landing| (landing.tasks.len(), landing.attempt));
+        rechecks.record_landing(&TaskId::new("A"), 1, &commit, &tree);
+        rechecks.record_landing(&TaskId::new("B"), 2, &commit, &tree);
+        let next = rechecks.next_due(1).map(|landing| (landing.tasks.len(), landing.attempt));
         assert_eq!(next, Some((2, 2)));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows nothing of agents, prompts or git; [`diff`] says which files of a change a reviewer looks at.
 
-pub mod diff;
+pub mod review_files;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ impl Severity {
     pub const ALL: [Self; 5] = [Self::Info, Self::Low, Self::Medium, Self::High, Self::Critical];
 
     /// The word in JSON and settings.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Info => "info",
             Self::Low => "low",
@@ -53,13 +53,13 @@ impl Severity {
 
     /// What a word stands for.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|severity| severity.word() == word)
+        Self::ALL.into_iter().find(|severity| severity.as_str() == word)
     }
 }
 
 /// One thing that a reviewer found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct ReviewFinding {
     /// How bad.
     pub severity: Severity,
     /// What kind of thing, in a word.
@@ -83,7 +83,7 @@ pub struct Finding {
 /// What a reviewer thinks of the whole. The worst wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Opinion {
+pub enum ReviewOpinion {
     /// It may land.
     Approved,
     /// Not as it is.
@@ -92,12 +92,12 @@ pub enum Opinion {
     Blocking,
 }
 
-impl Opinion {
+impl ReviewOpinion {
     /// All, the best first.
     pub const ALL: [Self; 3] = [Self::Approved, Self::ChangesNeeded, Self::Blocking];
 
     /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Approved => "APPROVED",
             Self::ChangesNeeded => "CHANGES_NEEDED",
@@ -109,13 +109,13 @@ impl Opinion {
 /// What came of asking one reviewer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Outcome {
+pub enum ReviewerOutcome {
     /// It answered.
     Said {
         /// Its opinion.
-        verdict: Opinion,
+        verdict: ReviewOpinion,
         /// What it found.
-        findings: Vec<Finding>,
+        findings: Vec<ReviewFinding>,
     },
     /// There was nothing for it to look at.
     Skipped {
@@ -144,7 +144,7 @@ pub enum Outcome {
 
 /// A review begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Started {
+pub struct ReviewStartFact {
     /// Whose work.
     pub task: TaskId,
     /// Which attempt.
@@ -159,7 +159,7 @@ pub struct Started {
 
 /// One reviewer is through.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ReviewReportFact {
     /// Whose work.
     pub task: TaskId,
     /// Which attempt.
@@ -172,7 +172,7 @@ pub struct Report {
     pub agent: String,
     /// What came of it.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: ReviewerOutcome,
     /// How long it took.
     #[serde(default)]
     pub duration_ms: u64,
@@ -183,7 +183,7 @@ pub struct Report {
 
 /// A review is over: all that was said, as one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct ReviewEndFact {
     /// Whose work.
     pub task: TaskId,
     /// Which attempt.
@@ -193,18 +193,18 @@ pub struct Ended {
     /// Which review of the task.
     pub cycle: u32,
     /// The verdict.
-    pub verdict: Opinion,
+    pub verdict: ReviewOpinion,
     /// `reviewers`, or `person` if somebody overruled them.
     pub by: String,
     /// What was found, worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ReviewFinding>,
     /// In numbers.
-    pub stats: Stats,
+    pub stats: ReviewStats,
 }
 
 /// A review in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Stats {
+pub struct ReviewStats {
     /// Findings of all reviewers.
     pub inputs: u64,
     /// Different ones.
@@ -223,7 +223,7 @@ pub struct Stats {
 
 impl Fact {
     /// Is it what reviewers and people say of work, or what that took?
-    pub fn is_of_others(&self) -> bool {
+    pub fn is_review_or_decision(&self) -> bool {
         matches!(
             self,
             Self::ReviewStarted(_)
@@ -240,9 +240,11 @@ impl Fact {
 
 /// Brings the findings of all reviewers together: one per file, line and category, with the highest
 /// severity that anybody saw. The order of the reports does not count.
-pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) {
-    let mut stats = Stats::default();
-    let mut groups: BTreeMap<(String, u64, String), Vec<Finding>> = BTreeMap::new();
+pub fn consolidate_findings(
+    reports: &[(String, Vec<ReviewFinding>)],
+) -> (Vec<ReviewFinding>, ReviewStats) {
+    let mut stats = ReviewStats::default();
+    let mut groups: BTreeMap<(String, u64, String), Vec<ReviewFinding>> = BTreeMap::new();
     for (agent, findings) in reports {
         *stats.per_agent.entry(agent.clone()).or_default() += findings.len() as u64;
         stats.inputs += findings.len() as u64;
@@ -257,21 +259,21 @@ pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) 
     stats.unique = groups.len() as u64;
     stats.duplicates = stats.inputs - stats.unique;
     let mut shared = 0;
-    let mut merged: Vec<Finding> = Vec::with_capacity(groups.len());
+    let mut merged: Vec<ReviewFinding> = Vec::with_capacity(groups.len());
     for group in groups.into_values() {
         let agents: BTreeSet<&String> = group.iter().flat_map(|finding| &finding.agents).collect();
         shared += u64::from(agents.len() > 1);
         let worst = group.iter().map(|finding| finding.severity).max();
         let mildest = group.iter().map(|finding| finding.severity).min();
         stats.escalations += u64::from(worst != mildest);
-        merged.push(merge(group));
+        merged.push(merge_findings(group));
     }
     stats.overlap_percent = (shared * 100).checked_div(stats.unique).unwrap_or(0);
     for finding in &merged {
-        *stats.per_severity.entry(finding.severity.word().to_owned()).or_default() += 1;
+        *stats.per_severity.entry(finding.severity.as_str().to_owned()).or_default() += 1;
     }
     merged.sort_by(|a, b| {
-        let key = |f: &Finding| {
+        let key = |f: &ReviewFinding| {
             (std::cmp::Reverse(f.severity), f.file.clone(), f.line, f.category.clone())
         };
         key(a).cmp(&key(b))
@@ -280,10 +282,11 @@ pub fn consolidate(reports: &[(String, Vec<Finding>)]) -> (Vec<Finding>, Stats) 
 }
 
 /// What several said of one place, under the words of whoever saw it worst.
-fn merge(mut group: Vec<Finding>) -> Finding {
+fn merge_findings(mut group: Vec<ReviewFinding>) -> ReviewFinding {
     group.sort_by(|a, b| {
-        let key =
-            |f: &Finding| (std::cmp::Reverse(f.severity), f.agents.clone(), f.description.clone());
+        let key = |f: &ReviewFinding| {
+            (std::cmp::Reverse(f.severity), f.agents.clone(), f.description.clone())
+        };
         key(a).cmp(&key(b))
     });
     let mut rest = group.into_iter();
@@ -294,7 +297,7 @@ fn merge(mut group: Vec<Finding>) -> Finding {
             first.suggestion = other.suggestion;
         }
         if !first.description.contains(&other.description) {
-            let note = clip(&other.description, NOTE_CHARS_MAX);
+            let note = clip_chars(&other.description, NOTE_CHARS_MAX);
             first.description.push_str(&format!(" [{}: {note}]", other.agents.join(", ")));
         }
         for agent in other.agents {
@@ -304,13 +307,13 @@ fn merge(mut group: Vec<Finding>) -> Finding {
         }
     }
     first.agents.sort();
-    first.description = clip(&first.description, 2 * TEXT_CHARS_MAX);
+    first.description = clip_chars(&first.description, 2 * TEXT_CHARS_MAX);
     first
 }
 
 /// From which severity on a finding counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct ReviewPolicy {
     /// Findings as bad as this want changes.
     pub changes_at: Severity,
     /// Findings as bad as this block.
@@ -319,29 +322,29 @@ pub struct Policy {
 
 /// The verdict on a change: the worst of what reviewers said, of what their findings amount to, and of
 /// what it means that one gave no answer.
-pub fn verdict<'o>(
-    outcomes: impl Iterator<Item = &'o Outcome>,
-    findings: &[Finding],
-    policy: Policy,
-) -> Opinion {
+pub fn judge_review<'o>(
+    outcomes: impl Iterator<Item = &'o ReviewerOutcome>,
+    findings: &[ReviewFinding],
+    policy: ReviewPolicy,
+) -> ReviewOpinion {
     let said = outcomes.map(|outcome| match outcome {
-        Outcome::Said { verdict, .. } => *verdict,
-        Outcome::Skipped { .. } => Opinion::Approved,
-        Outcome::Failed { .. } | Outcome::Limited { .. } | Outcome::Stopped {} => {
-            Opinion::ChangesNeeded
-        }
+        ReviewerOutcome::Said { verdict, .. } => *verdict,
+        ReviewerOutcome::Skipped { .. } => ReviewOpinion::Approved,
+        ReviewerOutcome::Failed { .. }
+        | ReviewerOutcome::Limited { .. }
+        | ReviewerOutcome::Stopped {} => ReviewOpinion::ChangesNeeded,
     });
     let found = findings.iter().map(|finding| match finding.severity {
-        severity if severity >= policy.blocks_at => Opinion::Blocking,
-        severity if severity >= policy.changes_at => Opinion::ChangesNeeded,
-        _ => Opinion::Approved,
+        severity if severity >= policy.blocks_at => ReviewOpinion::Blocking,
+        severity if severity >= policy.changes_at => ReviewOpinion::ChangesNeeded,
+        _ => ReviewOpinion::Approved,
     });
-    said.chain(found).max().unwrap_or(Opinion::Approved)
+    said.chain(found).max().unwrap_or(ReviewOpinion::Approved)
 }
 
-impl Finding {
+impl ReviewFinding {
     /// One line for people and for the agent that mends it.
-    pub fn line(&self) -> String {
+    pub fn to_line(&self) -> String {
         let place = match (self.file.is_empty(), self.line) {
             (true, _) => "the whole change".to_owned(),
             (false, 0) => self.file.clone(),
@@ -350,7 +353,7 @@ impl Finding {
         let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut line = format!(
             "[{}] {place} ({}): {}",
-            self.severity.word(),
+            self.severity.as_str(),
             flat(&self.category),
             flat(&self.description)
         );
@@ -362,21 +365,21 @@ impl Finding {
 
     /// The same with texts of a length that is fit for a fact.
     #[must_use]
-    pub fn clipped(mut self) -> Self {
-        self.category = clip(&self.category, NOTE_CHARS_MAX);
-        self.file = clip(&self.file, TEXT_CHARS_MAX);
-        self.description = clip(&self.description, TEXT_CHARS_MAX);
-        self.suggestion = clip(&self.suggestion, TEXT_CHARS_MAX);
+    pub fn clipped_for_fact(mut self) -> Self {
+        self.category = clip_chars(&self.category, NOTE_CHARS_MAX);
+        self.file = clip_chars(&self.file, TEXT_CHARS_MAX);
+        self.description = clip_chars(&self.description, TEXT_CHARS_MAX);
+        self.suggestion = clip_chars(&self.suggestion, TEXT_CHARS_MAX);
         self
     }
 }
 
 /// All findings, a line each.
-pub fn lines(findings: &[Finding]) -> String {
-    findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n")
+pub fn finding_lines(findings: &[ReviewFinding]) -> String {
+    findings.iter().map(ReviewFinding::to_line).collect::<Vec<_>>().join("\n")
 }
 
-fn clip(text: &str, chars_max: usize) -> String {
+fn clip_chars(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
@@ -385,7 +388,7 @@ fn clip(text: &str, chars_max: usize) -> String {
 
 /// A review of an attempt, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Course {
+pub struct ReviewProgress {
     /// What is looked at.
     pub tree: Oid,
     /// Which review of the task.
@@ -393,16 +396,16 @@ pub struct Course {
     /// Who looks.
     pub reviewers: Vec<String>,
     /// Who is through.
-    pub reports: BTreeMap<String, Report>,
+    pub reports: BTreeMap<String, ReviewReportFact>,
     /// How often each was told to wait.
     pub limits: BTreeMap<String, u32>,
     /// The end.
-    pub ended: Option<Ended>,
+    pub ended: Option<ReviewEndFact>,
 }
 
-impl Course {
+impl ReviewProgress {
     /// One that was just begun.
-    pub fn new(started: &Started) -> Self {
+    pub fn new(started: &ReviewStartFact) -> Self {
         Self {
             tree: started.tree.clone(),
             cycle: started.cycle,
@@ -414,20 +417,22 @@ impl Course {
     }
 
     /// Takes a report down.
-    pub fn note(&mut self, report: &Report) {
+    pub fn apply_report(&mut self, report: &ReviewReportFact) {
         match report.outcome {
-            Outcome::Limited { .. } => {
+            ReviewerOutcome::Limited { .. } => {
                 *self.limits.entry(report.reviewer.clone()).or_default() += 1;
             }
-            Outcome::Stopped {} => {}
-            Outcome::Said { .. } | Outcome::Skipped { .. } | Outcome::Failed { .. } => {
+            ReviewerOutcome::Stopped {} => {}
+            ReviewerOutcome::Said { .. }
+            | ReviewerOutcome::Skipped { .. }
+            | ReviewerOutcome::Failed { .. } => {
                 self.reports.insert(report.reviewer.clone(), report.clone());
             }
         }
     }
 
     /// Who has not said anything yet.
-    pub fn missing(&self) -> impl Iterator<Item = &String> {
+    pub fn missing_reviewers(&self) -> impl Iterator<Item = &String> {
         self.reviewers
             .iter()
             .filter(|name| self.ended.is_none() && !self.reports.contains_key(*name))
@@ -436,9 +441,9 @@ impl Course {
 
 /// What is known of a task's reviews and approvals over all its attempts.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct History {
+pub struct ReviewHistory {
     /// The verdict on each tree that was reviewed.
-    pub verdicts: BTreeMap<Oid, Ended>,
+    pub verdicts: BTreeMap<Oid, ReviewEndFact>,
     /// What a person approved: the gate and the tree.
     pub approved: BTreeSet<(String, Oid)>,
     /// Reviews begun.

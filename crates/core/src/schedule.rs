@@ -7,25 +7,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::{Barrier, Settings};
-use crate::glob::may_overlap;
+use crate::config::{ScheduleBarrier, Settings};
+use crate::glob::globs_may_overlap;
 use crate::id::TaskIx;
 use crate::plan::Plan;
-use crate::provider::Standing;
-use crate::tasks::{Slot, Tasks};
+use crate::provider::ProviderStanding;
+use crate::tasks::{SlotKind, TaskTable};
 
 /// What the scheduler looks at.
-pub struct Board<'a> {
+pub struct ScheduleContext<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Where all tasks stand.
-    pub tasks: &'a Tasks,
+    pub tasks: &'a TaskTable,
     /// The settings.
     pub settings: &'a Settings,
     /// Agents at once.
     pub jobs: u32,
     /// May attempts of this provider start now?
-    pub provider: &'a dyn Fn(&str) -> Standing,
+    pub provider: &'a dyn Fn(&str) -> ProviderStanding,
     /// Does this provider rest for so long that others take over?
     pub rests_long: &'a dyn Fn(&str) -> bool,
     /// It is an hour in which nothing starts.
@@ -45,12 +45,12 @@ pub struct Board<'a> {
     /// Money left, if there is a hard budget.
     pub money_left: Option<f64>,
     /// Money to set aside for an attempt. Asked only if there is a hard budget.
-    pub reserve: &'a dyn Fn(&Pick) -> f64,
+    pub reserve: &'a dyn Fn(&ScheduledStart) -> f64,
 }
 
 /// Why a ready task does not start now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum StartObstacle {
     /// All slots are taken.
     Slots,
     /// The slots of this provider are taken.
@@ -79,7 +79,7 @@ pub enum Held {
 
 /// A task and who is to work on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pick {
+pub struct ScheduledStart {
     /// The task.
     pub task: TaskIx,
     /// Who.
@@ -90,11 +90,11 @@ pub struct Pick {
     pub stands_in: bool,
 }
 
-impl Board<'_> {
+impl ScheduleContext<'_> {
     /// The tasks to start now, best first.
-    pub fn starts(&self) -> Vec<Pick> {
+    pub fn choose_starts(&self) -> Vec<ScheduledStart> {
         let mut starts = Vec::new();
-        let mut taken = Taken::new(self);
+        let mut taken = ClaimedSlots::new(self);
         let mut put_off: VecDeque<TaskIx> = VecDeque::new();
         let mut queues: Vec<_> = self
             .tasks
@@ -126,33 +126,35 @@ impl Board<'_> {
                     None => break,
                 },
             };
-            match self.pick(t, &taken) {
+            match self.check_start(t, &taken) {
                 Ok(pick) => {
-                    taken.take(self, &pick);
+                    taken.claim_start(self, &pick);
                     starts.push(pick);
                 }
-                Err(Held::Writes(_)) => taken.waiting_writers.push(t),
+                Err(StartObstacle::Writes(_)) => taken.waiting_writers.push(t),
                 // Somebody else than the agent of the queue may work on its next task.
                 Err(
-                    Held::Agent(_)
-                    | Held::Provider(_)
-                    | Held::ProviderRests(_)
-                    | Held::ProviderRamps(_),
+                    StartObstacle::Agent(_)
+                    | StartObstacle::Provider(_)
+                    | StartObstacle::ProviderRests(_)
+                    | StartObstacle::ProviderRamps(_),
                 ) if q.is_none() || self.mixed => {}
                 // Nothing of this queue can start: all its tasks have the same agent.
                 Err(
-                    Held::Agent(_)
-                    | Held::Provider(_)
-                    | Held::ProviderRests(_)
-                    | Held::ProviderRamps(_),
+                    StartObstacle::Agent(_)
+                    | StartObstacle::Provider(_)
+                    | StartObstacle::ProviderRests(_)
+                    | StartObstacle::ProviderRamps(_),
                 ) => {
                     if let Some(q) = q {
                         drop(queues.swap_remove(q));
                     }
                 }
-                Err(Held::Slots | Held::Quiet) => break,
+                Err(StartObstacle::Slots | StartObstacle::Quiet) => break,
                 // Another one may cost less, as long as there is something left.
-                Err(Held::Budget) if self.money_left.is_none_or(|left| left <= taken.money) => {
+                Err(StartObstacle::Budget)
+                    if self.money_left.is_none_or(|left| left <= taken.money) =>
+                {
                     break;
                 }
                 // What holds this one holds no other of its queue.
@@ -163,60 +165,80 @@ impl Board<'_> {
     }
 
     /// Why this ready task does not start now, for people.
-    pub fn why_held(&self, t: TaskIx) -> Option<Held> {
-        self.pick(t, &Taken::new(self)).err()
+    pub fn start_obstacle(&self, t: TaskIx) -> Option<StartObstacle> {
+        self.check_start(t, &ClaimedSlots::new(self)).err()
     }
 
     /// Is a named slot missing for this task to go on, now that it had given its own away?
     pub fn named_slots_full(&self, t: TaskIx) -> bool {
-        let taken = Taken::new(self);
-        let claims = self.tasks.claims(t);
+        let taken = ClaimedSlots::new(self);
+        let claims = self.tasks.resources(t);
         let (agent, provider) = match &self.tasks.get(t).current {
             Some(current) => (&current.agent, &current.provider),
             None => (&claims.agent, &claims.provider),
         };
-        self.full_pool(agent, provider, &taken).is_some() || self.full_role(t, &taken).is_some()
+        self.full_agent_slots(agent, provider, &taken).is_some()
+            || self.full_role_slots(t, &taken).is_some()
     }
 
-    fn full(&self, slot: Slot, name: &str, taken: &Taken) -> bool {
+    fn is_slot_full(&self, slot: SlotKind, name: &str, taken: &ClaimedSlots) -> bool {
         let limits = &self.settings.limits;
         let limit = match slot {
-            Slot::Provider => limits.per_provider.get(name),
-            Slot::Agent => limits.per_agent.get(name),
-            Slot::Role => limits.per_role.get(name),
+            SlotKind::Provider => limits.per_provider.get(name),
+            SlotKind::Agent => limits.per_agent.get(name),
+            SlotKind::Role => limits.per_role.get(name),
         };
-        limit.is_some_and(|limit| taken.used(self, slot, name) >= *limit)
+        limit.is_some_and(|limit| taken.slots_used(self, slot, name) >= *limit)
     }
 
     /// Full slots that all tasks of the same agent share.
-    fn full_pool(&self, agent: &str, provider: &str, taken: &Taken) -> Option<Held> {
-        if self.full(Slot::Agent, agent, taken) {
-            return Some(Held::Agent(agent.to_owned()));
+    fn full_agent_slots(
+        &self,
+        agent: &str,
+        provider: &str,
+        taken: &ClaimedSlots,
+    ) -> Option<StartObstacle> {
+        if self.is_slot_full(SlotKind::Agent, agent, taken) {
+            return Some(StartObstacle::Agent(agent.to_owned()));
         }
-        self.full(Slot::Provider, provider, taken).then(|| Held::Provider(provider.to_owned()))
+        self.is_slot_full(SlotKind::Provider, provider, taken)
+            .then(|| StartObstacle::Provider(provider.to_owned()))
     }
 
-    fn full_role(&self, t: TaskIx, taken: &Taken) -> Option<Held> {
-        let role = self.tasks.claims(t).role.as_ref()?;
-        self.full(Slot::Role, role, taken).then(|| Held::Role(role.clone()))
+    fn full_role_slots(&self, t: TaskIx, taken: &ClaimedSlots) -> Option<StartObstacle> {
+        let role = self.tasks.resources(t).role.as_ref()?;
+        self.is_slot_full(SlotKind::Role, role, taken).then(|| StartObstacle::Role(role.clone()))
     }
 
     /// Why this agent cannot start anything now, whatever the task.
-    fn agent_held(&self, agent: &str, provider: &str, taken: &Taken) -> Option<Held> {
+    fn agent_obstacle(
+        &self,
+        agent: &str,
+        provider: &str,
+        taken: &ClaimedSlots,
+    ) -> Option<StartObstacle> {
         match (self.provider)(provider) {
-            Standing::Rests => return Some(Held::ProviderRests(provider.to_owned())),
-            Standing::Ramps(most) if taken.used(self, Slot::Provider, provider) >= most => {
-                return Some(Held::ProviderRamps(provider.to_owned()));
+            ProviderStanding::Rests => {
+                return Some(StartObstacle::ProviderRests(provider.to_owned()));
             }
-            Standing::Ramps(_) | Standing::Free => {}
+            ProviderStanding::Ramps(most)
+                if taken.slots_used(self, SlotKind::Provider, provider) >= most =>
+            {
+                return Some(StartObstacle::ProviderRamps(provider.to_owned()));
+            }
+            ProviderStanding::Ramps(_) | ProviderStanding::Free => {}
         }
-        self.full_pool(agent, provider, taken)
+        self.full_agent_slots(agent, provider, taken)
     }
 
     /// The task's own agent, or one that stands in while that one's provider rests for long.
-    fn who(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
-        let claims = self.tasks.claims(t);
-        let mut own = Pick {
+    fn choose_agent(
+        &self,
+        t: TaskIx,
+        taken: &ClaimedSlots,
+    ) -> Result<ScheduledStart, StartObstacle> {
+        let claims = self.tasks.resources(t);
+        let mut own = ScheduledStart {
             task: t,
             agent: claims.agent.clone(),
             provider: claims.provider.clone(),
@@ -225,18 +247,20 @@ impl Board<'_> {
         if let Some(name) = (self.resolver)(t).filter(|name| *name != own.agent)
             && let Some(entry) = self.settings.agents.get(&name)
         {
-            (own.provider, own.agent, own.stands_in) = (entry.provider_of(&name), name, true);
+            (own.provider, own.agent, own.stands_in) = (entry.provider_name(&name), name, true);
         }
-        let Some(held) = self.agent_held(&own.agent, &own.provider, taken) else { return Ok(own) };
-        if !matches!(held, Held::ProviderRests(_)) || !(self.rests_long)(&own.provider) {
+        let Some(held) = self.agent_obstacle(&own.agent, &own.provider, taken) else {
+            return Ok(own);
+        };
+        if !matches!(held, StartObstacle::ProviderRests(_)) || !(self.rests_long)(&own.provider) {
             return Err(held);
         }
         let agents = &self.settings.agents;
         let others = agents.get(&own.agent).into_iter().flat_map(|entry| &entry.fallback);
         others
-            .filter_map(|name| Some((name, agents.get(name)?.provider_of(name))))
-            .find(|(agent, provider)| self.agent_held(agent, provider, taken).is_none())
-            .map(|(agent, provider)| Pick {
+            .filter_map(|name| Some((name, agents.get(name)?.provider_name(name))))
+            .find(|(agent, provider)| self.agent_obstacle(agent, provider, taken).is_none())
+            .map(|(agent, provider)| ScheduledStart {
                 task: t,
                 agent: agent.clone(),
                 provider,
@@ -245,66 +269,74 @@ impl Board<'_> {
             .ok_or(held)
     }
 
-    fn pick(&self, t: TaskIx, taken: &Taken) -> Result<Pick, Held> {
+    fn check_start(
+        &self,
+        t: TaskIx,
+        taken: &ClaimedSlots,
+    ) -> Result<ScheduledStart, StartObstacle> {
         if let Some(question) = (self.asks)(t) {
-            return Err(Held::Question(question));
+            return Err(StartObstacle::Question(question));
         }
         if self.quiet {
-            return Err(Held::Quiet);
+            return Err(StartObstacle::Quiet);
         }
-        let pick = self.who(t, taken)?;
-        match self.task_held(&pick, taken) {
+        let pick = self.choose_agent(t, taken)?;
+        match self.task_obstacle(&pick, taken) {
             Some(held) => Err(held),
             None => Ok(pick),
         }
     }
 
     /// Why this task cannot start now.
-    fn task_held(&self, pick: &Pick, taken: &Taken) -> Option<Held> {
+    fn task_obstacle(&self, pick: &ScheduledStart, taken: &ClaimedSlots) -> Option<StartObstacle> {
         let t = pick.task;
-        let claims = self.tasks.claims(t);
+        let claims = self.tasks.resources(t);
         if taken.slots >= self.jobs {
-            return Some(Held::Slots);
+            return Some(StartObstacle::Slots);
         }
         let wanted = || (self.reserve)(pick).max(f64::EPSILON);
         if self.money_left.is_some_and(|left| left - taken.money < wanted()) {
-            return Some(Held::Budget);
+            return Some(StartObstacle::Budget);
         }
-        if let Some(held) = self.full_role(t, taken) {
+        if let Some(held) = self.full_role_slots(t, taken) {
             return Some(held);
         }
-        if self.settings.schedule.barrier != Barrier::None && claims.group > self.group_now {
-            return Some(Held::Barrier);
-        }
-        if self.tasks.unit_going(claims.unit)
-            || self.tasks.unit_taken(claims.unit)
-            || taken.units.contains(&claims.unit)
+        if self.settings.schedule.barrier != ScheduleBarrier::None && claims.group > self.group_now
         {
-            return Some(Held::Workspace);
+            return Some(StartObstacle::Barrier);
         }
-        taken.writers(self).find(|other| self.writes_clash(t, *other)).map(Held::Writes)
+        if self.tasks.is_workspace_being_removed(claims.workspace_key)
+            || self.tasks.is_workspace_in_use(claims.workspace_key)
+            || taken.units.contains(&claims.workspace_key)
+        {
+            return Some(StartObstacle::Workspace);
+        }
+        taken
+            .writing_tasks(self)
+            .find(|other| self.do_writes_overlap(t, *other))
+            .map(StartObstacle::Writes)
     }
 
-    fn writes_clash(&self, a: TaskIx, b: TaskIx) -> bool {
-        let (a, b) = (&self.plan.tasks[a.ix()].writes, &self.plan.tasks[b.ix()].writes);
-        a.iter().any(|a| b.iter().any(|b| may_overlap(a, b)))
+    fn do_writes_overlap(&self, a: TaskIx, b: TaskIx) -> bool {
+        let (a, b) = (&self.plan.tasks[a.index()].writes, &self.plan.tasks[b.index()].writes);
+        a.iter().any(|a| b.iter().any(|b| globs_may_overlap(a, b)))
     }
 }
 
 /// What this round has given away on top of what is in use.
-struct Taken {
+struct ClaimedSlots {
     slots: u32,
-    by: BTreeMap<(Slot, String), u32>,
+    by: BTreeMap<(SlotKind, String), u32>,
     units: Vec<u32>,
     started: Vec<TaskIx>,
     waiting_writers: Vec<TaskIx>,
     money: f64,
 }
 
-impl Taken {
-    fn new(board: &Board<'_>) -> Self {
+impl ClaimedSlots {
+    fn new(board: &ScheduleContext<'_>) -> Self {
         Self {
-            slots: board.tasks.slots(),
+            slots: board.tasks.slots_in_use(),
             by: BTreeMap::new(),
             units: Vec::new(),
             started: Vec::new(),
@@ -313,29 +345,32 @@ impl Taken {
         }
     }
 
-    fn used(&self, board: &Board<'_>, slot: Slot, name: &str) -> u32 {
+    fn slots_used(&self, board: &ScheduleContext<'_>, slot: SlotKind, name: &str) -> u32 {
         let now = self.by.get(&(slot, name.to_owned())).copied().unwrap_or(0);
-        board.tasks.slots_of(slot, name) + now
+        board.tasks.named_slots_in_use(slot, name) + now
     }
 
-    fn take(&mut self, board: &Board<'_>, pick: &Pick) {
-        let claims = board.tasks.claims(pick.task);
+    fn claim_start(&mut self, board: &ScheduleContext<'_>, pick: &ScheduledStart) {
+        let claims = board.tasks.resources(pick.task);
         self.slots += 1;
         self.money += board.money_left.map_or(0.0, |_| (board.reserve)(pick));
-        *self.by.entry((Slot::Agent, pick.agent.clone())).or_default() += 1;
-        *self.by.entry((Slot::Provider, pick.provider.clone())).or_default() += 1;
+        *self.by.entry((SlotKind::Agent, pick.agent.clone())).or_default() += 1;
+        *self.by.entry((SlotKind::Provider, pick.provider.clone())).or_default() += 1;
         if let Some(role) = &claims.role {
-            *self.by.entry((Slot::Role, role.clone())).or_default() += 1;
+            *self.by.entry((SlotKind::Role, role.clone())).or_default() += 1;
         }
-        self.units.push(claims.unit);
+        self.units.push(claims.workspace_key);
         self.started.push(pick.task);
     }
 
     /// Tasks whose declared files are spoken for.
-    fn writers<'a>(&'a self, board: &'a Board<'_>) -> impl Iterator<Item = TaskIx> + 'a {
+    fn writing_tasks<'a>(
+        &'a self,
+        board: &'a ScheduleContext<'_>,
+    ) -> impl Iterator<Item = TaskIx> + 'a {
         board
             .tasks
-            .active()
+            .active_tasks()
             .chain(self.started.iter().copied())
             .chain(self.waiting_writers.iter().copied())
     }

@@ -1,29 +1,29 @@
 //! Where all tasks stand: one map, one setter. Counters, the ready queue, occupied slots and the
 //! readiness of dependents change only in [`Tasks::set`], so they cannot drift from the phases.
 
-mod groups;
+mod barrier_groups;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::clash::Clash;
+use crate::attempt_policy::RetryCounts;
+use crate::attempt_work::{AttemptWork, ContinuedWork};
 use crate::config::Settings;
+use crate::conflict::TargetConflict;
 use crate::effect::LastFailure;
-use crate::fact::{AfterStop, Claim, Ending, Evidence, Fault};
+use crate::fact::{AgentClaim, AgentEnding, AgentFault, Evidence, StopFollowUp};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::HoldReason;
 use crate::id::{Oid, TaskIx, Time};
-pub use crate::landing::Landing;
+pub use crate::landing::TaskLanding;
 use crate::phase::{PHASES, Phase};
-use crate::plan::{OnFailure, Plan};
-use crate::policy::Spent;
-pub use crate::question::{Answer, EarlyAnswer};
+use crate::plan::{Plan, TaskFailureAction};
+pub use crate::question::{EarlyAnswer, PendingAnswer};
 use crate::review;
-use crate::unit::unit_name;
-use crate::work::{Continued, Work};
+use crate::workspace_key::workspace_name;
 
-use self::groups::groups;
+use self::barrier_groups::barrier_groups;
 
 /// All that is known of one task.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct TaskState {
     /// Not to be started before.
     pub not_before: Option<Time>,
     /// Budgets used.
-    pub spent: Spent,
+    pub spent: RetryCounts,
     /// Money over all attempts.
     pub cost_usd: f64,
     /// What a subscription paid for, at its worth.
@@ -54,7 +54,7 @@ pub struct TaskState {
     /// Milliseconds agents worked, over all ended attempts.
     pub agent_ms: u64,
     /// The landing, once there is one.
-    pub landed: Option<Landing>,
+    pub landed: Option<TaskLanding>,
     /// Landings that were taken back.
     pub undone: Vec<Oid>,
     /// Why it stands where it stands.
@@ -66,13 +66,13 @@ pub struct TaskState {
     /// The check that its newest attempt did not pass.
     pub failed_gate: Option<Box<FailedGate>>,
     /// Its work clashed with the target branch, and has not landed since.
-    pub clash: Option<Clash>,
+    pub conflict: Option<TargetConflict>,
     /// Questions of all its attempts that were answered, with the answers; the last ones.
     pub answered: Vec<(String, String)>,
     /// Answers that no agent has been given yet.
     pub early_answers: Vec<EarlyAnswer>,
     /// What the last attempt left that did not land: the next one starts from it.
-    pub kept: Option<Work>,
+    pub kept_work: Option<AttemptWork>,
     /// The target branch's commit that its work began on, over all attempts at one pull request.
     pub origin: Option<Oid>,
     /// What a person said when they last wanted it tried again.
@@ -90,7 +90,7 @@ pub struct TaskState {
     /// Landings up to this one are surely in what its work began with.
     pub began_after: u64,
     /// What reviewers and people said of its work.
-    pub reviews: review::History,
+    pub reviews: review::ReviewHistory,
     /// Guarded files of its work that a person accepted: path and content.
     pub accepted: BTreeSet<(String, Option<Oid>)>,
 }
@@ -111,9 +111,9 @@ pub struct AttemptState {
     /// The session of an earlier attempt that it takes up.
     pub session: Option<String>,
     /// The work of an earlier attempt that it starts from.
-    pub continues: Option<Work>,
+    pub continues: Option<AttemptWork>,
     /// What its workspace held of that when it was made.
-    pub continued: Option<Continued>,
+    pub continued: Option<ContinuedWork>,
     /// It starts over on purpose.
     pub fresh: bool,
     /// Landings when it was intended.
@@ -123,7 +123,7 @@ pub struct AttemptState {
     /// Where; none until the workspace stands.
     pub workspace: Option<String>,
     /// Where the workspace of an earlier attempt still stands, until this one has its own.
-    pub stands: Option<String>,
+    pub previous_workspace: Option<String>,
     /// The commit it starts from.
     pub base: Option<Oid>,
     /// The agent's process.
@@ -151,19 +151,19 @@ pub struct AttemptState {
     /// Its answer.
     pub answer: Option<String>,
     /// All answers that may go to the agent.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<PendingAnswer>,
     /// How the agent ended, and what it claimed.
-    pub ending: Option<(Ending, Claim)>,
+    pub ending: Option<(AgentEnding, AgentClaim)>,
     /// What it left.
     pub evidence: Option<Evidence>,
     /// The wish that it ends.
-    pub stop: Option<(AfterStop, String)>,
+    pub stop: Option<(StopFollowUp, String)>,
     /// Money set aside.
     pub reserved_usd: f64,
     /// The end of the output of the gate that said no.
     pub gate_output: String,
     /// Files that clashed.
-    pub clash: Vec<String>,
+    pub conflict_files: Vec<String>,
     /// Its workspace is gone for good.
     pub removed: bool,
     /// Its branch stayed when its workspace went.
@@ -175,17 +175,17 @@ pub struct AttemptState {
     /// That work.
     pub snapshot: Option<Oid>,
     /// The review of its work.
-    pub review: Option<review::Course>,
+    pub review: Option<review::ReviewProgress>,
     /// Why its work does not land for now, and since when.
     pub holds: Vec<(HoldReason, Time)>,
 }
 
 impl AttemptState {
     /// What lay behind its end: a failure that was named, or silence.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn end_fault(&self) -> Option<AgentFault> {
         match &self.ending {
-            Some((Ending::TimedOut { idle: true }, _)) => Some(Fault::Stalled),
-            Some((_, Claim::Failed { fault, .. })) => Some(*fault),
+            Some((AgentEnding::TimedOut { idle: true }, _)) => Some(AgentFault::Stalled),
+            Some((_, AgentClaim::Failed { fault, .. })) => Some(*fault),
             _ => None,
         }
     }
@@ -205,7 +205,7 @@ impl AttemptState {
             landings_seen: 0,
             branch: String::new(),
             workspace: None,
-            stands: None,
+            previous_workspace: None,
             base: None,
             pid: None,
             started_at: None,
@@ -225,7 +225,7 @@ impl AttemptState {
             stop: None,
             reserved_usd: 0.0,
             gate_output: String::new(),
-            clash: Vec::new(),
+            conflict_files: Vec::new(),
             removed: false,
             branch_kept: false,
             removing: false,
@@ -244,7 +244,7 @@ impl TaskState {
             attempts: 0,
             current: None,
             not_before: None,
-            spent: Spent::default(),
+            spent: RetryCounts::default(),
             cost_usd: 0.0,
             included_usd: 0.0,
             budget_told: 0,
@@ -259,10 +259,10 @@ impl TaskState {
             chain: Vec::new(),
             last: None,
             failed_gate: None,
-            clash: None,
+            conflict: None,
             answered: Vec::new(),
             early_answers: Vec::new(),
-            kept: None,
+            kept_work: None,
             origin: None,
             hint: None,
             agent: None,
@@ -271,7 +271,7 @@ impl TaskState {
             since: Time(0),
             started_at: None,
             began_after: 0,
-            reviews: review::History::default(),
+            reviews: review::ReviewHistory::default(),
             accepted: BTreeSet::new(),
         }
     }
@@ -284,7 +284,7 @@ impl TaskState {
 
 /// What a task competes for; fixed by plan and settings.
 #[derive(Debug, Clone)]
-pub struct Claims {
+pub struct TaskResources {
     /// Who would work on it.
     pub agent: String,
     /// Whose quota that uses.
@@ -294,14 +294,14 @@ pub struct Claims {
     /// Role.
     pub role: Option<String>,
     /// What shares its workspace: tasks with the same number never run at once.
-    pub unit: u32,
+    pub workspace_key: u32,
     /// Its group for the barrier.
     pub group: u32,
 }
 
 /// How others see a task's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum DependencyStanding {
     /// Not decided yet.
     Open,
     /// Those that need it may run.
@@ -314,17 +314,17 @@ type ReadyKey = (Reverse<i64>, Reverse<u64>, TaskIx);
 
 /// All tasks of a plan.
 #[derive(Debug, Clone)]
-pub struct Tasks {
+pub struct TaskTable {
     states: Vec<TaskState>,
-    claims: Vec<Claims>,
-    on_failure: Vec<OnFailure>,
+    claims: Vec<TaskResources>,
+    on_failure: Vec<TaskFailureAction>,
     rank: Vec<(i64, u64)>,
     unmet: Vec<u32>,
     stacks: Vec<bool>,
     blockers: Vec<u32>,
     in_phase: [u32; PHASES.len()],
     slots: u32,
-    slots_by: BTreeMap<(Slot, String), u32>,
+    slots_by: BTreeMap<(SlotKind, String), u32>,
     units: BTreeMap<u32, u32>,
     open_in_group: BTreeMap<u32, u32>,
     open_in_unit: Vec<u32>,
@@ -337,7 +337,7 @@ pub struct Tasks {
 
 /// Kinds of named slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Slot {
+pub enum SlotKind {
     /// Per provider.
     Provider,
     /// Per agent.
@@ -346,15 +346,15 @@ pub enum Slot {
     Role,
 }
 
-impl Tasks {
+impl TaskTable {
     /// All tasks of a plan, none begun.
     pub fn new(plan: &Plan, graph: &Graph, settings: &Settings) -> Self {
-        let weight = |t: TaskIx| plan.tasks[t.ix()].effort.weight();
-        let tails = graph.tails(weight);
+        let weight = |t: TaskIx| plan.tasks[t.index()].effort.weight();
+        let tails = graph.longest_tails(weight);
         let count = plan.tasks.len();
         let mut tasks = Self {
             states: vec![TaskState::new(); count],
-            claims: claims(plan, graph, settings),
+            claims: compute_resources(plan, graph, settings),
             on_failure: plan.tasks.iter().map(|t| t.on_failure).collect(),
             rank: plan.tasks.iter().zip(&tails).map(|(t, tail)| (t.priority, *tail)).collect(),
             unmet: vec![0; count],
@@ -372,107 +372,107 @@ impl Tasks {
             suspects: Vec::new(),
             removals: BTreeMap::new(),
         };
-        for t in tasks.all() {
-            let edges = graph.needs(t).count() + graph.after(t).count();
-            tasks.unmet[t.ix()] = u32::try_from(edges).unwrap_or(u32::MAX);
-            *tasks.open_in_group.entry(tasks.claims[t.ix()].group).or_default() += 1;
-            tasks.open_in_unit[tasks.claims[t.ix()].unit as usize] += 1;
-            tasks.enter(t, Phase::Waiting);
+        for t in tasks.all_tasks() {
+            let edges = graph.needs(t).count() + graph.soft_needs(t).count();
+            tasks.unmet[t.index()] = u32::try_from(edges).unwrap_or(u32::MAX);
+            *tasks.open_in_group.entry(tasks.claims[t.index()].group).or_default() += 1;
+            tasks.open_in_unit[tasks.claims[t.index()].workspace_key as usize] += 1;
+            tasks.enter_phase(t, Phase::Waiting);
         }
-        for t in tasks.all() {
-            tasks.settle_readiness(t);
+        for t in tasks.all_tasks() {
+            tasks.update_readiness(t);
         }
         tasks
     }
 
     /// Every task, in plan order.
-    pub fn all(&self) -> impl Iterator<Item = TaskIx> + use<> {
+    pub fn all_tasks(&self) -> impl Iterator<Item = TaskIx> + use<> {
         (0..u32::try_from(self.states.len()).expect("BUG: plans are capped far below u32"))
             .map(TaskIx)
     }
     /// What is known of a task.
     pub fn get(&self, t: TaskIx) -> &TaskState {
-        &self.states[t.ix()]
+        &self.states[t.index()]
     }
     /// The same, to note something; the phase moves only by [`Self::set`].
-    pub fn note(&mut self, t: TaskIx) -> &mut TaskState {
-        &mut self.states[t.ix()]
+    pub fn state_mut(&mut self, t: TaskIx) -> &mut TaskState {
+        &mut self.states[t.index()]
     }
     /// Takes over what an earlier revision of the plan knew of a task; its phase is set apart.
-    pub fn restore(&mut self, t: TaskIx, known: TaskState) {
-        let phase = self.states[t.ix()].phase;
+    pub fn restore_state(&mut self, t: TaskIx, known: TaskState) {
+        let phase = self.states[t.index()].phase;
         if phase == Phase::Ready {
-            self.leave(t, phase);
+            self.leave_phase(t, phase);
         }
-        self.states[t.ix()] = TaskState { phase, ..known };
-        if let Some(current) = &mut self.states[t.ix()].current
+        self.states[t.index()] = TaskState { phase, ..known };
+        if let Some(current) = &mut self.states[t.index()].current
             && std::mem::take(&mut current.removing)
         {
-            self.begin_removal(t);
+            self.begin_workspace_removal(t);
         }
         if phase == Phase::Ready {
-            self.enter(t, phase);
+            self.enter_phase(t, phase);
         }
     }
     /// Where a task stands.
     pub fn phase(&self, t: TaskIx) -> Phase {
-        self.states[t.ix()].phase
+        self.states[t.index()].phase
     }
     /// What a task competes for.
-    pub fn claims(&self, t: TaskIx) -> &Claims {
-        &self.claims[t.ix()]
+    pub fn resources(&self, t: TaskIx) -> &TaskResources {
+        &self.claims[t.index()]
     }
     /// How many stand in a phase.
-    pub fn count(&self, phase: Phase) -> u32 {
+    pub fn count_in_phase(&self, phase: Phase) -> u32 {
         self.in_phase[phase as usize]
     }
     /// Agents' slots in use.
-    pub fn slots(&self) -> u32 {
+    pub fn slots_in_use(&self) -> u32 {
         self.slots
     }
     /// Named slots in use.
-    pub fn slots_of(&self, slot: Slot, name: &str) -> u32 {
+    pub fn named_slots_in_use(&self, slot: SlotKind, name: &str) -> u32 {
         self.slots_by.get(&(slot, name.to_owned())).copied().unwrap_or(0)
     }
     /// Is this workspace in use?
-    pub fn unit_taken(&self, unit: u32) -> bool {
+    pub fn is_workspace_in_use(&self, unit: u32) -> bool {
         self.units.get(&unit).is_some_and(|holders| *holders > 0)
     }
     /// Will any task still want this workspace?
-    pub fn unit_wanted(&self, unit: u32) -> bool {
+    pub fn is_workspace_needed(&self, unit: u32) -> bool {
         self.open_in_unit[unit as usize] > 0
     }
     /// The workspace of a task is being removed in this life of the engine.
-    pub fn begin_removal(&mut self, t: TaskIx) {
-        if let Some(current) = &mut self.states[t.ix()].current
+    pub fn begin_workspace_removal(&mut self, t: TaskIx) {
+        if let Some(current) = &mut self.states[t.index()].current
             && !std::mem::replace(&mut current.removing, true)
         {
-            *self.removals.entry(self.claims[t.ix()].unit).or_default() += 1;
+            *self.removals.entry(self.claims[t.index()].workspace_key).or_default() += 1;
         }
     }
     /// It is gone, or stays.
-    pub fn end_removal(&mut self, t: TaskIx) {
-        if let Some(current) = &mut self.states[t.ix()].current
+    pub fn end_workspace_removal(&mut self, t: TaskIx) {
+        if let Some(current) = &mut self.states[t.index()].current
             && std::mem::take(&mut current.removing)
-            && let Some(count) = self.removals.get_mut(&self.claims[t.ix()].unit)
+            && let Some(count) = self.removals.get_mut(&self.claims[t.index()].workspace_key)
         {
             *count -= 1;
         }
     }
     /// Is this workspace being removed, for any of the tasks that share it?
-    pub fn unit_going(&self, unit: u32) -> bool {
+    pub fn is_workspace_being_removed(&self, unit: u32) -> bool {
         self.removals.get(&unit).is_some_and(|count| *count > 0)
     }
     /// Is any workspace being removed?
-    pub fn any_removal(&self) -> bool {
+    pub fn is_any_workspace_being_removed(&self) -> bool {
         self.removals.values().any(|count| *count > 0)
     }
     /// The first group with tasks that are not over: later groups wait at a barrier.
-    pub fn group_now(&self) -> u32 {
+    pub fn current_group(&self) -> u32 {
         self.open_in_group.keys().next().copied().unwrap_or(u32::MAX)
     }
     /// Tasks with an attempt under way.
-    pub fn active(&self) -> impl Iterator<Item = TaskIx> + '_ {
+    pub fn active_tasks(&self) -> impl Iterator<Item = TaskIx> + '_ {
         self.active.iter().copied()
     }
     /// Ready tasks of each agent, best first; delayed ones are not among them.
@@ -483,70 +483,72 @@ impl Tasks {
     }
     /// Rank of a task among ready ones: smaller goes first.
     pub fn rank(&self, t: TaskIx) -> impl Ord + use<> {
-        let (priority, tail) = self.rank[t.ix()];
+        let (priority, tail) = self.rank[t.index()];
         (Reverse(priority), Reverse(tail), t)
     }
     /// How important a task is.
     pub fn priority(&self, t: TaskIx) -> i64 {
-        self.rank[t.ix()].0
+        self.rank[t.index()].0
     }
     /// When the next delayed task may start.
-    pub fn next_delayed(&self) -> Option<Time> {
+    pub fn next_delayed_at(&self) -> Option<Time> {
         self.delayed.first().map(|(at, _)| *at)
     }
     /// Lets delayed tasks in whose time has come.
-    pub fn release(&mut self, now: Time) {
+    pub fn release_delayed(&mut self, now: Time) {
         while let Some((at, t)) = self.delayed.first().copied() {
             if at > now {
                 break;
             }
             self.delayed.pop_first();
-            self.states[t.ix()].not_before = None;
+            self.states[t.index()].not_before = None;
             if self.phase(t) == Phase::Ready {
-                self.queue(t);
+                self.queue_ready(t);
             }
         }
     }
     /// Tasks whose blocking may have changed since the last call.
-    pub fn take_suspects(&mut self) -> Vec<TaskIx> {
+    pub fn take_blocking_changes(&mut self) -> Vec<TaskIx> {
         std::mem::take(&mut self.suspects)
     }
     /// What blocks this task is another one now: those that need it tell so too.
-    pub fn suspect_dependents(&mut self, t: TaskIx, graph: &Graph) {
+    pub fn mark_dependents_changed(&mut self, t: TaskIx, graph: &Graph) {
         self.suspects.extend(graph.dependents(t));
     }
     /// Does something it needs stand in the way for good?
     pub fn is_blocked(&self, t: TaskIx) -> bool {
-        self.blockers[t.ix()] > 0
+        self.blockers[t.index()] > 0
     }
     /// Does this task stand in the way of those that need it?
     pub fn is_blocking(&self, t: TaskIx) -> bool {
-        self.standing(t, self.phase(t)) == Standing::Blocking
+        self.standing_in_phase(t, self.phase(t)) == DependencyStanding::Blocking
     }
     /// Do those that need it still wait for it?
-    pub fn is_open(&self, t: TaskIx) -> bool {
-        self.standing(t, self.phase(t)) == Standing::Open
+    pub fn is_undecided(&self, t: TaskIx) -> bool {
+        self.standing_in_phase(t, self.phase(t)) == DependencyStanding::Open
     }
 
     /// Is everything there that comes before it?
-    pub fn is_free(&self, t: TaskIx) -> bool {
-        self.unmet[t.ix()] == 0
+    pub fn has_prerequisites(&self, t: TaskIx) -> bool {
+        self.unmet[t.index()] == 0
     }
     /// Whether it may start although not everything before it has landed: on what is offered.
-    pub fn let_stack(&mut self, t: TaskIx, may: bool) {
-        if self.stacks[t.ix()] != may {
-            self.stacks[t.ix()] = may;
-            self.settle_readiness(t);
+    pub fn set_stackable(&mut self, t: TaskIx, may: bool) {
+        if self.stacks[t.index()] != may {
+            self.stacks[t.index()] = may;
+            self.update_readiness(t);
         }
     }
 
-    fn standing(&self, t: TaskIx, phase: Phase) -> Standing {
+    fn standing_in_phase(&self, t: TaskIx, phase: Phase) -> DependencyStanding {
         match phase {
-            Phase::Landed | Phase::Skipped => Standing::Satisfied,
+            Phase::Landed | Phase::Skipped => DependencyStanding::Satisfied,
             Phase::Conflicted | Phase::Failed | Phase::Blocked | Phase::Cancelled => {
-                match self.on_failure[t.ix()] {
-                    OnFailure::Block => Standing::Blocking,
-                    OnFailure::Continue | OnFailure::Skip => Standing::Satisfied,
+                match self.on_failure[t.index()] {
+                    TaskFailureAction::Block => DependencyStanding::Blocking,
+                    TaskFailureAction::Continue | TaskFailureAction::Skip => {
+                        DependencyStanding::Satisfied
+                    }
                 }
             }
             Phase::Waiting
@@ -555,74 +557,74 @@ impl Tasks {
             | Phase::Working
             | Phase::Asking
             | Phase::Verifying
-            | Phase::Merging => Standing::Open,
+            | Phase::Merging => DependencyStanding::Open,
         }
     }
 
     /// Moves a task. The one place where phases change.
-    pub fn set(&mut self, t: TaskIx, to: Phase, graph: &Graph, now: Time) {
+    pub fn set_phase(&mut self, t: TaskIx, to: Phase, graph: &Graph, now: Time) {
         let from = self.phase(t);
         if from == to {
             return;
         }
-        self.leave(t, from);
-        self.enter(t, to);
-        self.states[t.ix()].since = now;
-        self.settle_group(t, from.is_over(), to.is_over());
-        let (before, after) = (self.standing(t, from), self.standing(t, to));
+        self.leave_phase(t, from);
+        self.enter_phase(t, to);
+        self.states[t.index()].since = now;
+        self.update_group(t, from.is_over(), to.is_over());
+        let (before, after) = (self.standing_in_phase(t, from), self.standing_in_phase(t, to));
         if before != after {
             for d in graph.dependents(t) {
-                if before == Standing::Satisfied {
-                    self.unmet[d.ix()] += 1;
+                if before == DependencyStanding::Satisfied {
+                    self.unmet[d.index()] += 1;
                 }
-                if after == Standing::Satisfied {
-                    self.unmet[d.ix()] -= 1;
+                if after == DependencyStanding::Satisfied {
+                    self.unmet[d.index()] -= 1;
                 }
-                if before == Standing::Blocking {
-                    self.blockers[d.ix()] -= 1;
+                if before == DependencyStanding::Blocking {
+                    self.blockers[d.index()] -= 1;
                     self.suspects.push(d);
                 }
-                if after == Standing::Blocking {
-                    self.blockers[d.ix()] += 1;
+                if after == DependencyStanding::Blocking {
+                    self.blockers[d.index()] += 1;
                     self.suspects.push(d);
                 }
-                self.settle_readiness(d);
+                self.update_readiness(d);
             }
-        } else if before == Standing::Blocking {
+        } else if before == DependencyStanding::Blocking {
             // It still blocks, but no longer for the reason that its dependents tell.
-            self.suspect_dependents(t, graph);
+            self.mark_dependents_changed(t, graph);
         }
-        if to.is_idle() && self.blockers[t.ix()] > 0 {
+        if to.is_idle() && self.blockers[t.index()] > 0 {
             self.suspects.push(t);
         }
         if from.is_over() != to.is_over() {
             for d in graph.soft_dependents(t) {
                 if to.is_over() {
-                    self.unmet[d.ix()] -= 1;
+                    self.unmet[d.index()] -= 1;
                 } else {
-                    self.unmet[d.ix()] += 1;
+                    self.unmet[d.index()] += 1;
                 }
-                self.settle_readiness(d);
+                self.update_readiness(d);
             }
         }
-        self.settle_readiness(t);
+        self.update_readiness(t);
     }
 
     /// Keeps `Waiting` and `Ready` true to the edges.
-    fn settle_readiness(&mut self, t: TaskIx) {
+    fn update_readiness(&mut self, t: TaskIx) {
         let phase = self.phase(t);
-        let may = self.is_free(t) || self.stacks[t.ix()];
+        let may = self.has_prerequisites(t) || self.stacks[t.index()];
         let wanted = if may { Phase::Ready } else { Phase::Waiting };
         if phase.is_idle() && phase != wanted {
-            self.leave(t, phase);
-            self.enter(t, wanted);
+            self.leave_phase(t, phase);
+            self.enter_phase(t, wanted);
         }
     }
 
-    fn queue(&mut self, t: TaskIx) {
-        let (priority, tail) = self.rank[t.ix()];
+    fn queue_ready(&mut self, t: TaskIx) {
+        let (priority, tail) = self.rank[t.index()];
         let key = (Reverse(priority), Reverse(tail), t);
-        let agent = &self.claims[t.ix()].agent;
+        let agent = &self.claims[t.index()].agent;
         match self.ready.get_mut(agent) {
             Some(keys) => {
                 keys.insert(key);
@@ -633,15 +635,15 @@ impl Tasks {
         }
     }
 
-    fn enter(&mut self, t: TaskIx, phase: Phase) {
-        self.states[t.ix()].phase = phase;
+    fn enter_phase(&mut self, t: TaskIx, phase: Phase) {
+        self.states[t.index()].phase = phase;
         self.in_phase[phase as usize] += 1;
         if phase == Phase::Ready {
-            match self.states[t.ix()].not_before {
+            match self.states[t.index()].not_before {
                 Some(at) => {
                     self.delayed.insert((at, t));
                 }
-                None => self.queue(t),
+                None => self.queue_ready(t),
             }
         }
         if phase.is_active() {
@@ -653,19 +655,19 @@ impl Tasks {
                 *self.slots_by.entry(key).or_default() += 1;
             }
         }
-        if holds_unit(phase) {
-            *self.units.entry(self.claims[t.ix()].unit).or_default() += 1;
+        if holds_workspace(phase) {
+            *self.units.entry(self.claims[t.index()].workspace_key).or_default() += 1;
         }
     }
 
-    fn leave(&mut self, t: TaskIx, phase: Phase) {
+    fn leave_phase(&mut self, t: TaskIx, phase: Phase) {
         self.in_phase[phase as usize] -= 1;
         if phase == Phase::Ready {
-            let (priority, tail) = self.rank[t.ix()];
-            if let Some(keys) = self.ready.get_mut(&self.claims[t.ix()].agent) {
+            let (priority, tail) = self.rank[t.index()];
+            if let Some(keys) = self.ready.get_mut(&self.claims[t.index()].agent) {
                 keys.remove(&(Reverse(priority), Reverse(tail), t));
             }
-            if let Some(at) = self.states[t.ix()].not_before {
+            if let Some(at) = self.states[t.index()].not_before {
                 self.delayed.remove(&(at, t));
             }
         }
@@ -680,15 +682,15 @@ impl Tasks {
                 }
             }
         }
-        if holds_unit(phase)
-            && let Some(holders) = self.units.get_mut(&self.claims[t.ix()].unit)
+        if holds_workspace(phase)
+            && let Some(holders) = self.units.get_mut(&self.claims[t.index()].workspace_key)
         {
             *holders -= 1;
         }
     }
 
-    fn settle_group(&mut self, t: TaskIx, was_over: bool, is_over: bool) {
-        let Claims { group, unit, .. } = self.claims[t.ix()];
+    fn update_group(&mut self, t: TaskIx, was_over: bool, is_over: bool) {
+        let TaskResources { group, workspace_key: unit, .. } = self.claims[t.index()];
         if is_over && !was_over {
             self.open_in_unit[unit as usize] -= 1;
             if let Some(open) = self.open_in_group.get_mut(&group) {
@@ -704,30 +706,31 @@ impl Tasks {
     }
 
     /// Whoever works on it takes the slot, also in another's stead.
-    fn named_slots(&self, t: TaskIx) -> Vec<(Slot, String)> {
-        let claims = &self.claims[t.ix()];
-        let (agent, provider) = match &self.states[t.ix()].current {
+    fn named_slots(&self, t: TaskIx) -> Vec<(SlotKind, String)> {
+        let claims = &self.claims[t.index()];
+        let (agent, provider) = match &self.states[t.index()].current {
             Some(current) => (&current.agent, &current.provider),
             None => (&claims.agent, &claims.provider),
         };
-        let mut slots = vec![(Slot::Provider, provider.clone()), (Slot::Agent, agent.clone())];
-        slots.extend(claims.role.clone().map(|role| (Slot::Role, role)));
+        let mut slots =
+            vec![(SlotKind::Provider, provider.clone()), (SlotKind::Agent, agent.clone())];
+        slots.extend(claims.role.clone().map(|role| (SlotKind::Role, role)));
         slots
     }
 }
 
 /// A workspace is in use from its making until its work is in the train's hands.
-fn holds_unit(phase: Phase) -> bool {
+fn holds_workspace(phase: Phase) -> bool {
     matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking | Phase::Verifying)
 }
 
-fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
+fn compute_resources(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<TaskResources> {
     let mut names: BTreeMap<String, u32> = BTreeMap::new();
     let mut number = |name: String| {
         let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
         *names.entry(name).or_insert(next)
     };
-    let groups = groups(plan, graph, settings.schedule.barrier);
+    let groups = barrier_groups(plan, graph, settings.schedule.barrier);
     plan.tasks
         .iter()
         .zip(groups)
@@ -740,13 +743,13 @@ fn claims(plan: &Plan, graph: &Graph, settings: &Settings) -> Vec<Claims> {
             };
             let entry = settings.agents.get(&agent);
             // Folders may not differ in case alone.
-            let unit = unit_name(task, settings.workspace.unit).to_ascii_lowercase();
-            Claims {
-                provider: entry.map_or_else(|| agent.clone(), |entry| entry.provider_of(&agent)),
+            let unit = workspace_name(task, settings.workspace.unit).to_ascii_lowercase();
+            TaskResources {
+                provider: entry.map_or_else(|| agent.clone(), |entry| entry.provider_name(&agent)),
                 model: task.model.clone().or_else(|| entry.and_then(|e| e.model.clone())),
                 agent,
                 role: task.role.clone(),
-                unit: number(unit),
+                workspace_key: number(unit),
                 group,
             }
         })

@@ -16,7 +16,7 @@ pub enum GateScope {
 
 impl GateScope {
     /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Task => "task",
             Self::Train => "train",
@@ -28,7 +28,7 @@ impl GateScope {
 /// What a gate says. Only `Passed` lets anything through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum GateVerdict {
     /// The check ran and is content.
     Passed,
     /// The check ran and is not.
@@ -37,9 +37,9 @@ pub enum Verdict {
     Error,
 }
 
-impl Verdict {
+impl GateVerdict {
     /// The word in JSON and on screens.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Passed => "passed",
             Self::Failed => "failed",

@@ -8,46 +8,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use mainstem_agents::{AgentEvent, Parser, adapter};
+use mainstem_agents::{AgentEvent, AgentOutputParser, find_adapter};
 use mainstem_api::outlook::Progress;
+use mainstem_core::attempt_policy::combine_claims;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Fact, StopReason};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Fact, StopReason};
 use mainstem_core::id::{Oid, RunId, TaskIx, Time};
-use mainstem_core::machine::{Input, Machine, Rest, Said, Step};
+use mainstem_core::machine::{AgentStatement, Input, Machine, MachineStep, RestReason};
 use mainstem_core::plan::Task;
-use mainstem_core::policy::supersede;
 use mainstem_host::crash;
 use mainstem_host::process::{self as host, WatchEvent};
-use mainstem_planner::draft::Parked;
+use mainstem_planner::draft::DraftRateLimit;
 use mainstem_store::{Journal, StoreError};
 
-use crate::event::{Event, Reply};
-use crate::face::{Activity, Face, RunningGate, Shown};
+use crate::attempt_prompt::AttemptPromptContext;
+use crate::conflict_forecast::ForecastSchedule;
+use crate::effect_queue::{EffectQueue, EffectQueueKey, EffectWeight};
+use crate::effects::agent::AttemptLaunch;
+use crate::effects::answering_agent::AnsweringRequest;
+use crate::effects::{EffectAction, EffectOrder, workspace_key};
+use crate::engine_host::EngineHost;
+use crate::event::{CommandReply, EngineEvent};
 use crate::last_words::LastWords;
-use crate::ledger;
-use crate::outside::Outside;
-use crate::perform::agent::Assignment;
-use crate::perform::consult::Consultation;
-use crate::perform::{Deed, Order, unit_name};
-use crate::queue::{Key, Queue, Weight};
+use crate::observer::{EngineActivity, GateActivity, JournaledFact, RunObserver};
+use crate::run_journal;
 use crate::steady_clock::SteadyClock;
-use crate::survey::Lookout;
-use crate::told::Told;
 
 /// Events taken in one round, so that their facts share one commit.
 const ROUND_MAX: usize = 256;
 /// How often free disk and load are looked at.
-const ROOM_EVERY_MS: u64 = 5_000;
+const CAPACITY_EVERY_MS: u64 = 5_000;
 
 /// An input, and whom to answer.
-type Taken = (Input, Option<Sender<Reply>>);
+type QueuedInput = (Input, Option<Sender<CommandReply>>);
 
 /// An agent whose output is being read.
-struct Followed {
+struct AgentOutputReader {
     task: TaskIx,
     attempt: u32,
-    parser: Box<dyn Parser>,
-    claim: Claim,
+    parser: Box<dyn AgentOutputParser>,
+    claim: AgentClaim,
     /// What it was last seen doing. Never journaled: it is gone with the engine.
     progress: Option<Progress>,
     last_words: LastWords,
@@ -57,31 +57,31 @@ struct Followed {
 const FORGE_PATIENCE_MS: u64 = 3_000;
 
 /// The engine at work.
-pub struct Driver<'a> {
+pub struct EngineDriver<'a> {
     machine: Machine,
     journal: Box<dyn Journal>,
-    outside: &'a mut dyn Outside,
-    face: &'a mut dyn Face,
+    host: &'a mut dyn EngineHost,
+    observer: &'a mut dyn RunObserver,
     run: RunId,
     epoch: u64,
     clock: SteadyClock,
-    queue: Queue<Order>,
-    followed: BTreeMap<u64, Followed>,
+    queue: EffectQueue<EffectOrder>,
+    agent_outputs: BTreeMap<u64, AgentOutputReader>,
     /// Checks that run, by their logs.
-    gates: BTreeMap<String, RunningGate>,
+    running_gates: BTreeMap<String, GateActivity>,
     cancels: BTreeMap<(TaskIx, u32), Arc<AtomicBool>>,
     /// What is being verified in each lane of the train.
-    lanes: BTreeMap<u32, Arc<AtomicBool>>,
+    lane_cancels: BTreeMap<u32, Arc<AtomicBool>>,
     interrupts: u32,
-    room_at: Option<Time>,
-    lookout: Lookout,
+    capacity_checked_at: Option<Time>,
+    forecast_schedule: ForecastSchedule,
 }
 
 /// What an engine's life came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EngineOutcome {
     /// Nothing is left to do.
-    Rested(Rest),
+    Rested(RestReason),
     /// It was told to go at once.
     Left,
 }
@@ -95,7 +95,7 @@ pub enum DriverError {
 }
 
 /// What a driver starts from.
-pub struct Start {
+pub struct DriverStart {
     /// The run.
     pub run: RunId,
     /// It, folded.
@@ -106,25 +106,29 @@ pub struct Start {
     pub epoch: u64,
 }
 
-impl<'a> Driver<'a> {
+impl<'a> EngineDriver<'a> {
     /// A driver that has not begun.
-    pub fn new(start: Start, outside: &'a mut dyn Outside, face: &'a mut dyn Face) -> Self {
+    pub fn new(
+        start: DriverStart,
+        host: &'a mut dyn EngineHost,
+        observer: &'a mut dyn RunObserver,
+    ) -> Self {
         Self {
             clock: SteadyClock::new(start.machine.now()),
             machine: start.machine,
             journal: start.journal,
-            outside,
-            face,
+            host,
+            observer,
             run: start.run,
             epoch: start.epoch,
-            queue: Queue::new(),
-            followed: BTreeMap::new(),
-            gates: BTreeMap::new(),
+            queue: EffectQueue::new(),
+            agent_outputs: BTreeMap::new(),
+            running_gates: BTreeMap::new(),
             cancels: BTreeMap::new(),
-            lanes: BTreeMap::new(),
+            lane_cancels: BTreeMap::new(),
             interrupts: 0,
-            room_at: None,
-            lookout: Lookout::default(),
+            capacity_checked_at: None,
+            forecast_schedule: ForecastSchedule::default(),
         }
     }
 
@@ -134,71 +138,74 @@ impl<'a> Driver<'a> {
     }
 
     /// Runs until nothing is left to do.
-    pub fn run(&mut self, begin: Input) -> Result<Outcome, DriverError> {
-        let mut outcome = self.begin(begin)?;
+    pub fn run(&mut self, begin: Input) -> Result<EngineOutcome, DriverError> {
+        let mut outcome = self.run_first_round(begin)?;
         loop {
             if let Some(outcome) = outcome {
                 return Ok(outcome);
             }
-            outcome = self.turn()?;
+            outcome = self.run_next_round()?;
         }
     }
 
     /// The first round: a new life asks for all that is wanted.
-    pub fn begin(&mut self, begin: Input) -> Result<Option<Outcome>, DriverError> {
-        let now = self.now();
-        let around = self.look_around(now);
+    pub fn run_first_round(&mut self, begin: Input) -> Result<Option<EngineOutcome>, DriverError> {
+        let now = self.read_clock();
+        let around = self.check_surroundings(now);
         // Room first: nothing may start before it is known that there is some.
-        self.round(around.into_iter().chain([begin]).map(|input| (input, None)).collect())
+        self.run_round(around.into_iter().chain([begin]).map(|input| (input, None)).collect())
     }
 
     /// One more round: waits for something to happen, and acts on it.
-    pub fn turn(&mut self) -> Result<Option<Outcome>, DriverError> {
-        let inputs = self.wait();
-        self.round(inputs)
+    pub fn run_next_round(&mut self) -> Result<Option<EngineOutcome>, DriverError> {
+        let inputs = self.wait_for_inputs();
+        self.run_round(inputs)
     }
 
-    fn round(&mut self, inputs: Vec<Taken>) -> Result<Option<Outcome>, DriverError> {
-        self.take(inputs)?;
+    fn run_round(
+        &mut self,
+        inputs: Vec<QueuedInput>,
+    ) -> Result<Option<EngineOutcome>, DriverError> {
+        self.handle_inputs(inputs)?;
         while let Some((ticket, order)) = self.queue.take_next() {
-            self.outside.start(ticket, order);
+            self.host.start_effect(ticket, order);
         }
-        self.lookout.follow(&self.machine, self.outside);
-        let (machine, followed, gates) = (&self.machine, &self.followed, &self.gates);
-        self.face.tick(machine, &|| activity(machine, followed, gates));
+        self.forecast_schedule.start_if_due(&self.machine, self.host);
+        let (machine, followed, gates) = (&self.machine, &self.agent_outputs, &self.running_gates);
+        self.observer.on_tick(machine, &|| collect_activity(machine, followed, gates));
         if self.interrupts >= 3 {
-            return Ok(Some(Outcome::Left));
+            return Ok(Some(EngineOutcome::Left));
         }
-        if let Some(rest) = self.machine.rest()
-            && (rest == Rest::Interrupted || self.queue.running() == 0)
+        if let Some(rest) = self.machine.rest_reason()
+            && (rest == RestReason::Interrupted || self.queue.running_count() == 0)
         {
-            return self.leave(rest).map(Some);
+            return self.close_epoch(rest).map(Some);
         }
         Ok(None)
     }
 
-    fn now(&mut self) -> Time {
-        self.clock.at(self.outside.now())
+    fn read_clock(&mut self) -> Time {
+        self.clock.advance_to(self.host.now())
     }
 
     /// Facts of a whole round share one commit; nothing is performed before it is durable.
-    fn take(&mut self, inputs: Vec<Taken>) -> Result<(), DriverError> {
-        let now = self.now();
+    fn handle_inputs(&mut self, inputs: Vec<QueuedInput>) -> Result<(), DriverError> {
+        let now = self.read_clock();
         let mut facts: Vec<Fact> = Vec::new();
         let mut effects = Vec::new();
         let mut replies = Vec::new();
         for (input, answer) in inputs {
             let step = self.machine.step(input, now);
-            let Step { facts: new, effects: wanted, reply } = step;
+            let MachineStep { facts: new, effects: wanted, reply } = step;
             facts.extend(new);
             effects.extend(wanted);
             replies.extend(answer.zip(reply));
         }
         if !facts.is_empty() {
-            self.write_down(&facts, now)?;
+            self.journal_facts(&facts, now)?;
         }
         for effect in effects {
-            self.enqueue(effect);
+            self.enqueue_effect(effect);
         }
         for (answer, reply) in replies {
             // Whoever asked may have gone.
@@ -208,106 +215,111 @@ impl<'a> Driver<'a> {
     }
 
     /// Makes facts durable, then shows them.
-    fn write_down(&mut self, facts: &[Fact], at: Time) -> Result<(), DriverError> {
+    fn journal_facts(&mut self, facts: &[Fact], at: Time) -> Result<(), DriverError> {
         let records: Vec<_> =
-            facts.iter().map(|fact| ledger::encode(&self.run, fact, at)).collect();
+            facts.iter().map(|fact| run_journal::encode_fact(&self.run, fact, at)).collect();
         crash::point("journal.before");
         let last = self.journal.append(self.epoch, &records)?;
         crash::point("journal.after");
         let first = last + 1 - records.len() as u64;
         for ((seq, record), fact) in (first..).zip(&records).zip(facts) {
-            let shown = Shown { seq, at, run: &self.run, fact, body: &record.body };
-            self.face.fact(&shown, &self.machine);
-            self.share(fact);
+            let shown = JournaledFact { seq, at, run: &self.run, fact, body: &record.body };
+            self.observer.on_fact(&shown, &self.machine);
+            self.share_provider_limit(fact);
         }
         Ok(())
     }
 
     /// What an attempt learned of its provider is told to the user's other repositories.
-    fn share(&mut self, fact: &Fact) {
+    fn share_provider_limit(&mut self, fact: &Fact) {
         match fact {
             Fact::ProviderLimited { provider, kind, until, message, .. } => {
                 let (provider, message) = (provider.clone(), message.clone());
-                let limit = Parked { provider, kind: *kind, until: *until, message };
-                self.outside.share_limit(limit);
+                let limit = DraftRateLimit { provider, kind: *kind, until: *until, message };
+                self.host.share_limit(limit);
             }
-            Fact::ProviderFreed { provider } => self.outside.forget_limit(provider),
+            Fact::ProviderFreed { provider } => self.host.forget_limit(provider),
             _ => {}
         }
     }
 
     /// What they learned is taken over, if it is news.
-    fn limits_of_others(&mut self) -> Vec<Input> {
-        let others = self.outside.limits_of_others().into_iter();
-        let known = |name: &str| self.machine.providers().get(name).and_then(|known| known.until());
+    fn collect_shared_limits(&mut self) -> Vec<Input> {
+        let others = self.host.read_shared_limits().into_iter();
+        let known =
+            |name: &str| self.machine.providers().get(name).and_then(|known| known.wait_end());
         let news =
             others.filter(|limit| known(&limit.provider).is_none_or(|had| had < limit.until));
-        let park = |limit: Parked| {
-            let Parked { provider, kind, until, message } = limit;
-            Input::Park { provider, kind, until, message }
+        let park = |limit: DraftRateLimit| {
+            let DraftRateLimit { provider, kind, until, message } = limit;
+            Input::ProviderParked { provider, kind, until, message }
         };
         news.map(park).collect()
     }
 
-    fn wait(&mut self) -> Vec<Taken> {
-        let now = self.now();
+    fn wait_for_inputs(&mut self) -> Vec<QueuedInput> {
+        let now = self.read_clock();
         let until = self.machine.wake_at().map(|at| Duration::from_millis(at.since_ms(now)));
         let mut inputs = Vec::new();
-        if let Some(event) = self.outside.next(until) {
-            self.translate(event, &mut inputs);
+        if let Some(event) = self.host.next_event(until) {
+            self.translate_event(event, &mut inputs);
         }
         while inputs.len() < ROUND_MAX
-            && let Some(event) = self.outside.ready()
+            && let Some(event) = self.host.ready_event()
         {
-            self.translate(event, &mut inputs);
+            self.translate_event(event, &mut inputs);
         }
-        let now = self.now();
-        inputs.extend(self.look_around(now).into_iter().map(|seen| (seen, None)));
+        let now = self.read_clock();
+        inputs.extend(self.check_surroundings(now).into_iter().map(|seen| (seen, None)));
         if self.machine.wake_at().is_some_and(|at| at <= now) || until.is_some() {
             inputs.push((Input::Tick, None));
         }
         inputs
     }
 
-    fn translate(&mut self, event: Event, inputs: &mut Vec<Taken>) {
+    fn translate_event(&mut self, event: EngineEvent, inputs: &mut Vec<QueuedInput>) {
         match event {
-            Event::Input(input) => {
+            EngineEvent::Input(input) => {
                 if matches!(input, Input::Landed { .. }) {
                     crash::point("land.reported");
                 }
                 inputs.push((input, None));
             }
-            Event::Performed(ticket) => self.queue.done(ticket),
-            Event::Follow { task, attempt, dir } => self.follow(task, attempt, dir),
-            Event::Watch(seen) => self.seen(seen, inputs),
-            Event::Command(command, answer) => {
+            EngineEvent::Performed(ticket) => self.queue.finish(ticket),
+            EngineEvent::WatchAgent { task, attempt, dir } => self.watch_agent(task, attempt, dir),
+            EngineEvent::JobWatched(seen) => self.handle_watch_event(seen, inputs),
+            EngineEvent::Command(command, answer) => {
                 inputs.push((Input::Command(command), Some(answer)));
             }
-            Event::GateBegan(gate) => {
-                self.gates.insert(gate.log.clone(), gate);
+            EngineEvent::GateBegan(gate) => {
+                self.running_gates.insert(gate.log.clone(), gate);
             }
-            Event::GateEnded(log) => {
-                self.gates.remove(&log);
+            EngineEvent::GateEnded(log) => {
+                self.running_gates.remove(&log);
             }
-            Event::Activity(answer) => {
+            EngineEvent::ActivityRequested(answer) => {
                 // Whoever asked may have gone.
-                let _ = answer.send(activity(&self.machine, &self.followed, &self.gates));
+                let _ = answer.send(collect_activity(
+                    &self.machine,
+                    &self.agent_outputs,
+                    &self.running_gates,
+                ));
             }
-            Event::Surveyed(seen) => {
-                let seen = self.lookout.seen(seen);
-                inputs.extend(seen.map(|outlook| (Input::Outlook(outlook), None)));
+            EngineEvent::ForecastMade(seen) => {
+                let seen = self.forecast_schedule.finish_forecast(seen);
+                inputs.extend(seen.map(|outlook| (Input::ConflictsForecast(outlook), None)));
             }
-            Event::Outlook(answer) => {
-                let _ = answer.send(self.machine.outlook().clone());
+            EngineEvent::ForecastRequested(answer) => {
+                let _ = answer.send(self.machine.conflict_forecast().clone());
             }
-            Event::Interrupt | Event::StopNow | Event::Abandon => {
+            EngineEvent::Interrupt | EngineEvent::StopNow | EngineEvent::Abandon => {
                 self.interrupts += match event {
-                    Event::Abandon => 3,
-                    Event::StopNow => 2,
+                    EngineEvent::Abandon => 3,
+                    EngineEvent::StopNow => 2,
                     _ => 1,
                 };
                 let now = self.interrupts >= 2;
-                for cancel in self.cancels.values().chain(self.lanes.values()) {
+                for cancel in self.cancels.values().chain(self.lane_cancels.values()) {
                     cancel.store(true, Ordering::Relaxed);
                 }
                 inputs.push((Input::Interrupt { now }, None));
@@ -316,20 +328,20 @@ impl<'a> Driver<'a> {
     }
 
     /// Every now and then: is there room for one more, and what did the user's other repositories meet?
-    fn look_around(&mut self, now: Time) -> Vec<Input> {
-        if self.room_at.is_some_and(|at| now.since_ms(at) < ROOM_EVERY_MS) {
+    fn check_surroundings(&mut self, now: Time) -> Vec<Input> {
+        if self.capacity_checked_at.is_some_and(|at| now.since_ms(at) < CAPACITY_EVERY_MS) {
             return Vec::new();
         }
-        self.room_at = Some(now);
-        self.machine.set_zone(self.outside.zone_min());
-        let mut seen = self.limits_of_others();
-        seen.push(Input::Room(self.outside.room()));
+        self.capacity_checked_at = Some(now);
+        self.machine.set_utc_offset_min(self.host.utc_offset_min());
+        let mut seen = self.collect_shared_limits();
+        seen.push(Input::CapacityMeasured(self.host.check_capacity()));
         seen
     }
 
-    fn follow(&mut self, task: TaskIx, attempt: u32, dir: PathBuf) {
-        let key = key_of(task, attempt);
-        if self.followed.contains_key(&key) {
+    fn watch_agent(&mut self, task: TaskIx, attempt: u32, dir: PathBuf) {
+        let key = watch_key(task, attempt);
+        if self.agent_outputs.contains_key(&key) {
             return;
         }
         let kind = self
@@ -340,65 +352,68 @@ impl<'a> Driver<'a> {
             .as_ref()
             .and_then(|a| self.machine.settings().agents.get(&a.agent))
             .map_or("command", |agent| agent.kind.as_str());
-        let Ok(adapter) = adapter(kind).or_else(|_| adapter("command")) else { return };
-        let parser = adapter.parser();
-        let (claim, last_words) = (Claim::None, LastWords::default());
-        let followed = Followed { task, attempt, parser, claim, progress: None, last_words };
-        self.followed.insert(key, followed);
-        self.outside.watch(key, dir);
+        let Ok(adapter) = find_adapter(kind).or_else(|_| find_adapter("command")) else { return };
+        let parser = adapter.output_parser();
+        let (claim, last_words) = (AgentClaim::None, LastWords::default());
+        let followed =
+            AgentOutputReader { task, attempt, parser, claim, progress: None, last_words };
+        self.agent_outputs.insert(key, followed);
+        self.host.watch_job(key, dir);
     }
 
-    fn seen(&mut self, seen: WatchEvent, inputs: &mut Vec<Taken>) {
+    fn handle_watch_event(&mut self, seen: WatchEvent, inputs: &mut Vec<QueuedInput>) {
         match seen {
             WatchEvent::Lines { key, lines } => {
-                let Some(followed) = self.followed.get_mut(&key) else { return };
+                let Some(followed) = self.agent_outputs.get_mut(&key) else { return };
                 let current = self.machine.tasks().get(followed.task).current.as_ref();
                 let known = current.filter(|a| a.n == followed.attempt).map_or(0, |a| a.mark);
                 for line in lines {
-                    if line.stream != host::Stream::Stdout {
+                    if line.stream != host::OutputStream::Stdout {
                         followed.last_words.add(&line.text);
                         continue;
                     }
-                    let events = followed.parser.line(&line.text);
+                    let events = followed.parser.parse_line(&line.text);
                     if events.is_empty() {
                         followed.last_words.add(&line.text);
                     }
                     for (n, event) in events.into_iter().enumerate() {
                         let mark = (line.offset << 4) | (n as u64).min(15);
-                        if let Some(heard) = followed.hear(mark, event) {
-                            join(heard, known, inputs);
+                        if let Some(heard) = followed.handle_agent_event(mark, event) {
+                            push_joined_input(heard, known, inputs);
                         }
                     }
                 }
             }
             WatchEvent::Gap { key, bytes } => {
-                let task = self.followed.get(&key).map(|f| f.task);
+                let task = self.agent_outputs.get(&key).map(|f| f.task);
                 let message = format!("{bytes} bytes of output were lost");
                 inputs.push((Input::Notice { task, message }, None));
             }
             WatchEvent::Ended { key, exit } => {
-                let Some(followed) = self.followed.remove(&key) else { return };
-                let Followed { task, attempt, claim, last_words, .. } = followed;
-                let ending = ending_of(exit.ending);
+                let Some(followed) = self.agent_outputs.remove(&key) else { return };
+                let AgentOutputReader { task, attempt, claim, last_words, .. } = followed;
+                let ending = agent_ending(exit.ending);
                 let claim = last_words.explain(&ending, claim);
                 inputs.push((Input::AgentEnded { task, attempt, ending, claim }, None));
             }
             WatchEvent::Vanished { key } => {
-                let Some(Followed { task, attempt, claim, .. }) = self.followed.remove(&key) else {
+                let Some(AgentOutputReader { task, attempt, claim, .. }) =
+                    self.agent_outputs.remove(&key)
+                else {
                     return;
                 };
-                let order = self.order(task, attempt, Deed::Bury(claim));
-                self.queue.push(Key::Task(task), Weight::Short, order);
+                let order = self.build_order(task, attempt, EffectAction::ReapVanishedAgent(claim));
+                self.queue.push(EffectQueueKey::Task(task), EffectWeight::Short, order);
             }
         }
     }
 
-    fn order(&mut self, ix: TaskIx, attempt: u32, deed: Deed) -> Order {
-        let mut task = self.machine.plan().tasks[ix.ix()].clone();
-        if let Deed::Effect(Effect::RunGates { .. }) = &deed {
-            task.verify = self.machine.gates_of(ix);
+    fn build_order(&mut self, ix: TaskIx, attempt: u32, deed: EffectAction) -> EffectOrder {
+        let mut task = self.machine.plan().tasks[ix.index()].clone();
+        if let EffectAction::Effect(Effect::RunGates { .. }) = &deed {
+            task.verify = self.machine.task_gates(ix);
         }
-        if let Deed::RunAgent(_) = &deed
+        if let EffectAction::RunAgent(_) = &deed
             && self.machine.is_resolved_by_another(ix)
         {
             // What is to be run for the task itself is its own agent's.
@@ -409,17 +424,27 @@ impl<'a> Driver<'a> {
         // A workspace stays where it was made, even if the setting for new ones has changed.
         let made = current.filter(|a| a.n == attempt).and_then(|a| a.workspace.as_ref());
         let workspace = made.map_or_else(
-            || self.outside.workspace(&unit_name(&self.machine, ix)),
+            || self.host.workspace_path(&workspace_key(&self.machine, ix)),
             std::path::PathBuf::from,
         );
         let undone = self.machine.tasks().get(ix).undone.clone();
         let cancel = Arc::clone(self.cancels.entry((ix, attempt)).or_default());
         let crew = Vec::new();
-        Order { ix, task, attempt, branch, workspace, undone, cancel, crew, deed }
+        EffectOrder {
+            ix,
+            task,
+            attempt,
+            branch,
+            workspace,
+            undone_landings: undone,
+            cancel,
+            candidate_tasks: crew,
+            action: deed,
+        }
     }
 
-    fn enqueue(&mut self, effect: Effect) {
-        let (task, attempt) = effect.whose();
+    fn enqueue_effect(&mut self, effect: Effect) {
+        let (task, attempt) = effect.attempt_key();
         if let Effect::StopJobs { .. } = effect {
             // Not queued: it is about the effect of the same task that runs now.
             if let Some(cancel) = self.cancels.get(&(task, attempt)) {
@@ -428,34 +453,37 @@ impl<'a> Driver<'a> {
             return;
         }
         if let Effect::StopLane { lane, .. } = effect {
-            if let Some(cancel) = self.lanes.remove(&lane) {
+            if let Some(cancel) = self.lane_cancels.remove(&lane) {
                 cancel.store(true, Ordering::Relaxed);
             }
             return;
         }
-        let (key, weight) = self.place_of(&effect);
-        let crew = self.crew_of(&effect);
+        let (key, weight) = self.queue_key_of(&effect);
+        let crew = self.list_candidate_tasks(&effect);
         let lane = match effect {
-            Effect::VerifyCar { lane, .. } | Effect::RecheckTarget { lane, .. } => Some(lane),
+            Effect::VerifyBatch { lane, .. } | Effect::RecheckTarget { lane, .. } => Some(lane),
             _ => None,
         };
         let over = matches!(effect, Effect::RemoveWorkspace { .. });
         let deed = match effect {
-            Effect::RunAgent { .. } => Deed::RunAgent(Box::new(self.assignment(task))),
-            Effect::Consult { number, question, .. } => {
-                let Some(asked) = Consultation::of(&self.machine, number, &question) else {
+            Effect::RunAgent { .. } => {
+                EffectAction::RunAgent(Box::new(self.build_attempt_launch(task)))
+            }
+            Effect::ConsultAgent { number, question, .. } => {
+                let Some(asked) = AnsweringRequest::for_question(&self.machine, number, &question)
+                else {
                     return;
                 };
-                Deed::Consult(Box::new(asked))
+                EffectAction::AskAnsweringAgent(Box::new(asked))
             }
-            other => Deed::Effect(other),
+            other => EffectAction::Effect(other),
         };
-        let mut order = self.order(task, attempt, deed);
-        order.crew = crew;
+        let mut order = self.build_order(task, attempt, deed);
+        order.candidate_tasks = crew;
         if let Some(lane) = lane {
             // Apart from the task's own jobs: only the lane is given up.
             order.cancel = Arc::default();
-            self.lanes.insert(lane, Arc::clone(&order.cancel));
+            self.lane_cancels.insert(lane, Arc::clone(&order.cancel));
         }
         if over {
             // The attempt is over: so is whatever still runs for it.
@@ -466,50 +494,60 @@ impl<'a> Driver<'a> {
     }
 
     /// In which line an effect waits, and how long it may take.
-    fn place_of(&self, effect: &Effect) -> (Key, Weight) {
-        let (task, _) = effect.whose();
+    fn queue_key_of(&self, effect: &Effect) -> (EffectQueueKey, EffectWeight) {
+        let (task, _) = effect.attempt_key();
         let setup = !self.machine.settings().workspace.setup.is_empty();
         let pushes = self.machine.settings().land.push.is_some();
         match effect {
-            Effect::PrepareWorkspace { .. } if setup => (Key::Task(task), Weight::Long),
-            Effect::RunGates { .. } => (Key::Task(task), Weight::Long),
-            Effect::VerifyCar { lane, .. }
+            Effect::PrepareWorkspace { .. } if setup => {
+                (EffectQueueKey::Task(task), EffectWeight::Long)
+            }
+            Effect::RunGates { .. } => (EffectQueueKey::Task(task), EffectWeight::Long),
+            Effect::VerifyBatch { lane, .. }
             | Effect::RecheckTarget { lane, .. }
             | Effect::Review { lane, .. }
-            | Effect::StopLane { lane, .. } => (Key::Lane(*lane), Weight::Long),
+            | Effect::StopLane { lane, .. } => (EffectQueueKey::Lane(*lane), EffectWeight::Long),
             // What is pushed waits for somebody else's machine.
-            Effect::FormLine { .. } | Effect::Land { .. } if pushes => (Key::Train, Weight::Long),
-            Effect::FormLine { .. } | Effect::Land { .. } => (Key::Train, Weight::Short),
-            Effect::Pull { .. } => (Key::Task(task), Weight::Remote),
-            Effect::LookAtCheckout { .. } => (Key::Train, Weight::Short),
-            Effect::TakeSnapshot { .. } => (Key::Snapshot(task), Weight::Short),
-            Effect::Consult { .. } => (Key::Questions(task), Weight::Long),
+            Effect::MergeBatch { .. } | Effect::Land { .. } if pushes => {
+                (EffectQueueKey::Train, EffectWeight::Long)
+            }
+            Effect::MergeBatch { .. } | Effect::Land { .. } => {
+                (EffectQueueKey::Train, EffectWeight::Short)
+            }
+            Effect::RunForgeAction { .. } => (EffectQueueKey::Task(task), EffectWeight::Remote),
+            Effect::InspectCheckout { .. } => (EffectQueueKey::Train, EffectWeight::Short),
+            Effect::TakeSnapshot { .. } => (EffectQueueKey::Snapshot(task), EffectWeight::Short),
+            Effect::ConsultAgent { .. } => (EffectQueueKey::Questions(task), EffectWeight::Long),
             Effect::PrepareWorkspace { .. }
             | Effect::RunAgent { .. }
             | Effect::StopAgent { .. }
             | Effect::DeliverAnswer { .. }
             | Effect::CollectEvidence { .. }
             | Effect::StopJobs { .. }
-            | Effect::RemoveWorkspace { .. } => (Key::Task(task), Weight::Short),
+            | Effect::RemoveWorkspace { .. } => (EffectQueueKey::Task(task), EffectWeight::Short),
         }
     }
 
     /// The tasks of a line of the train.
-    fn crew_of(&self, effect: &Effect) -> Vec<(Task, Vec<Oid>)> {
+    fn list_candidate_tasks(&self, effect: &Effect) -> Vec<(Task, Vec<Oid>)> {
         let of = |t: TaskIx| {
-            let task = self.machine.plan().tasks[t.ix()].clone();
+            let task = self.machine.plan().tasks[t.index()].clone();
             (task, self.machine.tasks().get(t).undone.clone())
         };
         match effect {
-            Effect::FormLine { seats, .. } => seats.iter().map(|seat| of(seat.task)).collect(),
-            Effect::Land { members, .. } => members.iter().map(|member| of(member.task)).collect(),
+            Effect::MergeBatch { candidates: seats, .. } => {
+                seats.iter().map(|seat| of(seat.task)).collect()
+            }
+            Effect::Land { candidates: members, .. } => {
+                members.iter().map(|member| of(member.task)).collect()
+            }
             _ => Vec::new(),
         }
     }
 
-    fn assignment(&self, t: TaskIx) -> Assignment {
+    fn build_attempt_launch(&self, t: TaskIx) -> AttemptLaunch {
         let plan = self.machine.plan();
-        let task = &plan.tasks[t.ix()];
+        let task = &plan.tasks[t.index()];
         let state = self.machine.tasks().get(t);
         let current = state.current.as_ref().expect("BUG: an agent runs for an attempt");
         let epic = task
@@ -518,12 +556,12 @@ impl<'a> Driver<'a> {
             .and_then(|id| plan.epics.iter().find(|epic| epic.id == *id))
             .cloned();
         let agent = self.machine.settings().agents.get(&current.agent).cloned();
-        let agent = agent.unwrap_or_else(|| mainstem_core::config::Agent {
+        let agent = agent.unwrap_or_else(|| mainstem_core::config::AgentSettings {
             kind: current.agent.clone(),
             ..Default::default()
         });
-        let (merge, checkout) = self.machine.starts_with(t);
-        Assignment {
+        let (merge, checkout) = self.machine.workspace_start(t);
+        AttemptLaunch {
             name: current.agent.clone(),
             agent,
             model: current.model.clone(),
@@ -532,98 +570,107 @@ impl<'a> Driver<'a> {
             base: current.base.clone().expect("BUG: an agent starts in a workspace"),
             checkout,
             continued: current.continued.clone(),
-            seen: current.started_at.is_some(),
+            was_seen: current.started_at.is_some(),
             merge,
-            told: Told::of(&self.machine, t),
+            prompt_context: AttemptPromptContext::gather(&self.machine, t),
         }
     }
 
     /// The last word: gates that still run are ended, then the life is closed.
-    fn leave(&mut self, rest: Rest) -> Result<Outcome, DriverError> {
+    fn close_epoch(&mut self, rest: RestReason) -> Result<EngineOutcome, DriverError> {
         self.queue.clear();
-        for cancel in self.cancels.values().chain(self.lanes.values()) {
+        for cancel in self.cancels.values().chain(self.lane_cancels.values()) {
             cancel.store(true, Ordering::Relaxed);
         }
         // A forge that does not answer holds up nobody who wants to stop: what it was asked for is found out by
         // the next life, as after a crash.
-        let patience = self.now().plus_ms(FORGE_PATIENCE_MS);
-        while self.queue.running() > 0 || self.lookout.is_looking() {
-            let given_up = rest == Rest::Interrupted && self.now() >= patience;
-            if given_up && self.queue.waits_for_remotes_only() && !self.lookout.is_looking() {
+        let patience = self.read_clock().plus_ms(FORGE_PATIENCE_MS);
+        while self.queue.running_count() > 0 || self.forecast_schedule.is_running() {
+            let given_up = rest == RestReason::Interrupted && self.read_clock() >= patience;
+            if given_up
+                && self.queue.runs_remote_effects_only()
+                && !self.forecast_schedule.is_running()
+            {
                 break;
             }
-            match self.outside.next(None) {
-                Some(Event::Surveyed(seen)) => drop(self.lookout.seen(seen)),
-                Some(Event::Performed(ticket)) => self.queue.done(ticket),
-                Some(Event::Interrupt) => self.interrupts += 1,
-                Some(Event::StopNow) => self.interrupts += 2,
-                Some(Event::Abandon) => self.interrupts += 3,
+            match self.host.next_event(None) {
+                Some(EngineEvent::ForecastMade(seen)) => {
+                    drop(self.forecast_schedule.finish_forecast(seen));
+                }
+                Some(EngineEvent::Performed(ticket)) => self.queue.finish(ticket),
+                Some(EngineEvent::Interrupt) => self.interrupts += 1,
+                Some(EngineEvent::StopNow) => self.interrupts += 2,
+                Some(EngineEvent::Abandon) => self.interrupts += 3,
                 // A landing that finished in the meantime is found again by the next life.
                 _ => {}
             }
             if self.interrupts >= 3 {
-                return Ok(Outcome::Left);
+                return Ok(EngineOutcome::Left);
             }
         }
         let why = match rest {
-            Rest::Interrupted => StopReason::Interrupted,
-            Rest::Done | Rest::NotLanded => StopReason::Rested,
+            RestReason::Interrupted => StopReason::Interrupted,
+            RestReason::Done | RestReason::NotLanded => StopReason::Rested,
         };
-        let now = self.now();
+        let now = self.read_clock();
         let fact = Fact::EngineStopped { why };
         self.machine.apply(&fact, now).expect("BUG: an engine may stop at any time");
-        self.write_down(std::slice::from_ref(&fact), now)?;
-        Ok(Outcome::Rested(rest))
+        self.journal_facts(std::slice::from_ref(&fact), now)?;
+        Ok(EngineOutcome::Rested(rest))
     }
 }
 
-impl Followed {
-    fn hear(&mut self, mark: u64, event: AgentEvent) -> Option<Input> {
+impl AgentOutputReader {
+    fn handle_agent_event(&mut self, mark: u64, event: AgentEvent) -> Option<Input> {
         let said = match event {
-            AgentEvent::Session { id } => Said::Session { session: id },
-            AgentEvent::Usage(usage) => Said::Usage(usage),
+            AgentEvent::Session { id } => AgentStatement::Session { session: id },
+            AgentEvent::Usage(usage) => AgentStatement::Usage(usage),
             AgentEvent::RateLimited { retry_after_ms, reset_at_ms, message, retrying } => {
                 if !retrying {
-                    self.claims(Claim::RateLimited {});
+                    self.merge_claim(AgentClaim::RateLimited {});
                 }
                 let reset_at = reset_at_ms.map(Time);
-                Said::RateLimited { retry_after_ms, reset_at, message, retrying }
+                AgentStatement::RateLimited { retry_after_ms, reset_at, message, retrying }
             }
             AgentEvent::QuotaExhausted { reset_at_ms, window, message } => {
-                self.claims(Claim::QuotaExhausted {});
+                self.merge_claim(AgentClaim::QuotaExhausted {});
                 let message =
                     if window.is_empty() { message } else { format!("{window}: {message}") };
-                Said::QuotaExhausted { reset_at: reset_at_ms.map(Time), message }
+                AgentStatement::QuotaExhausted { reset_at: reset_at_ms.map(Time), message }
             }
             AgentEvent::Failed { fault, message, help } => {
-                return self.claims(Claim::Failed { fault, message, help });
+                return self.merge_claim(AgentClaim::Failed { fault, message, help });
             }
             AgentEvent::Progress { text, tool } => {
-                let text = mainstem_core::limits::brief(&text);
+                let text = mainstem_core::limits::clip_for_fact(&text);
                 self.progress = Some(Progress { tool, text });
                 return None;
             }
             AgentEvent::Ask { question, options, default, deadline_ms, reference } => {
-                Said::Asked { text: question, options, default, deadline_ms, reference }
+                AgentStatement::Asked { text: question, options, default, deadline_ms, reference }
             }
             AgentEvent::ClaimedDone { summary, evidence } => {
-                return self.claims(Claim::Done { summary, evidence });
+                return self.merge_claim(AgentClaim::Done { summary, evidence });
             }
-            AgentEvent::Issue { title, text, severity } => Said::Issue { title, text, severity },
+            AgentEvent::Issue { title, text, severity } => {
+                AgentStatement::Issue { title, text, severity }
+            }
             AgentEvent::ProposeTask { id, title, description, needs } => {
-                Said::Proposed { id, title, description, needs }
+                AgentStatement::Proposed { id, title, description, needs }
             }
             AgentEvent::NothingToDo { reason } => {
-                return self.claims(Claim::NothingToDo { reason });
+                return self.merge_claim(AgentClaim::NothingToDo { reason });
             }
-            AgentEvent::Blocked { reason } => return self.claims(Claim::Blocked { reason }),
+            AgentEvent::Blocked { reason } => {
+                return self.merge_claim(AgentClaim::Blocked { reason });
+            }
         };
         Some(Input::AgentSaid { task: self.task, attempt: self.attempt, mark, said })
     }
 
     /// Claims are told with the agent's end: a log that is read again gives the same one.
-    fn claims(&mut self, new: Claim) -> Option<Input> {
-        self.claim = supersede(std::mem::take(&mut self.claim), new);
+    fn merge_claim(&mut self, new: AgentClaim) -> Option<Input> {
+        self.claim = combine_claims(std::mem::take(&mut self.claim), new);
         None
     }
 }
@@ -631,14 +678,14 @@ impl Followed {
 /// An agent may report its use in every line: what comes in one go is told as one, so that the
 /// journal grows with time and not with its words. What the machine knows already (`known`) must
 /// stay apart, or it would be counted again with what is new.
-fn join(heard: Input, known: u64, inputs: &mut Vec<Taken>) {
-    if let Input::AgentSaid { task, attempt, mark, said: Said::Usage(more) } = &heard
+fn push_joined_input(heard: Input, known: u64, inputs: &mut Vec<QueuedInput>) {
+    if let Input::AgentSaid { task, attempt, mark, said: AgentStatement::Usage(more) } = &heard
         && let Some((Input::AgentSaid { task: t, attempt: a, mark: last, said }, None)) =
             inputs.last_mut()
-        && let Said::Usage(usage) = said
+        && let AgentStatement::Usage(usage) = said
         && (*t, *a) == (*task, *attempt)
         && *last > known
-        && usage.join(more)
+        && usage.merge_report(more)
     {
         *last = *mark;
         return;
@@ -647,37 +694,37 @@ fn join(heard: Input, known: u64, inputs: &mut Vec<Taken>) {
 }
 
 /// What agents were last seen doing, and which checks run.
-fn activity(
+fn collect_activity(
     machine: &Machine,
-    followed: &BTreeMap<u64, Followed>,
-    gates: &BTreeMap<String, RunningGate>,
-) -> Activity {
-    let told = |followed: &Followed| {
-        let task = &machine.plan().tasks[followed.task.ix()];
+    followed: &BTreeMap<u64, AgentOutputReader>,
+    gates: &BTreeMap<String, GateActivity>,
+) -> EngineActivity {
+    let told = |followed: &AgentOutputReader| {
+        let task = &machine.plan().tasks[followed.task.index()];
         Some((task.id.to_string(), followed.progress.clone()?))
     };
     let agents = followed.values().filter_map(told).collect();
-    let usual = |gate: &RunningGate| machine.usual_gate_ms(&gate.gate);
-    let gates = gates.values().map(|gate| RunningGate { usually_ms: usual(gate), ..gate.clone() });
-    let mut gates: Vec<RunningGate> = gates.collect();
+    let usual = |gate: &GateActivity| machine.usual_gate_ms(&gate.gate);
+    let gates = gates.values().map(|gate| GateActivity { usually_ms: usual(gate), ..gate.clone() });
+    let mut gates: Vec<GateActivity> = gates.collect();
     gates.sort_by_key(|gate| gate.since);
-    Activity { agents, gates }
+    EngineActivity { agents, gates }
 }
 
-fn key_of(task: TaskIx, attempt: u32) -> u64 {
+fn watch_key(task: TaskIx, attempt: u32) -> u64 {
     (u64::from(task.0) << 32) | u64::from(attempt)
 }
 
-pub(crate) fn ending_of(ending: host::Ending) -> Ending {
+pub(crate) fn agent_ending(ending: host::JobEnding) -> AgentEnding {
     match ending {
-        host::Ending::Exited { code } => Ending::Exited { code },
-        host::Ending::Signalled { signal } => Ending::Signalled { signal },
-        host::Ending::TimedOut { idle } => Ending::TimedOut { idle },
-        host::Ending::OutOfMemory { limit } => Ending::OutOfMemory { limit },
-        host::Ending::Stopped => Ending::Stopped {},
+        host::JobEnding::Exited { code } => AgentEnding::Exited { code },
+        host::JobEnding::Signalled { signal } => AgentEnding::Signalled { signal },
+        host::JobEnding::TimedOut { idle } => AgentEnding::TimedOut { idle },
+        host::JobEnding::OutOfMemory { limit } => AgentEnding::OutOfMemory { limit },
+        host::JobEnding::Stopped => AgentEnding::Stopped {},
         // A program that is not there will not be there the next time.
-        host::Ending::NotStarted { why, not_found } => {
-            Ending::NotStarted { why, permanent: not_found }
+        host::JobEnding::NotStarted { why, not_found } => {
+            AgentEnding::NotStarted { why, permanent: not_found }
         }
     }
 }

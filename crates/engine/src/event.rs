@@ -3,23 +3,23 @@
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 
-use mainstem_core::clash::Outlook;
+use mainstem_core::conflict::ConflictForecast;
 use mainstem_core::id::TaskIx;
-use mainstem_core::machine::{Command, Input, Refusal};
+use mainstem_core::machine::{CommandRefusal, Input, MachineCommand};
 use mainstem_host::process::WatchEvent;
 
-use crate::face::{Activity, RunningGate};
+use crate::observer::{EngineActivity, GateActivity};
 
 /// What one command led to, for whoever sent it.
-pub type Reply = Result<String, Refusal>;
+pub type CommandReply = Result<String, CommandRefusal>;
 
 /// Something for the loop.
 #[derive(Debug)]
-pub enum Event {
+pub enum EngineEvent {
     /// A result of an effect, ready for the machine.
     Input(Input),
     /// An attempt's job stands: follow its output.
-    Follow {
+    WatchAgent {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -28,21 +28,21 @@ pub enum Event {
         dir: PathBuf,
     },
     /// An effect has been performed; the next one of the same key may go.
-    Performed(crate::queue::Ticket),
+    Performed(crate::effect_queue::EffectTicket),
     /// The watcher saw something.
-    Watch(WatchEvent),
+    JobWatched(WatchEvent),
     /// A person wants something.
-    Command(Command, Sender<Reply>),
+    Command(MachineCommand, Sender<CommandReply>),
     /// A check begins to run.
-    GateBegan(RunningGate),
+    GateBegan(GateActivity),
     /// It is over, or was stopped; named by its log.
     GateEnded(String),
     /// A face wants to know what is being done.
-    Activity(Sender<Activity>),
+    ActivityRequested(Sender<EngineActivity>),
     /// Somebody looked which pieces of work would clash; none if that could not be found out.
-    Surveyed(Option<Outlook>),
+    ForecastMade(Option<ConflictForecast>),
     /// A face wants to know what was seen.
-    Outlook(Sender<Outlook>),
+    ForecastRequested(Sender<ConflictForecast>),
     /// Stop: once gently, twice at once.
     Interrupt,
     /// Stop at once.
@@ -51,13 +51,13 @@ pub enum Event {
     Abandon,
 }
 
-impl Event {
+impl EngineEvent {
     /// The same once more, if it is a result of an effect.
-    pub fn again(&self) -> Option<Self> {
+    pub fn duplicate_result(&self) -> Option<Self> {
         match self {
             Self::Input(input) => Some(Self::Input(input.clone())),
-            Self::Follow { task, attempt, dir } => {
-                Some(Self::Follow { task: *task, attempt: *attempt, dir: dir.clone() })
+            Self::WatchAgent { task, attempt, dir } => {
+                Some(Self::WatchAgent { task: *task, attempt: *attempt, dir: dir.clone() })
             }
             _ => None,
         }

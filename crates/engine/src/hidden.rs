@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::known::KNOWN;
+use mainstem_agents::known_agents::KNOWN;
 use mainstem_host::files;
 
 /// Keys, credentials and histories below the home folder.
@@ -202,7 +202,7 @@ pub(crate) fn foreign_logins(env: &Env, agent: Option<&str>) -> Vec<PathBuf> {
     }
     let others = KNOWN.iter().filter(|known| agent != Some(known.kind));
     let logins = others.flat_map(|known| known.logins);
-    let place = |login: &mainstem_agents::known::Login| {
+    let place = |login: &mainstem_agents::known_agents::AgentLogin| {
         let home = absolute(env, "HOME").map(|home| home.join(login.below_home));
         let folder = absolute(env, login.variable).or(home)?;
         Some(folder.join(login.file))
@@ -256,7 +256,7 @@ pub(crate) fn reachable(env: &Env) -> Option<PathBuf> {
     let folders = runtime_folders(env).into_iter().chain(in_temporary(env));
     let below = folders.flat_map(|folder| sockets_below(&folder, SOCKET_DEPTH));
     // Our own sockets hear nobody who runs in a job.
-    let ours = mainstem_host::private::folder();
+    let ours = mainstem_host::user_folder::user_folder_path();
     single.chain(below).find(|path| !path.starts_with(&ours) && files::can_write(path))
 }
 

@@ -1,7 +1,7 @@
 //! What an agent printed last: the reason it failed, where it gave none by its protocol.
 
-use mainstem_core::cause;
-use mainstem_core::fact::{Claim, Ending, Fault};
+use mainstem_core::fact::{AgentClaim, AgentEnding, AgentFault};
+use mainstem_core::failure_cause;
 
 /// Older output does not say why a program ended.
 const KEPT_BYTES: usize = 4 * 1024;
@@ -30,11 +30,11 @@ impl LastWords {
     }
 
     /// What the agent claims in the end: an exit code that comes without a reason gets the line that says most.
-    pub(crate) fn explain(&self, ending: &Ending, claim: Claim) -> Claim {
-        match (ending, &claim, cause::telling_line(&self.text)) {
-            (Ending::Exited { code }, Claim::None, Some(line)) if *code != 0 => {
+    pub(crate) fn explain(&self, ending: &AgentEnding, claim: AgentClaim) -> AgentClaim {
+        match (ending, &claim, failure_cause::most_telling_line(&self.text)) {
+            (AgentEnding::Exited { code }, AgentClaim::None, Some(line)) if *code != 0 => {
                 let message = format!("exit code {code}: {line}");
-                Claim::Failed { fault: Fault::Other, message, help: None }
+                AgentClaim::Failed { fault: AgentFault::Other, message, help: None }
             }
             _ => claim,
         }
@@ -54,18 +54,24 @@ mod tests {
     #[test]
     fn an_exit_code_without_a_reason_gets_the_telling_line() {
         let words = said(&["building", "sh: 1: npm: not found", "{\"mainstem\":\"usage\"}", "  "]);
-        let claim = words.explain(&Ending::Exited { code: 127 }, Claim::None);
-        let Claim::Failed { message, .. } = claim else { panic!("{claim:?}") };
+        let claim = words.explain(&AgentEnding::Exited { code: 127 }, AgentClaim::None);
+        let AgentClaim::Failed { message, .. } = claim else { panic!("{claim:?}") };
         assert_eq!(message, "exit code 127: sh: 1: npm: not found");
     }
 
     #[test]
     fn success_silence_and_what_the_agent_says_itself_stay_as_they_are() {
         let words = said(&["all good"]);
-        assert_eq!(words.explain(&Ending::Exited { code: 0 }, Claim::None), Claim::None);
-        assert_eq!(said(&[]).explain(&Ending::Exited { code: 1 }, Claim::None), Claim::None);
-        let blocked = Claim::Blocked { reason: "no key".to_owned() };
-        assert_eq!(words.explain(&Ending::Exited { code: 1 }, blocked.clone()), blocked);
+        assert_eq!(
+            words.explain(&AgentEnding::Exited { code: 0 }, AgentClaim::None),
+            AgentClaim::None
+        );
+        assert_eq!(
+            said(&[]).explain(&AgentEnding::Exited { code: 1 }, AgentClaim::None),
+            AgentClaim::None
+        );
+        let blocked = AgentClaim::Blocked { reason: "no key".to_owned() };
+        assert_eq!(words.explain(&AgentEnding::Exited { code: 1 }, blocked.clone()), blocked);
     }
 
     #[test]

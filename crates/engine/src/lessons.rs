@@ -10,16 +10,18 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Cause, Claim, Class, Fact, GateScope, Verdict};
+use mainstem_core::fact::{
+    AgentClaim, Fact, FailureClass, GateFailureCause, GateScope, GateVerdict,
+};
 use mainstem_core::id::{Oid, Time};
-use mainstem_core::lesson::{Domain, Learned, Lessons, Source};
+use mainstem_core::lesson::{AttemptLesson, DomainLessons, LessonDomain, LessonSource};
 use mainstem_core::plan::{Plan, Task};
 use mainstem_host::git::Repo;
 use mainstem_host::{clock, files, lock};
-use mainstem_store::{Reader, Record};
+use mainstem_store::{JournalReader, JournalRecord};
 
-use crate::ledger::{self, LedgerError};
-use crate::paths::Layout;
+use crate::repo_layout::RepoLayout;
+use crate::run_journal::{self, RunJournalError};
 
 /// Another engine's or person's write takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -54,99 +56,101 @@ pub enum LessonError {
     Busy(PathBuf),
     /// The journal they come from.
     #[error(transparent)]
-    Ledger(#[from] LedgerError),
+    Ledger(#[from] RunJournalError),
 }
 
 /// Where the lessons are.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct LessonStore {
     folder: PathBuf,
     /// Which domain each task of a run belongs to, by the newest plan read.
-    domains: Mutex<Option<(String, BTreeMap<String, Domain>)>>,
+    domains: Mutex<Option<(String, BTreeMap<String, LessonDomain>)>>,
 }
 
-impl Shelf {
+impl LessonStore {
     /// The shelf that the settings name.
-    pub fn new(repo: &Repo, layout: &Layout, settings: &Settings) -> Self {
+    pub fn new(repo: &Repo, layout: &RepoLayout, settings: &Settings) -> Self {
         let home = repo.toplevel().unwrap_or_else(|| repo.common_dir());
         let folder = match &settings.lessons.folder {
             Some(folder) => home.join(folder),
-            None => layout.state().join("lessons"),
+            None => layout.state_dir().join("lessons"),
         };
         Self { folder, domains: Mutex::new(None) }
     }
 
     /// The file of a domain.
-    pub fn file(&self, domain: Domain) -> PathBuf {
-        self.folder.join(format!("{}.toml", domain.word()))
+    pub fn domain_file(&self, domain: LessonDomain) -> PathBuf {
+        self.folder.join(format!("{}.toml", domain.as_str()))
     }
 
     /// What is known in a domain.
-    pub fn read(&self, domain: Domain) -> Result<Lessons, LessonError> {
-        let path = self.file(domain);
+    pub fn read_lessons(&self, domain: LessonDomain) -> Result<DomainLessons, LessonError> {
+        let path = self.domain_file(domain);
         match std::fs::read_to_string(&path) {
-            Ok(text) => Lessons::from_toml(&text).map_err(|why| LessonError::Damaged { path, why }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Lessons::default()),
+            Ok(text) => {
+                DomainLessons::from_toml(&text).map_err(|why| LessonError::Damaged { path, why })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DomainLessons::default()),
             Err(source) => Err(LessonError::Io { path, source }),
         }
     }
 
     /// Changes what is known in a domain; the file is written only if something changed.
-    pub fn change<T>(
+    pub fn update_lessons<T>(
         &self,
-        domain: Domain,
-        change: impl FnOnce(&mut Lessons) -> T,
+        domain: LessonDomain,
+        change: impl FnOnce(&mut DomainLessons) -> T,
     ) -> Result<T, LessonError> {
-        let _held = self.hold()?;
-        self.change_held(domain, change)
+        let _held = self.lock_folder()?;
+        self.update_lessons_locked(domain, change)
     }
 
-    fn change_held<T>(
+    fn update_lessons_locked<T>(
         &self,
-        domain: Domain,
-        change: impl FnOnce(&mut Lessons) -> T,
+        domain: LessonDomain,
+        change: impl FnOnce(&mut DomainLessons) -> T,
     ) -> Result<T, LessonError> {
-        let before = self.read(domain)?;
+        let before = self.read_lessons(domain)?;
         let mut after = before.clone();
         let out = change(&mut after);
         if after != before {
-            let path = self.file(domain);
+            let path = self.domain_file(domain);
             files::write_atomic(&path, after.to_toml().as_bytes())
                 .map_err(|source| LessonError::Io { path, source })?;
         }
         Ok(out)
     }
 
-    fn hold(&self) -> Result<std::fs::File, LessonError> {
+    fn lock_folder(&self) -> Result<std::fs::File, LessonError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| LessonError::Io { path, source }
         };
         std::fs::create_dir_all(&self.folder).map_err(io(&self.folder))?;
         let path = self.folder.join(".lock");
-        lock::take(&path, Instant::now() + PATIENCE)
+        lock::lock_file_until(&path, Instant::now() + PATIENCE)
             .map_err(io(&path))?
             .ok_or(LessonError::Busy(path))
     }
 
     /// Learns from every attempt that has ended since the last time.
-    pub fn catch_up(
+    pub fn learn_from_journal(
         &self,
-        reader: &dyn Reader,
+        reader: &dyn JournalReader,
         repo: &Repo,
         target: &str,
     ) -> Result<(), LessonError> {
         let mark = self.folder.join(".learned");
-        let _held = self.hold()?;
+        let _held = self.lock_folder()?;
         let read = std::fs::read_to_string(&mark).ok().and_then(|text| text.trim().parse().ok());
         let begin: u64 = read.unwrap_or(0);
         let mut at = begin;
         loop {
-            let records = reader.read_after(at, BATCH).map_err(LedgerError::from)?;
+            let records = reader.read_after(at, BATCH).map_err(RunJournalError::from)?;
             let Some(last) = records.last() else { break };
             at = last.seq;
             for record in &records {
-                self.take_in(reader, record, repo, target)?;
+                self.learn_from_record(reader, record, repo, target)?;
             }
         }
         if at != begin {
@@ -156,75 +160,75 @@ impl Shelf {
         Ok(())
     }
 
-    fn take_in(
+    fn learn_from_record(
         &self,
-        reader: &dyn Reader,
-        record: &Record,
+        reader: &dyn JournalReader,
+        record: &JournalRecord,
         repo: &Repo,
         target: &str,
     ) -> Result<(), LessonError> {
         let (task, attempt) = match record.kind.as_str() {
             "plan_adopted" => {
-                if let Fact::PlanAdopted { plan, .. } = ledger::decode(record)? {
-                    self.note_plan(&record.run, &plan);
+                if let Fact::PlanAdopted { plan, .. } = run_journal::decode_fact(record)? {
+                    self.remember_plan_domains(&record.run, &plan);
                 }
                 return Ok(());
             }
-            "attempt_failed" | "task_landed" => match ledger::decode(record)? {
+            "attempt_failed" | "task_landed" => match run_journal::decode_fact(record)? {
                 Fact::AttemptFailed { task, attempt, .. }
                 | Fact::TaskLanded { task, attempt, .. } => (task, attempt),
                 _ => return Ok(()),
             },
             _ => return Ok(()),
         };
-        let Some(domain) = self.domain_of(reader, &record.run, task.as_str())? else {
+        let Some(domain) = self.find_task_domain(reader, &record.run, task.as_str())? else {
             return Ok(());
         };
         let facts = reader
             .read_task(&record.run, task.as_str(), 0, TASK_FACTS_MAX)
-            .map_err(LedgerError::from)?;
-        let source = Source {
+            .map_err(RunJournalError::from)?;
+        let source = LessonSource {
             run: record.run.clone(),
             task: task.to_string(),
             attempt,
             at_ms: record.at_ms,
         };
-        let mut told = Attempt::new(source);
+        let mut told = AttemptLessons::new(source);
         for fact in facts.iter().take_while(|fact| fact.seq <= record.seq) {
-            told.hear(&ledger::decode(fact)?);
+            told.add_fact(&run_journal::decode_fact(fact)?);
         }
-        let learned = told.learned(repo);
-        self.change_held(domain, |lessons| {
-            lessons.learn(&learned);
-            validate(lessons, repo, target);
+        let learned = told.into_learned(repo);
+        self.update_lessons_locked(domain, |lessons| {
+            lessons.add_attempt(&learned);
+            drop_outdated_lessons(lessons, repo, target);
         })
     }
 
-    fn note_plan(&self, run: &str, plan: &Plan) {
+    fn remember_plan_domains(&self, run: &str, plan: &Plan) {
         let domains =
-            plan.tasks.iter().map(|task| (task.id.to_string(), domain_of(task))).collect();
+            plan.tasks.iter().map(|task| (task.id.to_string(), task_domain(task))).collect();
         if let Ok(mut known) = self.domains.lock() {
             *known = Some((run.to_owned(), domains));
         }
     }
 
     /// The domain of a task by the run's newest plan; none if no plan has it any more.
-    fn domain_of(
+    fn find_task_domain(
         &self,
-        reader: &dyn Reader,
+        reader: &dyn JournalReader,
         run: &str,
         task: &str,
-    ) -> Result<Option<Domain>, LessonError> {
+    ) -> Result<Option<LessonDomain>, LessonError> {
         let known = self.domains.lock().is_ok_and(|d| d.as_ref().is_some_and(|(r, _)| r == run));
         if !known {
             let mut at = 0;
             loop {
-                let records = reader.read_run(run, at, BATCH).map_err(LedgerError::from)?;
+                let records = reader.read_run(run, at, BATCH).map_err(RunJournalError::from)?;
                 let Some(last) = records.last() else { break };
                 at = last.seq;
                 for record in records.iter().filter(|r| r.kind == "plan_adopted") {
-                    if let Fact::PlanAdopted { plan, .. } = ledger::decode(record)? {
-                        self.note_plan(run, &plan);
+                    if let Fact::PlanAdopted { plan, .. } = run_journal::decode_fact(record)? {
+                        self.remember_plan_domains(run, &plan);
                     }
                 }
             }
@@ -235,33 +239,36 @@ impl Shelf {
 }
 
 /// What a task is about. By its text and what it declares only, so that all its attempts agree.
-pub fn domain_of(task: &Task) -> Domain {
+pub fn task_domain(task: &Task) -> LessonDomain {
     let text = format!("{} {}", task.title, task.description);
-    Domain::of(&text, task.writes.iter().map(String::as_str))
+    LessonDomain::classify_task(&text, task.writes.iter().map(String::as_str))
 }
 
 /// Drops what no longer holds; what git does not tell now is left as it is.
-fn validate(lessons: &mut Lessons, repo: &Repo, target: &str) {
+fn drop_outdated_lessons(lessons: &mut DomainLessons, repo: &Repo, target: &str) {
     let files = lessons.files.iter().map(|note| note.text.clone());
     let together =
         lessons.patterns.iter().filter_map(|note| note.text.strip_prefix("changed together: "));
     let together = together.flat_map(|files| files.split(", ")).map(str::to_owned);
     let asked: Vec<String> = files.chain(together).collect();
-    let present: Option<HashSet<String>> =
-        if asked.is_empty() { Some(HashSet::new()) } else { repo.present(target, &asked).ok() };
+    let present: Option<HashSet<String>> = if asked.is_empty() {
+        Some(HashSet::new())
+    } else {
+        repo.existing_paths(target, &asked).ok()
+    };
     let now = Time(clock::now_ms());
-    lessons.validate(now, &|path| present.as_ref().is_none_or(|known| known.contains(path)));
+    lessons.drop_outdated(now, &|path| present.as_ref().is_none_or(|known| known.contains(path)));
 }
 
 /// One attempt, as its facts tell it.
-struct Attempt {
-    learned: Learned,
+struct AttemptLessons {
+    learned: AttemptLesson,
     range: Option<(Oid, Oid)>,
 }
 
-impl Attempt {
-    fn new(source: Source) -> Self {
-        let learned = Learned {
+impl AttemptLessons {
+    fn new(source: LessonSource) -> Self {
+        let learned = AttemptLesson {
             source,
             failures: Vec::new(),
             landed: false,
@@ -271,7 +278,7 @@ impl Attempt {
         Self { learned, range: None }
     }
 
-    fn hear(&mut self, fact: &Fact) {
+    fn add_fact(&mut self, fact: &Fact) {
         let n = self.learned.source.attempt;
         match fact {
             Fact::EvidenceCollected { attempt, evidence, .. } if *attempt == n => {
@@ -280,13 +287,13 @@ impl Attempt {
             // A missing tool, a sandbox, or a target branch that fails by itself teaches agents nothing.
             Fact::GateRan { attempt, gate, verdict, detail, cause, scope, .. }
                 if *attempt == n
-                    && *verdict == Verdict::Failed
+                    && *verdict == GateVerdict::Failed
                     && *scope != GateScope::Base
-                    && !cause.as_ref().is_some_and(Cause::is_of_environment) =>
+                    && !cause.as_ref().is_some_and(GateFailureCause::is_environment_fault) =>
             {
-                self.learned.failures.push((format!("gate `{gate}` failed"), end_of(detail)));
+                self.learned.failures.push((format!("gate `{gate}` failed"), last_lines(detail)));
             }
-            Fact::AttemptFailed { attempt, class: Class::InvalidOutput, reason, .. }
+            Fact::AttemptFailed { attempt, class: FailureClass::InvalidOutput, reason, .. }
                 if *attempt == n =>
             {
                 self.learned.failures.push(("work was refused".to_owned(), reason.clone()));
@@ -294,7 +301,7 @@ impl Attempt {
             Fact::IssueLogged { attempt, title, text, .. } if *attempt == n => {
                 self.learned.failures.push((title.clone(), text.clone()));
             }
-            Fact::AgentEnded { attempt, claim: Claim::Done { evidence, .. }, .. }
+            Fact::AgentEnded { attempt, claim: AgentClaim::Done { evidence, .. }, .. }
                 if *attempt == n =>
             {
                 self.learned.evidence.clone_from(evidence);
@@ -306,11 +313,11 @@ impl Attempt {
         }
     }
 
-    fn learned(mut self, repo: &Repo) -> Learned {
+    fn into_learned(mut self, repo: &Repo) -> AttemptLesson {
         if let Some((base, tip)) = &self.range
             && self.learned.landed
             // What is gone by now teaches no files.
-            && let Ok(changes) = repo.changes(base, tip)
+            && let Ok(changes) = repo.diff_stats(base, tip)
             && changes.files.len() <= FILES_MAX
         {
             self.learned.files = changes.files.into_iter().map(|file| file.path).collect();
@@ -320,7 +327,7 @@ impl Attempt {
 }
 
 /// The last lines of a gate's output, where the failure usually is.
-fn end_of(detail: &str) -> String {
+fn last_lines(detail: &str) -> String {
     let lines: Vec<&str> = detail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let mut taken = 0;
     let kept = lines.iter().rev().take_while(|line| {

@@ -4,38 +4,38 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use mainstem_core::config::Sign;
+use mainstem_core::config::LandSigning;
 use mainstem_core::id::Oid;
 use mainstem_host::git::{GitError, NewCommit, Repo};
 
 /// Makes the commits of landings.
 #[derive(Debug, Default)]
-pub struct Signer {
+pub struct LandingSigner {
     signs: bool,
     /// What was made in this life: a signature carries its time, and an effect that is performed twice must make
     /// the same commit.
     made: Mutex<BTreeMap<String, Oid>>,
 }
 
-impl Signer {
+impl LandingSigner {
     /// As the settings and the user's git say, tried out once; with what is to be said if they cannot be followed.
-    pub fn new(repo: &Repo, sign: Sign) -> Result<(Self, Option<String>), GitError> {
+    pub fn new(repo: &Repo, sign: LandSigning) -> Result<(Self, Option<String>), GitError> {
         let wanted = match sign {
-            Sign::Off => false,
-            Sign::Required => true,
-            Sign::Auto => repo.wants_signatures()?,
+            LandSigning::Off => false,
+            LandSigning::Required => true,
+            LandSigning::Auto => repo.wants_signatures()?,
         };
         let signer = |signs| Self { signs, ..Self::default() };
         if !wanted {
             return Ok((signer(false), None));
         }
-        match (repo.try_signing(), sign) {
+        match (repo.check_signing(), sign) {
             (Ok(()), _) => Ok((signer(true), None)),
-            (Err(error), Sign::Required) => Err(error),
+            (Err(error), LandSigning::Required) => Err(error),
             (Err(error), _) => {
                 let message = format!(
                     "commits are not signed although commit.gpgSign is set: {}. Set land.sign to \"off\" or \"required\"",
-                    words_of(&error)
+                    signing_error_text(&error)
                 );
                 Ok((signer(false), Some(message)))
             }
@@ -43,7 +43,7 @@ impl Signer {
     }
 
     /// Makes a commit, signed if landings are.
-    pub fn commit(&self, repo: &Repo, new: NewCommit<'_>) -> Result<Oid, GitError> {
+    pub fn write_commit(&self, repo: &Repo, new: NewCommit<'_>) -> Result<Oid, GitError> {
         let NewCommit { tree, parents, message, author, committer, date_ms } = new;
         if !self.signs {
             return repo.commit_tree(tree, parents, message, author, committer, date_ms);
@@ -62,7 +62,7 @@ impl Signer {
 }
 
 /// What the signing program said, without the words of git around it.
-pub fn words_of(error: &GitError) -> String {
+pub fn signing_error_text(error: &GitError) -> String {
     let text = match error {
         GitError::Failed { stderr, .. } => stderr.clone(),
         other => other.to_string(),
@@ -83,7 +83,11 @@ mod tests {
     fn the_reason_is_that_of_the_signing_program() {
         let said = |stderr: &str| {
             let what = "git commit-tree".to_owned();
-            words_of(&GitError::Failed { what, code: Some(128), stderr: stderr.to_owned() })
+            signing_error_text(&GitError::Failed {
+                what,
+                code: Some(128),
+                stderr: stderr.to_owned(),
+            })
         };
         let gpg = "error: gpg failed to sign the data:\ngpg: skipped \"x\": No secret key\n[GNUPG:] FAILURE sign 17\n";
         assert_eq!(said(gpg), "gpg: skipped \"x\": No secret key");

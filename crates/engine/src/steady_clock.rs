@@ -17,7 +17,7 @@ impl SteadyClock {
     }
 
     /// The time now, by the clock on the wall.
-    pub(crate) fn at(&mut self, wall: Time) -> Time {
+    pub(crate) fn advance_to(&mut self, wall: Time) -> Time {
         match self.wall {
             None => self.ahead_ms = self.newest.since_ms(wall),
             Some(before) => self.ahead_ms += before.since_ms(wall),

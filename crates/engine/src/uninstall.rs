@@ -7,16 +7,16 @@ use mainstem_core::fact::RefValue;
 use mainstem_core::id::{Oid, check_id};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_host::files::{self, Fate};
+use mainstem_host::files::{self, TrashRetention};
 use mainstem_host::git::{GitError, Repo};
 
-use crate::care::{self, CleanScope, Litter};
-use crate::paths::{Layout, UNSTORED};
-use crate::session::{Session, SessionError};
+use crate::instance::{EngineError, EngineInstance};
+use crate::maintenance::{self, CleanScope, CleanupItem};
+use crate::repo_layout::{RepoLayout, UNSTORED};
 
 /// What to do with work that has not landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unlanded {
+pub enum UnlandedWorkPolicy {
     /// It stays on its refs.
     Kept,
     /// It goes.
@@ -25,26 +25,26 @@ pub enum Unlanded {
 
 /// Removes everything of ours from the repository; with `dry`, only lists it.
 pub fn remove_everything(
-    mut session: Session,
-    unlanded: Unlanded,
+    mut session: EngineInstance,
+    unlanded: UnlandedWorkPolicy,
     dry: bool,
-) -> Result<Vec<Litter>, SessionError> {
-    let newest = session.newest()?;
+) -> Result<Vec<CleanupItem>, EngineError> {
+    let newest = session.load_newest_run()?;
     if let Some((run, machine)) = &newest
-        && machine.tasks().active().next().is_some()
+        && machine.tasks().active_tasks().next().is_some()
     {
-        return Err(SessionError::Unfinished(run.clone()));
+        return Err(EngineError::Unfinished(run.clone()));
     }
-    let mut litter = care::clean(&mut session, &CleanScope::Everything, dry)?;
+    let mut litter = maintenance::clean_repository(&mut session, &CleanScope::Everything, dry)?;
     // What `clean` leaves for tasks that are not over goes as well.
-    litter.retain(|one| one.stays.is_none() || !is_ours(&one.place));
+    litter.retain(|one| one.kept_because.is_none() || !is_own_place(&one.place));
     let (repo, layout) = (session.repo().clone(), session.layout().clone());
     let machine = newest.as_ref().map(|(_, machine)| machine);
     litter.extend(remove_workspaces(&repo, &layout, dry)?);
     let branches = remove_branches(&repo, dry)?;
     litter.extend(branches);
     litter.extend(remove_refs(&repo, machine, unlanded, dry)?);
-    litter.push(gone("state", layout.state()));
+    litter.push(removed_item("state", layout.state_dir()));
     if !dry {
         remove_folders(session, &layout)?;
     }
@@ -53,51 +53,63 @@ pub fn remove_everything(
     Ok(litter)
 }
 
-fn is_ours(place: &str) -> bool {
+fn is_own_place(place: &str) -> bool {
     place.starts_with("refs/heads/mainstem/") || place.starts_with('/')
 }
 
-fn gone(what: &str, place: &Path) -> Litter {
-    Litter { what: what.to_owned(), place: place.display().to_string(), stays: None }
+fn removed_item(what: &str, place: &Path) -> CleanupItem {
+    CleanupItem { what: what.to_owned(), place: place.display().to_string(), kept_because: None }
 }
 
 /// Workspaces, after their files are on a snapshot.
-fn remove_workspaces(repo: &Repo, layout: &Layout, dry: bool) -> Result<Vec<Litter>, GitError> {
-    let root = layout.root().canonicalize().unwrap_or_else(|_| layout.root().to_path_buf());
+fn remove_workspaces(
+    repo: &Repo,
+    layout: &RepoLayout,
+    dry: bool,
+) -> Result<Vec<CleanupItem>, GitError> {
+    let root = layout
+        .workspace_root()
+        .canonicalize()
+        .unwrap_or_else(|_| layout.workspace_root().to_path_buf());
     let mut litter = Vec::new();
-    for worktree in repo.worktrees()? {
+    for worktree in repo.list_worktrees()? {
         let Ok(rest) = worktree.path.strip_prefix(&root) else { continue };
         let name = rest.to_string_lossy().into_owned();
-        let lane = Layout::is_lane(&name);
-        if !lane && (check_id(&name).is_err() || !repo.is_of_our_making(&worktree.path)?) {
+        let lane = RepoLayout::is_lane_name(&name);
+        if !lane && (check_id(&name).is_err() || !repo.is_own_worktree(&worktree.path)?) {
             let stays = Some("not created by Mainstem".to_owned());
             let place = worktree.path.display().to_string();
-            litter.push(Litter { what: "worktree".to_owned(), place, stays });
+            litter.push(CleanupItem { what: "worktree".to_owned(), place, kept_because: stays });
             continue;
         }
-        litter.push(gone("workspace", &worktree.path));
+        litter.push(removed_item("workspace", &worktree.path));
         if dry {
             continue;
         }
         if !lane {
             let branch = worktree.branch.clone().unwrap_or_else(|| format!("mainstem/{name}"));
-            repo.take_in(&worktree.path, &branch, true)?;
+            repo.import_agent_commits(&worktree.path, &branch, true)?;
             let series = format!("refs/mainstem/snapshots/{name}/0");
             let why = "before everything is removed";
-            if let Some(kept) = repo.snapshot(&worktree.path, &series, why)? {
+            if let Some(kept) = repo.take_snapshot(&worktree.path, &series, why)? {
                 // They stay in the trash, with what else may be somebody's.
                 let label = format!("{UNSTORED}{name}-0");
-                repo.set_aside(&worktree.path, &kept.unstored, &layout.trash(), &label)?;
+                repo.set_unstored_aside(
+                    &worktree.path,
+                    &kept.unstored,
+                    &layout.trash_dir(),
+                    &label,
+                )?;
             }
         }
-        repo.remove_worktree(&worktree.path, &layout.trash())?;
+        repo.remove_worktree(&worktree.path, &layout.trash_dir())?;
     }
     Ok(litter)
 }
 
 /// Branches of tasks, after what they hold is on a snapshot.
-fn remove_branches(repo: &Repo, dry: bool) -> Result<Vec<Litter>, GitError> {
-    let in_use: Vec<String> = repo.worktrees()?.into_iter().filter_map(|w| w.branch).collect();
+fn remove_branches(repo: &Repo, dry: bool) -> Result<Vec<CleanupItem>, GitError> {
+    let in_use: Vec<String> = repo.list_worktrees()?.into_iter().filter_map(|w| w.branch).collect();
     let (mut litter, mut refs) = (Vec::new(), Vec::new());
     for (refname, commit) in repo.list_refs("refs/heads/mainstem/")? {
         let name = refname.trim_start_matches("refs/heads/mainstem/");
@@ -109,11 +121,11 @@ fn remove_branches(repo: &Repo, dry: bool) -> Result<Vec<Litter>, GitError> {
         } else {
             let series = format!("refs/mainstem/snapshots/{name}/0");
             if !dry {
-                repo.keep_tip(&refname, &series, None, "mainstem: kept by clean --everything")?;
+                repo.keep_ref_tip(&refname, &series, None, "mainstem: kept by clean --everything")?;
             }
             refs.push((refname.clone(), commit));
         }
-        litter.push(Litter { what: "branch".to_owned(), place: refname, stays });
+        litter.push(CleanupItem { what: "branch".to_owned(), place: refname, kept_because: stays });
     }
     if !dry {
         repo.delete_refs(&refs)?;
@@ -125,19 +137,20 @@ fn remove_branches(repo: &Repo, dry: bool) -> Result<Vec<Litter>, GitError> {
 fn remove_refs(
     repo: &Repo,
     machine: Option<&Machine>,
-    unlanded: Unlanded,
+    unlanded: UnlandedWorkPolicy,
     dry: bool,
-) -> Result<Vec<Litter>, GitError> {
-    let (mut litter, mut refs) = (Vec::<Litter>::new(), Vec::<RefValue>::new());
+) -> Result<Vec<CleanupItem>, GitError> {
+    let (mut litter, mut refs) = (Vec::<CleanupItem>::new(), Vec::<RefValue>::new());
     for (refname, commit) in repo.list_refs("refs/mainstem/")? {
-        let is_kept = unlanded == Unlanded::Kept && !is_landed(repo, machine, &refname, &commit)?;
+        let is_kept = unlanded == UnlandedWorkPolicy::Kept
+            && !is_landed_ref(repo, machine, &refname, &commit)?;
         let stays = is_kept
             .then(|| "has work that has not landed; remove with --discard-unlanded".to_owned());
         let what = if refname.starts_with(SNAPSHOTS) { "snapshot" } else { "ref" };
         if !is_kept {
             refs.push(RefValue { refname: refname.clone(), commit });
         }
-        litter.push(Litter { what: what.to_owned(), place: refname, stays });
+        litter.push(CleanupItem { what: what.to_owned(), place: refname, kept_because: stays });
     }
     if !dry {
         let values: Vec<(String, Oid)> =
@@ -150,7 +163,7 @@ fn remove_refs(
 const SNAPSHOTS: &str = "refs/mainstem/snapshots/";
 
 /// Whether nothing is lost with this ref. Only snapshots hold work; doubt is no proof.
-fn is_landed(
+fn is_landed_ref(
     repo: &Repo,
     machine: Option<&Machine>,
     refname: &str,
@@ -159,29 +172,29 @@ fn is_landed(
     let Some(rest) = refname.strip_prefix(SNAPSHOTS) else { return Ok(true) };
     let task = rest.split('/').next().unwrap_or(rest);
     let Some(machine) = machine else { return Ok(false) };
-    if machine.find(task).is_ok_and(|t| machine.tasks().phase(t) == Phase::Landed) {
+    if machine.find_task(task).is_ok_and(|t| machine.tasks().phase(t) == Phase::Landed) {
         return Ok(true);
     }
-    match repo.read_ref(&format!("refs/heads/{}", machine.target()))? {
+    match repo.read_ref(&format!("refs/heads/{}", machine.target_branch()))? {
         Some(target) => repo.is_ancestor(commit, &target),
         None => Ok(false),
     }
 }
 
 /// The folders: what may be somebody's stays in the trash.
-fn remove_folders(session: Session, layout: &Layout) -> Result<(), SessionError> {
+fn remove_folders(session: EngineInstance, layout: &RepoLayout) -> Result<(), EngineError> {
     let failed = |what: &str| {
         let what = what.to_owned();
-        move |source| SessionError::Io { what, source }
+        move |source| EngineError::Io { what, source }
     };
-    for folder in layout.scratch() {
-        files::move_to_trash(&folder, &layout.trash(), Fate::Gone)
+    for folder in layout.scratch_dirs() {
+        files::move_to_trash(&folder, &layout.trash_dir(), TrashRetention::Deletable)
             .map_err(failed("cannot remove temporary folders"))?;
     }
-    files::empty_trash(&layout.trash()).map_err(failed("cannot empty the trash"))?;
-    layout.leave();
+    files::empty_trash(&layout.trash_dir()).map_err(failed("cannot empty the trash"))?;
+    layout.release_root();
     // In one step, so that nobody finds half of it.
-    let state = layout.state().to_path_buf();
+    let state = layout.state_dir().to_path_buf();
     let aside = state.with_file_name(format!("mainstem-removed-{}", std::process::id()));
     std::fs::rename(&state, &aside).map_err(failed("cannot remove the state folder"))?;
     drop(session);

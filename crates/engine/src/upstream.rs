@@ -5,11 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use mainstem_core::config::Settings;
 use mainstem_core::id::Oid;
-use mainstem_core::publish::Refusal;
+use mainstem_core::publish::PushRefusal;
 use mainstem_host::clock;
-use mainstem_host::git::{Cas, Follow, GitError, Published, Ready, Remote, Repo};
+use mainstem_host::git::{
+    BranchPublishOutcome, CheckoutReadiness, CheckoutUpdate, GitError, GitRemote, RefUpdateOutcome,
+    Repo,
+};
 
-use crate::hub::upstream_ref;
+use crate::forge_connection::forge_target_ref;
 
 /// What was seen so recently is not asked for again before something is merged onto it. A push finds out
 /// for certain.
@@ -63,22 +66,22 @@ impl UpstreamError {
 
 /// A branch on a remote that follows the target branch.
 #[derive(Debug)]
-pub struct Upstream {
-    remote: Remote,
+pub struct UpstreamBranch {
+    remote: GitRemote,
     branch: String,
-    asked: Mutex<Option<i64>>,
+    fetched_at_ms: Mutex<Option<i64>>,
 }
 
 /// What became of pushing a landing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushing {
+pub enum UpstreamPushOutcome {
     /// The remote has it.
     Done,
     /// Somebody else was first; what they pushed is here now.
     Elsewhere,
 }
 
-impl Upstream {
+impl UpstreamBranch {
     /// The one that the settings name; none if nothing is pushed. Nothing is asked of it yet.
     pub fn connect(
         repo: &Repo,
@@ -86,17 +89,21 @@ impl Upstream {
         target: &str,
     ) -> Result<Option<Self>, UpstreamError> {
         let Some(push) = &settings.land.push else { return Ok(None) };
-        if repo.remote_url(&push.remote)?.is_none() {
+        if repo.read_remote_url(&push.remote)?.is_none() {
             return Err(UpstreamError::NoRemote(push.remote.clone()));
         }
         let branch = push.branch.clone().unwrap_or_else(|| target.to_owned());
-        Ok(Some(Self { remote: Remote::new(&push.remote), branch, asked: Mutex::default() }))
+        Ok(Some(Self {
+            remote: GitRemote::new(&push.remote),
+            branch,
+            fetched_at_ms: Mutex::default(),
+        }))
     }
 
     /// The same, with its branch as it is now, which the target branch follows; and what is to be said
     /// of it. A remote that is away holds up nobody but landings. What has gone apart is no ground to
     /// begin on; what has begun goes on, on what others see.
-    pub fn reach(
+    pub fn connect_and_sync(
         repo: &Repo,
         settings: &Settings,
         target: &str,
@@ -105,21 +112,21 @@ impl Upstream {
         let Some(upstream) = Self::connect(repo, settings, target)? else {
             return Ok((None, None));
         };
-        let there = match upstream.fetch(repo) {
+        let there = match upstream.fetch_branch(repo) {
             Ok(Some(there)) => there,
             Ok(None) => return Ok((Some(upstream), None)),
             Err(error) => {
-                let reason = upstream.unheard(&error).reason;
+                let reason = upstream.unreachable_refusal(&error).reason;
                 let trouble = format!("{reason}; agents continue, landings wait");
                 return Ok((Some(upstream), Some(trouble)));
             }
         };
-        bring_along(repo, target, &there, &format!("{}'s", upstream.remote()))?;
+        update_user_branch(repo, target, &there, &format!("{}'s", upstream.remote_name()))?;
         let apart = match repo.read_ref(&format!("refs/heads/{target}"))? {
             Some(here) => !repo.is_ancestor(&there, &here)?,
             None => false,
         };
-        let (branch, remote) = (upstream.branch.clone(), upstream.remote().to_owned());
+        let (branch, remote) = (upstream.branch.clone(), upstream.remote_name().to_owned());
         let error = UpstreamError::Apart { target: target.to_owned(), branch, remote };
         match (apart, begun) {
             (false, _) => Ok((Some(upstream), None)),
@@ -132,100 +139,103 @@ impl Upstream {
     }
 
     /// The remote's name.
-    pub fn remote(&self) -> &str {
+    pub fn remote_name(&self) -> &str {
         self.remote.name()
     }
     /// The branch there.
-    pub fn branch(&self) -> &str {
+    pub fn branch_name(&self) -> &str {
         &self.branch
     }
 
     /// Where the branch was last seen; none if it was not there.
-    pub fn seen(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
-        repo.read_ref(&upstream_ref(&self.branch))
+    pub fn last_seen_commit(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
+        repo.read_ref(&forge_target_ref(&self.branch))
     }
 
     /// Asks where the branch is and brings its commits here.
-    pub fn fetch(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
-        let into = upstream_ref(&self.branch);
+    pub fn fetch_branch(&self, repo: &Repo) -> Result<Option<Oid>, GitError> {
+        let into = forge_target_ref(&self.branch);
         let found = repo.fetch_branch(&self.remote, &self.branch, &into)?;
         if found.is_none() {
             let _ = repo.delete_ref(&into, None)?;
         }
-        self.note_asked();
+        self.record_fetch_time();
         Ok(found)
     }
 
     /// The same, unless it was done a moment ago. That it cannot be done now is found out for certain
     /// when something is pushed.
-    pub fn refresh(&self, repo: &Repo) {
+    pub fn refresh_if_stale(&self, repo: &Repo) {
         let fresh = |at: i64| clock::now_ms().saturating_sub(at) < FRESH_MS;
-        let known = self.asked.lock().is_ok_and(|asked| asked.is_some_and(fresh));
+        let known = self.fetched_at_ms.lock().is_ok_and(|asked| asked.is_some_and(fresh));
         if !known {
-            let _ = self.fetch(repo);
+            let _ = self.fetch_branch(repo);
             // Asked in vain is asked: the next one need not wait for the same silence.
-            self.note_asked();
+            self.record_fetch_time();
         }
     }
 
-    fn note_asked(&self) {
-        if let Ok(mut asked) = self.asked.lock() {
+    fn record_fetch_time(&self) {
+        if let Ok(mut asked) = self.fetched_at_ms.lock() {
             *asked = Some(clock::now_ms());
         }
     }
 
     /// Where work lands now: on the target branch if that has all that the remote has, else on what the
     /// remote has.
-    pub fn head(&self, repo: &Repo, local: Oid) -> Result<Oid, GitError> {
-        match self.seen(repo)? {
+    pub fn landing_head(&self, repo: &Repo, local: Oid) -> Result<Oid, GitError> {
+        match self.last_seen_commit(repo)? {
             Some(there) if !repo.is_ancestor(&there, &local)? => Ok(there),
             _ => Ok(local),
         }
     }
 
     /// Whether the remote has this commit on its branch, as far as was seen.
-    pub fn has(&self, repo: &Repo, commit: &Oid) -> Result<bool, GitError> {
-        match self.seen(repo)? {
+    pub fn has_commit(&self, repo: &Repo, commit: &Oid) -> Result<bool, GitError> {
+        match self.last_seen_commit(repo)? {
             Some(there) => repo.is_ancestor(commit, &there),
             None => Ok(false),
         }
     }
 
     /// Moves the branch there to `new`, or finds that it has it.
-    pub fn push(&self, repo: &Repo, new: &Oid) -> Result<Pushing, Refusal> {
-        let git = |error: GitError| self.unheard(&error);
-        let lease = self.seen(repo).map_err(git)?;
+    pub fn push_landing(&self, repo: &Repo, new: &Oid) -> Result<UpstreamPushOutcome, PushRefusal> {
+        let git = |error: GitError| self.unreachable_refusal(&error);
+        let lease = self.last_seen_commit(repo).map_err(git)?;
         if let Some(there) = &lease {
             if repo.is_ancestor(new, there).map_err(git)? {
-                return Ok(Pushing::Done);
+                return Ok(UpstreamPushOutcome::Done);
             }
             if !repo.is_ancestor(there, new).map_err(git)? {
-                return Ok(Pushing::Elsewhere);
+                return Ok(UpstreamPushOutcome::Elsewhere);
             }
         }
         match repo.publish_branch(&self.remote, &self.branch, new, lease.as_ref()).map_err(git)? {
-            Published::Done => {
+            BranchPublishOutcome::Done => {
                 mainstem_host::crash::point("upstream.pushed");
-                let name = upstream_ref(&self.branch);
+                let name = forge_target_ref(&self.branch);
                 // Whoever fetched meanwhile saw the same, or more.
                 let _ =
                     repo.update_ref(&name, new, lease.as_ref(), "mainstem: pushed").map_err(git)?;
-                self.note_asked();
-                Ok(Pushing::Done)
+                self.record_fetch_time();
+                Ok(UpstreamPushOutcome::Done)
             }
-            Published::Moved { .. } => {
-                let there = self.fetch(repo).map_err(git)?;
+            BranchPublishOutcome::Moved { .. } => {
+                let there = self.fetch_branch(repo).map_err(git)?;
                 let has = match &there {
                     Some(there) => repo.is_ancestor(new, there).map_err(git)?,
                     None => false,
                 };
-                Ok(if has { Pushing::Done } else { Pushing::Elsewhere })
+                Ok(if has { UpstreamPushOutcome::Done } else { UpstreamPushOutcome::Elsewhere })
             }
-            Published::Denied(error) => {
-                let (remote, branch) = (self.remote(), &self.branch);
-                Err(Refusal {
-                    reason: format!("{remote} rejected the push to {branch}: {}", words_of(&error)),
-                    help: self.help(&error, true),
+            BranchPublishOutcome::Denied(error) => {
+                let (remote, branch) = (self.remote_name(), &self.branch);
+                Err(PushRefusal {
+                    reason: format!(
+                        "{remote} rejected the push to {branch}: {}",
+                        git_error_text(&error)
+                    ),
+                    help: self.describe_failure(&error, true),
                     heard: true,
                 })
             }
@@ -233,17 +243,17 @@ impl Upstream {
     }
 
     /// A remote of which nobody knows what it has or wants.
-    pub fn unheard(&self, error: &GitError) -> Refusal {
-        Refusal {
-            reason: format!("cannot reach {}: {}", self.remote(), words_of(error)),
-            help: self.help(error, false),
+    pub fn unreachable_refusal(&self, error: &GitError) -> PushRefusal {
+        PushRefusal {
+            reason: format!("cannot reach {}: {}", self.remote_name(), git_error_text(error)),
+            help: self.describe_failure(error, false),
             heard: false,
         }
     }
 
-    fn help(&self, error: &GitError, heard: bool) -> String {
-        let (remote, branch) = (self.remote(), &self.branch);
-        let words = words_of(error);
+    fn describe_failure(&self, error: &GitError, heard: bool) -> String {
+        let (remote, branch) = (self.remote_name(), &self.branch);
+        let words = git_error_text(error);
         if NOT_LET_IN.iter().any(|word| words.contains(word)) {
             format!("log in, so that `git push --dry-run {remote} {branch}` works without a prompt")
         } else if heard {
@@ -255,7 +265,7 @@ impl Upstream {
 }
 
 /// What git and the remote said, without our command.
-fn words_of(error: &GitError) -> String {
+fn git_error_text(error: &GitError) -> String {
     let words = match error {
         GitError::Failed { stderr, .. } if !stderr.trim().is_empty() => stderr.clone(),
         other => other.to_string(),
@@ -264,7 +274,7 @@ fn words_of(error: &GitError) -> String {
 }
 
 /// The user's own branch follows to `tip`, if it has nothing that `whose` does not have; why it did not.
-pub fn bring_along(
+pub fn update_user_branch(
     repo: &Repo,
     target: &str,
     tip: &Oid,
@@ -281,22 +291,24 @@ pub fn bring_along(
     if !repo.is_ancestor(&here, tip)? {
         return Ok(Some(format!("your branch {target} has commits that {whose} does not have")));
     }
-    let followers = match repo.hold_checkouts(target, &here, tip)? {
-        Ready::Go(followers) => followers,
-        Ready::Blocked(way) => {
+    let followers = match repo.lock_checkouts(target, &here, tip)? {
+        CheckoutReadiness::Locked(followers) => followers,
+        CheckoutReadiness::Blocked(way) => {
             return Ok(Some(format!("your branch {target} was not updated: {way}")));
         }
     };
     match repo.update_ref(&name, tip, Some(&here), &format!("mainstem: as {whose}"))? {
-        Cas::Moved => {}
-        Cas::Refused { .. } => {
-            followers.withdraw();
+        RefUpdateOutcome::Moved => {}
+        RefUpdateOutcome::Refused { .. } => {
+            followers.release();
             return Ok(None);
         }
     }
     mainstem_host::crash::point("along.moved");
-    Ok(match repo.follow(followers, tip)? {
-        Follow::NotCheckedOut | Follow::Moved => None,
-        Follow::Left { why } | Follow::Aside { why } => Some(why),
+    Ok(match repo.update_locked_checkouts(followers, tip)? {
+        CheckoutUpdate::NotCheckedOut | CheckoutUpdate::Updated => None,
+        CheckoutUpdate::LeftUnchanged { why } | CheckoutUpdate::UpdatedFilesAside { why } => {
+            Some(why)
+        }
     })
 }

@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use mainstem_core::clash::Outlook;
+use mainstem_core::conflict::ConflictForecast;
 use mainstem_core::id::{Oid, TaskId};
-use mainstem_engine::survey::{Surveyor, Work};
+use mainstem_engine::conflict_forecast::{ConflictForecaster, ForecastWork};
 use mainstem_host::git::Repo;
-use mainstem_testkit::Repo as Scene;
+use mainstem_testkit::TestRepo as Scene;
 
 const TARGET: &str = "refs/heads/main";
 
@@ -19,12 +19,12 @@ fn commit(scene: &Scene, base: &str, files: &[(&str, &str)]) -> Oid {
     Oid::new(made.trim())
 }
 
-fn work(task: &str, base: &str, commit: &Oid) -> Work {
+fn work(task: &str, base: &str, commit: &Oid) -> ForecastWork {
     let (task, base, commit) = (TaskId::new(task), Oid::new(base), commit.clone());
-    Work { task, attempt: 1, base, commit }
+    ForecastWork { task, attempt: 1, base, commit }
 }
 
-fn pairs(outlook: &Outlook) -> Vec<(String, Option<String>, Vec<String>)> {
+fn pairs(outlook: &ConflictForecast) -> Vec<(String, Option<String>, Vec<String>)> {
     let pairs = outlook.pairs.iter();
     pairs
         .map(|p| (p.a.to_string(), p.b.as_ref().map(ToString::to_string), p.paths.clone()))
@@ -46,25 +46,25 @@ fn work_that_clashes_is_found_and_looking_leaves_nothing_behind() {
     let four = commit(&scene, base, &[("c.txt", "four\n")]);
     scene.commit("somebody", &[("c.txt", "somebody\n")]);
     let repo = Repo::discover(scene.path()).unwrap();
-    let works: Vec<Work> = [("T-1", &one), ("T-2", &two), ("T-3", &three), ("T-4", &four)]
+    let works: Vec<ForecastWork> = [("T-1", &one), ("T-2", &two), ("T-3", &three), ("T-4", &four)]
         .map(|(task, tip)| work(task, base, tip))
         .to_vec();
     let before = objects(&scene);
-    let mut surveyor = Surveyor::default();
-    let seen = surveyor.look(&repo, TARGET, &works).unwrap();
-    assert!(seen.whole);
+    let mut surveyor = ConflictForecaster::default();
+    let seen = surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap();
+    assert!(seen.complete);
     let a = |path: &str| vec![path.to_owned()];
     let expected = [
         ("T-1".to_owned(), Some("T-2".to_owned()), a("a.txt")),
         ("T-4".to_owned(), None, a("c.txt")),
     ];
     assert_eq!(pairs(&seen), expected, "the same file is no clash by itself");
-    assert_eq!(seen.piece(&TaskId::new("T-2")).unwrap().paths, ["a.txt", "b.txt"]);
+    assert_eq!(seen.work_of(&TaskId::new("T-2")).unwrap().paths, ["a.txt", "b.txt"]);
     assert_eq!(objects(&scene), before, "nothing was written");
     let tmp = repo.common_dir().join("mainstem/tmp");
     assert_eq!(std::fs::read_dir(tmp).unwrap().count(), 0);
     // Known pairs cost nothing: even without their commits the answer is the same.
-    assert_eq!(surveyor.look(&repo, TARGET, &works).unwrap(), seen);
+    assert_eq!(surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap(), seen);
 }
 
 #[test]
@@ -73,24 +73,24 @@ fn one_look_is_bounded_and_the_next_one_goes_on_from_there() {
     let base = scene.commit("base", &[("a.txt", "base\n")]);
     let base = base.trim();
     // 14 × 13 ÷ 2 pairs, more than one look does.
-    let works: Vec<Work> = (0..14)
+    let works: Vec<ForecastWork> = (0..14)
         .map(|n| {
             let tip = commit(&scene, base, &[("a.txt", &format!("{n}\n"))]);
             work(&format!("T-{n}"), base, &tip)
         })
         .collect();
     let repo = Repo::discover(scene.path()).unwrap();
-    let mut surveyor = Surveyor::default();
-    let first = surveyor.look(&repo, TARGET, &works).unwrap();
-    assert!(!first.whole && first.pairs.len() <= 60, "{}", first.pairs.len());
+    let mut surveyor = ConflictForecaster::default();
+    let first = surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap();
+    assert!(!first.complete && first.pairs.len() <= 60, "{}", first.pairs.len());
     let mut seen = first;
     for _ in 0..50 {
-        if seen.whole {
+        if seen.complete {
             break;
         }
-        seen = surveyor.look(&repo, TARGET, &works).unwrap();
+        seen = surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap();
     }
-    assert!(seen.whole);
+    assert!(seen.complete);
     assert_eq!(seen.pairs.len(), 91);
 }
 
@@ -104,7 +104,7 @@ fn sixteen_workspaces_in_a_repository_of_thousands_of_files_are_compared_quickly
     scene.git(&["commit", "-q", "-m", "many"]);
     let base = scene.commit_of("HEAD");
     let base = base.trim();
-    let works: Vec<Work> = (0..16)
+    let works: Vec<ForecastWork> = (0..16)
         .map(|n| {
             let own = (0..20).map(|k| format!("src/{}/{}.txt", (n * 20 + k) % 50, n * 20 + k));
             // Each has twenty files of its own, and every fourth shares one with the next.
@@ -119,12 +119,12 @@ fn sixteen_workspaces_in_a_repository_of_thousands_of_files_are_compared_quickly
         })
         .collect();
     let repo = Repo::discover(scene.path()).unwrap();
-    let mut surveyor = Surveyor::default();
+    let mut surveyor = ConflictForecaster::default();
     let began = Instant::now();
-    let seen = surveyor.look(&repo, TARGET, &works).unwrap();
+    let seen = surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap();
     let first = began.elapsed();
     assert_eq!(seen.pairs.len(), 4, "{:?}", pairs(&seen));
     let began = Instant::now();
-    surveyor.look(&repo, TARGET, &works).unwrap();
+    surveyor.forecast_conflicts(&repo, TARGET, &works).unwrap();
     println!("first look {first:?}, with nothing changed {:?}", began.elapsed());
 }

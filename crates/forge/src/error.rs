@@ -92,7 +92,7 @@ impl ForgeError {
     }
 
     /// How long to leave the forge alone, if it said so.
-    pub fn after_ms(&self) -> Option<u64> {
+    pub fn retry_after_ms(&self) -> Option<u64> {
         match self {
             Self::Limited { after_ms, .. } => Some(*after_ms),
             _ => None,

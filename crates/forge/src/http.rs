@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ureq::{Agent, Error, http};
 
-use crate::wire::{Broken, Request, Response, Transport, Verb};
+use crate::wire::{
+    ForgeHttpMethod, ForgeHttpRequest, ForgeHttpResponse, ForgeTransport, ForgeTransportError,
+};
 
 /// For one whole request. A forge that is slower than this is as good as gone.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -14,11 +16,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const BODY_BYTES_MAX: u64 = 32 << 20;
 
 /// Connections to one or more forges, kept open between requests.
-pub struct Http {
+pub struct ForgeHttpClient {
     agent: Agent,
 }
 
-impl Http {
+impl ForgeHttpClient {
     /// With the usual limits, and with the proxy that the environment names.
     pub fn new() -> Self {
         Self::with_timeout(TIMEOUT)
@@ -36,24 +38,24 @@ impl Http {
     }
 }
 
-impl Default for Http {
+impl Default for ForgeHttpClient {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Transport for Http {
+impl ForgeTransport for ForgeHttpClient {
     fn send(
         &self,
         url: &str,
-        request: &Request,
+        request: &ForgeHttpRequest,
         headers: &[(String, String)],
-    ) -> Result<Response, Broken> {
-        let mut builder = http::Request::builder().method(request.verb.word()).uri(url);
+    ) -> Result<ForgeHttpResponse, ForgeTransportError> {
+        let mut builder = http::Request::builder().method(request.verb.as_str()).uri(url);
         for (name, value) in headers {
             builder = builder.header(name, value);
         }
-        let unsent = |why: String| Broken { maybe_sent: false, why };
+        let unsent = |why: String| ForgeTransportError { maybe_sent: false, why };
         let answered = match (&request.body, request.verb) {
             (Some(body), _) => {
                 let sent = builder.header("content-type", "application/json");
@@ -61,17 +63,17 @@ impl Transport for Http {
                     sent.body(body.to_string()).map_err(|error| unsent(error.to_string()))?;
                 self.agent.run(sent)
             }
-            (None, Verb::Post | Verb::Put | Verb::Patch) => {
+            (None, ForgeHttpMethod::Post | ForgeHttpMethod::Put | ForgeHttpMethod::Patch) => {
                 let sent =
                     builder.body(String::new()).map_err(|error| unsent(error.to_string()))?;
                 self.agent.run(sent)
             }
-            (None, Verb::Get | Verb::Delete) => {
+            (None, ForgeHttpMethod::Get | ForgeHttpMethod::Delete) => {
                 let sent = builder.body(()).map_err(|error| unsent(error.to_string()))?;
                 self.agent.run(sent)
             }
         };
-        let mut answer = answered.map_err(|error| broken(&error))?;
+        let mut answer = answered.map_err(|error| transport_failure(&error))?;
         let headers = answer
             .headers()
             .iter()
@@ -81,13 +83,14 @@ impl Transport for Http {
             .collect();
         let status = answer.status().as_u16();
         let body = answer.body_mut().with_config().limit(BODY_BYTES_MAX).read_to_vec();
-        let body = body.map_err(|error| Broken { maybe_sent: true, why: error.to_string() })?;
-        Ok(Response { status, headers, body })
+        let body =
+            body.map_err(|error| ForgeTransportError { maybe_sent: true, why: error.to_string() })?;
+        Ok(ForgeHttpResponse { status, headers, body })
     }
 }
 
 /// Whether it can have got there: only a connection that never stood proves that it did not.
-fn broken(error: &Error) -> Broken {
+fn transport_failure(error: &Error) -> ForgeTransportError {
     let never_stood = match error {
         Error::HostNotFound
         | Error::ConnectionFailed
@@ -99,5 +102,5 @@ fn broken(error: &Error) -> Broken {
         Error::Io(error) => error.kind() == ErrorKind::ConnectionRefused,
         _ => false,
     };
-    Broken { maybe_sent: !never_stood, why: error.to_string() }
+    ForgeTransportError { maybe_sent: !never_stood, why: error.to_string() }
 }

@@ -12,16 +12,19 @@ pub mod forge;
 pub mod remote;
 pub mod token;
 pub mod wire;
-pub mod pace;
+pub mod rate_limit;
 mod http;
 pub mod github;
 
 pub use error::ForgeError;
-pub use forge::{Forge, Merging, Opened, merge_once, open_once};
-pub use github::GitHub;
-pub use http::Http;
-pub use model::{
-    Check, CheckState, Comment, Issue, Mergeable, Merged, Method, NewPull, Pull, PullState, Review,
-    ReviewState,
+pub use forge::{
+    Forge, ForgeMergeOptions, OpenedPullRequest, merge_pull_request_once, open_pull_request_once,
 };
-pub use remote::Place;
+pub use github::GitHubForge;
+pub use http::ForgeHttpClient;
+pub use model::{
+    ForgeCheck, ForgeCheckState, ForgeComment, ForgeIssue, ForgeMergeability, ForgePullRequest,
+    ForgePullRequestState, ForgeReview, ForgeReviewState, MergeMethod, MergedPullRequest,
+    NewPullRequest,
+};
+pub use remote::ForgeRepository;

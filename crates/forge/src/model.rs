@@ -2,7 +2,7 @@
 
 /// A pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pull {
+pub struct ForgePullRequest {
     /// Its number.
     pub number: u64,
     /// Its page.
@@ -10,7 +10,7 @@ pub struct Pull {
     /// Its title.
     pub title: String,
     /// Open, closed or merged.
-    pub state: PullState,
+    pub state: ForgePullRequestState,
     /// Not meant to be merged yet.
     pub draft: bool,
     /// The branch that is offered.
@@ -20,12 +20,12 @@ pub struct Pull {
     /// The branch it would go into.
     pub base: String,
     /// Whether it can be merged.
-    pub mergeable: Mergeable,
+    pub mergeable: ForgeMergeability,
 }
 
 /// Whether a pull request is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PullState {
+pub enum ForgePullRequestState {
     /// It is.
     Open,
     /// It was closed and not merged.
@@ -39,7 +39,7 @@ pub enum PullState {
 
 /// Whether a pull request can be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mergeable {
+pub enum ForgeMergeability {
     /// The forge has not found out yet.
     Unknown,
     /// It can.
@@ -54,7 +54,7 @@ pub enum Mergeable {
 
 /// A pull request to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewPull {
+pub struct NewPullRequest {
     /// The branch that is offered.
     pub head: String,
     /// The branch it should go into.
@@ -73,11 +73,11 @@ pub struct NewPull {
 
 /// One check of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Check {
+pub struct ForgeCheck {
     /// Its name.
     pub name: String,
     /// How it stands.
-    pub state: CheckState,
+    pub state: ForgeCheckState,
     /// What it says: title, summary, the end of its log.
     pub detail: String,
     /// The forge's number of the job behind it, where it has one.
@@ -86,7 +86,7 @@ pub struct Check {
 
 /// How a check stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckState {
+pub enum ForgeCheckState {
     /// It has not ended.
     Pending,
     /// It is content.
@@ -99,13 +99,13 @@ pub enum CheckState {
 
 /// One review.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Review {
+pub struct ForgeReview {
     /// The forge's number; grows.
     pub id: u64,
     /// Who.
     pub who: String,
     /// What came out.
-    pub state: ReviewState,
+    pub state: ForgeReviewState,
     /// What was written.
     pub body: String,
     /// The commit that was looked at.
@@ -114,7 +114,7 @@ pub struct Review {
 
 /// What came out of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReviewState {
+pub enum ForgeReviewState {
     /// Content.
     Approved,
     /// Something must change.
@@ -127,7 +127,7 @@ pub enum ReviewState {
 
 /// A remark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comment {
+pub struct ForgeComment {
     /// The forge's number; grows.
     pub id: u64,
     /// Who.
@@ -142,7 +142,7 @@ pub struct Comment {
 
 /// How a pull request becomes part of its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
+pub enum MergeMethod {
     /// A merge commit.
     Merge,
     /// One commit with the whole change.
@@ -151,9 +151,9 @@ pub enum Method {
     Rebase,
 }
 
-impl Method {
+impl MergeMethod {
     /// The forge's word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Merge => "merge",
             Self::Squash => "squash",
@@ -164,14 +164,14 @@ impl Method {
 
 /// A pull request that is merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergedPullRequest {
     /// The commit on the base branch.
     pub commit: String,
 }
 
 /// An issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issue {
+pub struct ForgeIssue {
     /// Its number.
     pub number: u64,
     /// In a few words.

@@ -2,7 +2,7 @@
 
 /// A repository on a forge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ForgeRepository {
     /// The forge's host name.
     pub host: String,
     /// Whose.
@@ -11,9 +11,9 @@ pub struct Place {
     pub name: String,
 }
 
-impl Place {
+impl ForgeRepository {
     /// From an address as `git remote get-url` prints it; none if it names no repository on a forge.
-    pub fn of_url(url: &str) -> Option<Self> {
+    pub fn from_url(url: &str) -> Option<Self> {
         let url = url.trim();
         let (host, path) = match url.split_once("://") {
             Some(("https" | "http" | "ssh" | "git" | "git+ssh", rest)) => rest.split_once('/')?,
@@ -23,11 +23,11 @@ impl Place {
         };
         let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
         let host = host.split(':').next().filter(|host| !host.is_empty())?;
-        Self::of_path(host, path)
+        Self::from_path(host, path)
     }
 
     /// From `owner/name`.
-    pub fn of_path(host: &str, path: &str) -> Option<Self> {
+    pub fn from_path(host: &str, path: &str) -> Option<Self> {
         let path = path.trim_matches('/');
         let path = path.strip_suffix(".git").unwrap_or(path);
         let (owner, name) = path.split_once('/')?;
@@ -44,7 +44,7 @@ impl Place {
     }
 
     /// Where its forge's API is.
-    pub fn api(&self) -> String {
+    pub fn api_url(&self) -> String {
         match self.host.as_str() {
             "github.com" | "ssh.github.com" | "www.github.com" => {
                 "https://api.github.com".to_owned()
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn addresses_name_host_owner_and_repository() {
-        let expected = |host: &str| Place::of_path(host, "some-one/re.po");
+        let expected = |host: &str| ForgeRepository::from_path(host, "some-one/re.po");
         for (url, host) in [
             ("https://github.com/some-one/re.po.git", "github.com"),
             ("https://x-access-token:abc@github.com/some-one/re.po", "github.com"),
@@ -68,19 +68,19 @@ mod tests {
             ("ssh://git@ssh.github.com:443/some-one/re.po.git\n", "ssh.github.com"),
             ("https://git.example.com:8443/some-one/re.po/", "git.example.com"),
         ] {
-            assert_eq!(Place::of_url(url), expected(host), "{url}");
+            assert_eq!(ForgeRepository::from_url(url), expected(host), "{url}");
             assert!(expected(host).is_some());
         }
         for url in
             ["/srv/git/repo.git", "../repo", "file:///srv/o/r", "https://github.com/only", ""]
         {
-            assert_eq!(Place::of_url(url), None, "{url}");
+            assert_eq!(ForgeRepository::from_url(url), None, "{url}");
         }
     }
 
     #[test]
     fn the_api_is_beside_the_site_and_elsewhere_for_the_public_one() {
-        let api = |host| Place::of_path(host, "o/r").map(|place| place.api());
+        let api = |host| ForgeRepository::from_path(host, "o/r").map(|place| place.api_url());
         assert_eq!(api("github.com").as_deref(), Some("https://api.github.com"));
         assert_eq!(api("git.example.com").as_deref(), Some("https://git.example.com/api/v3"));
     }

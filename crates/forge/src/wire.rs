@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum ForgeHttpMethod {
     /// Looks.
     Get,
     /// Makes.
@@ -17,9 +17,9 @@ pub enum Verb {
     Delete,
 }
 
-impl Verb {
+impl ForgeHttpMethod {
     /// The word on the wire.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
@@ -32,9 +32,9 @@ impl Verb {
 
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ForgeHttpRequest {
     /// What it does.
-    pub verb: Verb,
+    pub verb: ForgeHttpMethod,
     /// Below the API's address, with its query.
     pub path: String,
     /// What it carries.
@@ -45,7 +45,7 @@ pub struct Request {
 
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Response {
+pub struct ForgeHttpResponse {
     /// Its status.
     pub status: u16,
     /// Its headers, names in lower case.
@@ -54,7 +54,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-impl Response {
+impl ForgeHttpResponse {
     /// One of its headers.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
@@ -63,7 +63,7 @@ impl Response {
 
 /// No answer came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct ForgeTransportError {
     /// The request may have got there.
     pub maybe_sent: bool,
     /// In the system's words.
@@ -71,18 +71,18 @@ pub struct Broken {
 }
 
 /// Carries requests.
-pub trait Transport: Send + Sync {
+pub trait ForgeTransport: Send + Sync {
     /// Carries one to this address and waits for the answer, whatever its status.
     fn send(
         &self,
         url: &str,
-        request: &Request,
+        request: &ForgeHttpRequest,
         headers: &[(String, String)],
-    ) -> Result<Response, Broken>;
+    ) -> Result<ForgeHttpResponse, ForgeTransportError>;
 }
 
 /// Percent-encodes one part of a path or query.
-pub fn encode(part: &str) -> String {
+pub fn percent_encode(part: &str) -> String {
     let mut out = String::with_capacity(part.len());
     for byte in part.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -95,6 +95,6 @@ pub fn encode(part: &str) -> String {
 }
 
 /// The same for a path of several parts.
-pub fn encode_path(path: &str) -> String {
-    path.split('/').map(encode).collect::<Vec<_>>().join("/")
+pub fn percent_encode_path(path: &str) -> String {
+    path.split('/').map(percent_encode).collect::<Vec<_>>().join("/")
 }

@@ -9,13 +9,13 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-struct Wish {
+struct CrashPointSettings {
     at: Option<u64>,
     named: Option<String>,
     log: Option<std::path::PathBuf>,
 }
 
-static WISH: OnceLock<Wish> = OnceLock::new();
+static WISH: OnceLock<CrashPointSettings> = OnceLock::new();
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
 /// A place where dying must be harmless.
@@ -24,7 +24,7 @@ pub fn point(name: &str) {
         let wish = std::env::var("MAINSTEM_CRASH_AT").ok();
         let at = wish.as_ref().and_then(|n| n.parse().ok());
         let log = std::env::var_os("MAINSTEM_CRASH_LOG").map(Into::into);
-        Wish { at, named: wish.filter(|_| at.is_none()), log }
+        CrashPointSettings { at, named: wish.filter(|_| at.is_none()), log }
     });
     if wish.at.is_none() && wish.named.is_none() && wish.log.is_none() {
         return;

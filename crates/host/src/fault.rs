@@ -12,21 +12,21 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
-struct Wish {
+struct FaultInjectionSettings {
     at: Option<u64>,
     after: bool,
     log: Option<std::path::PathBuf>,
     twice: bool,
 }
 
-static WISH: OnceLock<Wish> = OnceLock::new();
+static WISH: OnceLock<FaultInjectionSettings> = OnceLock::new();
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
-fn wish() -> &'static Wish {
+fn fault_settings() -> &'static FaultInjectionSettings {
     WISH.get_or_init(|| {
         let at = std::env::var("MAINSTEM_FAIL_AT").unwrap_or_default();
-        let (number, after) = number_of(&at);
-        Wish {
+        let (number, after) = parse_fault_position(&at);
+        FaultInjectionSettings {
             at: number,
             after,
             log: std::env::var_os("MAINSTEM_FAIL_LOG").map(Into::into),
@@ -35,7 +35,7 @@ fn wish() -> &'static Wish {
     })
 }
 
-fn number_of(text: &str) -> (Option<u64>, bool) {
+fn parse_fault_position(text: &str) -> (Option<u64>, bool) {
     match text.strip_suffix('+') {
         Some(number) => (number.parse().ok(), true),
         None => (text.parse().ok(), false),
@@ -45,22 +45,22 @@ fn number_of(text: &str) -> (Option<u64>, bool) {
 /// An operation that was begun.
 #[derive(Debug)]
 #[must_use = "an ordered failure may be due after the operation"]
-pub struct Operation {
+pub struct FallibleOperation {
     name: Option<String>,
 }
 
-impl Operation {
+impl FallibleOperation {
     /// Fails if the operation was to be done and then reported as failed.
-    pub fn done(self) -> io::Result<()> {
-        self.name.map_or(Ok(()), |name| Err(ordered(&name, "done, but reported as failed")))
+    pub fn finish(self) -> io::Result<()> {
+        self.name.map_or(Ok(()), |name| Err(injected_error(&name, "done, but reported as failed")))
     }
 }
 
 /// Begins an operation that may fail on any machine; fails if that was ordered.
-pub fn operation(name: impl FnOnce() -> String) -> io::Result<Operation> {
-    let wish = wish();
+pub fn begin_operation(name: impl FnOnce() -> String) -> io::Result<FallibleOperation> {
+    let wish = fault_settings();
     if wish.at.is_none() && wish.log.is_none() {
-        return Ok(Operation { name: None });
+        return Ok(FallibleOperation { name: None });
     }
     let number = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
     let name = name();
@@ -71,19 +71,23 @@ pub fn operation(name: impl FnOnce() -> String) -> io::Result<Operation> {
         let _ = writeln!(file, "{number} {name}");
     }
     if wish.at != Some(number) {
-        return Ok(Operation { name: None });
+        return Ok(FallibleOperation { name: None });
     }
-    if wish.after { Ok(Operation { name: Some(name) }) } else { Err(ordered(&name, "not done")) }
+    if wish.after {
+        Ok(FallibleOperation { name: Some(name) })
+    } else {
+        Err(injected_error(&name, "not done"))
+    }
 }
 
-fn ordered(name: &str, how: &str) -> io::Error {
+fn injected_error(name: &str, how: &str) -> io::Error {
     let error = io::Error::from(rustix::io::Errno::IO);
     io::Error::new(error.kind(), format!("{error} (ordered by MAINSTEM_FAIL_AT: {name}, {how})"))
 }
 
 /// Is every effect to be carried out twice?
-pub fn effects_twice() -> bool {
-    wish().twice
+pub fn runs_effects_twice() -> bool {
+    fault_settings().twice
 }
 
 #[cfg(test)]
@@ -92,18 +96,18 @@ mod tests {
 
     #[test]
     fn a_plus_asks_for_the_failure_after_the_deed() {
-        assert_eq!(number_of("7"), (Some(7), false));
-        assert_eq!(number_of("7+"), (Some(7), true));
-        assert_eq!(number_of("seven"), (None, false));
-        assert_eq!(number_of(""), (None, false));
+        assert_eq!(parse_fault_position("7"), (Some(7), false));
+        assert_eq!(parse_fault_position("7+"), (Some(7), true));
+        assert_eq!(parse_fault_position("seven"), (None, false));
+        assert_eq!(parse_fault_position(""), (None, false));
     }
 
     #[test]
     fn an_ordered_failure_is_an_io_error_that_names_the_operation() {
-        let error = ordered("git update-ref", "not done").to_string();
+        let error = injected_error("git update-ref", "not done").to_string();
         assert!(error.contains("git update-ref") && error.contains("not done"), "{error}");
-        let late = Operation { name: Some("git gc".to_owned()) };
-        assert!(late.done().is_err());
-        assert!(Operation { name: None }.done().is_ok());
+        let late = FallibleOperation { name: Some("git gc".to_owned()) };
+        assert!(late.finish().is_err());
+        assert!(FallibleOperation { name: None }.finish().is_ok());
     }
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
 /// Entries that are being made start with this, followed by the life of the process that makes them.
-const DRAFT: &str = "draft-";
+const STAGING: &str = "draft-";
 /// Entries that are somebody's and wait for a person start with this.
 const KEPT: &str = "kept-";
 
@@ -31,16 +31,16 @@ const ROUNDS_MAX: usize = 1_000_000;
 
 /// What may happen to a thing moved aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum TrashRetention {
     /// Ours and no longer needed: [`empty_trash`] deletes it.
-    Gone,
+    Deletable,
     /// Not ours: stays until a person looks at it.
-    Kept,
+    KeptForUser,
 }
 
 /// What emptying a trash folder did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Emptied {
+pub struct TrashReport {
     /// Entries deleted.
     pub deleted: u32,
     /// Entries that resisted, with the reason; the next call tries again.
@@ -48,7 +48,7 @@ pub struct Emptied {
 }
 
 /// Names this life of the process. The pid alone would not do: in a container it is always the same.
-pub(crate) fn life() -> &'static str {
+pub(crate) fn process_lifetime_id() -> &'static str {
     static LIFE: LazyLock<String> = LazyLock::new(|| {
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         format!("{}.{:x}", std::process::id(), age.map_or(0, |age| age.as_nanos()))
@@ -57,13 +57,13 @@ pub(crate) fn life() -> &'static str {
 }
 
 /// A name no other call uses, in this life of the process or another.
-pub(crate) fn unique() -> String {
+pub(crate) fn unique_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}", life(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("{}-{}", process_lifetime_id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// What a trash folder keeps because it may be somebody's, by name.
-pub fn kept_in(trash: &Path) -> Vec<PathBuf> {
+pub fn list_kept_trash(trash: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(trash).into_iter().flatten().flatten();
     let kept = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(KEPT);
     let mut paths: Vec<PathBuf> = entries.filter(kept).map(|entry| entry.path()).collect();
@@ -83,13 +83,13 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// `mode` is for a new file, before the mask of the process.
 fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let (Some(dir), Some(name)) = (parent_of(path), path.file_name()) else {
+    let (Some(dir), Some(name)) = (parent_dir(path), path.file_name()) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file path"));
     };
-    let operation = crate::fault::operation(|| format!("write {}", path.display()))?;
+    let operation = crate::fault::begin_operation(|| format!("write {}", path.display()))?;
     let mut tmp_name = std::ffi::OsString::from(".");
     tmp_name.push(name);
-    tmp_name.push(format!(".{}.tmp", unique()));
+    tmp_name.push(format!(".{}.tmp", unique_name()));
     let tmp = dir.join(tmp_name);
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&tmp)?;
@@ -103,7 +103,7 @@ fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
         return Err(error);
     }
     sync_dir(dir)?;
-    operation.done()
+    operation.finish()
 }
 
 /// Makes renames and new names inside a folder survive power loss.
@@ -127,20 +127,20 @@ pub fn sync_filesystem(path: &Path) -> io::Result<()> {
 
 /// A fresh name in `trash` for something that is being made and will be renamed to its place: if that
 /// never happens, it goes after [`abandon_drafts`].
-pub fn draft_in(trash: &Path) -> io::Result<PathBuf> {
+pub fn staging_path(trash: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(trash)?;
-    Ok(trash.join(format!("{DRAFT}{}", unique())))
+    Ok(trash.join(format!("{STAGING}{}", unique_name())))
 }
 
 /// Gives up what earlier lives were making in `trash`, so that [`empty_trash`] deletes it. Only for who
 /// knows that no other process makes anything there.
-pub fn abandon_drafts(trash: &Path) {
-    let ours = format!("{DRAFT}{}-", life());
+pub fn abandon_staging_paths(trash: &Path) {
+    let ours = format!("{STAGING}{}-", process_lifetime_id());
     for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with(DRAFT) && !name.starts_with(&ours) {
+        if name.starts_with(STAGING) && !name.starts_with(&ours) {
             // What resists is tried again by the next life.
-            let _ = fs::rename(entry.path(), trash.join(format!("{GONE}{}-{name}", unique())));
+            let _ = fs::rename(entry.path(), trash.join(format!("{GONE}{}-{name}", unique_name())));
         }
     }
 }
@@ -153,7 +153,11 @@ pub fn has_trash(trash: &Path) -> bool {
 
 /// Renames `path` into `trash` under a fresh name and says where it is now; `None` if there was
 /// nothing. Both must be on one filesystem: copying could be cut half way, a rename cannot.
-pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option<PathBuf>> {
+pub fn move_to_trash(
+    path: &Path,
+    trash: &Path,
+    fate: TrashRetention,
+) -> io::Result<Option<PathBuf>> {
     match fs::symlink_metadata(path) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -161,12 +165,12 @@ pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option
     }
     let name = path.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy());
     let start = match fate {
-        Fate::Gone => GONE,
-        Fate::Kept => KEPT,
+        TrashRetention::Deletable => GONE,
+        TrashRetention::KeptForUser => KEPT,
     };
     // File names are limited to 255 bytes, and ours needs room for the unique part.
     let short: String = name.chars().take(48).collect();
-    let target = trash.join(format!("{start}{}-{short}", unique()));
+    let target = trash.join(format!("{start}{}-{short}", unique_name()));
     loop {
         fs::create_dir_all(trash)?;
         match fs::rename(path, &target) {
@@ -189,14 +193,14 @@ pub fn move_to_trash(path: &Path, trash: &Path, fate: Fate) -> io::Result<Option
 
 /// Moves `paths`, relative to `folder`, into a new folder in `trash` that is kept for a person, and says
 /// where that is; `None` if there was none of them. `label` becomes part of its name.
-pub fn set_aside(
+pub fn set_files_aside(
     folder: &Path,
     paths: &[PathBuf],
     trash: &Path,
     label: &str,
 ) -> io::Result<Option<PathBuf>> {
     let short: String = label.chars().take(100).collect();
-    let place = trash.join(format!("{KEPT}{}-{short}", unique()));
+    let place = trash.join(format!("{KEPT}{}-{short}", unique_name()));
     let mut moved = false;
     for path in paths {
         let (from, to) = (folder.join(path), place.join(path));
@@ -217,8 +221,8 @@ pub fn set_aside(
 }
 
 /// Deletes what [`move_to_trash`] put aside as [`Fate::Gone`]; everything else stays.
-pub fn empty_trash(trash: &Path) -> io::Result<Emptied> {
-    let mut emptied = Emptied::default();
+pub fn empty_trash(trash: &Path) -> io::Result<TrashReport> {
+    let mut emptied = TrashReport::default();
     let entries = match fs::read_dir(trash) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(emptied),
@@ -294,7 +298,7 @@ fn empty_folder(folder: &OwnedFd, top: &OwnedFd, depth: usize) -> io::Result<boo
             Err(error) => return Err(error.into()),
         }
         if depth == 0 {
-            match rustix::fs::renameat(folder, name, top, format!("deep-{}", unique())) {
+            match rustix::fs::renameat(folder, name, top, format!("deep-{}", unique_name())) {
                 Ok(()) | Err(Errno::NOENT) => moved = true,
                 Err(error) => return Err(error.into()),
             }
@@ -336,13 +340,13 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
-fn parent_of(path: &Path) -> Option<&Path> {
+fn parent_dir(path: &Path) -> Option<&Path> {
     let parent = path.parent()?;
     Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 /// Opens a file that somebody else may have replaced by anything: no link is followed, no pipe waited for.
-pub fn open_plain(path: &Path) -> io::Result<fs::File> {
+pub fn open_regular_file(path: &Path) -> io::Result<fs::File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if file.metadata()?.is_file() {
@@ -353,9 +357,9 @@ pub fn open_plain(path: &Path) -> io::Result<fs::File> {
 }
 
 /// The first `most` bytes of what [`open_plain`] opens.
-pub fn read_plain(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_plain(path)?.take(most).read_to_end(&mut bytes)?;
+    open_regular_file(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -419,12 +423,12 @@ mod tests {
         let theirs = dir.path().join("theirs");
         fs::write(&theirs, "precious").unwrap();
 
-        move_to_trash(&ours, &trash, Fate::Gone).unwrap().unwrap();
-        let kept = move_to_trash(&theirs, &trash, Fate::Kept).unwrap().unwrap();
-        assert_eq!(move_to_trash(&theirs, &trash, Fate::Kept).unwrap(), None);
+        move_to_trash(&ours, &trash, TrashRetention::Deletable).unwrap().unwrap();
+        let kept = move_to_trash(&theirs, &trash, TrashRetention::KeptForUser).unwrap().unwrap();
+        assert_eq!(move_to_trash(&theirs, &trash, TrashRetention::KeptForUser).unwrap(), None);
 
         let emptied = empty_trash(&trash).unwrap();
-        assert_eq!(emptied, Emptied { deleted: 1, left: vec![] });
+        assert_eq!(emptied, TrashReport { deleted: 1, left: vec![] });
         assert_eq!(fs::read_to_string(kept).unwrap(), "precious");
         assert_eq!(fs::read_dir(&trash).unwrap().count(), 1);
     }
@@ -437,24 +441,24 @@ mod tests {
         fs::write(work.join("a/b/file"), "precious").unwrap();
         fs::set_permissions(work.join("a/b/file"), fs::Permissions::from_mode(0o000)).unwrap();
         let paths = [PathBuf::from("a/b/file"), PathBuf::from("gone")];
-        let place = set_aside(&work, &paths, &trash, "unstored-T-1").unwrap().unwrap();
+        let place = set_files_aside(&work, &paths, &trash, "unstored-T-1").unwrap().unwrap();
         assert!(place.join("a/b/file").exists() && !work.join("a/b/file").exists());
-        assert_eq!(set_aside(&work, &paths, &trash, "unstored-T-1").unwrap(), None);
-        assert_eq!(empty_trash(&trash).unwrap(), Emptied::default());
-        assert_eq!(kept_in(&trash), [place]);
+        assert_eq!(set_files_aside(&work, &paths, &trash, "unstored-T-1").unwrap(), None);
+        assert_eq!(empty_trash(&trash).unwrap(), TrashReport::default());
+        assert_eq!(list_kept_trash(&trash), [place]);
     }
 
     #[test]
     fn what_is_being_made_in_the_trash_stays_until_its_maker_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let trash = dir.path().join("trash");
-        let ours = draft_in(&trash).unwrap();
+        let ours = staging_path(&trash).unwrap();
         fs::create_dir_all(&ours).unwrap();
-        let earlier = trash.join(format!("{DRAFT}1.2-3"));
+        let earlier = trash.join(format!("{STAGING}1.2-3"));
         fs::create_dir_all(earlier.join("half")).unwrap();
         assert_eq!(empty_trash(&trash).unwrap().deleted, 0);
         assert!(!has_trash(&trash));
-        abandon_drafts(&trash);
+        abandon_staging_paths(&trash);
         assert!(has_trash(&trash) && !earlier.exists() && ours.exists());
         assert_eq!(empty_trash(&trash).unwrap().deleted, 1);
         assert!(ours.exists());
@@ -473,7 +477,7 @@ mod tests {
             for n in 0..500 {
                 let thing = dir.path().join(format!("thing-{n}"));
                 fs::create_dir(&thing).unwrap();
-                let moved = move_to_trash(&thing, &trash, Fate::Gone).unwrap();
+                let moved = move_to_trash(&thing, &trash, TrashRetention::Deletable).unwrap();
                 assert!(moved.is_some() && !thing.exists(), "{n}");
                 fs::remove_dir(moved.unwrap()).unwrap();
             }

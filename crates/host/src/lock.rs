@@ -36,7 +36,7 @@ pub enum LockError {
 
 /// The answer to [`OwnerLock::acquire`].
 #[derive(Debug)]
-pub enum Acquired {
+pub enum LockOutcome {
     /// The caller owns the lock until the value is dropped or the process ends.
     Held(OwnerLock),
     /// Someone else owns it; `holder` is what they wrote (`null` if unreadable).
@@ -48,7 +48,7 @@ pub enum Acquired {
 
 /// The answer to [`probe`].
 #[derive(Debug, PartialEq)]
-pub enum Probe {
+pub enum LockState {
     /// Nobody holds the lock (or the file does not exist).
     Free,
     /// Someone holds it; `holder` is what they wrote (`null` if unreadable).
@@ -67,7 +67,7 @@ pub struct OwnerLock {
 
 impl OwnerLock {
     /// Takes the lock and writes `body` (pid, host, start, version, socket …) for others to read.
-    pub fn acquire(path: &Path, body: &Value) -> Result<Acquired, LockError> {
+    pub fn acquire(path: &Path, body: &Value) -> Result<LockOutcome, LockError> {
         Self::acquire_if(path, body, |_| true)
     }
 
@@ -77,34 +77,34 @@ impl OwnerLock {
         path: &Path,
         body: &Value,
         acceptable: impl Fn(&Value) -> bool,
-    ) -> Result<Acquired, LockError> {
+    ) -> Result<LockOutcome, LockError> {
         let deadline = Instant::now() + SETTLE;
         loop {
-            let file = open(path).map_err(failed("open", path))?;
+            let file = open_lock_file(path).map_err(lock_error("open", path))?;
             if try_lock(&file, FlockOperation::NonBlockingLockExclusive)
-                .map_err(failed("lock", path))?
+                .map_err(lock_error("lock", path))?
             {
                 // The file may have been replaced between open and lock: then we hold nothing.
-                if same_file(&file, path) {
-                    let holder = read_body(&file, Instant::now());
+                if is_same_file(&file, path) {
+                    let holder = read_lock_body(&file, Instant::now());
                     if !acceptable(&holder) {
-                        return Ok(Acquired::Busy { holder });
+                        return Ok(LockOutcome::Busy { holder });
                     }
                     let mut lock = Self { file, path: path.to_owned() };
                     if holder != *body {
-                        lock.describe(body)?;
+                        lock.write_body(body)?;
                     }
-                    return Ok(Acquired::Held(lock));
+                    return Ok(LockOutcome::Held(lock));
                 }
             } else if Instant::now() >= deadline {
-                return Ok(Acquired::Busy { holder: read_body(&file, deadline) });
+                return Ok(LockOutcome::Busy { holder: read_lock_body(&file, deadline) });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// Replaces the body, for example once the socket is known.
-    pub fn describe(&mut self, body: &Value) -> Result<(), LockError> {
+    pub fn write_body(&mut self, body: &Value) -> Result<(), LockError> {
         let mut text = body.to_string();
         text.push('\n');
         let mut write = || {
@@ -112,7 +112,7 @@ impl OwnerLock {
             self.file.seek(SeekFrom::Start(0))?;
             self.file.write_all(text.as_bytes())
         };
-        write().map_err(failed("write", &self.path))
+        write().map_err(lock_error("write", &self.path))
     }
 
     /// The lock file.
@@ -122,15 +122,17 @@ impl OwnerLock {
 }
 
 /// Says whether anyone holds the lock, without taking it away from anyone.
-pub fn probe(path: &Path) -> Result<Probe, LockError> {
-    match held(path).map_err(failed("probe", path))? {
-        None => Ok(Probe::Free),
-        Some(file) => Ok(Probe::Busy { holder: read_body(&file, Instant::now() + SETTLE) }),
+pub fn probe_lock(path: &Path) -> Result<LockState, LockError> {
+    match open_if_locked(path).map_err(lock_error("probe", path))? {
+        None => Ok(LockState::Free),
+        Some(file) => {
+            Ok(LockState::Busy { holder: read_lock_body(&file, Instant::now() + SETTLE) })
+        }
     }
 }
 
 /// The open file if someone holds the lock exclusively. Probes share, so they never see each other.
-pub(crate) fn held(path: &Path) -> io::Result<Option<File>> {
+pub(crate) fn open_if_locked(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -140,8 +142,8 @@ pub(crate) fn held(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Takes the lock exclusively, looking again until `deadline`; `None` if it stayed busy.
-pub fn take(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
-    let file = open(path)?;
+pub fn lock_file_until(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
+    let file = open_lock_file(path)?;
     loop {
         if try_lock(&file, FlockOperation::NonBlockingLockExclusive)? {
             return Ok(Some(file));
@@ -153,7 +155,7 @@ pub fn take(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open_lock_file(path: &Path) -> io::Result<File> {
     // std opens every file close-on-exec, so children do not inherit the lock.
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
@@ -169,7 +171,7 @@ fn try_lock(file: &File, how: FlockOperation) -> io::Result<bool> {
     }
 }
 
-fn same_file(file: &File, path: &Path) -> bool {
+fn is_same_file(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(a), Ok(b)) => a.dev() == b.dev() && a.ino() == b.ino(),
         _ => false,
@@ -177,7 +179,7 @@ fn same_file(file: &File, path: &Path) -> bool {
 }
 
 /// Reads the body, looking again while the holder is still writing it.
-fn read_body(mut file: &File, deadline: Instant) -> Value {
+fn read_lock_body(mut file: &File, deadline: Instant) -> Value {
     loop {
         let mut text = String::new();
         let read = file
@@ -195,7 +197,7 @@ fn read_body(mut file: &File, deadline: Instant) -> Value {
     }
 }
 
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LockError {
+fn lock_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LockError {
     let path = path.to_owned();
     move |source| LockError::Io { what, path, source }
 }
@@ -211,22 +213,22 @@ mod tests {
     fn a_busy_lock_names_its_holder_and_is_free_after_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("owner");
-        assert_eq!(probe(&path).unwrap(), Probe::Free);
+        assert_eq!(probe_lock(&path).unwrap(), LockState::Free);
         let body = json!({"pid": 7, "host": "here", "socket": "/s"});
-        let Acquired::Held(mut lock) = OwnerLock::acquire(&path, &body).unwrap() else {
+        let LockOutcome::Held(mut lock) = OwnerLock::acquire(&path, &body).unwrap() else {
             panic!("a fresh lock is free");
         };
         match OwnerLock::acquire(&path, &json!({"pid": 8})).unwrap() {
-            Acquired::Busy { holder } => assert_eq!(holder, body),
-            Acquired::Held(_) => panic!("two owners"),
+            LockOutcome::Busy { holder } => assert_eq!(holder, body),
+            LockOutcome::Held(_) => panic!("two owners"),
         }
-        lock.describe(&json!({"pid": 7})).unwrap();
-        assert_eq!(probe(&path).unwrap(), Probe::Busy { holder: json!({"pid": 7}) });
+        lock.write_body(&json!({"pid": 7})).unwrap();
+        assert_eq!(probe_lock(&path).unwrap(), LockState::Busy { holder: json!({"pid": 7}) });
         drop(lock);
-        assert_eq!(probe(&path).unwrap(), Probe::Free);
+        assert_eq!(probe_lock(&path).unwrap(), LockState::Free);
         assert!(matches!(
             OwnerLock::acquire(&path, &json!({"pid": 8})).unwrap(),
-            Acquired::Held(_)
+            LockOutcome::Held(_)
         ));
     }
 
@@ -241,11 +243,11 @@ mod tests {
     fn a_holder_that_wrote_nonsense_still_holds() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("owner");
-        let Acquired::Held(lock) = OwnerLock::acquire(&path, &json!({})).unwrap() else {
+        let LockOutcome::Held(lock) = OwnerLock::acquire(&path, &json!({})).unwrap() else {
             panic!("a fresh lock is free");
         };
         std::fs::write(&path, b"\xff{").unwrap();
-        assert_eq!(probe(&path).unwrap(), Probe::Busy { holder: Value::Null });
+        assert_eq!(probe_lock(&path).unwrap(), LockState::Busy { holder: Value::Null });
         drop(lock);
     }
 }

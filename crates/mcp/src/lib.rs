@@ -5,7 +5,7 @@
 //! attempt's door ([`door`]), whose keeper outlives the engine, and questions wait there. Knows neither
 //! the journal nor the plan; what it can tell of the task is in two files written at the start.
 
-pub mod door;
+pub mod tool_socket;
 mod server;
 pub mod tools;
 
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// What the server is told through its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct McpEnvironment {
     /// The attempt's door.
     pub socket: PathBuf,
     /// What opens it.
@@ -26,12 +26,12 @@ pub struct Surroundings {
 /// A variable that must be set is not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("${0} is not set; this server is started by an agent that Mainstem runs, not by hand")]
-pub struct Missing(pub &'static str);
+pub struct MissingVariable(pub &'static str);
 
-impl Surroundings {
+impl McpEnvironment {
     /// Reads them from variables.
-    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, Missing> {
-        let need = |name| get(name).filter(|value| !value.is_empty()).ok_or(Missing(name));
+    pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Result<Self, MissingVariable> {
+        let need = |name| get(name).filter(|value| !value.is_empty()).ok_or(MissingVariable(name));
         Ok(Self {
             socket: need("MAINSTEM_MCP_SOCKET")?.into(),
             token: need("MAINSTEM_MCP_TOKEN")?,
@@ -41,9 +41,9 @@ impl Surroundings {
 }
 
 /// Serves standard input and output until the client goes.
-pub fn serve(surroundings: Surroundings, version: &str) -> io::Result<()> {
+pub fn serve(surroundings: McpEnvironment, version: &str) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let served = runtime.block_on(server::serve(surroundings, version));
+    let served = runtime.block_on(server::serve_stdio(surroundings, version));
     // A read of standard input that is under way would be waited for, maybe for ever.
     runtime.shutdown_background();
     served

@@ -16,24 +16,24 @@ use rmcp::transport::io::stdio;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
-use crate::tools::{self, Call};
-use crate::{Surroundings, door};
+use crate::tools::{self, McpToolCall};
+use crate::{McpEnvironment, tool_socket};
 
 /// How often a client that waits for an answer hears that we still wait.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 
 const INSTRUCTIONS: &str = "You work on one task of a larger run. get_task shows your task, list_peers shows the other tasks. Use ask instead of guessing when a wrong guess would be expensive. Commit your work, then call complete_task and finish.";
 
-struct Server {
-    to: Surroundings,
+struct McpServer {
+    to: McpEnvironment,
     version: String,
     /// How often each question was answered in this life of the server.
     answered: Arc<Mutex<BTreeMap<u64, u32>>>,
 }
 
 /// Serves standard input and output until the client goes.
-pub(crate) async fn serve(to: Surroundings, version: &str) -> io::Result<()> {
-    let server = Server { to, version: version.to_owned(), answered: Arc::default() };
+pub(crate) async fn serve_stdio(to: McpEnvironment, version: &str) -> io::Result<()> {
+    let server = McpServer { to, version: version.to_owned(), answered: Arc::default() };
     let running = match rmcp::serve_server(server, stdio()).await {
         Ok(running) => running,
         // A client that left before it said a word wants nothing.
@@ -43,7 +43,7 @@ pub(crate) async fn serve(to: Surroundings, version: &str) -> io::Result<()> {
     running.waiting().await.map(drop).map_err(io::Error::other)
 }
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         info.server_info = Implementation::new("mainstem", self.version.clone());
@@ -56,7 +56,7 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = tools::all();
+        let tools = tools::list_tools();
         let tools = tools.into_iter().map(|t| Tool::new(t.name, t.description, t.schema)).collect();
         Ok(ListToolsResult { tools, ..ListToolsResult::default() })
     }
@@ -67,14 +67,15 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let result = match tools::call(&request.name, &arguments) {
+        let result = match tools::parse_call(&request.name, &arguments) {
             Err(why) => Err(why),
-            Ok(Call::Say(line, then)) => match door::say(&self.to, &line).await {
+            Ok(McpToolCall::Say(line, then)) => match tool_socket::send_line(&self.to, &line).await
+            {
                 Ok(()) => Ok(CallToolResult::success(vec![ContentBlock::text(then)])),
                 Err(error) => Err(error.to_string()),
             },
-            Ok(Call::Read(name)) => self.read(name),
-            Ok(Call::Ask(line)) => self.ask(&line, context).await,
+            Ok(McpToolCall::Read(name)) => self.read_tool(name),
+            Ok(McpToolCall::Ask(line)) => self.ask_question(&line, context).await,
         };
         // What goes wrong is for the model to read, not for its program.
         let told =
@@ -83,8 +84,8 @@ impl ServerHandler for Server {
     }
 }
 
-impl Server {
-    fn read(&self, name: &str) -> Result<CallToolResult, String> {
+impl McpServer {
+    fn read_tool(&self, name: &str) -> Result<CallToolResult, String> {
         let path = self.to.folder.join(name);
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(CallToolResult::success(vec![ContentBlock::text(text)])),
@@ -92,13 +93,13 @@ impl Server {
         }
     }
 
-    async fn ask(
+    async fn ask_question(
         &self,
         line: &Map<String, Value>,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, String> {
-        let (key, reference) = self.reference(line);
-        let answer = door::ask(&self.to, line, &reference);
+        let (key, reference) = self.question_reference(line);
+        let answer = tool_socket::await_answer(&self.to, line, &reference);
         tokio::pin!(answer);
         let mut signs = tokio::time::interval(SIGN_OF_LIFE);
         let mut count = 0.0;
@@ -130,7 +131,7 @@ impl Server {
 
     /// The name of a question. One that is asked again before its answer was heard, by a client that gave
     /// up or by a new server, has the same name, and so is not asked twice.
-    fn reference(&self, line: &Map<String, Value>) -> (u64, String) {
+    fn question_reference(&self, line: &Map<String, Value>) -> (u64, String) {
         let mut hasher = DefaultHasher::new();
         for key in ["question", "options"] {
             line.get(key).map(Value::to_string).hash(&mut hasher);

@@ -13,7 +13,7 @@ pub const NO_ANSWER: &str = "No answer came in time. Use your own judgment and s
 
 /// One tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
+pub struct McpTool {
     /// Its name; clients put their own prefix before it.
     pub name: &'static str,
     /// What it is for, told to the model.
@@ -24,7 +24,7 @@ pub struct Tool {
 
 /// What a call comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Call {
+pub enum McpToolCall {
     /// Send this line, without its `ref`, and wait for the answer.
     Ask(Map<String, Value>),
     /// Send this line, then say this.
@@ -34,9 +34,9 @@ pub enum Call {
 }
 
 /// All tools, in the order in which they are listed.
-pub fn all() -> Vec<Tool> {
+pub fn list_tools() -> Vec<McpTool> {
     vec![
-        tool(
+        describe_tool(
             "ask",
             "Ask the person or policy responsible for this run, and wait for the answer. Use this tool when a decision is not yours to make or a wrong guess would be expensive; otherwise decide yourself. \
              Other agents keep working while you wait.",
@@ -48,13 +48,13 @@ pub fn all() -> Vec<Tool> {
             }),
             &["question"],
         ),
-        tool(
+        describe_tool(
             "report_progress",
             "Report in one line what you are doing now. Shown to people who watch; does not block.",
             &json!({"text": {"type": "string", "description": "One line."}}),
             &["text"],
         ),
-        tool(
+        describe_tool(
             "complete_task",
             "Report that your work on the task is finished, with evidence. The checks decide whether the task is done. \
              Commit first, then call this tool once and finish.",
@@ -65,7 +65,7 @@ pub fn all() -> Vec<Tool> {
             }),
             &["summary"],
         ),
-        tool(
+        describe_tool(
             "log_issue",
             "Record a problem that is not part of your task: a bug, a risk, a broken test. \
              Do not fix it here.",
@@ -76,7 +76,7 @@ pub fn all() -> Vec<Tool> {
             }),
             &["title"],
         ),
-        tool(
+        describe_tool(
             "propose_task",
             "Propose an additional task for the plan. A person must accept the proposal first.",
             &json!({
@@ -87,13 +87,13 @@ pub fn all() -> Vec<Tool> {
             }),
             &["title", "description"],
         ),
-        tool(
+        describe_tool(
             "get_task",
             "Show your task: description, acceptance criteria, checks and landed work.",
             &json!({}),
             &[],
         ),
-        tool(
+        describe_tool(
             "list_peers",
             "List the other tasks of the run, as of your start, and the files they expect to change.",
             &json!({}),
@@ -102,23 +102,23 @@ pub fn all() -> Vec<Tool> {
     ]
 }
 
-fn tool(
+fn describe_tool(
     name: &'static str,
     description: &'static str,
     properties: &Value,
     required: &[&str],
-) -> Tool {
+) -> McpTool {
     let schema = json!({
         "type": "object", "properties": properties, "required": required,
         "additionalProperties": false,
     });
     let Value::Object(schema) = schema else { unreachable!("BUG: a schema is an object") };
-    Tool { name, description, schema }
+    McpTool { name, description, schema }
 }
 
 /// What a call with these arguments comes to, or why it cannot be; told to the model.
-pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> {
-    let known = all();
+pub fn parse_call(name: &str, arguments: &Map<String, Value>) -> Result<McpToolCall, String> {
+    let known = list_tools();
     let Some(tool) = known.iter().find(|tool| tool.name == name) else {
         let names: Vec<_> = known.iter().map(|tool| tool.name).collect();
         return Err(format!("unknown tool `{name}`; available: {}", names.join(", ")));
@@ -128,46 +128,46 @@ pub fn call(name: &str, arguments: &Map<String, Value>) -> Result<Call, String> 
     {
         return Err(format!("unknown argument `{odd}` of `{name}`"));
     }
-    let read = Arguments { tool: name, arguments };
+    let read = McpArguments { tool: name, arguments };
     Ok(match name {
-        "ask" => Call::Ask(ask(&read)?),
+        "ask" => McpToolCall::Ask(parse_question(&read)?),
         "report_progress" => {
-            let line = json!({"mainstem": "progress", "text": read.needed("text")?});
-            Call::Say(line, "Noted.")
+            let line = json!({"mainstem": "progress", "text": read.required_text("text")?});
+            McpToolCall::Say(line, "Noted.")
         }
-        "complete_task" => complete(&read)?,
-        "log_issue" => Call::Say(
+        "complete_task" => parse_completion(&read)?,
+        "log_issue" => McpToolCall::Say(
             json!({
-                "mainstem": "issue", "title": read.needed("title")?,
-                "text": read.text("text")?.unwrap_or_default(),
-                "severity": read.text("severity")?.unwrap_or_default(),
+                "mainstem": "issue", "title": read.required_text("title")?,
+                "text": read.optional_text("text")?.unwrap_or_default(),
+                "severity": read.optional_text("severity")?.unwrap_or_default(),
             }),
             "Recorded. Continue with your task.",
         ),
         "propose_task" => {
             let mut line = json!({
-                "mainstem": "propose_task", "title": read.needed("title")?,
-                "description": read.needed("description")?, "needs": read.texts("needs")?,
+                "mainstem": "propose_task", "title": read.required_text("title")?,
+                "description": read.required_text("description")?, "needs": read.text_list("needs")?,
             });
-            if let Some(id) = read.text("id")? {
+            if let Some(id) = read.optional_text("id")? {
                 line["id"] = Value::from(id);
             }
-            Call::Say(line, "Proposed. A person decides; continue with your task.")
+            McpToolCall::Say(line, "Proposed. A person decides; continue with your task.")
         }
-        "get_task" => Call::Read("task.json"),
-        _ => Call::Read("peers.json"),
+        "get_task" => McpToolCall::Read("task.json"),
+        _ => McpToolCall::Read("peers.json"),
     })
 }
 
-fn ask(read: &Arguments<'_>) -> Result<Map<String, Value>, String> {
+fn parse_question(read: &McpArguments<'_>) -> Result<Map<String, Value>, String> {
     let mut line = Map::new();
     line.insert("mainstem".to_owned(), Value::from("ask"));
-    line.insert("question".to_owned(), Value::from(read.needed("question")?));
-    let options = read.texts("options")?;
+    line.insert("question".to_owned(), Value::from(read.required_text("question")?));
+    let options = read.text_list("options")?;
     if !options.is_empty() {
         line.insert("options".to_owned(), Value::from(options));
     }
-    let default = read.text("default")?;
+    let default = read.optional_text("default")?;
     let seconds = match read.arguments.get("deadline_seconds") {
         None | Some(Value::Null) => None,
         Some(given) => {
@@ -187,32 +187,33 @@ fn ask(read: &Arguments<'_>) -> Result<Map<String, Value>, String> {
     Ok(line)
 }
 
-fn complete(read: &Arguments<'_>) -> Result<Call, String> {
-    let summary = read.needed("summary")?;
-    let evidence = read.texts("evidence")?;
-    let outcome = read.text("outcome")?;
+fn parse_completion(read: &McpArguments<'_>) -> Result<McpToolCall, String> {
+    let summary = read.required_text("summary")?;
+    let evidence = read.text_list("evidence")?;
+    let outcome = read.optional_text("outcome")?;
     let done = "Recorded. Finish now: the checks decide.";
     match outcome.as_deref().unwrap_or("done") {
         "done" => {
             let line =
                 json!({"mainstem": "claimed_done", "summary": summary, "evidence": evidence});
-            Ok(Call::Say(line, done))
+            Ok(McpToolCall::Say(line, done))
         }
-        word @ ("nothing_to_do" | "blocked") => {
-            Ok(Call::Say(json!({"mainstem": word, "reason": summary}), "Recorded. Finish now."))
-        }
+        word @ ("nothing_to_do" | "blocked") => Ok(McpToolCall::Say(
+            json!({"mainstem": word, "reason": summary}),
+            "Recorded. Finish now.",
+        )),
         other => Err(format!("`outcome` must be done, nothing_to_do or blocked, not `{other}`")),
     }
 }
 
 /// Typed access with messages for the model.
-struct Arguments<'a> {
+struct McpArguments<'a> {
     tool: &'a str,
     arguments: &'a Map<String, Value>,
 }
 
-impl Arguments<'_> {
-    fn text(&self, key: &str) -> Result<Option<String>, String> {
+impl McpArguments<'_> {
+    fn optional_text(&self, key: &str) -> Result<Option<String>, String> {
         match self.arguments.get(key) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if text.len() <= TEXT_BYTES_MAX => {
@@ -225,11 +226,12 @@ impl Arguments<'_> {
         }
     }
 
-    fn needed(&self, key: &str) -> Result<String, String> {
-        self.text(key)?.ok_or_else(|| format!("missing argument `{key}` of `{}`", self.tool))
+    fn required_text(&self, key: &str) -> Result<String, String> {
+        self.optional_text(key)?
+            .ok_or_else(|| format!("missing argument `{key}` of `{}`", self.tool))
     }
 
-    fn texts(&self, key: &str) -> Result<Vec<String>, String> {
+    fn text_list(&self, key: &str) -> Result<Vec<String>, String> {
         let wrong = || format!("`{key}` must be a list of at most {LIST_MAX} strings");
         let list = match self.arguments.get(key) {
             None | Some(Value::Null) => return Ok(Vec::new()),
@@ -250,13 +252,13 @@ mod tests {
 
     use super::*;
 
-    fn called(name: &str, arguments: Value) -> Result<Call, String> {
-        call(name, arguments.as_object().unwrap())
+    fn called(name: &str, arguments: Value) -> Result<McpToolCall, String> {
+        parse_call(name, arguments.as_object().unwrap())
     }
 
     #[test]
     fn a_question_becomes_a_line_of_the_protocol() {
-        let Ok(Call::Ask(line)) = called(
+        let Ok(McpToolCall::Ask(line)) = called(
             "ask",
             json!({"question": " Which? ", "options": ["a", "b"], "default": "a", "deadline_seconds": 2.5}),
         ) else {
@@ -270,12 +272,13 @@ mod tests {
 
     #[test]
     fn a_deadline_always_leads_to_an_answer() {
-        let Ok(Call::Ask(line)) = called("ask", json!({"question": "?", "deadline_seconds": 1}))
+        let Ok(McpToolCall::Ask(line)) =
+            called("ask", json!({"question": "?", "deadline_seconds": 1}))
         else {
             panic!("a question asks")
         };
         assert_eq!(line["default"], NO_ANSWER);
-        let Ok(Call::Ask(line)) = called("ask", json!({"question": "?"})) else {
+        let Ok(McpToolCall::Ask(line)) = called("ask", json!({"question": "?"})) else {
             panic!("a question asks")
         };
         assert!(!line.contains_key("default") && !line.contains_key("deadline"));
@@ -303,7 +306,7 @@ mod tests {
     #[test]
     fn the_end_of_the_work_is_said_in_the_word_that_fits() {
         let line = |arguments: Value| match called("complete_task", arguments) {
-            Ok(Call::Say(line, _)) => line,
+            Ok(McpToolCall::Say(line, _)) => line,
             other => panic!("{other:?}"),
         };
         assert_eq!(
@@ -322,13 +325,13 @@ mod tests {
 
     #[test]
     fn every_listed_tool_can_be_called_with_what_it_requires() {
-        for tool in all() {
+        for tool in list_tools() {
             let required = tool.schema["required"].as_array().unwrap();
             let arguments: Map<_, _> = required
                 .iter()
                 .map(|key| (key.as_str().unwrap().to_owned(), Value::from("x")))
                 .collect();
-            assert!(call(tool.name, &arguments).is_ok(), "{}", tool.name);
+            assert!(parse_call(tool.name, &arguments).is_ok(), "{}", tool.name);
         }
     }
 }

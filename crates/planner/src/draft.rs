@@ -8,34 +8,34 @@
 mod event;
 mod fact;
 mod input;
-mod judge;
+mod answer_check;
 mod prompt;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mainstem_core::attempt_policy::{self, AttemptJudgement, RetryCounts};
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Claim, Class, Ending, Evidence, Fault, LimitKind};
+use mainstem_core::fact::{AgentClaim, AgentEnding, AgentFault, Evidence, FailureClass, LimitKind};
 use mainstem_core::id::{Oid, Time};
 use mainstem_core::limits;
-use mainstem_core::money::{self, Account, By};
+use mainstem_core::money::{self, CostAccount, CostGrouping};
 use mainstem_core::plan::Task;
-use mainstem_core::policy::{self, Judgement, Spent};
-use mainstem_core::provider::{self, Limit, Provider, Standing};
+use mainstem_core::provider::{self, LimitReport, Provider, ProviderStanding};
 
-use crate::schema::{EpicBreakdown, EpicTasks, Problem};
+use crate::schema::{AnswerProblem, EpicBreakdown, EpicTasks};
 
-pub use event::{Event, event_of};
-pub use fact::{DraftFact, Part, ledger};
-pub use input::{Input, Parked, Rest, Want, Word};
-pub use judge::{Answer, judge};
-pub use prompt::{Ask, Brought, PRD_BYTES_MAX, Prompt};
+pub use answer_check::{DraftAnswer, find_answer};
+pub use event::{DraftNotification, notification_for};
+pub use fact::{DraftFact, DraftPart, to_cost_fact};
+pub use input::{DraftAgentWord, DraftEffect, DraftInput, DraftOutcome, DraftRateLimit};
+pub use prompt::{DraftPrompt, DraftPromptInput, PRD_BYTES_MAX, PrdExtent};
 
 /// Tries after the first, for an answer that does not fit.
 pub const RETRIES: u32 = 3;
 
 /// Who may be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hand {
+pub struct DraftAgent {
     /// Name under `[agents.*]`.
     pub agent: String,
     /// Whose quota it uses.
@@ -48,9 +48,9 @@ pub struct Hand {
 
 /// How to draft.
 #[derive(Debug, Clone)]
-pub struct Rules {
+pub struct DraftRules {
     /// Who is asked: the first splits the PRD, all of them take epics in turn. Never empty.
-    pub hands: Vec<Hand>,
+    pub hands: Vec<DraftAgent>,
     /// Calls at once.
     pub jobs: u32,
     /// Tries after the first, for an answer that does not fit.
@@ -63,7 +63,7 @@ pub struct Rules {
 
 /// Where a part stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stand {
+pub enum DraftPartPhase {
     /// To be asked, not before this moment.
     Waiting(Time),
     /// Being asked.
@@ -76,13 +76,13 @@ pub enum Stand {
 
 /// One part of the work: the split, an epic, or all in one.
 #[derive(Debug, Clone)]
-pub struct PartState {
+pub struct DraftPartState {
     /// Where it stands.
-    pub stand: Stand,
+    pub phase: DraftPartPhase,
     /// Calls so far; the present one has this number.
     pub calls: u32,
     /// What was wrong with the last answer.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<AnswerProblem>,
     /// What helps, if it failed.
     pub help: Option<String>,
     /// When the present or last call began.
@@ -100,13 +100,13 @@ pub struct PartState {
     provider: String,
     mark: u64,
     limited: bool,
-    spent: Spent,
+    spent: RetryCounts,
 }
 
-impl PartState {
+impl DraftPartState {
     fn new(at: Time) -> Self {
         Self {
-            stand: Stand::Waiting(at),
+            phase: DraftPartPhase::Waiting(at),
             calls: 0,
             problems: Vec::new(),
             help: None,
@@ -119,7 +119,7 @@ impl PartState {
             provider: String::new(),
             mark: 0,
             limited: false,
-            spent: Spent::default(),
+            spent: RetryCounts::default(),
         }
     }
 }
@@ -127,16 +127,16 @@ impl PartState {
 /// A fact that does not fit the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Misfit(String);
+pub struct DraftFactMismatch(String);
 
 /// What this life of the program has given out.
 #[derive(Debug, Clone, Default)]
-struct Life {
+struct DraftEpoch {
     /// Time that earlier lives took.
     before_ms: u64,
-    given: BTreeSet<(Part, u32)>,
+    given: BTreeSet<(DraftPart, u32)>,
     stopping: u32,
-    stopped: BTreeSet<(Part, u32, bool)>,
+    stopped: BTreeSet<(DraftPart, u32, bool)>,
     /// Agents that nobody lets in, and what helps.
     refused: BTreeMap<String, (String, Option<String>)>,
     facts: Vec<DraftFact>,
@@ -145,12 +145,12 @@ struct Life {
 /// A draft.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    rules: Rules,
-    parts: BTreeMap<Part, PartState>,
+    rules: DraftRules,
+    parts: BTreeMap<DraftPart, DraftPartState>,
     breakdown: Option<EpicBreakdown>,
     answers: BTreeMap<String, EpicTasks>,
     providers: BTreeMap<String, Provider>,
-    account: Account,
+    account: CostAccount,
     written: Option<(String, String)>,
     started: Option<Time>,
     now: Time,
@@ -159,31 +159,31 @@ pub struct Draft {
     worked_ms: u64,
     /// The same by stage.
     stage_ms: BTreeMap<&'static str, u64>,
-    life: Life,
+    life: DraftEpoch,
 }
 
 impl Draft {
     /// Nothing happened yet.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: DraftRules) -> Self {
         Self {
             rules,
             parts: BTreeMap::new(),
             breakdown: None,
             answers: BTreeMap::new(),
             providers: BTreeMap::new(),
-            account: Account::new(By::Task),
+            account: CostAccount::new(CostGrouping::Task),
             written: None,
             started: None,
             now: Time(0),
             last_fact: Time(0),
             worked_ms: 0,
             stage_ms: BTreeMap::new(),
-            life: Life::default(),
+            life: DraftEpoch::default(),
         }
     }
 
     /// Where every part stands.
-    pub fn parts(&self) -> &BTreeMap<Part, PartState> {
+    pub fn parts(&self) -> &BTreeMap<DraftPart, DraftPartState> {
         &self.parts
     }
     /// The epics, once they are known.
@@ -195,15 +195,15 @@ impl Draft {
         self.answers.values().cloned().collect()
     }
     /// Tokens and money, by part.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &CostAccount {
         &self.account
     }
     /// The plan that was last written of it: where, and the hash of its bytes.
-    pub fn written(&self) -> Option<(&str, &str)> {
+    pub fn written_plan(&self) -> Option<(&str, &str)> {
         self.written.as_ref().map(|(path, hash)| (path.as_str(), hash.as_str()))
     }
     /// When it began.
-    pub fn started(&self) -> Option<Time> {
+    pub fn started_at(&self) -> Option<Time> {
         self.started
     }
     /// The time of the newest fact or input.
@@ -211,7 +211,7 @@ impl Draft {
         self.now
     }
     /// The rules in force.
-    pub fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &DraftRules {
         &self.rules
     }
     /// Time in which at least one part of this stage was worked on; none if it has not begun.
@@ -219,53 +219,55 @@ impl Draft {
         self.stage_ms.get(stage).copied()
     }
     /// Time that earlier lives of the program took.
-    pub fn before_ms(&self) -> u64 {
+    pub fn earlier_epochs_ms(&self) -> u64 {
         self.life.before_ms
     }
     /// Is every part answered?
     pub fn is_complete(&self) -> bool {
-        !self.parts.is_empty() && self.parts.values().all(|part| part.stand == Stand::Done)
+        !self.parts.is_empty() && self.parts.values().all(|part| part.phase == DraftPartPhase::Done)
     }
     /// Who does a part: the first the split, all of them epics in turn.
-    pub fn hand(&self, part: &Part) -> &Hand {
+    pub fn agent_for(&self, part: &DraftPart) -> &DraftAgent {
         let place = |id: &str| {
             let epics = &self.breakdown.as_ref()?.epics;
             epics.iter().position(|epic| epic.id == id)
         };
         let at = match part {
-            Part::Epic(id) => place(id).unwrap_or(0),
-            Part::Shred | Part::Whole => 0,
+            DraftPart::Epic(id) => place(id).unwrap_or(0),
+            DraftPart::Shred | DraftPart::Whole => 0,
         };
         &self.rules.hands[at % self.rules.hands.len()]
     }
     /// If a part waits for its provider: until when; none inside if only a person ends it.
-    pub fn waits_for(&self, part: &Part) -> Option<(&str, Option<Time>)> {
-        let name = &self.hand(part).provider;
-        let until = self.providers.get(name)?.rests_until(self.now, self.auto_resume())?;
+    pub fn provider_wait(&self, part: &DraftPart) -> Option<(&str, Option<Time>)> {
+        let name = &self.agent_for(part).provider;
+        let until = self.providers.get(name)?.rests_until(self.now, self.resumes_by_itself())?;
         Some((name, until))
     }
 
-    fn auto_resume(&self) -> bool {
+    fn resumes_by_itself(&self) -> bool {
         self.rules.settings.limits.auto_resume
     }
 
     /// Takes something in; the facts it led to are to be made durable before any wish is fulfilled.
-    pub fn step(&mut self, input: Input, now: Time) -> Vec<DraftFact> {
+    pub fn step(&mut self, input: DraftInput, now: Time) -> Vec<DraftFact> {
         self.now = self.now.max(now);
         match input {
-            Input::Begin(limits) => self.begin(limits),
-            Input::Said { part, call, mark, word } => self.said(&part, call, mark, word),
-            Input::Ended { part, call, ending, claim, answer } => {
-                self.ended(&part, call, (&ending, &claim), answer);
+            DraftInput::Begin(limits) => self.begin_epoch(limits),
+            DraftInput::Said { part, call, mark, word } => {
+                self.handle_agent_word(&part, call, mark, word);
             }
-            Input::Park(limit) => self.park(limit),
-            Input::Interrupt => self.life.stopping += 1,
-            Input::Written { path, hash, tasks } => {
+            DraftInput::Ended { part, call, ending, claim, answer } => {
+                self.handle_call_end(&part, call, (&ending, &claim), answer);
+            }
+            DraftInput::Park(limit) => self.record_rate_limit(limit),
+            DraftInput::Interrupt => self.life.stopping += 1,
+            DraftInput::Written { path, hash, tasks } => {
                 self.emit(DraftFact::PlanWritten { path, hash, tasks });
             }
-            Input::Tick => {}
+            DraftInput::Tick => {}
         }
-        self.schedule();
+        self.schedule_calls();
         std::mem::take(&mut self.life.facts)
     }
 
@@ -275,7 +277,7 @@ impl Draft {
         self.life.facts.push(fact);
     }
 
-    fn begin(&mut self, limits: Vec<Parked>) {
+    fn begin_epoch(&mut self, limits: Vec<DraftRateLimit>) {
         if self.parts.is_empty() {
             let single_pass = self.rules.single_pass;
             self.emit(DraftFact::DraftStarted { single_pass });
@@ -283,36 +285,37 @@ impl Draft {
             self.emit(DraftFact::DraftResumed {});
             self.life.before_ms = self.worked_ms;
         }
-        let failed: Vec<Part> = self.parts_where(|stand| matches!(stand, Stand::Failed(_)));
+        let failed: Vec<DraftPart> =
+            self.parts_in_phase(|stand| matches!(stand, DraftPartPhase::Failed(_)));
         for part in failed {
             self.emit(DraftFact::PartReopened { part });
         }
         for limit in limits {
-            self.park(limit);
+            self.record_rate_limit(limit);
         }
     }
 
-    fn park(&mut self, limit: Parked) {
-        let Parked { provider, kind, until, message } = limit;
-        let known = self.providers.get(&provider).and_then(Provider::until);
+    fn record_rate_limit(&mut self, limit: DraftRateLimit) {
+        let DraftRateLimit { provider, kind, until, message } = limit;
+        let known = self.providers.get(&provider).and_then(Provider::wait_end);
         if until > self.now && known.is_none_or(|had| had < until) {
             self.emit(DraftFact::ProviderParked { provider, kind, until, message });
         }
     }
 
-    fn parts_where(&self, fits: impl Fn(&Stand) -> bool) -> Vec<Part> {
-        let fitting = self.parts.iter().filter(|(_, state)| fits(&state.stand));
+    fn parts_in_phase(&self, fits: impl Fn(&DraftPartPhase) -> bool) -> Vec<DraftPart> {
+        let fitting = self.parts.iter().filter(|(_, state)| fits(&state.phase));
         fitting.map(|(part, _)| part.clone()).collect()
     }
 
     /// The state of a part whose present call this is.
-    fn current(&self, part: &Part, call: u32) -> Option<&PartState> {
+    fn current_call(&self, part: &DraftPart, call: u32) -> Option<&DraftPartState> {
         let state = self.parts.get(part)?;
-        (state.stand == Stand::Calling && state.calls == call).then_some(state)
+        (state.phase == DraftPartPhase::Calling && state.calls == call).then_some(state)
     }
 
-    fn said(&mut self, part: &Part, call: u32, mark: u64, word: Word) {
-        let Some(state) = self.current(part, call) else { return };
+    fn handle_agent_word(&mut self, part: &DraftPart, call: u32, mark: u64, word: DraftAgentWord) {
+        let Some(state) = self.current_call(part, call) else { return };
         if mark <= state.mark {
             return;
         }
@@ -321,16 +324,16 @@ impl Draft {
         let part = part.clone();
         let settings = &self.rules.settings;
         let (kind, wait, message, retrying) = match word {
-            Word::Usage(usage) => {
+            DraftAgentWord::Usage(usage) => {
                 let included = settings.agents.get(&agent).is_some_and(|agent| agent.included);
-                let usage = money::priced(usage, included, model.as_deref(), &settings.prices);
+                let usage = money::price_usage(usage, included, model.as_deref(), &settings.prices);
                 return self.emit(DraftFact::UsageReported { part, call, mark, usage });
             }
-            Word::RateLimited { wait_ms, message, retrying } => {
+            DraftAgentWord::RateLimited { wait_ms, message, retrying } => {
                 let wait = wait_ms.unwrap_or(settings.limits.rate_limit_wait_ms);
                 (LimitKind::Rate, wait, message, retrying)
             }
-            Word::QuotaExhausted { wait_ms, message } => {
+            DraftAgentWord::QuotaExhausted { wait_ms, message } => {
                 let wait = wait_ms.filter(|wait| *wait > 0);
                 (LimitKind::Quota, wait.unwrap_or(settings.limits.quota_wait_ms), message, false)
             }
@@ -338,7 +341,7 @@ impl Draft {
         let usual = self.rules.settings.limits.rate_limit_wait_ms;
         let wait = provider::believed_wait_ms(kind, wait, usual);
         let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
-        let message = limits::brief(&message);
+        let message = limits::clip_for_fact(&message);
         self.emit(DraftFact::ProviderLimited {
             provider,
             part,
@@ -353,69 +356,88 @@ impl Draft {
 
     /// An answer that fits counts, however its agent ended; otherwise the end says what kind of failure
     /// it was.
-    fn ended(
+    fn handle_call_end(
         &mut self,
-        part: &Part,
+        part: &DraftPart,
         call: u32,
-        (ending, claim): (&Ending, &Claim),
-        answer: Result<Answer, Vec<Problem>>,
+        (ending, claim): (&AgentEnding, &AgentClaim),
+        answer: Result<DraftAnswer, Vec<AnswerProblem>>,
     ) {
-        if self.current(part, call).is_none() {
+        if self.current_call(part, call).is_none() {
             return;
         }
         let part = part.clone();
         let problems = match answer {
-            Ok(Answer { breakdown, tasks, repairs }) => {
+            Ok(DraftAnswer { breakdown, tasks, repairs }) => {
                 let taken = DraftFact::AnswerTaken { part, call, breakdown, tasks, repairs };
                 return self.emit(taken);
             }
             Err(problems) => problems,
         };
-        let in_good_order = *ending == Ending::Exited { code: 0 };
-        let (class, reason, help) =
-            match policy::judge(ending, claim, &Evidence::nothing(Oid::new("")), None) {
-                Judgement::Bad { class: Class::AgentFailed, .. }
-                    if in_good_order && !matches!(claim, Claim::Failed { .. }) =>
-                {
-                    (Class::InvalidOutput, "the answer does not match the schema".to_owned(), None)
-                }
-                Judgement::Bad { class, reason, help } => (class, reason, help),
-                Judgement::Worked | Judgement::NothingToDo => {
-                    (Class::InvalidOutput, "no answer".to_owned(), None)
-                }
-            };
+        let in_good_order = *ending == AgentEnding::Exited { code: 0 };
+        let (class, reason, help) = match attempt_policy::judge_attempt(
+            ending,
+            claim,
+            &Evidence::empty_on(Oid::new("")),
+            None,
+        ) {
+            AttemptJudgement::Bad { class: FailureClass::AgentFailed, .. }
+                if in_good_order && !matches!(claim, AgentClaim::Failed { .. }) =>
+            {
+                (
+                    FailureClass::InvalidOutput,
+                    "the answer does not match the schema".to_owned(),
+                    None,
+                )
+            }
+            AttemptJudgement::Bad { class, reason, help } => (class, reason, help),
+            AttemptJudgement::Worked | AttemptJudgement::NothingToDo => {
+                (FailureClass::InvalidOutput, "no answer".to_owned(), None)
+            }
+        };
         // What is missing from the answer of an agent that was stopped or broke off is no fault of the answer.
-        let problems = if class == Class::InvalidOutput { problems } else { Vec::new() };
+        let problems = if class == FailureClass::InvalidOutput { problems } else { Vec::new() };
         let fault = match claim {
-            Claim::Failed { fault, .. } => Some(*fault),
+            AgentClaim::Failed { fault, .. } => Some(*fault),
             _ => None,
         };
-        let again_at = self.again_at(&part, class, fault);
-        if class == Class::Refused {
+        let again_at = self.next_call_at(&part, class, fault);
+        if class == FailureClass::Refused {
             let agent = self.parts[&part].agent.clone();
             self.life.refused.insert(agent, (reason.clone(), help.clone()));
         }
         let failed =
             DraftFact::CallFailed { part, call, class, fault, reason, help, problems, again_at };
         self.emit(failed);
-        self.break_off(class, fault);
+        self.trip_breaker(class, fault);
     }
 
     /// When a part is asked again after such an end; never if it is given up.
-    fn again_at(&self, part: &Part, class: Class, fault: Option<Fault>) -> Option<Time> {
+    fn next_call_at(
+        &self,
+        part: &DraftPart,
+        class: FailureClass,
+        fault: Option<AgentFault>,
+    ) -> Option<Time> {
         let state = &self.parts[part];
         let mut spent = state.spent.clone();
-        spent.count(class, fault);
+        spent.count_failure(class, fault);
         let incidents = self.providers.get(&state.provider).map_or(0, Provider::incidents);
         let task = Task { retries: Some(self.rules.retries), ..Task::empty() };
-        let wait =
-            policy::retry_after_ms(class, fault, &spent, incidents, &task, &self.rules.settings)?;
+        let wait = attempt_policy::retry_after_ms(
+            class,
+            fault,
+            &spent,
+            incidents,
+            &task,
+            &self.rules.settings,
+        )?;
         Some(self.now.plus_ms(wait))
     }
 
     /// A provider that has failed call after call is left alone for a while.
-    fn break_off(&mut self, class: Class, fault: Option<Fault>) {
-        if class != Class::Transient || fault != Some(Fault::Transient) {
+    fn trip_breaker(&mut self, class: FailureClass, fault: Option<AgentFault>) {
+        if class != FailureClass::Transient || fault != Some(AgentFault::Transient) {
             return;
         }
         let limits = &self.rules.settings.limits;
@@ -427,31 +449,33 @@ impl Draft {
         let Some((provider, known)) = broken else { return };
         let wait = known.breaker_wait_ms(limits.breaker_wait_ms);
         let until = self.now.plus_ms(wait + provider::jitter_ms(&provider, wait));
-        let message = format!("{} consecutive failures", known.troubles());
+        let message = format!("{} consecutive failures", known.failures_in_row());
         let kind = LimitKind::Breaker;
         self.emit(DraftFact::ProviderParked { provider, kind, until, message });
     }
 
     /// Intends every call that may start now.
-    fn schedule(&mut self) {
+    fn schedule_calls(&mut self) {
         if self.life.stopping > 0 || self.started.is_none() {
             return;
         }
         let now = self.now;
-        for part in self.parts_where(|stand| matches!(stand, Stand::Waiting(at) if *at <= now)) {
-            let hand = self.hand(&part).clone();
-            if let Some((reason, help)) = self.never(&hand) {
+        for part in
+            self.parts_in_phase(|stand| matches!(stand, DraftPartPhase::Waiting(at) if *at <= now))
+        {
+            let hand = self.agent_for(&part).clone();
+            if let Some((reason, help)) = self.agent_refusal(&hand) {
                 self.emit(DraftFact::PartFailed { part, reason, help });
-            } else if self.has_room(&hand) {
+            } else if self.has_capacity(&hand) {
                 let call = self.parts[&part].calls + 1;
-                let Hand { agent, provider, model, effort } = hand;
+                let DraftAgent { agent, provider, model, effort } = hand;
                 self.emit(DraftFact::CallIntended { part, call, agent, provider, model, effort });
             }
         }
     }
 
     /// Why this one is not asked any more, if so.
-    fn never(&self, hand: &Hand) -> Option<(String, Option<String>)> {
+    fn agent_refusal(&self, hand: &DraftAgent) -> Option<(String, Option<String>)> {
         if let Some(refused) = self.life.refused.get(&hand.agent) {
             return Some(refused.clone());
         }
@@ -462,21 +486,22 @@ impl Draft {
         Some((reason, Some("raise budget.usd, then run mainstem plan again".to_owned())))
     }
 
-    fn has_room(&self, hand: &Hand) -> bool {
-        let calling = || self.parts.values().filter(|state| state.stand == Stand::Calling);
-        let count = |fits: &dyn Fn(&PartState) -> bool| {
+    fn has_capacity(&self, hand: &DraftAgent) -> bool {
+        let calling = || self.parts.values().filter(|state| state.phase == DraftPartPhase::Calling);
+        let count = |fits: &dyn Fn(&DraftPartState) -> bool| {
             u32::try_from(calling().filter(|state| fits(state)).count()).unwrap_or(u32::MAX)
         };
         let limits = &self.rules.settings.limits;
         let of_provider = count(&|state| state.provider == hand.provider);
         let below = |most: Option<&u32>, had: u32| most.is_none_or(|most| had < *most);
         let known = self.providers.get(&hand.provider);
-        let standing =
-            known.map_or(Standing::Free, |known| known.standing(self.now, self.auto_resume()));
+        let standing = known.map_or(ProviderStanding::Free, |known| {
+            known.standing(self.now, self.resumes_by_itself())
+        });
         let let_in = match standing {
-            Standing::Free => true,
-            Standing::Ramps(most) => of_provider < most,
-            Standing::Rests => false,
+            ProviderStanding::Free => true,
+            ProviderStanding::Ramps(most) => of_provider < most,
+            ProviderStanding::Rests => false,
         };
         let_in
             && count(&|_| true) < self.rules.jobs.max(1)
@@ -485,45 +510,45 @@ impl Draft {
     }
 
     /// What is to be done now that was not yet given out in this life.
-    pub fn wants(&mut self) -> Vec<Want> {
+    pub fn outstanding_effects(&mut self) -> Vec<DraftEffect> {
         let mut wants = Vec::new();
         let stopping = self.life.stopping;
-        for (part, state) in self.parts.iter().filter(|(_, s)| s.stand == Stand::Calling) {
+        for (part, state) in self.parts.iter().filter(|(_, s)| s.phase == DraftPartPhase::Calling) {
             let (part, call) = (part.clone(), state.calls);
             if self.life.given.insert((part.clone(), call)) {
-                wants.push(Want::Call { part: part.clone(), call });
+                wants.push(DraftEffect::Call { part: part.clone(), call });
             }
             let now = stopping > 1;
             if stopping > 0 && self.life.stopped.insert((part.clone(), call, now)) {
-                wants.push(Want::Stop { part, call, now });
+                wants.push(DraftEffect::Stop { part, call, now });
             }
         }
         wants
     }
 
     /// Is there nothing left to do in this life?
-    pub fn rest(&self) -> Option<Rest> {
-        let stands = || self.parts.values().map(|state| &state.stand);
-        if stands().any(|stand| *stand == Stand::Calling) {
+    pub fn outcome(&self) -> Option<DraftOutcome> {
+        let stands = || self.parts.values().map(|state| &state.phase);
+        if stands().any(|stand| *stand == DraftPartPhase::Calling) {
             return None;
         }
         if self.life.stopping > 0 {
-            return Some(Rest::Interrupted);
+            return Some(DraftOutcome::Interrupted);
         }
-        let waiting = self.parts_where(|stand| matches!(stand, Stand::Waiting(_)));
+        let waiting = self.parts_in_phase(|stand| matches!(stand, DraftPartPhase::Waiting(_)));
         if waiting.is_empty() {
-            let done = stands().all(|stand| *stand == Stand::Done);
-            return Some(if done { Rest::Done } else { Rest::Partial });
+            let done = stands().all(|stand| *stand == DraftPartPhase::Done);
+            return Some(if done { DraftOutcome::Done } else { DraftOutcome::Partial });
         }
-        let for_ever = |part: &Part| matches!(self.waits_for(part), Some((_, None)));
-        waiting.iter().all(for_ever).then_some(Rest::Parked)
+        let for_ever = |part: &DraftPart| matches!(self.provider_wait(part), Some((_, None)));
+        waiting.iter().all(for_ever).then_some(DraftOutcome::Parked)
     }
 
     /// When something changes here by itself.
     pub fn wake_at(&self) -> Option<Time> {
-        let of_part = |(part, state): (&Part, &PartState)| {
-            let Stand::Waiting(at) = state.stand else { return None };
-            let provider = self.providers.get(&self.hand(part).provider);
+        let of_part = |(part, state): (&DraftPart, &DraftPartState)| {
+            let DraftPartPhase::Waiting(at) = state.phase else { return None };
+            let provider = self.providers.get(&self.agent_for(part).provider);
             let woken = provider.and_then(|known| known.wake_at(self.now));
             [Some(at).filter(|at| *at > self.now), woken].into_iter().flatten().min()
         };
@@ -531,36 +556,36 @@ impl Draft {
     }
 
     /// Facts about parts come only where a part stands so that they can happen.
-    fn fits(&self, fact: &DraftFact) -> Result<(), Misfit> {
-        let stand = fact.part().and_then(|part| self.parts.get(part)).map(|state| &state.stand);
-        let waits = matches!(stand, Some(Stand::Waiting(_)));
+    fn check_fact(&self, fact: &DraftFact) -> Result<(), DraftFactMismatch> {
+        let stand = fact.part().and_then(|part| self.parts.get(part)).map(|state| &state.phase);
+        let waits = matches!(stand, Some(DraftPartPhase::Waiting(_)));
         let right = match fact {
             DraftFact::DraftStarted { .. } => self.started.is_none(),
             DraftFact::CallIntended { part, call, .. } => {
                 waits && self.parts.get(part).is_some_and(|state| state.calls + 1 == *call)
             }
             DraftFact::PartFailed { .. } => waits,
-            DraftFact::PartReopened { .. } => matches!(stand, Some(Stand::Failed(_))),
+            DraftFact::PartReopened { .. } => matches!(stand, Some(DraftPartPhase::Failed(_))),
             other => match other.call() {
-                Some((part, call)) => self.current(part, call).is_some(),
+                Some((part, call)) => self.current_call(part, call).is_some(),
                 None => true,
             },
         };
-        if right { Ok(()) } else { Err(Misfit(format!("it does not fit: {fact:?}"))) }
+        if right { Ok(()) } else { Err(DraftFactMismatch(format!("it does not fit: {fact:?}"))) }
     }
 
     /// Takes a fact in, live or from the journal.
-    pub fn apply(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
-        self.fits(fact)?;
-        self.count_time(fact, at);
+    pub fn apply(&mut self, fact: &DraftFact, at: Time) -> Result<(), DraftFactMismatch> {
+        self.check_fact(fact)?;
+        self.record_work_time(fact, at);
         self.now = self.now.max(at);
-        if let Some(fact) = ledger(fact) {
-            self.account.take(&fact, at);
+        if let Some(fact) = to_cost_fact(fact) {
+            self.account.apply_fact(&fact, at);
         }
         match fact {
             DraftFact::DraftStarted { single_pass } => {
-                let part = if *single_pass { Part::Whole } else { Part::Shred };
-                self.parts.insert(part, PartState::new(at));
+                let part = if *single_pass { DraftPart::Whole } else { DraftPart::Shred };
+                self.parts.insert(part, DraftPartState::new(at));
                 self.started = Some(at);
             }
             DraftFact::DraftResumed {} => {}
@@ -572,23 +597,23 @@ impl Draft {
             }
             DraftFact::PartReopened { part } => {
                 let state = self.part_mut(part)?;
-                *state = PartState {
+                *state = DraftPartState {
                     calls: state.calls,
                     problems: std::mem::take(&mut state.problems),
                     worked_ms: state.worked_ms,
-                    ..PartState::new(at)
+                    ..DraftPartState::new(at)
                 };
             }
             DraftFact::PartFailed { part, reason, help } => {
                 let state = self.part_mut(part)?;
-                state.stand = Stand::Failed(reason.clone());
+                state.phase = DraftPartPhase::Failed(reason.clone());
                 state.help.clone_from(help);
                 state.ended = Some(at);
             }
             DraftFact::CallIntended { part, call, agent, provider, model, effort } => {
-                self.providers.entry(provider.clone()).or_default().tried(at);
+                self.providers.entry(provider.clone()).or_default().record_start(at);
                 let state = self.part_mut(part)?;
-                state.stand = Stand::Calling;
+                state.phase = DraftPartPhase::Calling;
                 state.calls = *call;
                 (state.begun, state.mark, state.limited) = (at, 0, false);
                 (state.agent, state.provider) = (agent.clone(), provider.clone());
@@ -604,7 +629,7 @@ impl Draft {
     }
 
     /// Adds the time since the last fact to what was being worked on. Between two lives nobody worked on it.
-    fn count_time(&mut self, fact: &DraftFact, at: Time) {
+    fn record_work_time(&mut self, fact: &DraftFact, at: Time) {
         let passed = at.since_ms(self.last_fact);
         self.last_fact = self.last_fact.max(at);
         if self.started.is_none() || matches!(fact, DraftFact::DraftResumed {}) {
@@ -613,7 +638,9 @@ impl Draft {
         self.worked_ms += passed;
         let mut stages = BTreeSet::new();
         for (part, state) in &mut self.parts {
-            if state.calls > 0 && matches!(state.stand, Stand::Calling | Stand::Waiting(_)) {
+            if state.calls > 0
+                && matches!(state.phase, DraftPartPhase::Calling | DraftPartPhase::Waiting(_))
+            {
                 state.worked_ms += passed;
                 stages.insert(part.stage());
             }
@@ -623,13 +650,13 @@ impl Draft {
         }
     }
 
-    fn part_mut(&mut self, part: &Part) -> Result<&mut PartState, Misfit> {
-        let unknown = || Misfit(format!("there is no part {part}"));
+    fn part_mut(&mut self, part: &DraftPart) -> Result<&mut DraftPartState, DraftFactMismatch> {
+        let unknown = || DraftFactMismatch(format!("there is no part {part}"));
         self.parts.get_mut(part).ok_or_else(unknown)
     }
 
     /// A fact about the present call of a part.
-    fn apply_to_call(&mut self, fact: &DraftFact, at: Time) -> Result<(), Misfit> {
+    fn apply_to_call(&mut self, fact: &DraftFact, at: Time) -> Result<(), DraftFactMismatch> {
         let Some((part, _)) = fact.call() else { return Ok(()) };
         let state = self.part_mut(part)?;
         let begun = state.begun;
@@ -637,42 +664,44 @@ impl Draft {
         match fact {
             DraftFact::UsageReported { mark, .. } => {
                 state.mark = *mark;
-                self.providers.entry(name).or_default().answered(at, begun);
+                self.providers.entry(name).or_default().record_answer(at, begun);
             }
             DraftFact::ProviderLimited { mark, until, kind, message, retrying, .. } => {
                 (state.mark, state.limited) = (*mark, true);
                 let (until, kind, retrying) = (*until, *kind, *retrying);
-                let limit = Limit { at, begun, until, kind, message, retrying };
-                self.providers.entry(name).or_default().limited(&limit);
+                let limit = LimitReport { at, begun, until, kind, message, retrying };
+                self.providers.entry(name).or_default().record_limit(&limit);
             }
             DraftFact::AnswerTaken { breakdown, tasks, .. } => {
-                (state.stand, state.ended) = (Stand::Done, Some(at));
+                (state.phase, state.ended) = (DraftPartPhase::Done, Some(at));
                 state.problems.clear();
                 if !state.limited {
-                    self.providers.entry(name).or_default().served(at, begun);
+                    self.providers.entry(name).or_default().record_success(at, begun);
                 }
-                self.take_answer(part, breakdown.as_ref(), tasks, at);
+                self.apply_answer(part, breakdown.as_ref(), tasks, at);
             }
             DraftFact::CallFailed { class, fault, reason, help, problems, again_at, .. } => {
-                state.spent.count(*class, *fault);
+                state.spent.count_failure(*class, *fault);
                 state.help.clone_from(help);
                 if !problems.is_empty()
-                    && matches!(class, Class::InvalidOutput | Class::AgentFailed)
+                    && matches!(class, FailureClass::InvalidOutput | FailureClass::AgentFailed)
                 {
                     state.problems.clone_from(problems);
                 }
                 match again_at {
-                    Some(again) => state.stand = Stand::Waiting(*again),
+                    Some(again) => state.phase = DraftPartPhase::Waiting(*again),
                     None => {
-                        state.stand = Stand::Failed(reason.clone());
+                        state.phase = DraftPartPhase::Failed(reason.clone());
                         state.ended = Some(at);
                     }
                 }
                 let limited = state.limited;
                 let known = self.providers.entry(name).or_default();
                 match class {
-                    Class::Transient if *fault == Some(Fault::Transient) => known.failed(),
-                    Class::InvalidOutput if !limited => known.served(at, begun),
+                    FailureClass::Transient if *fault == Some(AgentFault::Transient) => {
+                        known.record_failure();
+                    }
+                    FailureClass::InvalidOutput if !limited => known.record_success(at, begun),
                     _ => {}
                 }
             }
@@ -681,9 +710,9 @@ impl Draft {
         Ok(())
     }
 
-    fn take_answer(
+    fn apply_answer(
         &mut self,
-        part: &Part,
+        part: &DraftPart,
         breakdown: Option<&EpicBreakdown>,
         tasks: &[EpicTasks],
         at: Time,
@@ -693,9 +722,9 @@ impl Draft {
         }
         let Some(breakdown) = breakdown else { return };
         self.breakdown = Some(breakdown.clone());
-        if *part == Part::Shred {
+        if *part == DraftPart::Shred {
             for epic in &breakdown.epics {
-                self.parts.insert(Part::Epic(epic.id.clone()), PartState::new(at));
+                self.parts.insert(DraftPart::Epic(epic.id.clone()), DraftPartState::new(at));
             }
         }
     }

@@ -14,17 +14,17 @@ use std::collections::BTreeMap;
 
 use mainstem_core::graph::{Graph, GraphError};
 use mainstem_core::id::TaskIx;
-use mainstem_core::plan::{Effort, OnFailure, Plan, Task};
+use mainstem_core::plan::{Plan, Task, TaskEffort, TaskFailureAction};
 
-use crate::import::{Format, State};
+use crate::import::{SourceTaskState, ToolFormat};
 
-pub use self::toml::to_toml;
+pub use self::toml::plan_to_toml;
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum ExportTarget {
     /// Another tool's files.
-    Tool(Format),
+    Tool(ToolFormat),
     /// A plan of ours in TOML.
     Toml,
     /// A plan of ours in JSON.
@@ -40,20 +40,20 @@ pub enum Target {
 }
 
 /// Targets that are no tool's format, by name.
-const OWN: [(Target, &str); 6] = [
-    (Target::Toml, "toml"),
-    (Target::Json, "json"),
-    (Target::Mermaid, "mermaid"),
-    (Target::Dot, "dot"),
-    (Target::Index, "index"),
-    (Target::Progress, "progress"),
+const OWN: [(ExportTarget, &str); 6] = [
+    (ExportTarget::Toml, "toml"),
+    (ExportTarget::Json, "json"),
+    (ExportTarget::Mermaid, "mermaid"),
+    (ExportTarget::Dot, "dot"),
+    (ExportTarget::Index, "index"),
+    (ExportTarget::Progress, "progress"),
 ];
 
-impl Target {
+impl ExportTarget {
     /// By its name on the command line.
     pub fn from_name(name: &str) -> Option<Self> {
         let own = OWN.iter().find(|(_, known)| name.eq_ignore_ascii_case(known));
-        own.map(|(target, _)| *target).or_else(|| Format::from_name(name).map(Self::Tool))
+        own.map(|(target, _)| *target).or_else(|| ToolFormat::from_name(name).map(Self::Tool))
     }
 
     /// Every name.
@@ -65,7 +65,7 @@ impl Target {
 
 /// Files of a format, and what is not in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Exported {
+pub struct ExportedFiles {
     /// Relative path and text. One file whose path is empty may go to standard output.
     pub files: Vec<(String, String)>,
     /// Our id and theirs, where they differ.
@@ -74,34 +74,35 @@ pub struct Exported {
     pub lost: Vec<String>,
 }
 
-impl Exported {
-    fn one(path: &str, text: String) -> Self {
+impl ExportedFiles {
+    fn single_file(path: &str, text: String) -> Self {
         Self { files: vec![(path.to_owned(), text)], ..Self::default() }
     }
 }
 
 /// How to write.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct ExportOptions {
     /// The number of the first task, where a format numbers; 0 is taken for 1.
     pub start_id: usize,
 }
 
 /// A plan with everything that exporters ask about it.
-struct View<'a> {
+struct ExportView<'a> {
     plan: &'a Plan,
     graph: Graph,
     /// Hard edges, those of epics included.
     needs: Vec<Vec<usize>>,
-    states: Vec<State>,
+    states: Vec<SourceTaskState>,
     /// Titles and members: epics in order, then tasks of none.
     groups: Vec<(&'a str, &'a str, Vec<usize>)>,
 }
 
-impl<'a> View<'a> {
-    fn new(plan: &'a Plan, states: &BTreeMap<String, State>) -> Result<Self, GraphError> {
+impl<'a> ExportView<'a> {
+    fn new(plan: &'a Plan, states: &BTreeMap<String, SourceTaskState>) -> Result<Self, GraphError> {
         let graph = Graph::new(plan)?;
-        let needs = graph.tasks().map(|task| graph.needs(task).map(TaskIx::ix).collect()).collect();
+        let needs =
+            graph.tasks().map(|task| graph.needs(task).map(TaskIx::index).collect()).collect();
         let state = |task: &Task| states.get(task.id.as_str()).copied().unwrap_or_default();
         let mut groups: Vec<(&str, &str, Vec<usize>)> = plan
             .epics
@@ -147,63 +148,69 @@ impl<'a> View<'a> {
         let first = task.description.lines().next().unwrap_or_default();
         let named = [task.title.as_str(), first, task.id.as_str()];
         let text = named.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_default();
-        crate::words::one_line(text)
+        crate::text_forms::collapse_to_line(text)
     }
 }
 
 /// Writes a plan in a format. `states` by our ids; missing ones are open.
-pub fn export(
+pub fn export_plan(
     plan: &Plan,
-    states: &BTreeMap<String, State>,
-    target: Target,
-    options: &Options,
-) -> Result<Exported, GraphError> {
-    let view = View::new(plan, states)?;
+    states: &BTreeMap<String, SourceTaskState>,
+    target: ExportTarget,
+    options: &ExportOptions,
+) -> Result<ExportedFiles, GraphError> {
+    let view = ExportView::new(plan, states)?;
     let view = &view;
     let start = options.start_id.max(1);
     let mut out = match target {
-        Target::Toml => Exported::one("plan.toml", to_toml(plan)),
-        Target::Json => Exported::one("plan.json", objects::plan(plan)),
-        Target::Mermaid => Exported::one("plan.mmd", graphs::mermaid(view)),
-        Target::Dot => Exported::one("plan.dot", graphs::dot(view)),
-        Target::Index => Exported::one("INDEX.md", raven::index(view, &raven::own_ids(view))),
-        Target::Progress => {
-            Exported::one("PROGRESS.md", raven::progress(view, &raven::own_ids(view)))
+        ExportTarget::Toml => ExportedFiles::single_file("plan.toml", plan_to_toml(plan)),
+        ExportTarget::Json => ExportedFiles::single_file("plan.json", objects::plan_to_json(plan)),
+        ExportTarget::Mermaid => {
+            ExportedFiles::single_file("plan.mmd", graphs::render_mermaid(view))
         }
-        Target::Tool(format) => match format {
-            Format::SpecKit | Format::OpenSpec | Format::Kiro | Format::Checklist => {
-                lists::checklist(view, format, start)
-            }
-            Format::TaskMaster => objects::taskmaster(view, start),
-            Format::Beads => objects::beads(view),
-            Format::Ralph => objects::ralph(view, start),
-            Format::GitHub => objects::github(view, start),
-            Format::Workers => lists::workers(view),
-            Format::Backlog => folders::backlog(view),
-            Format::Gsd => folders::gsd(view),
-            Format::PlanFolder => folders::plan_folder(view),
-            Format::Raven => raven::folder(view, start),
+        ExportTarget::Dot => ExportedFiles::single_file("plan.dot", graphs::render_dot(view)),
+        ExportTarget::Index => {
+            ExportedFiles::single_file("INDEX.md", raven::render_index(view, &raven::own_ids(view)))
+        }
+        ExportTarget::Progress => ExportedFiles::single_file(
+            "PROGRESS.md",
+            raven::render_progress(view, &raven::own_ids(view)),
+        ),
+        ExportTarget::Tool(format) => match format {
+            ToolFormat::SpecKit
+            | ToolFormat::OpenSpec
+            | ToolFormat::Kiro
+            | ToolFormat::Checklist => lists::export_checklist(view, format, start),
+            ToolFormat::TaskMaster => objects::export_taskmaster(view, start),
+            ToolFormat::Beads => objects::export_beads(view),
+            ToolFormat::Ralph => objects::export_ralph(view, start),
+            ToolFormat::GitHub => objects::export_github(view, start),
+            ToolFormat::Workers => lists::export_worker_spec(view),
+            ToolFormat::Backlog => folders::export_backlog(view),
+            ToolFormat::Gsd => folders::export_gsd(view),
+            ToolFormat::PlanFolder => folders::export_plan_folder(view),
+            ToolFormat::Raven => raven::export_raven(view, start),
         },
     };
-    if let Target::Tool(format) = target {
-        out.lost = lost(plan, format);
+    if let ExportTarget::Tool(format) = target {
+        out.lost = lost_keys(plan, format);
     }
     Ok(out)
 }
 
 /// Keys of the plan that a format has no place for.
-fn lost(plan: &Plan, format: Format) -> Vec<String> {
-    use Format::{Beads, GitHub, Gsd, Raven, TaskMaster, Workers};
+fn lost_keys(plan: &Plan, format: ToolFormat) -> Vec<String> {
+    use ToolFormat::{Beads, GitHub, Gsd, Raven, TaskMaster, Workers};
     let has = |test: fn(&Task) -> bool| plan.tasks.iter().filter(|task| test(task)).count();
     let keeps_priority =
-        matches!(format, Beads | Raven | TaskMaster | Workers | Format::Backlog | GitHub);
+        matches!(format, Beads | Raven | TaskMaster | Workers | ToolFormat::Backlog | GitHub);
     let keeps_effort = matches!(format, Beads | Raven | TaskMaster | Workers);
     let keeps_writes =
-        matches!(format, Gsd | TaskMaster | Workers | Format::Backlog | Format::PlanFolder);
+        matches!(format, Gsd | TaskMaster | Workers | ToolFormat::Backlog | ToolFormat::PlanFolder);
     let checks: [(&str, usize, bool); 11] = [
         ("after", has(|task| !task.after.is_empty()), format == Beads),
         ("priority", has(|task| task.priority != 0), keeps_priority),
-        ("effort", has(|task| task.effort != Effort::Medium), keeps_effort),
+        ("effort", has(|task| task.effort != TaskEffort::Medium), keeps_effort),
         ("writes", has(|task| !task.writes.is_empty()), keeps_writes),
         ("agent", has(|task| task.agent.is_some()), false),
         ("role", has(|task| task.role.is_some()), format == Workers),
@@ -215,7 +222,11 @@ fn lost(plan: &Plan, format: Format) -> Vec<String> {
             has(|task| task.timeout_ms.is_some() || task.retries.is_some()),
             false,
         ),
-        ("on_failure", has(|task| task.on_failure != OnFailure::Block), format == Format::Kiro),
+        (
+            "on_failure",
+            has(|task| task.on_failure != TaskFailureAction::Block),
+            format == ToolFormat::Kiro,
+        ),
     ];
     checks
         .iter()

@@ -7,13 +7,13 @@
 //! linear in the text. Knows nothing of what is wanted: that is the [`Wanted`] passed in.
 
 mod ansi;
-mod parse;
+mod lenient_json;
 
 use serde_json::Value;
 
-use crate::schema::Problem;
-pub use parse::Repair;
-use parse::{Mode, Outcome, parse_at};
+use crate::schema::AnswerProblem;
+pub use lenient_json::JsonRepair;
+use lenient_json::{JsonParseMode, ParsedJson, parse_at};
 
 /// Longer answers are refused before they are looked at.
 pub const SIZE_MAX: usize = 10 << 20;
@@ -26,31 +26,31 @@ const EFFORT: usize = 6;
 const INNER_MAX: usize = 2_000;
 
 /// What is looked for: a cheap test and a thorough one.
-pub trait Wanted {
+pub trait AnswerSchema {
     /// What the value becomes.
-    type Found;
+    type ParsedAnswer;
     /// Keys that broken text must start with to be taken for a failed answer.
-    fn signs(&self) -> &[&str];
+    fn leading_keys(&self) -> &[&str];
     /// Could this be it? Tested on many values, so it must be cheap.
     fn resembles(&self, value: &Value) -> bool;
     /// The value, or everything that is wrong with it.
-    fn check(&self, value: &Value) -> Result<Self::Found, Vec<Problem>>;
+    fn check(&self, value: &Value) -> Result<Self::ParsedAnswer, Vec<AnswerProblem>>;
     /// Names of the parts, to tell a draft from its successor.
-    fn parts(&self, found: &Self::Found) -> Vec<String>;
+    fn part_names(&self, found: &Self::ParsedAnswer) -> Vec<String>;
 }
 
 /// An answer that satisfies the schema.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Extracted<T> {
+pub struct ExtractedAnswer<T> {
     /// The answer.
     pub found: T,
     /// What had to be mended, if anything.
-    pub repairs: Vec<Repair>,
+    pub repairs: Vec<JsonRepair>,
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
+pub enum ExtractError {
     /// Longer than [`SIZE_MAX`].
     #[error("the answer has {0} bytes; the limit is {SIZE_MAX}")]
     TooLarge(usize),
@@ -70,69 +70,72 @@ pub enum NoAnswer {
     },
     /// It was read and does not satisfy the schema.
     #[error("the answer does not match the schema: {}", .0.len())]
-    Unfit(Vec<Problem>),
+    Unfit(Vec<AnswerProblem>),
     /// Several answers that contradict each other.
     #[error("found {0} different answers; expected exactly one")]
     Several(usize),
 }
 
-impl NoAnswer {
+impl ExtractError {
     /// The same as problems, for a retry's prompt.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<AnswerProblem> {
         match self {
             Self::Unfit(problems) => problems.clone(),
-            other => vec![Problem::new("json", other.to_string())],
+            other => vec![AnswerProblem::new("json", other.to_string())],
         }
     }
 }
 
 /// Finds the wanted value in a text.
-pub fn extract<W: Wanted>(text: &str, wanted: &W) -> Result<Extracted<W::Found>, NoAnswer> {
-    Search::new(wanted).run(text)
+pub fn extract_answer<W: AnswerSchema>(
+    text: &str,
+    wanted: &W,
+) -> Result<ExtractedAnswer<W::ParsedAnswer>, ExtractError> {
+    AnswerSearch::new(wanted).run(text)
 }
 
 /// One JSON value and nothing else around it but white space, without repairs.
-pub fn parse_strict(text: &str) -> Result<Value, NoAnswer> {
+pub fn parse_strict(text: &str) -> Result<Value, ExtractError> {
     let body = text.trim_start_matches('\u{feff}').trim();
-    match parse_at(body, 0, Mode::Strict, &mut 0) {
-        Ok(Outcome { value, end, .. }) if end == body.len() => Ok(value),
-        Ok(Outcome { end, .. }) => {
-            Err(NoAnswer::Broken { message: "something follows the value".to_owned(), at: end })
+    match parse_at(body, 0, JsonParseMode::Strict, &mut 0) {
+        Ok(ParsedJson { value, end, .. }) if end == body.len() => Ok(value),
+        Ok(ParsedJson { end, .. }) => {
+            Err(ExtractError::Broken { message: "something follows the value".to_owned(), at: end })
         }
-        Err(fault) => Err(NoAnswer::Broken { message: fault.message.to_owned(), at: fault.at }),
+        Err(fault) => Err(ExtractError::Broken { message: fault.message.to_owned(), at: fault.at }),
     }
 }
 
-struct Search<'w, W: Wanted> {
+struct AnswerSearch<'w, W: AnswerSchema> {
     wanted: &'w W,
-    hits: Vec<(W::Found, Vec<String>, Vec<Repair>)>,
+    hits: Vec<(W::ParsedAnswer, Vec<String>, Vec<JsonRepair>)>,
     /// The reason that says most about the nearest miss, and how near it was.
-    miss: Option<(u8, NoAnswer)>,
+    miss: Option<(u8, ExtractError)>,
     steps: usize,
 }
 
-impl<'w, W: Wanted> Search<'w, W> {
+impl<'w, W: AnswerSchema> AnswerSearch<'w, W> {
     fn new(wanted: &'w W) -> Self {
         Self { wanted, hits: Vec::new(), miss: None, steps: 0 }
     }
 
-    fn run(mut self, text: &str) -> Result<Extracted<W::Found>, NoAnswer> {
+    fn run(mut self, text: &str) -> Result<ExtractedAnswer<W::ParsedAnswer>, ExtractError> {
         if text.len() > SIZE_MAX {
-            return Err(NoAnswer::TooLarge(text.len()));
+            return Err(ExtractError::TooLarge(text.len()));
         }
-        let text = ansi::strip(text);
+        let text = ansi::strip_ansi(text);
         let body = text.trim_start_matches('\u{feff}').trim();
-        for mode in [Mode::Strict, Mode::Repair] {
-            self.scan(body, mode, 1);
+        for mode in [JsonParseMode::Strict, JsonParseMode::Repair] {
+            self.scan_text(body, mode, 1);
             if !self.hits.is_empty() {
-                return self.choose();
+                return self.choose_answer();
             }
         }
-        Err(self.miss.map_or(NoAnswer::Nothing, |(_, why)| why))
+        Err(self.miss.map_or(ExtractError::Nothing, |(_, why)| why))
     }
 
     /// Tries every place where a value could start, from the left, jumping over what was read.
-    fn scan(&mut self, body: &str, mode: Mode, inner: u8) {
+    fn scan_text(&mut self, body: &str, mode: JsonParseMode, inner: u8) {
         let budget = body.len().saturating_mul(EFFORT) + 4_096;
         let mut spent = 0;
         let mut at = 0;
@@ -144,16 +147,16 @@ impl<'w, W: Wanted> Search<'w, W> {
             self.steps += steps;
             match result {
                 Ok(outcome) => {
-                    self.offer(&outcome.value, &outcome.repairs, mode, inner);
+                    self.try_value(&outcome.value, &outcome.repairs, mode, inner);
                     at = outcome.end;
                 }
                 Err(fault) => {
-                    let like = self.could_be(&body[at..]);
-                    if like && mode == Mode::Repair && fault.truncated {
-                        self.missed(3, || NoAnswer::Truncated(fault.at));
-                    } else if like && mode == Mode::Repair {
+                    let like = self.looks_like_answer(&body[at..]);
+                    if like && mode == JsonParseMode::Repair && fault.truncated {
+                        self.record_miss(3, || ExtractError::Truncated(fault.at));
+                    } else if like && mode == JsonParseMode::Repair {
                         let message = fault.message.to_owned();
-                        self.missed(2, || NoAnswer::Broken { message, at: fault.at });
+                        self.record_miss(2, || ExtractError::Broken { message, at: fault.at });
                     }
                     // Inside of an answer that was cut off are only parts of it.
                     let whole = like && fault.truncated;
@@ -167,23 +170,23 @@ impl<'w, W: Wanted> Search<'w, W> {
     }
 
     /// Broken text cannot be asked what it is; its first key says enough to call it the answer.
-    fn could_be(&self, rest: &str) -> bool {
+    fn looks_like_answer(&self, rest: &str) -> bool {
         let mut end = rest.len().min(200);
         while !rest.is_char_boundary(end) {
             end -= 1;
         }
         let head = &rest[..end];
-        self.wanted.signs().iter().any(|key| head.contains(key))
+        self.wanted.leading_keys().iter().any(|key| head.contains(key))
     }
 
-    fn missed(&mut self, nearness: u8, why: impl FnOnce() -> NoAnswer) {
+    fn record_miss(&mut self, nearness: u8, why: impl FnOnce() -> ExtractError) {
         if self.miss.as_ref().is_none_or(|(best, _)| nearness >= *best) {
             self.miss = Some((nearness, why()));
         }
     }
 
     /// Tests a value, then what is inside it: answers come wrapped in events and other objects.
-    fn offer(&mut self, value: &Value, repairs: &[Repair], mode: Mode, inner: u8) {
+    fn try_value(&mut self, value: &Value, repairs: &[JsonRepair], mode: JsonParseMode, inner: u8) {
         let mut queue = std::collections::VecDeque::from([value]);
         let mut seen = 0;
         while let Some(value) = queue.pop_front() {
@@ -192,7 +195,7 @@ impl<'w, W: Wanted> Search<'w, W> {
                 return;
             }
             if self.wanted.resembles(value) {
-                self.test(value, repairs);
+                self.check_value(value, repairs);
                 continue;
             }
             match value {
@@ -201,42 +204,42 @@ impl<'w, W: Wanted> Search<'w, W> {
                 // A CLI's result event holds the answer as text.
                 Value::String(text) if inner > 0 && text.contains('{') => {
                     let text = text.clone();
-                    self.scan(&text, mode, inner - 1);
+                    self.scan_text(&text, mode, inner - 1);
                 }
                 _ => {}
             }
         }
     }
 
-    fn test(&mut self, value: &Value, repairs: &[Repair]) {
+    fn check_value(&mut self, value: &Value, repairs: &[JsonRepair]) {
         match self.wanted.check(value) {
             Ok(found) => {
-                let mut parts = self.wanted.parts(&found);
+                let mut parts = self.wanted.part_names(&found);
                 parts.sort();
                 self.hits.push((found, parts, repairs.to_vec()));
             }
-            Err(problems) => self.missed(4, || NoAnswer::Unfit(problems)),
+            Err(problems) => self.record_miss(4, || ExtractError::Unfit(problems)),
         }
     }
 
     /// A later answer with all the parts of an earlier one takes its place; others contradict.
-    fn choose(mut self) -> Result<Extracted<W::Found>, NoAnswer> {
+    fn choose_answer(mut self) -> Result<ExtractedAnswer<W::ParsedAnswer>, ExtractError> {
         let count = self.hits.len();
         let mut best = 0;
         for i in 1..count {
-            if includes(&self.hits[i].1, &self.hits[best].1) {
+            if includes_all(&self.hits[i].1, &self.hits[best].1) {
                 best = i;
-            } else if !includes(&self.hits[best].1, &self.hits[i].1) {
-                return Err(NoAnswer::Several(count));
+            } else if !includes_all(&self.hits[best].1, &self.hits[i].1) {
+                return Err(ExtractError::Several(count));
             }
         }
         let (found, _, repairs) = self.hits.swap_remove(best);
-        Ok(Extracted { found, repairs })
+        Ok(ExtractedAnswer { found, repairs })
     }
 }
 
 /// Both sorted.
-fn includes(whole: &[String], part: &[String]) -> bool {
+fn includes_all(whole: &[String], part: &[String]) -> bool {
     let mut whole = whole.iter();
     part.iter().all(|name| whole.by_ref().any(|other| other == name))
 }

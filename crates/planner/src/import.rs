@@ -10,7 +10,7 @@ mod backlog;
 mod beads;
 mod checklist;
 mod detect;
-mod folder;
+mod plan_folder;
 mod github;
 mod gsd;
 mod ralph;
@@ -23,18 +23,18 @@ pub use workers::{WorkerSpec, read_worker_spec};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use mainstem_core::diag::{Diagnostic, Lines};
-use mainstem_core::plan::doc::Node;
-use mainstem_core::plan::{Effort, Plan};
+use mainstem_core::diagnostic::{Diagnostic, LineIndex};
+use mainstem_core::plan::document::DocumentNode;
+use mainstem_core::plan::{Plan, TaskEffort};
 
-use crate::source::{File, Source};
-use crate::tree;
+use crate::import_source::{ImportSource, SourceFile};
+use crate::lenient_tree;
 
-pub use detect::detect;
+pub use detect::detect_formats;
 
 /// Whose files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Format {
+pub enum ToolFormat {
     /// GitHub spec-kit `tasks.md`.
     SpecKit,
     /// OpenSpec `tasks.md`.
@@ -64,23 +64,23 @@ pub enum Format {
 }
 
 /// Every format with its name on the command line and what it reads.
-pub const FORMATS: [(Format, &str, &str); 13] = [
-    (Format::SpecKit, "spec-kit", "specs/NNN-name/tasks.md of GitHub spec-kit"),
-    (Format::OpenSpec, "openspec", "openspec/changes/ID/tasks.md"),
-    (Format::Kiro, "kiro", ".kiro/specs/NAME/tasks.md"),
-    (Format::Checklist, "checklist", "any Markdown file with `- [ ]` lines"),
-    (Format::TaskMaster, "task-master", ".taskmaster/tasks/tasks.json"),
-    (Format::Backlog, "backlog", "backlog/tasks/*.md of Backlog.md"),
-    (Format::Ralph, "ralph", "prd.json with user stories"),
-    (Format::Gsd, "gsd", ".planning/phases/NN-x/NN-MM-PLAN.md"),
-    (Format::Beads, "beads", ".beads/issues.jsonl, or the output of bd list --json"),
-    (Format::Raven, "raven", "a folder of T-001-name.md with task-state.conf and phases.conf"),
-    (Format::Workers, "workers", "a batch spec of parallel workers (YAML)"),
-    (Format::PlanFolder, "plan-folder", ".plan/EPIC/tasks/NNN_name.md"),
-    (Format::GitHub, "github", "issues in JSON, as gh issue list --json prints them"),
+pub const FORMATS: [(ToolFormat, &str, &str); 13] = [
+    (ToolFormat::SpecKit, "spec-kit", "specs/NNN-name/tasks.md of GitHub spec-kit"),
+    (ToolFormat::OpenSpec, "openspec", "openspec/changes/ID/tasks.md"),
+    (ToolFormat::Kiro, "kiro", ".kiro/specs/NAME/tasks.md"),
+    (ToolFormat::Checklist, "checklist", "any Markdown file with `- [ ]` lines"),
+    (ToolFormat::TaskMaster, "task-master", ".taskmaster/tasks/tasks.json"),
+    (ToolFormat::Backlog, "backlog", "backlog/tasks/*.md of Backlog.md"),
+    (ToolFormat::Ralph, "ralph", "prd.json with user stories"),
+    (ToolFormat::Gsd, "gsd", ".planning/phases/NN-x/NN-MM-PLAN.md"),
+    (ToolFormat::Beads, "beads", ".beads/issues.jsonl, or the output of bd list --json"),
+    (ToolFormat::Raven, "raven", "a folder of T-001-name.md with task-state.conf and phases.conf"),
+    (ToolFormat::Workers, "workers", "a batch spec of parallel workers (YAML)"),
+    (ToolFormat::PlanFolder, "plan-folder", ".plan/EPIC/tasks/NNN_name.md"),
+    (ToolFormat::GitHub, "github", "issues in JSON, as gh issue list --json prints them"),
 ];
 
-impl Format {
+impl ToolFormat {
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         FORMATS.iter().find(|(format, ..)| *format == self).map_or("", |(_, name, _)| name)
@@ -104,7 +104,7 @@ impl Format {
 
 /// Where a task stands in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum State {
+pub enum SourceTaskState {
     /// To do.
     #[default]
     Open,
@@ -120,9 +120,9 @@ pub enum State {
     Dropped,
 }
 
-impl State {
+impl SourceTaskState {
     /// For people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Doing => "doing",
@@ -136,7 +136,7 @@ impl State {
 
 /// A place in a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
+pub struct SourceLocation {
     /// Relative to the source's root.
     pub file: String,
     /// From 1.
@@ -145,18 +145,18 @@ pub struct Place {
 
 /// Bytes that say where a task stands, and what to write there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct SourceStatusMark {
     /// Relative to the source's root.
     pub file: String,
     /// Empty where the status must be put in.
     pub span: Range<usize>,
     /// For states the format has words for.
-    pub words: Vec<(State, String)>,
+    pub words: Vec<(SourceTaskState, String)>,
 }
 
 /// A task or a group of tasks, as its source has it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Entry {
+pub(crate) struct ImportEntry {
     /// Their id.
     pub(crate) id: String,
     /// The id of its group.
@@ -175,50 +175,50 @@ pub(crate) struct Entry {
     pub(crate) writes: Vec<String>,
     pub(crate) role: Option<String>,
     pub(crate) phase: Option<String>,
-    pub(crate) effort: Effort,
+    pub(crate) effort: TaskEffort,
     pub(crate) priority: i64,
-    pub(crate) state: State,
+    pub(crate) state: SourceTaskState,
     /// Nice to have: its failure blocks nothing.
     pub(crate) optional: bool,
     /// Why it is not free to be worked on although it is not finished, such as "in progress (bob)".
     pub(crate) unavailable: Option<String>,
-    pub(crate) place: Place,
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) place: SourceLocation,
+    pub(crate) marks: Vec<SourceStatusMark>,
     pub(crate) commands: Vec<String>,
 }
 
 /// A command found in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundCommand {
+pub struct ImportCommand {
     /// Our id of its task.
     pub task: String,
     /// Where it was found.
-    pub place: Place,
+    pub place: SourceLocation,
     /// The command.
     pub text: String,
 }
 
 /// Something to know about one place of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
+pub struct ImportNotice {
     /// Where.
-    pub place: Place,
+    pub place: SourceLocation,
     /// What.
     pub message: String,
 }
 
 /// A field that the plan has no place for. It stays in the source, and a push leaves it as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lost {
+pub struct ImportLostField {
     /// How often it was found.
     pub count: usize,
     /// Where first.
-    pub first: Place,
+    pub first: SourceLocation,
 }
 
 /// A task of the source and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct ImportRow {
     /// Their id.
     pub theirs: String,
     /// Ours.
@@ -226,27 +226,27 @@ pub struct Row {
     /// Its title.
     pub title: String,
     /// Where it stands there.
-    pub state: State,
+    pub state: SourceTaskState,
     /// Where it is.
-    pub place: Place,
+    pub place: SourceLocation,
     /// False if it is left out of the plan: done, called off or put off.
     pub kept: bool,
 }
 
 /// What to take over.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Accept {
+pub struct ImportOptions {
     /// Commands found in the text become gates of their tasks.
     pub commands: bool,
     /// Also tasks that are done, called off or put off.
     pub all: bool,
     /// What the order of tasks in a file means.
-    pub order: Order,
+    pub order: ImportOrder,
 }
 
 /// What the order of tasks in a file means, where nothing more exact is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum ImportOrder {
     /// Each needs what stands before it.
     #[default]
     Needs,
@@ -258,27 +258,27 @@ pub enum Order {
 
 /// What was read, and the plan it makes.
 #[derive(Debug, Clone)]
-pub struct Imported {
+pub struct ImportedPlan {
     /// Whose files.
-    pub format: Format,
+    pub format: ToolFormat,
     /// The plan.
     pub plan: Plan,
     /// Every task of the source.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ImportRow>,
     /// What to know.
-    pub notices: Vec<Notice>,
+    pub notices: Vec<ImportNotice>,
     /// Fields that the plan has no place for.
-    pub lost: BTreeMap<String, Lost>,
+    pub lost: BTreeMap<String, ImportLostField>,
     /// Commands found; gates of the plan only if accepted.
-    pub commands: Vec<FoundCommand>,
-    pub(crate) entries: Vec<Entry>,
+    pub commands: Vec<ImportCommand>,
+    pub(crate) entries: Vec<ImportEntry>,
     /// Our id of each entry that is a task.
     pub(crate) ids: Vec<Option<String>>,
 }
 
 /// A source that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct PlanImportError {
     /// The file, as its user knows it.
     pub file: String,
     /// Its text.
@@ -287,12 +287,12 @@ pub struct Refused {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-impl Refused {
-    fn new(source: &Source, file: &File, diagnostics: Vec<Diagnostic>) -> Self {
-        Self { file: source.full(&file.path), text: file.text.clone(), diagnostics }
+impl PlanImportError {
+    fn new(source: &ImportSource, file: &SourceFile, diagnostics: Vec<Diagnostic>) -> Self {
+        Self { file: source.full_path(&file.path), text: file.text.clone(), diagnostics }
     }
 
-    fn whole(source: &Source, message: String, help: &str) -> Self {
+    fn for_source(source: &ImportSource, message: String, help: &str) -> Self {
         let fault = Diagnostic {
             code: "import::nothing",
             message,
@@ -307,19 +307,19 @@ impl Refused {
 
 /// What a reader collects.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct ImportReading {
     pub(crate) title: String,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) notices: Vec<Notice>,
-    pub(crate) lost: BTreeMap<String, Lost>,
+    pub(crate) entries: Vec<ImportEntry>,
+    pub(crate) notices: Vec<ImportNotice>,
+    pub(crate) lost: BTreeMap<String, ImportLostField>,
 }
 
-impl Reading {
-    fn notice(&mut self, place: &Place, message: impl Into<String>) {
-        self.notices.push(Notice { place: place.clone(), message: message.into() });
+impl ImportReading {
+    fn add_notice(&mut self, place: &SourceLocation, message: impl Into<String>) {
+        self.notices.push(ImportNotice { place: place.clone(), message: message.into() });
     }
 
-    fn lose(&mut self, field: &str, place: &Place) {
+    fn add_lost_field(&mut self, field: &str, place: &SourceLocation) {
         let lost = self.lost.entry(field.to_owned()).or_default();
         if lost.count == 0 {
             lost.first = place.clone();
@@ -328,56 +328,74 @@ impl Reading {
     }
 
     /// Counts every filled key that is not among those the reader takes.
-    fn lose_keys(&mut self, node: &Node<'_>, taken: &[&str], prefix: &str, place: &Place) {
-        for key in tree::keys(node) {
-            let empty = tree::get(node, key).is_none_or(is_blank);
+    fn add_lost_keys(
+        &mut self,
+        node: &DocumentNode<'_>,
+        taken: &[&str],
+        prefix: &str,
+        place: &SourceLocation,
+    ) {
+        for key in lenient_tree::key_names(node) {
+            let empty = lenient_tree::get_key(node, key).is_none_or(is_blank_node);
             if !taken.contains(&key) && !empty {
-                self.lose(&format!("{prefix}{key}"), place);
+                self.add_lost_field(&format!("{prefix}{key}"), place);
             }
         }
     }
 }
 
-fn is_blank(node: &Node<'_>) -> bool {
-    use mainstem_core::plan::doc::Value;
+fn is_blank_node(node: &DocumentNode<'_>) -> bool {
+    use mainstem_core::plan::document::DocumentValue;
     match &node.value {
-        Value::Null => true,
-        Value::Str(text) => text.trim().is_empty(),
-        Value::List(items) => items.is_empty(),
-        Value::Table(entries) => entries.is_empty(),
+        DocumentValue::Null => true,
+        DocumentValue::Str(text) => text.trim().is_empty(),
+        DocumentValue::List(items) => items.is_empty(),
+        DocumentValue::Table(entries) => entries.is_empty(),
         _ => false,
     }
 }
 
 /// Reads a source of a known format.
-pub fn read(source: &Source, format: Format, accept: &Accept) -> Result<Imported, Refused> {
+pub fn import_plan(
+    source: &ImportSource,
+    format: ToolFormat,
+    accept: &ImportOptions,
+) -> Result<ImportedPlan, PlanImportError> {
     let reading = match format {
-        Format::SpecKit | Format::OpenSpec | Format::Kiro | Format::Checklist => {
-            checklist::read(source, format)?
+        ToolFormat::SpecKit | ToolFormat::OpenSpec | ToolFormat::Kiro | ToolFormat::Checklist => {
+            checklist::read_checklists(source, format)?
         }
-        Format::TaskMaster => taskmaster::read(source)?,
-        Format::Backlog => backlog::read(source)?,
-        Format::Ralph => ralph::read(source)?,
-        Format::Gsd => gsd::read(source)?,
-        Format::Beads => beads::read(source)?,
-        Format::Raven => raven::read(source)?,
-        Format::Workers => workers::read(source)?,
-        Format::PlanFolder => folder::read(source)?,
-        Format::GitHub => github::read(source)?,
+        ToolFormat::TaskMaster => taskmaster::read_taskmaster(source)?,
+        ToolFormat::Backlog => backlog::read_backlog(source)?,
+        ToolFormat::Ralph => ralph::read_ralph(source)?,
+        ToolFormat::Gsd => gsd::read_gsd(source)?,
+        ToolFormat::Beads => beads::read_beads(source)?,
+        ToolFormat::Raven => raven::read_raven(source)?,
+        ToolFormat::Workers => workers::read_workers(source)?,
+        ToolFormat::PlanFolder => plan_folder::read_plan_folder(source)?,
+        ToolFormat::GitHub => github::read_github(source)?,
     };
     if reading.entries.iter().all(|entry| entry.group) {
         let what =
             FORMATS.iter().find(|(known, ..)| *known == format).map_or("", |(.., what)| what);
         let message = format!("no tasks in the format {} found", format.name());
-        return Err(Refused::whole(source, message, &format!("{} reads {what}", format.name())));
+        return Err(PlanImportError::for_source(
+            source,
+            message,
+            &format!("{} reads {what}", format.name()),
+        ));
     }
-    Ok(assemble::assemble(format, reading, accept))
+    Ok(assemble::assemble_import(format, reading, accept))
 }
 
 /// The one file of a format that has one: by the end of its name, else the first that may hold such data.
 /// A file that stands alone and whose name tells nothing is read too.
-fn only_file<'s>(source: &'s Source, names: &[&str], kinds: &[&str]) -> Option<&'s File> {
-    let ends = |file: &&File, ends: &[&str]| ends.iter().any(|end| file.path.ends_with(end));
+fn find_only_file<'s>(
+    source: &'s ImportSource,
+    names: &[&str],
+    kinds: &[&str],
+) -> Option<&'s SourceFile> {
+    let ends = |file: &&SourceFile, ends: &[&str]| ends.iter().any(|end| file.path.ends_with(end));
     let named = source.files.iter().find(|file| ends(file, names));
     let likely = named.or_else(|| source.files.iter().find(|file| ends(file, kinds)));
     likely.or(match source.files.as_slice() {
@@ -387,23 +405,23 @@ fn only_file<'s>(source: &'s Source, names: &[&str], kinds: &[&str]) -> Option<&
 }
 
 /// Places in one file.
-struct At<'a> {
+struct SourceLocator<'a> {
     file: &'a str,
-    lines: Lines<'a>,
+    lines: LineIndex<'a>,
 }
 
-impl<'a> At<'a> {
-    fn new(file: &'a File) -> Self {
-        Self { file: &file.path, lines: Lines::new(&file.text) }
+impl<'a> SourceLocator<'a> {
+    fn new(file: &'a SourceFile) -> Self {
+        Self { file: &file.path, lines: LineIndex::new(&file.text) }
     }
 
-    fn place(&self, offset: usize) -> Place {
-        Place { file: self.file.to_owned(), line: self.lines.place(offset).0 }
+    fn location_at(&self, offset: usize) -> SourceLocation {
+        SourceLocation { file: self.file.to_owned(), line: self.lines.line_and_column(offset).0 }
     }
 }
 
 /// Commands that a criterion names outright: `cmd: …`, `run: …`, `$ …`.
-fn commands_in(texts: &[String]) -> Vec<String> {
+fn find_commands(texts: &[String]) -> Vec<String> {
     let named = |text: &String| {
         let text = text.trim();
         let rest = ["cmd:", "command:", "run:", "verify:", "$ "].iter().find_map(|start| {
@@ -417,18 +435,18 @@ fn commands_in(texts: &[String]) -> Vec<String> {
 }
 
 /// Our effort for hours of work.
-fn effort_of_hours(hours: f64) -> Effort {
+fn effort_from_hours(hours: f64) -> TaskEffort {
     if hours <= 1.0 {
-        Effort::Small
+        TaskEffort::Small
     } else if hours <= 6.0 {
-        Effort::Medium
+        TaskEffort::Medium
     } else {
-        Effort::Large
+        TaskEffort::Large
     }
 }
 
 /// Texts under headings, the empty ones left out.
-fn joined(parts: &[(&str, Option<String>)]) -> String {
+fn join_sections(parts: &[(&str, Option<String>)]) -> String {
     let mut out = String::new();
     for (head, text) in parts {
         let text = text.as_deref().unwrap_or_default().trim();

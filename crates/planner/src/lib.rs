@@ -7,16 +7,16 @@
 
 pub mod extract;
 pub mod schema;
-pub mod words;
-mod knots;
-pub mod gather;
+pub mod text_forms;
+mod strong_components;
+pub mod plan_assembly;
 pub mod draft;
 pub mod revise;
 pub mod estimate;
-pub mod source;
-mod tree;
+pub mod import_source;
+mod lenient_tree;
 pub mod import;
-pub mod gates;
-pub mod push;
+pub mod gate_import;
+pub mod status_push;
 pub mod export;
 pub mod suggest;

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::{Plan, Task};
 
-use crate::gather::Gathered;
-use crate::words::bare;
+use crate::plan_assembly::AssembledPlan;
+use crate::text_forms::bare_title;
 
 /// What became of the first plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
+pub struct PlanChanges {
     /// Tasks that were not there.
     pub added: Vec<TaskId>,
     /// Tasks that say something else, and what about them does.
@@ -22,7 +22,7 @@ pub struct Changes {
     pub same: usize,
 }
 
-impl Changes {
+impl PlanChanges {
     /// Is it the same plan?
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.dropped.is_empty()
@@ -30,10 +30,10 @@ impl Changes {
 }
 
 /// The same for a plan that was just gathered: what its report says of tasks goes by the new ids as well.
-pub fn revise_gathered(old: &Plan, gathered: Gathered) -> (Gathered, Changes) {
-    let Gathered { plan, mut report } = gathered;
-    let names = ids(old, &plan, &pairs(old, &plan));
-    let (plan, changes) = revise(old, plan);
+pub fn revise_assembled_plan(old: &Plan, gathered: AssembledPlan) -> (AssembledPlan, PlanChanges) {
+    let AssembledPlan { plan, mut report } = gathered;
+    let names = assign_ids(old, &plan, &match_tasks(old, &plan));
+    let (plan, changes) = revise_plan(old, plan);
     let new = |id: &TaskId| names.get(id).unwrap_or(id).clone();
     let text = |id: &mut String| {
         if let Some(new) = names.get(&TaskId::new(id.as_str())) {
@@ -52,23 +52,23 @@ pub fn revise_gathered(old: &Plan, gathered: Gathered) -> (Gathered, Changes) {
             text(to);
         }
     }
-    (Gathered { plan, report }, changes)
+    (AssembledPlan { plan, report }, changes)
 }
 
 /// The new plan under the old plan's ids, and what is different. Tasks are the same if their titles are, but
 /// for a leading verb: first within an epic of the same title, then anywhere.
-pub fn revise(old: &Plan, new: Plan) -> (Plan, Changes) {
-    let matched = pairs(old, &new);
-    let ids = ids(old, &new, &matched);
-    let plan = renamed(new, &ids);
+pub fn revise_plan(old: &Plan, new: Plan) -> (Plan, PlanChanges) {
+    let matched = match_tasks(old, &new);
+    let ids = assign_ids(old, &new, &matched);
+    let plan = rename_tasks(new, &ids);
     let by_id: BTreeMap<&TaskId, &Task> = old.tasks.iter().map(|task| (&task.id, task)).collect();
-    let mut changes = Changes::default();
+    let mut changes = PlanChanges::default();
     for (task, pair) in plan.tasks.iter().zip(&matched) {
         let Some(before) = pair.map(|at| &old.tasks[at]) else {
             changes.added.push(task.id.clone());
             continue;
         };
-        let what = differences(before, task);
+        let what = changed_fields(before, task);
         if what.is_empty() {
             changes.same += 1;
         } else {
@@ -84,15 +84,15 @@ pub fn revise(old: &Plan, new: Plan) -> (Plan, Changes) {
 
 fn epic_title(plan: &Plan, task: &Task) -> String {
     let epic = task.epic.as_ref().and_then(|id| plan.epics.iter().find(|epic| epic.id == *id));
-    epic.map(|epic| bare(&epic.title)).unwrap_or_default()
+    epic.map(|epic| bare_title(&epic.title)).unwrap_or_default()
 }
 
 /// For each new task the old one that it is.
-fn pairs(old: &Plan, new: &Plan) -> Vec<Option<usize>> {
+fn match_tasks(old: &Plan, new: &Plan) -> Vec<Option<usize>> {
     let mut exact: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     let mut loose: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, task) in old.tasks.iter().enumerate().rev() {
-        let title = bare(&task.title);
+        let title = bare_title(&task.title);
         exact.entry((epic_title(old, task), title.clone())).or_default().push(at);
         loose.entry(title).or_default().push(at);
     }
@@ -101,12 +101,12 @@ fn pairs(old: &Plan, new: &Plan) -> Vec<Option<usize>> {
         .tasks
         .iter()
         .map(|task| {
-            let at = exact.get_mut(&(epic_title(new, task), bare(&task.title)))?.pop()?;
+            let at = exact.get_mut(&(epic_title(new, task), bare_title(&task.title)))?.pop()?;
             taken.insert(at).then_some(at)
         })
         .collect();
     for (task, pair) in new.tasks.iter().zip(&mut matched).filter(|(_, pair)| pair.is_none()) {
-        let Some(left) = loose.get_mut(&bare(&task.title)) else { continue };
+        let Some(left) = loose.get_mut(&bare_title(&task.title)) else { continue };
         while let Some(at) = left.pop() {
             if taken.insert(at) {
                 *pair = Some(at);
@@ -118,7 +118,7 @@ fn pairs(old: &Plan, new: &Plan) -> Vec<Option<usize>> {
 }
 
 /// The id of each new task: its own old one, or a number that no task of either plan has.
-fn ids(old: &Plan, new: &Plan, matched: &[Option<usize>]) -> BTreeMap<TaskId, TaskId> {
+fn assign_ids(old: &Plan, new: &Plan, matched: &[Option<usize>]) -> BTreeMap<TaskId, TaskId> {
     let number = |id: &TaskId| id.as_str().strip_prefix("T-").and_then(|n| n.parse::<usize>().ok());
     let mut next = old.tasks.iter().filter_map(|task| number(&task.id)).max().unwrap_or(0);
     let width = (next + new.tasks.len()).to_string().len().max(3);
@@ -136,7 +136,7 @@ fn ids(old: &Plan, new: &Plan, matched: &[Option<usize>]) -> BTreeMap<TaskId, Ta
     ids
 }
 
-fn renamed(mut plan: Plan, ids: &BTreeMap<TaskId, TaskId>) -> Plan {
+fn rename_tasks(mut plan: Plan, ids: &BTreeMap<TaskId, TaskId>) -> Plan {
     let new = |id: &TaskId| ids.get(id).unwrap_or(id).clone();
     for task in &mut plan.tasks {
         task.id = new(&task.id);
@@ -146,7 +146,7 @@ fn renamed(mut plan: Plan, ids: &BTreeMap<TaskId, TaskId>) -> Plan {
     plan
 }
 
-fn differences(before: &Task, now: &Task) -> Vec<&'static str> {
+fn changed_fields(before: &Task, now: &Task) -> Vec<&'static str> {
     let set = |ids: &[TaskId]| ids.iter().cloned().collect::<BTreeSet<_>>();
     [
         (before.title != now.title, "title"),
@@ -201,7 +201,7 @@ mod tests {
             ("T-003", "E-001", "Write docs", &["T-002"]),
             ("T-004", "E-002", "Write docs", &[]),
         ]);
-        let (plan, changes) = revise(&old, new);
+        let (plan, changes) = revise_plan(&old, new);
         let ids: Vec<&str> = plan.tasks.iter().map(|task| task.id.as_str()).collect();
         assert_eq!(ids, ["T-005", "T-001", "T-002", "T-003"]);
         assert_eq!(plan.tasks[1].needs, [TaskId::new("T-005")]);
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_same_plan_again_changes_nothing() {
         let one = plan(&[("T-001", "E-001", "A", &[]), ("T-002", "E-001", "A", &["T-001"])]);
-        let (again, changes) = revise(&one, one.clone());
+        let (again, changes) = revise_plan(&one, one.clone());
         assert_eq!(again, one);
         assert!(changes.is_empty() && changes.same == 2, "{changes:?}");
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn moving_to_another_epic_keeps_the_id() {
         let old = plan(&[("T-007", "E-001", "Send mail", &[])]);
-        let (plan, changes) = revise(&old, plan(&[("T-001", "E-002", "Send mail", &[])]));
+        let (plan, changes) = revise_plan(&old, plan(&[("T-001", "E-002", "Send mail", &[])]));
         assert_eq!(plan.tasks[0].id, TaskId::new("T-007"));
         assert_eq!(changes.changed, [(TaskId::new("T-007"), vec!["epic"])]);
     }

@@ -4,7 +4,7 @@
 //! words that go into the retry's prompt. Unknown fields are ignored, null counts as absent. Knows
 //! nothing of agents, nor of where the JSON came from.
 
-mod read;
+mod fields;
 mod review;
 
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::extract::Wanted;
-use read::Fields;
-pub use review::{REVIEW_SHAPE, WantReview};
+use crate::extract::AnswerSchema;
+use fields::AnswerFields;
+pub use review::{REVIEW_SHAPE, ReviewAnswerSchema};
 
 /// A PRD in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -84,29 +84,29 @@ pub struct TaskDraft {
 
 /// One thing wrong with an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct AnswerProblem {
     /// Dotted path, such as `tasks[2].effort`.
     pub field: String,
     /// What is wrong, and what would be right.
     pub message: String,
 }
 
-impl Problem {
+impl AnswerProblem {
     /// A problem with a field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for AnswerProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}] {}", self.field, self.message)
     }
 }
 
 /// Problems as a numbered list, for the prompt of the next try.
-pub fn numbered(problems: &[Problem]) -> String {
-    let line = |(n, problem): (usize, &Problem)| format!("{}. {problem}\n", n + 1);
+pub fn format_problems(problems: &[AnswerProblem]) -> String {
+    let line = |(n, problem): (usize, &AnswerProblem)| format!("{}. {problem}\n", n + 1);
     problems.iter().enumerate().map(line).collect()
 }
 
@@ -135,12 +135,12 @@ fn is_temp_id(text: &str, prefix: &str) -> bool {
 
 /// Looks for an [`EpicBreakdown`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WantEpics;
+pub struct EpicsSchema;
 
-impl Wanted for WantEpics {
-    type Found = EpicBreakdown;
+impl AnswerSchema for EpicsSchema {
+    type ParsedAnswer = EpicBreakdown;
 
-    fn signs(&self) -> &[&str] {
+    fn leading_keys(&self) -> &[&str] {
         &["epics", "\"id\"", "prd_sections"]
     }
 
@@ -154,7 +154,7 @@ impl Wanted for WantEpics {
             })
     }
 
-    fn check(&self, value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
+    fn check(&self, value: &Value) -> Result<EpicBreakdown, Vec<AnswerProblem>> {
         let wrapped;
         let value = if value.is_array() {
             wrapped = json!({ "epics": value });
@@ -165,24 +165,24 @@ impl Wanted for WantEpics {
         check_epics(value)
     }
 
-    fn parts(&self, found: &EpicBreakdown) -> Vec<String> {
+    fn part_names(&self, found: &EpicBreakdown) -> Vec<String> {
         found.epics.iter().map(|epic| epic.id.clone()).collect()
     }
 }
 
 /// Looks for the tasks of one epic.
 #[derive(Debug, Clone, Copy)]
-pub struct WantTasks<'a> {
+pub struct EpicTasksSchema<'a> {
     /// The epic they were asked for; an answer for another one is refused.
     pub epic: &'a str,
     /// Every epic there is.
     pub epics: &'a BTreeSet<String>,
 }
 
-impl Wanted for WantTasks<'_> {
-    type Found = EpicTasks;
+impl AnswerSchema for EpicTasksSchema<'_> {
+    type ParsedAnswer = EpicTasks;
 
-    fn signs(&self) -> &[&str] {
+    fn leading_keys(&self) -> &[&str] {
         &["epic_id", "tasks", "temp_id"]
     }
 
@@ -193,7 +193,7 @@ impl Wanted for WantTasks<'_> {
             })
     }
 
-    fn check(&self, value: &Value) -> Result<EpicTasks, Vec<Problem>> {
+    fn check(&self, value: &Value) -> Result<EpicTasks, Vec<AnswerProblem>> {
         let wrapped;
         let value = if value.is_array() {
             // The temporary ids still prove for which epic the list was made.
@@ -205,19 +205,19 @@ impl Wanted for WantTasks<'_> {
         check_tasks(value, self.epic, self.epics)
     }
 
-    fn parts(&self, found: &EpicTasks) -> Vec<String> {
+    fn part_names(&self, found: &EpicTasks) -> Vec<String> {
         found.tasks.iter().map(|task| task.temp_id.clone()).collect()
     }
 }
 
 /// Looks for epics with their tasks in them.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WantWhole;
+pub struct WholePlanSchema;
 
-impl Wanted for WantWhole {
-    type Found = (EpicBreakdown, Vec<EpicTasks>);
+impl AnswerSchema for WholePlanSchema {
+    type ParsedAnswer = (EpicBreakdown, Vec<EpicTasks>);
 
-    fn signs(&self) -> &[&str] {
+    fn leading_keys(&self) -> &[&str] {
         &["epics", "\"id\"", "tasks"]
     }
 
@@ -225,7 +225,7 @@ impl Wanted for WantWhole {
         value.get("epics").is_some_and(|epics| !epics.is_object())
     }
 
-    fn check(&self, value: &Value) -> Result<Self::Found, Vec<Problem>> {
+    fn check(&self, value: &Value) -> Result<Self::ParsedAnswer, Vec<AnswerProblem>> {
         let (breakdown, mut problems) = match check_epics(value) {
             Ok(breakdown) => (breakdown, Vec::new()),
             Err(problems) => (EpicBreakdown::default(), problems),
@@ -240,37 +240,37 @@ impl Wanted for WantWhole {
             match check_tasks(&part, &id, &ids) {
                 Ok(tasks) => answers.push(tasks),
                 Err(found) => problems.extend(found.into_iter().map(|problem| {
-                    Problem::new(format!("epics[{i}].{}", problem.field), problem.message)
+                    AnswerProblem::new(format!("epics[{i}].{}", problem.field), problem.message)
                 })),
             }
         }
         if problems.is_empty() { Ok((breakdown, answers)) } else { Err(problems) }
     }
 
-    fn parts(&self, (breakdown, answers): &Self::Found) -> Vec<String> {
-        let mut parts = WantEpics.parts(breakdown);
+    fn part_names(&self, (breakdown, answers): &Self::ParsedAnswer) -> Vec<String> {
+        let mut parts = EpicsSchema.part_names(breakdown);
         parts.extend(answers.iter().flat_map(|answer| &answer.tasks).map(|t| t.temp_id.clone()));
         parts
     }
 }
 
 /// An [`EpicBreakdown`], or everything that is wrong with it.
-pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
-    let mut fields = Fields::default();
-    let items = fields.list(value, "", "epics").to_vec();
+pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<AnswerProblem>> {
+    let mut fields = AnswerFields::default();
+    let items = fields.read_list(value, "", "epics").to_vec();
     if items.is_empty() && fields.problems.is_empty() {
-        fields.wrong("epics", "is empty; add at least one epic");
+        fields.add_problem("epics", "is empty; add at least one epic");
     }
     let mut epics = Vec::new();
     for (i, item) in items.iter().enumerate() {
         let at = format!("epics[{i}]");
         epics.push(EpicPart {
-            id: fields.text(item, &at, "id"),
-            title: fields.line(item, &at, "title"),
-            description: fields.text(item, &at, "description"),
-            prd_sections: fields.texts(item, &at, "prd_sections"),
-            estimated_task_count: fields.count(item, &at, "estimated_task_count"),
-            dependencies_on_epics: fields.texts(item, &at, "dependencies_on_epics"),
+            id: fields.read_text(item, &at, "id"),
+            title: fields.read_line(item, &at, "title"),
+            description: fields.read_text(item, &at, "description"),
+            prd_sections: fields.read_texts(item, &at, "prd_sections"),
+            estimated_task_count: fields.read_count(item, &at, "estimated_task_count"),
+            dependencies_on_epics: fields.read_texts(item, &at, "dependencies_on_epics"),
         });
     }
     let known: BTreeSet<&str> = epics.iter().map(|epic| epic.id.as_str()).collect();
@@ -279,16 +279,16 @@ pub fn check_epics(value: &Value) -> Result<EpicBreakdown, Vec<Problem>> {
         let at = format!("epics[{i}]");
         if !epic.id.is_empty() && !is_epic_id(&epic.id) {
             let message = format!("is `{}`; ids are E- and three digits, such as E-001", epic.id);
-            fields.wrong(format!("{at}.id"), message);
+            fields.add_problem(format!("{at}.id"), message);
         } else if !seen.insert(&epic.id) {
-            fields.wrong(format!("{at}.id"), format!("duplicate id `{}`", epic.id));
+            fields.add_problem(format!("{at}.id"), format!("duplicate id `{}`", epic.id));
         }
         for (n, other) in epic.dependencies_on_epics.iter().enumerate() {
             let at = format!("{at}.dependencies_on_epics[{n}]");
             if *other == epic.id {
-                fields.wrong(at, "names the epic itself");
+                fields.add_problem(at, "names the epic itself");
             } else if !known.contains(other.as_str()) {
-                fields.wrong(at, format!("has the unknown epic `{other}`"));
+                fields.add_problem(at, format!("has the unknown epic `{other}`"));
             }
         }
     }
@@ -300,45 +300,50 @@ pub fn check_tasks(
     value: &Value,
     epic: &str,
     epics: &BTreeSet<String>,
-) -> Result<EpicTasks, Vec<Problem>> {
-    let mut fields = Fields::default();
-    let epic_id = fields.text(value, "", "epic_id");
+) -> Result<EpicTasks, Vec<AnswerProblem>> {
+    let mut fields = AnswerFields::default();
+    let epic_id = fields.read_text(value, "", "epic_id");
     if !epic_id.is_empty() && epic_id != epic {
-        fields.wrong("epic_id", format!("is `{epic_id}`; expected the tasks of `{epic}`"));
+        fields.add_problem("epic_id", format!("is `{epic_id}`; expected the tasks of `{epic}`"));
     }
-    let items = fields.list(value, "", "tasks").to_vec();
+    let items = fields.read_list(value, "", "tasks").to_vec();
     if items.is_empty() && !fields.problems.iter().any(|problem| problem.field == "tasks") {
-        fields.wrong("tasks", "is empty; add at least one task");
+        fields.add_problem("tasks", "is empty; add at least one task");
     }
     let tasks: Vec<TaskDraft> =
-        items.iter().enumerate().map(|(i, item)| draft(&mut fields, item, i)).collect();
-    references(&mut fields, &tasks, epic, epics);
+        items.iter().enumerate().map(|(i, item)| read_task_draft(&mut fields, item, i)).collect();
+    check_references(&mut fields, &tasks, epic, epics);
     fields.finish(EpicTasks { epic_id, tasks })
 }
 
-fn draft(fields: &mut Fields, item: &Value, i: usize) -> TaskDraft {
+fn read_task_draft(fields: &mut AnswerFields, item: &Value, i: usize) -> TaskDraft {
     let at = format!("tasks[{i}]");
     let draft = TaskDraft {
-        temp_id: fields.text(item, &at, "temp_id"),
-        title: fields.line(item, &at, "title"),
-        description: fields.text(item, &at, "description"),
-        acceptance_criteria: fields.texts(item, &at, "acceptance_criteria"),
-        local_dependencies: fields.texts(item, &at, "local_dependencies"),
-        cross_epic_dependencies: fields.texts(item, &at, "cross_epic_dependencies"),
-        effort: fields.choice(item, &at, "effort", &EFFORTS),
-        priority: fields.choice(item, &at, "priority", &PRIORITIES),
-        writes: fields.texts(item, &at, "writes"),
-        covers: fields.texts(item, &at, "covers"),
+        temp_id: fields.read_text(item, &at, "temp_id"),
+        title: fields.read_line(item, &at, "title"),
+        description: fields.read_text(item, &at, "description"),
+        acceptance_criteria: fields.read_texts(item, &at, "acceptance_criteria"),
+        local_dependencies: fields.read_texts(item, &at, "local_dependencies"),
+        cross_epic_dependencies: fields.read_texts(item, &at, "cross_epic_dependencies"),
+        effort: fields.read_choice(item, &at, "effort", &EFFORTS),
+        priority: fields.read_choice(item, &at, "priority", &PRIORITIES),
+        writes: fields.read_texts(item, &at, "writes"),
+        covers: fields.read_texts(item, &at, "covers"),
     };
     let blank = draft.acceptance_criteria.iter().all(|text| text.trim().is_empty());
     let field = format!("{at}.acceptance_criteria");
     if blank && !fields.problems.iter().any(|problem| problem.field == field) {
-        fields.wrong(field, "is empty; add at least one criterion");
+        fields.add_problem(field, "is empty; add at least one criterion");
     }
     draft
 }
 
-fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTreeSet<String>) {
+fn check_references(
+    fields: &mut AnswerFields,
+    tasks: &[TaskDraft],
+    epic: &str,
+    epics: &BTreeSet<String>,
+) {
     let prefix = temp_prefix(epic);
     let known: BTreeSet<&str> = tasks.iter().map(|task| task.temp_id.as_str()).collect();
     let mut seen = BTreeSet::new();
@@ -346,16 +351,16 @@ fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTre
         let id = &task.temp_id;
         if !id.is_empty() && !is_temp_id(id, &prefix) {
             let message = format!("is `{id}`; ids here are {prefix} and two digits: {prefix}01");
-            fields.wrong(format!("tasks[{i}].temp_id"), message);
+            fields.add_problem(format!("tasks[{i}].temp_id"), message);
         } else if !id.is_empty() && !seen.insert(id) {
-            fields.wrong(format!("tasks[{i}].temp_id"), format!("duplicate id `{id}`"));
+            fields.add_problem(format!("tasks[{i}].temp_id"), format!("duplicate id `{id}`"));
         }
         for (n, other) in task.local_dependencies.iter().enumerate() {
             let at = format!("tasks[{i}].local_dependencies[{n}]");
             if other == id {
-                fields.wrong(at, "names the task itself");
+                fields.add_problem(at, "names the task itself");
             } else if !known.contains(other.as_str()) {
-                fields.wrong(at, format!("has `{other}`, which is not a task of this epic"));
+                fields.add_problem(at, format!("has `{other}`, which is not a task of this epic"));
             }
         }
         for (n, other) in task.cross_epic_dependencies.iter().enumerate() {
@@ -363,12 +368,12 @@ fn references(fields: &mut Fields, tasks: &[TaskDraft], epic: &str, epics: &BTre
             match other.split_once(':') {
                 Some((to, label)) if is_epic_id(to) && !label.trim().is_empty() => {
                     if to == epic {
-                        fields.wrong(at, "refers to the same epic; use local_dependencies");
+                        fields.add_problem(at, "refers to the same epic; use local_dependencies");
                     } else if !epics.contains(to) {
-                        fields.wrong(at, format!("has the unknown epic `{to}`"));
+                        fields.add_problem(at, format!("has the unknown epic `{to}`"));
                     }
                 }
-                _ => fields.wrong(at, format!("is `{other}`; write E-NNN:title of the task")),
+                _ => fields.add_problem(at, format!("is `{other}`; write E-NNN:title of the task")),
             }
         }
     }

@@ -10,14 +10,14 @@ use mainstem_core::graph::Graph;
 use mainstem_core::id::{TaskId, TaskIx};
 use mainstem_core::plan::{Plan, Task};
 
-use crate::words::{bare, is_generic, paths, plain};
+use crate::text_forms::{bare_title, find_paths, is_generic_title, plain_words};
 
 /// Larger plans cost too much to compare every text with every other.
 pub const TASKS_MAX: usize = 5_000;
 
 /// An edge that may be missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Suggestion {
+pub struct EdgeSuggestion {
     /// The task that would wait.
     pub task: TaskId,
     /// What it would wait for.
@@ -54,27 +54,29 @@ const LAYERS: [(&str, &[&str]); 5] = [
 const MAKES: [&str; 7] = ["create", "add", "introduce", "write", "new", "define", "scaffold"];
 
 /// Suggestions for a plan; none if its graph cannot be built or it is very large.
-pub fn suggest(plan: &Plan) -> Vec<Suggestion> {
+pub fn suggest_edges(plan: &Plan) -> Vec<EdgeSuggestion> {
     let Ok(graph) = Graph::new(plan) else { return Vec::new() };
     if plan.tasks.len() > TASKS_MAX {
         return Vec::new();
     }
-    let mut finder = Finder {
+    let mut finder = EdgeFinder {
         plan,
         before: graph
             .tasks()
-            .map(|task| graph.needs(task).chain(graph.after(task)).map(TaskIx::ix).collect())
+            .map(|task| {
+                graph.needs(task).chain(graph.soft_needs(task)).map(TaskIx::index).collect()
+            })
             .collect(),
         found: Vec::new(),
     };
-    finder.by_text();
-    finder.by_path();
-    finder.by_layer();
+    finder.find_by_text();
+    finder.find_by_path();
+    finder.find_by_layer();
     finder.found
 }
 
 /// The plan with every suggestion as an edge.
-pub fn accept(plan: &mut Plan, suggestions: &[Suggestion]) {
+pub fn accept_suggestions(plan: &mut Plan, suggestions: &[EdgeSuggestion]) {
     let index: BTreeMap<TaskId, usize> =
         plan.tasks.iter().enumerate().map(|(i, task)| (task.id.clone(), i)).collect();
     for suggestion in suggestions {
@@ -86,14 +88,14 @@ pub fn accept(plan: &mut Plan, suggestions: &[Suggestion]) {
     }
 }
 
-struct Finder<'a> {
+struct EdgeFinder<'a> {
     plan: &'a Plan,
     /// What comes before each task, suggestions included.
     before: Vec<Vec<usize>>,
-    found: Vec<Suggestion>,
+    found: Vec<EdgeSuggestion>,
 }
 
-impl Finder<'_> {
+impl EdgeFinder<'_> {
     /// Is `earlier` before `later`, by any way?
     fn reaches(&self, later: usize, earlier: usize) -> bool {
         let mut seen = BTreeSet::from([later]);
@@ -107,17 +109,17 @@ impl Finder<'_> {
         false
     }
 
-    fn add(&mut self, task: usize, needs: usize, reason: String) {
+    fn add_edge(&mut self, task: usize, needs: usize, reason: String) {
         if task == needs || self.reaches(task, needs) || self.reaches(needs, task) {
             return;
         }
         self.before[task].push(needs);
         let id = |at: usize| self.plan.tasks[at].id.clone();
-        self.found.push(Suggestion { task: id(task), needs: id(needs), reason });
+        self.found.push(EdgeSuggestion { task: id(task), needs: id(needs), reason });
     }
 
     /// "after T-3", "once the cart table is there".
-    fn by_text(&mut self) {
+    fn find_by_text(&mut self) {
         let plan = self.plan;
         let ids: BTreeMap<String, usize> = plan
             .tasks
@@ -127,8 +129,8 @@ impl Finder<'_> {
             .collect();
         let mut titles: BTreeMap<String, usize> = BTreeMap::new();
         for (i, task) in plan.tasks.iter().enumerate() {
-            let title = bare(&task.title);
-            let telling = title.split(' ').count() >= 2 && !is_generic(&title);
+            let title = bare_title(&task.title);
+            let telling = title.split(' ').count() >= 2 && !is_generic_title(&title);
             if telling {
                 titles.entry(title).or_insert(i);
             }
@@ -146,15 +148,15 @@ impl Finder<'_> {
                     let word = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
                     for word in clause.split(word).take(12) {
                         if let Some(other) = ids.get(word.trim_end_matches('.')) {
-                            self.add(i, *other, format!("the text says \"{phrase} {word}\""));
+                            self.add_edge(i, *other, format!("the text says \"{phrase} {word}\""));
                         }
                     }
-                    let clause = plain(clause);
+                    let clause = plain_words(clause);
                     let padded = format!(" {clause} ");
                     // Titles in a clause: looked up by each run of words, not one by one.
-                    for other in runs(&padded, &titles) {
+                    for other in mentioned_titles(&padded, &titles) {
                         let title = &plan.tasks[other].title;
-                        self.add(i, other, format!("the text says \"{phrase} … {title}\""));
+                        self.add_edge(i, other, format!("the text says \"{phrase} … {title}\""));
                     }
                 }
             }
@@ -162,23 +164,23 @@ impl Finder<'_> {
     }
 
     /// One task makes a file, others use it.
-    fn by_path(&mut self) {
+    fn find_by_path(&mut self) {
         let plan = self.plan;
         let mut makers: BTreeMap<String, usize> = BTreeMap::new();
         let named: Vec<Vec<String>> = plan
             .tasks
             .iter()
-            .map(|task| paths(&format!("{}\n{}", task.title, task.description)))
+            .map(|task| find_paths(&format!("{}\n{}", task.title, task.description)))
             .collect();
         for (i, task) in plan.tasks.iter().enumerate() {
-            for path in named[i].iter().filter(|path| makes(task, path)) {
+            for path in named[i].iter().filter(|path| makes_path(task, path)) {
                 makers.entry(path.clone()).or_insert(i);
             }
         }
         for (i, task) in plan.tasks.iter().enumerate() {
-            for path in named[i].iter().filter(|path| !makes(task, path)) {
+            for path in named[i].iter().filter(|path| !makes_path(task, path)) {
                 if let Some(maker) = makers.get(path) {
-                    self.add(
+                    self.add_edge(
                         i,
                         *maker,
                         format!("uses {path}, which {} creates", plan.tasks[*maker].id),
@@ -189,19 +191,19 @@ impl Finder<'_> {
     }
 
     /// The page of a thing after its API, the API after its table, among tasks of one epic.
-    fn by_layer(&mut self) {
+    fn find_by_layer(&mut self) {
         let plan = self.plan;
         /// Epic and word; tasks with their layers.
-        type About<'a> = BTreeMap<(Option<&'a str>, String), Vec<(usize, usize)>>;
-        let mut about = About::new();
+        type LayeredTasks<'a> = BTreeMap<(Option<&'a str>, String), Vec<(usize, usize)>>;
+        let mut about = LayeredTasks::new();
         for (i, task) in plan.tasks.iter().enumerate() {
-            let title = bare(&task.title);
+            let title = bare_title(&task.title);
             let words: BTreeSet<&str> = title.split(' ').collect();
             let layer =
                 LAYERS.iter().rposition(|(_, names)| names.iter().any(|name| words.contains(name)));
             let Some(layer) = layer else { continue };
             let epic = task.epic.as_ref().map(|epic| epic.as_str());
-            for word in words.iter().filter(|word| word.len() > 3 && !is_generic(word)) {
+            for word in words.iter().filter(|word| word.len() > 3 && !is_generic_title(word)) {
                 let named = LAYERS.iter().any(|(_, names)| names.contains(word));
                 if !named {
                     about.entry((epic, (*word).to_owned())).or_default().push((layer, i));
@@ -217,7 +219,7 @@ impl Finder<'_> {
                         "both are about \"{word}\": {} usually comes after {}",
                         LAYERS[layer].0, LAYERS[*lower].0
                     );
-                    self.add(i, *other, reason);
+                    self.add_edge(i, *other, reason);
                 }
             }
         }
@@ -225,7 +227,7 @@ impl Finder<'_> {
 }
 
 /// Tasks whose bare title is a run of words in the text.
-fn runs(padded: &str, titles: &BTreeMap<String, usize>) -> Vec<usize> {
+fn mentioned_titles(padded: &str, titles: &BTreeMap<String, usize>) -> Vec<usize> {
     let words: Vec<&str> = padded.split_whitespace().take(20).collect();
     let mut found = Vec::new();
     for start in 0..words.len() {
@@ -237,7 +239,7 @@ fn runs(padded: &str, titles: &BTreeMap<String, usize>) -> Vec<usize> {
 }
 
 /// Does the text say that this path is made: a verb of making in the words before it?
-fn makes(task: &Task, path: &str) -> bool {
+fn makes_path(task: &Task, path: &str) -> bool {
     let text = format!("{}\n{}", task.title, task.description).to_lowercase();
     let path = path.to_lowercase();
     text.match_indices(&path).any(|(at, _)| {
@@ -261,7 +263,7 @@ mod tests {
     }
 
     fn pairs(plan: &Plan) -> Vec<(String, String)> {
-        suggest(plan).iter().map(|s| (s.task.to_string(), s.needs.to_string())).collect()
+        suggest_edges(plan).iter().map(|s| (s.task.to_string(), s.needs.to_string())).collect()
     }
 
     fn pair(a: &str, b: &str) -> (String, String) {
@@ -277,7 +279,7 @@ mod tests {
             ("T-4", "Archive", "Runs after the invoice table is there."),
             ("T-5", "Invoice page", "Show it."),
         ]);
-        let found = suggest(&plan);
+        let found = suggest_edges(&plan);
         let want = [pair("T-3", "T-2"), pair("T-4", "T-1"), pair("T-2", "T-1"), pair("T-5", "T-2")];
         assert_eq!(pairs(&plan), want);
         assert!(found[2].reason.contains("src/db/invoice.sql"), "{:?}", found[2]);
@@ -296,8 +298,8 @@ mod tests {
         ]);
         assert_eq!(pairs(&knot).len(), 2);
         let mut accepted = knot.clone();
-        accept(&mut accepted, &suggest(&knot));
+        accept_suggestions(&mut accepted, &suggest_edges(&knot));
         assert!(Graph::new(&accepted).is_ok());
-        assert_eq!(suggest(&accepted), []);
+        assert_eq!(suggest_edges(&accepted), []);
     }
 }

@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mainstem_store::{Journal, NewRecord, Reader, SqliteJournal, SqliteReader, Writer};
+use mainstem_store::{
+    GroupCommitWriter, Journal, JournalReader, NewJournalRecord, SqliteJournal, SqliteJournalReader,
+};
 
 const SPAN: Duration = Duration::from_secs(3);
 
@@ -28,9 +30,9 @@ fn open(path: &std::path::Path) -> (SqliteJournal, u64) {
     (journal, epoch)
 }
 
-fn facts(count: usize) -> Vec<NewRecord> {
+fn facts(count: usize) -> Vec<NewJournalRecord> {
     (0..count)
-        .map(|n| NewRecord {
+        .map(|n| NewJournalRecord {
             at_ms: 0,
             run: "01J9ZK6Y3Q8M4V7T2N5R1W0XAB".into(),
             kind: "agent_started".into(),
@@ -50,7 +52,7 @@ fn appends(mut journal: SqliteJournal, epoch: u64, size: usize) -> f64 {
 }
 
 fn grouped(journal: SqliteJournal, epoch: u64) -> f64 {
-    let writer = Writer::spawn(Box::new(journal), epoch).unwrap();
+    let writer = GroupCommitWriter::spawn(Box::new(journal), epoch).unwrap();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..32 {
@@ -74,12 +76,12 @@ fn replay(path: &std::path::Path) {
     let start = Instant::now();
     drop(SqliteJournal::open(path).unwrap());
     println!("open with 1,000,000 facts: {:?}", start.elapsed());
-    let reader = SqliteReader::open(path).unwrap();
+    let reader = SqliteJournalReader::open(path).unwrap();
     let start = Instant::now();
     assert_eq!(reader.for_each(0, &mut |_| Ok(())).unwrap(), 1_000_000);
     println!("read 1,000,000 facts: {:?}", start.elapsed());
     let start = Instant::now();
-    assert_eq!(reader.runs().unwrap().len(), 1);
+    assert_eq!(reader.list_runs().unwrap().len(), 1);
     println!("runs among 1,000,000 facts: {:?}", start.elapsed());
     let start = Instant::now();
     assert_eq!(

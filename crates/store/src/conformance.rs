@@ -5,15 +5,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Journal, NewRecord, Reader, Record, RunRow, StopReading, StoreError};
+use crate::{
+    Journal, JournalReader, JournalRecord, JournalRun, NewJournalRecord, StopReading, StoreError,
+};
 
 /// One journal under test, and the ways to reach it.
-pub trait TestJournal {
+pub trait JournalUnderTest {
     /// Opens the journal for writing once more, as another process would.
-    fn writer(&self) -> Box<dyn Journal>;
+    fn open_writer(&self) -> Box<dyn Journal>;
 
     /// Opens the journal for reading once more, as another process would.
-    fn reader(&self) -> Box<dyn Reader>;
+    fn open_reader(&self) -> Box<dyn JournalReader>;
 
     /// From now on, an append that carries a fact of type `kind` fails when it comes to that fact.
     fn refuse_kind(&self, kind: &str);
@@ -23,8 +25,8 @@ pub trait TestJournal {
 ///
 /// # Panics
 /// When a promise is broken.
-pub fn run_all(make: &dyn Fn() -> Box<dyn TestJournal>) {
-    let checks: [fn(&dyn TestJournal); 13] = [
+pub fn run_all(make: &dyn Fn() -> Box<dyn JournalUnderTest>) {
+    let checks: [fn(&dyn JournalUnderTest); 13] = [
         an_empty_journal_has_nothing,
         places_count_from_one_without_a_gap_across_runs,
         every_field_comes_back_as_it_went_in,
@@ -46,8 +48,8 @@ pub fn run_all(make: &dyn Fn() -> Box<dyn TestJournal>) {
 
 /// A fact for tests.
 #[must_use]
-pub fn fact(run: &str, kind: &str, task: Option<&str>, body: &str) -> NewRecord {
-    NewRecord {
+pub fn test_record(run: &str, kind: &str, task: Option<&str>, body: &str) -> NewJournalRecord {
+    NewJournalRecord {
         at_ms: 1_700_000_000_000,
         run: run.to_owned(),
         kind: kind.to_owned(),
@@ -57,55 +59,59 @@ pub fn fact(run: &str, kind: &str, task: Option<&str>, body: &str) -> NewRecord 
 }
 
 /// Takes over and returns the writer with its epoch.
-fn take_over(journal: &dyn TestJournal) -> (Box<dyn Journal>, u64) {
-    let mut writer = journal.writer();
-    let epoch = ok(writer.take_over());
+fn open_owner(journal: &dyn JournalUnderTest) -> (Box<dyn Journal>, u64) {
+    let mut writer = journal.open_writer();
+    let epoch = expect_ok(writer.take_over());
     (writer, epoch)
 }
 
-fn ok<T>(result: Result<T, StoreError>) -> T {
+fn expect_ok<T>(result: Result<T, StoreError>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("the journal failed: {error}"),
     }
 }
 
-fn all(reader: &dyn Reader) -> Vec<Record> {
-    ok(reader.read_after(0, usize::MAX))
+fn read_all(reader: &dyn JournalReader) -> Vec<JournalRecord> {
+    expect_ok(reader.read_after(0, usize::MAX))
 }
 
-fn bodies(records: &[Record]) -> Vec<&str> {
+fn record_bodies(records: &[JournalRecord]) -> Vec<&str> {
     records.iter().map(|record| record.body.as_str()).collect()
 }
 
-fn an_empty_journal_has_nothing(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
-    let reader = journal.reader();
-    assert_eq!(ok(writer.last_seq()), 0);
-    assert_eq!(ok(reader.last_seq()), 0);
-    assert_eq!(all(&*reader), []);
-    assert_eq!(ok(reader.runs()), []);
-    assert_eq!(ok(reader.read_run("r", 0, 9)), []);
-    assert_eq!(ok(writer.append(epoch, &[])), 0, "an empty batch changes nothing");
-    assert_eq!(ok(reader.for_each(0, &mut |_| panic!("there is nothing to hand over"))), 0);
+fn an_empty_journal_has_nothing(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
+    let reader = journal.open_reader();
+    assert_eq!(expect_ok(writer.last_seq()), 0);
+    assert_eq!(expect_ok(reader.last_seq()), 0);
+    assert_eq!(read_all(&*reader), []);
+    assert_eq!(expect_ok(reader.list_runs()), []);
+    assert_eq!(expect_ok(reader.read_run("r", 0, 9)), []);
+    assert_eq!(expect_ok(writer.append(epoch, &[])), 0, "an empty batch changes nothing");
+    assert_eq!(expect_ok(reader.for_each(0, &mut |_| panic!("there is nothing to hand over"))), 0);
 }
 
-fn places_count_from_one_without_a_gap_across_runs(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
-    assert_eq!(ok(writer.append(epoch, &[fact("a", "k", None, "1")])), 1);
-    let batch = [fact("b", "k", None, "2"), fact("a", "k", None, "3"), fact("b", "k", None, "4")];
-    assert_eq!(ok(writer.append(epoch, &batch)), 4);
-    assert_eq!(ok(writer.append(epoch, &[])), 4);
-    assert_eq!(ok(writer.last_seq()), 4);
-    let records = all(&*journal.reader());
+fn places_count_from_one_without_a_gap_across_runs(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
+    assert_eq!(expect_ok(writer.append(epoch, &[test_record("a", "k", None, "1")])), 1);
+    let batch = [
+        test_record("b", "k", None, "2"),
+        test_record("a", "k", None, "3"),
+        test_record("b", "k", None, "4"),
+    ];
+    assert_eq!(expect_ok(writer.append(epoch, &batch)), 4);
+    assert_eq!(expect_ok(writer.append(epoch, &[])), 4);
+    assert_eq!(expect_ok(writer.last_seq()), 4);
+    let records = read_all(&*journal.open_reader());
     assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    assert_eq!(bodies(&records), ["1", "2", "3", "4"]);
+    assert_eq!(record_bodies(&records), ["1", "2", "3", "4"]);
 }
 
-fn every_field_comes_back_as_it_went_in(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
+fn every_field_comes_back_as_it_went_in(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
     let facts = [
-        NewRecord {
+        NewJournalRecord {
             at_ms: -1,
             run: "läuft-🚆".into(),
             kind: "task_landed".into(),
@@ -114,14 +120,14 @@ fn every_field_comes_back_as_it_went_in(journal: &dyn TestJournal) {
                 "{\"type\":\"task_landed\",\"text\":\"Grüße, 你好, \u{0}, e\u{301}, \u{10ffff}\"}"
                     .into(),
         },
-        NewRecord {
+        NewJournalRecord {
             at_ms: i64::MAX,
             run: String::new(),
             kind: String::new(),
             task: None,
             body: String::new(),
         },
-        NewRecord {
+        NewJournalRecord {
             at_ms: i64::MIN,
             run: "'; DROP".into(),
             kind: "%".into(),
@@ -129,86 +135,97 @@ fn every_field_comes_back_as_it_went_in(journal: &dyn TestJournal) {
             body: "\n".into(),
         },
     ];
-    ok(writer.append(epoch, &facts));
-    let expected: Vec<_> = facts.into_iter().zip(1..).map(|(fact, seq)| fact.at(seq)).collect();
-    assert_eq!(all(&*journal.reader()), expected);
-    let reader = journal.reader();
-    assert_eq!(ok(reader.read_task("läuft-🚆", "T-\u{202e}1", 0, 9)), expected[..1]);
-    assert_eq!(ok(reader.read_task("'; DROP", "", 0, 9)), expected[2..]);
+    expect_ok(writer.append(epoch, &facts));
+    let expected: Vec<_> =
+        facts.into_iter().zip(1..).map(|(fact, seq)| fact.with_seq(seq)).collect();
+    assert_eq!(read_all(&*journal.open_reader()), expected);
+    let reader = journal.open_reader();
+    assert_eq!(expect_ok(reader.read_task("läuft-🚆", "T-\u{202e}1", 0, 9)), expected[..1]);
+    assert_eq!(expect_ok(reader.read_task("'; DROP", "", 0, 9)), expected[2..]);
 }
 
-fn a_batch_is_kept_whole_or_not_at_all(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
-    ok(writer.append(epoch, &[fact("r", "good", None, "1")]));
+fn a_batch_is_kept_whole_or_not_at_all(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
+    expect_ok(writer.append(epoch, &[test_record("r", "good", None, "1")]));
     journal.refuse_kind("bad");
-    let batch =
-        [fact("r", "good", None, "x"), fact("r", "bad", None, "y"), fact("r", "good", None, "z")];
+    let batch = [
+        test_record("r", "good", None, "x"),
+        test_record("r", "bad", None, "y"),
+        test_record("r", "good", None, "z"),
+    ];
     assert!(writer.append(epoch, &batch).is_err(), "the refused fact must be reported");
-    assert_eq!(bodies(&all(&*journal.reader())), ["1"]);
-    let (mut writer, epoch) = take_over(journal);
+    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1"]);
+    let (mut writer, epoch) = open_owner(journal);
     assert_eq!(
-        ok(writer.append(epoch, &[fact("r", "good", None, "2")])),
+        expect_ok(writer.append(epoch, &[test_record("r", "good", None, "2")])),
         2,
         "a failed batch leaves no gap"
     );
-    assert_eq!(bodies(&all(&*journal.reader())), ["1", "2"]);
+    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1", "2"]);
 }
 
-fn a_writer_is_refused_once_another_took_over(journal: &dyn TestJournal) {
-    let (mut old, old_epoch) = take_over(journal);
-    ok(old.append(old_epoch, &[fact("r", "k", None, "old")]));
-    let (mut new, new_epoch) = take_over(journal);
+fn a_writer_is_refused_once_another_took_over(journal: &dyn JournalUnderTest) {
+    let (mut old, old_epoch) = open_owner(journal);
+    expect_ok(old.append(old_epoch, &[test_record("r", "k", None, "old")]));
+    let (mut new, new_epoch) = open_owner(journal);
     assert!(new_epoch > old_epoch);
     let fenced = Err(StoreError::Fenced { ours: old_epoch, current: new_epoch });
-    assert_eq!(old.append(old_epoch, &[fact("r", "k", None, "late")]), fenced);
+    assert_eq!(old.append(old_epoch, &[test_record("r", "k", None, "late")]), fenced);
     assert_eq!(old.append(old_epoch, &[]), fenced, "even an empty batch tells");
-    assert_eq!(ok(new.append(new_epoch, &[fact("r", "k", None, "new")])), 2);
-    assert_eq!(old.append(old_epoch, &[fact("r", "k", None, "later")]), fenced);
-    assert_eq!(bodies(&all(&*journal.reader())), ["old", "new"]);
-    assert_eq!(ok(old.take_over()), new_epoch + 1, "whoever takes over last is the writer");
-    assert_eq!(ok(old.append(new_epoch + 1, &[fact("r", "k", None, "again")])), 3);
+    assert_eq!(expect_ok(new.append(new_epoch, &[test_record("r", "k", None, "new")])), 2);
+    assert_eq!(old.append(old_epoch, &[test_record("r", "k", None, "later")]), fenced);
+    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["old", "new"]);
+    assert_eq!(expect_ok(old.take_over()), new_epoch + 1, "whoever takes over last is the writer");
+    assert_eq!(expect_ok(old.append(new_epoch + 1, &[test_record("r", "k", None, "again")])), 3);
 }
 
-fn an_epoch_that_was_never_given_is_refused(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
+fn an_epoch_that_was_never_given_is_refused(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
     for wrong in [0, epoch + 1, u64::MAX] {
         assert_eq!(
-            writer.append(wrong, &[fact("r", "k", None, "x")]),
+            writer.append(wrong, &[test_record("r", "k", None, "x")]),
             Err(StoreError::Fenced { ours: wrong, current: epoch })
         );
     }
-    assert_eq!(ok(writer.last_seq()), 0);
+    assert_eq!(expect_ok(writer.last_seq()), 0);
 }
 
-fn an_open_reader_sees_what_is_appended_later(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
-    let reader = journal.reader();
+fn an_open_reader_sees_what_is_appended_later(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
+    let reader = journal.open_reader();
     for seq in 1..=20 {
-        ok(writer.append(epoch, &[fact("r", "k", None, &seq.to_string())]));
-        assert_eq!(ok(reader.last_seq()), seq);
-        assert_eq!(ok(reader.read_after(seq - 1, 9))[0].body, seq.to_string());
+        expect_ok(writer.append(epoch, &[test_record("r", "k", None, &seq.to_string())]));
+        assert_eq!(expect_ok(reader.last_seq()), seq);
+        assert_eq!(expect_ok(reader.read_after(seq - 1, 9))[0].body, seq.to_string());
     }
 }
 
-fn reopening_keeps_everything(journal: &dyn TestJournal) {
+fn reopening_keeps_everything(journal: &dyn JournalUnderTest) {
     let mut epochs = Vec::new();
     for round in 1..=5_u64 {
-        let (mut writer, epoch) = take_over(journal);
+        let (mut writer, epoch) = open_owner(journal);
         epochs.push(epoch);
-        assert_eq!(ok(writer.last_seq()), round - 1);
-        assert_eq!(ok(writer.append(epoch, &[fact("r", "k", None, &round.to_string())])), round);
+        assert_eq!(expect_ok(writer.last_seq()), round - 1);
+        assert_eq!(
+            expect_ok(writer.append(epoch, &[test_record("r", "k", None, &round.to_string())])),
+            round
+        );
     }
     assert!(epochs.is_sorted_by(|a, b| a < b), "epochs only grow: {epochs:?}");
-    assert_eq!(bodies(&all(&*journal.reader())), ["1", "2", "3", "4", "5"]);
+    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1", "2", "3", "4", "5"]);
 }
 
-fn a_body_of_twenty_megabytes_is_kept(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
+fn a_body_of_twenty_megabytes_is_kept(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
     let big = "0123456789abcdef".repeat(20 * 1024 * 1024 / 16);
-    let batch = [fact("r", "k", None, "a"), fact("r", "k", None, &big), fact("r", "k", None, "b")];
-    ok(writer.append(epoch, &batch));
+    let batch = [
+        test_record("r", "k", None, "a"),
+        test_record("r", "k", None, &big),
+        test_record("r", "k", None, "b"),
+    ];
+    expect_ok(writer.append(epoch, &batch));
     let mut seen = Vec::new();
-    let last = ok(journal.reader().for_each(0, &mut |record| {
+    let last = expect_ok(journal.open_reader().for_each(0, &mut |record| {
         seen.push(record.body);
         Ok(())
     }));
@@ -216,17 +233,18 @@ fn a_body_of_twenty_megabytes_is_kept(journal: &dyn TestJournal) {
     assert!(seen == ["a", &big, "b"], "a large body came back different");
 }
 
-fn ten_thousand_facts_are_read_in_pages(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
+fn ten_thousand_facts_are_read_in_pages(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
     for batch in 0..100 {
-        let facts: Vec<_> =
-            (1..=100).map(|n| fact("r", "k", None, &(batch * 100 + n).to_string())).collect();
-        ok(writer.append(epoch, &facts));
+        let facts: Vec<_> = (1..=100)
+            .map(|n| test_record("r", "k", None, &(batch * 100 + n).to_string()))
+            .collect();
+        expect_ok(writer.append(epoch, &facts));
     }
-    let reader = journal.reader();
+    let reader = journal.open_reader();
     let mut seen = 0;
     for size in [1, 7, 999, 1000].into_iter().cycle() {
-        let page = ok(reader.read_after(seen, size));
+        let page = expect_ok(reader.read_after(seen, size));
         assert_eq!(page.len(), size.min(10_000 - usize::try_from(seen).unwrap_or(usize::MAX)));
         for record in &page {
             seen += 1;
@@ -237,12 +255,12 @@ fn ten_thousand_facts_are_read_in_pages(journal: &dyn TestJournal) {
         }
     }
     assert_eq!(seen, 10_000);
-    assert_eq!(ok(reader.read_after(5, 0)), []);
-    assert_eq!(ok(reader.read_after(10_000, 5)), []);
-    assert_eq!(ok(reader.read_after(u64::MAX, 5)), []);
+    assert_eq!(expect_ok(reader.read_after(5, 0)), []);
+    assert_eq!(expect_ok(reader.read_after(10_000, 5)), []);
+    assert_eq!(expect_ok(reader.read_after(u64::MAX, 5)), []);
     let mut count = 0;
     assert_eq!(
-        ok(reader.for_each(2_500, &mut |record| {
+        expect_ok(reader.for_each(2_500, &mut |record| {
             count += 1;
             assert_eq!(record.seq, 2_500 + count);
             Ok(())
@@ -252,62 +270,65 @@ fn ten_thousand_facts_are_read_in_pages(journal: &dyn TestJournal) {
     assert_eq!(count, 7_500);
 }
 
-fn runs_and_tasks_are_read_on_their_own(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
+fn runs_and_tasks_are_read_on_their_own(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
     let mut facts = vec![
-        fact("z", "k", None, "1"),
-        fact("a", "k", Some("T-1"), "2"),
-        fact("z", "k", Some("T-1"), "3"),
-        fact("a", "k", Some("T-2"), "4"),
-        fact("a", "k", Some("T-1"), "5"),
-        fact("z", "k", Some("T-10"), "6"),
-        fact("a", "k", Some("T-1"), "7"),
+        test_record("z", "k", None, "1"),
+        test_record("a", "k", Some("T-1"), "2"),
+        test_record("z", "k", Some("T-1"), "3"),
+        test_record("a", "k", Some("T-2"), "4"),
+        test_record("a", "k", Some("T-1"), "5"),
+        test_record("z", "k", Some("T-10"), "6"),
+        test_record("a", "k", Some("T-1"), "7"),
     ];
     facts[1].at_ms = 42;
-    ok(writer.append(epoch, &facts));
-    let reader = journal.reader();
-    assert_eq!(bodies(&ok(reader.read_run("a", 0, 99))), ["2", "4", "5", "7"]);
-    assert_eq!(bodies(&ok(reader.read_run("a", 2, 2))), ["4", "5"]);
-    assert_eq!(bodies(&ok(reader.read_run("z", 3, 99))), ["6"]);
-    assert_eq!(ok(reader.read_run("none", 0, 99)), []);
-    assert_eq!(bodies(&ok(reader.read_task("a", "T-1", 0, 99))), ["2", "5", "7"]);
-    assert_eq!(bodies(&ok(reader.read_task("a", "T-1", 2, 1))), ["5"]);
-    assert_eq!(bodies(&ok(reader.read_task("z", "T-1", 0, 99))), ["3"]);
-    assert_eq!(ok(reader.read_task("z", "T-2", 0, 99)), []);
-    let row = |run: &str, first_seq, last_seq, first_at_ms| RunRow {
+    expect_ok(writer.append(epoch, &facts));
+    let reader = journal.open_reader();
+    assert_eq!(record_bodies(&expect_ok(reader.read_run("a", 0, 99))), ["2", "4", "5", "7"]);
+    assert_eq!(record_bodies(&expect_ok(reader.read_run("a", 2, 2))), ["4", "5"]);
+    assert_eq!(record_bodies(&expect_ok(reader.read_run("z", 3, 99))), ["6"]);
+    assert_eq!(expect_ok(reader.read_run("none", 0, 99)), []);
+    assert_eq!(record_bodies(&expect_ok(reader.read_task("a", "T-1", 0, 99))), ["2", "5", "7"]);
+    assert_eq!(record_bodies(&expect_ok(reader.read_task("a", "T-1", 2, 1))), ["5"]);
+    assert_eq!(record_bodies(&expect_ok(reader.read_task("z", "T-1", 0, 99))), ["3"]);
+    assert_eq!(expect_ok(reader.read_task("z", "T-2", 0, 99)), []);
+    let row = |run: &str, first_seq, last_seq, first_at_ms| JournalRun {
         run: run.into(),
         first_seq,
         last_seq,
         first_at_ms,
     };
-    assert_eq!(ok(reader.runs()), [row("z", 1, 6, 1_700_000_000_000), row("a", 2, 7, 42)]);
+    assert_eq!(
+        expect_ok(reader.list_runs()),
+        [row("z", 1, 6, 1_700_000_000_000), row("a", 2, 7, 42)]
+    );
 }
 
-fn for_each_stops_when_told(journal: &dyn TestJournal) {
-    let (mut writer, epoch) = take_over(journal);
-    let facts: Vec<_> = (1..=9).map(|n| fact("r", "k", None, &n.to_string())).collect();
-    ok(writer.append(epoch, &facts));
+fn for_each_stops_when_told(journal: &dyn JournalUnderTest) {
+    let (mut writer, epoch) = open_owner(journal);
+    let facts: Vec<_> = (1..=9).map(|n| test_record("r", "k", None, &n.to_string())).collect();
+    expect_ok(writer.append(epoch, &facts));
     let mut seen = Vec::new();
-    let last = ok(journal.reader().for_each(2, &mut |record| {
+    let last = expect_ok(journal.open_reader().for_each(2, &mut |record| {
         seen.push(record.seq);
         if record.seq == 5 { Err(StopReading) } else { Ok(()) }
     }));
     assert_eq!((last, seen), (5, vec![3, 4, 5]));
-    assert_eq!(ok(journal.reader().for_each(9, &mut |_| Ok(()))), 9);
+    assert_eq!(expect_ok(journal.open_reader().for_each(9, &mut |_| Ok(()))), 9);
 }
 
 /// Each batch of three is one promise: a reader that sees one of them without the others has seen too early.
-fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn TestJournal) {
+fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn JournalUnderTest) {
     const BATCHES: u64 = 300;
-    let (mut writer, epoch) = take_over(journal);
-    let reader = journal.reader();
+    let (mut writer, epoch) = open_owner(journal);
+    let reader = journal.open_reader();
     let failed = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = scope.spawn(move || {
             let mut seen = 0;
             let mut looks = 0_u64;
             while seen < BATCHES * 3 && !failed.load(Ordering::Relaxed) {
-                let page = ok(reader.read_after(seen, usize::MAX));
+                let page = expect_ok(reader.read_after(seen, usize::MAX));
                 assert_eq!(page.len() % 3, 0, "half a batch was seen");
                 for record in page {
                     seen += 1;
@@ -318,8 +339,9 @@ fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn TestJourna
             looks
         });
         for batch in 0..BATCHES {
-            let facts: Vec<_> =
-                (1..=3).map(|n| fact("r", "k", None, &(batch * 3 + n).to_string())).collect();
+            let facts: Vec<_> = (1..=3)
+                .map(|n| test_record("r", "k", None, &(batch * 3 + n).to_string()))
+                .collect();
             if let Err(error) = writer.append(epoch, &facts) {
                 // Otherwise the reader would wait for ever for what will not come.
                 failed.store(true, Ordering::Relaxed);

@@ -6,18 +6,18 @@
 
 pub mod conformance;
 pub mod error;
-pub mod group;
+pub mod group_commit;
 pub mod memory;
 pub mod sqlite;
 
 pub use error::StoreError;
-pub use group::{Ticket, Writer};
-pub use memory::{MemoryJournal, MemoryReader};
-pub use sqlite::{SqliteJournal, SqliteReader};
+pub use group_commit::{AppendTicket, GroupCommitWriter};
+pub use memory::{MemoryJournal, MemoryJournalReader};
+pub use sqlite::{SqliteJournal, SqliteJournalReader};
 
 /// A fact as it stands in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct JournalRecord {
     /// Its place in the journal: 1, 2, 3, … across all runs, without a gap.
     pub seq: u64,
     /// When it happened, in milliseconds since 1970 (UTC).
@@ -34,7 +34,7 @@ pub struct Record {
 
 /// A fact that has no place in the journal yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewRecord {
+pub struct NewJournalRecord {
     /// When it happened, in milliseconds since 1970 (UTC).
     pub at_ms: i64,
     /// The run it belongs to.
@@ -47,18 +47,18 @@ pub struct NewRecord {
     pub body: String,
 }
 
-impl NewRecord {
+impl NewJournalRecord {
     /// The record this becomes at place `seq`.
     #[must_use]
-    pub fn at(self, seq: u64) -> Record {
+    pub fn with_seq(self, seq: u64) -> JournalRecord {
         let Self { at_ms, run, kind, task, body } = self;
-        Record { seq, at_ms, run, kind, task, body }
+        JournalRecord { seq, at_ms, run, kind, task, body }
     }
 }
 
 /// Where one run stands in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunRow {
+pub struct JournalRun {
     /// The run's name.
     pub run: String,
     /// Place of its first fact.
@@ -84,7 +84,7 @@ pub trait Journal: Send {
     /// Adds `facts` in order, all or none, and returns the place of the last one (of the newest fact, if `facts` is empty).
     ///
     /// Durable when it returns. Refused with [`StoreError::Fenced`] if `epoch` is not the newest one.
-    fn append(&mut self, epoch: u64, facts: &[NewRecord]) -> Result<u64, StoreError>;
+    fn append(&mut self, epoch: u64, facts: &[NewJournalRecord]) -> Result<u64, StoreError>;
 
     /// Makes the caller the writer: a new epoch, larger than all before it. Every older writer is refused from here on.
     fn take_over(&mut self) -> Result<u64, StoreError>;
@@ -94,9 +94,9 @@ pub trait Journal: Send {
 }
 
 /// The reading side. Sees what is durable, always a prefix of the journal, also while another process writes.
-pub trait Reader: Send {
+pub trait JournalReader: Send {
     /// At most `max` facts after place `seq`, in order. Nothing comes after an empty answer, for now.
-    fn read_after(&self, seq: u64, max: usize) -> Result<Vec<Record>, StoreError>;
+    fn read_after(&self, seq: u64, max: usize) -> Result<Vec<JournalRecord>, StoreError>;
 
     /// Place of the newest fact; 0 when there is none.
     fn last_seq(&self) -> Result<u64, StoreError>;
@@ -108,11 +108,12 @@ pub trait Reader: Send {
     fn for_each(
         &self,
         after: u64,
-        f: &mut dyn FnMut(Record) -> Result<(), StopReading>,
+        f: &mut dyn FnMut(JournalRecord) -> Result<(), StopReading>,
     ) -> Result<u64, StoreError>;
 
     /// At most `max` facts of `run` after place `after`, in order.
-    fn read_run(&self, run: &str, after: u64, max: usize) -> Result<Vec<Record>, StoreError>;
+    fn read_run(&self, run: &str, after: u64, max: usize)
+    -> Result<Vec<JournalRecord>, StoreError>;
 
     /// At most `max` facts about `task` of `run` after place `after`, in order.
     fn read_task(
@@ -121,14 +122,14 @@ pub trait Reader: Send {
         task: &str,
         after: u64,
         max: usize,
-    ) -> Result<Vec<Record>, StoreError>;
+    ) -> Result<Vec<JournalRecord>, StoreError>;
 
     /// Every run that has a fact, oldest first.
-    fn runs(&self) -> Result<Vec<RunRow>, StoreError>;
+    fn list_runs(&self) -> Result<Vec<JournalRun>, StoreError>;
 }
 
 /// Refuses a body that is too large before anything is written.
-pub(crate) fn check_sizes(facts: &[NewRecord]) -> Result<(), StoreError> {
+pub(crate) fn check_sizes(facts: &[NewJournalRecord]) -> Result<(), StoreError> {
     match facts.iter().find(|fact| fact.body.len() > BODY_BYTES_MAX) {
         Some(fact) => Err(StoreError::TooBig {
             kind: fact.kind.clone(),

@@ -11,4 +11,4 @@ mod reader;
 mod tests;
 
 pub use journal::SqliteJournal;
-pub use reader::SqliteReader;
+pub use reader::SqliteJournalReader;

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use mainstem_store::{Journal, Reader, SqliteJournal, SqliteReader, StoreError};
+use mainstem_store::{Journal, JournalReader, SqliteJournal, SqliteJournalReader, StoreError};
 use tempfile::TempDir;
 
 /// A hammer at work, with what it says.
@@ -83,7 +83,7 @@ fn a_writer_killed_again_and_again_loses_no_acknowledged_fact() {
             acknowledged = seq;
         }
         acknowledged = writer.kill().unwrap_or(acknowledged);
-        let last = match SqliteReader::open(&path) {
+        let last = match SqliteJournalReader::open(&path) {
             Err(StoreError::Absent { .. }) => 0,
             reader => reader.unwrap().last_seq().unwrap(),
         };
@@ -107,7 +107,7 @@ fn a_writer_killed_again_and_again_loses_no_acknowledged_fact() {
 
 /// Every fact is there once, in order, and the file is sound.
 fn check_whole(path: &Path, last: u64) {
-    let reader = SqliteReader::open(path).unwrap();
+    let reader = SqliteJournalReader::open(path).unwrap();
     assert_eq!(reader.integrity_check().unwrap(), Vec::<String>::new());
     let mut expected = 0;
     reader
@@ -132,7 +132,7 @@ fn a_running_writer_is_pushed_aside_by_the_next_one() {
     assert_eq!(old.child.wait().unwrap().code(), Some(3), "the old one must say it was fenced");
     new.next().expect("the new one goes on");
     let said = new.kill();
-    let last = SqliteReader::open(&path).unwrap().last_seq().unwrap();
+    let last = SqliteJournalReader::open(&path).unwrap().last_seq().unwrap();
     assert!(said.is_none_or(|said| said <= last));
     check_whole(&path, last);
 }
@@ -153,7 +153,7 @@ fn opening_a_reader_here_does_not_give_up_the_locks_of_the_writer_here() {
         all.lines().filter(|line| line.contains(&ours) && line.contains(&inode)).count()
     };
     assert_eq!(locks(), 1);
-    drop(SqliteReader::open(&path).unwrap());
+    drop(SqliteJournalReader::open(&path).unwrap());
     drop(SqliteJournal::open(&path).unwrap());
     assert_eq!(locks(), 1);
 }

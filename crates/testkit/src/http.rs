@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// One request.
-pub(crate) struct Request {
+pub(crate) struct StandInRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     /// Names in lower case.
@@ -15,20 +15,20 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-impl Request {
+impl StandInRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// One answer that is not streamed.
-pub(crate) struct Reply {
+pub(crate) struct StandInReply {
     pub(crate) status: u64,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
 }
 
-impl Reply {
+impl StandInReply {
     pub(crate) fn ok(body: Value) -> Self {
         Self::error(200, body)
     }
@@ -39,13 +39,13 @@ impl Reply {
 }
 
 /// One connection.
-pub(crate) struct Connection {
+pub(crate) struct StandInConnection {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
     over: bool,
 }
 
-impl Connection {
+impl StandInConnection {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream, over: false })
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// The next request; none when the client has gone.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Request>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<StandInRequest>> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Ok(None);
@@ -83,7 +83,7 @@ impl Connection {
         }
         let bytes = if chunked { self.chunks()? } else { self.exactly(length)? };
         let body = serde_json::from_slice(&bytes).unwrap_or_default();
-        Ok(Some(Request { method, path, headers, body }))
+        Ok(Some(StandInRequest { method, path, headers, body }))
     }
 
     fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn send(&mut self, reply: &Reply) -> io::Result<()> {
+    pub(crate) fn send(&mut self, reply: &StandInReply) -> io::Result<()> {
         let body = match reply.status {
             204 | 304 => String::new(),
             _ => reply.body.to_string(),

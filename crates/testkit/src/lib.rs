@@ -6,18 +6,18 @@
 pub mod repo;
 pub mod wait;
 pub mod scene;
-pub mod look;
+pub mod product_status;
 pub mod oracle;
-pub mod plans;
+pub mod random_plan;
 pub mod program;
-pub mod shell;
+pub mod shell_plans;
 mod http;
 pub mod llm;
 pub mod forge;
 
-pub use oracle::{KeptWorkspace, Landing, assert_history_gapless, max_concurrent};
-pub use plans::{Body, Model, PlanShape, Rng, random_plan};
+pub use oracle::{KeptWorkspace, ObservedLanding, assert_history_gapless, max_concurrent};
 pub use program::{fake_agent, mainstem, real_agent};
-pub use repo::{Output, Repo};
-pub use scene::{Running, Scene};
+pub use random_plan::{PlanModel, RandomPlanShape, RandomTaskBody, SeededRng, random_plan};
+pub use repo::{TestCommandOutput, TestRepo};
+pub use scene::{TestScene, TestSceneProcess};
 pub use wait::wait_until;

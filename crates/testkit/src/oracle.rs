@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::repo::Repo;
-use crate::scene::Scene;
+use crate::repo::TestRepo;
+use crate::scene::TestScene;
 use crate::wait::holds_within;
 
 /// How long processes may take to go after the engine has ended.
@@ -17,7 +17,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(20);
 
 /// One task's commit on a branch, as its trailers tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Landing {
+pub struct ObservedLanding {
     /// `Mainstem-Task`
     pub task: String,
     /// `Mainstem-Attempt`
@@ -30,7 +30,7 @@ pub struct Landing {
 
 /// A process that belongs to a scene.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct SceneProcess {
     /// Its id.
     pub pid: i32,
     /// Its command line, for messages.
@@ -39,7 +39,7 @@ pub struct Process {
 
 /// The landings on a branch, oldest first.
 #[track_caller]
-pub fn landings(repo: &Repo, branch: &str) -> Vec<Landing> {
+pub fn landings(repo: &TestRepo, branch: &str) -> Vec<ObservedLanding> {
     let trailer = |key: &str| format!("%(trailers:key={key},valueonly,separator=%x1f)");
     let format = format!(
         "--format=%H%x1e{}%x1e{}%x1e{}",
@@ -52,7 +52,7 @@ pub fn landings(repo: &Repo, branch: &str) -> Vec<Landing> {
 }
 
 /// A commit lands one task, or several that were verified together: then it names an attempt for each.
-fn landing(line: &str) -> Vec<Landing> {
+fn landing(line: &str) -> Vec<ObservedLanding> {
     let fields: Vec<&str> = line.split('\u{1e}').collect();
     let [commit, task, attempt, run] = fields[..] else { panic!("odd line of git log: {line:?}") };
     if task.is_empty() && attempt.is_empty() && run.is_empty() {
@@ -64,15 +64,15 @@ fn landing(line: &str) -> Vec<Landing> {
     assert!(paired && whole, "{commit} does not have each trailer exactly once: {line:?}");
     let landing = |(task, attempt): (&str, &str)| {
         let attempt = attempt.parse().unwrap_or_else(|_| panic!("{commit}: attempt {attempt:?}"));
-        Landing { task: task.into(), attempt, run: run.into(), commit: commit.into() }
+        ObservedLanding { task: task.into(), attempt, run: run.into(), commit: commit.into() }
     };
     tasks.zip(attempts).map(landing).collect()
 }
 
-impl Scene {
+impl TestScene {
     /// The landings on a branch, oldest first.
     #[track_caller]
-    pub fn landings(&self, branch: &str) -> Vec<Landing> {
+    pub fn landings(&self, branch: &str) -> Vec<ObservedLanding> {
         landings(self.repo(), branch)
     }
 
@@ -150,7 +150,7 @@ impl KeptWorkspace {
 }
 
 /// What a run should have taken with it: worktrees, branches, locks, processes, workspaces.
-pub fn leftovers(repo: &Repo, binary: &Path) -> Vec<String> {
+pub fn leftovers(repo: &TestRepo, binary: &Path) -> Vec<String> {
     let mut left = Vec::new();
     let worktrees = repo.git(&["worktree", "list", "--porcelain", "-z"]);
     let linked = worktrees.split('\0').filter_map(|line| line.strip_prefix("worktree ")).skip(1);
@@ -209,14 +209,14 @@ fn files_under(folder: &Path, skip: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
 
 /// Processes of a scene: agents and jobs by their variables, ours by their binary; both only if
 /// environment, command line or working directory lead into the scene's folder.
-pub fn processes_of(root: &Path, binary: &Path) -> Vec<Process> {
+pub fn processes_of(root: &Path, binary: &Path) -> Vec<SceneProcess> {
     let entries = fs::read_dir("/proc").expect("these tests need /proc");
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let own = i32::try_from(std::process::id()).expect("process ids fit");
     pids.filter(|pid| *pid != own).filter_map(|pid| process_of(pid, root, binary)).collect()
 }
 
-fn process_of(pid: i32, root: &Path, binary: &Path) -> Option<Process> {
+fn process_of(pid: i32, root: &Path, binary: &Path) -> Option<SceneProcess> {
     // A process that has ended in between, or ended and not been waited for, has nothing to read.
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let command = fs::read(proc.join("cmdline")).ok()?;
@@ -233,7 +233,7 @@ fn process_of(pid: i32, root: &Path, binary: &Path) -> Option<Process> {
     if !here || !(is_agent || is_ours) {
         return None;
     }
-    Some(Process { pid, command: String::from_utf8_lossy(&command).replace('\0', " ") })
+    Some(SceneProcess { pid, command: String::from_utf8_lossy(&command).replace('\0', " ") })
 }
 
 fn same_file(exe: &Path, binary: &Path) -> bool {
@@ -294,12 +294,12 @@ mod tests {
 
     use super::*;
 
-    fn agent_in(repo: &Repo) -> Child {
+    fn agent_in(repo: &TestRepo) -> Child {
         let mut command = repo.command("sleep");
         command.arg("600").env("MAINSTEM_RUN", "r1").spawn().expect("sleep is installed")
     }
 
-    fn land(repo: &Repo, task: &str) {
+    fn land(repo: &TestRepo, task: &str) {
         let message = format!(
             "Land {task}\n\nMainstem-Task: {task}\nMainstem-Attempt: 2\nMainstem-Run: r1\n"
         );
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn landings_are_read_from_first_parents_in_order() {
-        let repo = Repo::new();
+        let repo = TestRepo::new();
         land(&repo, "T-1");
         repo.git(&["switch", "-q", "-c", "side"]);
         land(&repo, "T-not-on-main");
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "landings on main by task")]
     fn a_second_landing_is_noticed() {
-        let scene = Scene::new("/bin/true");
+        let scene = TestScene::new("/bin/true");
         land(scene.repo(), "T-1");
         scene.assert_each_lands_once(&["T-1"]);
         land(scene.repo(), "T-1");
@@ -334,12 +334,12 @@ mod tests {
 
     #[test]
     fn a_clean_scene_has_nothing_left() {
-        Scene::in_repo(Repo::odd(), "/bin/true").assert_nothing_left();
+        TestScene::in_repo(TestRepo::odd(), "/bin/true").assert_nothing_left();
     }
 
     #[test]
     fn every_kind_of_leftover_is_noticed() {
-        let repo = Repo::odd();
+        let repo = TestRepo::odd();
         let workspace = repo.place().join("spaces/T-1");
         let path = workspace.to_str().expect("our own path is text");
         repo.git(&["worktree", "add", "-q", "-b", "mainstem/T-1", path]);
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_process_elsewhere_is_none_of_ours() {
-        let (here, there) = (Repo::new(), Repo::new());
+        let (here, there) = (TestRepo::new(), TestRepo::new());
         let mut agent = agent_in(&there);
         let seen = holds_within(Duration::from_secs(60), || {
             !processes_of(there.root(), Path::new("/nowhere")).is_empty()

@@ -14,7 +14,7 @@ pub const ODD_NAME: &str = "-odd näme 'q' \"d\" $(x);&\\#%";
 
 /// What a process left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub struct TestCommandOutput {
     /// Exit code; 128 plus the signal if one ended it.
     pub code: i32,
     /// Standard output, bad bytes replaced.
@@ -23,7 +23,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-impl Output {
+impl TestCommandOutput {
     /// Itself, if it ended with this code.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
@@ -38,7 +38,7 @@ pub(crate) fn exit_code(status: std::process::ExitStatus) -> i32 {
 }
 
 /// A git repository in a temporary folder, with a home and an identity of its own.
-pub struct Repo {
+pub struct TestRepo {
     /// Removed with everything in it when this goes.
     dir: TempDir,
     /// Absolute and without symbolic links, so that it can be compared with what processes show.
@@ -46,7 +46,7 @@ pub struct Repo {
     path: PathBuf,
 }
 
-impl Repo {
+impl TestRepo {
     /// A repository with one commit on `main`.
     pub fn new() -> Self {
         Self::named("repo")
@@ -133,9 +133,9 @@ impl Repo {
     }
 
     /// Runs git, whatever comes of it.
-    pub fn try_git(&self, args: &[&str]) -> Output {
+    pub fn try_git(&self, args: &[&str]) -> TestCommandOutput {
         let output = self.command("git").args(args).output().expect("git is installed");
-        Output {
+        TestCommandOutput {
             code: exit_code(output.status),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -204,7 +204,7 @@ impl Repo {
     }
 }
 
-impl Default for Repo {
+impl Default for TestRepo {
     fn default() -> Self {
         Self::new()
     }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_repository_has_one_commit_on_main_and_its_own_identity() {
-        let repo = Repo::new();
+        let repo = TestRepo::new();
         assert_eq!(repo.git(&["symbolic-ref", "--short", "HEAD"]), "main");
         assert_eq!(repo.git(&["log", "--format=%an %s"]), "Test first");
         assert_eq!(repo.show("main", "README.md").as_deref(), Some("# A repository\n"));
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_odd_name_works_like_any_other() {
-        let repo = Repo::odd();
+        let repo = TestRepo::odd();
         let commit = repo.commit("second", &[("a b/ü.txt", "x\n")]);
         repo.branch("side", "HEAD");
         assert_eq!(repo.commit_of("side"), commit);
@@ -234,14 +234,14 @@ mod tests {
 
     #[test]
     fn a_failing_git_is_an_answer_when_asked_for() {
-        let output = Repo::new().try_git(&["rev-parse", "--verify", "nowhere"]);
+        let output = TestRepo::new().try_git(&["rev-parse", "--verify", "nowhere"]);
         assert_eq!(output.code, 128);
         assert!(output.stderr.contains("fatal"), "{output:?}");
     }
 
     #[test]
     fn everything_goes_with_the_repository() {
-        let repo = Repo::new();
+        let repo = TestRepo::new();
         let root = repo.root().to_owned();
         assert!(root.exists());
         drop(repo);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::oracle::processes_of;
-use crate::repo::{Output, Repo, exit_code};
+use crate::repo::{TestCommandOutput, TestRepo, exit_code};
 use crate::wait::holds_within;
 
 /// A copy of the binary to run instead, for tests that run as a user who may not look into the folder in which
@@ -25,21 +25,21 @@ pub const TEST_BINARY: &str = "MAINSTEM_TEST_BINARY";
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Where a test plays.
-pub struct Scene {
-    repo: Repo,
+pub struct TestScene {
+    repo: TestRepo,
     binary: PathBuf,
     env: BTreeMap<String, OsString>,
     started: AtomicU32,
 }
 
-impl Scene {
+impl TestScene {
     /// A fresh repository for this binary.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
-        Self::in_repo(Repo::new(), binary)
+        Self::in_repo(TestRepo::new(), binary)
     }
 
     /// A given repository for this binary, or for the one that [`TEST_BINARY`] names.
-    pub fn in_repo(repo: Repo, binary: impl Into<PathBuf>) -> Self {
+    pub fn in_repo(repo: TestRepo, binary: impl Into<PathBuf>) -> Self {
         let binary = std::env::var_os(TEST_BINARY).map_or_else(|| binary.into(), PathBuf::from);
         let scene = Self { repo, binary, env: BTreeMap::new(), started: AtomicU32::new(0) };
         scene.walled("off").env("MAINSTEM_RUN_PREFLIGHT", "false")
@@ -80,7 +80,7 @@ impl Scene {
     }
 
     /// The repository.
-    pub fn repo(&self) -> &Repo {
+    pub fn repo(&self) -> &TestRepo {
         &self.repo
     }
 
@@ -91,19 +91,19 @@ impl Scene {
 
     /// Runs a command to its end; panics with its output if that takes too long.
     #[track_caller]
-    pub fn mainstem(&self, args: &[&str]) -> Output {
+    pub fn mainstem(&self, args: &[&str]) -> TestCommandOutput {
         self.spawn(args).wait()
     }
 
     /// Starts a command and returns at once.
     #[track_caller]
-    pub fn spawn(&self, args: &[&str]) -> Running {
+    pub fn spawn(&self, args: &[&str]) -> TestSceneProcess {
         self.spawn_with(args, &[])
     }
 
     /// The same with a standard output that nobody ever reads.
     #[track_caller]
-    pub fn spawn_unread(&self, args: &[&str]) -> Running {
+    pub fn spawn_unread(&self, args: &[&str]) -> TestSceneProcess {
         let stderr = self.repo.root().join("unread.stderr");
         let file = File::create(&stderr).expect("a file in a temporary folder");
         let mut command = self.repo.command(&self.binary);
@@ -112,12 +112,12 @@ impl Scene {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.binary.display()));
         let stdout = PathBuf::from("/dev/null");
-        Running { child, what: format!("{args:?}"), stdout, stderr, ended: false }
+        TestSceneProcess { child, what: format!("{args:?}"), stdout, stderr, ended: false }
     }
 
     /// The same with further variables for this one process.
     #[track_caller]
-    pub fn spawn_with(&self, args: &[&str], env: &[(&str, &str)]) -> Running {
+    pub fn spawn_with(&self, args: &[&str], env: &[(&str, &str)]) -> TestSceneProcess {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let folder = self.repo.root().join("output");
         fs::create_dir_all(&folder).expect("a folder in a temporary folder");
@@ -138,11 +138,11 @@ impl Scene {
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {}: {error}", self.binary.display()));
-        Running { child, what: format!("{args:?}"), stdout, stderr, ended: false }
+        TestSceneProcess { child, what: format!("{args:?}"), stdout, stderr, ended: false }
     }
 }
 
-impl Drop for Scene {
+impl Drop for TestScene {
     // A failed test must not leave agents running that nobody will ever stop.
     fn drop(&mut self) {
         for process in processes_of(self.repo.root(), &self.binary) {
@@ -155,7 +155,7 @@ impl Drop for Scene {
 }
 
 /// A command that has been started.
-pub struct Running {
+pub struct TestSceneProcess {
     child: Child,
     what: String,
     stdout: PathBuf,
@@ -163,7 +163,7 @@ pub struct Running {
     ended: bool,
 }
 
-impl Running {
+impl TestSceneProcess {
     /// Its process id.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("process ids fit")
@@ -194,34 +194,37 @@ impl Running {
     }
 
     /// Ends this process, and only this one, with no chance to clean up.
-    pub fn kill9(mut self) -> Output {
+    pub fn kill9(mut self) -> TestCommandOutput {
         self.signal(Signal::KILL);
         self.wait()
     }
 
     /// The same after a while, unless it has ended by then.
-    pub fn kill9_after(mut self, moment: Duration) -> Output {
+    pub fn kill9_after(mut self, moment: Duration) -> TestCommandOutput {
         holds_within(moment, || self.has_ended());
         self.kill9()
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub fn wait(self) -> Output {
+    pub fn wait(self) -> TestCommandOutput {
         self.wait_for(COMMAND_TIMEOUT)
     }
 
     /// Waits for its end at most this long; kills it and panics with its output after that.
     #[track_caller]
-    pub fn wait_for(mut self, deadline: Duration) -> Output {
+    pub fn wait_for(mut self, deadline: Duration) -> TestCommandOutput {
         let ended = holds_within(deadline, || self.has_ended());
         if !ended {
             self.signal(Signal::KILL);
         }
         let status = self.child.wait().expect("a child can be waited for");
         self.ended = true;
-        let output =
-            Output { code: exit_code(status), stdout: self.stdout(), stderr: self.stderr() };
+        let output = TestCommandOutput {
+            code: exit_code(status),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        };
         assert!(
             ended,
             "{} did not end within {deadline:?}\nstdout:\n{}\nstderr:\n{}",
@@ -231,7 +234,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestSceneProcess {
     fn drop(&mut self) {
         if !self.ended {
             // Only fails if it has ended already.

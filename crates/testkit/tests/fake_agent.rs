@@ -4,16 +4,16 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_testkit::{Output, Repo, Scene, wait_until};
+use mainstem_testkit::{TestCommandOutput, TestRepo, TestScene, wait_until};
 use rustix::process::Signal;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_fake-agent");
 
-fn scene() -> Scene {
-    Scene::new(AGENT)
+fn scene() -> TestScene {
+    TestScene::new(AGENT)
 }
 
-fn steps(scene: &Scene, text: &str) -> Output {
+fn steps(scene: &TestScene, text: &str) -> TestCommandOutput {
     let args: Vec<&str> = text.split(' ').collect();
     scene.mainstem(&args)
 }
@@ -49,8 +49,9 @@ fn history_is_rewritten_or_replaced() {
     let scene = scene();
     let base = scene.repo().commit_of("HEAD");
     steps(&scene, "amend").expect_code(0);
-    let contains =
-        |scene: &Scene| scene.repo().try_git(&["merge-base", "--is-ancestor", &base, "HEAD"]).code;
+    let contains = |scene: &TestScene| {
+        scene.repo().try_git(&["merge-base", "--is-ancestor", &base, "HEAD"]).code
+    };
     assert_eq!(contains(&scene), 1);
     steps(&scene, "orphan").expect_code(0);
     assert_eq!(scene.repo().git(&["rev-list", "--count", "HEAD"]), "1");
@@ -122,10 +123,10 @@ fn a_crash_is_a_signal() {
 
 #[test]
 fn daemons_and_holders_outlive_the_agent_until_the_scene_ends() {
-    let repo = Repo::new();
+    let repo = TestRepo::new();
     let root = repo.root().to_owned();
     let left = || mainstem_testkit::oracle::processes_of(&root, Path::new(AGENT));
-    let scene = Scene::in_repo(repo, AGENT).env("MAINSTEM_RUN", "r1");
+    let scene = TestScene::in_repo(repo, AGENT).env("MAINSTEM_RUN", "r1");
     steps(&scene, "daemon 600000 -- hold-stdout 600000").expect_code(0);
     wait_until(Duration::from_secs(60), "both are there", || left().len() == 2);
     // Read from /proc: in a pid namespace of its own, a session led from outside has the number 0,

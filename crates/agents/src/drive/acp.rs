@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::blame::{self, Access, Tool, failed};
-use super::line::Line;
-use super::rpc::{self, Message};
-use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
-use mainstem_core::fact::{Basis, Fault};
+use super::drive_line::DriveLine;
+use super::failure_class::{self, DrivenTool, ToolAccess, failure_line};
+use super::json_rpc::{self, RpcMessage};
+use super::{
+    DriveSpec, ProtocolAction, ToolProtocol, TurnEnd, count_at, describe_tool_input, text_at,
+};
+use mainstem_core::fact::{AgentFault, CostBasis};
 
 const INITIALIZE: u64 = 1;
 const AUTHENTICATE: u64 = 2;
@@ -20,7 +22,7 @@ const SESSION: u64 = 3;
 const PROMPT: u64 = 4;
 
 /// A conversation with an ACP agent.
-pub(crate) struct Acp {
+pub(crate) struct AcpProtocol {
     prompt: String,
     spec: DriveSpec,
     session: String,
@@ -34,7 +36,7 @@ pub(crate) struct Acp {
     interrupted: bool,
 }
 
-impl Acp {
+impl AcpProtocol {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
@@ -50,26 +52,26 @@ impl Acp {
         }
     }
 
-    fn access(&self) -> Access {
-        Access::new(Tool::Acp, &self.spec)
+    fn login_access(&self) -> ToolAccess {
+        ToolAccess::new(DrivenTool::Acp, &self.spec)
     }
 
-    fn open(&mut self, can_load: bool) -> Action {
-        let mut params = json!({"cwd": self.spec.workspace, "mcpServers": self.servers()});
+    fn open_session(&mut self, can_load: bool) -> ProtocolAction {
+        let mut params = json!({"cwd": self.spec.workspace, "mcpServers": self.mcp_servers()});
         match self.spec.resume.clone().filter(|_| can_load) {
             Some(session) => {
                 params["sessionId"] = json!(session);
                 self.session = session;
-                rpc::request(SESSION, "session/load", &params)
+                json_rpc::send_request(SESSION, "session/load", &params)
             }
             None => {
                 self.spec.resume = None;
-                rpc::request(SESSION, "session/new", &params)
+                json_rpc::send_request(SESSION, "session/new", &params)
             }
         }
     }
 
-    fn servers(&self) -> Value {
+    fn mcp_servers(&self) -> Value {
         let Some(mcp) = &self.spec.mcp else {
             return json!([]);
         };
@@ -78,14 +80,14 @@ impl Acp {
         json!([{"name": "mainstem", "command": mcp.command, "args": mcp.args, "env": env}])
     }
 
-    fn answer(&mut self, id: u64, result: &Value) -> Vec<Action> {
+    fn handle_response(&mut self, id: u64, result: &Value) -> Vec<ProtocolAction> {
         match id {
             INITIALIZE => {
                 let methods = result["authMethods"].as_array().into_iter().flatten();
                 self.methods = methods.map(|method| text_at(method, "/id").to_owned()).collect();
-                vec![self.open(result["agentCapabilities"]["loadSession"] == true)]
+                vec![self.open_session(result["agentCapabilities"]["loadSession"] == true)]
             }
-            AUTHENTICATE => vec![self.open(true)],
+            AUTHENTICATE => vec![self.open_session(true)],
             SESSION => {
                 if let Some(id) = result["sessionId"].as_str() {
                     id.clone_into(&mut self.session);
@@ -97,49 +99,49 @@ impl Acp {
                 let prompt = json!([{"type": "text", "text": self.prompt}]);
                 let params = json!({"sessionId": self.session, "prompt": prompt});
                 vec![
-                    Action::Emit(Line::Session { id: self.session.clone() }),
-                    rpc::request(PROMPT, "session/prompt", &params),
+                    ProtocolAction::Emit(DriveLine::Session { id: self.session.clone() }),
+                    json_rpc::send_request(PROMPT, "session/prompt", &params),
                 ]
             }
-            PROMPT => self.ended(result),
+            PROMPT => self.handle_turn_end(result),
             _ => Vec::new(),
         }
     }
 
-    fn ended(&mut self, result: &Value) -> Vec<Action> {
-        let mut actions = self.flush();
+    fn handle_turn_end(&mut self, result: &Value) -> Vec<ProtocolAction> {
+        let mut actions = self.flush_text();
         let usage = &result["usage"];
         let cost_usd = self.cost.map(|cost| (cost - self.cost_before).max(0.0));
         if usage.is_object() || cost_usd.is_some() {
-            actions.push(Action::Emit(Line::Usage {
+            actions.push(ProtocolAction::Emit(DriveLine::Usage {
                 input_tokens: count_at(usage, "/inputTokens"),
                 output_tokens: count_at(usage, "/outputTokens"),
                 cache_read_tokens: count_at(usage, "/cachedReadTokens"),
                 cache_write_tokens: count_at(usage, "/cachedWriteTokens"),
                 cost_usd,
                 model: self.spec.model.clone().unwrap_or_default(),
-                basis: cost_usd.map(|_| Basis::Reported),
+                basis: cost_usd.map(|_| CostBasis::Reported),
             }));
         }
         let class = match text_at(result, "/stopReason") {
             "end_turn" => {
-                actions.push(Action::End(Turn::Well));
+                actions.push(ProtocolAction::End(TurnEnd::Completed));
                 return actions;
             }
             "cancelled" => None,
-            "max_turn_requests" => Some(Fault::MaxTurns),
-            "max_tokens" => Some(Fault::Context),
-            _ => Some(Fault::Other),
+            "max_turn_requests" => Some(AgentFault::MaxTurns),
+            "max_tokens" => Some(AgentFault::Context),
+            _ => Some(AgentFault::Other),
         };
         if let Some(class) = class {
             let text = format!("the agent stopped: {}", text_at(result, "/stopReason"));
-            actions.push(Action::Emit(failed(class, &text)));
+            actions.push(ProtocolAction::Emit(failure_line(class, &text)));
         }
-        actions.push(Action::End(Turn::Ill));
+        actions.push(ProtocolAction::End(TurnEnd::Failed));
         actions
     }
 
-    fn refusal(&mut self, id: u64, error: &Value) -> Vec<Action> {
+    fn handle_error(&mut self, id: u64, error: &Value) -> Vec<ProtocolAction> {
         let text = text_at(error, "/message");
         // -32000: it wants a login first. A key in the environment is the only one without a person.
         let login = error["code"].as_i64() == Some(-32000);
@@ -149,30 +151,37 @@ impl Acp {
             && let Some(method) = by_key
         {
             self.methods.clear();
-            return vec![rpc::request(AUTHENTICATE, "authenticate", &json!({"methodId": method}))];
+            return vec![json_rpc::send_request(
+                AUTHENTICATE,
+                "authenticate",
+                &json!({"methodId": method}),
+            )];
         }
         if id == SESSION && !login && self.spec.resume.take().is_some() {
-            return vec![Action::Note(format!("{text}; starting a new session")), self.open(false)];
+            return vec![
+                ProtocolAction::Note(format!("{text}; starting a new session")),
+                self.open_session(false),
+            ];
         }
-        let mut actions = self.flush();
+        let mut actions = self.flush_text();
         let line = if login || id == AUTHENTICATE {
-            self.access().not_logged_in(text)
+            self.login_access().not_logged_in(text)
         } else {
-            blame_error(&self.access(), error, text)
+            classify_error(&self.login_access(), error, text)
         };
-        actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
+        actions.extend([ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]);
         actions
     }
 
-    fn request(&self, id: &Value, method: &str, params: &Value) -> Vec<Action> {
+    fn handle_request(&self, id: &Value, method: &str, params: &Value) -> Vec<ProtocolAction> {
         if method != "session/request_permission" {
-            return vec![rpc::refuse(id)];
+            return vec![json_rpc::send_refusal(id)];
         }
         let call = &params["toolCall"];
-        let (name, what) = (text_at(call, "/kind"), about(&call["rawInput"]));
+        let (name, what) = (text_at(call, "/kind"), describe_tool_input(&call["rawInput"]));
         // Once each time: some agents take "always" as a change of their mode and refuse that.
         let list = self.spec.allowed_tools.as_ref();
-        let allowed = list.is_none_or(|list| super::claude::permits(list, name, &what));
+        let allowed = list.is_none_or(|list| super::claude::is_tool_permitted(list, name, &what));
         let wanted =
             if allowed { ["allow_once", "allow_always"] } else { ["reject_once", "reject_always"] };
         let options = params["options"].as_array().into_iter().flatten();
@@ -185,12 +194,12 @@ impl Acp {
         };
         let word = if allowed { "allowed" } else { "declined" };
         vec![
-            Action::Note(format!("{}: {word}", text_at(call, "/title"))),
-            rpc::answer(id, &json!({"outcome": outcome})),
+            ProtocolAction::Note(format!("{}: {word}", text_at(call, "/title"))),
+            json_rpc::send_response(id, &json!({"outcome": outcome})),
         ]
     }
 
-    fn update(&mut self, update: &Value) -> Vec<Action> {
+    fn handle_update(&mut self, update: &Value) -> Vec<ProtocolAction> {
         let kind = text_at(update, "/sessionUpdate");
         if kind == "usage_update" {
             self.cost = update["cost"]["amount"].as_f64().or(self.cost);
@@ -201,21 +210,21 @@ impl Acp {
         }
         if kind == "agent_message_chunk" {
             self.said.push_str(text_at(update, "/content/text"));
-            return if self.said.len() > 1 << 20 { self.flush() } else { Vec::new() };
+            return if self.said.len() > 1 << 20 { self.flush_text() } else { Vec::new() };
         }
-        let mut actions = self.flush();
+        let mut actions = self.flush_text();
         let id = text_at(update, "/toolCallId");
         match kind {
             "tool_call" => {
-                let what = about(&update["rawInput"]);
+                let what = describe_tool_input(&update["rawInput"]);
                 let what =
                     if what.is_empty() { text_at(update, "/title").to_owned() } else { what };
                 let name = text_at(update, "/kind");
                 self.calls.insert(id.to_owned(), format!("{name} {what}"));
-                actions.push(Action::Tool { name: name.to_owned(), what });
+                actions.push(ProtocolAction::Tool { name: name.to_owned(), what });
             }
             "tool_call_update" if ["completed", "failed"].contains(&text_at(update, "/status")) => {
-                actions.push(Action::Outcome {
+                actions.push(ProtocolAction::Outcome {
                     what: self.calls.remove(id).unwrap_or_default(),
                     text: text_at(update, "/content/0/content/text").to_owned(),
                     failed: text_at(update, "/status") == "failed",
@@ -226,62 +235,71 @@ impl Acp {
         actions
     }
 
-    fn flush(&mut self) -> Vec<Action> {
+    fn flush_text(&mut self) -> Vec<ProtocolAction> {
         let text = std::mem::take(&mut self.said);
-        if text.trim().is_empty() { Vec::new() } else { vec![Action::Text(text)] }
+        if text.trim().is_empty() { Vec::new() } else { vec![ProtocolAction::Text(text)] }
     }
 }
 
-impl Protocol for Acp {
-    fn begin(&mut self) -> Vec<Action> {
+impl ToolProtocol for AcpProtocol {
+    fn handle_start(&mut self) -> Vec<ProtocolAction> {
         let fs = json!({"readTextFile": false, "writeTextFile": false});
         let can = json!({"fs": fs, "terminal": false});
         let params = json!({"protocolVersion": 1, "clientCapabilities": can});
-        vec![rpc::request(INITIALIZE, "initialize", &params)]
+        vec![json_rpc::send_request(INITIALIZE, "initialize", &params)]
     }
 
-    fn line(&mut self, message: &Value) -> Vec<Action> {
-        match rpc::read(message) {
-            Some(Message::Answer(id, result)) => self.answer(id, result),
-            Some(Message::Refusal(id, error)) => self.refusal(id, error),
-            Some(Message::Request(id, method, params)) => self.request(id, method, params),
-            Some(Message::Notice("session/update", params)) => self.update(&params["update"]),
+    fn handle_message(&mut self, message: &Value) -> Vec<ProtocolAction> {
+        match json_rpc::parse_message(message) {
+            Some(RpcMessage::Answer(id, result)) => self.handle_response(id, result),
+            Some(RpcMessage::Refusal(id, error)) => self.handle_error(id, error),
+            Some(RpcMessage::Request(id, method, params)) => {
+                self.handle_request(id, method, params)
+            }
+            Some(RpcMessage::Notice("session/update", params)) => {
+                self.handle_update(&params["update"])
+            }
             _ => Vec::new(),
         }
     }
 
-    fn interrupt(&mut self) -> Vec<Action> {
+    fn interrupt_turn(&mut self) -> Vec<ProtocolAction> {
         self.interrupted = true;
         if !self.ready {
-            return vec![Action::End(Turn::Ill)];
+            return vec![ProtocolAction::End(TurnEnd::Failed)];
         }
-        vec![rpc::notice("session/cancel", &json!({"sessionId": self.session}))]
+        vec![json_rpc::send_notification("session/cancel", &json!({"sessionId": self.session}))]
     }
 
-    fn gone(&mut self, _code: Option<i32>) -> Vec<Action> {
-        let mut actions = self.flush();
+    fn handle_exit(&mut self, _code: Option<i32>) -> Vec<ProtocolAction> {
+        let mut actions = self.flush_text();
         if !self.interrupted {
-            let line = failed(Fault::Other, "the agent exited in the middle of a turn");
-            actions.push(Action::Emit(line));
+            let line = failure_line(AgentFault::Other, "the agent exited in the middle of a turn");
+            actions.push(ProtocolAction::Emit(line));
         }
-        actions.push(Action::End(Turn::Ill));
+        actions.push(ProtocolAction::End(TurnEnd::Failed));
         actions
     }
 }
 
 /// What known agents put into the data of an error.
-fn blame_error(access: &Access, error: &Value, text: &str) -> Line {
+fn classify_error(access: &ToolAccess, error: &Value, text: &str) -> DriveLine {
     let data = &error["data"];
     match (text_at(data, "/errorKind"), text_at(data, "/codexErrorInfo")) {
-        ("rate_limit", _) | (_, "rateLimitExceeded") => blame::rate_limited(text, None, false),
-        ("billing_error", _) | (_, "usageLimitExceeded") => blame::used_up(None, "", text),
-        ("authentication_failed", _) | (_, "unauthorized") => access.refused(None, text),
-        ("server_error" | "overloaded", _) | (_, "serverOverloaded" | "internalServerError") => {
-            failed(Fault::Transient, text)
+        ("rate_limit", _) | (_, "rateLimitExceeded") => {
+            failure_class::rate_limit_line(text, None, false)
         }
-        ("model_not_found", _) | (_, "modelNotFound") => failed(Fault::Model, text),
-        (_, "contextWindowExceeded") => failed(Fault::Context, text),
-        ("invalid_request", _) | (_, "badRequest") => failed(Fault::Request, text),
-        _ => blame::by_code(&data["error"]).unwrap_or_else(|| failed(Fault::Other, text)),
+        ("billing_error", _) | (_, "usageLimitExceeded") => {
+            failure_class::quota_line(None, "", text)
+        }
+        ("authentication_failed", _) | (_, "unauthorized") => access.login_refused(None, text),
+        ("server_error" | "overloaded", _) | (_, "serverOverloaded" | "internalServerError") => {
+            failure_line(AgentFault::Transient, text)
+        }
+        ("model_not_found", _) | (_, "modelNotFound") => failure_line(AgentFault::Model, text),
+        (_, "contextWindowExceeded") => failure_line(AgentFault::Context, text),
+        ("invalid_request", _) | (_, "badRequest") => failure_line(AgentFault::Request, text),
+        _ => failure_class::classify_error_code(&data["error"])
+            .unwrap_or_else(|| failure_line(AgentFault::Other, text)),
     }
 }

@@ -4,11 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::blame::{self, Access, Tool, failed};
-use super::line::Line;
-use super::rpc::{self, Message};
-use super::{Action, DriveSpec, Protocol, Turn, count_at, text_at};
-use mainstem_core::fact::Fault;
+use super::drive_line::DriveLine;
+use super::failure_class::{self, DrivenTool, ToolAccess, failure_line};
+use super::json_rpc::{self, RpcMessage};
+use super::{DriveSpec, ProtocolAction, ToolProtocol, TurnEnd, count_at, text_at};
+use mainstem_core::fact::AgentFault;
 
 const INITIALIZE: u64 = 1;
 const THREAD: u64 = 2;
@@ -24,10 +24,10 @@ const OWN_WAITS: u32 = 2;
 const PATIENCE_MS: u64 = 60_000;
 
 /// A conversation with Codex's app server.
-pub(crate) struct Codex {
+pub(crate) struct CodexProtocol {
     prompt: String,
     spec: DriveSpec,
-    access: Access,
+    access: ToolAccess,
     thread: String,
     turn: String,
     model: String,
@@ -42,12 +42,12 @@ pub(crate) struct Codex {
     answered: bool,
 }
 
-impl Codex {
+impl CodexProtocol {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
             spec: spec.clone(),
-            access: Access::new(Tool::Codex, spec),
+            access: ToolAccess::new(DrivenTool::Codex, spec),
             thread: String::new(),
             turn: String::new(),
             model: spec.model.clone().unwrap_or_default(),
@@ -60,11 +60,14 @@ impl Codex {
         }
     }
 
-    fn answer(&mut self, id: u64, result: &Value) -> Vec<Action> {
+    fn handle_response(&mut self, id: u64, result: &Value) -> Vec<ProtocolAction> {
         self.answered = true;
         match id {
             INITIALIZE => {
-                vec![rpc::notice("initialized", &json!({})), self.open(self.spec.resume.as_deref())]
+                vec![
+                    json_rpc::send_notification("initialized", &json!({})),
+                    self.open_thread(self.spec.resume.as_deref()),
+                ]
             }
             THREAD => {
                 text_at(result, "/thread/id").clone_into(&mut self.thread);
@@ -74,9 +77,9 @@ impl Codex {
                 let input = json!([{"type": "text", "text": self.prompt}]);
                 let params = json!({"threadId": self.thread, "input": input});
                 vec![
-                    Action::Emit(Line::Session { id: self.thread.clone() }),
-                    Action::Note(format!("thread {}, model {}", self.thread, self.model)),
-                    rpc::request(TURN, "turn/start", &params),
+                    ProtocolAction::Emit(DriveLine::Session { id: self.thread.clone() }),
+                    ProtocolAction::Note(format!("thread {}, model {}", self.thread, self.model)),
+                    json_rpc::send_request(TURN, "turn/start", &params),
                 ]
             }
             TURN => {
@@ -88,7 +91,7 @@ impl Codex {
     }
 
     /// Its own sandbox is off: it would mount the git directory read-only, and ours is the wall.
-    fn open(&self, resume: Option<&str>) -> Action {
+    fn open_thread(&self, resume: Option<&str>) -> ProtocolAction {
         let asks = self.spec.allowed_tools.is_some();
         let mut params = json!({
             "cwd": self.spec.workspace,
@@ -102,60 +105,63 @@ impl Codex {
             Some(thread) => {
                 params["threadId"] = json!(thread);
                 params["excludeTurns"] = json!(true);
-                rpc::request(THREAD, "thread/resume", &params)
+                json_rpc::send_request(THREAD, "thread/resume", &params)
             }
-            None => rpc::request(THREAD, "thread/start", &params),
+            None => json_rpc::send_request(THREAD, "thread/start", &params),
         }
     }
 
-    fn refusal(&mut self, id: u64, error: &Value) -> Vec<Action> {
+    fn handle_error_response(&mut self, id: u64, error: &Value) -> Vec<ProtocolAction> {
         let text = text_at(error, "/message");
         match id {
             // The thread to go on with is gone: a new one does the work as well.
             THREAD if self.spec.resume.take().is_some() => {
-                vec![Action::Note(format!("{text}; starting a new thread")), self.open(None)]
+                vec![
+                    ProtocolAction::Note(format!("{text}; starting a new thread")),
+                    self.open_thread(None),
+                ]
             }
             INITIALIZE | THREAD | TURN => {
-                let line = failed(Fault::Other, text);
-                vec![Action::Emit(line), Action::End(Turn::Ill)]
+                let line = failure_line(AgentFault::Other, text);
+                vec![ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]
             }
             _ => Vec::new(),
         }
     }
 
-    fn request(&self, id: &Value, method: &str, params: &Value) -> Vec<Action> {
+    fn handle_request(&self, id: &Value, method: &str, params: &Value) -> Vec<ProtocolAction> {
         let tool = match method {
             "item/commandExecution/requestApproval" => "shell",
             "item/fileChange/requestApproval" => "edit",
-            _ => return vec![rpc::refuse(id)],
+            _ => return vec![json_rpc::send_refusal(id)],
         };
         let what = text_at(params, "/command");
         let allowed = self.spec.allowed_tools.as_ref();
-        let allowed = allowed.is_none_or(|list| super::claude::permits(list, tool, what));
+        let allowed = allowed.is_none_or(|list| super::claude::is_tool_permitted(list, tool, what));
         let decision = if allowed { "accept" } else { "decline" };
         vec![
-            Action::Note(format!("{tool} {what}: {decision}")),
-            rpc::answer(id, &json!({"decision": decision})),
+            ProtocolAction::Note(format!("{tool} {what}: {decision}")),
+            json_rpc::send_response(id, &json!({"decision": decision})),
         ]
     }
 
-    fn notice(&mut self, method: &str, params: &Value) -> Vec<Action> {
+    fn handle_notification(&mut self, method: &str, params: &Value) -> Vec<ProtocolAction> {
         match method {
-            "item/started" => got_on(started(&params["item"])),
-            "item/completed" => got_on(completed(&params["item"])),
-            item if item.starts_with("item/") => got_on(Vec::new()),
-            "thread/tokenUsage/updated" => self.spent(params),
+            "item/started" => mark_recovered(item_started(&params["item"])),
+            "item/completed" => mark_recovered(item_completed(&params["item"])),
+            item if item.starts_with("item/") => mark_recovered(Vec::new()),
+            "thread/tokenUsage/updated" => self.report_usage(params),
             "account/rateLimits/updated" => {
-                self.limits(&params["rateLimits"]);
+                self.record_limits(&params["rateLimits"]);
                 Vec::new()
             }
-            "error" => self.error(params),
-            "turn/completed" => self.ended(&params["turn"]),
+            "error" => self.handle_error(params),
+            "turn/completed" => self.handle_turn_end(&params["turn"]),
             _ => Vec::new(),
         }
     }
 
-    fn spent(&self, params: &Value) -> Vec<Action> {
+    fn report_usage(&self, params: &Value) -> Vec<ProtocolAction> {
         if text_at(params, "/turnId") != self.turn || self.turn.is_empty() {
             return Vec::new();
         }
@@ -163,7 +169,7 @@ impl Codex {
         let (input, cached) =
             (count_at(last, "/inputTokens"), count_at(last, "/cachedInputTokens"));
         let written = count_at(last, "/cacheWriteInputTokens");
-        vec![Action::Emit(Line::Usage {
+        vec![ProtocolAction::Emit(DriveLine::Usage {
             input_tokens: input.saturating_sub(cached).saturating_sub(written),
             output_tokens: count_at(last, "/outputTokens"),
             cache_read_tokens: cached,
@@ -174,7 +180,7 @@ impl Codex {
         })]
     }
 
-    fn limits(&mut self, limits: &Value) {
+    fn record_limits(&mut self, limits: &Value) {
         for name in ["primary", "secondary"] {
             let window = &limits[name];
             if window["usedPercent"].as_f64().is_some_and(|percent| percent >= 100.0) {
@@ -184,169 +190,176 @@ impl Codex {
         }
     }
 
-    fn error(&mut self, params: &Value) -> Vec<Action> {
+    fn handle_error(&mut self, params: &Value) -> Vec<ProtocolAction> {
         let error = &params["error"];
         if params["willRetry"] != true {
             return Vec::new();
         }
         self.trouble = Some(error.clone());
         let details = text_at(error, "/additionalDetails");
-        match http_status(&error["codexErrorInfo"]) {
+        match error_http_status(&error["codexErrorInfo"]) {
             status @ Some(401 | 403) => {
-                let line = self.access.refused(status, details);
-                vec![Action::Emit(line), Action::End(Turn::Ill)]
+                let line = self.access.login_refused(status, details);
+                vec![ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]
             }
             Some(429) => {
                 self.limited += 1;
                 let stays = self.limited <= OWN_WAITS;
-                let mut actions = vec![Action::Emit(blame::rate_limited(details, None, stays))];
+                let mut actions = vec![ProtocolAction::Emit(failure_class::rate_limit_line(
+                    details, None, stays,
+                ))];
                 actions.push(if stays {
-                    let line = blame::rate_limited(details, None, false);
-                    Action::Retrying { line, patience_ms: PATIENCE_MS }
+                    let line = failure_class::rate_limit_line(details, None, false);
+                    ProtocolAction::Retrying { line, patience_ms: PATIENCE_MS }
                 } else {
-                    Action::End(Turn::Ill)
+                    ProtocolAction::End(TurnEnd::Failed)
                 });
                 actions
             }
             _ => {
                 let text = format!("{}: {details}", text_at(error, "/message"));
-                let line = failed(Fault::Transient, &text);
-                let retrying = Action::Retrying { line, patience_ms: PATIENCE_MS };
-                vec![Action::Note(text), retrying]
+                let line = failure_line(AgentFault::Transient, &text);
+                let retrying = ProtocolAction::Retrying { line, patience_ms: PATIENCE_MS };
+                vec![ProtocolAction::Note(text), retrying]
             }
         }
     }
 
-    fn ended(&mut self, turn: &Value) -> Vec<Action> {
+    fn handle_turn_end(&mut self, turn: &Value) -> Vec<ProtocolAction> {
         match text_at(turn, "/status") {
-            "completed" => vec![Action::End(Turn::Well)],
-            "interrupted" => vec![Action::End(Turn::Ill)],
+            "completed" => vec![ProtocolAction::End(TurnEnd::Completed)],
+            "interrupted" => vec![ProtocolAction::End(TurnEnd::Failed)],
             _ => {
                 self.blamed = true;
-                let line = self.blame(&turn["error"]);
-                vec![Action::Emit(line), Action::End(Turn::Ill)]
+                let line = self.classify_failure(&turn["error"]);
+                vec![ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]
             }
         }
     }
 
-    fn blame(&self, error: &Value) -> Line {
+    fn classify_failure(&self, error: &Value) -> DriveLine {
         let text = text_at(error, "/message");
         let info = &error["codexErrorInfo"];
-        if let Some(status) = http_status(info) {
-            return self.access.status(Some(status), text);
+        if let Some(status) = error_http_status(info) {
+            return self.access.classify_status(Some(status), text);
         }
         match info.as_str().unwrap_or_default() {
             "usageLimitExceeded" => {
                 let (reset_at, window) = self.full.clone().unwrap_or_default();
-                blame::used_up(reset_at, &window, text)
+                failure_class::quota_line(reset_at, &window, text)
             }
-            "rateLimitExceeded" => blame::rate_limited(text, None, false),
-            "contextWindowExceeded" => failed(Fault::Context, text),
-            "sessionBudgetExceeded" => failed(Fault::Budget, text),
-            "modelNotFound" => failed(Fault::Model, text),
-            "unauthorized" => self.access.refused(None, text),
-            "badRequest" => failed(Fault::Request, text),
-            "serverOverloaded" | "internalServerError" => failed(Fault::Transient, text),
-            _ => self.blame_text(text, info),
+            "rateLimitExceeded" => failure_class::rate_limit_line(text, None, false),
+            "contextWindowExceeded" => failure_line(AgentFault::Context, text),
+            "sessionBudgetExceeded" => failure_line(AgentFault::Budget, text),
+            "modelNotFound" => failure_line(AgentFault::Model, text),
+            "unauthorized" => self.access.login_refused(None, text),
+            "badRequest" => failure_line(AgentFault::Request, text),
+            "serverOverloaded" | "internalServerError" => failure_line(AgentFault::Transient, text),
+            _ => self.classify_failure_text(text, info),
         }
     }
 
     /// An error without a kind of its own.
-    fn blame_text(&self, text: &str, info: &Value) -> Line {
+    fn classify_failure_text(&self, text: &str, info: &Value) -> DriveLine {
         if text.starts_with("Missing environment variable") {
             return self.access.not_logged_in(text);
         }
-        if let Some(line) = super::codex_exec::by_status(&self.access, text) {
+        if let Some(line) = super::codex_exec::classify_status_text(&self.access, text) {
             return line;
         }
         // The body of a refused request comes as it is.
         if text.starts_with("{\"error\"") {
-            return super::codex_exec::by_body(text);
+            return super::codex_exec::classify_body_text(text);
         }
         let transient = self.trouble.is_some() || info.is_object();
-        failed(if transient { Fault::Transient } else { Fault::Other }, text)
+        failure_line(if transient { AgentFault::Transient } else { AgentFault::Other }, text)
     }
 }
 
-impl Protocol for Codex {
-    fn begin(&mut self) -> Vec<Action> {
+impl ToolProtocol for CodexProtocol {
+    fn handle_start(&mut self) -> Vec<ProtocolAction> {
         let version = env!("CARGO_PKG_VERSION");
         let client = json!({"name": "mainstem", "title": "Mainstem", "version": version});
-        vec![rpc::request(INITIALIZE, "initialize", &json!({"clientInfo": client}))]
+        vec![json_rpc::send_request(INITIALIZE, "initialize", &json!({"clientInfo": client}))]
     }
 
-    fn line(&mut self, message: &Value) -> Vec<Action> {
-        match rpc::read(message) {
-            Some(Message::Answer(id, result)) => self.answer(id, result),
-            Some(Message::Refusal(id, error)) => self.refusal(id, error),
-            Some(Message::Request(id, method, params)) => self.request(id, method, params),
-            Some(Message::Notice(method, params)) => self.notice(method, params),
+    fn handle_message(&mut self, message: &Value) -> Vec<ProtocolAction> {
+        match json_rpc::parse_message(message) {
+            Some(RpcMessage::Answer(id, result)) => self.handle_response(id, result),
+            Some(RpcMessage::Refusal(id, error)) => self.handle_error_response(id, error),
+            Some(RpcMessage::Request(id, method, params)) => {
+                self.handle_request(id, method, params)
+            }
+            Some(RpcMessage::Notice(method, params)) => self.handle_notification(method, params),
             None => Vec::new(),
         }
     }
 
-    fn interrupt(&mut self) -> Vec<Action> {
+    fn interrupt_turn(&mut self) -> Vec<ProtocolAction> {
         self.interrupted = true;
         if self.turn.is_empty() {
-            return vec![Action::End(Turn::Ill)];
+            return vec![ProtocolAction::End(TurnEnd::Failed)];
         }
         let params = json!({"threadId": self.thread, "turnId": self.turn});
-        vec![rpc::request(INTERRUPT, "turn/interrupt", &params)]
+        vec![json_rpc::send_request(INTERRUPT, "turn/interrupt", &params)]
     }
 
-    fn steer(&mut self, text: &str) -> Vec<Action> {
+    fn send_guidance(&mut self, text: &str) -> Vec<ProtocolAction> {
         let input = json!([{"type": "text", "text": text}]);
         let params = json!({"threadId": self.thread, "expectedTurnId": self.turn, "input": input});
-        vec![rpc::request(STEER, "turn/steer", &params)]
+        vec![json_rpc::send_request(STEER, "turn/steer", &params)]
     }
 
-    fn gone(&mut self, _code: Option<i32>) -> Vec<Action> {
+    fn handle_exit(&mut self, _code: Option<i32>) -> Vec<ProtocolAction> {
         // Without one answer it is not an app server at all: there is a second way to drive it.
         if !self.answered {
-            return vec![Action::End(Turn::Lost)];
+            return vec![ProtocolAction::End(TurnEnd::SessionMissing)];
         }
         if self.blamed || self.interrupted {
-            return vec![Action::End(Turn::Ill)];
+            return vec![ProtocolAction::End(TurnEnd::Failed)];
         }
-        let line = failed(Fault::Other, "codex exited in the middle of a turn");
-        vec![Action::Emit(line), Action::End(Turn::Ill)]
+        let line = failure_line(AgentFault::Other, "codex exited in the middle of a turn");
+        vec![ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]
     }
 }
 
-fn got_on(mut actions: Vec<Action>) -> Vec<Action> {
-    actions.insert(0, Action::GotOn);
+fn mark_recovered(mut actions: Vec<ProtocolAction>) -> Vec<ProtocolAction> {
+    actions.insert(0, ProtocolAction::GotOn);
     actions
 }
 
 /// The status inside one of the kinds that carry one.
-fn http_status(info: &Value) -> Option<u64> {
+fn error_http_status(info: &Value) -> Option<u64> {
     info.as_object()?.values().find_map(|kind| kind["httpStatusCode"].as_u64())
 }
 
-fn started(item: &Value) -> Vec<Action> {
+fn item_started(item: &Value) -> Vec<ProtocolAction> {
     match text_at(item, "/type") {
         "commandExecution" => {
-            vec![Action::Tool { name: "exec".to_owned(), what: command(item) }]
+            vec![ProtocolAction::Tool { name: "exec".to_owned(), what: item_command(item) }]
         }
         "mcpToolCall" => {
-            vec![Action::Tool { name: text_at(item, "/tool").to_owned(), what: String::new() }]
+            vec![ProtocolAction::Tool {
+                name: text_at(item, "/tool").to_owned(),
+                what: String::new(),
+            }]
         }
         _ => Vec::new(),
     }
 }
 
-fn completed(item: &Value) -> Vec<Action> {
+fn item_completed(item: &Value) -> Vec<ProtocolAction> {
     match text_at(item, "/type") {
-        "agentMessage" => vec![Action::Text(text_at(item, "/text").to_owned())],
+        "agentMessage" => vec![ProtocolAction::Text(text_at(item, "/text").to_owned())],
         "commandExecution" => {
             let code = item["exitCode"].as_i64().unwrap_or(0);
             let output = text_at(item, "/aggregatedOutput").trim_end();
             let text = if code == 0 { output.to_owned() } else { format!("{output}\nexit {code}") };
-            vec![Action::Outcome { what: command(item), text, failed: code != 0 }]
+            vec![ProtocolAction::Outcome { what: item_command(item), text, failed: code != 0 }]
         }
         "fileChange" => {
             let changes = item["changes"].as_array().into_iter().flatten();
-            let edit = |change: &Value| Action::Tool {
+            let edit = |change: &Value| ProtocolAction::Tool {
                 name: "edit".to_owned(),
                 what: text_at(change, "/path").to_owned(),
             };
@@ -357,7 +370,7 @@ fn completed(item: &Value) -> Vec<Action> {
 }
 
 /// The command as the model wrote it, without the shell around it.
-fn command(item: &Value) -> String {
+fn item_command(item: &Value) -> String {
     let inner = text_at(item, "/commandActions/0/command");
     if inner.is_empty() { text_at(item, "/command").to_owned() } else { inner.to_owned() }
 }

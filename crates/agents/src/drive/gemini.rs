@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::blame::{self, Access, Tool, failed};
-use super::line::Line;
-use super::{Action, DriveSpec, Protocol, Turn, about, count_at, text_at};
-use mainstem_core::fact::Fault;
+use super::drive_line::DriveLine;
+use super::failure_class::{self, DrivenTool, ToolAccess, failure_line};
+use super::{
+    DriveSpec, ProtocolAction, ToolProtocol, TurnEnd, count_at, describe_tool_input, text_at,
+};
+use mainstem_core::fact::AgentFault;
 
 /// A conversation with Gemini CLI.
-pub(crate) struct Gemini {
+pub(crate) struct GeminiProtocol {
     prompt: String,
-    access: Access,
+    access: ToolAccess,
     resumed: bool,
     began: bool,
     /// The last error that came as an event of its own.
@@ -26,11 +28,11 @@ pub(crate) struct Gemini {
     said: String,
 }
 
-impl Gemini {
+impl GeminiProtocol {
     pub(crate) fn new(spec: &DriveSpec, prompt: String) -> Self {
         Self {
             prompt,
-            access: Access::new(Tool::Gemini, spec),
+            access: ToolAccess::new(DrivenTool::Gemini, spec),
             resumed: spec.resume.is_some(),
             began: false,
             trouble: String::new(),
@@ -41,19 +43,19 @@ impl Gemini {
     }
 
     /// What was said in pieces, as one text.
-    fn flush(&mut self) -> Vec<Action> {
+    fn flush_text(&mut self) -> Vec<ProtocolAction> {
         let text = std::mem::take(&mut self.said);
-        if text.trim().is_empty() { Vec::new() } else { vec![Action::Text(text)] }
+        if text.trim().is_empty() { Vec::new() } else { vec![ProtocolAction::Text(text)] }
     }
 
-    fn result(&mut self, message: &Value) -> Vec<Action> {
-        let mut actions = self.flush();
+    fn handle_result(&mut self, message: &Value) -> Vec<ProtocolAction> {
+        let mut actions = self.flush_text();
         for (model, stats) in message["stats"]["models"].as_object().into_iter().flatten() {
             let cached = count_at(stats, "/cached");
             let input = count_at(stats, "/input_tokens").saturating_sub(cached);
             let output = count_at(stats, "/output_tokens");
             if input + output + cached > 0 {
-                actions.push(Action::Emit(Line::Usage {
+                actions.push(ProtocolAction::Emit(DriveLine::Usage {
                     input_tokens: input,
                     output_tokens: output,
                     cache_read_tokens: cached,
@@ -65,19 +67,22 @@ impl Gemini {
             }
         }
         if text_at(message, "/status") == "success" {
-            actions.push(Action::End(Turn::Well));
+            actions.push(ProtocolAction::End(TurnEnd::Completed));
         } else {
-            let line = self.blame(text_at(message, "/error/message"));
-            actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
+            let line = self.classify_failure(text_at(message, "/error/message"));
+            actions.extend([ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]);
         }
         actions
     }
 
-    fn blame(&self, text: &str) -> Line {
+    fn classify_failure(&self, text: &str) -> DriveLine {
         // An answer that breaks off or is empty ends in an error without words of its own.
         if text.is_empty() {
             let said = Some(self.trouble.as_str()).filter(|said| !said.is_empty());
-            return failed(Fault::Transient, said.unwrap_or("the provider's answer was cut off"));
+            return failure_line(
+                AgentFault::Transient,
+                said.unwrap_or("the provider's answer was cut off"),
+            );
         }
         let inner = text.strip_prefix("[API Error: ").unwrap_or(text);
         let body = inner.rfind('}').and_then(|end| inner.get(..=end));
@@ -85,85 +90,88 @@ impl Gemini {
         if let Some(error) = body.as_ref().map(|body| &body["error"])
             && let Some(status) = error["code"].as_u64()
         {
-            let line = blame::by_code(error);
-            return line.unwrap_or_else(|| self.access.status(Some(status), text));
+            let line = failure_class::classify_error_code(error);
+            return line.unwrap_or_else(|| self.access.classify_status(Some(status), text));
         }
         if inner.starts_with("You have exhausted your") {
-            return blame::used_up(None, "", text);
+            return failure_class::quota_line(None, "", text);
         }
-        let wait = inner.rsplit_once("Suggested retry after ").and_then(|(_, rest)| seconds(rest));
+        let wait = inner
+            .rsplit_once("Suggested retry after ")
+            .and_then(|(_, rest)| parse_retry_seconds(rest));
         // It adds this to every 429, and only to those.
         let limited =
             self.limited || inner.contains("]\nPlease wait and try again later. To increase");
         if wait.is_some() || limited {
-            return blame::rate_limited(text, wait, false);
+            return failure_class::rate_limit_line(text, wait, false);
         }
         if inner.starts_with("models/") && inner.contains(" is not found for API version") {
-            return failed(Fault::Model, text);
+            return failure_line(AgentFault::Model, text);
         }
         if ["terminated", "fetch failed", "exception TypeError: fetch failed"]
             .iter()
             .any(|start| inner.starts_with(start))
         {
-            return failed(Fault::Transient, text);
+            return failure_line(AgentFault::Transient, text);
         }
-        failed(Fault::Other, text)
+        failure_line(AgentFault::Other, text)
     }
 }
 
-impl Protocol for Gemini {
-    fn begin(&mut self) -> Vec<Action> {
-        vec![Action::Send(std::mem::take(&mut self.prompt)), Action::CloseInput]
+impl ToolProtocol for GeminiProtocol {
+    fn handle_start(&mut self) -> Vec<ProtocolAction> {
+        vec![ProtocolAction::Send(std::mem::take(&mut self.prompt)), ProtocolAction::CloseInput]
     }
 
-    fn line(&mut self, message: &Value) -> Vec<Action> {
+    fn handle_message(&mut self, message: &Value) -> Vec<ProtocolAction> {
         let kind = text_at(message, "/type");
         if kind == "message" && message["role"] == "assistant" {
             self.said.push_str(text_at(message, "/content"));
             // A model that never stops is not kept in memory.
-            return if self.said.len() > 1 << 20 { self.flush() } else { Vec::new() };
+            return if self.said.len() > 1 << 20 { self.flush_text() } else { Vec::new() };
         }
-        let mut actions = self.flush();
+        let mut actions = self.flush_text();
         match kind {
             "init" => {
                 self.began = true;
                 let id = text_at(message, "/session_id").to_owned();
-                actions.push(Action::Emit(Line::Session { id }));
+                actions.push(ProtocolAction::Emit(DriveLine::Session { id }));
             }
             "tool_use" => {
-                let (name, what) = (text_at(message, "/tool_name"), about(&message["parameters"]));
+                let (name, what) =
+                    (text_at(message, "/tool_name"), describe_tool_input(&message["parameters"]));
                 let id = text_at(message, "/tool_id").to_owned();
                 self.calls.insert(id, format!("{name} {what}"));
-                actions.push(Action::Tool { name: name.to_owned(), what });
+                actions.push(ProtocolAction::Tool { name: name.to_owned(), what });
             }
-            "tool_result" => actions.push(Action::Outcome {
+            "tool_result" => actions.push(ProtocolAction::Outcome {
                 what: self.calls.remove(text_at(message, "/tool_id")).unwrap_or_default(),
                 text: text_at(message, "/output").to_owned(),
                 failed: text_at(message, "/status") == "error",
             }),
             "error" => {
                 text_at(message, "/message").clone_into(&mut self.trouble);
-                actions.push(Action::Note(self.trouble.clone()));
+                actions.push(ProtocolAction::Note(self.trouble.clone()));
             }
-            "result" => actions.extend(self.result(message)),
+            "result" => actions.extend(self.handle_result(message)),
             _ => {}
         }
         actions
     }
 
-    fn complaint(&mut self, text: &str) -> Vec<Action> {
+    fn handle_stderr(&mut self, text: &str) -> Vec<ProtocolAction> {
         let lost = ["Error resuming session", "Invalid session identifier", "No previous sessions"];
         if self.resumed && !self.began && lost.iter().any(|start| text.starts_with(start)) {
-            return vec![Action::End(Turn::Lost)];
+            return vec![ProtocolAction::End(TurnEnd::SessionMissing)];
         }
         if text.starts_with("Invalid auth method selected")
             || text.starts_with("Please set an Auth method")
         {
             let line = self.access.not_logged_in(text);
-            return vec![Action::Emit(line), Action::End(Turn::Ill)];
+            return vec![ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)];
         }
-        if waits_for_limit(text) {
-            return vec![Action::Emit(blame::rate_limited(text, None, true))];
+        if mentions_rate_limit(text) {
+            return vec![ProtocolAction::Emit(failure_class::rate_limit_line(text, None, true))];
         }
         if let Some(status) = text.trim().strip_prefix("status: ") {
             self.limited = status == "429";
@@ -171,10 +179,10 @@ impl Protocol for Gemini {
         Vec::new()
     }
 
-    fn gone(&mut self, code: Option<i32>) -> Vec<Action> {
-        let mut actions = self.flush();
+    fn handle_exit(&mut self, code: Option<i32>) -> Vec<ProtocolAction> {
+        let mut actions = self.flush_text();
         if self.resumed && !self.began {
-            actions.push(Action::End(Turn::Lost));
+            actions.push(ProtocolAction::End(TurnEnd::SessionMissing));
             return actions;
         }
         // 41 is its code for a login that does not work; errors of the provider come as results.
@@ -182,18 +190,21 @@ impl Protocol for Gemini {
             Some(41) => self.access.not_logged_in("gemini is not logged in"),
             Some(code) => {
                 let text = format!("gemini exited with code {code} in the middle of a turn");
-                failed(Fault::Other, &text)
+                failure_line(AgentFault::Other, &text)
             }
-            None => failed(Fault::Other, "gemini was killed by a signal in the middle of a turn"),
+            None => failure_line(
+                AgentFault::Other,
+                "gemini was killed by a signal in the middle of a turn",
+            ),
         };
-        actions.extend([Action::Emit(line), Action::End(Turn::Ill)]);
+        actions.extend([ProtocolAction::Emit(line), ProtocolAction::End(TurnEnd::Failed)]);
         actions
     }
 }
 
 /// `Attempt 2 failed: …` is what it says of a limit, with the provider's words; of other failures it
 /// says which status they had.
-fn waits_for_limit(text: &str) -> bool {
+fn mentions_rate_limit(text: &str) -> bool {
     let Some((tries, rest)) = text.strip_prefix("Attempt ").and_then(|r| r.split_once(" failed"))
     else {
         return false;
@@ -204,7 +215,7 @@ fn waits_for_limit(text: &str) -> bool {
     tries.parse::<u32>().is_ok() && !other && limit.iter().any(|start| rest.starts_with(start))
 }
 
-fn seconds(text: &str) -> Option<f64> {
+fn parse_retry_seconds(text: &str) -> Option<f64> {
     let number: String = text.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     number.parse().ok()
 }

@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 mod acp;
-mod blame;
+mod failure_class;
 mod claude;
 mod codex;
 mod codex_exec;
 mod gemini;
-mod line;
+mod drive_line;
 mod opencode;
-mod repeats;
-mod rpc;
-mod talk;
+mod loop_detector;
+mod json_rpc;
+mod conversation;
 
-pub use line::Line;
-pub use talk::{Order, Talk};
+pub use conversation::{DriveCommand, ToolConversation};
+pub use drive_line::DriveLine;
 
 /// Everything `mainstem __drive` needs to know; written to a file before the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,11 +37,11 @@ pub struct DriveSpec {
     /// The arguments to try once if the session to go on with is not there; none if nothing is.
     pub fresh_args: Option<Vec<String>>,
     /// The protocol and arguments to fall back on if the tool ends without a word.
-    pub fallback: Option<Fallback>,
+    pub fallback: Option<DriveFallback>,
     /// Variables that are set whatever else says so.
     pub set: Vec<(String, String)>,
     /// A home of its own with one settings file changed, for a tool that takes settings in no other way.
-    pub overlay: Option<Overlay>,
+    pub overlay: Option<SettingsOverlay>,
     /// Variables that are set only for the superuser.
     pub as_root: BTreeMap<String, String>,
     /// Where the prompt is.
@@ -61,7 +61,7 @@ pub struct DriveSpec {
     /// Only these tools may be used, if set.
     pub allowed_tools: Option<Vec<String>>,
     /// Our MCP server, for protocols that take it in a message.
-    pub mcp: Option<McpEntry>,
+    pub mcp: Option<McpServerEntry>,
     /// The agent's name under `[agents.*]`, for advice.
     pub agent: String,
     /// The variables with keys of its provider that it was given, for advice.
@@ -71,7 +71,7 @@ pub struct DriveSpec {
 
 /// Another way to drive the same tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fallback {
+pub struct DriveFallback {
     /// Its protocol.
     pub protocol: String,
     /// Its arguments.
@@ -80,7 +80,7 @@ pub struct Fallback {
 
 /// A folder that looks like the tool's own but for one file of settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Overlay {
+pub struct SettingsOverlay {
     /// The variable that tells the tool of its home.
     pub variable: String,
     /// The home to make.
@@ -99,7 +99,7 @@ pub struct Overlay {
 
 /// How an agent's tool starts our MCP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct McpEntry {
+pub struct McpServerEntry {
     /// The program.
     pub command: String,
     /// Its arguments.
@@ -110,18 +110,18 @@ pub struct McpEntry {
 
 /// How a turn ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnEnd {
     /// The model said that it is through.
-    Well,
+    Completed,
     /// It was ended by an error, a limit or us.
-    Ill,
+    Failed,
     /// The session to go on with does not exist: to be tried afresh.
-    Lost,
+    SessionMissing,
 }
 
 /// What a protocol wants done or knows now.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum ProtocolAction {
     /// Write this line to the tool.
     Send(String),
     /// Nothing more will be written to the tool.
@@ -147,53 +147,53 @@ pub enum Action {
     /// Something to note in the log.
     Note(String),
     /// A line for the engine.
-    Emit(Line),
+    Emit(DriveLine),
     /// The tool met trouble and tries again by itself. If it gets nowhere for `patience_ms` from the
     /// first such word on, its turn is over, and this is why.
     Retrying {
         /// What is said then.
-        line: Line,
+        line: DriveLine,
         /// How long it may take.
         patience_ms: u64,
     },
     /// The tool got on after all.
     GotOn,
     /// The turn has ended; what comes after is of no interest.
-    End(Turn),
+    End(TurnEnd),
 }
 
 /// One tool's protocol, as a state machine. It is given whole lines and never fails: what it does not
 /// understand it passes over.
-pub(crate) trait Protocol: Send {
+pub(crate) trait ToolProtocol: Send {
     /// The tool has been started.
-    fn begin(&mut self) -> Vec<Action>;
+    fn handle_start(&mut self) -> Vec<ProtocolAction>;
     /// A line of its standard output.
-    fn line(&mut self, message: &Value) -> Vec<Action>;
+    fn handle_message(&mut self, message: &Value) -> Vec<ProtocolAction>;
     /// A line of its standard error.
-    fn complaint(&mut self, _text: &str) -> Vec<Action> {
+    fn handle_stderr(&mut self, _text: &str) -> Vec<ProtocolAction> {
         Vec::new()
     }
     /// Asks the tool to stop in the middle of its turn. Empty if the protocol has no word for it.
-    fn interrupt(&mut self) -> Vec<Action> {
+    fn interrupt_turn(&mut self) -> Vec<ProtocolAction> {
         Vec::new()
     }
     /// Says something to the model in the middle of its turn. Empty if the protocol cannot.
-    fn steer(&mut self, _text: &str) -> Vec<Action> {
+    fn send_guidance(&mut self, _text: &str) -> Vec<ProtocolAction> {
         Vec::new()
     }
     /// The tool is gone, and its turn had not ended; `code` is its exit code if it had one.
-    fn gone(&mut self, code: Option<i32>) -> Vec<Action>;
+    fn handle_exit(&mut self, code: Option<i32>) -> Vec<ProtocolAction>;
 }
 
 /// The protocol that a spec names.
-pub(crate) fn protocol(spec: &DriveSpec, prompt: String) -> Option<Box<dyn Protocol>> {
+pub(crate) fn find_protocol(spec: &DriveSpec, prompt: String) -> Option<Box<dyn ToolProtocol>> {
     Some(match spec.protocol.as_str() {
-        "claude" => Box::new(claude::Claude::new(spec, prompt)),
-        "codex" => Box::new(codex::Codex::new(spec, prompt)),
-        "codex-exec" => Box::new(codex_exec::CodexExec::new(spec, prompt)),
-        "gemini" => Box::new(gemini::Gemini::new(spec, prompt)),
-        "opencode" => Box::new(opencode::OpenCode::new(spec, prompt)),
-        "acp" => Box::new(acp::Acp::new(spec, prompt)),
+        "claude" => Box::new(claude::ClaudeProtocol::new(spec, prompt)),
+        "codex" => Box::new(codex::CodexProtocol::new(spec, prompt)),
+        "codex-exec" => Box::new(codex_exec::CodexExecProtocol::new(spec, prompt)),
+        "gemini" => Box::new(gemini::GeminiProtocol::new(spec, prompt)),
+        "opencode" => Box::new(opencode::OpenCodeProtocol::new(spec, prompt)),
+        "acp" => Box::new(acp::AcpProtocol::new(spec, prompt)),
         _ => return None,
     })
 }
@@ -209,7 +209,7 @@ fn count_at(value: &Value, pointer: &str) -> u64 {
 }
 
 /// What a call of a tool is about, in one line: its command, its path, or its input.
-fn about(input: &Value) -> String {
+fn describe_tool_input(input: &Value) -> String {
     for key in ["command", "cmd", "file_path", "filePath", "path", "absolute_path", "url", "query"]
     {
         match &input[key] {
@@ -225,5 +225,5 @@ fn about(input: &Value) -> String {
         return String::new();
     }
     let text = input.to_string();
-    crate::lines::cut(&text, 300).to_owned()
+    crate::line_protocol::truncate_text(&text, 300).to_owned()
 }

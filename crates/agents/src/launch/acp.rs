@@ -1,13 +1,13 @@
 //! Any agent that speaks the Agent Client Protocol on its standard streams.
 
-use super::{Plan, spec, variable};
-use crate::adapter::{Brief, LaunchError};
+use super::{LaunchPlan, drive_spec, visible_variable};
+use crate::adapter::{LaunchBrief, LaunchError};
 
 /// The `acp` kind.
-pub(crate) struct Acp;
+pub(crate) struct AcpAdapter;
 
-pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
-    let mut spec = spec(brief, "acp");
+pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {
+    let mut spec = drive_spec(brief, "acp");
     let agent = brief.agent;
     let (program, args) = match agent.command.split_first() {
         Some((program, args)) if !program.trim().is_empty() => (program, args),
@@ -22,7 +22,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         ("QWEN_CODE_NO_RELAUNCH", "true".to_owned()),
     ];
     // Where it keeps its login is known only to itself; these are where the known ones do.
-    let home = variable(brief, "HOME");
+    let home = visible_variable(brief, "HOME");
     let below = |folder: &str| home.map(|home| format!("{home}/{folder}"));
     let name = program.rsplit('/').next().unwrap_or(program);
     let state = match name {
@@ -33,5 +33,5 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         _ => None,
     };
     let state = state.into_iter().collect();
-    Ok(Plan { spec, env, files: Vec::new(), state, state_files: Vec::new() })
+    Ok(LaunchPlan { spec, env, files: Vec::new(), state, state_files: Vec::new() })
 }

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{Plan, beside, folder, json_env, session_id, spec, words};
-use crate::adapter::{Brief, LaunchError};
+use super::{
+    LaunchPlan, attempt_file, drive_spec, json_env, new_session_id, to_strings, tool_folder,
+};
+use crate::adapter::{LaunchBrief, LaunchError};
 
 /// The `claude` kind.
-pub(crate) struct Claude;
+pub(crate) struct ClaudeAdapter;
 
 /// The tool retries a blip; waiting is for the engine, which knows of all attempts.
 const RETRIES: &str = "2";
 
-pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
-    let mut spec = spec(brief, "claude");
-    let mut args = words(&[
+pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {
+    let mut spec = drive_spec(brief, "claude");
+    let mut args = to_strings(&[
         "-p",
         "--input-format",
         "stream-json",
@@ -26,7 +28,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     if spec.allowed_tools.is_some() {
         // 2.1.325 lists this mode as `manual`, which 2.1.197 does not know; both take `default`.
         let asked = ["--permission-mode", "default", "--permission-prompt-tool", "stdio"];
-        args.extend(words(&asked));
+        args.extend(to_strings(&asked));
     } else {
         args.push("--dangerously-skip-permissions".to_owned());
     }
@@ -42,7 +44,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     option("--max-turns", turns.as_ref());
     let mut files = Vec::new();
     if let Some(mcp) = brief.mcp {
-        let file = beside(brief, "mcp.json");
+        let file = attempt_file(brief, "mcp.json");
         // Without `alwaysLoad` its tools hide behind a search tool, and the model never looks.
         let server = json!({"type": "stdio", "command": mcp.command, "args": mcp.args,
             "env": json_env(&mcp.env), "alwaysLoad": true});
@@ -54,7 +56,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     spec.fresh_args = Some(args.clone());
     match &spec.resume {
         Some(session) => args.extend(["--resume".to_owned(), session.clone()]),
-        None => args.extend(["--session-id".to_owned(), session_id(brief)]),
+        None => args.extend(["--session-id".to_owned(), new_session_id(brief)]),
     }
     spec.args = args;
     // As root it refuses to work without permissions unless it is told of a sandbox.
@@ -64,10 +66,10 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
     ];
-    let state = folder(brief, "CLAUDE_CONFIG_DIR", ".claude").into_iter().collect();
+    let state = tool_folder(brief, "CLAUDE_CONFIG_DIR", ".claude").into_iter().collect();
     let moved = brief.agent.env.contains_key("CLAUDE_CONFIG_DIR");
-    let home = super::variable(brief, "HOME").filter(|_| !moved);
+    let home = super::visible_variable(brief, "HOME").filter(|_| !moved);
     let state_files = home.map(|home| format!("{home}/.claude.json")).into_iter().collect();
     let env = env.map(|(name, value)| (name, value.to_owned())).to_vec();
-    Ok(Plan { spec, env, files, state, state_files })
+    Ok(LaunchPlan { spec, env, files, state, state_files })
 }

@@ -1,11 +1,11 @@
 //! Codex: its app server, which says more than `exec --json`, and that as the second way.
 
-use super::{Plan, folder, spec, words};
-use crate::adapter::{Brief, LaunchError};
-use crate::drive::{Fallback, McpEntry};
+use super::{LaunchPlan, drive_spec, to_strings, tool_folder};
+use crate::adapter::{LaunchBrief, LaunchError};
+use crate::drive::{DriveFallback, McpServerEntry};
 
 /// The `codex` kind.
-pub(crate) struct Codex;
+pub(crate) struct CodexAdapter;
 
 /// What it would otherwise look up in the network at every start.
 const QUIET: [&str; 5] = [
@@ -19,17 +19,17 @@ const QUIET: [&str; 5] = [
 /// The argument that forces `exec --json`.
 const EXEC: &str = "--exec";
 
-pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
-    let mut spec = spec(brief, "codex");
+pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {
+    let mut spec = drive_spec(brief, "codex");
     let mut settings: Vec<String> = QUIET.iter().map(|setting| (*setting).to_owned()).collect();
     if let Some(effort) = &spec.effort {
-        settings.push(format!("model_reasoning_effort={}", toml_text(effort)));
+        settings.push(format!("model_reasoning_effort={}", toml_string(effort)));
     }
     if let Some(text) = &spec.system_prompt {
-        settings.push(format!("developer_instructions={}", toml_text(text)));
+        settings.push(format!("developer_instructions={}", toml_string(text)));
     }
     if let Some(mcp) = brief.mcp {
-        settings.push(format!("mcp_servers.mainstem={}", server(mcp)));
+        settings.push(format!("mcp_servers.mainstem={}", mcp_server_toml(mcp)));
     }
     let mut options: Vec<String> =
         settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect();
@@ -38,7 +38,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     let mut server = vec!["app-server".to_owned()];
     server.extend(options.iter().cloned());
     // Its own sandbox would mount the git directory read-only; ours is the wall.
-    let mut exec = words(&["exec", "--json", "--skip-git-repo-check"]);
+    let mut exec = to_strings(&["exec", "--json", "--skip-git-repo-check"]);
     exec.push("--dangerously-bypass-approvals-and-sandbox".to_owned());
     if let Some(model) = &spec.model {
         exec.extend(["-m".to_owned(), model.clone()]);
@@ -51,28 +51,29 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         spec.args = exec;
     } else {
         spec.args = server;
-        spec.fallback = Some(Fallback { protocol: "codex-exec".to_owned(), args: exec });
+        spec.fallback = Some(DriveFallback { protocol: "codex-exec".to_owned(), args: exec });
     }
-    let state = folder(brief, "CODEX_HOME", ".codex").into_iter().collect();
+    let state = tool_folder(brief, "CODEX_HOME", ".codex").into_iter().collect();
     let (env, files, state_files) = (Vec::new(), Vec::new(), Vec::new());
-    Ok(Plan { spec, env, files, state, state_files })
+    Ok(LaunchPlan { spec, env, files, state, state_files })
 }
 
 /// An entry as an inline table. `required` makes the first request wait until it is up; an answer to
 /// a question may take a day.
-fn server(mcp: &McpEntry) -> String {
-    let list = |words: &[String]| words.iter().map(|w| toml_text(w)).collect::<Vec<_>>().join(",");
+fn mcp_server_toml(mcp: &McpServerEntry) -> String {
+    let list =
+        |words: &[String]| words.iter().map(|w| toml_string(w)).collect::<Vec<_>>().join(",");
     let env =
-        mcp.env.iter().map(|(name, value)| format!("{}={}", toml_text(name), toml_text(value)));
+        mcp.env.iter().map(|(name, value)| format!("{}={}", toml_string(name), toml_string(value)));
     format!(
         "{{command={},args=[{}],env={{{}}},required=true,startup_timeout_sec=60,tool_timeout_sec=86400}}",
-        toml_text(&mcp.command),
+        toml_string(&mcp.command),
         list(&mcp.args),
         env.collect::<Vec<_>>().join(",")
     )
 }
 
 /// A TOML basic string; JSON's escapes are TOML's, too.
-fn toml_text(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -2,17 +2,19 @@
 
 use serde_json::json;
 
-use super::{Plan, folder, handed_over, json_env, session_id, spec, words};
-use crate::adapter::{Brief, LaunchError};
-use crate::drive::Overlay;
+use super::{
+    LaunchPlan, drive_spec, is_handed_over, json_env, new_session_id, to_strings, tool_folder,
+};
+use crate::adapter::{LaunchBrief, LaunchError};
+use crate::drive::SettingsOverlay;
 
 /// The `gemini` kind.
-pub(crate) struct Gemini;
+pub(crate) struct GeminiAdapter;
 
-pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
-    let mut spec = spec(brief, "gemini");
+pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {
+    let mut spec = drive_spec(brief, "gemini");
     let mode = if spec.allowed_tools.is_some() { "default" } else { "yolo" };
-    let mut args = words(&["--approval-mode", mode, "--skip-trust", "-o", "stream-json"]);
+    let mut args = to_strings(&["--approval-mode", mode, "--skip-trust", "-o", "stream-json"]);
     for tool in spec.allowed_tools.iter().flatten() {
         args.extend(["--allowed-tools".to_owned(), tool.clone()]);
     }
@@ -23,7 +25,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     spec.fresh_args = Some(args.clone());
     match &spec.resume {
         Some(session) => args.extend(["--resume".to_owned(), session.clone()]),
-        None => args.extend(["--session-id".to_owned(), session_id(brief)]),
+        None => args.extend(["--session-id".to_owned(), new_session_id(brief)]),
     }
     spec.args = args;
     let mut settings = json!({
@@ -31,7 +33,7 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         // It would go on trying for minutes; waiting is for the engine, which knows of all attempts.
         "general": {"disableAutoUpdate": true, "maxAttempts": 3},
     });
-    if handed_over(brief, "GEMINI_API_KEY") {
+    if is_handed_over(brief, "GEMINI_API_KEY") {
         settings["security"] = json!({"auth": {"selectedType": "gemini-api-key"}});
     }
     if brief.agent.max_turns > 0 {
@@ -49,19 +51,19 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         files.push((format!("{}/gemini-home/.gemini/MAINSTEM.md", brief.tmp), text.clone()));
     }
     let home =
-        folder(brief, "GEMINI_CLI_HOME", "").map(|home| home.trim_end_matches('/').to_owned());
+        tool_folder(brief, "GEMINI_CLI_HOME", "").map(|home| home.trim_end_matches('/').to_owned());
     let mut state = Vec::new();
     if let Some(home) = home {
         let own = format!("{}/gemini-home", brief.tmp);
         state.push(format!("{home}/.gemini"));
-        spec.overlay = Some(Overlay {
+        spec.overlay = Some(SettingsOverlay {
             variable: "GEMINI_CLI_HOME".to_owned(),
             home: own,
             folder: ".gemini".to_owned(),
             source: format!("{home}/.gemini"),
             file: "settings.json".to_owned(),
             settings: settings.to_string(),
-            shared: words(&["tmp", "history"]),
+            shared: to_strings(&["tmp", "history"]),
         });
     }
     // Its relauncher swallows every signal.
@@ -71,5 +73,5 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         // It leaves a report of every error there.
         ("TMPDIR", brief.tmp.to_owned()),
     ];
-    Ok(Plan { spec, env, files, state, state_files: Vec::new() })
+    Ok(LaunchPlan { spec, env, files, state, state_files: Vec::new() })
 }

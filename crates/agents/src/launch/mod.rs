@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use mainstem_core::config::Permission;
+use mainstem_core::config::AgentPermission;
 
-use crate::adapter::{Adapter, Brief, Launch, LaunchError, startable, variables};
+use crate::adapter::{
+    AgentAdapter, LaunchBrief, LaunchError, LaunchSpec, agent_variables, check_startable,
+};
 use crate::drive::DriveSpec;
-use crate::lines::{JsonLines, Parser};
+use crate::line_protocol::{AgentOutputParser, JsonLineParser};
 
 mod acp;
 mod claude;
@@ -19,17 +21,17 @@ mod opencode;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use acp::Acp;
-pub(crate) use claude::Claude;
-pub(crate) use codex::Codex;
-pub(crate) use gemini::Gemini;
-pub(crate) use opencode::OpenCode;
+pub(crate) use acp::AcpAdapter;
+pub(crate) use claude::ClaudeAdapter;
+pub(crate) use codex::CodexAdapter;
+pub(crate) use gemini::GeminiAdapter;
+pub(crate) use opencode::OpenCodeAdapter;
 
 /// The hidden subcommand of our binary that drives a tool.
 pub(crate) const DRIVE_COMMAND: &str = "__drive";
 
 /// What an adapter adds to what all tools have in common.
-struct Plan {
+struct LaunchPlan {
     spec: DriveSpec,
     /// Variables of the tool; those of the settings win.
     env: Vec<(&'static str, String)>,
@@ -41,15 +43,15 @@ struct Plan {
 }
 
 /// The part of the spec that is the same for all tools.
-fn spec(brief: &Brief<'_>, protocol: &str) -> DriveSpec {
+fn drive_spec(brief: &LaunchBrief<'_>, protocol: &str) -> DriveSpec {
     let agent = brief.agent;
-    let listed = agent.permission == Permission::List || !agent.allowed_tools.is_empty();
+    let listed = agent.permission == AgentPermission::List || !agent.allowed_tools.is_empty();
     DriveSpec {
         protocol: protocol.to_owned(),
         program: agent.binary.clone().unwrap_or_else(|| agent.kind.clone()),
         prompt_file: brief.prompt_file.to_owned(),
         workspace: brief.workspace.to_owned(),
-        transcript: beside(brief, "transcript.jsonl"),
+        transcript: attempt_file(brief, "transcript.jsonl"),
         resume: brief.session.map(str::to_owned),
         model: brief.model.map(str::to_owned),
         effort: brief.effort.map(str::to_owned).or_else(|| agent.effort.clone()),
@@ -57,20 +59,20 @@ fn spec(brief: &Brief<'_>, protocol: &str) -> DriveSpec {
         allowed_tools: listed.then(|| agent.allowed_tools.clone()),
         mcp: brief.mcp.cloned(),
         agent: brief.agent_name.to_owned(),
-        keys: keys(brief),
+        keys: visible_key_names(brief),
         ..DriveSpec::default()
     }
 }
 
 /// A launch of our own binary that drives the tool.
-fn driven(brief: &Brief<'_>, plan: Plan) -> Result<Launch, LaunchError> {
-    let file = beside(brief, "drive.json");
+fn drive_launch(brief: &LaunchBrief<'_>, plan: LaunchPlan) -> Result<LaunchSpec, LaunchError> {
+    let file = attempt_file(brief, "drive.json");
     let cause = |error: serde_json::Error| LaunchError::Script {
         task: brief.task.id.to_string(),
         cause: error.to_string(),
     };
     let text = serde_json::to_string_pretty(&plan.spec).map_err(cause)?;
-    let mut env = variables(brief);
+    let mut env = agent_variables(brief);
     for (name, value) in plan.env {
         env.entry(name.to_owned()).or_insert(value);
     }
@@ -82,7 +84,7 @@ fn driven(brief: &Brief<'_>, plan: Plan) -> Result<Launch, LaunchError> {
     let mut state = plan.state;
     state.extend(plan.state_files);
     state.push(plan.spec.transcript);
-    let launch = Launch {
+    let launch = LaunchSpec {
         argv: vec![brief.own_exe.to_owned(), DRIVE_COMMAND.to_owned(), file],
         env,
         stdin_prompt: false,
@@ -91,43 +93,45 @@ fn driven(brief: &Brief<'_>, plan: Plan) -> Result<Launch, LaunchError> {
         state,
         folders,
     };
-    startable(launch, brief)
+    check_startable(launch, brief)
 }
 
 /// A file in the attempt's folder.
-fn beside(brief: &Brief<'_>, name: &str) -> String {
+fn attempt_file(brief: &LaunchBrief<'_>, name: &str) -> String {
     let folder = brief.script_file.rsplit_once('/').map_or("", |(folder, _)| folder);
     format!("{folder}/{name}")
 }
 
 /// A variable as the tool will see it.
-fn variable<'b>(brief: &'b Brief<'_>, name: &str) -> Option<&'b str> {
+fn visible_variable<'b>(brief: &'b LaunchBrief<'_>, name: &str) -> Option<&'b str> {
     let inherited = || brief.inherited.iter().find(|(key, _)| key == name).map(|(_, value)| value);
     brief.agent.env.get(name).or_else(inherited).map(String::as_str).filter(|v| !v.is_empty())
 }
 
 /// A variable that is only seen if the settings hand it over.
-fn handed_over(brief: &Brief<'_>, name: &str) -> bool {
+fn is_handed_over(brief: &LaunchBrief<'_>, name: &str) -> bool {
     brief.agent.env.contains_key(name) || brief.agent.secrets.iter().any(|secret| secret == name)
 }
 
 /// The variables with keys of its provider that the tool will see.
-fn keys(brief: &Brief<'_>) -> Vec<String> {
-    let known = crate::known::known(&brief.agent.kind).map_or(&[][..], |known| known.keys);
-    let given = |name: &&&str| handed_over(brief, name) && variable(brief, name).is_some();
+fn visible_key_names(brief: &LaunchBrief<'_>) -> Vec<String> {
+    let known = crate::known_agents::find_known_agent(&brief.agent.kind)
+        .map_or(&[][..], |known| known.keys);
+    let given =
+        |name: &&&str| is_handed_over(brief, name) && visible_variable(brief, name).is_some();
     known.iter().filter(given).map(|name| (*name).to_owned()).collect()
 }
 
 /// A folder below home, or what the settings say instead.
-fn folder(brief: &Brief<'_>, named_by: &str, below_home: &str) -> Option<String> {
+fn tool_folder(brief: &LaunchBrief<'_>, named_by: &str, below_home: &str) -> Option<String> {
     match brief.agent.env.get(named_by) {
         Some(folder) => Some(folder.clone()),
-        None => variable(brief, "HOME").map(|home| format!("{home}/{below_home}")),
+        None => visible_variable(brief, "HOME").map(|home| format!("{home}/{below_home}")),
     }
 }
 
 /// A session name that nobody else has: a UUID made of what is unique to this attempt.
-fn session_id(brief: &Brief<'_>) -> String {
+fn new_session_id(brief: &LaunchBrief<'_>) -> String {
     let name = format!("{}/{}/{}/{}", brief.run, brief.task.id, brief.attempt, brief.workspace);
     // FNV-1a, twice from different beginnings: names must differ, not resist anybody.
     let hash = |start: u64| {
@@ -145,7 +149,7 @@ fn session_id(brief: &Brief<'_>) -> String {
     )
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
@@ -155,30 +159,30 @@ fn json_env(env: &BTreeMap<String, String>) -> serde_json::Value {
 }
 
 /// All of them print the lines of one protocol, because `__drive` does.
-fn parser() -> Box<dyn Parser> {
-    Box::new(JsonLines)
+fn line_parser() -> Box<dyn AgentOutputParser> {
+    Box::new(JsonLineParser)
 }
 
 macro_rules! tool {
     ($name:ident, $kind:literal, $plan:path) => {
-        impl Adapter for $name {
+        impl AgentAdapter for $name {
             fn kind(&self) -> &'static str {
                 $kind
             }
 
-            fn launch(&self, brief: &Brief<'_>) -> Result<Launch, LaunchError> {
-                driven(brief, $plan(brief)?)
+            fn launch(&self, brief: &LaunchBrief<'_>) -> Result<LaunchSpec, LaunchError> {
+                drive_launch(brief, $plan(brief)?)
             }
 
-            fn parser(&self) -> Box<dyn Parser> {
-                parser()
+            fn output_parser(&self) -> Box<dyn AgentOutputParser> {
+                line_parser()
             }
         }
     };
 }
 
-tool!(Claude, "claude", claude::plan);
-tool!(Codex, "codex", codex::plan);
-tool!(Gemini, "gemini", gemini::plan);
-tool!(OpenCode, "opencode", opencode::plan);
-tool!(Acp, "acp", acp::plan);
+tool!(ClaudeAdapter, "claude", claude::plan_launch);
+tool!(CodexAdapter, "codex", codex::plan_launch);
+tool!(GeminiAdapter, "gemini", gemini::plan_launch);
+tool!(OpenCodeAdapter, "opencode", opencode::plan_launch);
+tool!(AcpAdapter, "acp", acp::plan_launch);

@@ -2,19 +2,19 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Plan, json_env, spec, variable, words};
-use crate::adapter::{Brief, LaunchError};
+use super::{LaunchPlan, drive_spec, json_env, to_strings, visible_variable};
+use crate::adapter::{LaunchBrief, LaunchError};
 
 /// The `opencode` kind.
-pub(crate) struct OpenCode;
+pub(crate) struct OpenCodeAdapter;
 
 /// Where the tool reads settings from that are not in a file.
 const SETTINGS: &str = "OPENCODE_CONFIG_CONTENT";
 
-pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
-    let mut spec = spec(brief, "opencode");
+pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {
+    let mut spec = drive_spec(brief, "opencode");
     // Its log is the only place where it says that a request failed and is repeated.
-    let mut args = words(&["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]);
+    let mut args = to_strings(&["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]);
     if spec.allowed_tools.is_none() {
         args.push("--auto".to_owned());
     }
@@ -32,13 +32,13 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     }
     spec.args = args;
     let mut files = Vec::new();
-    let mut settings = own_settings(brief)?;
+    let mut settings = read_own_settings(brief)?;
     let mut set = |name: &str, value: Value| {
         settings.entry(name).or_insert(value);
     };
     set("autoupdate", json!(false));
     set("share", json!("disabled"));
-    set("permission", permission(spec.allowed_tools.as_deref()));
+    set("permission", permission_settings(spec.allowed_tools.as_deref()));
     if let Some(text) = &spec.system_prompt {
         let file = format!("{}/instructions.md", brief.tmp);
         files.push((file.clone(), text.clone()));
@@ -63,8 +63,9 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
         ("npm_config_offline", "true"),
     ];
     let below = |variable_name: &str, below_home: &str| {
-        let base = variable(brief, variable_name).map(str::to_owned);
-        let base = base.or_else(|| Some(format!("{}/{below_home}", variable(brief, "HOME")?)))?;
+        let base = visible_variable(brief, variable_name).map(str::to_owned);
+        let base =
+            base.or_else(|| Some(format!("{}/{below_home}", visible_variable(brief, "HOME")?)))?;
         Some(format!("{base}/opencode"))
     };
     let state = [
@@ -75,11 +76,11 @@ pub(super) fn plan(brief: &Brief<'_>) -> Result<Plan, LaunchError> {
     ];
     let env = env.map(|(name, value)| (name, value.to_owned())).to_vec();
     let state = state.into_iter().flatten().collect();
-    Ok(Plan { spec, env, files, state, state_files: Vec::new() })
+    Ok(LaunchPlan { spec, env, files, state, state_files: Vec::new() })
 }
 
 /// Everything, or only what is listed.
-fn permission(allowed: Option<&[String]>) -> Value {
+fn permission_settings(allowed: Option<&[String]>) -> Value {
     let Some(allowed) = allowed else {
         return json!("allow");
     };
@@ -88,7 +89,7 @@ fn permission(allowed: Option<&[String]>) -> Value {
     Value::Object(rules)
 }
 
-fn own_settings(brief: &Brief<'_>) -> Result<Map<String, Value>, LaunchError> {
+fn read_own_settings(brief: &LaunchBrief<'_>) -> Result<Map<String, Value>, LaunchError> {
     let Some(text) = brief.agent.env.get(SETTINGS) else {
         return Ok(Map::new());
     };

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::adapter::Launch;
+use crate::adapter::LaunchSpec;
 use crate::adapter::tests::Case;
-use crate::drive::{DriveSpec, McpEntry};
+use crate::drive::{DriveSpec, McpServerEntry};
 
 fn case(kind: &str) -> Case {
     let mut case = Case::new();
@@ -13,14 +13,14 @@ fn case(kind: &str) -> Case {
     case
 }
 
-fn spec(launch: &Launch) -> DriveSpec {
+fn spec(launch: &LaunchSpec) -> DriveSpec {
     assert_eq!(launch.argv, ["/bin/mainstem", "__drive", "/s/drive.json"]);
     let (_, text) = launch.files.iter().find(|(path, _)| path == "/s/drive.json").unwrap();
     serde_json::from_str(text).unwrap()
 }
 
-fn mcp() -> McpEntry {
-    McpEntry {
+fn mcp() -> McpServerEntry {
+    McpServerEntry {
         command: "/bin/mainstem".into(),
         args: vec!["__mcp".into()],
         env: [("MAINSTEM_MCP_TOKEN".to_owned(), "a\"b".to_owned())].into(),

@@ -3,13 +3,13 @@
 use mainstem_core::id::TaskId;
 use mainstem_core::plan::Task;
 
-use super::{EarlierWork, PROMPT_BYTES_MAX, PromptInput, RetryContext, Sides};
+use super::{EarlierWork, PROMPT_BYTES_MAX, PromptConflictSides, PromptInput, RetryContext};
 
 /// The description of the sample with everything in it.
 pub(super) const DESCRIPTION: &str = "What the sample task is about.";
 
 /// Calls `then` with a sample.
-pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T {
+pub(super) fn with_sample<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T {
     let some = |text: &str| if full { vec![text.to_owned()] } else { Vec::new() };
     let pairs: Vec<(String, String)> = some("q").into_iter().map(|q| (q, "a".to_owned())).collect();
     let landed: Vec<_> = some("Title").into_iter().map(|t| (TaskId::new("T-0"), t)).collect();
@@ -20,7 +20,10 @@ pub(super) fn with<T>(full: bool, then: impl FnOnce(&PromptInput<'_>) -> T) -> T
         gate_output: Some("output".to_owned()),
         conflict_files: some("file"),
         other_tasks: landed.clone(),
-        sides: Some(Sides { landed_diff: "diff".to_owned(), ..Sides::default() }),
+        sides: Some(PromptConflictSides {
+            landed_diff: "diff".to_owned(),
+            ..PromptConflictSides::default()
+        }),
         findings: some("finding"),
         kept: full.then(|| EarlierWork { attempt: 1, ..EarlierWork::default() }),
         started_over: false,

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use mainstem_chaos::ledger::{self, Event};
-use mainstem_chaos::script::{End, FILLER, RED, Script, Step, Trick, content, line};
+use mainstem_chaos::event_log::{self, ChaosEvent};
+use mainstem_chaos::script::{
+    ChaosAttemptEnd, ChaosScript, ChaosStep, ChaosTrick, FILLER, RED, content, line,
+};
 
 /// The most that a hostile agent writes, should there be room for it.
 const FILL_MAX: usize = 64 << 20;
@@ -46,7 +48,7 @@ fn gate(outside: &Path) -> Result<u8, String> {
         let _ = writeln!(io::stderr(), "the gate stands in a dirty tree:\n{dirty}");
     }
     let passed = dirty.is_empty() && !files.lines().any(|name| name.ends_with(RED));
-    note(outside, &Event::Gate { tree, passed })?;
+    note(outside, &ChaosEvent::Gate { tree, passed })?;
     Ok(u8::from(!passed))
 }
 
@@ -57,47 +59,47 @@ fn work(outside: &Path) -> Result<u8, String> {
     let base = variable("MAINSTEM_BASE")?;
     let text = fs::read_to_string(outside.join("scripts").join(format!("{task}.json")));
     let text = text.map_err(|error| format!("no script for {task}: {error}"))?;
-    let script: Script = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let script: ChaosScript = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     let act = script.attempt(attempt).ok_or("no attempt in the script")?;
-    note(outside, &Event::Start { task: task.clone(), attempt, base })?;
+    note(outside, &ChaosEvent::Start { task: task.clone(), attempt, base })?;
     if attempt > 1 {
         mend()?;
     }
     for (n, step) in act.steps.iter().enumerate() {
-        note(outside, &Event::Doing { task: task.clone(), attempt, n })?;
+        note(outside, &ChaosEvent::Doing { task: task.clone(), attempt, n })?;
         match step {
-            Step::Write { path, lines } => write(path, &content(&task, attempt, n, *lines))?,
-            Step::Line { path } => {
+            ChaosStep::Write { path, lines } => write(path, &content(&task, attempt, n, *lines))?,
+            ChaosStep::Line { path } => {
                 let before = fs::read_to_string(path).unwrap_or_default();
                 write(path, &format!("{}{}", resolved(&before), line(&task, attempt, n)))?;
             }
-            Step::Remove { path } => match fs::remove_file(path) {
+            ChaosStep::Remove { path } => match fs::remove_file(path) {
                 // An earlier attempt did it, and this one began with its work.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt > 1 => {}
                 done => done.map_err(|error| format!("{path}: {error}"))?,
             },
-            Step::Commit => {
+            ChaosStep::Commit => {
                 git(&["add", "-A"])?;
                 git(&["commit", "-q", "--allow-empty", "-m", &format!("{task} {attempt}.{n}")])?;
             }
-            Step::Usage { micros } => say(&format!(
+            ChaosStep::Usage { micros } => say(&format!(
                 "{{\"mainstem\":\"usage\",\"input_tokens\":1,\"output_tokens\":1,\"cost_usd\":{}}}\n",
                 *micros as f64 / 1e6
             ))?,
-            Step::Pause { ms } => std::thread::sleep(Duration::from_millis(*ms)),
-            Step::Await { task } => meet(outside, task),
-            Step::Ask => ask()?,
-            Step::Trick(trick) => play(*trick)?,
+            ChaosStep::Pause { ms } => std::thread::sleep(Duration::from_millis(*ms)),
+            ChaosStep::Await { task } => meet(outside, task),
+            ChaosStep::Ask => ask()?,
+            ChaosStep::Trick(trick) => play(*trick)?,
         }
-        note(outside, &Event::Did { task: task.clone(), attempt, n })?;
+        note(outside, &ChaosEvent::Did { task: task.clone(), attempt, n })?;
     }
-    note(outside, &Event::End { task, attempt })?;
+    note(outside, &ChaosEvent::End { task, attempt })?;
     match act.end {
-        End::Exit(code) => Ok(code),
-        End::Hang => loop {
+        ChaosAttemptEnd::Exit(code) => Ok(code),
+        ChaosAttemptEnd::Hang => loop {
             std::thread::sleep(Duration::from_secs(3600));
         },
-        End::Crash => std::process::abort(),
+        ChaosAttemptEnd::Crash => std::process::abort(),
     }
 }
 
@@ -131,10 +133,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn meet(outside: &Path, other: &str) {
     let until = Instant::now() + PATIENCE;
-    let began =
-        |event: &Event| matches!(event, Event::Start { task, attempt: 1, .. } if task == other);
+    let began = |event: &ChaosEvent| matches!(event, ChaosEvent::Start { task, attempt: 1, .. } if task == other);
     while Instant::now() < until
-        && !ledger::read(outside).is_ok_and(|events| events.iter().any(began))
+        && !event_log::read(outside).is_ok_and(|events| events.iter().any(began))
     {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -148,50 +149,50 @@ fn ask() -> Result<(), String> {
     if answer.contains("\"a\"") { Ok(()) } else { Err(format!("odd answer: {answer:?}")) }
 }
 
-fn play(trick: Trick) -> Result<(), String> {
+fn play(trick: ChaosTrick) -> Result<(), String> {
     let io = |error: io::Error| error.to_string();
     match trick {
-        Trick::IgnoreTerm => {
+        ChaosTrick::IgnoreTerm => {
             let never = Arc::new(AtomicBool::new(false));
             for signal in [15, 2, 1] {
                 signal_hook::flag::register(signal, Arc::clone(&never)).map_err(io)?;
             }
             Ok(())
         }
-        Trick::Daemon => linger("setsid", false),
-        Trick::HoldOutput => linger("env", true),
-        Trick::Flood => {
+        ChaosTrick::Daemon => linger("setsid", false),
+        ChaosTrick::HoldOutput => linger("env", true),
+        ChaosTrick::Flood => {
             let line = format!("{}\n", "flood ".repeat(40));
             let chunk = line.repeat(400);
             (0..200).try_for_each(|_| say(&chunk))
         }
-        Trick::Garbage => {
+        ChaosTrick::Garbage => {
             let bytes = b"\xff\xfe\0\x1b]0;title\x07\x1b[2J\x1b[31m\xc3\x28 {\"mainstem\":\xff}\n";
             io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()).map_err(io)
         }
-        Trick::DeleteWorkspace => {
+        ChaosTrick::DeleteWorkspace => {
             let here = std::env::current_dir().map_err(io)?;
             fs::remove_dir_all(here).map_err(io)
         }
-        Trick::BreakGitFile => fs::write(".git", "gitdir: /nowhere/at/all\n").map_err(io),
-        Trick::StealGitFile => {
+        ChaosTrick::BreakGitFile => fs::write(".git", "gitdir: /nowhere/at/all\n").map_err(io),
+        ChaosTrick::StealGitFile => {
             let common = git_says(&["rev-parse", "--path-format=absolute", "--git-common-dir"])?;
             fs::write(".git", format!("gitdir: {common}\n")).map_err(io)
         }
-        Trick::IndexLock => fs::write(git_path("index.lock")?, "").map_err(io),
-        Trick::CorruptIndex => fs::write(git_path("index")?, "rubbish, no index").map_err(io),
-        Trick::Detach => git(&["checkout", "-q", "--detach"]),
-        Trick::Switch => {
+        ChaosTrick::IndexLock => fs::write(git_path("index.lock")?, "").map_err(io),
+        ChaosTrick::CorruptIndex => fs::write(git_path("index")?, "rubbish, no index").map_err(io),
+        ChaosTrick::Detach => git(&["checkout", "-q", "--detach"]),
+        ChaosTrick::Switch => {
             let name = format!("mine-{}", std::process::id());
             git(&["checkout", "-q", "-b", &name])
         }
-        Trick::FillDisk => {
+        ChaosTrick::FillDisk => {
             fill()?;
             std::thread::sleep(Duration::from_millis(400));
             fs::remove_file(FILLER).map_err(io)
         }
-        Trick::HoardDisk => fill(),
-        Trick::RateLimit => say("{\"mainstem\":\"rate_limited\",\"retry_after\":1}\n"),
+        ChaosTrick::HoardDisk => fill(),
+        ChaosTrick::RateLimit => say("{\"mainstem\":\"rate_limited\",\"retry_after\":1}\n"),
     }
 }
 
@@ -221,8 +222,8 @@ fn linger(through: &str, holds_output: bool) -> Result<(), String> {
     command.spawn().map(drop).map_err(|error| format!("{through}: {error}"))
 }
 
-fn note(outside: &Path, event: &Event) -> Result<(), String> {
-    ledger::note(outside, event).map_err(|error| format!("the ledger: {error}"))
+fn note(outside: &Path, event: &ChaosEvent) -> Result<(), String> {
+    event_log::note(outside, event).map_err(|error| format!("the ledger: {error}"))
 }
 
 fn variable(name: &str) -> Result<String, String> {

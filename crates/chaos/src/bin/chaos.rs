@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use mainstem_chaos::campaign::tour::{News, tour};
-use mainstem_chaos::campaign::{self, Order, Outcome};
+use mainstem_chaos::campaign::sweep::{SweepProgress, tour};
+use mainstem_chaos::campaign::{self, CampaignRequest, CaseOutcome};
+use mainstem_chaos::fault_rig::{self, RigOptions};
 use mainstem_chaos::minimise::minimise;
-use mainstem_chaos::rig::{self, Options};
-use mainstem_chaos::{Played, Show, Stage, Tools, play};
+use mainstem_chaos::{ChaosFixture, ChaosPrograms, ChaosScenario, RoundResult, play};
 
 /// Attacks a build of Mainstem and asks the oracle what was lost.
 #[derive(Parser)]
 #[command(name = "chaos")]
-struct Args {
+struct ChaosArgs {
     /// First seed; without it one from the clock, which is printed
     #[arg(long)]
     seed: Option<u64>,
@@ -75,7 +75,7 @@ struct Args {
 const RIGS: [&str; 3] = ["disk", "power", "syscalls"];
 
 #[derive(Default)]
-struct Sum {
+struct ChaosTotals {
     rounds: u64,
     lives: usize,
     landed: usize,
@@ -86,7 +86,7 @@ struct Sum {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = ChaosArgs::parse();
     if let [name] = &args.campaign[..]
         && RIGS.contains(&name.as_str())
     {
@@ -110,25 +110,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn tools(args: &Args) -> Result<Tools, String> {
+fn tools(args: &ChaosArgs) -> Result<ChaosPrograms, String> {
     let me = std::env::current_exe().map_err(|error| error.to_string())?;
     let place = args.bin.as_ref().map_or(me, |folder| folder.join("chaos"));
-    Tools::beside(&place).ok_or_else(|| {
+    ChaosPrograms::beside(&place).ok_or_else(|| {
         format!("no mainstem, chaos-agent and mainstem-oracle beside {}", place.display())
     })
 }
 
 /// A rig's campaign from its beginning to its end.
-fn march(name: &str, args: &Args) -> Result<ExitCode, String> {
-    type Run = fn(&Tools, &Options) -> Result<rig::Sum, String>;
-    let (run, mounts): (Run, bool) = match name {
-        "disk" => (rig::disk::run, true),
-        "power" => (rig::power::run, true),
-        "syscalls" => (rig::syscalls::run, false),
+fn march(name: &str, args: &ChaosArgs) -> Result<ExitCode, String> {
+    type RoundRunner = fn(&ChaosPrograms, &RigOptions) -> Result<fault_rig::RigTotals, String>;
+    let (run, mounts): (RoundRunner, bool) = match name {
+        "disk" => (fault_rig::full_disk::run, true),
+        "power" => (fault_rig::power_cut::run, true),
+        "syscalls" => (fault_rig::failing_syscalls::run, false),
         _ => return Err(format!("no rig {name}")),
     };
     if mounts {
-        match rig::ground::own_namespace() {
+        match fault_rig::mounts::own_namespace() {
             Ok(None) => {}
             Ok(Some(code)) => return Ok(ExitCode::from(code)),
             Err(why) => {
@@ -138,7 +138,7 @@ fn march(name: &str, args: &Args) -> Result<ExitCode, String> {
         }
     }
     let started = Instant::now();
-    let options = Options {
+    let options = RigOptions {
         seed: args.seed.unwrap_or_else(fresh_seed),
         rounds: args.rounds.unwrap_or(20),
         until: args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
@@ -163,13 +163,13 @@ fn fresh_seed() -> u64 {
     clock.map_or(0, |time| time.as_secs()) * 100_000
 }
 
-fn run(args: &Args) -> Result<Sum, String> {
+fn run(args: &ChaosArgs) -> Result<ChaosTotals, String> {
     let tools = tools(args)?;
     let shows = shows(args)?;
     let started = Instant::now();
     let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
     let next = Mutex::new(shows.into_iter());
-    let sum = Mutex::new(Sum::default());
+    let sum = Mutex::new(ChaosTotals::default());
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
             scope.spawn(|| {
@@ -191,13 +191,13 @@ fn run(args: &Args) -> Result<Sum, String> {
 }
 
 /// The rounds to play.
-fn shows(args: &Args) -> Result<Vec<Show>, String> {
+fn shows(args: &ChaosArgs) -> Result<Vec<ChaosScenario>, String> {
     if args.replay.is_empty() {
         let first = args.seed.unwrap_or_else(fresh_seed);
         let rounds = args.rounds.unwrap_or(20);
         println!("chaos --seed {first} --rounds {rounds}");
         let drawn = |seed| {
-            let mut show = Show::draw(seed);
+            let mut show = ChaosScenario::draw(seed);
             let settings = &mut show.settings;
             settings.sandbox = args.sandbox.clone().unwrap_or(settings.sandbox.clone());
             settings.workspace = args.workspace.clone().unwrap_or(settings.workspace.clone());
@@ -217,10 +217,10 @@ fn shows(args: &Args) -> Result<Vec<Show>, String> {
 }
 
 /// Plays campaigns, one after the other; whether all was well.
-fn campaigns(args: &Args) -> Result<bool, String> {
+fn campaigns(args: &ChaosArgs) -> Result<bool, String> {
     let seed = args.seed.unwrap_or_else(fresh_seed);
     let rounds = args.rounds.map(|rounds| usize::try_from(rounds).unwrap_or(usize::MAX));
-    let order = Order { tools: tools(args)?, jobs: args.jobs, rounds, seed };
+    let order = CampaignRequest { tools: tools(args)?, jobs: args.jobs, rounds, seed };
     if args.campaign.is_empty() {
         return play_cases(args, &order, &args.case);
     }
@@ -251,12 +251,14 @@ fn campaigns(args: &Args) -> Result<bool, String> {
     Ok(good)
 }
 
-fn play_cases(args: &Args, order: &Order, cases: &[String]) -> Result<bool, String> {
+fn play_cases(args: &ChaosArgs, order: &CampaignRequest, cases: &[String]) -> Result<bool, String> {
     let started = Instant::now();
     let until = args.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0));
     let sum = tour(order, cases, args.keep, until, &|news| match news {
-        News::Progress(done, all, last) => println!("  {done} of {all}, last {}", last.name),
-        News::Bad(Outcome { name, played, left, seconds }) => {
+        SweepProgress::Progress(done, all, last) => {
+            println!("  {done} of {all}, last {}", last.name);
+        }
+        SweepProgress::Bad(CaseOutcome { name, played, left, seconds }) => {
             println!("  FAILED  {name} after {seconds:.1} s");
             match played {
                 Ok(played) => {
@@ -280,7 +282,7 @@ fn play_cases(args: &Args, order: &Order, cases: &[String]) -> Result<bool, Stri
     Ok(sum.is_good())
 }
 
-fn round(args: &Args, tools: &Tools, show: &Show, all: &Mutex<Sum>) {
+fn round(args: &ChaosArgs, tools: &ChaosPrograms, show: &ChaosScenario, all: &Mutex<ChaosTotals>) {
     let started = Instant::now();
     let (played, place) = on_stage(tools, show, args.keep);
     let Ok(mut sum) = all.lock() else { return };
@@ -311,7 +313,7 @@ fn round(args: &Args, tools: &Tools, show: &Show, all: &Mutex<Sum>) {
             }
             let file = args.failures.join(format!("{}.json", show.seed));
             drop(sum);
-            let fails = |show: &Show| {
+            let fails = |show: &ChaosScenario| {
                 on_stage(tools, show, false).0.is_ok_and(|played| !played.violations.is_empty())
             };
             let small = minimise(show, args.tries, fails);
@@ -328,7 +330,11 @@ fn round(args: &Args, tools: &Tools, show: &Show, all: &Mutex<Sum>) {
 }
 
 /// Plays one round in folders of its own.
-fn on_stage(tools: &Tools, show: &Show, keep: bool) -> (Result<Played, String>, Option<PathBuf>) {
+fn on_stage(
+    tools: &ChaosPrograms,
+    show: &ChaosScenario,
+    keep: bool,
+) -> (Result<RoundResult, String>, Option<PathBuf>) {
     let dir = match tempfile::Builder::new().prefix("chaos").tempdir() {
         Ok(dir) => dir,
         Err(error) => return (Err(error.to_string()), None),
@@ -339,7 +345,7 @@ fn on_stage(tools: &Tools, show: &Show, keep: bool) -> (Result<Played, String>, 
     };
     let played = folder("place").and_then(|place| {
         let outside = folder("outside")?;
-        let mut stage = Stage::set(&place, &outside, tools, show)?;
+        let mut stage = ChaosFixture::set(&place, &outside, tools, show)?;
         play(&mut stage, show)
     });
     let failed = played.as_ref().map_or(true, |played| !played.violations.is_empty());
@@ -347,7 +353,7 @@ fn on_stage(tools: &Tools, show: &Show, keep: bool) -> (Result<Played, String>, 
     (played, place)
 }
 
-fn tell(sum: &Sum, took: Duration) {
+fn tell(sum: &ChaosTotals, took: Duration) {
     println!(
         "\n{} rounds in {:.0} s: {} lives, {} of {} tasks landed, {} violations",
         sum.rounds,

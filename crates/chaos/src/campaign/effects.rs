@@ -3,12 +3,12 @@
 
 use std::fs;
 
-use super::scenes;
-use super::{List, Order, Room, number, wish};
-use crate::fault::What;
-use crate::judge::Violation;
-use crate::play::{Played, play};
-use crate::show::Show;
+use super::fixed_scenarios;
+use super::{CampaignCases, CampaignRequest, CaseFolders, number, wish};
+use crate::fault::ChaosFaultKind;
+use crate::oracle_call::OracleViolation;
+use crate::run_round::{RoundResult, play};
+use crate::scenario::ChaosScenario;
 
 /// Drawn rounds in `twice`, besides the scenes.
 const DRAWN: u64 = 100;
@@ -16,9 +16,9 @@ const DRAWN: u64 = 100;
 const LIVES: usize = 16;
 
 /// All scenes, and rounds that are drawn, with and without deaths of the engine.
-pub fn list_twice(order: &Order) -> Result<List, String> {
-    let mut list = List::default();
-    let scenes = scenes::all();
+pub fn list_twice(order: &CampaignRequest) -> Result<CampaignCases, String> {
+    let mut list = CampaignCases::default();
+    let scenes = fixed_scenarios::all();
     list.cases.extend(scenes.iter().map(|scene| format!("scene/{}", scene.name)));
     list.cases.extend((0..DRAWN).map(|n| format!("seed/{}", order.seed + n)));
     list.cases = order.sample(list.cases);
@@ -26,15 +26,15 @@ pub fn list_twice(order: &Order) -> Result<List, String> {
 }
 
 /// `scene/NAME` or `seed/SEED`.
-pub fn play_twice(room: &Room, words: &[&str]) -> Result<Played, String> {
+pub fn play_twice(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
     let mut lands = None;
     let show = if words[0] == "scene" {
-        let scene = scenes::named(words.get(1).copied().unwrap_or_default())?;
+        let scene = fixed_scenarios::named(words.get(1).copied().unwrap_or_default())?;
         lands = scene.after.is_empty().then_some(scene.lands);
         scene.show
     } else {
-        let mut show = Show::draw(number(words, 1)?);
-        show.faults.retain(|fault| fault.what == What::KillEngine);
+        let mut show = ChaosScenario::draw(number(words, 1)?);
+        show.faults.retain(|fault| fault.what == ChaosFaultKind::KillEngine);
         show
     };
     let mut stage = room.stage(&show)?;
@@ -46,10 +46,10 @@ pub fn play_twice(room: &Room, words: &[&str]) -> Result<Played, String> {
 }
 
 /// Every operation of every scene.
-pub fn list_failing(order: &Order) -> Result<List, String> {
+pub fn list_failing(order: &CampaignRequest) -> Result<CampaignCases, String> {
     let scenes = order.scenes(|scene| scene.after.is_empty());
     let counts = order.each(&scenes, |scene| {
-        let room = Room::new(&order.tools)?;
+        let room = CaseFolders::new(&order.tools)?;
         let mut stage = room.stage(&scene.show)?;
         let log = stage.outside.join("operations");
         stage.wishes = vec![vec![wish("MAINSTEM_FAIL_LOG", log.display())]];
@@ -57,7 +57,7 @@ pub fn list_failing(order: &Order) -> Result<List, String> {
         let text = fs::read_to_string(&log).unwrap_or_default();
         Ok((text.lines().count(), played.violations))
     })?;
-    let mut list = List::default();
+    let mut list = CampaignCases::default();
     for (scene, (count, violations)) in scenes.iter().zip(counts) {
         list.wrong.extend(violations.into_iter().map(|what| format!("{}: {what}", scene.name)));
         for n in 1..=count {
@@ -71,8 +71,8 @@ pub fn list_failing(order: &Order) -> Result<List, String> {
 }
 
 /// `SCENE/before/N` or `SCENE/after/N`.
-pub fn play_failing(room: &Room, words: &[&str]) -> Result<Played, String> {
-    let scene = scenes::named(words[0])?;
+pub fn play_failing(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
+    let scene = fixed_scenarios::named(words[0])?;
     let n = number(words, 2)?;
     let mut stage = room.stage(&scene.show)?;
     stage.must_land.clone_from(&scene.lands);
@@ -94,7 +94,7 @@ pub fn play_failing(room: &Room, words: &[&str]) -> Result<Played, String> {
     let lives_max = 2 + scene.show.faults.len();
     if played.lives > lives_max {
         let what = format!("one failure cost {} lives", played.lives);
-        played.violations.push(Violation(what));
+        played.violations.push(OracleViolation(what));
     }
     let text = fs::read_to_string(&log).unwrap_or_default();
     let failed = text.lines().find_map(|line| line.strip_prefix(&format!("{n} ")));

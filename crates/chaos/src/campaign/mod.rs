@@ -2,64 +2,64 @@
 //! name, so that a failed one can be played again by it; a campaign lists the names and plays them.
 
 pub mod effects;
-pub mod journal;
-pub mod points;
-pub mod scenes;
-pub mod tour;
+pub mod journal_cuts;
+pub mod crash_points;
+pub mod fixed_scenarios;
+pub mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use mainstem_testkit::Rng;
+use mainstem_testkit::SeededRng;
 use tempfile::TempDir;
 
-use scenes::Scene;
+use fixed_scenarios::FixedScenario;
 
-use crate::play::Played;
-use crate::show::Show;
-use crate::stage::{Stage, Tools};
+use crate::fixture::{ChaosFixture, ChaosPrograms};
+use crate::run_round::RoundResult;
+use crate::scenario::ChaosScenario;
 
 /// One family of cases.
 #[derive(Debug, Clone, Copy)]
-pub struct Campaign {
+pub struct ChaosCampaign {
     /// First word of its cases' names.
     pub name: &'static str,
     /// What it attacks.
     pub about: &'static str,
     /// Counts its cases out.
-    pub list: fn(&Order) -> Result<List, String>,
+    pub list: fn(&CampaignRequest) -> Result<CampaignCases, String>,
     /// Plays the case of these words (the name's words but the first).
-    pub play: fn(&Room, &[&str]) -> Result<Played, String>,
+    pub play: fn(&CaseFolders, &[&str]) -> Result<RoundResult, String>,
 }
 
 /// All of them.
-pub const ALL: &[Campaign] = &[
-    Campaign {
+pub const ALL: &[ChaosCampaign] = &[
+    ChaosCampaign {
         name: "points",
         about: "a death at every crash point",
-        list: points::list,
-        play: points::play_one,
+        list: crash_points::list,
+        play: crash_points::play_one,
     },
-    Campaign {
+    ChaosCampaign {
         name: "pairs",
         about: "a death at every crash point, and one at every point of the life after",
-        list: points::list_pairs,
-        play: points::play_pair,
+        list: crash_points::list_pairs,
+        play: crash_points::play_pair,
     },
-    Campaign {
+    ChaosCampaign {
         name: "journal",
         about: "a journal that lost its end, at every index, with the world ahead of it",
-        list: journal::list,
-        play: journal::play_one,
+        list: journal_cuts::list,
+        play: journal_cuts::play_one,
     },
-    Campaign {
+    ChaosCampaign {
         name: "twice",
         about: "every effect performed twice",
         list: effects::list_twice,
         play: effects::play_twice,
     },
-    Campaign {
+    ChaosCampaign {
         name: "failing",
         about: "every operation failing once, before or after it was done",
         list: effects::list_failing,
@@ -69,9 +69,9 @@ pub const ALL: &[Campaign] = &[
 
 /// What is wanted of a campaign.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct CampaignRequest {
     /// The programs.
-    pub tools: Tools,
+    pub tools: ChaosPrograms,
     /// Cases at once.
     pub jobs: usize,
     /// Only so many of the cases.
@@ -82,7 +82,7 @@ pub struct Order {
 
 /// The cases of a campaign.
 #[derive(Debug, Clone, Default)]
-pub struct List {
+pub struct CampaignCases {
     /// Their names, without the campaign's.
     pub cases: Vec<String>,
     /// What the counting found wrong already.
@@ -91,11 +91,11 @@ pub struct List {
     pub remarks: Vec<String>,
 }
 
-impl Order {
+impl CampaignRequest {
     /// A sample of the cases if only so many are wanted, in the order they had.
     pub fn sample<T>(&self, cases: Vec<T>) -> Vec<T> {
         let Some(rounds) = self.rounds.filter(|rounds| *rounds < cases.len()) else { return cases };
-        let mut rng = Rng::new(self.seed);
+        let mut rng = SeededRng::new(self.seed);
         let mut left = cases.len();
         let mut wanted = rounds;
         cases
@@ -110,9 +110,10 @@ impl Order {
     }
 
     /// The scenes to count: a sample of cases needs only some.
-    fn scenes(&self, which: impl Fn(&Scene) -> bool) -> Vec<Scene> {
+    fn scenes(&self, which: impl Fn(&FixedScenario) -> bool) -> Vec<FixedScenario> {
         let rounds = self.rounds.map(|rounds| rounds.div_ceil(3));
-        Self { rounds, ..self.clone() }.sample(scenes::all().into_iter().filter(which).collect())
+        Self { rounds, ..self.clone() }
+            .sample(fixed_scenarios::all().into_iter().filter(which).collect())
     }
 
     /// Does one thing per item, a few at once; the results are in the items' order.
@@ -143,15 +144,15 @@ impl Order {
 
 /// Folders of one case.
 #[derive(Debug)]
-pub struct Room {
+pub struct CaseFolders {
     dir: TempDir,
     /// The programs.
-    pub tools: Tools,
+    pub tools: ChaosPrograms,
 }
 
-impl Room {
+impl CaseFolders {
     /// In memory where the machine has such a place: git and the journal sync much.
-    pub fn new(tools: &Tools) -> Result<Self, String> {
+    pub fn new(tools: &ChaosPrograms) -> Result<Self, String> {
         let shm = Path::new("/dev/shm");
         let parent = match std::env::var_os("TMPDIR") {
             None if shm.is_dir() => shm.to_owned(),
@@ -163,12 +164,12 @@ impl Room {
     }
 
     /// Sets the stage for a round.
-    pub fn stage(&self, show: &Show) -> Result<Stage, String> {
+    pub fn stage(&self, show: &ChaosScenario) -> Result<ChaosFixture, String> {
         let folder = |name: &str| {
             let path = self.dir.path().join(name);
             std::fs::create_dir_all(&path).map(|()| path).map_err(|error| error.to_string())
         };
-        Stage::set(&folder("place")?, &folder("outside")?, &self.tools, show)
+        ChaosFixture::set(&folder("place")?, &folder("outside")?, &self.tools, show)
     }
 
     /// Leaves the folders on disk and says where.
@@ -179,18 +180,18 @@ impl Room {
 
 /// How a case went.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CaseOutcome {
     /// Its whole name.
     pub name: String,
     /// What came of it; an error means that the attacker itself failed.
-    pub played: Result<Played, String>,
+    pub played: Result<RoundResult, String>,
     /// Where it is left, if it failed and was to be kept.
     pub left: Option<PathBuf>,
     /// How long it took, in seconds.
     pub seconds: f64,
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// All promises kept.
     pub fn is_good(&self) -> bool {
         self.played.as_ref().is_ok_and(|played| played.violations.is_empty())
@@ -198,7 +199,7 @@ impl Outcome {
 }
 
 /// Plays the case of a whole name, such as `points/one/7`.
-pub fn play(tools: &Tools, name: &str, keep: bool) -> Outcome {
+pub fn play(tools: &ChaosPrograms, name: &str, keep: bool) -> CaseOutcome {
     let started = Instant::now();
     let mut words = name.split('/');
     let campaign = words.next().unwrap_or_default();
@@ -206,7 +207,7 @@ pub fn play(tools: &Tools, name: &str, keep: bool) -> Outcome {
     let mut left = None;
     let played = match ALL.iter().find(|one| one.name == campaign) {
         None => Err(format!("there is no campaign {campaign:?}")),
-        Some(campaign) => Room::new(tools).and_then(|room| {
+        Some(campaign) => CaseFolders::new(tools).and_then(|room| {
             let played = (campaign.play)(&room, &words);
             let good = played.as_ref().is_ok_and(|played| played.violations.is_empty());
             if keep && !good {
@@ -215,7 +216,7 @@ pub fn play(tools: &Tools, name: &str, keep: bool) -> Outcome {
             played
         }),
     };
-    Outcome { name: name.to_owned(), played, left, seconds: started.elapsed().as_secs_f64() }
+    CaseOutcome { name: name.to_owned(), played, left, seconds: started.elapsed().as_secs_f64() }
 }
 
 /// The n-th word of a case's name as a number.
@@ -234,9 +235,9 @@ mod tests {
 
     use super::*;
 
-    fn order(rounds: Option<usize>, seed: u64) -> Order {
-        let tools = Tools { mainstem: "".into(), agent: "".into(), oracle: "".into() };
-        Order { tools, jobs: 3, rounds, seed }
+    fn order(rounds: Option<usize>, seed: u64) -> CampaignRequest {
+        let tools = ChaosPrograms { mainstem: "".into(), agent: "".into(), oracle: "".into() };
+        CampaignRequest { tools, jobs: 3, rounds, seed }
     }
 
     #[test]

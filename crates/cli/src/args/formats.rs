@@ -25,8 +25,8 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// What the order of tasks means where no dependencies are written.
-    #[arg(long, value_enum, default_value_t = OrderArg::Needs)]
-    pub(crate) order: OrderArg,
+    #[arg(long, value_enum, default_value_t = ImportOrderArg::Needs)]
+    pub(crate) order: ImportOrderArg,
     /// Turn commands found in the text into checks (`verify`) of their tasks.
     #[arg(long)]
     pub(crate) accept_commands: bool,
@@ -40,7 +40,7 @@ pub(crate) struct ImportArgs {
 
 /// What the order of tasks in a file means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderArg {
+pub(crate) enum ImportOrderArg {
     /// Each task needs the one before.
     Needs,
     /// Each task starts after the one before, even if that one failed.

@@ -5,24 +5,24 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::known::{ACP, Capabilities, KNOWN, Known};
+use mainstem_agents::known_agents::{ACP, AgentCapabilities, KNOWN, KnownAgent};
 use mainstem_api::exit_code;
-use mainstem_core::config::Agent;
+use mainstem_core::config::AgentSettings;
 use serde_json::{Map, Value, json};
 
-use crate::context::Context;
+use crate::context::CliContext;
 use crate::drive::find_program;
-use crate::failure::Outcome;
-use crate::{print, versions};
+use crate::error::CommandResult;
+use crate::{output, tool_versions};
 
 /// What can be seen of one tool.
-pub(crate) struct Seen {
-    known: &'static Known,
+pub(crate) struct AgentReadiness {
+    known: &'static KnownAgent,
     path: Option<PathBuf>,
     login: Option<String>,
 }
 
-impl Seen {
+impl AgentReadiness {
     /// Whether an attempt could start and would be let in, as far as can be seen.
     pub(crate) fn is_ready(&self) -> bool {
         self.path.is_some() && self.login.is_some()
@@ -34,7 +34,7 @@ impl Seen {
     }
 
     /// Why it is not ready, in a few words.
-    pub(crate) fn problem(&self, name: &str) -> String {
+    pub(crate) fn problem_text(&self, name: &str) -> String {
         match self.path {
             None if name == self.known.program => "not installed".to_owned(),
             None => format!("{} is not installed", self.known.program),
@@ -43,7 +43,7 @@ impl Seen {
     }
 
     /// In one line.
-    pub(crate) fn sentence(&self) -> String {
+    pub(crate) fn status_sentence(&self) -> String {
         match (&self.path, &self.login) {
             (None, _) => format!("{} is not installed", self.known.program),
             (Some(path), Some(login)) => format!("{}, logged in with {login}", path.display()),
@@ -52,19 +52,20 @@ impl Seen {
     }
 
     /// Whether it is older than what is known to work, in words.
-    pub(crate) fn untested(&self, version: Option<&str>) -> Option<String> {
-        let version = version.filter(|version| versions::is_older(version, self.known.oldest))?;
-        Some(version_words(self.known, Some(version)))
+    pub(crate) fn untested_version_text(&self, version: Option<&str>) -> Option<String> {
+        let version =
+            version.filter(|version| tool_versions::is_older(version, self.known.oldest))?;
+        Some(version_text(self.known, Some(version)))
     }
 
     /// How to get a newer one.
-    pub(crate) fn update(&self) -> String {
+    pub(crate) fn update_hint(&self) -> String {
         format!("npm install -g {}", self.known.package)
     }
 
     /// What would help.
-    pub(crate) fn advice(&self, name: &str) -> String {
-        let Known { package, login_command, keys, .. } = self.known;
+    pub(crate) fn advice_text(&self, name: &str) -> String {
+        let KnownAgent { package, login_command, keys, .. } = self.known;
         match self.path {
             None => format!("install it (npm install -g {package}), or set agents.{name}.binary"),
             Some(_) => format!(
@@ -76,13 +77,16 @@ impl Seen {
 }
 
 /// Looks for a tool, with the settings of the agent that uses it if there is one.
-pub(crate) fn look(known: &'static Known, agent: Option<&Agent>) -> Seen {
+pub(crate) fn inspect_agent(
+    known: &'static KnownAgent,
+    agent: Option<&AgentSettings>,
+) -> AgentReadiness {
     let program = agent.and_then(|agent| agent.binary.as_deref()).unwrap_or(known.program);
-    Seen { known, path: find_program(program), login: login(known, agent) }
+    AgentReadiness { known, path: find_program(program), login: find_login(known, agent) }
 }
 
 /// What logs it in: a key it is handed, or a file it wrote.
-fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
+fn find_login(known: &KnownAgent, agent: Option<&AgentSettings>) -> Option<String> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let handed = |name: &str| match agent {
         Some(agent) => {
@@ -125,19 +129,21 @@ fn login(known: &Known, agent: Option<&Agent>) -> Option<String> {
 }
 
 /// Prints the table.
-pub(crate) fn agents(context: &Context) -> Outcome {
-    let repo = context.repo().ok();
-    let resolved = context.resolved(repo.as_ref())?;
-    let configured =
-        |known: &Known| resolved.settings.agents.values().find(|agent| agent.kind == known.kind);
-    let seen: Vec<Seen> = KNOWN.iter().map(|known| look(known, configured(known))).collect();
+pub(crate) fn cmd_agents(context: &CliContext) -> CommandResult {
+    let repo = context.open_repo().ok();
+    let resolved = context.resolve_settings(repo.as_ref())?;
+    let configured = |known: &KnownAgent| {
+        resolved.settings.agents.values().find(|agent| agent.kind == known.kind)
+    };
+    let seen: Vec<AgentReadiness> =
+        KNOWN.iter().map(|known| inspect_agent(known, configured(known))).collect();
     if !context.global.quiet && std::io::stderr().is_terminal() {
-        print::err("checking agent versions");
+        output::write_stderr("checking agent versions");
     }
-    let versions = versions_of(&seen);
+    let versions = agent_versions(&seen);
     if context.global.json {
-        let all: Vec<Value> = seen.iter().zip(&versions).map(|(s, v)| as_json(s, v)).collect();
-        print::out_json(&json!({ "agents": all, "acp": can_json(&ACP) }))?;
+        let all: Vec<Value> = seen.iter().zip(&versions).map(|(s, v)| agent_json(s, v)).collect();
+        output::write_json(&json!({ "agents": all, "acp": capabilities_json(&ACP) }))?;
         return Ok(exit_code::OK);
     }
     let mut rows = vec![["agent", "version", "login", "path", "can"].map(str::to_owned).to_vec()];
@@ -150,54 +156,60 @@ pub(crate) fn agents(context: &Context) -> Outcome {
         };
         rows.push(vec![
             seen.known.kind.to_owned(),
-            print::harmless(&version_words(seen.known, version.as_deref())),
-            print::harmless(&login),
-            print::harmless(path.as_deref().unwrap_or("not installed")),
-            can_words(&seen.known.can),
+            output::sanitize_text(&version_text(seen.known, version.as_deref())),
+            output::sanitize_text(&login),
+            output::sanitize_text(path.as_deref().unwrap_or("not installed")),
+            capabilities_text(&seen.known.can),
         ]);
     }
     let dash = || "–".to_owned();
-    rows.push(vec!["acp".to_owned(), dash(), dash(), "any command".to_owned(), can_words(&ACP)]);
-    print::out(&print::folded_table(&rows))?;
+    rows.push(vec![
+        "acp".to_owned(),
+        dash(),
+        dash(),
+        "any command".to_owned(),
+        capabilities_text(&ACP),
+    ]);
+    output::write_stdout(&output::format_wrapped_table(&rows))?;
     Ok(exit_code::OK)
 }
 
 /// The version of each tool that is here, all asked at once.
-pub(crate) fn versions_of(seen: &[Seen]) -> Vec<Option<String>> {
+pub(crate) fn agent_versions(seen: &[AgentReadiness]) -> Vec<Option<String>> {
     let paths: Vec<PathBuf> = seen.iter().filter_map(|seen| seen.path.clone()).collect();
-    let mut answers = versions::of_all(&paths).into_iter();
+    let mut answers = tool_versions::query_versions(&paths).into_iter();
     seen.iter().map(|seen| seen.path.as_ref().and_then(|_| answers.next().flatten())).collect()
 }
 
 /// A version, and whether it is known to work.
-pub(crate) fn version_words(known: &Known, version: Option<&str>) -> String {
+pub(crate) fn version_text(known: &KnownAgent, version: Option<&str>) -> String {
     match version {
         None => "–".to_owned(),
-        Some(version) if versions::is_older(version, known.oldest) => {
+        Some(version) if tool_versions::is_older(version, known.oldest) => {
             format!("{version} is untested; {} or newer is known to work", known.oldest)
         }
         Some(version) => version.to_owned(),
     }
 }
 
-fn can_words(can: &Capabilities) -> String {
-    let able = can.list().into_iter().filter(|(_, able)| *able).map(|(name, _)| name);
+fn capabilities_text(can: &AgentCapabilities) -> String {
+    let able = can.named_flags().into_iter().filter(|(_, able)| *able).map(|(name, _)| name);
     able.collect::<Vec<_>>().join(" ")
 }
 
-fn can_json(can: &Capabilities) -> Value {
+fn capabilities_json(can: &AgentCapabilities) -> Value {
     let mut map = Map::from_iter([("protocol".to_owned(), json!(can.protocol))]);
-    map.extend(can.list().into_iter().map(|(name, able)| (name.to_owned(), json!(able))));
+    map.extend(can.named_flags().into_iter().map(|(name, able)| (name.to_owned(), json!(able))));
     Value::Object(map)
 }
 
-fn as_json(seen: &Seen, version: &Option<String>) -> Value {
+fn agent_json(seen: &AgentReadiness, version: &Option<String>) -> Value {
     json!({
         "kind": seen.known.kind, "name": seen.known.name, "provider": seen.known.provider,
         "installed": seen.path.is_some(), "path": seen.path, "version": version,
         "tried_version": seen.known.tried, "oldest_tried_version": seen.known.oldest,
-        "known_to_work": version.as_deref().map(|v| !versions::is_older(v, seen.known.oldest)), "logged_in": seen.login.is_some(), "login": seen.login,
+        "known_to_work": version.as_deref().map(|v| !tool_versions::is_older(v, seen.known.oldest)), "logged_in": seen.login.is_some(), "login": seen.login,
         "login_command": seen.known.login_command, "package": seen.known.package,
-        "can": can_json(&seen.known.can),
+        "can": capabilities_json(&seen.known.can),
     })
 }

@@ -1,28 +1,28 @@
 //! `stop`, `watch` and `runs`: a run that has no terminal of its own, and all runs that there were.
 
-use mainstem_api::control::Request;
+use mainstem_api::control::ControlRequest;
 use mainstem_api::{exit_code, time};
 use mainstem_core::id::Time;
-use mainstem_core::machine::{Machine, Rest};
+use mainstem_core::machine::{Machine, RestReason};
 use mainstem_core::phase::Phase;
-use mainstem_engine::control;
-use mainstem_engine::face::{Face, Shown};
-use mainstem_engine::ledger;
-use mainstem_engine::look::Look;
-use mainstem_host::process::pause_ms;
-use mainstem_store::{Reader, SqliteReader};
+use mainstem_engine::control_socket;
+use mainstem_engine::observer::{JournaledFact, RunObserver};
+use mainstem_engine::run_journal;
+use mainstem_engine::run_status::JournaledRun;
+use mainstem_host::process::sleep_ms;
+use mainstem_store::{JournalReader, SqliteJournalReader};
 use serde_json::json;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
 use crate::args::StopArgs;
-use crate::commands::history::{engine_is_there, unreadable};
-use crate::commands::steer;
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
-use crate::stream::Stream;
-use crate::summary::{self, Sheet};
+use crate::commands::control_client;
+use crate::commands::history::{is_engine_running, journal_error};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
+use crate::stream::RunStream;
+use crate::summary::{self, SummaryStyle};
 
 /// Facts read at once.
 const BATCH: usize = 4_096;
@@ -30,20 +30,20 @@ const BATCH: usize = 4_096;
 const LOOK_EVERY_MS: u64 = 100;
 
 /// Does what Ctrl-C does, to a run in the background.
-pub(crate) fn stop(context: &Context, args: &StopArgs) -> Outcome {
+pub(crate) fn cmd_stop(context: &CliContext, args: &StopArgs) -> CommandResult {
     let layout = context.engine_layout()?;
-    if !engine_is_there(&layout)? {
+    if !is_engine_running(&layout)? {
         if context.global.json {
-            print::out_json(&json!({ "stopped": false, "running": false }))?;
+            output::write_json(&json!({ "stopped": false, "running": false }))?;
         } else {
-            print::err("no run is active here");
+            output::write_stderr("no run is active here");
         }
         return Ok(exit_code::OK);
     }
-    steer::ask(&layout, &Request::Stop { now: args.now })?;
+    control_client::send_request(&layout, &ControlRequest::Stop { now: args.now })?;
     let say = |line: &str| {
         if !context.global.json && !context.global.quiet {
-            print::err(line);
+            output::write_stderr(line);
         }
     };
     if args.no_wait {
@@ -54,52 +54,54 @@ pub(crate) fn stop(context: &Context, args: &StopArgs) -> Outcome {
         } else {
             "stopping: agents were asked to stop; their work is kept (kill them now: mainstem stop --now)"
         });
-        while engine_is_there(&layout)? {
-            pause_ms(LOOK_EVERY_MS);
+        while is_engine_running(&layout)? {
+            sleep_ms(LOOK_EVERY_MS);
         }
         say("stopped; continue with: mainstem run");
     }
     if context.global.json {
-        let running = engine_is_there(&layout)?;
-        print::out_json(&json!({ "stopped": !running, "running": running }))?;
+        let running = is_engine_running(&layout)?;
+        output::write_json(&json!({ "stopped": !running, "running": running }))?;
     }
     Ok(exit_code::OK)
 }
 
 /// Shows a run in the background as `run` would, until it stops or the watcher leaves.
-pub(crate) fn watch(context: &Context) -> Outcome {
-    let (_, layout, look) = context.look_at_run(None)?;
+pub(crate) fn cmd_watch(context: &CliContext) -> CommandResult {
+    let (_, layout, look) = context.open_existing_run(None)?;
     let Some(run) = look.run.clone() else { return Ok(exit_code::OK) };
     let Some(reader) = look.reader else { return Ok(exit_code::OK) };
     let global = &context.global;
     let loud = !global.json && !global.quiet;
     let (mut machine, mut at) = (look.machine, look.seq);
-    if !engine_is_there(&layout)? {
+    if !is_engine_running(&layout)? {
         if loud {
-            print::err("no run is active here; see where every task stands: mainstem status");
+            output::write_stderr(
+                "no run is active here; see where every task stands: mainstem status",
+            );
         }
-        return Ok(code_of(&machine));
+        return Ok(idle_exit_code(&machine));
     }
     if loud {
-        let landed = machine.tasks().count(Phase::Landed);
-        let all = print::count(machine.plan().tasks.len() as u64, "task");
-        print::err(&format!(
+        let landed = machine.tasks().count_in_phase(Phase::Landed);
+        let all = output::count_noun(machine.plan().tasks.len() as u64, "task");
+        output::write_stderr(&format!(
             "watching {run}: {landed} of {all} landed (Ctrl-C stops watching, not the run)"
         ));
     }
     let mut leaves = Signals::new([SIGINT])
-        .map_err(|error| Failure::io("cannot install signal handlers", &error))?;
-    let mut face = Stream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
+        .map_err(|error| CliError::io_error("cannot install signal handlers", &error))?;
+    let mut face = RunStream::new(global.json, global.quiet, global.verbose > 0, context.color_err);
     let began = machine.started_at().map_or_else(mainstem_host::clock::now_ms, |at| at.0);
     loop {
         // Looked at before reading: what an engine wrote before it went is then surely seen.
-        let engine = engine_is_there(&layout)?;
-        at = tell_new(&reader, (run.as_str(), at), &mut machine, &mut face)?;
+        let engine = is_engine_running(&layout)?;
+        at = show_new_facts(&reader, (run.as_str(), at), &mut machine, &mut face)?;
         if leaves.pending().next().is_some() {
-            face.wipe();
+            face.clear_live_view();
             drop(face);
             if loud {
-                print::err(
+                output::write_stderr(
                     "the run continues; watch again: mainstem watch; stop it: mainstem stop",
                 );
             }
@@ -108,84 +110,89 @@ pub(crate) fn watch(context: &Context) -> Outcome {
         if !engine {
             break;
         }
-        face.tick(&machine, &|| control::seen(&layout.socket()));
-        pause_ms(LOOK_EVERY_MS);
+        face.on_tick(&machine, &|| control_socket::fetch_activity(&layout.socket_path()));
+        sleep_ms(LOOK_EVERY_MS);
     }
-    face.wipe();
+    face.clear_live_view();
     drop(face);
     if !global.json {
         let elapsed = u64::try_from(mainstem_host::clock::now_ms() - began).unwrap_or(0);
-        let sheet = Sheet { color: context.color_out, columns: print::columns() };
-        print::out(&summary::summary(&machine, elapsed, code_of(&machine), sheet))?;
+        let sheet = SummaryStyle { color: context.color_out, columns: output::stdout_columns() };
+        output::write_stdout(&summary::render_summary(
+            &machine,
+            elapsed,
+            idle_exit_code(&machine),
+            sheet,
+        ))?;
     }
-    Ok(code_of(&machine))
+    Ok(idle_exit_code(&machine))
 }
 
 /// Tells the face what was written since; the place of the last fact.
-fn tell_new(
-    reader: &SqliteReader,
+fn show_new_facts(
+    reader: &SqliteJournalReader,
     (run, mut at): (&str, u64),
     machine: &mut Machine,
-    face: &mut Stream,
-) -> Result<u64, Failure> {
+    face: &mut RunStream,
+) -> Result<u64, CliError> {
     let id = mainstem_core::id::RunId::new(run);
     loop {
-        let records = reader.read_run(run, at, BATCH).map_err(unreadable)?;
+        let records = reader.read_run(run, at, BATCH).map_err(journal_error)?;
         let Some(last) = records.last() else { return Ok(at) };
         at = last.seq;
         for record in &records {
-            let fact = ledger::decode(record).map_err(unreadable)?;
+            let fact = run_journal::decode_fact(record).map_err(journal_error)?;
             // A fact that does not fit spoils the words at most; `status` is where it is an error.
             let _ = machine.apply(&fact, Time(record.at_ms));
             let (seq, body) = (record.seq, record.body.as_str());
-            let shown = Shown { seq, at: Time(record.at_ms), run: &id, fact: &fact, body };
-            face.fact(&shown, machine);
+            let shown = JournaledFact { seq, at: Time(record.at_ms), run: &id, fact: &fact, body };
+            face.on_fact(&shown, machine);
         }
     }
 }
 
 /// The exit code with which the engine ended, as far as the journal says.
-fn code_of(machine: &Machine) -> u8 {
+fn idle_exit_code(machine: &Machine) -> u8 {
     match machine.recorded_rest() {
-        Rest::Done => exit_code::OK,
-        Rest::NotLanded => exit_code::NOT_LANDED,
-        Rest::Interrupted => exit_code::INTERRUPTED,
+        RestReason::Done => exit_code::OK,
+        RestReason::NotLanded => exit_code::NOT_LANDED,
+        RestReason::Interrupted => exit_code::INTERRUPTED,
     }
 }
 
 /// Lists all runs of the repository, newest first.
-pub(crate) fn runs(context: &Context) -> Outcome {
-    let (_, settings, layout) = context.place_to_look()?;
-    let reader = ledger::open_reader(&layout.journal()).map_err(unreadable)?;
+pub(crate) fn cmd_runs(context: &CliContext) -> CommandResult {
+    let (_, settings, layout) = context.load_read_only_context()?;
+    let reader = run_journal::open_journal_reader(&layout.journal_path()).map_err(journal_error)?;
     let rows = match &reader {
-        Some(reader) => reader.runs().map_err(unreadable)?,
+        Some(reader) => reader.list_runs().map_err(journal_error)?,
         None => Vec::new(),
     };
     let mut listed = Vec::new();
     for row in rows.iter().rev() {
-        let look = Look::at(&layout, &settings, Some(&row.run))?;
-        let status = look.status();
+        let look = JournaledRun::load(&layout, &settings, Some(&row.run))?;
+        let status = look.build_status();
         let tasks = look.machine.tasks();
-        let landed = tasks.count(Phase::Landed);
+        let landed = tasks.count_in_phase(Phase::Landed);
         let title = look.machine.plan().title.clone();
         listed.push(json!({
             "run": row.run,
             "state": status.state,
             "title": title,
-            "target": look.machine.target(),
+            "target": look.machine.target_branch(),
             "tasks": look.machine.plan().tasks.len(),
             "landed": landed,
-            "failed": tasks.count(Phase::Failed),
+            "failed": tasks.count_in_phase(Phase::Failed),
             "started_at": time::to_rfc3339(row.first_at_ms),
             "current": listed.is_empty(),
         }));
     }
     if context.global.json {
-        print::out_json(&listed)?;
+        output::write_json(&listed)?;
         return Ok(exit_code::OK);
     }
     if listed.is_empty() {
-        print::err("no runs in this repository yet; start one: mainstem run PLAN");
+        output::write_stderr("no runs in this repository yet; start one: mainstem run PLAN");
         return Ok(exit_code::OK);
     }
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
@@ -195,10 +202,10 @@ pub(crate) fn runs(context: &Context) -> Outcome {
             let begun = text(&run["started_at"]).replace('T', " ");
             let begun = begun.get(..16).unwrap_or(&begun).to_owned();
             let landed = format!("{} of {} landed", run["landed"], run["tasks"]);
-            let title = print::clip(&print::harmless(&text(&run["title"])), 40);
+            let title = output::truncate_to_width(&output::sanitize_text(&text(&run["title"])), 40);
             vec![text(&run["run"]), begun, text(&run["state"]), landed, title]
         })
         .collect();
-    print::out(&print::table(&rows))?;
+    output::write_stdout(&output::format_table(&rows))?;
     Ok(exit_code::OK)
 }

@@ -4,63 +4,63 @@ use mainstem_api::exit_code;
 use mainstem_api::outlook::with_rounded_money;
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
-use mainstem_core::money::{Account, By, Sum};
+use mainstem_core::money::{CostAccount, CostGrouping, CostSum};
 use serde_json::{Value, json};
 
 use crate::args::{CostArgs, CostBy};
 use crate::commands::history;
-use crate::commands::status::one_line;
-use crate::context::Context;
-use crate::failure::Outcome;
-use crate::print;
+use crate::commands::status::collapse_to_line;
+use crate::context::CliContext;
+use crate::error::CommandResult;
+use crate::output;
 
 /// Money spent, and on what.
-pub(crate) fn cost(context: &Context, args: &CostArgs) -> Outcome {
-    let (_, layout, look) = context.look(args.run.as_deref())?;
-    let mut account = Account::new(by(args.by));
-    for (record, fact) in history::facts(&look, None)? {
-        account.take(&fact, Time(record.at_ms));
+pub(crate) fn cmd_cost(context: &CliContext, args: &CostArgs) -> CommandResult {
+    let (_, layout, look) = context.open_run(args.run.as_deref())?;
+    let mut account = CostAccount::new(cost_grouping(args.by));
+    for (record, fact) in history::read_facts(&look, None)? {
+        account.apply_fact(&fact, Time(record.at_ms));
     }
-    let mut planning = Account::new(by(args.by));
-    for (fact, at) in mainstem_engine::draft::spent(&layout)? {
-        planning.take(&fact, at);
+    let mut planning = CostAccount::new(cost_grouping(args.by));
+    for (fact, at) in mainstem_engine::draft::read_all_draft_facts(&layout)? {
+        planning.apply_fact(&fact, at);
     }
     if context.global.json {
-        let mut all = whole(&account, &look.machine, args.by);
-        all["planning"] = sum(&planning.total);
-        print::out_json(&with_rounded_money(all))?;
+        let mut all = cost_json(&account, &look.machine, args.by);
+        all["planning"] = sum_json(&planning.total);
+        output::write_json(&with_rounded_money(all))?;
     } else if args.csv {
-        print::out(&csv(&account, args.by))?;
+        output::write_stdout(&cost_csv(&account, args.by))?;
     } else if account.sums.is_empty() && planning.sums.is_empty() {
-        print::err("no agent has reported tokens or cost yet");
+        output::write_stderr("no agent has reported tokens or cost yet");
     } else {
         let mut out = String::new();
         if !account.sums.is_empty() {
-            out = table(&account, &look.machine, args.by);
+            out = cost_table(&account, &look.machine, args.by);
         }
         if !planning.sums.is_empty() {
             if !out.is_empty() {
                 out.push('\n');
             }
-            out.push_str(&planned(&planning.total));
+            out.push_str(&draft_cost_text(&planning.total));
         }
-        print::out(&out)?;
+        output::write_stdout(&out)?;
     }
     Ok(exit_code::OK)
 }
 
-fn by(by: CostBy) -> By {
+fn cost_grouping(by: CostBy) -> CostGrouping {
     match by {
-        CostBy::Attempt => By::Attempt,
-        CostBy::Task => By::Task,
-        CostBy::Epic => By::Epic,
-        CostBy::Model => By::Model,
-        CostBy::Agent => By::Agent,
-        CostBy::Day => By::Day,
+        CostBy::Attempt => CostGrouping::Attempt,
+        CostBy::Task => CostGrouping::Task,
+        CostBy::Epic => CostGrouping::Epic,
+        CostBy::Model => CostGrouping::Model,
+        CostBy::Agent => CostGrouping::Agent,
+        CostBy::Day => CostGrouping::Day,
     }
 }
 
-fn word(by: CostBy) -> &'static str {
+fn grouping_word(by: CostBy) -> &'static str {
     match by {
         CostBy::Attempt => "attempt",
         CostBy::Task => "task",
@@ -71,7 +71,7 @@ fn word(by: CostBy) -> &'static str {
     }
 }
 
-fn sum(sum: &Sum) -> Value {
+fn sum_json(sum: &CostSum) -> Value {
     json!({
         "attempts": sum.attempts.len(),
         "input_tokens": sum.input_tokens, "output_tokens": sum.output_tokens,
@@ -82,20 +82,20 @@ fn sum(sum: &Sum) -> Value {
     })
 }
 
-fn whole(account: &Account, machine: &Machine, by: CostBy) -> Value {
+fn cost_json(account: &CostAccount, machine: &Machine, by: CostBy) -> Value {
     let rows: Vec<Value> = account
         .sums
         .iter()
         .map(|(name, of)| {
-            let mut row = sum(of);
-            row[word(by)] = name.clone().into();
+            let mut row = sum_json(of);
+            row[grouping_word(by)] = name.clone().into();
             row
         })
         .collect();
     let budget = &machine.settings().budget;
-    let forecast = machine.forecast();
+    let forecast = machine.cost_forecast();
     json!({
-        "schema": "mainstem.cost/1", "by": word(by), "rows": rows, "total": sum(&account.total),
+        "schema": "mainstem.cost/1", "by": grouping_word(by), "rows": rows, "total": sum_json(&account.total),
         "budget": {
             "usd": budget.usd, "hard": budget.hard, "per_task_usd": budget.per_task_usd,
             "spent_usd": machine.spent_usd(), "reserved_usd": machine.reserved_usd(),
@@ -109,15 +109,15 @@ fn whole(account: &Account, machine: &Machine, by: CostBy) -> Value {
     })
 }
 
-fn csv(account: &Account, by: CostBy) -> String {
+fn cost_csv(account: &CostAccount, by: CostBy) -> String {
     let mut text = format!(
         "{},attempts,input_tokens,output_tokens,cache_read_tokens,cache_write_tokens,cost_usd,included_usd,basis\n",
-        word(by)
+        grouping_word(by)
     );
     for (name, of) in &account.sums {
         text.push_str(&format!(
             "{},{},{},{},{},{},{:.6},{:.6},{}\n",
-            cell(name),
+            csv_cell(name),
             of.attempts.len(),
             of.input_tokens,
             of.output_tokens,
@@ -133,8 +133,8 @@ fn csv(account: &Account, by: CostBy) -> String {
 
 /// Quoted where it must be. A name comes from a plan or an agent, and a spreadsheet would take one that
 /// begins like a formula for a formula.
-fn cell(name: &str) -> String {
-    let name = one_line(name);
+fn csv_cell(name: &str) -> String {
+    let name = collapse_to_line(name);
     let name = if name.starts_with(['=', '+', '-', '@']) { format!("'{name}") } else { name };
     if name.contains([',', '"', '\'']) {
         format!("\"{}\"", name.replace('"', "\"\""))
@@ -143,12 +143,13 @@ fn cell(name: &str) -> String {
     }
 }
 
-fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
-    let head = [word(by), "attempts", "in", "out", "cache read", "cache write", "cost", "basis"];
+fn cost_table(account: &CostAccount, machine: &Machine, by: CostBy) -> String {
+    let head =
+        [grouping_word(by), "attempts", "in", "out", "cache read", "cache write", "cost", "basis"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(account.sums.iter().map(|(name, of)| row(&one_line(name), of)));
-    rows.push(row("total", &account.total));
-    let mut text = print::table(&rows);
+    rows.extend(account.sums.iter().map(|(name, of)| cost_row(&collapse_to_line(name), of)));
+    rows.push(cost_row("total", &account.total));
+    let mut text = output::format_table(&rows);
     let total = &account.total;
     if total.included_usd > 0.0 {
         text.push_str(&format!(
@@ -170,14 +171,14 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
             machine.reserved_usd()
         ));
     }
-    let forecast = machine.forecast();
+    let forecast = machine.cost_forecast();
     if let (Some(average), Some(left), Some(all)) =
         (forecast.average_usd, forecast.estimated_remaining_usd, forecast.total_usd)
         && forecast.remaining > 0
     {
         text.push_str(&format!(
             "\nforecast  {} done at ${average:.2} on average; {} left for about ${left:.2} (${all:.2} in total)\n",
-            print::count(u64::from(forecast.completed), "task"),
+            output::count_noun(u64::from(forecast.completed), "task"),
             forecast.remaining,
         ));
     }
@@ -185,10 +186,10 @@ fn table(account: &Account, machine: &Machine, by: CostBy) -> String {
 }
 
 /// What drafts of plans cost, all of them together: they belong to no run.
-fn planned(total: &Sum) -> String {
+fn draft_cost_text(total: &CostSum) -> String {
     format!(
         "planning  {}, {} tokens in, {} out, ${:.2} ({}): mainstem plan\n",
-        print::count(total.attempts.len() as u64, "call"),
+        output::count_noun(total.attempts.len() as u64, "call"),
         total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
         total.output_tokens,
         total.paid_usd() + total.included_usd,
@@ -196,9 +197,9 @@ fn planned(total: &Sum) -> String {
     )
 }
 
-fn row(name: &str, of: &Sum) -> Vec<String> {
+fn cost_row(name: &str, of: &CostSum) -> Vec<String> {
     vec![
-        print::clip(name, 40),
+        output::truncate_to_width(name, 40),
         of.attempts.len().to_string(),
         of.input_tokens.to_string(),
         of.output_tokens.to_string(),
@@ -211,14 +212,14 @@ fn row(name: &str, of: &Sum) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::cell;
+    use super::csv_cell;
 
     #[test]
     fn a_cell_is_one_cell_and_no_formula() {
-        assert_eq!(cell("T-1"), "T-1");
-        assert_eq!(cell("a,b"), "\"a,b\"");
-        assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
-        assert_eq!(cell("=1+1"), "\"'=1+1\"");
-        assert_eq!(cell("two\nlines"), "two lines");
+        assert_eq!(csv_cell("T-1"), "T-1");
+        assert_eq!(csv_cell("a,b"), "\"a,b\"");
+        assert_eq!(csv_cell("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(csv_cell("=1+1"), "\"'=1+1\"");
+        assert_eq!(csv_cell("two\nlines"), "two lines");
     }
 }

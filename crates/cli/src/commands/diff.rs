@@ -6,24 +6,24 @@ use anstyle::{AnsiColor, Style};
 use mainstem_api::exit_code;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::phase::Phase;
-use mainstem_engine::look::Look;
-use mainstem_host::git::{Changes, Repo};
+use mainstem_engine::run_status::JournaledRun;
+use mainstem_host::git::{DiffStats, Repo};
 use serde_json::{Value, json};
 
 use crate::args::DiffArgs;
 use crate::commands::logs;
-use crate::commands::show::{Attempt, attempts, out_bytes};
-use crate::commands::status::{one_line, short};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::commands::show::{ShowAttempt, read_attempts, write_stdout_bytes};
+use crate::commands::status::{collapse_to_line, short_oid};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// What a task changed.
-pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Outcome {
-    let (repo, _, look) = context.look_at_run(args.run.as_deref())?;
-    let t = look.machine.find(&args.task)?;
-    let (base, tip, what) = range(&repo, &look, t, args)?;
-    let changes = repo.changes(&base, &tip)?;
+pub(crate) fn cmd_diff(context: &CliContext, args: &DiffArgs) -> CommandResult {
+    let (repo, _, look) = context.open_existing_run(args.run.as_deref())?;
+    let t = look.machine.find_task(&args.task)?;
+    let (base, tip, what) = diff_range(&repo, &look, t, args)?;
+    let changes = repo.diff_stats(&base, &tip)?;
     if context.global.json {
         let files: Vec<Value> = changes
             .files
@@ -37,90 +37,97 @@ pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Outcome {
         if !args.stat {
             value["diff"] = String::from_utf8_lossy(&repo.diff(&base, &tip, false)?).into();
         }
-        print::out_json(&value)?;
+        output::write_json(&value)?;
         return Ok(exit_code::OK);
     }
     if !context.global.quiet {
-        print::err(&format!("{what}: {}..{}", short(base.as_str()), short(tip.as_str())));
+        output::write_stderr(&format!(
+            "{what}: {}..{}",
+            short_oid(base.as_str()),
+            short_oid(tip.as_str())
+        ));
     }
     if args.stat {
-        print::out(&stat(&changes))?;
+        output::write_stdout(&diff_stat(&changes))?;
     } else {
         let patch = repo.diff(&base, &tip, false)?;
         if std::io::stdout().is_terminal() {
-            print::out(&painted(&String::from_utf8_lossy(&patch), context.color_out))?;
+            output::write_stdout(&paint_patch(
+                &String::from_utf8_lossy(&patch),
+                context.color_out,
+            ))?;
         } else {
-            out_bytes(&patch)?;
+            write_stdout_bytes(&patch)?;
         }
     }
     Ok(exit_code::OK)
 }
 
 /// From where to where, and whose work that is in words.
-fn range(
+fn diff_range(
     repo: &Repo,
-    look: &Look,
+    look: &JournaledRun,
     t: TaskIx,
     args: &DiffArgs,
-) -> Result<(Oid, Oid, String), Failure> {
+) -> Result<(Oid, Oid, String), CliError> {
     let task = &args.task;
     let state = look.machine.tasks().get(t);
     if let (None, Some(landing)) = (args.attempt, &state.landed) {
-        let parent = repo.resolve(&format!("{}^1", landing.commit))?;
+        let parent = repo.resolve_commit(&format!("{}^1", landing.commit))?;
         let base = if landing.empty { None } else { parent };
         let base = base.unwrap_or_else(|| landing.commit.clone());
         return Ok((base, landing.commit.clone(), format!("{task} as it landed")));
     }
-    let known = attempts(look, task)?;
-    let wanted = |a: &&Attempt| args.attempt.is_none_or(|n| a.n == n);
+    let known = read_attempts(look, task)?;
+    let wanted = |a: &&ShowAttempt| args.attempt.is_none_or(|n| a.n == n);
     for attempt in known.iter().rev().filter(wanted) {
-        if let Some((base, tip)) = attempt.range(repo)? {
+        if let Some((base, tip)) = attempt.work_range(repo)? {
             return Ok((base, tip, format!("attempt {} of {task}", attempt.n)));
         }
     }
     Err(match (args.attempt, known.len()) {
-        (_, 0) => logs::not_tried(&look.machine, t),
+        (_, 0) => logs::not_tried_error(&look.machine, t),
         (Some(n), count) if !known.iter().any(|a| a.n == n) => {
-            Failure::new(format!("{task} has no attempt {n}"))
-                .hint(format!("attempts so far: {count}"))
+            CliError::new(format!("{task} has no attempt {n}"))
+                .with_hint(format!("attempts so far: {count}"))
         }
-        _ if state.phase() == Phase::Landed => Failure::new(format!("{task} changed nothing")),
-        _ if state.phase().is_active() => at_work(task, known.last()),
-        _ => Failure::new(format!("{task} has no changes to show"))
-            .hint(format!("see what its attempts did: mainstem show {task}")),
+        _ if state.phase() == Phase::Landed => CliError::new(format!("{task} changed nothing")),
+        _ if state.phase().is_active() => uncommitted_error(task, known.last()),
+        _ => CliError::new(format!("{task} has no changes to show"))
+            .with_hint(format!("see what its attempts did: mainstem show {task}")),
     })
 }
 
 /// Edits that are neither committed nor on a snapshot are only where the agent works.
-fn at_work(task: &str, attempt: Option<&Attempt>) -> Failure {
-    let failure = Failure::new(format!("{task} has committed nothing yet"));
+fn uncommitted_error(task: &str, attempt: Option<&ShowAttempt>) -> CliError {
+    let failure = CliError::new(format!("{task} has committed nothing yet"));
     match attempt.and_then(|a| Some((a.workspace.as_ref()?, a.base.as_ref()?))) {
-        Some((workspace, base)) => failure.hint(format!(
+        Some((workspace, base)) => failure.with_hint(format!(
             "see uncommitted changes: git -C '{workspace}' diff {}",
-            short(base.as_str())
+            short_oid(base.as_str())
         )),
-        None => failure.hint(format!("the workspace of {task} is still being created")),
+        None => failure.with_hint(format!("the workspace of {task} is still being created")),
     }
 }
 
-fn stat(changes: &Changes) -> String {
+fn diff_stat(changes: &DiffStats) -> String {
     let count =
         |n: Option<u64>, sign: &str| n.map_or_else(|| "bin".to_owned(), |n| format!("{sign}{n}"));
     let mut rows: Vec<Vec<String>> = changes
         .files
         .iter()
-        .map(|f| vec![count(f.added, "+"), count(f.removed, "−"), one_line(&f.path)])
+        .map(|f| vec![count(f.added, "+"), count(f.removed, "−"), collapse_to_line(&f.path)])
         .collect();
     rows.push(vec![
         format!("+{}", changes.insertions),
         format!("−{}", changes.deletions),
-        format!("in {}", print::count(changes.files.len() as u64, "file")),
+        format!("in {}", output::count_noun(changes.files.len() as u64, "file")),
     ]);
-    print::table(&rows)
+    output::format_table(&rows)
 }
 
 /// A patch for a terminal: what the files hold cannot steer it, colours are ours.
-fn painted(patch: &str, color: bool) -> String {
+fn paint_patch(patch: &str, color: bool) -> String {
     let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
     let red = Style::new().fg_color(Some(AnsiColor::Red.into()));
     let cyan = Style::new().fg_color(Some(AnsiColor::Cyan.into()));
@@ -139,7 +146,7 @@ fn painted(patch: &str, color: bool) -> String {
             Some(b'-') => red,
             _ => Style::new(),
         };
-        out.push_str(&print::paint(&print::harmless(line), style, color));
+        out.push_str(&output::paint_text(&output::sanitize_text(line), style, color));
         out.push('\n');
     }
     out
@@ -153,9 +160,9 @@ mod tests {
     fn a_patch_on_a_terminal_cannot_steer_it() {
         let patch =
             "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\x1b]0;title\x07\n";
-        let plain = painted(patch, false);
+        let plain = paint_patch(patch, false);
         assert!(plain.contains("+new\n") && !plain.contains('\x1b'), "{plain:?}");
-        let colored = painted(patch, true);
+        let colored = paint_patch(patch, true);
         assert!(colored.contains("\x1b[32m+new\x1b[0m"), "{colored:?}");
         assert!(!colored.contains("\x1b]"), "{colored:?}");
     }

@@ -10,28 +10,28 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anstyle::{AnsiColor, Style};
-use mainstem_agents::known::known;
+use mainstem_agents::known_agents::find_known_agent;
 use mainstem_api::exit_code;
-use mainstem_core::config::layers::resolve;
-use mainstem_core::config::{Settings, Unit};
-use mainstem_core::plan::units::render_size;
-use mainstem_engine::builds;
-use mainstem_engine::look::Look;
-use mainstem_engine::paths::Layout;
-use mainstem_engine::walls;
+use mainstem_core::config::layers::resolve_settings;
+use mainstem_core::config::{Settings, WorkspaceSharing};
+use mainstem_core::plan::quantities::render_size;
+use mainstem_engine::build_dirs;
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_engine::run_status::JournaledRun;
+use mainstem_engine::sandbox_policy;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
-use mainstem_host::lock::{self, Probe};
-use mainstem_host::process::{self, Containment};
-use mainstem_host::wall::{self, Kind};
-use mainstem_store::{SqliteReader, StoreError};
+use mainstem_host::lock::{self, LockState};
+use mainstem_host::process::{self, JobContainment};
+use mainstem_host::sandbox::{self, SandboxBackend};
+use mainstem_store::{SqliteJournalReader, StoreError};
 use serde_json::{Value, json};
 
-use super::init::{on_path, runnable};
+use super::init::{find_on_path, is_runnable};
 use crate::args::DoctorArgs;
-use crate::context::{CONFIG_FILE, Context, own_exe};
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::context::{CONFIG_FILE, CliContext, own_executable};
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// A lock file younger than this may belong to a git that is at work right now.
 const LOCK_YOUNG: Duration = Duration::from_secs(5);
@@ -41,163 +41,173 @@ const REFS_MAX: usize = 100_000;
 const NAMED_MAX: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum DoctorVerdict {
     Good,
     Doubtful,
     Bad,
 }
 
-struct Check {
+struct DoctorCheck {
     name: &'static str,
-    verdict: Verdict,
+    verdict: DoctorVerdict,
     text: String,
     help: Option<String>,
 }
 
 #[derive(Default)]
-struct Report {
-    checks: Vec<Check>,
+struct DoctorReport {
+    checks: Vec<DoctorCheck>,
 }
 
-impl Report {
-    fn add(&mut self, name: &'static str, verdict: Verdict, text: String, help: Option<String>) {
-        self.checks.push(Check { name, verdict, text, help });
+impl DoctorReport {
+    fn add_check(
+        &mut self,
+        name: &'static str,
+        verdict: DoctorVerdict,
+        text: String,
+        help: Option<String>,
+    ) {
+        self.checks.push(DoctorCheck { name, verdict, text, help });
     }
 
-    fn good(&mut self, name: &'static str, text: impl Into<String>) {
-        self.add(name, Verdict::Good, text.into(), None);
+    fn add_good(&mut self, name: &'static str, text: impl Into<String>) {
+        self.add_check(name, DoctorVerdict::Good, text.into(), None);
     }
 
-    fn doubt(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
-        self.add(name, Verdict::Doubtful, text.into(), Some(help.into()));
+    fn add_doubt(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
+        self.add_check(name, DoctorVerdict::Doubtful, text.into(), Some(help.into()));
     }
 
-    fn bad(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
-        self.add(name, Verdict::Bad, text.into(), Some(help.into()));
+    fn add_bad(&mut self, name: &'static str, text: impl Into<String>, help: impl Into<String>) {
+        self.add_check(name, DoctorVerdict::Bad, text.into(), Some(help.into()));
     }
 
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count_verdict(&self, verdict: DoctorVerdict) -> usize {
         self.checks.iter().filter(|check| check.verdict == verdict).count()
     }
 }
 
 /// Looks at everything a run depends on.
-pub(crate) fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
-    let mut report = Report::default();
-    let repo = repository(context, &mut report);
-    let settings = settings(context, repo.as_ref(), &mut report);
+pub(crate) fn cmd_doctor(context: &CliContext, args: &DoctorArgs) -> CommandResult {
+    let mut report = DoctorReport::default();
+    let repo = check_repository(context, &mut report);
+    let settings = check_settings(context, repo.as_ref(), &mut report);
     if let Some(repo) = &repo {
-        let layout = Layout::new(repo, settings.workspace.root.as_deref());
+        let layout = RepoLayout::new(repo, settings.workspace.root.as_deref());
         checks::ref_format(repo, &settings, &mut report);
-        branch(repo, &settings, &mut report);
-        unfinished(repo, &mut report);
-        shared_builds(repo, &mut report);
+        check_branch(repo, &settings, &mut report);
+        check_unfinished_git(repo, &mut report);
+        check_shared_builds(repo, &mut report);
         checks::user_git_habits(repo, &settings, &mut report);
-        disk(&layout, &settings, &mut report);
-        state_folder(repo, &layout, &mut report);
-        journal(&layout, &mut report);
-        checks::landings(context, repo, &mut report);
-        engine(&layout, &mut report);
-        leftovers(repo, &layout, &settings, &mut report);
-        git_locks(repo, &mut report);
+        check_disk(&layout, &settings, &mut report);
+        check_state_folder(repo, &layout, &mut report);
+        check_journal(&layout, &mut report);
+        checks::check_landings(context, repo, &mut report);
+        check_engine(&layout, &mut report);
+        check_leftovers(repo, &layout, &settings, &mut report);
+        check_git_locks(repo, &mut report);
     }
     checks::file_size(&mut report);
-    agents(repo.as_ref(), &settings, &mut report);
-    conflicts(&settings, &mut report);
-    checks::programs(&settings, &mut report);
-    containment(&settings, &mut report);
-    sandbox(&settings, &mut report)?;
+    check_agents(repo.as_ref(), &settings, &mut report);
+    check_setting_conflicts(&settings, &mut report);
+    checks::check_programs(&settings, &mut report);
+    check_containment(&settings, &mut report);
+    check_sandbox(&settings, &mut report)?;
     // Whatever is wrong above would only be found once more, and slowly.
-    if let (Some(repo), false, 0) = (&repo, args.no_try, report.count(Verdict::Bad)) {
-        checks::target_gates(context, repo, &settings, &mut report);
+    if let (Some(repo), false, 0) = (&repo, args.no_try, report.count_verdict(DoctorVerdict::Bad)) {
+        checks::check_target_gates(context, repo, &settings, &mut report);
     }
-    finish(context, &report)
+    finish_report(context, &report)
 }
 
 /// Tries every wall by running something behind it, and says which one would be used.
-fn sandbox(settings: &Settings, report: &mut Report) -> Result<(), Failure> {
-    let exe = own_exe()?;
-    let words = |kind: Kind| match wall::probe(kind, &exe) {
+fn check_sandbox(settings: &Settings, report: &mut DoctorReport) -> Result<(), CliError> {
+    let exe = own_executable()?;
+    let words = |kind: SandboxBackend| match sandbox::probe_backend(kind, &exe) {
         Ok(()) => format!("{} available", kind.name()),
         Err(why) => format!("{} not available: {why}", kind.name()),
     };
-    let found = format!("{}; {}", words(Kind::Bwrap), words(Kind::Landlock));
-    match walls::choose(&settings.sandbox, &exe) {
+    let found = format!("{}; {}", words(SandboxBackend::Bwrap), words(SandboxBackend::Landlock));
+    match sandbox_policy::choose_backend(&settings.sandbox, &exe) {
         Ok(Some(kind)) => {
-            report.good("sandbox", format!("sandbox: agents use {} ({found})", kind.name()));
+            report.add_good("sandbox", format!("sandbox: agents use {} ({found})", kind.name()));
         }
-        Ok(None) => report.good(
+        Ok(None) => report.add_good(
             "sandbox",
             format!("sandbox: off (sandbox.kind); agents run with your permissions ({found})"),
         ),
-        Err(error) => report.bad("sandbox", format!("sandbox: {error}"), error.help()),
+        Err(error) => report.add_bad("sandbox", format!("sandbox: {error}"), error.help()),
     }
     Ok(())
 }
 
-fn finish(context: &Context, report: &Report) -> Outcome {
-    let bad = report.count(Verdict::Bad);
+fn finish_report(context: &CliContext, report: &DoctorReport) -> CommandResult {
+    let bad = report.count_verdict(DoctorVerdict::Bad);
     if context.global.json {
         let checks: Vec<Value> = report
             .checks
             .iter()
             .map(|check| {
                 let status = match check.verdict {
-                    Verdict::Good => "ok",
-                    Verdict::Doubtful => "warning",
-                    Verdict::Bad => "error",
+                    DoctorVerdict::Good => "ok",
+                    DoctorVerdict::Doubtful => "warning",
+                    DoctorVerdict::Bad => "error",
                 };
                 json!({ "name": check.name, "status": status, "message": check.text, "help": check.help })
             })
             .collect();
-        print::out_json(&json!({ "ok": bad == 0, "checks": checks }))?;
+        output::write_json(&json!({ "ok": bad == 0, "checks": checks }))?;
     } else {
         let mut out = String::new();
         for check in &report.checks {
             let (sign, color) = match check.verdict {
-                Verdict::Good => ("✓", AnsiColor::Green),
-                Verdict::Doubtful => ("!", AnsiColor::Yellow),
-                Verdict::Bad => ("✗", AnsiColor::Red),
+                DoctorVerdict::Good => ("✓", AnsiColor::Green),
+                DoctorVerdict::Doubtful => ("!", AnsiColor::Yellow),
+                DoctorVerdict::Bad => ("✗", AnsiColor::Red),
             };
             let style = Style::new().fg_color(Some(color.into()));
-            let sign = print::paint(sign, style, context.color_out);
-            let columns = print::columns();
-            let text = print::indented(&print::harmless(&check.text), 2, columns);
+            let sign = output::paint_text(sign, style, context.color_out);
+            let columns = output::stdout_columns();
+            let text = output::indent_block(&output::sanitize_text(&check.text), 2, columns);
             out.push_str(&format!("{sign} {}", text.trim_start()));
             if let Some(help) = &check.help {
-                let help = format!("help: {}", print::harmless(help));
-                out.push_str(&print::indented(&help, 4, columns));
+                let help = format!("help: {}", output::sanitize_text(help));
+                out.push_str(&output::indent_block(&help, 4, columns));
             }
         }
-        let doubts = report.count(Verdict::Doubtful);
+        let doubts = report.count_verdict(DoctorVerdict::Doubtful);
         let noun = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
         out.push_str(&format!("{}, {}\n", noun(bad, "error"), noun(doubts, "warning")));
-        print::out(&out)?;
+        output::write_stdout(&out)?;
     }
     Ok(if bad == 0 { exit_code::OK } else { exit_code::ERROR })
 }
 
-fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
-    match context.repo() {
+fn check_repository(context: &CliContext, report: &mut DoctorReport) -> Option<Repo> {
+    match context.open_repo() {
         Ok(repo) => {
             let (major, minor) = repo.version();
-            report.good("git", format!("git {major}.{minor}"));
+            report.add_good("git", format!("git {major}.{minor}"));
             match repo.list_refs("refs/heads/") {
                 Ok(refs) => {
                     let n = refs.len();
                     let noun = if n == 1 { "branch" } else { "branches" };
-                    report.good(
+                    report.add_good(
                         "repository",
                         format!("repository {} with {n} {noun}", repo.dir().display()),
                     );
                 }
                 Err(error) => {
-                    report.bad("repository", format!("cannot read git refs: {error}"), "git fsck");
+                    report.add_bad(
+                        "repository",
+                        format!("cannot read git refs: {error}"),
+                        "git fsck",
+                    );
                 }
             }
-            match repo.commit_hooks() {
+            match repo.list_commit_hooks() {
                 Ok(hooks) if hooks.is_empty() => {}
-                Ok(hooks) => report.good(
+                Ok(hooks) => report.add_good(
                     "hooks",
                     format!(
                         "your git hooks ({}) run only when agents commit, inside the sandbox",
@@ -205,7 +215,11 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                     ),
                 ),
                 Err(error) => {
-                    report.bad("hooks", format!("cannot read git hooks: {error}"), "git config -l");
+                    report.add_bad(
+                        "hooks",
+                        format!("cannot read git hooks: {error}"),
+                        "git config -l",
+                    );
                 }
             }
             Some(repo)
@@ -220,18 +234,22 @@ fn repository(context: &Context, report: &mut Report) -> Option<Repo> {
                 _ => "repository",
             };
             let help = failure.hints.first().cloned();
-            report.bad(name, failure.message, help.unwrap_or_else(|| "git status".to_owned()));
+            report.add_bad(name, failure.message, help.unwrap_or_else(|| "git status".to_owned()));
             None
         }
     }
 }
 
-fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Settings {
-    match context.settings(repo) {
+fn check_settings(
+    context: &CliContext,
+    repo: Option<&Repo>,
+    report: &mut DoctorReport,
+) -> Settings {
+    match context.load_settings(repo) {
         Ok(settings) => {
-            match context.config_file(repo.and_then(Repo::toplevel)) {
-                Some(file) => report.good("settings", format!("settings {}", file.display())),
-                None => report.doubt(
+            match context.find_config_file(repo.and_then(Repo::toplevel)) {
+                Some(file) => report.add_good("settings", format!("settings {}", file.display())),
+                None => report.add_doubt(
                     "settings",
                     "no mainstem.toml; using defaults",
                     "create one: mainstem init",
@@ -246,45 +264,45 @@ fn settings(context: &Context, repo: Option<&Repo>, report: &mut Report) -> Sett
                     text.push_str(&format!("\n    {}:{fault}", place.file));
                 }
             }
-            report.bad("settings", text, "fix mainstem.toml; the other checks use defaults");
-            resolve(&[]).expect("BUG: the defaults resolve").settings
+            report.add_bad("settings", text, "fix mainstem.toml; the other checks use defaults");
+            resolve_settings(&[]).expect("BUG: the defaults resolve").settings
         }
     }
 }
 
-fn branch(repo: &Repo, settings: &Settings, report: &mut Report) {
+fn check_branch(repo: &Repo, settings: &Settings, report: &mut DoctorReport) {
     let target = match &settings.land.branch {
         Some(branch) => branch.clone(),
         None => match repo.current_branch() {
             Ok(Some(branch)) => branch,
             Ok(None) => {
                 let help = "switch to a branch, or use mainstem run PLAN --branch NAME";
-                return report.bad("branch", "HEAD is detached", help);
+                return report.add_bad("branch", "HEAD is detached", help);
             }
-            Err(error) => return report.bad("branch", error.to_string(), "git status"),
+            Err(error) => return report.add_bad("branch", error.to_string(), "git status"),
         },
     };
     // If refs cannot be read, that is reported with the repository already.
     let Ok(refs) = repo.list_refs("refs/heads/") else { return };
     let full = format!("refs/heads/{target}");
     if refs.iter().any(|(name, _)| *name == full) {
-        report.good("branch", format!("work lands on {target}"));
+        report.add_good("branch", format!("work lands on {target}"));
     } else if refs.is_empty() {
         let text = format!("no commits yet; the first run creates an empty commit on {target}");
-        report.doubt("branch", text, "commit your files first if agents should see them");
+        report.add_doubt("branch", text, "commit your files first if agents should see them");
     } else {
         let help = format!("create it (git branch {target}), or set land.branch");
-        report.bad("branch", format!("target branch {target} does not exist"), help);
+        report.add_bad("branch", format!("target branch {target} does not exist"), help);
     }
 }
 
 /// Commands of git that a person began and did not end.
-fn unfinished(repo: &Repo, report: &mut Report) {
+fn check_unfinished_git(repo: &Repo, report: &mut DoctorReport) {
     if let Some(home) = repo.toplevel()
-        && edited(repo, home)
+        && has_user_edits(repo, home)
     {
         let text = "your checkout has uncommitted changes; work on the same files waits to land";
-        report.doubt("checkout", text, "git stash, or git commit");
+        report.add_doubt("checkout", text, "git stash, or git commit");
     }
     let states = [
         ("MERGE_HEAD", "a merge", "git merge --continue or git merge --abort"),
@@ -298,32 +316,32 @@ fn unfinished(repo: &Repo, report: &mut Report) {
         if repo.common_dir().join(file).exists() {
             let text =
                 format!("{what} is in progress in your checkout, so landings will not update it");
-            report.doubt("checkout", text, help);
+            report.add_doubt("checkout", text, help);
         }
     }
 }
 
 /// Whether there are edits that a landing could meet. What `mainstem init` wrote is not one.
-fn edited(repo: &Repo, home: &Path) -> bool {
+fn has_user_edits(repo: &Repo, home: &Path) -> bool {
     let own = [CONFIG_FILE, "plan.toml", ".worktreeinclude"].map(Path::new);
-    match repo.worktree_changes(home) {
+    match repo.list_worktree_changes(home) {
         Ok(changed) => changed.iter().any(|path| !own.contains(&path.as_path())),
         Err(_) => false,
     }
 }
 
 /// Results of one checkout that pass for those of another are the quietest way to a red branch.
-fn shared_builds(repo: &Repo, report: &mut Report) {
+fn check_shared_builds(repo: &Repo, report: &mut DoctorReport) {
     let env: Vec<(String, String)> = std::env::vars().collect();
-    let Some(shared) = builds::shared(repo.dir(), &env) else { return };
+    let Some(shared) = build_dirs::find_shared_build_dir(repo.dir(), &env) else { return };
     let (file, folder) = (shared.file.display(), shared.folder.display());
     let text = format!("{file} makes cargo share {folder} between all checkouts");
     let own = repo.is_ignored(repo.dir(), "target/").unwrap_or(false);
     if own {
-        report.good("builds", format!("{text}; checks build in their workspace's `target/`"));
+        report.add_good("builds", format!("{text}; checks build in their workspace's `target/`"));
     } else {
         let help = "add `target/` to .gitignore, or remove `build.target-dir`";
-        report.bad(
+        report.add_bad(
             "builds",
             format!("{text}; results of checks are unreliable there, so none will run"),
             help,
@@ -332,59 +350,60 @@ fn shared_builds(repo: &Repo, report: &mut Report) {
 }
 
 /// The nearest folder that exists.
-fn existing(path: &Path) -> &Path {
+fn nearest_existing(path: &Path) -> &Path {
     path.ancestors().find(|path| path.is_dir()).unwrap_or(path)
 }
 
-fn disk(layout: &Layout, settings: &Settings, report: &mut Report) {
+fn check_disk(layout: &RepoLayout, settings: &Settings, report: &mut DoctorReport) {
     let floor = settings.limits.disk_floor;
-    if let Ok(free) = free_bytes(existing(layout.state()))
+    if let Ok(free) = free_bytes(nearest_existing(layout.state_dir()))
         && free < floor
     {
         let free = render_size(free >> 20 << 20);
-        let text = format!("{free} free for the journal in {}", layout.state().display());
+        let text = format!("{free} free for the journal in {}", layout.state_dir().display());
         let help = format!("no agent starts below {} (limits.disk_floor)", render_size(floor));
-        report.bad("disk", text, help);
+        report.add_bad("disk", text, help);
     }
-    let place = existing(layout.root());
+    let place = nearest_existing(layout.workspace_root());
     match free_bytes(place) {
         Ok(free) => {
             let rounded = render_size(free >> 20 << 20);
-            let text = format!("{rounded} free for workspaces in {}", layout.root().display());
+            let text =
+                format!("{rounded} free for workspaces in {}", layout.workspace_root().display());
             if free < floor {
                 let help =
                     format!("no agent starts below {} (limits.disk_floor)", render_size(floor));
-                report.bad("disk", text, help);
+                report.add_bad("disk", text, help);
             } else {
-                report.good("disk", text);
+                report.add_good("disk", text);
             }
         }
         Err(error) => {
             let text = format!("cannot read the free space of {}: {error}", place.display());
-            report.bad("disk", text, "set workspace.root to a folder you can write to");
+            report.add_bad("disk", text, "set workspace.root to a folder you can write to");
         }
     }
 }
 
-fn state_folder(repo: &Repo, layout: &Layout, report: &mut Report) {
-    let place = existing(layout.state());
+fn check_state_folder(repo: &Repo, layout: &RepoLayout, report: &mut DoctorReport) {
+    let place = nearest_existing(layout.state_dir());
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     if let Err(error) = rustix::fs::access(place, access) {
         let text = format!("cannot write to {}: {error}", place.display());
-        return report.bad("state", text, "give yourself write permission for this folder");
+        return report.add_bad("state", text, "give yourself write permission for this folder");
     }
-    match network(repo.common_dir()) {
-        Some(kind) => report.bad(
+    match network_file_system(repo.common_dir()) {
+        Some(kind) => report.add_bad(
             "state",
-            format!("{} is on a network file system ({kind})", layout.state().display()),
+            format!("{} is on a network file system ({kind})", layout.state_dir().display()),
             "locks and the journal need a local disk; clone the repository to one",
         ),
-        None => report.good("state", format!("state in {}", layout.state().display())),
+        None => report.add_good("state", format!("state in {}", layout.state_dir().display())),
     }
 }
 
 /// The name of a file system whose locks cannot be trusted.
-fn network(path: &Path) -> Option<&'static str> {
+fn network_file_system(path: &Path) -> Option<&'static str> {
     #[cfg(target_os = "linux")]
     {
         const KINDS: [(u32, &str); 9] = [
@@ -408,34 +427,34 @@ fn network(path: &Path) -> Option<&'static str> {
     }
 }
 
-fn journal(layout: &Layout, report: &mut Report) {
+fn check_journal(layout: &RepoLayout, report: &mut DoctorReport) {
     let help = "restore a backup of journal.db; mainstem history shows what is still readable";
-    let reader = match SqliteReader::open(layout.journal()) {
+    let reader = match SqliteJournalReader::open(layout.journal_path()) {
         Ok(reader) => reader,
         Err(StoreError::Absent { .. }) => {
-            return report.good("journal", "no journal yet (nothing has run here)");
+            return report.add_good("journal", "no journal yet (nothing has run here)");
         }
-        Err(error) => return report.bad("journal", error.to_string(), help),
+        Err(error) => return report.add_bad("journal", error.to_string(), help),
     };
     match reader.integrity_check() {
-        Ok(faults) if faults.is_empty() => report.good("journal", "the journal is intact"),
+        Ok(faults) if faults.is_empty() => report.add_good("journal", "the journal is intact"),
         Ok(faults) => {
             let shown = faults.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
-            report.bad("journal", format!("the journal is damaged: {shown}"), help);
+            report.add_bad("journal", format!("the journal is damaged: {shown}"), help);
         }
-        Err(error) => report.bad("journal", error.to_string(), help),
+        Err(error) => report.add_bad("journal", error.to_string(), help),
     }
 }
 
-fn engine(layout: &Layout, report: &mut Report) {
-    match lock::probe(&layout.lock()) {
-        Ok(Probe::Free) => report.good("engine", "no run is active here"),
-        Ok(Probe::Busy { holder }) => {
+fn check_engine(layout: &RepoLayout, report: &mut DoctorReport) {
+    match lock::probe_lock(&layout.lock_path()) {
+        Ok(LockState::Free) => report.add_good("engine", "no run is active here"),
+        Ok(LockState::Busy { holder }) => {
             let pid = holder["pid"].as_u64().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-            report.good("engine", format!("a run is active here (pid {pid})"));
+            report.add_good("engine", format!("a run is active here (pid {pid})"));
         }
         Err(error) => {
-            report.bad(
+            report.add_bad(
                 "engine",
                 error.to_string(),
                 "check the permissions and the file system of .git/mainstem",
@@ -445,23 +464,31 @@ fn engine(layout: &Layout, report: &mut Report) {
 }
 
 /// Workspaces and branches of ours that the present run does not know.
-fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Report) {
-    let machine = match Look::at(layout, settings, None) {
+fn check_leftovers(
+    repo: &Repo,
+    layout: &RepoLayout,
+    settings: &Settings,
+    report: &mut DoctorReport,
+) {
+    let machine = match JournaledRun::load(layout, settings, None) {
         Ok(look) => look.machine,
         Err(error) => {
             let help = "see the journal check above";
-            return report.bad("run", format!("cannot read the run: {error}"), help);
+            return report.add_bad("run", format!("cannot read the run: {error}"), help);
         }
     };
     let plan = machine.plan();
     let known = |name: &str| {
         let unit = ["epic-", "phase-"].iter().any(|start| name.starts_with(start));
-        let own = Layout::is_lane(name) || name == "shared" || unit;
+        let own = RepoLayout::is_lane_name(name) || name == "shared" || unit;
         own || plan.tasks.iter().any(|task| task.id.as_str() == name)
     };
-    let root = layout.root().canonicalize().unwrap_or_else(|_| layout.root().to_path_buf());
+    let root = layout
+        .workspace_root()
+        .canonicalize()
+        .unwrap_or_else(|_| layout.workspace_root().to_path_buf());
     let mut stray = Vec::new();
-    match repo.worktrees() {
+    match repo.list_worktrees() {
         Ok(worktrees) => {
             for worktree in worktrees {
                 let Ok(rest) = worktree.path.strip_prefix(&root) else { continue };
@@ -471,7 +498,11 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
             }
         }
         Err(error) => {
-            report.bad("leftovers", format!("cannot list worktrees: {error}"), "git worktree list");
+            report.add_bad(
+                "leftovers",
+                format!("cannot list worktrees: {error}"),
+                "git worktree list",
+            );
         }
     }
     // Unreadable refs are reported with the repository already.
@@ -481,13 +512,13 @@ fn leftovers(repo: &Repo, layout: &Layout, settings: &Settings, report: &mut Rep
         }
     }
     if stray.is_empty() {
-        return report.good("leftovers", "no leftover workspaces or branches");
+        return report.add_good("leftovers", "no leftover workspaces or branches");
     }
-    let text = format!("left over from other runs: {}", named(&stray));
-    report.doubt("leftovers", text, "see what can be removed: mainstem clean --dry-run");
+    let text = format!("left over from other runs: {}", list_names(&stray));
+    report.add_doubt("leftovers", text, "see what can be removed: mainstem clean --dry-run");
 }
 
-fn named(items: &[String]) -> String {
+fn list_names(items: &[String]) -> String {
     let shown = items.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
     match items.len().saturating_sub(NAMED_MAX) {
         0 => shown,
@@ -496,7 +527,7 @@ fn named(items: &[String]) -> String {
 }
 
 /// Lock files of git that nobody seems to hold.
-fn git_locks(repo: &Repo, report: &mut Report) {
+fn check_git_locks(repo: &Repo, report: &mut DoctorReport) {
     let mut found = Vec::new();
     let mut todo = vec![(repo.common_dir().to_path_buf(), false)];
     let mut seen = 0;
@@ -519,32 +550,32 @@ fn git_locks(repo: &Repo, report: &mut Report) {
         }
     }
     if found.is_empty() {
-        return report.good("git locks", "no stale git locks");
+        return report.add_good("git locks", "no stale git locks");
     }
     found.sort();
     let shown: Vec<String> = found.iter().map(|path| path.display().to_string()).collect();
     let help = "remove these files if no git command is running (mainstem run removes its own)";
-    report.doubt("git locks", format!("leftover git lock files: {}", named(&shown)), help);
+    report.add_doubt("git locks", format!("leftover git lock files: {}", list_names(&shown)), help);
 }
 
-fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
+fn check_agents(repo: Option<&Repo>, settings: &Settings, report: &mut DoctorReport) {
     let default = settings.run.agent.as_deref();
     let mut tools = Vec::new();
     for (name, agent) in &settings.agents {
         let wanted = default == Some(name.as_str());
         let mut say = |ok: bool, text: String, help: String| match (ok, wanted) {
-            (true, _) => report.good("agent", text),
-            (false, true) => report.bad("agent", text, help),
-            (false, false) => report.doubt("agent", text, help),
+            (true, _) => report.add_good("agent", text),
+            (false, true) => report.add_bad("agent", text, help),
+            (false, false) => report.add_doubt("agent", text, help),
         };
         let builtin = ["command", "script"].contains(&name.as_str()) && agent.command.is_empty();
-        if let Some(known) = known(&agent.kind) {
-            let seen = super::agents::look(known, Some(agent));
-            let (ok, help) = (seen.is_ready(), seen.advice(name));
-            say(ok, format!("agent {name}: {}", seen.sentence()), help);
+        if let Some(known) = find_known_agent(&agent.kind) {
+            let seen = super::agents::inspect_agent(known, Some(agent));
+            let (ok, help) = (seen.is_ready(), seen.advice_text(name));
+            say(ok, format!("agent {name}: {}", seen.status_sentence()), help);
             tools.push((name.clone(), seen));
         } else if let Some(program) = agent.command.first() {
-            match find(repo, program) {
+            match find_program(repo, program) {
                 Some(path) => say(true, format!("agent {name}: {}", path.display()), String::new()),
                 None => say(
                     false,
@@ -562,75 +593,81 @@ fn agents(repo: Option<&Repo>, settings: &Settings, report: &mut Report) {
             say(set, text, format!("export {secret} before mainstem run"));
         }
     }
-    let (names, tools): (Vec<String>, Vec<super::agents::Seen>) = tools.into_iter().unzip();
-    for ((name, tool), version) in names.iter().zip(&tools).zip(super::agents::versions_of(&tools))
+    let (names, tools): (Vec<String>, Vec<super::agents::AgentReadiness>) =
+        tools.into_iter().unzip();
+    for ((name, tool), version) in
+        names.iter().zip(&tools).zip(super::agents::agent_versions(&tools))
     {
-        if let Some(text) = tool.untested(version.as_deref()) {
-            report.doubt("agent", format!("agent {name}: {text}"), tool.update());
+        if let Some(text) = tool.untested_version_text(version.as_deref()) {
+            report.add_doubt("agent", format!("agent {name}: {text}"), tool.update_hint());
         }
     }
 }
 
 /// A program by name, or by a path seen from the repository.
-fn find(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
+fn find_program(repo: Option<&Repo>, program: &str) -> Option<PathBuf> {
     if !program.contains('/') {
-        return on_path(program);
+        return find_on_path(program);
     }
     let path = match repo.and_then(Repo::toplevel) {
         Some(root) => root.join(program),
         None => PathBuf::from(program),
     };
-    runnable(&path).then_some(path)
+    is_runnable(&path).then_some(path)
 }
 
 /// What holds an agent and all it starts together, and who keeps its memory limit.
-fn containment(settings: &Settings, report: &mut Report) {
+fn check_containment(settings: &Settings, report: &mut DoctorReport) {
     let limited = settings.limits.memory_per_agent > 0;
     let delegate = "to use cgroups: systemd-run --user --scope -p Delegate=yes mainstem run";
-    match process::containment() {
-        Containment::Cgroup { at, memory } => {
+    match process::current_containment() {
+        JobContainment::Cgroup { at, memory } => {
             let limit = match (limited, memory) {
                 (false, _) => "",
                 (true, true) => "; the kernel enforces limits.memory_per_agent",
                 (true, false) => "; limits.memory_per_agent is checked once a second",
             };
             let text = format!("each agent gets its own cgroup in {}{limit}", at.display());
-            report.good("containment", text);
+            report.add_good("containment", text);
         }
-        Containment::Tree { why } => {
+        JobContainment::Tree { why } => {
             let limit =
                 if limited { " and check limits.memory_per_agent once a second" } else { "" };
             let text = format!(
                 "no cgroups ({why}): supervisors track the process tree{limit}; a detached process may be missed if its supervisor dies"
             );
             let help = if cfg!(target_os = "linux") { delegate } else { "docs/guide/platforms.md" };
-            report.add("containment", Verdict::Good, text, Some(help.to_owned()));
+            report.add_check("containment", DoctorVerdict::Good, text, Some(help.to_owned()));
         }
     }
 }
 
 /// Settings that contradict each other, or that this version does not have.
-fn conflicts(settings: &Settings, report: &mut Report) {
+fn check_setting_conflicts(settings: &Settings, report: &mut DoctorReport) {
     let before = report.checks.len();
-    for (key, value) in settings.unbuilt() {
+    for (key, value) in settings.unsupported_settings() {
         let text = format!("this version does not support this {key}; no run can start");
-        report.bad("settings", text, format!("set {key} = \"{value}\""));
+        report.add_bad("settings", text, format!("set {key} = \"{value}\""));
     }
     if let Some(agent) = &settings.run.agent
         && !settings.agents.contains_key(agent)
     {
         let text = format!("run.agent is {agent}, but [agents.{agent}] is not defined");
-        report.bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
+        report.add_bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
     }
     if settings.gates.verify.is_empty() {
         let text = "gates.verify is empty: work lands without checks";
-        report.doubt("gates", text, "find a test command: mainstem init --dry-run");
+        report.add_doubt("gates", text, "find a test command: mainstem init --dry-run");
     }
-    if settings.workspace.unit == Unit::None && settings.run.jobs > 1 {
+    if settings.workspace.unit == WorkspaceSharing::None && settings.run.jobs > 1 {
         let text = "workspace.unit = \"none\": all tasks share one workspace, so only one agent runs at a time";
-        report.doubt("settings", text, "set workspace.unit = \"task\" to run agents in parallel");
+        report.add_doubt(
+            "settings",
+            text,
+            "set workspace.unit = \"task\" to run agents in parallel",
+        );
     }
     if report.checks.len() == before {
-        report.good("settings", "settings are consistent");
+        report.add_good("settings", "settings are consistent");
     }
 }

@@ -3,28 +3,28 @@
 use std::fmt::Write as _;
 
 use mainstem_api::exit_code;
-use mainstem_core::plan::doc::Format;
-use mainstem_planner::gates::{GateFile, GateFileError, GateOptions, read};
+use mainstem_core::plan::document::DocumentFormat;
+use mainstem_planner::gate_import::{GateFile, GateFileError, GateOptions, read_gate_file};
 
 use crate::args::{GatesCommand, GatesImportArgs};
-use crate::commands::formats::files::read_text;
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::commands::plan_formats::files::read_text;
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// `gates`
-pub(crate) fn gates(context: &Context, command: &GatesCommand) -> Outcome {
+pub(crate) fn cmd_gates(context: &CliContext, command: &GatesCommand) -> CommandResult {
     match command {
-        GatesCommand::Import(args) => import(context, args),
+        GatesCommand::Import(args) => cmd_gates_import(context, args),
     }
 }
 
-fn import(context: &Context, args: &GatesImportArgs) -> Outcome {
-    let path = context.path(&args.file);
+fn cmd_gates_import(context: &CliContext, args: &GatesImportArgs) -> CommandResult {
+    let path = context.resolve_path(&args.file);
     let name = path.display().to_string();
-    let format = Format::from_path(&name).ok_or_else(|| {
-        Failure::usage(format!("{name}: unknown file format"))
-            .hint("use a .yaml, .json or .toml file")
+    let format = DocumentFormat::from_path(&name).ok_or_else(|| {
+        CliError::usage_error(format!("{name}: unknown file format"))
+            .with_hint("use a .yaml, .json or .toml file")
     })?;
     let source = read_text(&path, &name)?;
     let options = GateOptions {
@@ -33,39 +33,40 @@ fn import(context: &Context, args: &GatesImportArgs) -> Outcome {
         metrics: args.metrics.as_deref(),
         phase: args.phase.as_deref(),
     };
-    let file = read(&source, format, &options).map_err(|error| refused(&name, &error))?;
+    let file = read_gate_file(&source, format, &options)
+        .map_err(|error| gate_file_error(&name, &error))?;
     if context.global.json {
         let taken: Vec<_> = file
             .taken
             .iter()
             .map(|(check, gate)| serde_json::json!({ "check": check, "gate": gate }))
             .collect();
-        print::out_json(&serde_json::json!({
+        output::write_json(&serde_json::json!({
             "name": file.name, "verify": file.gates, "taken": taken,
             "by_hand": file.by_hand, "left_out": file.left_out,
         }))?;
         return Ok(exit_code::OK);
     }
-    print::out(&as_toml(&file))?;
+    output::write_stdout(&gates_toml(&file))?;
     if !context.global.quiet {
-        print::err(report(&file).trim_end());
+        output::write_stderr(gates_report(&file).trim_end());
     }
     Ok(exit_code::OK)
 }
 
-fn refused(name: &str, error: &GateFileError) -> Failure {
-    let failure = Failure::new(format!("{name}: {error}"));
+fn gate_file_error(name: &str, error: &GateFileError) -> CliError {
+    let failure = CliError::new(format!("{name}: {error}"));
     match error {
         GateFileError::Syntax(faults) => match faults.first() {
-            Some(fault) => failure.hint(format!("line {}: {}", fault.line, fault.message)),
+            Some(fault) => failure.with_hint(format!("line {}: {}", fault.line, fault.message)),
             None => failure,
         },
         GateFileError::NoGates | GateFileError::NoPhase(_) => failure,
     }
 }
 
-fn as_toml(file: &GateFile) -> String {
-    let mut text = format!("# From {}\n[gates]\nverify = [\n", print::harmless(&file.name));
+fn gates_toml(file: &GateFile) -> String {
+    let mut text = format!("# From {}\n[gates]\nverify = [\n", output::sanitize_text(&file.name));
     for gate in &file.gates {
         let _ = writeln!(text, "    {},", toml::Value::String(gate.clone()));
     }
@@ -73,7 +74,7 @@ fn as_toml(file: &GateFile) -> String {
     text
 }
 
-fn report(file: &GateFile) -> String {
+fn gates_report(file: &GateFile) -> String {
     let mut text = String::new();
     for (check, gate) in &file.taken {
         let _ = writeln!(text, "imported  {check}: {gate}");
@@ -86,5 +87,5 @@ fn report(file: &GateFile) -> String {
     }
     let _ =
         writeln!(text, "Copy these lines to [gates] in mainstem.toml, or to `verify` of a task.");
-    text.lines().map(|line| format!("{}\n", print::harmless(line))).collect()
+    text.lines().map(|line| format!("{}\n", output::sanitize_text(line))).collect()
 }

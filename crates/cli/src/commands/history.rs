@@ -6,21 +6,21 @@ use std::collections::BTreeMap;
 use anstyle::Style;
 use mainstem_api::{exit_code, fact_line, time};
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Ending, Fact, StopReason};
+use mainstem_core::fact::{AgentEnding, Fact, StopReason};
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
-use mainstem_core::plan::units::render_size;
-use mainstem_engine::ledger::{self, LedgerError};
-use mainstem_engine::look::{Look, LookError, find_run};
-use mainstem_engine::paths::Layout;
-use mainstem_host::lock::{self, Probe};
-use mainstem_host::process::pause_ms;
-use mainstem_store::{Reader, Record, SqliteReader};
+use mainstem_core::plan::quantities::render_size;
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_engine::run_journal::{self, RunJournalError};
+use mainstem_engine::run_status::{JournaledRun, RunLookupError, find_run};
+use mainstem_host::lock::{self, LockState};
+use mainstem_host::process::sleep_ms;
+use mainstem_store::{JournalReader, JournalRecord, SqliteJournalReader};
 
 use crate::args::HistoryArgs;
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::{events, print};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::{events, output};
 
 /// Facts read at once.
 const BATCH: usize = 4_096;
@@ -28,12 +28,15 @@ const BATCH: usize = 4_096;
 const FOLLOW_EVERY_MS: u64 = 200;
 
 /// A journal that cannot be read, as a failure of the command.
-pub(crate) fn unreadable(error: impl Into<LedgerError>) -> Failure {
-    LookError::from(error.into()).into()
+pub(crate) fn journal_error(error: impl Into<RunJournalError>) -> CliError {
+    RunLookupError::from(error.into()).into()
 }
 
 /// The facts of the looked-at run, or of one task of it, in order.
-pub(crate) fn facts(look: &Look, task: Option<&str>) -> Result<Vec<(Record, Fact)>, Failure> {
+pub(crate) fn read_facts(
+    look: &JournaledRun,
+    task: Option<&str>,
+) -> Result<Vec<(JournalRecord, Fact)>, CliError> {
     let (Some(reader), Some(run)) = (&look.reader, &look.run) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     let mut after = 0;
@@ -42,51 +45,53 @@ pub(crate) fn facts(look: &Look, task: Option<&str>) -> Result<Vec<(Record, Fact
             Some(task) => reader.read_task(run.as_str(), task, after, BATCH),
             None => reader.read_run(run.as_str(), after, BATCH),
         }
-        .map_err(unreadable)?;
+        .map_err(journal_error)?;
         let Some(last) = records.last() else { return Ok(found) };
         after = last.seq;
         for record in records {
-            let fact = ledger::decode(&record).map_err(unreadable)?;
+            let fact = run_journal::decode_fact(&record).map_err(journal_error)?;
             found.push((record, fact));
         }
     }
 }
 
 /// Prints what happened.
-pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
-    let (_, settings, layout) = context.place_to_look()?;
-    let Some(reader) = ledger::open_reader(&layout.journal()).map_err(unreadable)? else {
+pub(crate) fn cmd_history(context: &CliContext, args: &HistoryArgs) -> CommandResult {
+    let (_, settings, layout) = context.load_read_only_context()?;
+    let Some(reader) =
+        run_journal::open_journal_reader(&layout.journal_path()).map_err(journal_error)?
+    else {
         return match &args.run {
-            Some(run) => Err(LookError::NoSuchRun(run.clone()).into()),
+            Some(run) => Err(RunLookupError::NoSuchRun(run.clone()).into()),
             None => {
-                print::err("no history yet; start a run: mainstem run PLAN");
+                output::write_stderr("no history yet; start a run: mainstem run PLAN");
                 Ok(exit_code::OK)
             }
         };
     };
     let named = args.run.as_deref().map(|name| find_run(&reader, name)).transpose();
-    let run = named.map_err(|error| hint_runs(error, &reader))?.map(|run| run.to_string());
+    let run = named.map_err(|error| unknown_run_error(error, &reader))?.map(|run| run.to_string());
     check_filters(&layout, &settings, &reader, (args, run.as_deref()))?;
-    let mut teller = Teller::new(context, args, settings);
+    let mut teller = HistoryPrinter::new(context, args, settings);
     // People get words that depend on what was before, so the fold begins at the beginning.
     let mut at = if context.global.json { args.after } else { 0 };
     loop {
         // Looked at before reading: what an engine wrote before it went is then surely seen.
-        let engine = engine_is_there(&layout)?;
+        let engine = is_engine_running(&layout)?;
         loop {
             let records = match &run {
                 Some(run) => reader.read_run(run, at, BATCH),
                 None => reader.read_after(at, BATCH),
             }
-            .map_err(unreadable)?;
+            .map_err(journal_error)?;
             let Some(last) = records.last() else { break };
             at = last.seq;
             let mut text = String::new();
             for record in &records {
-                teller.tell(record, &mut text)?;
+                teller.print_record(record, &mut text)?;
             }
             if !text.is_empty() {
-                print::out(&text)?;
+                output::write_stdout(&text)?;
             }
         }
         if !args.follow {
@@ -94,66 +99,66 @@ pub(crate) fn history(context: &Context, args: &HistoryArgs) -> Outcome {
         }
         if !engine {
             if !context.global.quiet && !context.global.json {
-                print::err("no run is active; end of history");
+                output::write_stderr("no run is active; end of history");
             }
             return Ok(exit_code::OK);
         }
-        pause_ms(FOLLOW_EVERY_MS);
+        sleep_ms(FOLLOW_EVERY_MS);
     }
 }
 
 /// Whether somebody holds the engine's lock now.
-pub(crate) fn engine_is_there(layout: &Layout) -> Result<bool, Failure> {
-    match lock::probe(&layout.lock()) {
-        Ok(probe) => Ok(matches!(probe, Probe::Busy { .. })),
-        Err(error) => Err(LookError::from(error).into()),
+pub(crate) fn is_engine_running(layout: &RepoLayout) -> Result<bool, CliError> {
+    match lock::probe_lock(&layout.lock_path()) {
+        Ok(probe) => Ok(matches!(probe, LockState::Busy { .. })),
+        Err(error) => Err(RunLookupError::from(error).into()),
     }
 }
 
 /// A run that never was is an error; these are the newest that there are.
-fn hint_runs(error: LookError, reader: &SqliteReader) -> Failure {
-    let runs = reader.runs().unwrap_or_default();
+fn unknown_run_error(error: RunLookupError, reader: &SqliteJournalReader) -> CliError {
+    let runs = reader.list_runs().unwrap_or_default();
     let known: Vec<&str> = runs.iter().rev().take(5).map(|row| row.run.as_str()).collect();
-    let failure = Failure::from(error);
+    let failure = CliError::from(error);
     match known.as_slice() {
         [] => failure,
-        known => failure.hint(format!("latest runs: {}", known.join(", "))),
+        known => failure.with_hint(format!("latest runs: {}", known.join(", "))),
     }
 }
 
 /// A task that never was is an error, not an empty history.
 fn check_filters(
-    layout: &Layout,
+    layout: &RepoLayout,
     settings: &Settings,
-    reader: &SqliteReader,
+    reader: &SqliteJournalReader,
     (args, run): (&HistoryArgs, Option<&str>),
-) -> Result<(), Failure> {
-    let runs = reader.runs().map_err(unreadable)?;
+) -> Result<(), CliError> {
+    let runs = reader.list_runs().map_err(journal_error)?;
     let Some(task) = &args.task else { return Ok(()) };
     for row in runs.iter().filter(|row| run.is_none_or(|run| *run == row.run)) {
-        if !reader.read_task(&row.run, task, 0, 1).map_err(unreadable)?.is_empty() {
+        if !reader.read_task(&row.run, task, 0, 1).map_err(journal_error)?.is_empty() {
             return Ok(());
         }
     }
-    let look = Look::at(layout, settings, run)?;
-    look.machine.find(task)?;
+    let look = JournaledRun::load(layout, settings, run)?;
+    look.machine.find_task(task)?;
     Ok(())
 }
 
 /// Turns records into lines, folding each run on the way.
-struct Teller<'a> {
+struct HistoryPrinter<'a> {
     json: bool,
     color: bool,
     after: u64,
     task: Option<&'a str>,
     settings: Settings,
     machines: BTreeMap<String, Machine>,
-    events: events::Teller,
+    events: events::EventFormatter,
     run: String,
 }
 
-impl<'a> Teller<'a> {
-    fn new(context: &Context, args: &'a HistoryArgs, settings: Settings) -> Self {
+impl<'a> HistoryPrinter<'a> {
+    fn new(context: &CliContext, args: &'a HistoryArgs, settings: Settings) -> Self {
         Self {
             json: context.global.json,
             color: context.color_out,
@@ -161,18 +166,18 @@ impl<'a> Teller<'a> {
             task: args.task.as_deref(),
             settings,
             machines: BTreeMap::new(),
-            events: events::Teller::new(true),
+            events: events::EventFormatter::new(true),
             run: String::new(),
         }
     }
 
-    fn tell(&mut self, record: &Record, out: &mut String) -> Result<(), Failure> {
+    fn print_record(&mut self, record: &JournalRecord, out: &mut String) -> Result<(), CliError> {
         let wanted =
             record.seq > self.after && self.task.is_none_or(|t| record.task.as_deref() == Some(t));
         if self.json {
             if wanted {
                 let line = fact_line(record.seq, record.at_ms, &record.run, &record.body)
-                    .map_err(|error| Failure::new(error.to_string()))?;
+                    .map_err(|error| CliError::new(error.to_string()))?;
                 out.push_str(&line);
                 out.push('\n');
             }
@@ -183,7 +188,7 @@ impl<'a> Teller<'a> {
             .entry(record.run.clone())
             .or_insert_with(|| Machine::new(self.settings.clone()));
         // What a newer version wrote is still told, by its name.
-        let fact = ledger::decode(record).ok();
+        let fact = run_journal::decode_fact(record).ok();
         if let Some(fact) = &fact {
             // A fact that does not fit spoils the words at most; `status` is where it is an error.
             let _ = machine.apply(fact, Time(record.at_ms));
@@ -194,10 +199,10 @@ impl<'a> Teller<'a> {
         if record.run != self.run {
             self.run.clone_from(&record.run);
             let head = format!("── {}", record.run);
-            out.push_str(&print::paint(&head, Style::new().bold(), self.color));
+            out.push_str(&output::paint_text(&head, Style::new().bold(), self.color));
             out.push('\n');
         }
-        let line = fact.as_ref().and_then(|fact| self.events.line(fact, machine));
+        let line = fact.as_ref().and_then(|fact| self.events.format_fact(fact, machine));
         let (sign, style, words) = match line {
             Some(line) => {
                 let help = line.help.filter(|_| line.block.is_empty());
@@ -205,26 +210,26 @@ impl<'a> Teller<'a> {
                 let output = line.block.last().map(|line| format!(": {}", line.trim()));
                 let words = format!(
                     "{} {}{}{help}",
-                    print::pad(&line.what, 10),
+                    output::pad_to_width(&line.what, 10),
                     line.detail,
                     output.unwrap_or_default()
                 );
                 (line.sign, line.style, words)
             }
-            None => ("·", Style::new().dimmed(), plain_words(record, fact.as_ref())),
+            None => ("·", Style::new().dimmed(), fact_text(record, fact.as_ref())),
         };
         let clock = time::to_rfc3339(record.at_ms);
         let clock = clock.get(..19).unwrap_or(&clock).replace('T', " ");
-        let sign = print::paint(sign, style, self.color);
-        let task = print::pad(record.task.as_deref().unwrap_or_default(), 10);
-        let words = print::harmless(&words).replace('\n', " ");
+        let sign = output::paint_text(sign, style, self.color);
+        let task = output::pad_to_width(record.task.as_deref().unwrap_or_default(), 10);
+        let words = output::sanitize_text(&words).replace('\n', " ");
         out.push_str(&format!("{:>6}  {clock}  {sign} {task} {words}\n", record.seq));
         Ok(())
     }
 }
 
 /// Words for facts that the run's own stream passes over.
-fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
+fn fact_text(record: &JournalRecord, fact: Option<&Fact>) -> String {
     let short = |oid: &str| oid.get(..9).unwrap_or(oid).to_owned();
     match fact {
         Some(Fact::EngineStarted { epoch, pid, host, .. }) => {
@@ -240,10 +245,10 @@ fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
             format!("attempt {attempt} with {agent}")
         }
         Some(Fact::AgentEnded { attempt, ending, .. }) => {
-            format!("agent of attempt {attempt} ended: {}", ending_words(ending))
+            format!("agent of attempt {attempt} ended: {}", ending_text(ending))
         }
         Some(Fact::UsageReported { usage, .. }) => {
-            let basis = usage.basis.map(|basis| format!(" {}", basis.word())).unwrap_or_default();
+            let basis = usage.basis.map(|basis| format!(" {}", basis.as_str())).unwrap_or_default();
             let cost = usage.cost_usd.map(|usd| format!(", ${usd:.4}{basis}")).unwrap_or_default();
             let (input, output) = (usage.input_tokens, usage.output_tokens);
             format!("usage      {input} tokens in, {output} out{cost}")
@@ -260,20 +265,20 @@ fn plain_words(record: &Record, fact: Option<&Fact>) -> String {
 }
 
 /// How an agent ended, in words.
-pub(crate) fn ending_words(ending: &Ending) -> String {
+pub(crate) fn ending_text(ending: &AgentEnding) -> String {
     match ending {
-        Ending::Exited { code } => format!("exit code {code}"),
-        Ending::Signalled { signal } => format!("signal {signal}"),
-        Ending::TimedOut { idle: true } => "timed out: no output for too long".to_owned(),
-        Ending::TimedOut { idle: false } => "timed out".to_owned(),
-        Ending::OutOfMemory { limit } => {
+        AgentEnding::Exited { code } => format!("exit code {code}"),
+        AgentEnding::Signalled { signal } => format!("signal {signal}"),
+        AgentEnding::TimedOut { idle: true } => "timed out: no output for too long".to_owned(),
+        AgentEnding::TimedOut { idle: false } => "timed out".to_owned(),
+        AgentEnding::OutOfMemory { limit } => {
             format!(
                 "killed: used more memory than limits.memory_per_agent ({})",
                 render_size(*limit)
             )
         }
-        Ending::Stopped {} => "stopped".to_owned(),
-        Ending::NotStarted { why, .. } => format!("could not start: {why}"),
-        Ending::Vanished {} => "vanished (killed, or the machine went down)".to_owned(),
+        AgentEnding::Stopped {} => "stopped".to_owned(),
+        AgentEnding::NotStarted { why, .. } => format!("could not start: {why}"),
+        AgentEnding::Vanished {} => "vanished (killed, or the machine went down)".to_owned(),
     }
 }

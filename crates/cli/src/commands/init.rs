@@ -4,21 +4,21 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::known::{KNOWN, Known};
+use mainstem_agents::known_agents::{KNOWN, KnownAgent};
 use mainstem_api::exit_code;
-use mainstem_core::cause::Cause;
-use mainstem_core::config::layers::{Layer, resolve};
-use mainstem_engine::session::{TargetCheck, TargetOutcome};
+use mainstem_core::config::layers::{SettingLayer, resolve_settings};
+use mainstem_core::failure_cause::GateFailureCause;
+use mainstem_engine::instance::{TargetCheck, TargetCheckOutcome};
 use mainstem_host::files::write_atomic;
 use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
-use super::agents::look as look_at_agent;
+use super::agents::inspect_agent as look_at_agent;
 use crate::args::InitArgs;
-use crate::context::{CONFIG_FILE, Context};
-use crate::ecosystem::{self, Machine, Project};
-use crate::failure::{Failure, Outcome};
-use crate::{preflight, print};
+use crate::context::{CONFIG_FILE, CliContext};
+use crate::ecosystem::{self, EcosystemProject, InstalledPrograms};
+use crate::error::{CliError, CommandResult};
+use crate::{output, preflight};
 
 /// The example.
 const PLAN_FILE: &str = "plan.toml";
@@ -41,10 +41,10 @@ const SPECS: [&str; 12] = [
 
 /// What a look at the repository found.
 #[derive(Debug, Clone)]
-struct Found {
+struct InitFindings {
     branch: String,
-    projects: Vec<Project>,
-    agents: Vec<AgentFound>,
+    projects: Vec<EcosystemProject>,
+    agents: Vec<InstalledAgent>,
     specs: Vec<String>,
     /// Checks that were found and do not pass, and why.
     set_aside: Vec<(String, String)>,
@@ -56,33 +56,35 @@ struct Found {
 
 /// An agent that is installed.
 #[derive(Debug, Clone)]
-struct AgentFound {
-    known: &'static Known,
+struct InstalledAgent {
+    known: &'static KnownAgent,
     /// A key of it that is set here.
     secret: Option<&'static str>,
     ready: bool,
 }
 
-impl Found {
+impl InitFindings {
     /// Projects whose commands can run here.
-    fn usable(&self) -> impl Iterator<Item = &Project> {
+    fn usable_projects(&self) -> impl Iterator<Item = &EcosystemProject> {
         self.projects.iter().filter(|project| project.missing.is_empty())
     }
 
-    fn verify(&self) -> Vec<String> {
-        let all = self.usable().flat_map(|project| project.verify.clone());
+    fn verify_commands(&self) -> Vec<String> {
+        let all = self.usable_projects().flat_map(|project| project.verify.clone());
         all.filter(|command| !self.set_aside.iter().any(|(other, _)| other == command)).collect()
     }
 
-    fn setup(&self) -> Vec<String> {
-        let wanted = self.verify();
-        let used = self.usable().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
+    fn setup_commands(&self) -> Vec<String> {
+        let wanted = self.verify_commands();
+        let used =
+            self.usable_projects().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
         used.flat_map(|project| project.setup.clone()).collect()
     }
 
-    fn caches(&self) -> Vec<String> {
-        let wanted = self.verify();
-        let used = self.usable().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
+    fn cache_paths(&self) -> Vec<String> {
+        let wanted = self.verify_commands();
+        let used =
+            self.usable_projects().filter(|p| p.verify.iter().any(|gate| wanted.contains(gate)));
         let mut caches: Vec<String> = used.flat_map(|project| project.caches.clone()).collect();
         caches.sort();
         caches.dedup();
@@ -91,85 +93,85 @@ impl Found {
 }
 
 /// Writes `mainstem.toml`, or says what it would hold.
-pub(crate) fn init(context: &Context, args: &InitArgs) -> Outcome {
-    let repo = context.repo()?;
+pub(crate) fn cmd_init(context: &CliContext, args: &InitArgs) -> CommandResult {
+    let repo = context.open_repo()?;
     let root = repo.checkout().ok_or_else(|| {
-        Failure::new("cannot create mainstem.toml in a bare repository")
-            .hint("run mainstem init in a checkout")
+        CliError::new("cannot create mainstem.toml in a bare repository")
+            .with_hint("run mainstem init in a checkout")
     })?;
-    let mut found = Found {
+    let mut found = InitFindings {
         branch: repo.default_branch()?,
-        projects: ecosystem::look(root, &Machine::this()),
-        agents: find_agents(),
-        specs: find_specs(root),
+        projects: ecosystem::find_projects(root, &InstalledPrograms::on_this_machine()),
+        agents: find_installed_agents(),
+        specs: find_spec_files(root),
         set_aside: Vec::new(),
         without_tests: false,
         reftable: repo.has_reftable(),
     };
     let file = root.join(CONFIG_FILE);
-    let text = checked(&found)?;
+    let text = compose_checked(&found)?;
     if args.dry_run {
-        return report(context, &found, &file, (&text, false), None);
+        return print_report(context, &found, &file, (&text, false), None);
     }
     if file.symlink_metadata().is_ok() && !args.force {
-        return Err(Failure::new(format!(
+        return Err(CliError::new(format!(
             "{} already exists; nothing was changed",
             file.display()
         ))
-        .hint("preview a new file: mainstem init --dry-run; replace the existing one: mainstem init --force")
-        .hint("show every setting and where it is set: mainstem config"));
+        .with_hint("preview a new file: mainstem init --dry-run; replace the existing one: mainstem init --force")
+        .with_hint("show every setting and where it is set: mainstem config"));
     }
-    say_found(context, &found);
-    write(&file, &text)?;
-    let tried = match args.no_try || found.verify().is_empty() {
+    print_findings(context, &found);
+    write_file(&file, &text)?;
+    let tried = match args.no_try || found.verify_commands().is_empty() {
         true => None,
-        false => Some(try_checks(context, &repo, &mut found, &file)?),
+        false => Some(try_found_checks(context, &repo, &mut found, &file)?),
     };
-    let text = checked(&found)?;
+    let text = compose_checked(&found)?;
     let plan = root.join(PLAN_FILE);
     if !found.specs.iter().any(|name| name.starts_with("plan.")) && plan.symlink_metadata().is_err()
     {
-        write(&plan, &example(&found))?;
+        write_file(&plan, &example_plan(&found))?;
         found.specs.insert(0, PLAN_FILE.to_owned());
         print_unless_quiet(context, &format!("wrote {}, an example plan", plan.display()));
     }
-    report(context, &found, &file, (&text, true), tried)
+    print_report(context, &found, &file, (&text, true), tried)
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+fn write_file(file: &Path, text: &str) -> Result<(), CliError> {
     write_atomic(file, text.as_bytes())
-        .map_err(|error| Failure::io(format!("cannot write {}", file.display()), &error))
+        .map_err(|error| CliError::io_error(format!("cannot write {}", file.display()), &error))
 }
 
 /// The settings file, which passes its own check.
-fn checked(found: &Found) -> Result<String, Failure> {
-    let text = compose(found);
-    match resolve(&[Layer::project(CONFIG_FILE, text.as_str())]) {
+fn compose_checked(found: &InitFindings) -> Result<String, CliError> {
+    let text = compose_settings(found);
+    match resolve_settings(&[SettingLayer::from_project_file(CONFIG_FILE, text.as_str())]) {
         Ok(_) => Ok(text),
         Err(faults) => {
             let first = faults.first().map(|(_, fault)| fault.to_string()).unwrap_or_default();
-            Err(Failure::new(format!("BUG: the file would not pass its own check: {first}")))
+            Err(CliError::new(format!("BUG: the file would not pass its own check: {first}")))
         }
     }
 }
 
 /// What came of trying the checks.
-enum Tried {
+enum CheckTrial {
     Passed(TargetCheck),
-    Red(preflight::Explained),
+    Red(preflight::TargetExplanation),
     Not(String),
 }
 
 /// Runs the checks once as a run would. Of several, those that do not pass are set aside.
-fn try_checks(
-    context: &Context,
+fn try_found_checks(
+    context: &CliContext,
     repo: &Repo,
-    found: &mut Found,
+    found: &mut InitFindings,
     file: &Path,
-) -> Result<Tried, Failure> {
+) -> Result<CheckTrial, CliError> {
     loop {
-        let settings = context.settings(Some(repo))?;
-        let check = match preflight::try_target(context, true) {
+        let settings = context.load_settings(Some(repo))?;
+        let check = match preflight::check_target(context, true) {
             Ok(Some(check)) => check,
             Ok(None) => {
                 let head = repo.read_ref(&format!("refs/heads/{}", found.branch))?;
@@ -177,59 +179,61 @@ fn try_checks(
                     Some(_) => "a run is unfinished here; mainstem run continues it",
                     None => "the repository has no commits yet",
                 };
-                return Ok(Tried::Not(why.to_owned()));
+                return Ok(CheckTrial::Not(why.to_owned()));
             }
             Err(failure) if failure.code == exit_code::INTERRUPTED => return Err(failure),
-            Err(failure) => return Ok(Tried::Not(failure.message)),
+            Err(failure) => return Ok(CheckTrial::Not(failure.message)),
         };
-        if check.passed() {
-            return Ok(Tried::Passed(check));
+        if check.has_passed() {
+            return Ok(CheckTrial::Passed(check));
         }
-        let explained = preflight::explain(repo, &settings, &check);
+        let explained = preflight::explain_target(repo, &settings, &check);
         let no_test = matches!(
             &check.outcome,
-            TargetOutcome::Failed(gate) if gate.cause == Some(Cause::NoTests {})
+            TargetCheckOutcome::Failed(gate) if gate.cause == Some(GateFailureCause::NoTests {})
         );
         if no_test && !found.without_tests {
             found.without_tests = true;
-        } else if let Some(gate) = failed_gate(&check, found) {
+        } else if let Some(gate) = gate_to_drop(&check, found) {
             let why = explained.lines.last().cloned().unwrap_or_default();
             print_unless_quiet(context, &format!("{}; left out", explained.message));
             found.set_aside.push((gate, why));
         } else {
-            return Ok(Tried::Red(explained));
+            return Ok(CheckTrial::Red(explained));
         }
-        write(file, &checked(found)?)?;
+        write_file(file, &compose_checked(found)?)?;
     }
 }
 
 /// The check to leave out, if others stay: its own command failed, or the setup that only it needs.
-fn failed_gate(check: &TargetCheck, found: &Found) -> Option<String> {
-    let verify = found.verify();
+fn gate_to_drop(check: &TargetCheck, found: &InitFindings) -> Option<String> {
+    let verify = found.verify_commands();
     if verify.len() < 2 {
         return None;
     }
     match &check.outcome {
-        TargetOutcome::Failed(gate) => verify.into_iter().find(|command| *command == gate.gate),
-        TargetOutcome::SetupFailed { command, .. } => {
-            let of = found.usable().find(|project| project.setup.contains(command))?;
+        TargetCheckOutcome::Failed(gate) => {
+            verify.into_iter().find(|command| *command == gate.gate)
+        }
+        TargetCheckOutcome::SetupFailed { command, .. } => {
+            let of = found.usable_projects().find(|project| project.setup.contains(command))?;
             of.verify.iter().find(|gate| verify.contains(gate)).cloned()
         }
         _ => None,
     }
 }
 
-fn print_unless_quiet(context: &Context, text: &str) {
+fn print_unless_quiet(context: &CliContext, text: &str) {
     if !(context.global.quiet || context.global.json) {
-        print::err(&print::harmless(text));
+        output::write_stderr(&output::sanitize_text(text));
     }
 }
 
-fn say_found(context: &Context, found: &Found) {
+fn print_findings(context: &CliContext, found: &InitFindings) {
     let or_none = |list: Vec<String>| {
         if list.is_empty() { "none found".to_owned() } else { list.join(" · ") }
     };
-    let checks = found.usable().flat_map(|project| {
+    let checks = found.usable_projects().flat_map(|project| {
         project.verify.iter().map(|command| format!("{command} ({})", project.because))
     });
     let mut rows = vec![
@@ -238,15 +242,15 @@ fn say_found(context: &Context, found: &Found) {
         ("agents", or_none(found.agents.iter().map(|agent| agent.known.kind.to_owned()).collect())),
         ("plans", or_none(found.specs.clone())),
     ];
-    let setup = found.setup();
+    let setup = found.setup_commands();
     if !setup.is_empty() {
         rows.insert(1, ("setup", setup.join(" · ")));
     }
     let rows: Vec<Vec<String>> = rows
         .into_iter()
-        .map(|(name, text)| vec![name.to_owned(), print::harmless(&text)])
+        .map(|(name, text)| vec![name.to_owned(), output::sanitize_text(&text)])
         .collect();
-    print_unless_quiet(context, print::table(&rows).trim_end());
+    print_unless_quiet(context, output::format_table(&rows).trim_end());
     for project in &found.projects {
         let what = format!("{} ({})", project.verify.join(", "), project.because);
         if !project.missing.is_empty() {
@@ -260,37 +264,37 @@ fn say_found(context: &Context, found: &Found) {
     }
 }
 
-fn report(
-    context: &Context,
-    found: &Found,
+fn print_report(
+    context: &CliContext,
+    found: &InitFindings,
     file: &Path,
     (text, written): (&str, bool),
-    tried: Option<Tried>,
-) -> Outcome {
-    let red = matches!(tried, Some(Tried::Red(_)));
+    tried: Option<CheckTrial>,
+) -> CommandResult {
+    let red = matches!(tried, Some(CheckTrial::Red(_)));
     if context.global.json {
-        print::out_json(&as_json(found, file, (text, written), tried.as_ref()))?;
+        output::write_json(&init_json(found, file, (text, written), tried.as_ref()))?;
         return Ok(exit_code::OK);
     }
     if !written {
-        say_found(context, found);
-        print::out(text)?;
+        print_findings(context, found);
+        output::write_stdout(text)?;
         return Ok(exit_code::OK);
     }
     match tried {
-        Some(Tried::Passed(check)) => print_unless_quiet(
+        Some(CheckTrial::Passed(check)) => print_unless_quiet(
             context,
             &format!(
                 "checks: {} passed on {} in {}",
-                found.verify().join(", "),
+                found.verify_commands().join(", "),
                 check.target,
-                print::duration(check.duration_ms)
+                output::format_duration(check.duration_ms)
             ),
         ),
-        Some(Tried::Red(explained)) => {
-            print::err(explained.advice().render(context.color_err).trim_end());
+        Some(CheckTrial::Red(explained)) => {
+            output::write_stderr(explained.into_advice().render(context.color_err).trim_end());
         }
-        Some(Tried::Not(why)) => {
+        Some(CheckTrial::Not(why)) => {
             print_unless_quiet(context, &format!("the checks were not run: {why}"));
         }
         None => {}
@@ -310,13 +314,13 @@ fn report(
     Ok(exit_code::OK)
 }
 
-fn as_json(
-    found: &Found,
+fn init_json(
+    found: &InitFindings,
     file: &Path,
     (text, written): (&str, bool),
-    tried: Option<&Tried>,
+    tried: Option<&CheckTrial>,
 ) -> Value {
-    let usable = found.usable();
+    let usable = found.usable_projects();
     let tests: Vec<Value> = usable
         .flat_map(|project| {
             let because = &project.because;
@@ -334,37 +338,38 @@ fn as_json(
         .collect();
     let agents: Vec<&str> = found.agents.iter().map(|agent| agent.known.kind).collect();
     let tried = tried.map(|tried| match tried {
-        Tried::Passed(check) => json!({
+        CheckTrial::Passed(check) => json!({
             "passed": true, "target": check.target, "duration_ms": check.duration_ms,
         }),
-        Tried::Red(red) => json!({
+        CheckTrial::Red(red) => json!({
             "passed": false, "message": red.message, "lines": red.lines, "help": red.hints,
         }),
-        Tried::Not(why) => json!({ "passed": null, "message": why }),
+        CheckTrial::Not(why) => json!({ "passed": null, "message": why }),
     });
     json!({
         "written": written, "file": file, "branch": found.branch, "tests": tests,
-        "setup": found.setup(), "verify": found.verify(), "missing": missing, "tried": tried,
+        "setup": found.setup_commands(), "verify": found.verify_commands(), "missing": missing, "tried": tried,
         "agents": agents, "specs": found.specs, "text": text,
     })
 }
 
 /// A text as TOML.
-fn quoted(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-fn list(commands: &[String]) -> String {
+fn toml_list(commands: &[String]) -> String {
     match commands {
-        [one] => format!("[{}]", quoted(one)),
+        [one] => format!("[{}]", toml_string(one)),
         many => {
-            let lines: String = many.iter().map(|one| format!("\n    {},", quoted(one))).collect();
+            let lines: String =
+                many.iter().map(|one| format!("\n    {},", toml_string(one))).collect();
             format!("[{lines}\n]")
         }
     }
 }
 
-fn compose(found: &Found) -> String {
+fn compose_settings(found: &InitFindings) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut add = |line: &str| lines.push(line.to_owned());
     add("# Mainstem settings for this repository. To list every setting: mainstem config");
@@ -375,7 +380,7 @@ fn compose(found: &Found) -> String {
     match agent {
         Some(agent) => add(&format!(
             "agent = {:<22} # agent for tasks that do not name one",
-            quoted(agent.known.kind)
+            toml_string(agent.known.kind)
         )),
         None => add(
             "# agent = \"mine\"              # agent for tasks that do not name one; defined below",
@@ -399,10 +404,10 @@ fn compose(found: &Found) -> String {
         for agent in &found.agents {
             add(&format!("[agents.{}]", agent.known.kind));
             match agent.secret {
-                Some(secret) => add(&format!("secrets = [{}]", quoted(secret))),
+                Some(secret) => add(&format!("secrets = [{}]", toml_string(secret))),
                 None => {
                     let usual = agent.known.keys.first().unwrap_or(&"");
-                    add(&format!("# secrets = [{}]", quoted(usual)));
+                    add(&format!("# secrets = [{}]", toml_string(usual)));
                 }
             }
         }
@@ -410,8 +415,8 @@ fn compose(found: &Found) -> String {
     lines.join("\n") + "\n"
 }
 
-fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
-    let (setup, verify) = (found.setup(), found.verify());
+fn compose_gates(found: &InitFindings, add: &mut dyn FnMut(&str)) {
+    let (setup, verify) = (found.setup_commands(), found.verify_commands());
     if found.reftable || !setup.is_empty() {
         add("");
         add("[workspace]");
@@ -422,7 +427,7 @@ fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
     }
     if !setup.is_empty() {
         add("# Commands to run in each new workspace, before agents and before checks.");
-        add(&format!("setup = {}", list(&setup)));
+        add(&format!("setup = {}", toml_list(&setup)));
     }
     add("");
     add("[gates]");
@@ -431,12 +436,12 @@ fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
         true => {
             add("# verify = [\"make test\"]      # no checks found: work lands unchecked");
         }
-        false => add(&format!("verify = {}", list(&verify))),
+        false => add(&format!("verify = {}", toml_list(&verify))),
     }
-    let caches = found.caches();
+    let caches = found.cache_paths();
     if !caches.is_empty() {
         add("# Build folders to keep between checks; everything else starts clean.");
-        add(&format!("caches = {}", list(&caches)));
+        add(&format!("caches = {}", toml_list(&caches)));
     }
     if found.without_tests {
         add(
@@ -446,18 +451,22 @@ fn compose_gates(found: &Found, add: &mut dyn FnMut(&str)) {
     for (command, why) in &found.set_aside {
         let why: String =
             why.chars().map(|c| if c.is_control() { ' ' } else { c }).take(80).collect();
-        add(&format!("# left out because it fails here: {} ({})", quoted(command), why.trim()));
+        add(&format!(
+            "# left out because it fails here: {} ({})",
+            toml_string(command),
+            why.trim()
+        ));
     }
     for project in found.projects.iter().filter(|project| !project.missing.is_empty()) {
         let missing = project.missing.join(" and ");
         for command in project.setup.iter().chain(&project.verify) {
-            add(&format!("# needs {missing}, not installed here: {}", quoted(command)));
+            add(&format!("# needs {missing}, not installed here: {}", toml_string(command)));
         }
     }
 }
 
 /// A plan that runs as it is, and shows what tasks look like.
-fn example(found: &Found) -> String {
+fn example_plan(found: &InitFindings) -> String {
     let agent = found.agents.iter().find(|agent| agent.ready).or(found.agents.first());
     let agent = agent.map_or("mine", |agent| agent.known.kind);
     format!(
@@ -484,19 +493,19 @@ run = "echo 'This file was landed by Mainstem.' > mainstem-hello.txt"
     )
 }
 
-fn find_agents() -> Vec<AgentFound> {
+fn find_installed_agents() -> Vec<InstalledAgent> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     KNOWN
         .iter()
-        .filter(|known| on_path(known.program).is_some())
+        .filter(|known| find_on_path(known.program).is_some())
         .map(|known| {
             let secret = known.keys.iter().copied().find(|key| set(key));
-            AgentFound { known, secret, ready: look_at_agent(known, None).is_ready() }
+            InstalledAgent { known, secret, ready: look_at_agent(known, None).is_ready() }
         })
         .collect()
 }
 
-fn find_specs(root: &Path) -> Vec<String> {
+fn find_spec_files(root: &Path) -> Vec<String> {
     let names: Vec<String> = fs::read_dir(root)
         .map(|entries| {
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -525,15 +534,15 @@ fn find_specs(root: &Path) -> Vec<String> {
 }
 
 /// Where a program of this name would be found.
-pub(super) fn on_path(name: &str) -> Option<PathBuf> {
+pub(super) fn find_on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
-        .find(|path| runnable(path))
+        .find(|path| is_runnable(path))
 }
 
 /// Whether a path is a file that we may run.
-pub(super) fn runnable(path: &Path) -> bool {
+pub(super) fn is_runnable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
@@ -542,8 +551,8 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn found(projects: Vec<Project>, agents: Vec<AgentFound>) -> Found {
-        Found {
+    fn found(projects: Vec<EcosystemProject>, agents: Vec<InstalledAgent>) -> InitFindings {
+        InitFindings {
             branch: "feature/x".into(),
             projects,
             agents,
@@ -554,79 +563,86 @@ mod tests {
         }
     }
 
-    fn agents(secret: bool) -> Vec<AgentFound> {
-        let key = |known: &'static Known| known.keys.first().copied().filter(|_| secret);
-        KNOWN.iter().map(|known| AgentFound { known, secret: key(known), ready: true }).collect()
+    fn agents(secret: bool) -> Vec<InstalledAgent> {
+        let key = |known: &'static KnownAgent| known.keys.first().copied().filter(|_| secret);
+        KNOWN
+            .iter()
+            .map(|known| InstalledAgent { known, secret: key(known), ready: true })
+            .collect()
     }
 
     #[test]
     fn whatever_was_found_the_file_passes_the_settings_check() {
-        let odd = Project {
+        let odd = EcosystemProject {
             verify: vec!["a \"b\" \\ 'c'".to_owned()],
             setup: vec!["y\"".to_owned(), "z".to_owned()],
-            ..Project::default()
+            ..EcosystemProject::default()
         };
-        let lacking = Project { missing: vec!["uv".to_owned()], ..odd.clone() };
+        let lacking = EcosystemProject { missing: vec!["uv".to_owned()], ..odd.clone() };
         for projects in [vec![], vec![odd.clone()], vec![odd.clone(), lacking.clone(), odd]] {
             for agents in [vec![], agents(false), agents(true)] {
                 let mut found = found(projects.clone(), agents);
                 found.set_aside = vec![("other \"x\"".to_owned(), "line\u{7} one".to_owned())];
-                let text = compose(&found);
-                resolve(&[Layer::project("x", text.as_str())]).unwrap();
+                let text = compose_settings(&found);
+                resolve_settings(&[SettingLayer::from_project_file("x", text.as_str())]).unwrap();
                 let bare: String = text
                     .replace("# [agents", "[agents")
                     .replace("# kind", "kind")
                     .replace("# secrets", "secrets")
                     .replace("# command", "command");
-                resolve(&[Layer::project("x", bare)]).unwrap();
+                resolve_settings(&[SettingLayer::from_project_file("x", bare)]).unwrap();
             }
         }
     }
 
     #[test]
     fn a_key_that_is_set_is_named_and_no_branch_is_written() {
-        let text = compose(&found(vec![], agents(true)));
+        let text = compose_settings(&found(vec![], agents(true)));
         assert!(text.contains("\nsecrets = [\"ANTHROPIC_API_KEY\"]"), "{text}");
         assert!(!text.contains("branch"), "{text}");
-        let without = compose(&found(vec![], agents(false)));
+        let without = compose_settings(&found(vec![], agents(false)));
         assert!(without.contains("\n# secrets = [\"ANTHROPIC_API_KEY\"]"), "{without}");
     }
 
     #[test]
     fn a_check_that_needs_a_missing_program_is_named_and_not_used() {
-        let lacking = Project {
+        let lacking = EcosystemProject {
             verify: vec!["uv run pytest".to_owned()],
             setup: vec!["uv sync".to_owned()],
             missing: vec!["uv".to_owned()],
-            ..Project::default()
+            ..EcosystemProject::default()
         };
-        let text = compose(&found(vec![lacking], vec![]));
+        let text = compose_settings(&found(vec![lacking], vec![]));
         assert!(text.contains("# needs uv, not installed here: \"uv run pytest\""), "{text}");
         assert!(!text.lines().any(|line| line.starts_with("verify")), "{text}");
     }
 
     #[test]
     fn build_folders_of_the_chosen_checks_are_named_as_caches() {
-        let cargo = |missing: &[&str]| Project {
+        let cargo = |missing: &[&str]| EcosystemProject {
             verify: vec!["cargo test".to_owned()],
             caches: vec!["target".to_owned()],
             missing: missing.iter().map(ToString::to_string).collect(),
-            ..Project::default()
+            ..EcosystemProject::default()
         };
-        let text = compose(&found(vec![cargo(&[])], vec![]));
-        let settings = resolve(&[Layer::project("x", text.as_str())]).unwrap().settings;
+        let text = compose_settings(&found(vec![cargo(&[])], vec![]));
+        let settings = resolve_settings(&[SettingLayer::from_project_file("x", text.as_str())])
+            .unwrap()
+            .settings;
         assert_eq!(settings.gates.caches, ["target"], "{text}");
-        let without = compose(&found(vec![cargo(&["cargo"])], vec![]));
+        let without = compose_settings(&found(vec![cargo(&["cargo"])], vec![]));
         assert!(!without.contains("caches"), "{without}");
     }
 
     #[test]
     fn the_example_is_a_plan() {
-        let text = example(&found(vec![], agents(false)));
-        let settings = resolve(&[]).unwrap().settings;
-        let known =
-            mainstem_core::plan::check::Known { agents: &settings.agents, default_agent: None };
-        let format = mainstem_core::plan::doc::Format::Toml;
+        let text = example_plan(&found(vec![], agents(false)));
+        let settings = resolve_settings(&[]).unwrap().settings;
+        let known = mainstem_core::plan::check::PlanCheckContext {
+            agents: &settings.agents,
+            default_agent: None,
+        };
+        let format = mainstem_core::plan::document::DocumentFormat::Toml;
         mainstem_core::plan::check::load_plan(text.as_bytes(), format, &known).unwrap();
     }
 }

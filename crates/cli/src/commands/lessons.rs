@@ -3,72 +3,72 @@
 use std::fmt::Write as _;
 
 use mainstem_api::{exit_code, time};
-use mainstem_core::lesson::{Domain, Lessons, Source};
-use mainstem_engine::lessons::{LessonError, Shelf};
+use mainstem_core::lesson::{DomainLessons, LessonDomain, LessonSource};
+use mainstem_engine::lessons::{LessonError, LessonStore};
 use serde_json::json;
 
 use crate::args::LessonsCommand;
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
-impl From<LessonError> for Failure {
+impl From<LessonError> for CliError {
     fn from(error: LessonError) -> Self {
         Self::new(error.to_string())
     }
 }
 
 /// Lists, shows or forgets.
-pub(crate) fn lessons(context: &Context, command: Option<&LessonsCommand>) -> Outcome {
-    let (repo, settings, layout) = context.place()?;
-    let shelf = Shelf::new(&repo, &layout, &settings);
+pub(crate) fn cmd_lessons(context: &CliContext, command: Option<&LessonsCommand>) -> CommandResult {
+    let (repo, settings, layout) = context.load_repo_context()?;
+    let shelf = LessonStore::new(&repo, &layout, &settings);
     match command.unwrap_or(&LessonsCommand::List) {
-        LessonsCommand::List => list(context, &shelf),
-        LessonsCommand::Show { domain } => show(context, &shelf, named(domain)?),
+        LessonsCommand::List => list_lessons(context, &shelf),
+        LessonsCommand::Show { domain } => show_lessons(context, &shelf, parse_domain(domain)?),
         LessonsCommand::Forget { domain, text, all } => {
-            let domain = named(domain)?;
-            let gone = shelf.change(domain, |lessons| match text {
-                Some(text) => lessons.forget(text),
+            let domain = parse_domain(domain)?;
+            let gone = shelf.update_lessons(domain, |lessons| match text {
+                Some(text) => lessons.forget_matching(text),
                 None if *all => {
                     let gone = lessons.len();
-                    *lessons = Lessons::default();
+                    *lessons = DomainLessons::default();
                     gone
                 }
                 None => 0,
             })?;
             if context.global.json {
-                print::out_json(&json!({ "domain": domain.word(), "forgotten": gone }))?;
+                output::write_json(&json!({ "domain": domain.as_str(), "forgotten": gone }))?;
             } else {
-                let count = print::count(gone as u64, "lesson");
-                print::err(&format!("deleted {count} about {}", domain.word()));
+                let count = output::count_noun(gone as u64, "lesson");
+                output::write_stderr(&format!("deleted {count} about {}", domain.as_str()));
             }
             Ok(exit_code::OK)
         }
     }
 }
 
-fn named(word: &str) -> Result<Domain, Failure> {
-    Domain::from_word(word).ok_or_else(|| {
-        let known: Vec<_> = Domain::ALL.iter().map(|domain| domain.word()).collect();
-        Failure::new(format!("unknown domain `{}`", print::harmless(word)))
-            .hint(format!("domains: {}", known.join(", ")))
+fn parse_domain(word: &str) -> Result<LessonDomain, CliError> {
+    LessonDomain::from_word(word).ok_or_else(|| {
+        let known: Vec<_> = LessonDomain::ALL.iter().map(|domain| domain.as_str()).collect();
+        CliError::new(format!("unknown domain `{}`", output::sanitize_text(word)))
+            .with_hint(format!("domains: {}", known.join(", ")))
     })
 }
 
-fn list(context: &Context, shelf: &Shelf) -> Outcome {
+fn list_lessons(context: &CliContext, shelf: &LessonStore) -> CommandResult {
     let mut rows = Vec::new();
     let mut values = Vec::new();
-    for domain in Domain::ALL {
-        let lessons = shelf.read(domain)?;
+    for domain in LessonDomain::ALL {
+        let lessons = shelf.read_lessons(domain)?;
         values.push(json!({
-            "domain": domain.word(), "file": shelf.file(domain),
+            "domain": domain.as_str(), "file": shelf.domain_file(domain),
             "failures": lessons.failures.len(), "patterns": lessons.patterns.len(),
             "files": lessons.files.len(), "techniques": lessons.techniques.len(),
         }));
         if !lessons.is_empty() {
-            let count = |n: usize, what| print::count(n as u64, what);
+            let count = |n: usize, what| output::count_noun(n as u64, what);
             rows.push(vec![
-                domain.word().to_owned(),
+                domain.as_str().to_owned(),
                 count(lessons.failures.len(), "failure"),
                 count(lessons.patterns.len(), "pattern"),
                 count(lessons.files.len(), "file"),
@@ -77,34 +77,39 @@ fn list(context: &Context, shelf: &Shelf) -> Outcome {
         }
     }
     if context.global.json {
-        print::out_json(&values)?;
+        output::write_json(&values)?;
     } else if rows.is_empty() {
-        print::err("no lessons yet");
+        output::write_stderr("no lessons yet");
     } else {
-        print::out(&print::table(&rows))?;
+        output::write_stdout(&output::format_table(&rows))?;
     }
     Ok(exit_code::OK)
 }
 
-fn show(context: &Context, shelf: &Shelf, domain: Domain) -> Outcome {
-    let lessons = shelf.read(domain)?;
+fn show_lessons(context: &CliContext, shelf: &LessonStore, domain: LessonDomain) -> CommandResult {
+    let lessons = shelf.read_lessons(domain)?;
     if context.global.json {
-        let bug = |error| Failure::new(format!("BUG: lessons are plain data: {error}"));
+        let bug = |error| CliError::new(format!("BUG: lessons are plain data: {error}"));
         let mut value = serde_json::to_value(&lessons).map_err(bug)?;
-        value["domain"] = domain.word().into();
-        value["told"] = lessons.told().into();
-        print::out_json(&value)?;
+        value["domain"] = domain.as_str().into();
+        value["told"] = lessons.prompt_lines().into();
+        output::write_json(&value)?;
         return Ok(exit_code::OK);
     }
-    let mut out = format!("{} ({})\n", domain.word(), shelf.file(domain).display());
+    let mut out = format!("{} ({})\n", domain.as_str(), shelf.domain_file(domain).display());
     if !lessons.failures.is_empty() {
         out.push_str("\nfailures\n");
     }
     for failure in lessons.failures.iter().rev() {
-        let _ = writeln!(out, "  {}{}", print::harmless(&failure.issue), origin(&failure.from));
+        let _ = writeln!(
+            out,
+            "  {}{}",
+            output::sanitize_text(&failure.issue),
+            origin_text(&failure.from)
+        );
         for (word, text) in [("seen", &failure.error), ("fix", &failure.cure)] {
             if !text.is_empty() {
-                let _ = writeln!(out, "    {word}: {}", print::harmless(text));
+                let _ = writeln!(out, "    {word}: {}", output::sanitize_text(text));
             }
         }
     }
@@ -117,17 +122,18 @@ fn show(context: &Context, shelf: &Shelf, domain: Domain) -> Outcome {
             let _ = writeln!(out, "\n{title}");
         }
         for note in notes.iter().rev() {
-            let _ = writeln!(out, "  {}{}", print::harmless(&note.text), origin(&note.from));
+            let _ =
+                writeln!(out, "  {}{}", output::sanitize_text(&note.text), origin_text(&note.from));
         }
     }
-    print::out(&out)?;
+    output::write_stdout(&out)?;
     Ok(exit_code::OK)
 }
 
-fn origin(from: &[Source]) -> String {
+fn origin_text(from: &[LessonSource]) -> String {
     let Some(last) = from.last() else { return String::new() };
     let when = time::to_rfc3339(last.at_ms);
     let day = when.get(..10).unwrap_or(&when);
     let more = if from.len() > 1 { format!(", {} times", from.len()) } else { String::new() };
-    format!("  [{} attempt {}, {day}{more}]", print::harmless(&last.task), last.attempt)
+    format!("  [{} attempt {}, {day}{more}]", output::sanitize_text(&last.task), last.attempt)
 }

@@ -1,33 +1,33 @@
 //! `logs`: what an attempt's agent, or its gates, printed. Reads the jobs' bounded logs; lines are
 //! made harmless for a terminal and known secrets are taken out.
 
-mod follow;
+mod tail_logs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::Redactor;
-use mainstem_agents::environment::is_denied;
+use mainstem_agents::SecretRedactor;
+use mainstem_agents::environment::is_denied_variable;
 use mainstem_api::{exit_code, time};
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{GateScope, Verdict};
+use mainstem_core::fact::{GateScope, GateVerdict};
 use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::units::render_size;
-use mainstem_engine::look::Look;
-use mainstem_engine::paths::Layout;
+use mainstem_core::plan::quantities::render_size;
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_engine::run_status::JournaledRun;
 use mainstem_host::git::Repo;
-use mainstem_host::process::{self, JobState, OutputLine, Stream, pause_ms, read_output};
+use mainstem_host::process::{self, JobState, OutputLine, OutputStream, read_job_output, sleep_ms};
 use serde_json::json;
 
 use crate::args::LogsArgs;
-use crate::commands::history::engine_is_there;
-use crate::commands::show::{self, Attempt};
-use crate::commands::status::one_line;
-use crate::context::{Context, environment};
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::commands::history::is_engine_running;
+use crate::commands::show::{self, ShowAttempt};
+use crate::commands::status::collapse_to_line;
+use crate::context::{CliContext, text_environment};
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// Bytes of log read at once.
 const READ_BYTES: usize = 1024 * 1024;
@@ -40,143 +40,146 @@ const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Takes out the values of all secrets that the settings name and the environment has, and of credentials in
 /// git's own settings.
-pub(crate) fn redactor(settings: &Settings, repo: &Repo) -> Redactor {
+pub(crate) fn build_redactor(settings: &Settings, repo: &Repo) -> SecretRedactor {
     let named: BTreeSet<&str> =
         settings.agents.values().flat_map(|a| &a.secrets).map(String::as_str).collect();
-    let given = environment().into_iter().filter(|(name, _)| named.contains(name.as_str()));
+    let given = text_environment().into_iter().filter(|(name, _)| named.contains(name.as_str()));
     let set = settings.agents.values().flat_map(|agent| agent.env.clone());
-    let of_git = repo.known_credentials().iter();
+    let of_git = repo.cached_credentials().iter();
     let of_git = of_git.map(|found| (format!("git config {}", found.key), found.value.clone()));
-    Redactor::new(given.chain(set.filter(|(name, _)| is_denied(name))).chain(of_git))
+    SecretRedactor::new(given.chain(set.filter(|(name, _)| is_denied_variable(name))).chain(of_git))
 }
 
 /// A task that no agent has worked on yet.
-pub(crate) fn not_tried(machine: &Machine, t: TaskIx) -> Failure {
+pub(crate) fn not_tried_error(machine: &Machine, t: TaskIx) -> CliError {
     let id = machine.graph().id(t);
-    let view = machine.view(t);
+    let view = machine.task_view(t);
     let failure =
-        Failure::new(format!("no agent has worked on {id} yet (state: {})", view.phase.word()));
+        CliError::new(format!("no agent has worked on {id} yet (state: {})", view.phase.as_str()));
     match view.next_action {
         _ if !view.waiting_for.is_empty() => {
-            failure.hint(format!("waiting for {}", view.waiting_for.join(", ")))
+            failure.with_hint(format!("waiting for {}", view.waiting_for.join(", ")))
         }
-        Some(action) => failure.hint(action),
-        None => failure.hint(format!("mainstem show {id}")),
+        Some(action) => failure.with_hint(action),
+        None => failure.with_hint(format!("mainstem show {id}")),
     }
 }
 
 /// Prints what a task's agent printed.
-pub(crate) fn logs(context: &Context, args: &LogsArgs) -> Outcome {
-    let (repo, layout, look) = context.look_at_run(args.run.as_deref())?;
+pub(crate) fn cmd_logs(context: &CliContext, args: &LogsArgs) -> CommandResult {
+    let (repo, layout, look) = context.open_existing_run(args.run.as_deref())?;
     let machine = &look.machine;
-    let mut printer = Printer {
+    let mut printer = LogPrinter {
         json: context.global.json,
         raw: args.raw,
         marked: context.global.verbose > 0,
         quiet: context.global.quiet,
-        redactor: redactor(machine.settings(), &repo),
+        redactor: build_redactor(machine.settings(), &repo),
         gate: None,
         prefix: None,
         check: false,
         pending: BTreeMap::new(),
     };
-    let Some(task) = &args.task else { return follow::all(context, &mut printer, args) };
-    let t = machine.find(task)?;
+    let Some(task) = &args.task else {
+        return tail_logs::print_all_tasks(context, &mut printer, args);
+    };
+    let t = machine.find_task(task)?;
     if args.gates && args.follow {
-        return follow::checks(context, &mut printer, args, task);
+        return tail_logs::follow_checks(context, &mut printer, args, task);
     }
     let newest = machine.tasks().get(t).attempts;
     if newest == 0 {
-        return Err(not_tried(machine, t));
+        return Err(not_tried_error(machine, t));
     }
     let n = args.attempt.unwrap_or(newest);
     if n == 0 || n > newest {
-        return Err(Failure::new(format!("{task} has no attempt {n}"))
-            .hint(format!("attempts so far: {newest}")));
+        return Err(CliError::new(format!("{task} has no attempt {n}"))
+            .with_hint(format!("attempts so far: {newest}")));
     }
     let run = look.run.clone().unwrap_or_else(|| RunId::new(""));
     if args.gates {
         printer.check = true;
-        return gates(&mut printer, (&layout, &run, &look), task, n);
+        return print_gate_logs(&mut printer, (&layout, &run, &look), task, n);
     }
     let dir = layout.agent_job(&run, machine.graph().id(t), n);
     if args.follow {
         follow_agent(context, &mut printer, &dir, args, (task, n))?;
     } else {
-        printer.job(&dir)?;
-        if matches!(state(&dir)?, JobState::Absent | JobState::Starting) && !context.global.json {
-            print::err(&format!("attempt {n} of {task}: the agent has not started yet"));
+        printer.print_job(&dir)?;
+        if matches!(job_state(&dir)?, JobState::Absent | JobState::Starting) && !context.global.json
+        {
+            output::write_stderr(&format!("attempt {n} of {task}: the agent has not started yet"));
         }
     }
     Ok(exit_code::OK)
 }
 
-fn state(dir: &Path) -> Result<JobState, Failure> {
-    process::state(dir)
-        .map_err(|error| Failure::io(format!("cannot read {}", dir.display()), &error))
+fn job_state(dir: &Path) -> Result<JobState, CliError> {
+    process::read_job_state(dir)
+        .map_err(|error| CliError::io_error(format!("cannot read {}", dir.display()), &error))
 }
 
 fn follow_agent(
-    context: &Context,
-    printer: &mut Printer,
+    context: &CliContext,
+    printer: &mut LogPrinter,
     dir: &Path,
     args: &LogsArgs,
     (name, n): (&str, u32),
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut from = 0;
     loop {
         // Looked at before reading: whatever was printed before the end is then surely read.
-        let now = state(dir)?;
-        from = printer.from(dir, from)?;
+        let now = job_state(dir)?;
+        from = printer.print_from(dir, from)?;
         let ended = match &now {
             JobState::Ended(_) | JobState::Vanished => true,
             JobState::Alive(_) => false,
             // Nothing will come if nobody is there to start it, or if its time has passed.
             JobState::Absent | JobState::Starting => {
-                let (_, layout, look) = context.look(args.run.as_deref())?;
-                let task = look.machine.find(name)?;
+                let (_, layout, look) = context.open_run(args.run.as_deref())?;
+                let task = look.machine.find_task(name)?;
                 let attempt = look.machine.tasks().get(task).current.as_ref();
                 let coming = look.machine.tasks().phase(task) == Phase::Preparing
                     || attempt.is_some_and(|a| a.n == n && a.ended_at.is_none());
-                !coming || !engine_is_there(&layout)?
+                !coming || !is_engine_running(&layout)?
             }
         };
         if ended {
             printer.finish()?;
             if !printer.quiet && !printer.json {
-                say_end(context, &now, args, (name, n))?;
+                print_job_end(context, &now, args, (name, n))?;
             }
             return Ok(());
         }
-        pause_ms(FOLLOW_EVERY_MS);
+        sleep_ms(FOLLOW_EVERY_MS);
     }
 }
 
-fn say_end(
-    context: &Context,
+fn print_job_end(
+    context: &CliContext,
     state: &JobState,
     args: &LogsArgs,
     (task, n): (&str, u32),
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let how = match state {
         JobState::Ended(exit) => match &exit.ending {
-            process::Ending::Exited { code } => format!("ended with exit code {code}"),
-            process::Ending::Signalled { signal } => format!("was killed by signal {signal}"),
-            process::Ending::TimedOut { .. } => "timed out".to_owned(),
-            process::Ending::OutOfMemory { limit } => {
+            process::JobEnding::Exited { code } => format!("ended with exit code {code}"),
+            process::JobEnding::Signalled { signal } => format!("was killed by signal {signal}"),
+            process::JobEnding::TimedOut { .. } => "timed out".to_owned(),
+            process::JobEnding::OutOfMemory { limit } => {
                 format!("was killed: used more than {} of memory", render_size(*limit))
             }
-            process::Ending::Stopped => "was stopped".to_owned(),
-            process::Ending::NotStarted { why, .. } => format!("could not start: {why}"),
+            process::JobEnding::Stopped => "was stopped".to_owned(),
+            process::JobEnding::NotStarted { why, .. } => format!("could not start: {why}"),
         },
         JobState::Vanished => "vanished".to_owned(),
         _ => "has not started an agent".to_owned(),
     };
-    print::err(&format!("attempt {n} of {task} {}", one_line(&how)));
-    let (_, _, look) = context.look(args.run.as_deref())?;
-    let newest = look.machine.tasks().get(look.machine.find(task)?).attempts;
+    output::write_stderr(&format!("attempt {n} of {task} {}", collapse_to_line(&how)));
+    let (_, _, look) = context.open_run(args.run.as_deref())?;
+    let newest = look.machine.tasks().get(look.machine.find_task(task)?).attempts;
     if newest > n {
-        print::err(&format!("attempt {newest} has started: mainstem logs -f {task}"));
+        output::write_stderr(&format!("attempt {newest} has started: mainstem logs -f {task}"));
     }
     Ok(())
 }
@@ -186,49 +189,52 @@ struct GateLog {
     dir: Option<PathBuf>,
     name: String,
     scope: &'static str,
-    verdict: Option<Verdict>,
+    verdict: Option<GateVerdict>,
     detail: String,
 }
 
-fn gates(
-    printer: &mut Printer,
-    (layout, run, look): (&Layout, &RunId, &Look),
+fn print_gate_logs(
+    printer: &mut LogPrinter,
+    (layout, run, look): (&RepoLayout, &RunId, &JournaledRun),
     task: &str,
     n: u32,
-) -> Outcome {
-    let id = look.machine.graph().id(look.machine.find(task)?);
-    let attempts = show::attempts(look, task)?;
-    let place = layout.attempt(run, id, n);
-    let newest = look.machine.tasks().get(look.machine.find(task)?).attempts == n;
-    let found = gate_logs(layout, &place, &attempts, n, newest)?;
+) -> CommandResult {
+    let id = look.machine.graph().id(look.machine.find_task(task)?);
+    let attempts = show::read_attempts(look, task)?;
+    let place = layout.attempt_dir(run, id, n);
+    let newest = look.machine.tasks().get(look.machine.find_task(task)?).attempts == n;
+    let found = find_gate_logs(layout, &place, &attempts, n, newest)?;
     if found.is_empty() && !printer.json {
-        print::err(&format!("no check has run for attempt {n} of {task} yet"));
+        output::write_stderr(&format!("no check has run for attempt {n} of {task} yet"));
     }
     for gate in found {
-        let verdict = gate.verdict.map_or("no result yet", Verdict::word);
+        let verdict = gate.verdict.map_or("no result yet", GateVerdict::as_str);
         printer.gate = Some((gate.name.clone(), gate.scope, verdict));
         if !printer.json {
             let place = if gate.scope == "train" { " on the merged tree" } else { "" };
-            let why = gate.detail.lines().next().map(|why| format!(": {}", one_line(why)));
+            let why = gate.detail.lines().next().map(|why| format!(": {}", collapse_to_line(why)));
             let why = why.filter(|_| gate.dir.is_some()).unwrap_or_default();
-            print::out(&format!("── {verdict}  `{}`{place}{why}\n", one_line(&gate.name)))?;
+            output::write_stdout(&format!(
+                "── {verdict}  `{}`{place}{why}\n",
+                collapse_to_line(&gate.name)
+            ))?;
         }
         match &gate.dir {
-            Some(dir) => printer.job(dir)?,
-            None => printer.text(&gate.detail)?,
+            Some(dir) => printer.print_job(dir)?,
+            None => printer.print_text(&gate.detail)?,
         }
     }
     Ok(exit_code::OK)
 }
 
 /// Gates with a verdict as the journal has them, then those under way, found by their folders.
-fn gate_logs(
-    layout: &Layout,
+fn find_gate_logs(
+    layout: &RepoLayout,
     place: &Path,
-    attempts: &[Attempt],
+    attempts: &[ShowAttempt],
     n: u32,
     newest: bool,
-) -> Result<Vec<GateLog>, Failure> {
+) -> Result<Vec<GateLog>, CliError> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
     for attempt in attempts {
@@ -236,9 +242,9 @@ fn gate_logs(
             known.extend(gate.log.clone());
             if attempt.number() == n {
                 found.push(GateLog {
-                    dir: gate.log.as_ref().map(|log| layout.state().join(log)),
+                    dir: gate.log.as_ref().map(|log| layout.state_dir().join(log)),
                     name: gate.gate.clone(),
-                    scope: gate.scope.word(),
+                    scope: gate.scope.as_str(),
                     verdict: Some(gate.verdict),
                     detail: gate.detail.clone(),
                 });
@@ -250,12 +256,12 @@ fn gate_logs(
         places.push((task.to_path_buf(), "train-", GateScope::Train));
     }
     for (folder, prefix, scope) in places {
-        for name in names_in(&folder)? {
+        for name in list_names(&folder)? {
             let dir = folder.join(&name);
             let is_gate = name.starts_with(prefix) && !name.contains('.');
-            if is_gate && !known.contains(&layout.relative(&dir)) {
-                let scope = scope.word();
-                let name = follow::command_of(&dir).unwrap_or(name);
+            if is_gate && !known.contains(&layout.relative_name(&dir)) {
+                let scope = scope.as_str();
+                let name = tail_logs::check_command(&dir).unwrap_or(name);
                 found.push(GateLog {
                     dir: Some(dir),
                     name,
@@ -269,9 +275,10 @@ fn gate_logs(
     Ok(found)
 }
 
-fn names_in(folder: &Path) -> Result<Vec<String>, Failure> {
-    let unreadable =
-        |error: std::io::Error| Failure::io(format!("cannot read {}", folder.display()), &error);
+fn list_names(folder: &Path) -> Result<Vec<String>, CliError> {
+    let unreadable = |error: std::io::Error| {
+        CliError::io_error(format!("cannot read {}", folder.display()), &error)
+    };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -286,7 +293,7 @@ fn names_in(folder: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// Is this line a word of an agent to us, and not output?
-fn is_protocol(line: &[u8]) -> bool {
+fn is_protocol_line(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.starts_with(b"{")
         && line.len() < LINE_BYTES_MAX
@@ -295,12 +302,12 @@ fn is_protocol(line: &[u8]) -> bool {
 }
 
 /// Prints records as whole lines.
-struct Printer {
+struct LogPrinter {
     json: bool,
     raw: bool,
     marked: bool,
     quiet: bool,
-    redactor: Redactor,
+    redactor: SecretRedactor,
     gate: Option<(String, &'static str, &'static str)>,
     /// Whose output it is, where that of several is shown.
     prefix: Option<String>,
@@ -310,22 +317,22 @@ struct Printer {
     pending: BTreeMap<(Option<String>, bool), OutputLine>,
 }
 
-impl Printer {
+impl LogPrinter {
     /// A job's whole log.
-    fn job(&mut self, dir: &Path) -> Result<(), Failure> {
-        self.from(dir, 0)?;
+    fn print_job(&mut self, dir: &Path) -> Result<(), CliError> {
+        self.print_from(dir, 0)?;
         self.finish()
     }
 
     /// Everything there is from an offset on; returns where to go on.
-    fn from(&mut self, dir: &Path, mut from: u64) -> Result<u64, Failure> {
+    fn print_from(&mut self, dir: &Path, mut from: u64) -> Result<u64, CliError> {
         loop {
-            let output = read_output(dir, from, READ_BYTES).map_err(|error| {
-                Failure::io(format!("cannot read the log in {}", dir.display()), &error)
+            let output = read_job_output(dir, from, READ_BYTES).map_err(|error| {
+                CliError::io_error(format!("cannot read the log in {}", dir.display()), &error)
             })?;
             if output.dropped > 0 {
                 let note = format!("… {} bytes of output were dropped …", output.dropped);
-                print::err(&note);
+                output::write_stderr(&note);
             }
             if output.lines.is_empty() && output.next == from {
                 return Ok(from);
@@ -333,36 +340,41 @@ impl Printer {
             from = output.next;
             let mut out = Vec::new();
             for line in output.lines {
-                self.line(line, &mut out)?;
+                self.print_line(line, &mut out)?;
             }
-            show::out_bytes(&out)?;
+            show::write_stdout_bytes(&out)?;
         }
     }
 
     /// Prints what never became a whole line.
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), CliError> {
         let mut out = Vec::new();
         for ((prefix, _), line) in std::mem::take(&mut self.pending) {
             self.prefix = prefix;
-            self.whole(&line, &mut out)?;
+            self.write_whole_line(&line, &mut out)?;
         }
-        show::out_bytes(&out)
+        show::write_stdout_bytes(&out)
     }
 
     /// Text that is in no log.
-    fn text(&mut self, text: &str) -> Result<(), Failure> {
+    fn print_text(&mut self, text: &str) -> Result<(), CliError> {
         let mut out = Vec::new();
         for line in text.lines() {
             let text = line.as_bytes().to_vec();
-            let line =
-                OutputLine { offset: 0, at_ms: 0, stream: Stream::Stdout, text, continues: false };
-            self.whole(&line, &mut out)?;
+            let line = OutputLine {
+                offset: 0,
+                at_ms: 0,
+                stream: OutputStream::Stdout,
+                text,
+                continues: false,
+            };
+            self.write_whole_line(&line, &mut out)?;
         }
-        show::out_bytes(&out)
+        show::write_stdout_bytes(&out)
     }
 
-    fn line(&mut self, line: OutputLine, out: &mut Vec<u8>) -> Result<(), Failure> {
-        let slot = (self.prefix.clone(), line.stream == Stream::Stderr);
+    fn print_line(&mut self, line: OutputLine, out: &mut Vec<u8>) -> Result<(), CliError> {
+        let slot = (self.prefix.clone(), line.stream == OutputStream::Stderr);
         let whole = match self.pending.remove(&slot) {
             Some(mut begun) => {
                 begun.text.extend_from_slice(&line.text);
@@ -374,15 +386,15 @@ impl Printer {
             self.pending.insert(slot, whole);
             return Ok(());
         }
-        self.whole(&whole, out)
+        self.write_whole_line(&whole, out)
     }
 
-    fn whole(&self, line: &OutputLine, out: &mut Vec<u8>) -> Result<(), Failure> {
-        if !self.raw && !self.check && is_protocol(&line.text) {
+    fn write_whole_line(&self, line: &OutputLine, out: &mut Vec<u8>) -> Result<(), CliError> {
+        if !self.raw && !self.check && is_protocol_line(&line.text) {
             return Ok(());
         }
-        let text = self.redactor.redact(&line.text);
-        let stream = if line.stream == Stream::Stderr { "stderr" } else { "stdout" };
+        let text = self.redactor.redact_bytes(&line.text);
+        let stream = if line.stream == OutputStream::Stderr { "stderr" } else { "stdout" };
         if self.json {
             let mut value = json!({
                 "at": time::to_rfc3339(line.at_ms), "stream": stream,
@@ -398,18 +410,18 @@ impl Printer {
                 value["verdict"] = (*verdict).into();
             }
             let line = serde_json::to_string(&value)
-                .map_err(|error| Failure::new(format!("BUG: a line is plain data: {error}")))?;
+                .map_err(|error| CliError::new(format!("BUG: a line is plain data: {error}")))?;
             out.extend_from_slice(line.as_bytes());
         } else {
             if let Some(prefix) = &self.prefix {
                 out.extend_from_slice(
-                    format!("{} | ", print::pad(prefix, PREFIX_WIDTH)).as_bytes(),
+                    format!("{} | ", output::pad_to_width(prefix, PREFIX_WIDTH)).as_bytes(),
                 );
             }
             if self.marked {
                 let clock = time::to_rfc3339(line.at_ms);
                 let clock = clock.get(11..19).unwrap_or_default();
-                let mark = if line.stream == Stream::Stderr { "err" } else { "   " };
+                let mark = if line.stream == OutputStream::Stderr { "err" } else { "   " };
                 out.extend_from_slice(format!("{clock} {mark} ").as_bytes());
             }
             if self.raw {
@@ -417,7 +429,7 @@ impl Printer {
             } else {
                 let text = String::from_utf8_lossy(&text);
                 let text = text.strip_suffix('\r').unwrap_or(&text);
-                out.extend_from_slice(print::harmless(text).as_bytes());
+                out.extend_from_slice(output::sanitize_text(text).as_bytes());
             }
         }
         out.push(b'\n');
@@ -431,13 +443,13 @@ mod tests {
 
     use super::*;
 
-    fn printer(raw: bool) -> Printer {
-        Printer {
+    fn printer(raw: bool) -> LogPrinter {
+        LogPrinter {
             json: false,
             raw,
             marked: false,
             quiet: false,
-            redactor: Redactor::new([("TOKEN", "very-secret")]),
+            redactor: SecretRedactor::new([("TOKEN", "very-secret")]),
             gate: None,
             prefix: None,
             check: false,
@@ -445,7 +457,7 @@ mod tests {
         }
     }
 
-    fn record(text: &str, stream: Stream, continues: bool) -> OutputLine {
+    fn record(text: &str, stream: OutputStream, continues: bool) -> OutputLine {
         OutputLine { offset: 0, at_ms: 0, stream, text: text.into(), continues }
     }
 
@@ -453,9 +465,9 @@ mod tests {
     fn a_secret_split_over_two_records_is_still_taken_out() {
         let mut printer = printer(true);
         let mut out = Vec::new();
-        printer.line(record("a very-", Stream::Stdout, true), &mut out).unwrap();
-        printer.line(record("other", Stream::Stderr, false), &mut out).unwrap();
-        printer.line(record("secret z", Stream::Stdout, false), &mut out).unwrap();
+        printer.print_line(record("a very-", OutputStream::Stdout, true), &mut out).unwrap();
+        printer.print_line(record("other", OutputStream::Stderr, false), &mut out).unwrap();
+        printer.print_line(record("secret z", OutputStream::Stdout, false), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "other\na [redacted TOKEN] z\n");
     }
 
@@ -465,7 +477,9 @@ mod tests {
         for (raw, expected) in [(true, 3), (false, 2)] {
             let mut out = Vec::new();
             for line in lines {
-                printer(raw).line(record(line, Stream::Stdout, false), &mut out).unwrap();
+                printer(raw)
+                    .print_line(record(line, OutputStream::Stdout, false), &mut out)
+                    .unwrap();
             }
             assert_eq!(String::from_utf8(out).unwrap().lines().count(), expected);
         }
@@ -475,7 +489,9 @@ mod tests {
     fn escapes_are_shown_only_when_asked_for() {
         for (raw, expected) in [(true, "\x1b[31mred\n"), (false, "red\n")] {
             let mut out = Vec::new();
-            printer(raw).line(record("\x1b[31mred", Stream::Stdout, false), &mut out).unwrap();
+            printer(raw)
+                .print_line(record("\x1b[31mred", OutputStream::Stdout, false), &mut out)
+                .unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }

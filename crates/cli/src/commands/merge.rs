@@ -2,59 +2,59 @@
 //! The same engine as `run`, with no agent started.
 
 use mainstem_api::exit_code;
-use mainstem_core::machine::{Machine, Merger};
+use mainstem_core::machine::{Machine, MergeOnlyMode};
 use mainstem_core::phase::Phase;
-use mainstem_engine::session::{Line, RunRequest};
+use mainstem_engine::instance::{EngineChannel, RunRequest};
 use serde_json::{Value, json};
 
 use crate::args::MergeArgs;
 use crate::commands::run::stop_on_signals;
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
-use crate::stream::Stream;
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
+use crate::stream::RunStream;
 
 /// Brings the run's pull requests on.
-pub(crate) fn merge(context: &Context, args: &MergeArgs) -> Outcome {
-    let (_, settings, _) = context.place()?;
-    if !settings.land.mode.by_pull() {
-        return Err(Failure::new("this repository does not land work through pull requests (land.mode)")
-            .hint("mainstem run lands work by itself; to use pull requests: mainstem config set land.mode pr"));
+pub(crate) fn cmd_merge(context: &CliContext, args: &MergeArgs) -> CommandResult {
+    let (_, settings, _) = context.load_repo_context()?;
+    if !settings.land.mode.lands_on_forge() {
+        return Err(CliError::new("this repository does not land work through pull requests (land.mode)")
+            .with_hint("mainstem run lands work by itself; to use pull requests: mainstem config set land.mode pr"));
     }
-    let (_, _, look) = context.look_at_run(None)?;
+    let (_, _, look) = context.open_existing_run(None)?;
     let at_work = |phase: Phase| phase.is_active() && phase != Phase::Merging;
-    if look.machine.tasks().all().any(|t| at_work(look.machine.tasks().phase(t))) {
-        return Err(Failure::new("this run has unfinished attempts")
-            .hint("continue the run, which merges as well: mainstem run"));
+    if look.machine.tasks().all_tasks().any(|t| at_work(look.machine.tasks().phase(t))) {
+        return Err(CliError::new("this run has unfinished attempts")
+            .with_hint("continue the run, which merges as well: mainstem run"));
     }
-    let before = landed(&look.machine);
-    let merger = Some(if args.watch { Merger::Watch } else { Merger::Once });
+    let before = landed_tasks(&look.machine);
+    let merger = Some(if args.watch { MergeOnlyMode::Watch } else { MergeOnlyMode::Once });
     let request = RunRequest { merger, ..RunRequest::default() };
-    let session = context.session()?;
-    let line = Line::new();
+    let session = context.open_engine_instance()?;
+    let line = EngineChannel::new();
     stop_on_signals(&line)?;
     let global = &context.global;
     let quiet = global.quiet || global.json;
-    let mut face = Stream::new(false, quiet, global.verbose > 0, context.color_err);
+    let mut face = RunStream::new(false, quiet, global.verbose > 0, context.color_err);
     let ended = session.run(&request, line, &mut face, &mut |_, _| {});
-    face.wipe();
+    face.clear_live_view();
     drop(face);
     let (_, machine, _) = ended?;
-    report(context, &machine, &before)
+    print_report(context, &machine, &before)
 }
 
-fn landed(machine: &Machine) -> Vec<String> {
-    let these = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == Phase::Landed);
+fn landed_tasks(machine: &Machine) -> Vec<String> {
+    let these = machine.tasks().all_tasks().filter(|t| machine.tasks().phase(*t) == Phase::Landed);
     these.map(|t| machine.graph().id(t).to_string()).collect()
 }
 
 /// What was merged, and what each of the others waits for.
-fn report(context: &Context, machine: &Machine, before: &[String]) -> Outcome {
+fn print_report(context: &CliContext, machine: &Machine, before: &[String]) -> CommandResult {
     let (mut merged, mut open): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
-    for t in machine.tasks().all() {
+    for t in machine.tasks().all_tasks() {
         let id = machine.graph().id(t).to_string();
-        let view = machine.view(t);
-        let pull = machine.pull(t);
+        let view = machine.task_view(t);
+        let pull = machine.pull_request(t);
         let number = pull.and_then(|pull| pull.number);
         let url = pull.map(|pull| pull.url.as_str());
         match view.phase {
@@ -70,27 +70,27 @@ fn report(context: &Context, machine: &Machine, before: &[String]) -> Outcome {
     }
     let code = if open.is_empty() { exit_code::OK } else { exit_code::NOT_LANDED };
     if context.global.json {
-        print::out_json(&json!({ "merged": merged, "open": open }))?;
+        output::write_json(&json!({ "merged": merged, "open": open }))?;
         return Ok(code);
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for one in &merged {
-        print::out(&format!("merged   {} #{}\n", text(&one["task"]), one["pull"]))?;
+        output::write_stdout(&format!("merged   {} #{}\n", text(&one["task"]), one["pull"]))?;
     }
     for one in &open {
         let waits = match (text(&one["waits_for"]), text(&one["reason"])) {
             (waits, reason) if reason.is_empty() => waits,
             (_, reason) => reason,
         };
-        let waits = print::harmless(&waits);
-        print::out(&format!(
+        let waits = output::sanitize_text(&waits);
+        output::write_stdout(&format!(
             "open     {} #{}: waiting for {waits}\n",
             text(&one["task"]),
             one["pull"]
         ))?;
     }
     if merged.is_empty() && open.is_empty() {
-        print::out("no pull request is open\n")?;
+        output::write_stdout("no pull request is open\n")?;
     }
     Ok(code)
 }

@@ -9,91 +9,98 @@ use mainstem_api::exit_code;
 use mainstem_core::config::Settings;
 use mainstem_core::graph::Graph;
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::{Effort, Plan, Task};
-use mainstem_engine::paths::Layout;
-use mainstem_planner::estimate::{Estimate, Past, estimate};
+use mainstem_core::plan::{Plan, Task, TaskEffort};
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_planner::estimate::{EffortHistory, PlanEstimate, estimate_plan};
 use serde_json::{Value, json};
 
 use crate::args::{GraphArgs, GraphFormat, PlanArgs, PlanCommand, PlanFormat};
-use crate::commands::{draft, formats};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::graph::{self, Subject};
-use crate::{preflight, print};
+use crate::commands::{draft, plan_formats};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::graph::{self, GraphSubject};
+use crate::{output, preflight};
 
 /// Ids of the critical path shown in one line.
 const PATH_SHOWN: usize = 12;
 
 /// `plan` with what follows it.
-pub(crate) fn plan(context: &Context, args: &PlanArgs) -> Outcome {
-    let Some(command) = &args.command else { return draft::draft(context, &args.draft) };
+pub(crate) fn cmd_plan(context: &CliContext, args: &PlanArgs) -> CommandResult {
+    let Some(command) = &args.command else { return draft::cmd_draft(context, &args.draft) };
     match command {
-        PlanCommand::Check { file } => check(context, file),
-        PlanCommand::Show { file, format } => show(context, file, *format),
-        PlanCommand::Import(args) => formats::import(context, args),
-        PlanCommand::Export(args) => formats::export(context, args),
-        PlanCommand::Push(args) => formats::push(context, args),
-        PlanCommand::Suggest(args) => formats::suggest(context, args),
+        PlanCommand::Check { file } => check_plan(context, file),
+        PlanCommand::Show { file, format } => show_plan(context, file, *format),
+        PlanCommand::Import(args) => plan_formats::cmd_import(context, args),
+        PlanCommand::Export(args) => plan_formats::cmd_export(context, args),
+        PlanCommand::Push(args) => plan_formats::cmd_push(context, args),
+        PlanCommand::Suggest(args) => plan_formats::cmd_suggest(context, args),
     }
 }
 
 /// The graph of the run, with where each task stands.
-pub(crate) fn graph(context: &Context, args: &GraphArgs) -> Outcome {
-    let (_, _, look) = context.look_at_run(args.run.as_deref())?;
+pub(crate) fn cmd_graph(context: &CliContext, args: &GraphArgs) -> CommandResult {
+    let (_, _, look) = context.open_existing_run(args.run.as_deref())?;
     let machine = &look.machine;
-    let phases: Vec<Phase> = machine.tasks().all().map(|t| machine.tasks().phase(t)).collect();
-    let subject = Subject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
+    let phases: Vec<Phase> =
+        machine.tasks().all_tasks().map(|t| machine.tasks().phase(t)).collect();
+    let subject =
+        GraphSubject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
     match args.format {
-        GraphFormat::Json => print::out_json(&graph::as_json(subject))?,
-        _ if context.global.json => print::out_json(&graph::as_json(subject))?,
-        GraphFormat::Mermaid => print::out(&graph::mermaid(subject))?,
+        GraphFormat::Json => output::write_json(&graph::graph_json(subject))?,
+        _ if context.global.json => output::write_json(&graph::graph_json(subject))?,
+        GraphFormat::Mermaid => output::write_stdout(&graph::render_mermaid(subject))?,
         GraphFormat::Picture => {
-            print::out(&graph::picture(subject, print::width(), context.color_out))?;
+            output::write_stdout(&graph::render_picture(
+                subject,
+                output::picture_width(),
+                context.color_out,
+            ))?;
         }
     }
     Ok(exit_code::OK)
 }
 
 /// A plan needs no repository to be looked at: where there is none, its settings are left out.
-fn read(context: &Context, file: &Path) -> Result<(Plan, Graph, Settings), Failure> {
-    let repo = context.repo().ok();
-    let settings = context.settings(repo.as_ref())?;
-    let plan = context.plan(file, &settings)?;
-    let layout = repo.as_ref().map(|repo| Layout::new(repo, None));
-    let place = repo.as_ref().zip(layout.as_ref()).map(|(repo, layout)| (repo, layout.state()));
-    mainstem_engine::prompts::template(place, &settings)?;
-    let graph = graph_of(&plan, file)?;
+fn read_plan(context: &CliContext, file: &Path) -> Result<(Plan, Graph, Settings), CliError> {
+    let repo = context.open_repo().ok();
+    let settings = context.load_settings(repo.as_ref())?;
+    let plan = context.read_plan(file, &settings)?;
+    let layout = repo.as_ref().map(|repo| RepoLayout::new(repo, None));
+    let place = repo.as_ref().zip(layout.as_ref()).map(|(repo, layout)| (repo, layout.state_dir()));
+    mainstem_engine::prompt_template::load_prompt_template(place, &settings)?;
+    let graph = build_graph(&plan, file)?;
     Ok((plan, graph, settings))
 }
 
-fn graph_of(plan: &Plan, file: &Path) -> Result<Graph, Failure> {
-    Graph::new(plan).map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+fn build_graph(plan: &Plan, file: &Path) -> Result<Graph, CliError> {
+    Graph::new(plan).map_err(|error| CliError::new(format!("{}: {error}", file.display())))
 }
 
-fn check(context: &Context, file: &Path) -> Outcome {
-    let (plan, graph, settings) = match read(context, file) {
+fn check_plan(context: &CliContext, file: &Path) -> CommandResult {
+    let (plan, graph, settings) = match read_plan(context, file) {
         Ok(found) => found,
         Err(failure) => {
             if context.global.json {
-                let mut report = failure.json();
+                let mut report = failure.to_json();
                 report["ok"] = json!(false);
-                print::out_json(&report)?;
+                output::write_json(&report)?;
             }
             return Err(failure);
         }
     };
-    let subject = Subject::plain(&plan, &graph);
-    let edges = subject.edges().len();
+    let subject = GraphSubject::without_run(&plan, &graph);
+    let edges = subject.list_edges().len();
     let levels = graph.levels();
     let widest = levels.iter().map(Vec::len).max().unwrap_or(0);
     let path = subject.critical_ids();
-    let findings = match context.repo() {
-        Ok(repo) => preflight::of_plan(&repo, &settings, &plan, None),
+    let findings = match context.open_repo() {
+        Ok(repo) => preflight::plan_findings(&repo, &settings, &plan, None),
         Err(_) => Vec::new(),
     };
-    let warnings: Vec<String> = findings.iter().map(preflight::Finding::sentence).collect();
+    let warnings: Vec<String> =
+        findings.iter().map(preflight::PreflightFinding::sentence).collect();
     if context.global.json {
-        print::out_json(&json!({
+        output::write_json(&json!({
             "ok": true, "file": file, "title": plan.title, "tasks": plan.tasks.len(),
             "edges": edges, "epics": plan.epics.len(), "levels": levels.len(),
             "widest_level": widest, "critical_path": path, "diagnostics": [],
@@ -101,27 +108,27 @@ fn check(context: &Context, file: &Path) -> Outcome {
         }))?;
         return Ok(exit_code::OK);
     }
-    print::out(&format!(
+    output::write_stdout(&format!(
         "{}: ok, {}, {}, {}, {} (widest {widest}), critical path {}: {}\n",
         file.display(),
-        count(plan.tasks.len(), "task"),
-        count(edges, "edge"),
-        count(plan.epics.len(), "epic"),
-        count(levels.len(), "level"),
+        count_noun(plan.tasks.len(), "task"),
+        count_noun(edges, "edge"),
+        count_noun(plan.epics.len(), "epic"),
+        count_noun(levels.len(), "level"),
         path.len(),
-        arrows(&path),
+        join_with_arrows(&path),
     ))?;
     for warning in warnings {
-        print::err(&format!("warning: {}", print::harmless(&warning)));
+        output::write_stderr(&format!("warning: {}", output::sanitize_text(&warning)));
     }
     Ok(exit_code::OK)
 }
 
-fn count(number: usize, noun: &str) -> String {
+fn count_noun(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-fn arrows(ids: &[&str]) -> String {
+fn join_with_arrows(ids: &[&str]) -> String {
     if ids.len() <= PATH_SHOWN {
         return ids.join(" → ");
     }
@@ -130,65 +137,65 @@ fn arrows(ids: &[&str]) -> String {
     format!("{} → … → {}", head.join(" → "), tail.join(" → "))
 }
 
-fn show(context: &Context, file: &Path, format: PlanFormat) -> Outcome {
-    let repo = context.repo().ok();
-    let settings = context.settings(repo.as_ref())?;
-    let (plan, lacking) = context.plan_to_show(file, &settings)?;
+fn show_plan(context: &CliContext, file: &Path, format: PlanFormat) -> CommandResult {
+    let repo = context.open_repo().ok();
+    let settings = context.load_settings(repo.as_ref())?;
+    let (plan, lacking) = context.read_plan_to_show(file, &settings)?;
     for fault in &lacking {
-        print::err(&format!("warning: {}", print::harmless(fault)));
+        output::write_stderr(&format!("warning: {}", output::sanitize_text(fault)));
     }
-    let graph = graph_of(&plan, file)?;
-    let subject = Subject::plain(&plan, &graph);
-    let (width, color) = (print::width(), context.color_out);
-    let guess = estimate(&plan, &graph, settings.run.jobs, &past(context));
+    let graph = build_graph(&plan, file)?;
+    let subject = GraphSubject::without_run(&plan, &graph);
+    let (width, color) = (output::picture_width(), context.color_out);
+    let guess = estimate_plan(&plan, &graph, settings.run.jobs, &effort_history(context));
     match format {
-        PlanFormat::Json => print::out_json(&plan_json(subject, &guess))?,
-        _ if context.global.json => print::out_json(&plan_json(subject, &guess))?,
-        PlanFormat::Mermaid => print::out(&graph::mermaid(subject))?,
+        PlanFormat::Json => output::write_json(&plan_json(subject, &guess))?,
+        _ if context.global.json => output::write_json(&plan_json(subject, &guess))?,
+        PlanFormat::Mermaid => output::write_stdout(&graph::render_mermaid(subject))?,
         PlanFormat::Batches => {
             // A pipe gets one line per level.
-            let width = print::columns().unwrap_or(usize::MAX);
-            print::out(&graph::batches(subject, width, color))?;
+            let width = output::stdout_columns().unwrap_or(usize::MAX);
+            output::write_stdout(&graph::render_levels(subject, width, color))?;
         }
-        PlanFormat::Graph => print::out(&graph::picture(subject, width, color))?,
+        PlanFormat::Graph => output::write_stdout(&graph::render_picture(subject, width, color))?,
         PlanFormat::Tree => {
-            let mut out = tree(subject, &settings, width, color);
+            let mut out = plan_tree(subject, &settings, width, color);
             out.push_str(&estimate_text(&guess, settings.run.jobs));
             out.push('\n');
-            out.push_str(&graph::picture(subject, width, color));
-            print::out(&out)?;
+            out.push_str(&graph::render_picture(subject, width, color));
+            output::write_stdout(&out)?;
         }
     }
     Ok(exit_code::OK)
 }
 
 /// What tasks took that landed in the newest run; nothing if there is none that can be read.
-fn past(context: &Context) -> Past {
-    let mut past = Past::default();
-    let Ok((_, _, look)) = context.look(None) else { return past };
+fn effort_history(context: &CliContext) -> EffortHistory {
+    let mut past = EffortHistory::default();
+    let Ok((_, _, look)) = context.open_run(None) else { return past };
     let machine = &look.machine;
-    for t in machine.tasks().all().filter(|t| machine.tasks().phase(*t) == Phase::Landed) {
+    for t in machine.tasks().all_tasks().filter(|t| machine.tasks().phase(*t) == Phase::Landed) {
         let state = machine.tasks().get(t);
-        past.add(machine.plan().tasks[t.ix()].effort, state.agent_ms, state.cost_usd);
+        past.add_task(machine.plan().tasks[t.index()].effort, state.agent_ms, state.cost_usd);
     }
     past
 }
 
-fn estimate_text(guess: &Estimate, jobs: u32) -> String {
+fn estimate_text(guess: &PlanEstimate, jobs: u32) -> String {
     let basis = match guess.based_on {
         0 => "rough, because there is no history yet".to_owned(),
-        n => format!("based on {} that landed", print::count(u64::from(n), "task")),
+        n => format!("based on {} that landed", output::count_noun(u64::from(n), "task")),
     };
     let money = guess.usd.map_or_else(|| "cost unknown".to_owned(), |usd| format!("${usd:.2}"));
     format!(
         "estimate: {} of work, at least {} with {jobs} at a time (critical path {}), {money}; {basis}\n",
-        print::duration(guess.work_ms),
-        print::duration(guess.least_ms),
-        print::duration(guess.path_ms),
+        output::format_duration(guess.work_ms),
+        output::format_duration(guess.least_ms),
+        output::format_duration(guess.path_ms),
     )
 }
 
-fn plan_json(subject: Subject<'_>, guess: &Estimate) -> Value {
+fn plan_json(subject: GraphSubject<'_>, guess: &PlanEstimate) -> Value {
     json!({
         "version": 1,
         "title": subject.plan.title,
@@ -205,18 +212,22 @@ fn plan_json(subject: Subject<'_>, guess: &Estimate) -> Value {
 }
 
 /// Epics with their tasks, then tasks of no epic.
-fn tree(subject: Subject<'_>, settings: &Settings, width: usize, color: bool) -> String {
+fn plan_tree(subject: GraphSubject<'_>, settings: &Settings, width: usize, color: bool) -> String {
     let plan = subject.plan;
     let bold = Style::new().bold();
     let mut out = String::new();
     if !plan.title.is_empty() {
-        let _ = writeln!(out, "{}\n", print::paint(&print::harmless(&plan.title), bold, color));
+        let _ = writeln!(
+            out,
+            "{}\n",
+            output::paint_text(&output::sanitize_text(&plan.title), bold, color)
+        );
     }
     let default = settings.run.agent.as_deref();
     let id_width = plan.tasks.iter().map(|task| task.id.as_str().len()).max().unwrap_or(0);
     for epic in &plan.epics {
-        let head = format!("{} {}", epic.id, print::harmless(&epic.title));
-        out.push_str(&print::paint(head.trim_end(), bold, color));
+        let head = format!("{} {}", epic.id, output::sanitize_text(&epic.title));
+        out.push_str(&output::paint_text(head.trim_end(), bold, color));
         if !epic.needs.is_empty() {
             let needs: Vec<&str> = epic.needs.iter().map(|id| id.as_str()).collect();
             let _ = write!(out, "  needs {}", needs.join(" "));
@@ -228,13 +239,18 @@ fn tree(subject: Subject<'_>, settings: &Settings, width: usize, color: bool) ->
     }
     let loose: Vec<&Task> = plan.tasks.iter().filter(|task| task.epic.is_none()).collect();
     if !loose.is_empty() && !plan.epics.is_empty() {
-        let _ = writeln!(out, "{}", print::paint("(no epic)", bold, color));
+        let _ = writeln!(out, "{}", output::paint_text("(no epic)", bold, color));
     }
     for task in loose {
         out.push_str(&task_lines(task, default, id_width, width, color));
     }
     let path = subject.critical_ids();
-    let _ = writeln!(out, "\ncritical path ({}): {}", count(path.len(), "task"), arrows(&path));
+    let _ = writeln!(
+        out,
+        "\ncritical path ({}): {}",
+        count_noun(path.len(), "task"),
+        join_with_arrows(&path)
+    );
     out
 }
 
@@ -246,16 +262,16 @@ fn task_lines(
     color: bool,
 ) -> String {
     let effort = match task.effort {
-        Effort::Small => "small",
-        Effort::Medium => "medium",
-        Effort::Large => "large",
+        TaskEffort::Small => "small",
+        TaskEffort::Medium => "medium",
+        TaskEffort::Large => "large",
     };
     let agent = task.agent.as_deref().or(default).unwrap_or("–");
     let tail = format!("{effort} · {agent}");
     let room = width.saturating_sub(id_width + tail.len() + 6).clamp(20, 60);
-    let title = print::clip(&print::harmless(&task.title), room);
-    let id = print::pad(task.id.as_str(), id_width);
-    let mut out = format!("  {id}  {}  {tail}\n", print::pad(&title, room));
+    let title = output::truncate_to_width(&output::sanitize_text(&task.title), room);
+    let id = output::pad_to_width(task.id.as_str(), id_width);
+    let mut out = format!("  {id}  {}  {tail}\n", output::pad_to_width(&title, room));
     let list = |word: &str, items: Vec<&str>| {
         (!items.is_empty()).then(|| format!("{word} {}", items.join(" ")))
     };
@@ -269,9 +285,9 @@ fn task_lines(
     .flatten()
     .collect();
     if !details.is_empty() {
-        let text = print::harmless(&details.join(" · ")).replace('\n', " ");
-        let text = print::clip(&text, width.saturating_sub(id_width + 4).max(40));
-        let text = print::paint(&text, Style::new().dimmed(), color);
+        let text = output::sanitize_text(&details.join(" · ")).replace('\n', " ");
+        let text = output::truncate_to_width(&text, width.saturating_sub(id_width + 4).max(40));
+        let text = output::paint_text(&text, Style::new().dimmed(), color);
         let _ = writeln!(out, "  {}  {text}", " ".repeat(id_width));
     }
     out

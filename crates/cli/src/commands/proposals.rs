@@ -2,35 +2,39 @@
 
 use std::fmt::Write as _;
 
-use mainstem_api::control::Request;
+use mainstem_api::control::ControlRequest;
 use mainstem_api::{exit_code, time};
-use mainstem_core::machine::Decided;
+use mainstem_core::machine::ProposalDecision;
 use serde_json::{Value, json};
 
-use crate::commands::steer;
-use crate::context::Context;
-use crate::failure::Outcome;
-use crate::print;
+use crate::commands::control_client;
+use crate::context::CliContext;
+use crate::error::CommandResult;
+use crate::output;
 
 /// `accept` and `reject`.
-pub(crate) fn decide(context: &Context, proposals: Vec<String>, accept: bool) -> Outcome {
+pub(crate) fn decide_proposals(
+    context: &CliContext,
+    proposals: Vec<String>,
+    accept: bool,
+) -> CommandResult {
     let one = |proposal| match accept {
-        true => Request::Accept { proposal },
-        false => Request::Reject { proposal },
+        true => ControlRequest::Accept { proposal },
+        false => ControlRequest::Reject { proposal },
     };
-    steer::steer(context, proposals.into_iter().map(one).collect())
+    control_client::run_requests(context, proposals.into_iter().map(one).collect())
 }
 
 /// Lists all proposals of the run, and the issues that agents wrote down.
-pub(crate) fn proposals(context: &Context, run: Option<&str>) -> Outcome {
-    let (_, _, look) = context.look_at_run(run)?;
+pub(crate) fn cmd_proposals(context: &CliContext, run: Option<&str>) -> CommandResult {
+    let (_, _, look) = context.open_existing_run(run)?;
     let machine = &look.machine;
     if context.global.json {
         let proposals = machine.proposals().iter().enumerate().map(|(at, p)| {
             let (state, becomes) = match &p.decided {
                 None => ("open", None),
-                Some(Decided::Rejected) => ("rejected", None),
-                Some(Decided::Accepted(id)) => ("accepted", Some(id.to_string())),
+                Some(ProposalDecision::Rejected) => ("rejected", None),
+                Some(ProposalDecision::Accepted(id)) => ("accepted", Some(id.to_string())),
             };
             json!({
                 "id": format!("P{}", at + 1), "state": state, "becomes": becomes, "by": p.task,
@@ -38,35 +42,35 @@ pub(crate) fn proposals(context: &Context, run: Option<&str>) -> Outcome {
                 "description": p.description, "needs": p.needs, "at": time::to_rfc3339(p.at.0),
             })
         });
-        let issues = machine.issues().iter().map(|issue| {
+        let issues = machine.reported_issues().iter().map(|issue| {
             json!({
                 "by": issue.task, "title": issue.title, "text": issue.text,
                 "severity": issue.severity, "at": time::to_rfc3339(issue.at.0),
             })
         });
         let (proposals, issues): (Vec<Value>, Vec<Value>) = (proposals.collect(), issues.collect());
-        print::out_json(&json!({ "proposals": proposals, "issues": issues }))?;
+        output::write_json(&json!({ "proposals": proposals, "issues": issues }))?;
         return Ok(exit_code::OK);
     }
     let mut out = String::new();
     for (at, p) in machine.proposals().iter().enumerate() {
         let state = match &p.decided {
             None => format!("mainstem accept P{0}, mainstem reject P{0}", at + 1),
-            Some(Decided::Rejected) => "rejected".to_owned(),
-            Some(Decided::Accepted(id)) => format!("accepted as {id}"),
+            Some(ProposalDecision::Rejected) => "rejected".to_owned(),
+            Some(ProposalDecision::Accepted(id)) => format!("accepted as {id}"),
         };
-        let title = print::harmless(&p.title).replace('\n', " ");
+        let title = output::sanitize_text(&p.title).replace('\n', " ");
         let _ = writeln!(out, "P{}  {title}  (by {}; {state})", at + 1, p.task);
-        for line in print::harmless(&p.description).lines().take(6) {
+        for line in output::sanitize_text(&p.description).lines().take(6) {
             let _ = writeln!(out, "    {line}");
         }
         if !p.needs.is_empty() {
-            let _ = writeln!(out, "    needs {}", print::harmless(&p.needs.join(", ")));
+            let _ = writeln!(out, "    needs {}", output::sanitize_text(&p.needs.join(", ")));
         }
     }
-    for issue in machine.issues() {
-        let title = print::harmless(&issue.title).replace('\n', " ");
-        let severity = print::harmless(&issue.severity);
+    for issue in machine.reported_issues() {
+        let title = output::sanitize_text(&issue.title).replace('\n', " ");
+        let severity = output::sanitize_text(&issue.severity);
         let _ = writeln!(
             out,
             "issue  {title}  (by {}{}{severity})",
@@ -75,9 +79,9 @@ pub(crate) fn proposals(context: &Context, run: Option<&str>) -> Outcome {
         );
     }
     if out.is_empty() {
-        print::err("no proposed tasks or reported issues");
+        output::write_stderr("no proposed tasks or reported issues");
     } else {
-        print::out(&out)?;
+        output::write_stdout(&out)?;
     }
     Ok(exit_code::OK)
 }

@@ -12,53 +12,53 @@ use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory};
 use mainstem_api::exit_code;
-use mainstem_core::config::keys::{KeyDoc, Kind, keys};
+use mainstem_core::config::keys::{KeyDoc, SettingKind, all_keys};
 use mainstem_core::phase::PHASES;
 use mainstem_host::files::write_atomic;
 
-use crate::args::{Cli, ManArgs};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
-use plan_keys::{EPIC, KeyHelp, PLAN, STEPS, TASK};
+use crate::args::{CliArgs, ManArgs};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
+use plan_keys::{EPIC, PLAN, PlanKeyHelp, STEPS, TASK};
 
 const NAME: &str = "mainstem";
 const GENERATED: &str =
     "<!-- Written by `cargo xtask gen` from the program itself. Do not edit. -->\n\n";
 
 /// A completion script.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Outcome {
+pub(crate) fn cmd_completions(shell: clap_complete::Shell) -> CommandResult {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut visible(), NAME, &mut script);
-    print::out(&String::from_utf8_lossy(&script))?;
+    clap_complete::generate(shell, &mut visible_command(), NAME, &mut script);
+    output::write_stdout(&String::from_utf8_lossy(&script))?;
     Ok(exit_code::OK)
 }
 
 /// The manual page, or all of them into a folder.
-pub(crate) fn man(context: &Context, args: &ManArgs) -> Outcome {
-    let mut root = visible();
+pub(crate) fn cmd_man(context: &CliContext, args: &ManArgs) -> CommandResult {
+    let mut root = visible_command();
     root.build();
     let Some(dir) = &args.dir else {
-        print::out(&page(&root, NAME)?)?;
+        output::write_stdout(&man_page(&root, NAME)?)?;
         return Ok(exit_code::OK);
     };
-    let dir = context.path(dir);
+    let dir = context.resolve_path(dir);
     fs::create_dir_all(&dir)
-        .map_err(|error| Failure::io(format!("cannot create {}", dir.display()), &error))?;
+        .map_err(|error| CliError::io_error(format!("cannot create {}", dir.display()), &error))?;
     let mut written = 0;
-    for (words, command) in walk(&root) {
+    for (words, command) in list_commands(&root) {
         let name = words.join("-");
-        save(&dir.join(format!("{name}.1")), &page(&command, &name)?)?;
+        save_page(&dir.join(format!("{name}.1")), &man_page(&command, &name)?)?;
         written += 1;
     }
-    print::err(&format!("wrote {written} pages to {}", dir.display()));
+    output::write_stderr(&format!("wrote {written} pages to {}", dir.display()));
     Ok(exit_code::OK)
 }
 
 /// All pages of `docs/reference`.
-pub(crate) fn write(dir: &Path) -> Outcome {
+pub(crate) fn write_reference(dir: &Path) -> CommandResult {
     fs::create_dir_all(dir)
-        .map_err(|error| Failure::io(format!("cannot create {}", dir.display()), &error))?;
+        .map_err(|error| CliError::io_error(format!("cannot create {}", dir.display()), &error))?;
     let pages = [
         ("commands.md", commands_page()),
         ("configuration.md", configuration_page()),
@@ -66,28 +66,28 @@ pub(crate) fn write(dir: &Path) -> Outcome {
         ("plan.md", plan_page()),
     ];
     for (name, text) in pages {
-        save(&dir.join(name), &format!("{GENERATED}{text}"))?;
+        save_page(&dir.join(name), &format!("{GENERATED}{text}"))?;
     }
     Ok(exit_code::OK)
 }
 
-fn save(path: &Path, text: &str) -> Result<(), Failure> {
+fn save_page(path: &Path, text: &str) -> Result<(), CliError> {
     write_atomic(path, text.as_bytes())
-        .map_err(|error| Failure::io(format!("cannot write {}", path.display()), &error))
+        .map_err(|error| CliError::io_error(format!("cannot write {}", path.display()), &error))
 }
 
-fn page(command: &Command, name: &str) -> Result<String, Failure> {
+fn man_page(command: &Command, name: &str) -> Result<String, CliError> {
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone())
         .title(name)
         .render(&mut text)
-        .map_err(|error| Failure::io("cannot create the manual page", &error))?;
+        .map_err(|error| CliError::io_error("cannot create the manual page", &error))?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The command line without the commands that only the program itself uses.
-fn visible() -> Command {
-    let full = Cli::command();
+fn visible_command() -> Command {
+    let full = CliArgs::command();
     let shown = full.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     let mut command = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
@@ -108,7 +108,7 @@ fn visible() -> Command {
 }
 
 /// Every command with the words that lead to it, parents first.
-fn walk(root: &Command) -> Vec<(Vec<String>, Command)> {
+fn list_commands(root: &Command) -> Vec<(Vec<String>, Command)> {
     let mut found = Vec::new();
     let mut todo = vec![(vec![NAME.to_owned()], root.clone())];
     while let Some((words, command)) = todo.pop() {
@@ -128,18 +128,18 @@ fn walk(root: &Command) -> Vec<(Vec<String>, Command)> {
 }
 
 fn commands_page() -> String {
-    let mut root = visible();
+    let mut root = visible_command();
     root.build();
     let mut out = String::from("# Commands\n");
-    for (words, command) in walk(&root) {
+    for (words, command) in list_commands(&root) {
         let top = words.len() == 1;
         if !top {
             let _ = write!(out, "\n## `{}`\n", words.join(" "));
         }
         if let Some(about) = command.get_long_about().or_else(|| command.get_about()) {
-            let _ = write!(out, "\n{}\n", prose(&about.to_string()));
+            let _ = write!(out, "\n{}\n", help_paragraphs(&about.to_string()));
         }
-        let _ = write!(out, "\n```text\n{}\n```\n", usage(&words, &command));
+        let _ = write!(out, "\n```text\n{}\n```\n", usage_text(&words, &command));
         let mut args: Vec<&Arg> = command
             .get_arguments()
             .filter(|arg| !arg.is_hide_set() && (top || !arg.is_global_set()))
@@ -149,14 +149,14 @@ fn commands_page() -> String {
         if !args.is_empty() {
             let head = if top { "options of every command" } else { "argument" };
             let _ = write!(out, "\n| {head} | meaning |\n|---|---|\n");
-            args.iter().for_each(|arg| out.push_str(&argument(arg)));
+            args.iter().for_each(|arg| out.push_str(&argument_text(arg)));
         }
     }
     out.push_str("\nSee also: [exit codes](exit-codes.md).\n");
     out
 }
 
-fn usage(words: &[String], command: &Command) -> String {
+fn usage_text(words: &[String], command: &Command) -> String {
     let mut text = words.join(" ");
     for arg in command.get_arguments().filter(|arg| arg.is_positional()) {
         let name = value_name(arg);
@@ -196,7 +196,7 @@ fn value_name(arg: &Arg) -> String {
     }
 }
 
-fn argument(arg: &Arg) -> String {
+fn argument_text(arg: &Arg) -> String {
     let mut names = Vec::new();
     names.extend(arg.get_short().map(|short| format!("-{short}")));
     names.extend(arg.get_long().map(|long| format!("--{long}")));
@@ -206,7 +206,8 @@ fn argument(arg: &Arg) -> String {
     } else if arg.get_action().takes_values() {
         let _ = write!(shown, " {}", value_name(arg));
     }
-    let mut meaning = arg.get_help().map(|help| prose(&help.to_string())).unwrap_or_default();
+    let mut meaning =
+        arg.get_help().map(|help| help_paragraphs(&help.to_string())).unwrap_or_default();
     let choices = arg.get_possible_values();
     if arg.get_action().takes_values() && !choices.is_empty() {
         let words: Vec<String> = choices
@@ -224,11 +225,11 @@ fn argument(arg: &Arg) -> String {
     if arg.get_action().takes_values() && !default.is_empty() {
         let _ = write!(meaning, " Default: `{}`.", default.join(","));
     }
-    format!("| `{shown}` | {} |\n", cell(&meaning))
+    format!("| `{shown}` | {} |\n", table_cell(&meaning))
 }
 
 /// Help as one paragraph per paragraph, whole sentences.
-fn prose(text: &str) -> String {
+fn help_paragraphs(text: &str) -> String {
     let text = text.trim();
     if text.ends_with(['.', '!', '?', ':']) || text.is_empty() {
         text.to_owned()
@@ -237,7 +238,7 @@ fn prose(text: &str) -> String {
     }
 }
 
-fn cell(text: &str) -> String {
+fn table_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
@@ -252,7 +253,7 @@ fn configuration_page() -> String {
          `.`: `MAINSTEM_RUN_JOBS=4`. Separate list items with commas, or write lists as TOML.\n",
     );
     let mut section = "";
-    for doc in keys() {
+    for doc in all_keys() {
         let own = doc.key.rsplit_once('.').map_or("", |(section, _)| section);
         if own != section {
             section = own;
@@ -265,19 +266,23 @@ fn configuration_page() -> String {
         let key = doc.key.rsplit('.').next().unwrap_or(doc.key);
         let default =
             if doc.default.is_empty() { "–".to_owned() } else { format!("`{}`", doc.default) };
-        let _ =
-            writeln!(out, "| `{key}` | {} | {default} | {} |", cell(&takes(doc)), cell(doc.doc));
+        let _ = writeln!(
+            out,
+            "| `{key}` | {} | {default} | {} |",
+            table_cell(&accepted_values(doc)),
+            table_cell(doc.doc)
+        );
     }
     out
 }
 
-fn takes(doc: &KeyDoc) -> String {
+fn accepted_values(doc: &KeyDoc) -> String {
     match doc.kind {
-        Kind::Choice => {
+        SettingKind::Choice => {
             doc.choices.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
-        Kind::Int { min, max } => format!("{min} to {max}"),
-        Kind::IntOrAuto { min, max } => format!("{min} to {max}, or `auto`"),
+        SettingKind::Int { min, max } => format!("{min} to {max}"),
+        SettingKind::IntOrAuto { min, max } => format!("{min} to {max}, or `auto`"),
         kind => kind.describe().to_owned(),
     }
 }
@@ -290,7 +295,7 @@ fn exit_codes_page() -> String {
         let _ = writeln!(out, "| {code} | {meaning} |");
     }
     out.push_str("\n## Task phases\n\nThe same words are used in messages and in JSON:\n");
-    let words: Vec<String> = PHASES.iter().map(|phase| format!("`{}`", phase.word())).collect();
+    let words: Vec<String> = PHASES.iter().map(|phase| format!("`{}`", phase.as_str())).collect();
     let _ = writeln!(out, "{}.", words.join(", "));
     out
 }
@@ -302,7 +307,7 @@ fn plan_page() -> String {
          all three formats. An unknown key is an error. `mainstem plan check FILE` reports all errors \
          at once. The [guide](../guide/plans.md) explains how to write a plan.\n",
     );
-    let mut table = |title: &str, keys: &[KeyHelp]| {
+    let mut table = |title: &str, keys: &[PlanKeyHelp]| {
         let _ =
             write!(out, "\n## {title}\n\n| key | takes | default | meaning |\n|---|---|---|---|\n");
         for help in keys {
@@ -315,8 +320,8 @@ fn plan_page() -> String {
                 out,
                 "| `{}` | {} | {default} | {} |",
                 help.key,
-                cell(help.takes),
-                cell(help.doc)
+                table_cell(help.takes),
+                table_cell(help.doc)
             );
         }
     };
@@ -330,7 +335,8 @@ fn plan_page() -> String {
     );
     for step in STEPS {
         let with = if step.takes.is_empty() { "–" } else { step.takes };
-        let _ = writeln!(out, "| `{}` | {} | {} |", step.key, cell(with), cell(step.doc));
+        let _ =
+            writeln!(out, "| `{}` | {} | {} |", step.key, table_cell(with), table_cell(step.doc));
     }
     out
 }
@@ -341,8 +347,8 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound_and_hides_what_is_ours() {
-        visible().debug_assert();
-        Cli::command().debug_assert();
+        visible_command().debug_assert();
+        CliArgs::command().debug_assert();
         let page = commands_page();
         assert!(page.contains("## `mainstem plan check`") && !page.contains("__"), "{page}");
     }
@@ -350,6 +356,6 @@ mod tests {
     #[test]
     fn pages_come_out_the_same_each_time() {
         assert_eq!(commands_page(), commands_page());
-        assert!(keys().all(|doc| configuration_page().contains(doc.doc)));
+        assert!(all_keys().all(|doc| configuration_page().contains(doc.doc)));
     }
 }

@@ -8,35 +8,37 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use mainstem_agents::Redactor;
+use mainstem_agents::SecretRedactor;
 use mainstem_api::outlook::with_rounded_money;
 use mainstem_api::{exit_code, time};
-use mainstem_core::fact::{BranchChosen, Class, Ending, Evidence, Fact, GateScope, Verdict};
+use mainstem_core::fact::{
+    AgentEnding, BranchChoiceFact, Evidence, Fact, FailureClass, GateScope, GateVerdict,
+};
 use mainstem_core::failed_gate::FailedGate;
 use mainstem_core::id::{Oid, RunId, TaskId, TaskIx, Time};
-use mainstem_core::machine::Issue;
+use mainstem_core::machine::ReportedIssue;
 use mainstem_core::plan::Task;
 use mainstem_core::review as core_review;
-use mainstem_engine::care::{self, Kept};
-use mainstem_engine::look::{Look, task_status};
-use mainstem_engine::paths::Layout;
+use mainstem_engine::maintenance::{self, SnapshotRef};
+use mainstem_engine::repo_layout::RepoLayout;
+use mainstem_engine::run_status::{JournaledRun, build_task_status};
 use mainstem_host::clock;
 use mainstem_host::git::Repo;
 use serde_json::{Value, json};
 
-use review::ReviewSeen;
+use review::ShowReview;
 
 use crate::args::ShowArgs;
-use crate::commands::history::{self, ending_words};
+use crate::commands::history::{self, ending_text};
 use crate::commands::logs;
-use crate::commands::status::{one_line, short};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::{events, print};
+use crate::commands::status::{collapse_to_line, short_oid};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::{events, output};
 
 /// One attempt as its facts tell it.
 #[derive(Default)]
-pub(crate) struct Attempt {
+pub(crate) struct ShowAttempt {
     pub(crate) n: u32,
     agent: String,
     provider: String,
@@ -54,28 +56,28 @@ pub(crate) struct Attempt {
     pub(crate) workspace: Option<String>,
     pub(crate) base: Option<Oid>,
     pid: Option<u32>,
-    ending: Option<Ending>,
+    ending: Option<AgentEnding>,
     evidence: Option<Evidence>,
     /// Gates in the order they ran.
-    pub(crate) gates: Vec<Gate>,
+    pub(crate) gates: Vec<ShowGate>,
     snapshots: Vec<(String, Oid, String, i64)>,
     questions: Vec<(String, String, Option<String>)>,
-    reviews: Vec<ReviewSeen>,
+    reviews: Vec<ShowReview>,
     input_tokens: u64,
     output_tokens: u64,
     cost_usd: Option<f64>,
-    failed: Option<(Class, String)>,
+    failed: Option<(FailureClass, String)>,
     landed: Option<Oid>,
 }
 
 /// One gate's verdict.
-pub(crate) struct Gate {
+pub(crate) struct ShowGate {
     /// Where it ran.
     pub(crate) scope: GateScope,
     /// The command.
     pub(crate) gate: String,
     /// What came out.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: GateVerdict,
     duration_ms: u64,
     /// Its job's folder, relative to the state folder.
     pub(crate) log: Option<String>,
@@ -88,7 +90,7 @@ pub(crate) struct Gate {
 }
 
 /// Where a gate looked, in a sentence; at whose work besides the task's own.
-pub(crate) fn gate_place(scope: GateScope, with: &[TaskId]) -> String {
+pub(crate) fn gate_scope_text(scope: GateScope, with: &[TaskId]) -> String {
     let place = match scope {
         GateScope::Task => "",
         GateScope::Train => " on the merged tree",
@@ -102,22 +104,22 @@ pub(crate) fn gate_place(scope: GateScope, with: &[TaskId]) -> String {
 }
 
 /// All attempts of a task in the looked-at run, oldest first.
-pub(crate) fn attempts(look: &Look, task: &str) -> Result<Vec<Attempt>, Failure> {
-    let mut known: BTreeMap<u32, Attempt> = BTreeMap::new();
-    for (record, fact) in history::facts(look, Some(task))? {
-        let Some(n) = number_of(&fact) else { continue };
-        let attempt = known.entry(n).or_insert_with(|| Attempt { n, ..Attempt::default() });
-        attempt.learn(fact, record.at_ms);
+pub(crate) fn read_attempts(look: &JournaledRun, task: &str) -> Result<Vec<ShowAttempt>, CliError> {
+    let mut known: BTreeMap<u32, ShowAttempt> = BTreeMap::new();
+    for (record, fact) in history::read_facts(look, Some(task))? {
+        let Some(n) = attempt_number(&fact) else { continue };
+        let attempt = known.entry(n).or_insert_with(|| ShowAttempt { n, ..ShowAttempt::default() });
+        attempt.apply_fact(fact, record.at_ms);
     }
     Ok(known.into_values().collect())
 }
 
-fn number_of(fact: &Fact) -> Option<u32> {
+fn attempt_number(fact: &Fact) -> Option<u32> {
     use Fact as F;
     match fact {
         F::AttemptIntended { attempt, .. }
         | F::WorkspaceReady { attempt, .. }
-        | F::BranchChosen(BranchChosen { attempt, .. })
+        | F::BranchChosen(BranchChoiceFact { attempt, .. })
         | F::AgentStarted { attempt, .. }
         | F::UsageReported { attempt, .. }
         | F::SessionSeen { attempt, .. }
@@ -127,22 +129,22 @@ fn number_of(fact: &Fact) -> Option<u32> {
         | F::SnapshotTaken { attempt, .. }
         | F::EvidenceCollected { attempt, .. }
         | F::GateRan { attempt, .. }
-        | F::ReviewStarted(core_review::Started { attempt, .. })
-        | F::ReviewerEnded(core_review::Report { attempt, .. })
-        | F::ReviewEnded(core_review::Ended { attempt, .. })
+        | F::ReviewStarted(core_review::ReviewStartFact { attempt, .. })
+        | F::ReviewerEnded(core_review::ReviewReportFact { attempt, .. })
+        | F::ReviewEnded(core_review::ReviewEndFact { attempt, .. })
         | F::AttemptFailed { attempt, .. }
         | F::TaskLanded { attempt, .. } => Some(*attempt),
         _ => None,
     }
 }
 
-impl Attempt {
+impl ShowAttempt {
     /// Which one, from 1.
     pub(crate) fn number(&self) -> u32 {
         self.n
     }
 
-    fn learn_start(&mut self, fact: Fact, at: i64) {
+    fn apply_start(&mut self, fact: Fact, at: i64) {
         let Fact::AttemptIntended {
             agent,
             provider,
@@ -163,9 +165,9 @@ impl Attempt {
         self.intended_at = at;
     }
 
-    fn learn(&mut self, fact: Fact, at: i64) {
+    fn apply_fact(&mut self, fact: Fact, at: i64) {
         match fact {
-            intended @ Fact::AttemptIntended { .. } => self.learn_start(intended, at),
+            intended @ Fact::AttemptIntended { .. } => self.apply_start(intended, at),
             Fact::SessionSeen { session, .. } => self.session = Some(session),
             Fact::BranchChosen(chosen) => self.branch = chosen.branch,
             Fact::WorkspaceReady { workspace, base, .. } => {
@@ -198,7 +200,7 @@ impl Attempt {
             }
             Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
             fact @ Fact::GateRan { .. } => {
-                let failed = FailedGate::of(&fact);
+                let failed = FailedGate::from_fact(&fact);
                 let Fact::GateRan {
                     scope,
                     gate,
@@ -213,18 +215,27 @@ impl Attempt {
                 else {
                     return;
                 };
-                let gate =
-                    Gate { scope, gate, verdict, duration_ms, log, detail, cached, with, failed };
+                let gate = ShowGate {
+                    scope,
+                    gate,
+                    verdict,
+                    duration_ms,
+                    log,
+                    detail,
+                    cached,
+                    with,
+                    failed,
+                };
                 self.gates.push(gate);
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
-            other => ReviewSeen::learn(&mut self.reviews, other),
+            other => ShowReview::apply_fact(&mut self.reviews, other),
         }
     }
 
     /// Where its work begins and ends, as far as it can still be read.
-    pub(crate) fn range(&self, repo: &Repo) -> Result<Option<(Oid, Oid)>, Failure> {
+    pub(crate) fn work_range(&self, repo: &Repo) -> Result<Option<(Oid, Oid)>, CliError> {
         if let Some(evidence) = &self.evidence
             && evidence.tip != evidence.base
             && !evidence.base.as_str().is_empty()
@@ -241,31 +252,33 @@ impl Attempt {
         if self.ended_at.is_none() && !self.branch.is_empty() {
             // Still at work, and no snapshot yet: what it has committed is on its branch.
             let place = Path::new(self.workspace.as_deref().unwrap_or_default());
-            let tip = repo.tip_at_work(place, &self.branch)?;
+            let tip = repo.read_agent_tip(place, &self.branch)?;
             return Ok(tip.filter(|tip| *tip != base).map(|tip| (base, tip)));
         }
         Ok(None)
     }
 
-    fn outcome(&self) -> String {
+    fn outcome_text(&self) -> String {
         match (&self.landed, &self.failed, &self.ending) {
-            (Some(commit), _, _) => format!("landed as {}", short(commit.as_str())),
-            (None, Some((class, reason)), _) => format!("{}: {}", class.word(), one_line(reason)),
-            (None, None, Some(ending)) => ending_words(ending),
+            (Some(commit), _, _) => format!("landed as {}", short_oid(commit.as_str())),
+            (None, Some((class, reason)), _) => {
+                format!("{}: {}", class.as_str(), collapse_to_line(reason))
+            }
+            (None, None, Some(ending)) => ending_text(ending),
             (None, None, None) => "in progress".to_owned(),
         }
     }
 
-    fn json(&self, layout: &Layout, run: &RunId, task: &Task) -> Value {
+    fn to_json(&self, layout: &RepoLayout, run: &RunId, task: &Task) -> Value {
         let when = |at: Option<i64>| at.map(time::to_rfc3339);
         let gates: Vec<Value> = self
             .gates
             .iter()
             .map(|gate| {
                 json!({
-                    "scope": gate.scope.word(), "gate": gate.gate,
-                    "verdict": gate.verdict.word(), "duration_ms": gate.duration_ms,
-                    "log": gate.log.as_ref().map(|log| layout.state().join(log)),
+                    "scope": gate.scope.as_str(), "gate": gate.gate,
+                    "verdict": gate.verdict.as_str(), "duration_ms": gate.duration_ms,
+                    "log": gate.log.as_ref().map(|log| layout.state_dir().join(log)),
                     "detail": gate.detail, "cached": gate.cached, "with": gate.with,
                     "exit_code": gate.failed.as_ref().and_then(|failed| failed.exit_code),
                     "cause": gate.failed.as_ref().map(|failed| &failed.cause),
@@ -287,28 +300,28 @@ impl Attempt {
             "workspace": self.workspace, "base": self.base, "pid": self.pid,
             "tip": self.evidence.as_ref().map(|e| &e.tip), "evidence": self.evidence,
             "ending": self.ending, "gates": gates, "questions": questions,
-            "reviews": self.reviews.iter().map(ReviewSeen::json).collect::<Vec<_>>(),
+            "reviews": self.reviews.iter().map(ShowReview::to_json).collect::<Vec<_>>(),
             "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
             "cost_usd": self.cost_usd,
-            "class": self.failed.as_ref().map(|(class, _)| class.word()),
+            "class": self.failed.as_ref().map(|(class, _)| class.as_str()),
             "reason": self.failed.as_ref().map(|(_, reason)| reason),
-            "outcome": self.outcome(), "commit": self.landed,
-            "prompt": layout.attempt(run, &task.id, self.n).join("prompt.md"),
+            "outcome": self.outcome_text(), "commit": self.landed,
+            "prompt": layout.attempt_dir(run, &task.id, self.n).join("prompt.md"),
             "output": layout.agent_job(run, &task.id, self.n),
         })
     }
 }
 
 /// Everything about one task.
-pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
+pub(crate) fn cmd_show(context: &CliContext, args: &ShowArgs) -> CommandResult {
     let task = args.task.as_str();
-    let (repo, layout, look) = context.look_at_run(args.run.as_deref())?;
-    let t = look.machine.find(task)?;
-    let subject = Subject {
-        attempts: attempts(&look, task)?,
-        snapshots: care::snapshots(&repo, task)?,
+    let (repo, layout, look) = context.open_existing_run(args.run.as_deref())?;
+    let t = look.machine.find_task(task)?;
+    let subject = ShowTask {
+        attempts: read_attempts(&look, task)?,
+        snapshots: maintenance::list_task_snapshots(&repo, task)?,
         run: look.run.clone().unwrap_or_else(|| RunId::new("")),
-        redactor: logs::redactor(look.machine.settings(), &repo),
+        redactor: logs::build_redactor(look.machine.settings(), &repo),
         look: &look,
         layout: &layout,
         t,
@@ -318,70 +331,71 @@ pub(crate) fn show(context: &Context, args: &ShowArgs) -> Outcome {
     if args.prompt {
         let newest = subject.attempts.last().map_or(0, |a| a.n);
         let n = args.attempt.unwrap_or(newest);
-        let Some((path, text)) = subject.prompt(n) else {
-            return Err(Failure::new(format!("no prompt for attempt {n} of {task}"))
-                .hint(format!("list the attempts: mainstem show {task}")));
+        let Some((path, text)) = subject.read_prompt(n) else {
+            return Err(CliError::new(format!("no prompt for attempt {n} of {task}"))
+                .with_hint(format!("list the attempts: mainstem show {task}")));
         };
         if context.global.json {
             let value = json!({"task": task, "attempt": n, "path": path, "text": text});
-            print::out_json(&value)?;
+            output::write_json(&value)?;
         } else {
-            print::out(&print::harmless(&text))?;
+            output::write_stdout(&output::sanitize_text(&text))?;
         }
     } else if context.global.json {
-        print::out_json(&with_rounded_money(subject.json()?))?;
+        output::write_json(&with_rounded_money(subject.to_json()?))?;
     } else {
-        print::out(&print::fit_screen(&subject.text()))?;
+        output::write_stdout(&output::wrap_to_screen(&subject.to_text()))?;
     }
     Ok(exit_code::OK)
 }
 
-struct Subject<'a> {
-    look: &'a Look,
-    layout: &'a Layout,
+struct ShowTask<'a> {
+    look: &'a JournaledRun,
+    layout: &'a RepoLayout,
     run: RunId,
     t: TaskIx,
-    attempts: Vec<Attempt>,
-    snapshots: Vec<Kept>,
-    redactor: Redactor,
+    attempts: Vec<ShowAttempt>,
+    snapshots: Vec<SnapshotRef>,
+    redactor: SecretRedactor,
     verbose: bool,
     color: bool,
 }
 
-impl Subject<'_> {
+impl ShowTask<'_> {
     fn task(&self) -> &Task {
-        &self.look.machine.plan().tasks[self.t.ix()]
+        &self.look.machine.plan().tasks[self.t.index()]
     }
 
     /// The tasks on the other ends of its edges, with the kind of edge.
-    fn edges(&self) -> Vec<(&'static str, TaskIx)> {
+    fn list_edges(&self) -> Vec<(&'static str, TaskIx)> {
         let graph = self.look.machine.graph();
         let needs = graph.needs(self.t).map(|p| ("needs", p));
-        let after = graph.after(self.t).map(|p| ("after", p));
+        let after = graph.soft_needs(self.t).map(|p| ("after", p));
         let needed = graph.dependents(self.t).map(|p| ("needed by", p));
         let before = graph.soft_dependents(self.t).map(|p| ("before", p));
         needs.chain(after).chain(needed).chain(before).collect()
     }
 
     /// What its agents wrote down.
-    fn issues(&self) -> impl Iterator<Item = &Issue> {
-        self.look.machine.issues().iter().filter(|issue| issue.task == self.task().id)
+    fn list_issues(&self) -> impl Iterator<Item = &ReportedIssue> {
+        self.look.machine.reported_issues().iter().filter(|issue| issue.task == self.task().id)
     }
 
     /// An attempt's prompt, without secrets; none if there is no such file.
-    fn prompt(&self, n: u32) -> Option<(std::path::PathBuf, String)> {
-        let path = self.layout.attempt(&self.run, &self.task().id, n).join("prompt.md");
+    fn read_prompt(&self, n: u32) -> Option<(std::path::PathBuf, String)> {
+        let path = self.layout.attempt_dir(&self.run, &self.task().id, n).join("prompt.md");
         let bytes = std::fs::read(&path).ok()?;
-        let text = String::from_utf8_lossy(&self.redactor.redact(&bytes)).into_owned();
+        let text = String::from_utf8_lossy(&self.redactor.redact_bytes(&bytes)).into_owned();
         Some((path, text))
     }
 
-    fn json(&self) -> Result<Value, Failure> {
+    fn to_json(&self) -> Result<Value, CliError> {
         let machine = &self.look.machine;
         let task = self.task();
-        let bug = |error| Failure::new(format!("BUG: a task is plain data: {error}"));
+        let bug = |error| CliError::new(format!("BUG: a task is plain data: {error}"));
         let ahead = machine.expectations(Time(clock::now_ms()));
-        let mut value = serde_json::to_value(task_status(machine, &ahead, self.t)).map_err(bug)?;
+        let mut value =
+            serde_json::to_value(build_task_status(machine, &ahead, self.t)).map_err(bug)?;
         value["run"] = self.run.as_str().into();
         value["description"] = task.description.clone().into();
         value["acceptance"] = task.acceptance.clone().into();
@@ -399,23 +413,23 @@ impl Subject<'_> {
             ("dependents", "needed by"),
             ("before", "before"),
         ] {
-            let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
+            let ends = self.list_edges().into_iter().filter(|(kind, _)| *kind == word);
             value[key] = ends
                 .map(|(_, p)| {
-                    json!({ "id": machine.graph().id(p), "phase": machine.tasks().phase(p).word() })
+                    json!({ "id": machine.graph().id(p), "phase": machine.tasks().phase(p).as_str() })
                 })
                 .collect();
         }
         value["attempts"] =
-            self.attempts.iter().map(|a| a.json(self.layout, &self.run, task)).collect();
-        let issues = self.issues().map(
+            self.attempts.iter().map(|a| a.to_json(self.layout, &self.run, task)).collect();
+        let issues = self.list_issues().map(
             |issue| json!({ "title": issue.title, "text": issue.text, "severity": issue.severity }),
         );
         value["issues"] = issues.collect();
         value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
-        let unstored = self.layout.unstored_of(task.id.as_str());
+        let unstored = self.layout.list_unstored_folders(task.id.as_str());
         value["unstored"] = unstored.iter().map(|folder| folder.display().to_string()).collect();
-        let prompt = self.attempts.last().and_then(|a| self.prompt(a.n));
+        let prompt = self.attempts.last().and_then(|a| self.read_prompt(a.n));
         value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
         if self.verbose {
             value["prompt_text"] = prompt.map(|(_, text)| text).into();
@@ -423,21 +437,21 @@ impl Subject<'_> {
         Ok(value)
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let machine = &self.look.machine;
         let task = self.task();
-        let view = machine.view(self.t);
-        let sign = format!("{} {}", print::sign(view.phase), view.phase.word());
-        let sign = print::paint(&sign, print::style(view.phase), self.color);
-        let head = format!("{}  {sign}  {}", task.id, one_line(&task.title));
+        let view = machine.task_view(self.t);
+        let sign = format!("{} {}", output::phase_sign(view.phase), view.phase.as_str());
+        let sign = output::paint_text(&sign, output::phase_style(view.phase), self.color);
+        let head = format!("{}  {sign}  {}", task.id, collapse_to_line(&task.title));
         let mut out = format!("{}\n", head.trim_end());
         let mut line = |name: &str, words: String| {
             if !words.is_empty() {
-                let below = print::indented(&words, 14, print::columns());
-                let _ = write!(out, "  {} {}", print::pad(name, 11), below.trim_start());
+                let below = output::indent_block(&words, 14, output::stdout_columns());
+                let _ = write!(out, "  {} {}", output::pad_to_width(name, 11), below.trim_start());
             }
         };
-        line("why", one_line(&view.reason));
+        line("why", collapse_to_line(&view.reason));
         line("waits for", view.waiting_for.join(", "));
         line("next", view.next_action.unwrap_or_default());
         line("epic", task.epic.as_ref().map(ToString::to_string).unwrap_or_default());
@@ -448,54 +462,67 @@ impl Subject<'_> {
         line("commit", view.commit.map(|commit| commit.to_string()).unwrap_or_default());
         line("workspace", view.workspace.unwrap_or_default());
         line("branch", view.branch.unwrap_or_default());
-        for folder in self.layout.unstored_of(task.id.as_str()) {
+        for folder in self.layout.list_unstored_folders(task.id.as_str()) {
             line("not stored", format!("files git could not store: {}", folder.display()));
         }
         for word in ["needs", "after", "needed by", "before"] {
-            let ends = self.edges().into_iter().filter(|(kind, _)| *kind == word);
+            let ends = self.list_edges().into_iter().filter(|(kind, _)| *kind == word);
             let named = ends.map(|(_, p)| {
                 let phase = machine.tasks().phase(p);
-                format!("{} {} {}", print::sign(phase), machine.graph().id(p), phase.word())
+                format!(
+                    "{} {} {}",
+                    output::phase_sign(phase),
+                    machine.graph().id(p),
+                    phase.as_str()
+                )
             });
             line(word, named.collect::<Vec<_>>().join(", "));
         }
-        line("writes", one_line(&task.writes.join(", ")));
-        line("verify", one_line(&task.verify.join("; ")));
+        line("writes", collapse_to_line(&task.writes.join(", ")));
+        line("verify", collapse_to_line(&task.verify.join("; ")));
         if !task.description.is_empty() {
-            let text = print::harmless(task.description.trim_end()).replace('\n', "\n  ");
+            let text = output::sanitize_text(task.description.trim_end()).replace('\n', "\n  ");
             let _ = writeln!(out, "\n  {text}");
         }
         for (n, wish) in task.acceptance.iter().enumerate() {
             let head = if n == 0 { "\n  done when" } else { "           " };
-            let _ = writeln!(out, "{head}  {}", one_line(wish));
+            let _ = writeln!(out, "{head}  {}", collapse_to_line(wish));
         }
         for attempt in &self.attempts {
             out.push('\n');
             out.push_str(&self.attempt_text(attempt));
         }
         if !self.snapshots.is_empty() {
-            let count = print::count(self.snapshots.len() as u64, "snapshot");
+            let count = output::count_noun(self.snapshots.len() as u64, "snapshot");
             let _ = writeln!(out, "\n  {count}: mainstem restore {} --list", task.id);
         }
-        for issue in self.issues() {
-            let _ = writeln!(out, "  issue: {}", print::harmless(&issue.title).replace('\n', " "));
+        for issue in self.list_issues() {
+            let _ = writeln!(
+                out,
+                "  issue: {}",
+                output::sanitize_text(&issue.title).replace('\n', " ")
+            );
         }
-        if let Some((path, text)) = self.attempts.last().and_then(|a| self.prompt(a.n)) {
+        if let Some((path, text)) = self.attempts.last().and_then(|a| self.read_prompt(a.n)) {
             let _ = writeln!(out, "  prompt: {}", path.display());
             if self.verbose {
-                let _ = writeln!(out, "\n{}", print::harmless(text.trim_end()));
+                let _ = writeln!(out, "\n{}", output::sanitize_text(text.trim_end()));
             }
         }
         out
     }
 
-    fn attempt_text(&self, a: &Attempt) -> String {
-        let mut head = format!("attempt {}  {}", a.n, one_line(&a.agent));
+    fn attempt_text(&self, a: &ShowAttempt) -> String {
+        let mut head = format!("attempt {}  {}", a.n, collapse_to_line(&a.agent));
         if let Some(model) = &a.model {
-            let _ = write!(head, " {}", one_line(model));
+            let _ = write!(head, " {}", collapse_to_line(model));
         }
         if let (Some(from), Some(to)) = (a.started_at, a.ended_at) {
-            let _ = write!(head, "  {}", print::duration(u64::try_from(to - from).unwrap_or(0)));
+            let _ = write!(
+                head,
+                "  {}",
+                output::format_duration(u64::try_from(to - from).unwrap_or(0))
+            );
         }
         if let Some(usd) = a.cost_usd {
             let _ = write!(head, "  ${usd:.4}");
@@ -503,9 +530,9 @@ impl Subject<'_> {
         if a.input_tokens + a.output_tokens > 0 {
             let _ = write!(head, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
         }
-        let _ = write!(head, "  {}", a.outcome());
-        let folded = match print::columns() {
-            Some(columns) => print::fold(&head, columns.saturating_sub(6)).join("\n      "),
+        let _ = write!(head, "  {}", a.outcome_text());
+        let folded = match output::stdout_columns() {
+            Some(columns) => output::wrap_text(&head, columns.saturating_sub(6)).join("\n      "),
             None => head,
         };
         let mut out = format!("  {folded}\n");
@@ -513,39 +540,40 @@ impl Subject<'_> {
             let _ = writeln!(
                 out,
                 "    {} chosen because: {}",
-                one_line(model),
-                one_line(&a.model_reason)
+                collapse_to_line(model),
+                collapse_to_line(&a.model_reason)
             );
         }
-        out.push_str(&start_text(a));
+        out.push_str(&attempt_start_text(a));
         if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
         {
-            let _ = writeln!(out, "    agent ended: {}", one_line(&ending_words(ending)));
+            let _ = writeln!(out, "    agent ended: {}", collapse_to_line(&ending_text(ending)));
         }
         if let Some(base) = &a.base {
-            let _ = writeln!(out, "    base {}", short(base.as_str()));
+            let _ = writeln!(out, "    base {}", short_oid(base.as_str()));
         }
         if let Some(e) = &a.evidence {
             let recovered = if e.recovered { " (uncommitted changes were committed)" } else { "" };
             let _ = writeln!(
                 out,
                 "    result {}: {}, {}, +{} −{}{recovered}",
-                short(e.tip.as_str()),
-                print::count(e.commits.into(), "commit"),
-                print::count(e.files.into(), "file"),
+                short_oid(e.tip.as_str()),
+                output::count_noun(e.commits.into(), "commit"),
+                output::count_noun(e.files.into(), "file"),
                 e.insertions,
                 e.deletions
             );
             for flaw in &e.flaws {
-                let _ = writeln!(out, "    flaw: {}", one_line(flaw));
+                let _ = writeln!(out, "    flaw: {}", collapse_to_line(flaw));
             }
         }
         for (id, text, answer) in &a.questions {
-            let answer = answer.as_ref().map_or_else(|| "open".to_owned(), |text| one_line(text));
-            let _ = writeln!(out, "    {id}: {} → {answer}", one_line(text));
+            let answer =
+                answer.as_ref().map_or_else(|| "open".to_owned(), |text| collapse_to_line(text));
+            let _ = writeln!(out, "    {id}: {} → {answer}", collapse_to_line(text));
         }
-        for line in a.reviews.iter().flat_map(ReviewSeen::lines) {
-            let _ = writeln!(out, "    {}", one_line(&line));
+        for line in a.reviews.iter().flat_map(ShowReview::to_lines) {
+            let _ = writeln!(out, "    {}", collapse_to_line(&line));
         }
         let shown = a.gates.iter().rposition(|gate| gate.failed.is_some());
         for (n, gate) in a.gates.iter().enumerate() {
@@ -559,61 +587,64 @@ impl Subject<'_> {
     }
 
     /// A check, with the end of its output and what helps if it did not pass.
-    fn check_text(&self, gate: &Gate, with_output: bool) -> String {
+    fn check_text(&self, gate: &ShowGate, with_output: bool) -> String {
         let place = match &gate.failed {
-            Some(failed) => format!(" {}", failed.place(self.look.machine.target())),
-            None => gate_place(gate.scope, &gate.with),
+            Some(failed) => {
+                format!(" {}", failed.describe_place(self.look.machine.target_branch()))
+            }
+            None => gate_scope_text(gate.scope, &gate.with),
         };
         let cached = if gate.cached { ", cached result" } else { "" };
         let code = gate.failed.as_ref().and_then(|failed| failed.exit_code);
         let code = code.map(|code| format!(", exit {code}")).unwrap_or_default();
         let mut out = format!(
             "    check {}  `{}`{place} ({}{code}{cached})\n",
-            gate.verdict.word(),
-            one_line(&gate.gate),
-            print::duration(gate.duration_ms)
+            gate.verdict.as_str(),
+            collapse_to_line(&gate.gate),
+            output::format_duration(gate.duration_ms)
         );
         if let Some(log) = gate.log.as_ref().filter(|_| self.verbose) {
-            let _ = writeln!(out, "      {}", self.layout.state().join(log).display());
+            let _ = writeln!(out, "      {}", self.layout.state_dir().join(log).display());
         }
         let Some(failed) = gate.failed.as_ref().filter(|_| with_output) else { return out };
-        if let Some(sentence) = failed.cause.sentence() {
-            let _ = writeln!(out, "      {}", one_line(&sentence));
+        if let Some(sentence) = failed.cause.describe() {
+            let _ = writeln!(out, "      {}", collapse_to_line(&sentence));
         }
-        let columns = print::columns();
+        let columns = output::stdout_columns();
         for line in events::output_block(failed, events::OUTPUT_LINES) {
-            let line = columns
-                .map_or(line.clone(), |columns| print::clip(&line, columns.saturating_sub(8)));
+            let line = columns.map_or(line.clone(), |columns| {
+                output::truncate_to_width(&line, columns.saturating_sub(8))
+            });
             let _ = writeln!(out, "      │ {line}");
         }
-        if let Some(hint) = failed.cause.hint() {
-            out.push_str(&print::indented(&hint, 6, columns));
+        if let Some(hint) = failed.cause.fix_hint() {
+            out.push_str(&output::indent_block(&hint, 6, columns));
         }
         out
     }
 }
 
 /// A snapshot for programs.
-pub(crate) fn snapshot_json(kept: &Kept) -> Value {
+pub(crate) fn snapshot_json(kept: &SnapshotRef) -> Value {
     json!({
         "ref": kept.refname, "attempt": kept.attempt, "number": kept.number, "commit": kept.commit,
     })
 }
 
 /// Writes bytes to standard output as they are; a reader that has gone ends the command quietly.
-pub(crate) fn out_bytes(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(Failure { code: exit_code::OK, ..Failure::new("") })
+            Err(CliError { code: exit_code::OK, ..CliError::new("") })
         }
-        Err(error) => Err(Failure::io("cannot write to standard output", &error)),
+        Err(error) => Err(CliError::io_error("cannot write to standard output", &error)),
         Ok(()) => Ok(()),
     }
 }
 
 /// What an attempt started from that is not the first.
-fn start_text(a: &Attempt) -> String {
+fn attempt_start_text(a: &ShowAttempt) -> String {
     let mut out = String::new();
     if let Some(before) = a.continues {
         let _ = writeln!(out, "    started from where attempt {before} stopped");
@@ -622,7 +653,7 @@ fn start_text(a: &Attempt) -> String {
         out.push_str("    started over, as requested\n");
     }
     if let Some(session) = &a.resumed {
-        let _ = writeln!(out, "    resumed session {}", one_line(session));
+        let _ = writeln!(out, "    resumed session {}", collapse_to_line(session));
     }
     out
 }

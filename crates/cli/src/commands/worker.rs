@@ -3,24 +3,24 @@
 
 use std::path::Path;
 
-use mainstem_api::control::Request;
+use mainstem_api::control::ControlRequest;
 use mainstem_api::{exit_code, time};
 use mainstem_core::id::{TaskId, TaskIx};
-use mainstem_core::machine::{Command, Machine};
+use mainstem_core::machine::{Machine, MachineCommand};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Plan, Task};
-use mainstem_engine::care::{self, CleanScope};
-use mainstem_engine::look::Look;
-use mainstem_engine::session::RunRequest;
-use mainstem_host::lock::{self, Probe};
-use mainstem_planner::import::{self, Accept, Format, Order};
+use mainstem_engine::instance::RunRequest;
+use mainstem_engine::maintenance::{self, CleanScope};
+use mainstem_engine::run_status::JournaledRun;
+use mainstem_host::lock::{self, LockState};
+use mainstem_planner::import::{self, ImportOptions, ImportOrder, ToolFormat};
 use serde_json::{Value, json};
 
 use crate::args::{RunArgs, WorkerCommand};
-use crate::commands::{formats, run, steer};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use crate::commands::{control_client, plan_formats, run};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// What a spec's priority of 1 to 10 means if it is not given; a plan calls it 0.
 const NEUTRAL_PRIORITY: i64 = 5;
@@ -29,7 +29,7 @@ const NEUTRAL_PRIORITY: i64 = 5;
 const STATES: [&str; 6] = ["UNKNOWN", "NEEDS_INIT", "WORKING", "PR_OPEN", "MERGED", "ERROR"];
 
 /// Does what was asked for; data goes to standard output as JSON.
-pub(crate) fn worker(context: &Context, command: &WorkerCommand) -> Outcome {
+pub(crate) fn cmd_worker(context: &CliContext, command: &WorkerCommand) -> CommandResult {
     match command {
         WorkerCommand::Spawn { task_id, description, agent, base_branch, priority } => {
             let task = Task {
@@ -40,37 +40,38 @@ pub(crate) fn worker(context: &Context, command: &WorkerCommand) -> Outcome {
                 priority: *priority,
                 ..Task::empty()
             };
-            let worker = spawn(context, vec![task], base_branch.as_slice())?.pop();
-            print::out_json(&worker)?;
+            let worker = spawn_workers(context, vec![task], base_branch.as_slice())?.pop();
+            output::write_json(&worker)?;
             Ok(exit_code::OK)
         }
         WorkerCommand::SpawnBatch { spec_file } => {
             let (tasks, base_branches) = read_spec(context, spec_file)?;
-            print::out_json(&spawn(context, tasks, &base_branches)?)?;
+            output::write_json(&spawn_workers(context, tasks, &base_branches)?)?;
             Ok(exit_code::OK)
         }
-        WorkerCommand::List { state } => list(context, state.as_deref()),
+        WorkerCommand::List { state } => list_workers(context, state.as_deref()),
         WorkerCommand::Get { id } => {
-            let (_, _, look) = context.look_at_run(None)?;
-            let t = find(&look, id)?;
-            print::out_json(&shown(&look, t))?;
+            let (_, _, look) = context.open_existing_run(None)?;
+            let t = find_worker(&look, id)?;
+            output::write_json(&worker_json(&look, t))?;
             Ok(exit_code::OK)
         }
-        WorkerCommand::Terminate { id, force } => terminate(context, id, *force),
-        WorkerCommand::Cleanup { state } => cleanup(context, state.as_deref()),
+        WorkerCommand::Terminate { id, force } => terminate_worker(context, id, *force),
+        WorkerCommand::Cleanup { state } => clean_up_workers(context, state.as_deref()),
     }
 }
 
 /// The tasks of a batch spec and the base branches that it names.
-fn read_spec(context: &Context, path: &Path) -> Result<(Vec<Task>, Vec<String>), Failure> {
-    let source = formats::source(context, path)?;
-    let accepted = Accept { commands: false, all: true, order: Order::Free };
-    let format = Format::from_name("workers").expect("BUG: a known format");
-    let imported = import::read(&source, format, &accepted).map_err(formats::refused)?;
+fn read_spec(context: &CliContext, path: &Path) -> Result<(Vec<Task>, Vec<String>), CliError> {
+    let source = plan_formats::read_source(context, path)?;
+    let accepted = ImportOptions { commands: false, all: true, order: ImportOrder::Free };
+    let format = ToolFormat::from_name("workers").expect("BUG: a known format");
+    let imported =
+        import::import_plan(&source, format, &accepted).map_err(plan_formats::import_error)?;
     if imported.plan.tasks.is_empty() {
-        return Err(Failure::new(format!("{}: no tasks", path.display())));
+        return Err(CliError::new(format!("{}: no tasks", path.display())));
     }
-    let spec = import::read_worker_spec(&source).map_err(formats::refused)?;
+    let spec = import::read_worker_spec(&source).map_err(plan_formats::import_error)?;
     let mut tasks = imported.plan.tasks;
     for task in &mut tasks {
         // In a plan `agent` of a spec is a role; a spawned worker is started with that very agent.
@@ -86,113 +87,116 @@ fn read_spec(context: &Context, path: &Path) -> Result<(Vec<Task>, Vec<String>),
     let lost: Vec<&str> =
         imported.lost.keys().map(String::as_str).filter(|field| !kept.contains(field)).collect();
     if !lost.is_empty() && !context.global.quiet {
-        print::err(&format!("note: ignored fields: {}", print::harmless(&lost.join(", "))));
+        output::write_stderr(&format!(
+            "note: ignored fields: {}",
+            output::sanitize_text(&lost.join(", "))
+        ));
     }
     Ok((tasks, spec.base_branches))
 }
 
 /// Adds the tasks to the run, or begins one with them, and makes sure that an engine works. Returns the
 /// workers as they stand then.
-fn spawn(
-    context: &Context,
+fn spawn_workers(
+    context: &CliContext,
     tasks: Vec<Task>,
     base_branches: &[String],
-) -> Result<Vec<Value>, Failure> {
-    let (repo, settings, _) = context.place()?;
+) -> Result<Vec<Value>, CliError> {
+    let (repo, settings, _) = context.load_repo_context()?;
     let ids: Vec<String> = tasks.iter().map(|task| task.id.to_string()).collect();
-    let (_, _, look) = context.look(None)?;
+    let (_, _, look) = context.open_run(None)?;
     let target = match (&look.run, &settings.land.branch) {
-        (Some(_), _) => look.machine.target().to_owned(),
+        (Some(_), _) => look.machine.target_branch().to_owned(),
         (None, Some(branch)) => branch.clone(),
         (None, None) => repo.default_branch()?,
     };
     if let Some(base) = base_branches.iter().find(|base| **base != target) {
-        return Err(Failure::new(format!("the run lands on {target}, not on {base}")).hint(
+        return Err(CliError::new(format!("the run lands on {target}, not on {base}")).with_hint(
             format!("omit the base branch, or set land.branch = \"{base}\" and start a new run"),
         ));
     }
-    match steer::find_recipient(context)? {
-        steer::Recipient::Engine(layout) => {
+    match control_client::find_recipient(context)? {
+        control_client::ControlRecipient::Engine(layout) => {
             let tasks = serde_json::to_value(&tasks).expect("BUG: tasks are plain data");
-            steer::ask(&layout, &Request::Add { tasks })?;
+            control_client::send_request(&layout, &ControlRequest::Add { tasks })?;
         }
-        steer::Recipient::Resting(mut session) => {
-            let (id, mut machine) = match session.newest()? {
+        control_client::ControlRecipient::Resting(mut session) => {
+            let (id, mut machine) = match session.load_newest_run()? {
                 Some(found) => found,
                 None => {
                     let plan = Some(Plan::default());
-                    session.adopt(&RunRequest { plan, ..RunRequest::default() })?
+                    session.adopt_run(&RunRequest { plan, ..RunRequest::default() })?
                 }
             };
-            session.command(&id, &mut machine, Command::Add(tasks))??;
+            session.run_command(&id, &mut machine, MachineCommand::Add(tasks))??;
             drop(session);
             start_engine(context)?;
         }
     }
-    let (_, _, look) = context.look_at_run(None)?;
-    ids.iter().map(|id| Ok(shown(&look, look.machine.find(id)?))).collect()
+    let (_, _, look) = context.open_existing_run(None)?;
+    ids.iter().map(|id| Ok(worker_json(&look, look.machine.find_task(id)?))).collect()
 }
 
 /// Starts an engine. One that somebody else started at the same moment is as good: it read the journal after
 /// the tasks were written there.
-fn start_engine(context: &Context) -> Result<(), Failure> {
+fn start_engine(context: &CliContext) -> Result<(), CliError> {
     let Err(failure) =
         run::start_in_background(context, &RunArgs { no_preflight: true, ..RunArgs::default() })
     else {
         return Ok(());
     };
-    let (_, _, layout) = context.place()?;
-    match lock::probe(&layout.lock()) {
-        Ok(Probe::Busy { .. }) => Ok(()),
+    let (_, _, layout) = context.load_repo_context()?;
+    match lock::probe_lock(&layout.lock_path()) {
+        Ok(LockState::Busy { .. }) => Ok(()),
         _ => Err(failure),
     }
 }
 
-fn known_state(state: Option<&str>) -> Result<Option<String>, Failure> {
+fn check_state(state: Option<&str>) -> Result<Option<String>, CliError> {
     let Some(state) = state.map(str::to_uppercase) else { return Ok(None) };
     if STATES.contains(&state.as_str()) {
         return Ok(Some(state));
     }
-    Err(Failure::new(format!("unknown state {state}"))
-        .hint(format!("states: {}", STATES.join(", "))))
+    Err(CliError::new(format!("unknown state {state}"))
+        .with_hint(format!("states: {}", STATES.join(", "))))
 }
 
-fn in_state(look: &Look, state: Option<&str>) -> Vec<TaskIx> {
-    let these = look.machine.tasks().all();
-    these.filter(|t| state.is_none_or(|state| state_of(&look.machine, *t) == state)).collect()
+fn workers_in_state(look: &JournaledRun, state: Option<&str>) -> Vec<TaskIx> {
+    let these = look.machine.tasks().all_tasks();
+    these.filter(|t| state.is_none_or(|state| worker_state(&look.machine, *t) == state)).collect()
 }
 
-fn list(context: &Context, state: Option<&str>) -> Outcome {
-    let state = known_state(state)?;
-    let (_, _, look) = context.look(None)?;
-    let workers = in_state(&look, state.as_deref());
-    print::out_json(&workers.into_iter().map(|t| shown(&look, t)).collect::<Vec<_>>())?;
+fn list_workers(context: &CliContext, state: Option<&str>) -> CommandResult {
+    let state = check_state(state)?;
+    let (_, _, look) = context.open_run(None)?;
+    let workers = workers_in_state(&look, state.as_deref());
+    output::write_json(&workers.into_iter().map(|t| worker_json(&look, t)).collect::<Vec<_>>())?;
     Ok(exit_code::OK)
 }
 
-fn terminate(context: &Context, id: &str, force: bool) -> Outcome {
-    let (_, _, look) = context.look_at_run(None)?;
-    let t = find(&look, id)?;
+fn terminate_worker(context: &CliContext, id: &str, force: bool) -> CommandResult {
+    let (_, _, look) = context.open_existing_run(None)?;
+    let t = find_worker(&look, id)?;
     let task = look.machine.graph().id(t).to_string();
-    if state_of(&look.machine, t) == "PR_OPEN" && !force {
-        return Err(Failure::new(format!(
+    if worker_state(&look.machine, t) == "PR_OPEN" && !force {
+        return Err(CliError::new(format!(
             "{task} is already queued to land or has a pull request"
         ))
-        .hint("cancel anyway with --force (an open pull request stays open)"));
+        .with_hint("cancel anyway with --force (an open pull request stays open)"));
     }
-    let request = Request::Cancel { task: Some(task) };
-    let said = steer::send(context, vec![request])?;
-    let (_, _, look) = context.look_at_run(None)?;
-    print::out_json(&json!({ "worker": shown(&look, t), "messages": said }))?;
+    let request = ControlRequest::Cancel { task: Some(task) };
+    let said = control_client::send_requests(context, vec![request])?;
+    let (_, _, look) = context.open_existing_run(None)?;
+    output::write_json(&json!({ "worker": worker_json(&look, t), "messages": said }))?;
     Ok(exit_code::OK)
 }
 
-fn cleanup(context: &Context, state: Option<&str>) -> Outcome {
-    let state = known_state(state)?;
-    let (_, _, look) = context.look(None)?;
-    let workers = in_state(&look, state.as_deref());
+fn clean_up_workers(context: &CliContext, state: Option<&str>) -> CommandResult {
+    let state = check_state(state)?;
+    let (_, _, look) = context.open_run(None)?;
+    let workers = workers_in_state(&look, state.as_deref());
     if state.is_some() && workers.is_empty() {
-        print::out_json(&json!({ "removed": [], "kept": [] }))?;
+        output::write_json(&json!({ "removed": [], "kept": [] }))?;
         return Ok(exit_code::OK);
     }
     let scope = match state {
@@ -201,31 +205,33 @@ fn cleanup(context: &Context, state: Option<&str>) -> Outcome {
         ),
         None => CleanScope::Everything,
     };
-    let litter = care::clean(&mut context.session()?, &scope, false)?;
-    let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.stays.is_some());
-    let of = |l: &&care::Litter| json!({ "what": l.what, "place": l.place, "why": l.stays });
-    print::out_json(&json!({
+    let litter =
+        maintenance::clean_repository(&mut context.open_engine_instance()?, &scope, false)?;
+    let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.kept_because.is_some());
+    let of = |l: &&maintenance::CleanupItem| json!({ "what": l.what, "place": l.place, "why": l.kept_because });
+    output::write_json(&json!({
         "removed": gone.iter().map(of).collect::<Vec<_>>(),
         "kept": kept.iter().map(of).collect::<Vec<_>>(),
     }))?;
     Ok(exit_code::OK)
 }
 
-fn find(look: &Look, id: &str) -> Result<TaskIx, Failure> {
-    let by_worker = look.machine.tasks().all().find(|t| worker_id(look, *t) == id);
-    by_worker.map_or_else(|| Ok(look.machine.find(id)?), Ok)
+fn find_worker(look: &JournaledRun, id: &str) -> Result<TaskIx, CliError> {
+    let by_worker = look.machine.tasks().all_tasks().find(|t| worker_id(look, *t) == id);
+    by_worker.map_or_else(|| Ok(look.machine.find_task(id)?), Ok)
 }
 
 /// The same for the same task of the same run, however often it is asked for.
-fn worker_id(look: &Look, t: TaskIx) -> String {
+fn worker_id(look: &JournaledRun, t: TaskIx) -> String {
     let run = look.run.as_ref().map(ToString::to_string).unwrap_or_default();
     let name = format!("{run}/{}", look.machine.graph().id(t));
     let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     format!("worker-{:08x}", name.bytes().fold(0x811c_9dc5, fold))
 }
 
-fn state_of(machine: &Machine, t: TaskIx) -> &'static str {
-    let offered = !machine.lands_by_pull(t) || machine.pull(t).is_some_and(|p| p.number.is_some());
+fn worker_state(machine: &Machine, t: TaskIx) -> &'static str {
+    let offered =
+        !machine.lands_on_forge(t) || machine.pull_request(t).is_some_and(|p| p.number.is_some());
     match machine.tasks().phase(t) {
         Phase::Waiting | Phase::Ready | Phase::Preparing => "NEEDS_INIT",
         Phase::Merging if offered => "PR_OPEN",
@@ -236,22 +242,22 @@ fn state_of(machine: &Machine, t: TaskIx) -> &'static str {
     }
 }
 
-fn shown(look: &Look, t: TaskIx) -> Value {
+fn worker_json(look: &JournaledRun, t: TaskIx) -> Value {
     let machine = &look.machine;
-    let task = &machine.plan().tasks[t.ix()];
-    let (view, state) = (machine.view(t), machine.tasks().get(t));
+    let task = &machine.plan().tasks[t.index()];
+    let (view, state) = (machine.task_view(t), machine.tasks().get(t));
     let when = |at: Option<mainstem_core::id::Time>| at.map(|at| time::to_rfc3339(at.0));
-    let word = state_of(machine, t);
+    let word = worker_state(machine, t);
     let error = Some(view.reason.clone()).filter(|reason| word == "ERROR" && !reason.is_empty());
     json!({
-        "worker_id": worker_id(look, t), "state": word, "phase": view.phase.word(),
+        "worker_id": worker_id(look, t), "state": word, "phase": view.phase.as_str(),
         "created_at": when(machine.started_at()), "updated_at": when(Some(state.since)),
         "task_id": task.id, "description": task.description, "agent": view.agent,
-        "base_branch": machine.target(), "worktree_path": view.workspace, "branch": view.branch,
+        "base_branch": machine.target_branch(), "worktree_path": view.workspace, "branch": view.branch,
         "priority": task.priority, "correlation_id": look.run.as_ref().map(ToString::to_string),
         "spawned_at": when(state.started_at),
-        "pr_url": machine.pull(t).map(|pull| pull.url.clone()).filter(|url| !url.is_empty()),
-        "pr_number": machine.pull(t).and_then(|pull| pull.number),
+        "pr_url": machine.pull_request(t).map(|pull| pull.url.clone()).filter(|url| !url.is_empty()),
+        "pr_number": machine.pull_request(t).and_then(|pull| pull.number),
         "merged_at": when(state.landed.as_ref().map(|landing| landing.at)),
         "commit": view.commit, "error": error, "auto_transition": true,
         "waiting_for": view.waiting_for, "next_action": view.next_action,

@@ -10,10 +10,10 @@
     reason = "this is an agent's process: it starts the agent's tool as agents do, outside the engine"
 )]
 
-mod child;
+mod tool_process;
 mod overlay;
 mod program;
-mod reader;
+mod line_reader;
 mod transcript;
 
 use std::io::{self, Write};
@@ -22,13 +22,13 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use mainstem_agents::DriveSpec;
-use mainstem_agents::drive::{Line, Order, Talk, Turn};
-use mainstem_core::fact::Fault;
+use mainstem_agents::drive::{DriveCommand, DriveLine, ToolConversation, TurnEnd};
+use mainstem_core::fact::AgentFault;
 
-use self::child::{Child, Event};
-use self::transcript::Transcript;
+use self::tool_process::{DriveEvent, ToolProcess};
+use self::transcript::DriveTranscript;
 
-pub(crate) use self::program::find as find_program;
+pub(crate) use self::program::find_program;
 
 /// What a turn that did not end well ends with.
 const EXIT_ILL: i32 = 1;
@@ -68,30 +68,30 @@ enum DriveError {
 
 impl DriveError {
     /// As the engine is told: what is set up wrong is not tried again.
-    fn told(&self) -> Line {
+    fn failure_line(&self) -> DriveLine {
         let class = match self {
-            Self::Spec { .. } | Self::Prepare { .. } | Self::Print(_) => Fault::Other,
-            Self::NotFound { .. } | Self::Start { .. } => Fault::Setup,
+            Self::Spec { .. } | Self::Prepare { .. } | Self::Print(_) => AgentFault::Other,
+            Self::NotFound { .. } | Self::Start { .. } => AgentFault::Setup,
         };
-        Line::Failed { class, message: self.to_string(), help: String::new() }
+        DriveLine::Failed { class, message: self.to_string(), help: String::new() }
     }
 }
 
 /// Drives the tool to the end of its turn; the exit code comes back.
-pub(crate) fn main(spec_file: &Path) -> i32 {
-    match run(spec_file) {
-        Ok(Turn::Well) => 0,
-        Ok(Turn::Ill | Turn::Lost) => EXIT_ILL,
+pub(crate) fn run_drive(spec_file: &Path) -> i32 {
+    match drive_tool(spec_file) {
+        Ok(TurnEnd::Completed) => 0,
+        Ok(TurnEnd::Failed | TurnEnd::SessionMissing) => EXIT_ILL,
         Err(error) => {
             // With standard output gone there is nobody left to tell.
-            let _ = print(&error.told().to_json());
+            let _ = print_line(&error.failure_line().to_json());
             let _ = writeln!(io::stderr(), "{error}");
             EXIT_BROKEN
         }
     }
 }
 
-fn run(spec_file: &Path) -> Result<Turn, DriveError> {
+fn drive_tool(spec_file: &Path) -> Result<TurnEnd, DriveError> {
     let broken = |path: &str, cause: String| DriveError::Spec { path: path.to_owned(), cause };
     let shown = spec_file.display().to_string();
     let bytes = std::fs::read(spec_file).map_err(|error| broken(&shown, error.to_string()))?;
@@ -100,10 +100,10 @@ fn run(spec_file: &Path) -> Result<Turn, DriveError> {
     let prompt = std::fs::read(&spec.prompt_file)
         .map_err(|error| broken(&spec.prompt_file, error.to_string()))?;
     let prompt = String::from_utf8_lossy(&prompt).into_owned();
-    let mut transcript = Transcript::open(Path::new(&spec.transcript));
+    let mut transcript = DriveTranscript::open(Path::new(&spec.transcript));
     loop {
-        let turn = once(&spec, &prompt, &mut transcript)?;
-        if turn != Turn::Lost {
+        let turn = drive_once(&spec, &prompt, &mut transcript)?;
+        if turn != TurnEnd::SessionMissing {
             return Ok(turn);
         }
         // Each way is tried once: the other arguments first, then the other protocol.
@@ -115,74 +115,82 @@ fn run(spec_file: &Path) -> Result<Turn, DriveError> {
             spec.protocol = fallback.protocol;
             spec.resume = None;
         } else {
-            return Ok(Turn::Ill);
+            return Ok(TurnEnd::Failed);
         }
-        print("│ starting a new session")?;
+        print_line("│ starting a new session")?;
     }
 }
 
 /// One life of the tool.
-fn once(spec: &DriveSpec, prompt: &str, kept: &mut Transcript) -> Result<Turn, DriveError> {
-    let mut talk = Talk::new(spec, prompt.to_owned()).ok_or_else(|| DriveError::Spec {
-        path: spec.protocol.clone(),
-        cause: "unknown protocol".to_owned(),
+fn drive_once(
+    spec: &DriveSpec,
+    prompt: &str,
+    kept: &mut DriveTranscript,
+) -> Result<TurnEnd, DriveError> {
+    let mut talk = ToolConversation::new(spec, prompt.to_owned()).ok_or_else(|| {
+        DriveError::Spec { path: spec.protocol.clone(), cause: "unknown protocol".to_owned() }
     })?;
-    let mut child = Child::start(spec)?;
+    let mut child = ToolProcess::start(spec)?;
     let clock = Instant::now();
     let now = || u64::try_from(clock.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let mut turn = obey(&mut child, talk.begin(now()), kept)?;
+    let mut turn = execute_commands(&mut child, talk.handle_start(now()), kept)?;
     let mut last_word: Option<Instant> = None;
     while turn.is_none() {
         let orders = match child.events.recv_timeout(LOOK) {
-            Ok(Event::Line(line)) => {
-                kept.keep("out", &line);
-                talk.line(&line, now())
+            Ok(DriveEvent::Line(line)) => {
+                kept.append_line("out", &line);
+                talk.handle_stdout(&line, now())
             }
-            Ok(Event::Complaint(line)) => {
-                kept.keep("err", &line);
-                talk.complaint(&line, now())
+            Ok(DriveEvent::Complaint(line)) => {
+                kept.append_line("err", &line);
+                talk.handle_stderr(&line, now())
             }
-            Ok(Event::Stop) if last_word.is_none() => {
+            Ok(DriveEvent::Stop) if last_word.is_none() => {
                 last_word = Some(Instant::now() + LAST_WORD);
-                let orders = talk.interrupt(now());
+                let orders = talk.interrupt_turn(now());
                 if orders.is_empty() {
-                    child.ask_to_end();
+                    child.request_termination();
                 }
                 orders
             }
-            Ok(Event::Stop) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+            Ok(DriveEvent::Stop)
+            | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 if last_word.is_some_and(|end| Instant::now() >= end) {
-                    turn = Some(Turn::Ill);
+                    turn = Some(TurnEnd::Failed);
                     continue;
                 }
-                match child.gone_for(DRAIN) {
-                    Some(code) => talk.gone(code, now()),
-                    None => talk.tick(now()),
+                match child.exited_for(DRAIN) {
+                    Some(code) => talk.handle_exit(code, now()),
+                    None => talk.handle_tick(now()),
                 }
             }
         };
-        turn = obey(&mut child, orders, kept)?;
+        turn = execute_commands(&mut child, orders, kept)?;
     }
-    child.end(FAREWELL, GRACE);
-    Ok(turn.unwrap_or(Turn::Ill))
+    child.terminate(FAREWELL, GRACE);
+    Ok(turn.unwrap_or(TurnEnd::Failed))
 }
 
 /// Carries orders out; says how the turn ended if it did.
-fn obey(child: &mut Child, orders: Vec<Order>, kept: &mut Transcript) -> io::Result<Option<Turn>> {
+fn execute_commands(
+    child: &mut ToolProcess,
+    orders: Vec<DriveCommand>,
+    kept: &mut DriveTranscript,
+) -> io::Result<Option<TurnEnd>> {
     let mut turn = None;
     let mut text = String::new();
     for order in orders {
         match order {
-            Order::Send(line) => {
-                kept.keep("in", line.as_bytes());
-                child.send(line);
+            DriveCommand::Send(line) => {
+                kept.append_line("in", line.as_bytes());
+                child.send_line(line);
             }
-            Order::CloseInput => child.close_input(),
-            Order::Print(line) => {
+            DriveCommand::CloseInput => child.close_input(),
+            DriveCommand::Print(line) => {
                 text.push_str(&line);
                 text.push('\n');
             }
-            Order::End(how) => turn = Some(how),
+            DriveCommand::End(how) => turn = Some(how),
         }
     }
     if !text.is_empty() {
@@ -193,6 +201,6 @@ fn obey(child: &mut Child, orders: Vec<Order>, kept: &mut Transcript) -> io::Res
     Ok(turn)
 }
 
-fn print(line: &str) -> io::Result<()> {
+fn print_line(line: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{line}")
 }

@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use mainstem_agents::drive::Overlay;
+use mainstem_agents::drive::SettingsOverlay;
 use serde_json::Value;
 
 /// Makes the home, or what is missing of it.
-pub(super) fn make(overlay: &Overlay) -> io::Result<()> {
+pub(super) fn create_overlay(overlay: &SettingsOverlay) -> io::Result<()> {
     let source = Path::new(&overlay.source);
     let target = Path::new(&overlay.home).join(&overlay.folder);
     fs::create_dir_all(&target)?;
@@ -34,15 +34,15 @@ pub(super) fn make(overlay: &Overlay) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let ours: Value = serde_json::from_str(&overlay.settings).unwrap_or_default();
-    merge(&mut settings, ours);
+    merge_json(&mut settings, ours);
     fs::write(target.join(&overlay.file), settings.to_string())
 }
 
-fn merge(under: &mut Value, over: Value) {
+fn merge_json(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
             for (key, value) in over {
-                merge(under.entry(key).or_insert(Value::Null), value);
+                merge_json(under.entry(key).or_insert(Value::Null), value);
             }
         }
         (under, over) => *under = over,
@@ -64,7 +64,7 @@ mod tests {
         fs::create_dir_all(&source).unwrap();
         fs::write(source.join("oauth_creds.json"), "secret").unwrap();
         fs::write(source.join("settings.json"), r#"{"ui":{"a":1},"privacy":{"b":2}}"#).unwrap();
-        let overlay = Overlay {
+        let overlay = SettingsOverlay {
             variable: "GEMINI_CLI_HOME".into(),
             home: dir.path().join("own").to_string_lossy().into_owned(),
             folder: ".gemini".into(),
@@ -74,8 +74,8 @@ mod tests {
             shared: vec!["tmp".into()],
         };
         // Twice, as after an attempt that was started afresh.
-        make(&overlay).unwrap();
-        make(&overlay).unwrap();
+        create_overlay(&overlay).unwrap();
+        create_overlay(&overlay).unwrap();
         let own = dir.path().join("own/.gemini");
         assert_eq!(fs::read_to_string(own.join("oauth_creds.json")).unwrap(), "secret");
         let settings: Value =

@@ -3,26 +3,26 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::known::native_paths;
+use mainstem_agents::known_agents::native_program_paths;
 
 /// The program to start for a name or a path.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let found = if program.contains('/') {
-        Some(PathBuf::from(program)).filter(|path| runnable(path))
+        Some(PathBuf::from(program)).filter(|path| is_runnable(path))
     } else {
         let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| runnable(path))
+        std::env::split_paths(&path).map(|dir| dir.join(program)).find(|path| is_runnable(path))
     }?;
     let Ok(real) = found.canonicalize() else {
         return Some(found);
     };
     let native =
-        native_paths(&real.to_string_lossy(), std::env::consts::OS, std::env::consts::ARCH);
-    let native = native.into_iter().map(PathBuf::from).find(|path| runnable(path));
+        native_program_paths(&real.to_string_lossy(), std::env::consts::OS, std::env::consts::ARCH);
+    let native = native.into_iter().map(PathBuf::from).find(|path| is_runnable(path));
     Some(native.unwrap_or(found))
 }
 
-fn runnable(path: &Path) -> bool {
+fn is_runnable(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
@@ -48,17 +48,17 @@ mod tests {
         std::fs::create_dir_all(link.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("../@openai/codex/bin/codex.js", &link).unwrap();
         let link = link.to_string_lossy().into_owned();
-        assert_eq!(find(&link).unwrap(), PathBuf::from(&link));
+        assert_eq!(find_program(&link).unwrap(), PathBuf::from(&link));
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let native = &native_paths(&wrapper.to_string_lossy(), os, arch)[0];
+        let native = &native_program_paths(&wrapper.to_string_lossy(), os, arch)[0];
         program(Path::new(native));
-        assert_eq!(find(&link).unwrap(), PathBuf::from(native));
+        assert_eq!(find_program(&link).unwrap(), PathBuf::from(native));
     }
 
     #[test]
     fn what_is_not_there_is_not_found() {
-        assert_eq!(find("/nonexistent/codex"), None);
-        assert_eq!(find("no-such-program-anywhere"), None);
-        assert!(find("sh").is_some());
+        assert_eq!(find_program("/nonexistent/codex"), None);
+        assert_eq!(find_program("no-such-program-anywhere"), None);
+        assert!(find_program("sh").is_some());
     }
 }

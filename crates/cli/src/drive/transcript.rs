@@ -8,12 +8,12 @@ use std::path::Path;
 const BYTES_MAX: u64 = 64 << 20;
 
 /// An open transcript. One that cannot be written is no reason to stop working.
-pub(super) struct Transcript {
+pub(super) struct DriveTranscript {
     file: Option<File>,
     left: u64,
 }
 
-impl Transcript {
+impl DriveTranscript {
     pub(super) fn open(path: &Path) -> Self {
         let file = OpenOptions::new().create(true).append(true).open(path).ok();
         let used = file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
@@ -21,7 +21,7 @@ impl Transcript {
     }
 
     /// Keeps a line and which way it went.
-    pub(super) fn keep(&mut self, way: &str, line: &[u8]) {
+    pub(super) fn append_line(&mut self, way: &str, line: &[u8]) {
         let Some(file) = &mut self.file else {
             return;
         };
@@ -49,13 +49,13 @@ mod tests {
     fn a_transcript_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
-        let mut transcript = Transcript::open(&path);
+        let mut transcript = DriveTranscript::open(&path);
         let line = vec![b'x'; 1 << 20];
         for _ in 0..80 {
-            transcript.keep("out", &line);
+            transcript.append_line("out", &line);
         }
         let bytes = std::fs::metadata(&path).unwrap().len();
         assert!(bytes <= BYTES_MAX && bytes > BYTES_MAX - (2 << 20), "{bytes}");
-        Transcript::open(Path::new("/nonexistent/x")).keep("in", b"nobody minds");
+        DriveTranscript::open(Path::new("/nonexistent/x")).append_line("in", b"nobody minds");
     }
 }

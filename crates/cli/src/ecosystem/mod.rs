@@ -19,7 +19,7 @@ const PART_FOLDERS: [&str; 6] = ["packages", "crates", "apps", "services", "libs
 
 /// A project, and how it is set up and tested here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Project {
+pub(crate) struct EcosystemProject {
     /// Its language or tool.
     pub(crate) ecosystem: &'static str,
     /// The file that gave it away.
@@ -37,48 +37,48 @@ pub(crate) struct Project {
 }
 
 /// What is installed here.
-pub(crate) struct Machine<'a> {
+pub(crate) struct InstalledPrograms<'a> {
     has: Box<dyn Fn(&str) -> bool + 'a>,
     /// Whether Python can make virtual environments.
     venv: bool,
 }
 
-impl<'a> Machine<'a> {
+impl<'a> InstalledPrograms<'a> {
     /// This machine.
-    pub(crate) fn this() -> Machine<'static> {
-        Machine {
+    pub(crate) fn on_this_machine() -> InstalledPrograms<'static> {
+        InstalledPrograms {
             has: Box::new(|name| find_program(name).is_some()),
-            venv: python::can_make_venv(),
+            venv: python::can_create_venv(),
         }
     }
 
     /// One that has exactly these programs.
     #[cfg(test)]
     pub(crate) fn with(programs: &'a [&'a str]) -> Self {
-        Machine { has: Box::new(|name| programs.contains(&name)), venv: true }
+        InstalledPrograms { has: Box::new(|name| programs.contains(&name)), venv: true }
     }
 
-    fn has(&self, program: &str) -> bool {
+    fn has_program(&self, program: &str) -> bool {
         (self.has)(program)
     }
 }
 
 /// The projects of a repository: those at its root, else those of its parts.
-pub(crate) fn look(root: &Path, machine: &Machine<'_>) -> Vec<Project> {
-    let found = look_in(root, machine);
+pub(crate) fn find_projects(root: &Path, machine: &InstalledPrograms<'_>) -> Vec<EcosystemProject> {
+    let found = find_projects_in(root, machine);
     if !found.is_empty() {
         return found;
     }
     let mut parts = Vec::new();
-    for part in part_folders(root) {
+    for part in list_part_folders(root) {
         let Ok(inside) = part.strip_prefix(root) else { continue };
         let inside = inside.to_string_lossy().into_owned();
         if !inside.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) {
             continue;
         }
-        for project in look_in(&part, machine) {
+        for project in find_projects_in(&part, machine) {
             let there = |command: &String| format!("cd {inside} && {command}");
-            parts.push(Project {
+            parts.push(EcosystemProject {
                 because: format!("{inside}/{}", project.because),
                 setup: project.setup.iter().map(there).collect(),
                 verify: project.verify.iter().map(there).collect(),
@@ -94,7 +94,7 @@ pub(crate) fn look(root: &Path, machine: &Machine<'_>) -> Vec<Project> {
     parts
 }
 
-fn part_folders(root: &Path) -> Vec<std::path::PathBuf> {
+fn list_part_folders(root: &Path) -> Vec<std::path::PathBuf> {
     let folders = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let mut folders: Vec<_> = entries
@@ -117,23 +117,25 @@ fn part_folders(root: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// The projects of one folder. A recipe of make or just counts only where nothing else says more.
-fn look_in(dir: &Path, machine: &Machine<'_>) -> Vec<Project> {
+fn find_projects_in(dir: &Path, machine: &InstalledPrograms<'_>) -> Vec<EcosystemProject> {
     let mut found = Vec::new();
-    found.extend(rust(dir));
-    found.extend(node::look(dir, machine));
-    found.extend(python::look(dir, machine));
-    found.extend(go(dir));
-    found.extend(java(dir));
+    found.extend(rust_project(dir));
+    found.extend(node::node_project(dir, machine));
+    found.extend(python::python_project(dir, machine));
+    found.extend(go_project(dir));
+    found.extend(java_project(dir));
     if found.is_empty() {
-        found.extend(recipe(dir, "make", &["Makefile", "makefile", "GNUmakefile"]));
+        found.extend(recipe_project(dir, "make", &["Makefile", "makefile", "GNUmakefile"]));
     }
     if found.is_empty() {
-        found.extend(recipe(dir, "just", &["justfile", "Justfile", ".justfile"]));
+        found.extend(recipe_project(dir, "just", &["justfile", "Justfile", ".justfile"]));
     }
     for project in &mut found {
         let commands = project.setup.iter().chain(&project.verify);
-        let programs = commands.flat_map(|command| crate::preflight::programs::named(command));
-        let mut missing: Vec<String> = programs.filter(|program| !machine.has(program)).collect();
+        let programs =
+            commands.flat_map(|command| crate::preflight::programs::program_names(command));
+        let mut missing: Vec<String> =
+            programs.filter(|program| !machine.has_program(program)).collect();
         missing.sort();
         missing.dedup();
         project.missing.extend(missing);
@@ -142,43 +144,43 @@ fn look_in(dir: &Path, machine: &Machine<'_>) -> Vec<Project> {
 }
 
 /// A small text file; none if it is absent, large or no text.
-fn small(dir: &Path, name: &str) -> Option<String> {
+fn read_small_file(dir: &Path, name: &str) -> Option<String> {
     let path = dir.join(name);
     let size = fs::metadata(&path).ok().filter(|meta| meta.is_file())?.len();
     (size <= READ_MAX).then(|| fs::read_to_string(&path).ok())?
 }
 
-fn rust(dir: &Path) -> Option<Project> {
-    let text = small(dir, "Cargo.toml")?;
+fn rust_project(dir: &Path) -> Option<EcosystemProject> {
+    let text = read_small_file(dir, "Cargo.toml")?;
     let workspace = text.lines().any(|line| line.trim() == "[workspace]");
     let package = text.lines().any(|line| line.trim() == "[package]");
     let command = if workspace && package { "cargo test --workspace" } else { "cargo test" };
-    Some(Project {
+    Some(EcosystemProject {
         ecosystem: "cargo",
         because: "Cargo.toml".to_owned(),
         verify: vec![command.to_owned()],
         caches: vec!["target".to_owned()],
-        ..Project::default()
+        ..EcosystemProject::default()
     })
 }
 
-fn go(dir: &Path) -> Option<Project> {
-    dir.join("go.mod").is_file().then(|| Project {
+fn go_project(dir: &Path) -> Option<EcosystemProject> {
+    dir.join("go.mod").is_file().then(|| EcosystemProject {
         ecosystem: "go",
         because: "go.mod".to_owned(),
         verify: vec!["go test ./...".to_owned()],
-        ..Project::default()
+        ..EcosystemProject::default()
     })
 }
 
-fn java(dir: &Path) -> Option<Project> {
+fn java_project(dir: &Path) -> Option<EcosystemProject> {
     let has = |name: &str| dir.join(name).is_file();
-    let project = |ecosystem, because: &str, command: &str, cache: &str| Project {
+    let project = |ecosystem, because: &str, command: &str, cache: &str| EcosystemProject {
         ecosystem,
         because: because.to_owned(),
         verify: vec![command.to_owned()],
         caches: vec![cache.to_owned()],
-        ..Project::default()
+        ..EcosystemProject::default()
     };
     if has("pom.xml") {
         let command = if has("mvnw") { "./mvnw -B -q test" } else { "mvn -B -q test" };
@@ -191,7 +193,7 @@ fn java(dir: &Path) -> Option<Project> {
 }
 
 /// A makefile or justfile with a target or recipe called `test` or `check`.
-fn recipe(dir: &Path, program: &'static str, names: &[&str]) -> Option<Project> {
+fn recipe_project(dir: &Path, program: &'static str, names: &[&str]) -> Option<EcosystemProject> {
     // On file systems that ignore case two spellings are one file; only its true name counts.
     let listed: Vec<String> = fs::read_dir(dir)
         .ok()?
@@ -199,14 +201,14 @@ fn recipe(dir: &Path, program: &'static str, names: &[&str]) -> Option<Project> 
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     for name in names.iter().filter(|name| listed.iter().any(|other| other == *name)) {
-        let Some(text) = small(dir, name) else { continue };
+        let Some(text) = read_small_file(dir, name) else { continue };
         for target in ["test", "check"] {
-            if text.lines().any(|line| is_target(line, target)) {
-                return Some(Project {
+            if text.lines().any(|line| is_make_target(line, target)) {
+                return Some(EcosystemProject {
                     ecosystem: program,
                     because: (*name).to_owned(),
                     verify: vec![format!("{program} {target}")],
-                    ..Project::default()
+                    ..EcosystemProject::default()
                 });
             }
         }
@@ -214,7 +216,7 @@ fn recipe(dir: &Path, program: &'static str, names: &[&str]) -> Option<Project> 
     None
 }
 
-fn is_target(line: &str, target: &str) -> bool {
+fn is_make_target(line: &str, target: &str) -> bool {
     let line = line.strip_prefix('@').unwrap_or(line);
     let rest = line.strip_prefix(target).unwrap_or("-");
     rest.starts_with([':', ' ']) && rest.contains(':') && !rest.contains(":=")

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Machine, Project, small};
+use super::{EcosystemProject, InstalledPrograms, read_small_file};
 
 /// Scripts that say something about the code, best first.
 const SCRIPTS: [&str; 6] = ["test", "check", "typecheck", "type-check", "lint", "build"];
@@ -12,21 +12,24 @@ const SCRIPTS: [&str; 6] = ["test", "check", "typecheck", "type-check", "lint", 
 const NPM_INSTALL: &str = "npm install --no-package-lock --prefer-offline --no-audit --no-fund";
 
 /// One package manager.
-struct Installer {
+struct NodePackageManager {
     name: &'static str,
     install: &'static str,
     run: &'static str,
 }
 
 /// The package of a folder, if it has a script worth running.
-pub(super) fn look(dir: &Path, machine: &Machine<'_>) -> Option<Project> {
-    let package: Value = serde_json::from_str(&small(dir, "package.json")?).ok()?;
+pub(super) fn node_project(
+    dir: &Path,
+    machine: &InstalledPrograms<'_>,
+) -> Option<EcosystemProject> {
+    let package: Value = serde_json::from_str(&read_small_file(dir, "package.json")?).ok()?;
     let script = |name: &&&str| {
         let text = package["scripts"][**name].as_str().unwrap_or_default();
         !text.is_empty() && !text.contains("no test specified")
     };
     let script = SCRIPTS.iter().find(script)?;
-    let manager = manager(dir, &package);
+    let manager = find_package_manager(dir, &package);
     let needs_install = ["dependencies", "devDependencies", "optionalDependencies", "workspaces"]
         .iter()
         .any(|key| match &package[*key] {
@@ -38,13 +41,13 @@ pub(super) fn look(dir: &Path, machine: &Machine<'_>) -> Option<Project> {
     let mut setup = if needs_install { vec![manager.install.to_owned()] } else { Vec::new() };
     let mut verify = format!("{} {run}", manager.run);
     let mut note = None;
-    if manager.name != "npm" && !machine.has(manager.name) && machine.has("npx") {
+    if manager.name != "npm" && !machine.has_program(manager.name) && machine.has_program("npx") {
         // Comes from the registry each time, so that nobody has to install it first.
         setup.iter_mut().for_each(|command| *command = format!("npx --yes {command}"));
         verify = format!("npx --yes {verify}");
         note = Some(format!("{} is not installed; npx fetches it", manager.name));
     }
-    Some(Project {
+    Some(EcosystemProject {
         ecosystem: manager.name,
         because: "package.json".to_owned(),
         setup,
@@ -55,12 +58,12 @@ pub(super) fn look(dir: &Path, machine: &Machine<'_>) -> Option<Project> {
     })
 }
 
-fn manager(dir: &Path, package: &Value) -> Installer {
+fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
     let has = |name: &str| dir.join(name).is_file();
     let said = package["packageManager"].as_str().unwrap_or_default();
     let said = said.split('@').next().unwrap_or_default();
     let berry = has(".yarnrc.yml");
-    let pnpm = |frozen: bool| Installer {
+    let pnpm = |frozen: bool| NodePackageManager {
         name: "pnpm",
         install: if frozen {
             "pnpm install --frozen-lockfile --prefer-offline"
@@ -69,7 +72,7 @@ fn manager(dir: &Path, package: &Value) -> Installer {
         },
         run: "pnpm",
     };
-    let yarn = |frozen: bool| Installer {
+    let yarn = |frozen: bool| NodePackageManager {
         name: "yarn",
         install: match (berry, frozen) {
             (true, true) => "yarn install --immutable",
@@ -79,7 +82,7 @@ fn manager(dir: &Path, package: &Value) -> Installer {
         },
         run: "yarn",
     };
-    let bun = |frozen: bool| Installer {
+    let bun = |frozen: bool| NodePackageManager {
         name: "bun",
         install: if frozen { "bun install --frozen-lockfile" } else { "bun install --no-save" },
         run: "bun run",
@@ -91,7 +94,7 @@ fn manager(dir: &Path, package: &Value) -> Installer {
     } else if has("bun.lock") || has("bun.lockb") {
         bun(true)
     } else if has("package-lock.json") || has("npm-shrinkwrap.json") {
-        Installer {
+        NodePackageManager {
             name: "npm",
             install: "npm ci --prefer-offline --no-audit --no-fund",
             run: "npm",
@@ -101,7 +104,7 @@ fn manager(dir: &Path, package: &Value) -> Installer {
             "pnpm" => pnpm(false),
             "yarn" => yarn(false),
             "bun" => bun(false),
-            _ => Installer { name: "npm", install: NPM_INSTALL, run: "npm" },
+            _ => NodePackageManager { name: "npm", install: NPM_INSTALL, run: "npm" },
         }
     }
 }

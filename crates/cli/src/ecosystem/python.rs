@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use toml::Value;
 
-use super::{Machine, Project, small};
+use super::{EcosystemProject, InstalledPrograms, read_small_file};
 
 /// Files that say that a folder holds a Python project.
 const MARKERS: [&str; 5] =
@@ -66,7 +66,7 @@ const OPTIONS: [(&str, &str); 6] = [
 ];
 
 /// Whether `python3` can make a virtual environment with pip in it.
-pub(super) fn can_make_venv() -> bool {
+pub(super) fn can_create_venv() -> bool {
     let mut python = Command::new("python3");
     python.args(["-c", "import venv, ensurepip"]);
     python.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -74,38 +74,41 @@ pub(super) fn can_make_venv() -> bool {
 }
 
 /// The Python project of a folder, if it has tests.
-pub(super) fn look(dir: &Path, machine: &Machine<'_>) -> Option<Project> {
+pub(super) fn python_project(
+    dir: &Path,
+    machine: &InstalledPrograms<'_>,
+) -> Option<EcosystemProject> {
     let because = MARKERS.into_iter().find(|name| dir.join(name).is_file())?;
-    let project: Value = small(dir, "pyproject.toml")
+    let project: Value = read_small_file(dir, "pyproject.toml")
         .and_then(|text| text.parse::<toml::Table>().ok())
         .map_or_else(|| Value::Table(toml::Table::new()), Value::Table);
     let tests = ["tests", "test", "testing"].into_iter().find(|name| dir.join(name).is_dir());
-    let says = |name: &str| small(dir, name).is_some_and(|text| text.contains("pytest"));
+    let says = |name: &str| read_small_file(dir, name).is_some_and(|text| text.contains("pytest"));
     let files = ["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"];
     let pytest = files.iter().any(|name| dir.join(name).is_file())
         || ["pyproject.toml", "setup.cfg", "tox.ini", "setup.py", "noxfile.py"]
             .into_iter()
             .any(says)
         || TEST_FILES.into_iter().any(says)
-        || imports(dir, tests).contains("pytest");
+        || test_imports(dir, tests).contains("pytest");
     if !pytest && tests.is_none() {
         return None;
     }
     let test = if pytest { "pytest" } else { "unittest" };
-    Some(with_manager(dir, machine, &project, test).unwrap_or_else(|| {
-        let wanted = wished_manager(dir, &project).filter(|name| !machine.has(name));
+    Some(managed_project(dir, machine, &project, test).unwrap_or_else(|| {
+        let wanted = declared_manager(dir, &project).filter(|name| !machine.has_program(name));
         let note =
             wanted.map(|name| format!("{name} is not installed; pip in .venv/ is used instead"));
-        Project {
+        EcosystemProject {
             because: because.to_owned(),
             note,
-            ..in_environment(dir, machine, &project, (test, tests))
+            ..venv_project(dir, machine, &project, (test, tests))
         }
     }))
 }
 
 /// The tool that the project is managed with.
-fn wished_manager(dir: &Path, project: &Value) -> Option<&'static str> {
+fn declared_manager(dir: &Path, project: &Value) -> Option<&'static str> {
     let has = |name: &str| dir.join(name).is_file();
     let tool = |name: &str| project.get("tool").and_then(|tool| tool.get(name)).is_some();
     if has("uv.lock") || tool("uv") {
@@ -119,13 +122,18 @@ fn wished_manager(dir: &Path, project: &Value) -> Option<&'static str> {
     }
 }
 
-fn with_manager(dir: &Path, machine: &Machine<'_>, project: &Value, test: &str) -> Option<Project> {
-    let name = wished_manager(dir, project).filter(|name| machine.has(name))?;
+fn managed_project(
+    dir: &Path,
+    machine: &InstalledPrograms<'_>,
+    project: &Value,
+    test: &str,
+) -> Option<EcosystemProject> {
+    let name = declared_manager(dir, project).filter(|name| machine.has_program(name))?;
     let module = if test == "pytest" { "pytest" } else { "python -m unittest" };
     let (because, setup, verify) = match name {
         "uv" => {
-            let locked =
-                small(dir, "uv.lock").is_some_and(|text| text.contains("name = \"pytest\""));
+            let locked = read_small_file(dir, "uv.lock")
+                .is_some_and(|text| text.contains("name = \"pytest\""));
             let groups = "uv sync --all-groups --all-extras";
             let run = if locked || test != "pytest" { "uv run" } else { "uv run --with pytest" };
             ("uv.lock", vec![groups.to_owned()], format!("{run} {module}"))
@@ -136,33 +144,33 @@ fn with_manager(dir: &Path, machine: &Machine<'_>, project: &Value, test: &str) 
         }
         _ => ("pyproject.toml", Vec::new(), "hatch test".to_owned()),
     };
-    Some(Project {
+    Some(EcosystemProject {
         ecosystem: name,
         because: because.to_owned(),
         setup,
         verify: vec![verify],
-        ..Project::default()
+        ..EcosystemProject::default()
     })
 }
 
 /// A virtual environment in the workspace, ignored by git wherever the project ignores what.
-fn in_environment(
+fn venv_project(
     dir: &Path,
-    machine: &Machine<'_>,
+    machine: &InstalledPrograms<'_>,
     project: &Value,
     (test, tests): (&str, Option<&str>),
-) -> Project {
+) -> EcosystemProject {
     let module = match (test, tests) {
         ("pytest", _) => "-m pytest".to_owned(),
         (_, Some(tests)) => format!("-m unittest discover -s {tests}"),
         (_, None) => "-m unittest discover".to_owned(),
     };
     if !machine.venv {
-        return Project {
+        return EcosystemProject {
             ecosystem: "python",
             verify: vec![format!("python3 {module}")],
             missing: vec!["python3-venv".to_owned()],
-            ..Project::default()
+            ..EcosystemProject::default()
         };
     }
     let mut install = vec!["install -q".to_owned()];
@@ -173,7 +181,7 @@ fn in_environment(
         || project.get("project").is_some()
         || project.get("build-system").is_some();
     if packaged && buildable {
-        let extras = extras(dir, project);
+        let extras = test_extras(dir, project);
         install.push(match extras.as_slice() {
             [] => "-e .".to_owned(),
             some => format!("-e '.[{}]'", some.join(",")),
@@ -185,51 +193,51 @@ fn in_environment(
     if let Some(file) = TEST_FILES.into_iter().find(|name| dir.join(name).is_file()) {
         install.push(format!("-r {file}"));
     }
-    let mut wanted = requirements(dir, project, tests);
-    if test == "pytest" && !wanted.iter().any(|one| base(one) == "pytest") {
+    let mut wanted = test_requirements(dir, project, tests);
+    if test == "pytest" && !wanted.iter().any(|one| requirement_name(one) == "pytest") {
         wanted.push("pytest".to_owned());
     }
     wanted.truncate(REQUIREMENTS_MAX);
-    install.extend(wanted.iter().map(|one| quoted(one)));
+    install.extend(wanted.iter().map(|one| quote_requirement(one)));
     let mut setup = vec!["python3 -m venv .venv && echo '*' > .venv/.gitignore".to_owned()];
     if install.len() > 1 {
         setup.push(format!(".venv/bin/python -m pip {}", install.join(" ")));
     }
-    Project {
+    EcosystemProject {
         ecosystem: "python",
         setup,
         verify: vec![format!(".venv/bin/python {module}")],
-        ..Project::default()
+        ..EcosystemProject::default()
     }
 }
 
 /// A requirement as a word for a shell.
-fn quoted(requirement: &str) -> String {
+fn quote_requirement(requirement: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if requirement.chars().all(plain) { requirement.to_owned() } else { format!("'{requirement}'") }
 }
 
 /// The name of what a requirement asks for.
-fn base(requirement: &str) -> String {
+fn requirement_name(requirement: &str) -> String {
     let name = requirement.split(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c)));
     name.into_iter().next().unwrap_or_default().to_ascii_lowercase().replace('_', "-")
 }
 
 /// A requirement that can be written into a command.
-fn usable(requirement: &str) -> bool {
+fn is_usable_requirement(requirement: &str) -> bool {
     !requirement.is_empty()
         && !requirement.contains(['\'', '{', '`', '$', '\\'])
         && requirement.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 /// Extras of the package that hold what its tests need.
-fn extras(dir: &Path, project: &Value) -> Vec<String> {
+fn test_extras(dir: &Path, project: &Value) -> Vec<String> {
     let optional = project.get("project").and_then(|p| p.get("optional-dependencies"));
     let mut named: Vec<String> = optional
         .and_then(Value::as_table)
         .map(|table| table.keys().cloned().collect())
         .unwrap_or_default();
-    if let Some(text) = small(dir, "setup.cfg") {
+    if let Some(text) = read_small_file(dir, "setup.cfg") {
         let lines =
             text.lines().skip_while(|line| line.trim() != "[options.extras_require]").skip(1);
         let section = lines.take_while(|line| !line.starts_with('['));
@@ -244,27 +252,35 @@ fn extras(dir: &Path, project: &Value) -> Vec<String> {
 }
 
 /// What the tests need besides the package: dependency groups, tox, plugins, imports.
-fn requirements(dir: &Path, project: &Value, tests: Option<&str>) -> Vec<String> {
+fn test_requirements(dir: &Path, project: &Value, tests: Option<&str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     if let Some(groups) = project.get("dependency-groups").and_then(Value::as_table)
         && let Some(group) = TEST_GROUPS.iter().find(|group| groups.contains_key(**group))
     {
         collect_group(groups, group, &mut all, 0);
     }
-    all.extend(of_tox(dir));
+    all.extend(tox_dependencies(dir));
     let settings: String = ["pyproject.toml", "pytest.ini", "setup.cfg", "tox.ini"]
         .into_iter()
-        .filter_map(|name| small(dir, name))
+        .filter_map(|name| read_small_file(dir, name))
         .collect();
     let plugins =
         OPTIONS.iter().filter(|(option, plugin)| !plugin.is_empty() && settings.contains(option));
     all.extend(plugins.map(|(_, plugin)| (*plugin).to_owned()));
-    let imported = imports(dir, tests);
+    let imported = test_imports(dir, tests);
     let brought = IMPORTS.iter().filter(|(module, _)| imported.contains(*module));
     all.extend(brought.map(|(_, package)| (*package).to_owned()));
-    let own = project.get("project").and_then(|p| p.get("name")).and_then(Value::as_str).map(base);
+    let own = project
+        .get("project")
+        .and_then(|p| p.get("name"))
+        .and_then(Value::as_str)
+        .map(requirement_name);
     let mut seen = BTreeSet::new();
-    all.retain(|one| usable(one) && Some(base(one)) != own && seen.insert(base(one)));
+    all.retain(|one| {
+        is_usable_requirement(one)
+            && Some(requirement_name(one)) != own
+            && seen.insert(requirement_name(one))
+    });
     all
 }
 
@@ -286,8 +302,8 @@ fn collect_group(groups: &toml::Table, name: &str, all: &mut Vec<String>, depth:
 }
 
 /// The dependencies of tox's plain test environment.
-fn of_tox(dir: &Path) -> Vec<String> {
-    let Some(text) = small(dir, "tox.ini") else { return Vec::new() };
+fn tox_dependencies(dir: &Path) -> Vec<String> {
+    let Some(text) = read_small_file(dir, "tox.ini") else { return Vec::new() };
     let lines = text.lines().skip_while(|line| line.trim() != "[testenv]").skip(1);
     let mut found = Vec::new();
     let mut inside = false;
@@ -313,7 +329,7 @@ fn of_tox(dir: &Path) -> Vec<String> {
 }
 
 /// The modules that test files import.
-fn imports(dir: &Path, tests: Option<&str>) -> BTreeSet<String> {
+fn test_imports(dir: &Path, tests: Option<&str>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let folders = [tests.map(|tests| dir.join(tests)), Some(dir.to_path_buf())];
     let files = folders.into_iter().flatten().flat_map(|folder| {

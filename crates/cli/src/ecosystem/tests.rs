@@ -17,9 +17,9 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     dir
 }
 
-fn projects(files: &[(&str, &str)], programs: &[&str]) -> Vec<Project> {
+fn projects(files: &[(&str, &str)], programs: &[&str]) -> Vec<EcosystemProject> {
     let dir = folder(files);
-    look(dir.path(), &Machine::with(programs))
+    find_projects(dir.path(), &InstalledPrograms::with(programs))
 }
 
 /// The only project's setup and checks.

@@ -19,7 +19,7 @@ const BUDGET_STEP: usize = 8;
 
 /// An edge to draw, from what comes first to what comes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Edge {
+pub(super) struct GraphEdge {
     /// What comes first.
     pub(super) from: usize,
     /// What comes later.
@@ -30,7 +30,7 @@ pub(super) struct Edge {
 
 /// A place in a row: a box, or a column for a passing edge.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct LayoutSlot {
     /// The node; none for a passing edge.
     pub(super) node: Option<usize>,
     /// Whether the passing edge is soft.
@@ -41,16 +41,16 @@ pub(super) struct Slot {
     pub(super) width: usize,
 }
 
-impl Slot {
+impl LayoutSlot {
     /// The middle column.
-    pub(super) fn centre(&self) -> usize {
+    pub(super) fn centre_column(&self) -> usize {
         self.left + (self.width - 1) / 2
     }
 }
 
 /// Lines between two rows that belong together: every source leads to every target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Net {
+pub(super) struct EdgeBundle {
     /// Slots of the upper row.
     pub(super) sources: Vec<usize>,
     /// Slots of the row below.
@@ -61,16 +61,16 @@ pub(super) struct Net {
 
 /// A finished layout.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct GraphLayout {
     /// All slots.
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<LayoutSlot>,
     /// Slots of each row, from left to right.
     pub(super) rows: Vec<Vec<usize>>,
     /// Nets between row `i` and the next.
-    pub(super) gaps: Vec<Vec<Net>>,
+    pub(super) gaps: Vec<Vec<EdgeBundle>>,
 }
 
-impl Layout {
+impl GraphLayout {
     /// Columns in use.
     pub(super) fn width(&self) -> usize {
         self.slots.iter().map(|slot| slot.left + slot.width).max().unwrap_or(0)
@@ -79,20 +79,20 @@ impl Layout {
 
 /// Lays a graph out within `limit` columns; none if it does not fit. `order` holds every node
 /// after all it depends on.
-pub(super) fn lay_out(
+pub(super) fn lay_out_graph(
     order: &[usize],
     widths: &[usize],
-    edges: &[Edge],
+    edges: &[GraphEdge],
     limit: usize,
-) -> Option<Layout> {
+) -> Option<GraphLayout> {
     let widest = widths.iter().copied().max()?;
     let mut budget = limit;
     while budget >= widest {
         let row_of = assign_rows(order, widths, edges, budget);
-        let mut layout = build(order, widths, edges, &row_of);
+        let mut layout = build_layout(order, widths, edges, &row_of);
         sort_rows(&mut layout);
-        if layout.rows.iter().all(|row| packed(&layout.slots, row) <= limit) {
-            place(&mut layout, limit);
+        if layout.rows.iter().all(|row| packed_width(&layout.slots, row) <= limit) {
+            place_slots(&mut layout, limit);
             return Some(layout);
         }
         budget = budget.checked_sub(BUDGET_STEP)?;
@@ -101,7 +101,11 @@ pub(super) fn lay_out(
 }
 
 /// Edges that no path of other edges already says; and how many were left out.
-pub(super) fn reduce(nodes: usize, order: &[usize], edges: &[Edge]) -> (Vec<Edge>, usize) {
+pub(super) fn drop_implied_edges(
+    nodes: usize,
+    order: &[usize],
+    edges: &[GraphEdge],
+) -> (Vec<GraphEdge>, usize) {
     let mut next: Vec<Vec<(usize, bool)>> = vec![Vec::new(); nodes];
     for edge in edges {
         next[edge.from].push((edge.to, edge.soft));
@@ -118,19 +122,24 @@ pub(super) fn reduce(nodes: usize, order: &[usize], edges: &[Edge]) -> (Vec<Edge
             }
         }
     }
-    let said = |edge: &Edge| {
+    let said = |edge: &GraphEdge| {
         next[edge.from].iter().any(|(via, soft)| {
             let reach = if edge.soft { &any } else { &hard };
             *via != edge.to && (edge.soft || !soft) && reach[*via][edge.to]
         })
     };
-    let kept: Vec<Edge> = edges.iter().filter(|edge| !said(edge)).copied().collect();
+    let kept: Vec<GraphEdge> = edges.iter().filter(|edge| !said(edge)).copied().collect();
     let left_out = edges.len() - kept.len();
     (kept, left_out)
 }
 
 /// Each node below all before it, no row wider than `budget`.
-fn assign_rows(order: &[usize], widths: &[usize], edges: &[Edge], budget: usize) -> Vec<usize> {
+fn assign_rows(
+    order: &[usize],
+    widths: &[usize],
+    edges: &[GraphEdge],
+    budget: usize,
+) -> Vec<usize> {
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); widths.len()];
     let mut tied = vec![false; widths.len()];
     for edge in edges {
@@ -154,17 +163,22 @@ fn assign_rows(order: &[usize], widths: &[usize], edges: &[Edge], budget: usize)
     row_of
 }
 
-fn build(order: &[usize], widths: &[usize], edges: &[Edge], row_of: &[usize]) -> Layout {
+fn build_layout(
+    order: &[usize],
+    widths: &[usize],
+    edges: &[GraphEdge],
+    row_of: &[usize],
+) -> GraphLayout {
     let count = row_of.iter().max().map_or(0, |row| row + 1);
-    let mut slots: Vec<Slot> = widths
+    let mut slots: Vec<LayoutSlot> = widths
         .iter()
         .enumerate()
-        .map(|(node, width)| Slot { node: Some(node), soft: false, left: 0, width: *width })
+        .map(|(node, width)| LayoutSlot { node: Some(node), soft: false, left: 0, width: *width })
         .collect();
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
     order.iter().for_each(|node| rows[row_of[*node]].push(*node));
-    let mut gaps: Vec<Vec<Net>> = vec![Vec::new(); count.saturating_sub(1)];
-    for ((row, soft, targets), sources) in nets_of(edges, row_of) {
+    let mut gaps: Vec<Vec<EdgeBundle>> = vec![Vec::new(); count.saturating_sub(1)];
+    for ((row, soft, targets), sources) in bundle_edges(edges, row_of) {
         let mut sources = sources;
         let last = targets.iter().map(|to| row_of[*to]).max().unwrap_or(row);
         for at in row..last {
@@ -173,20 +187,23 @@ fn build(order: &[usize], widths: &[usize], edges: &[Edge], row_of: &[usize]) ->
             let mut passing = Vec::new();
             if at + 1 < last {
                 let via = slots.len();
-                slots.push(Slot { node: None, soft, left: 0, width: VIA_WIDTH });
+                slots.push(LayoutSlot { node: None, soft, left: 0, width: VIA_WIDTH });
                 rows[at + 1].push(via);
                 here.push(via);
                 passing.push(via);
             }
-            gaps[at].push(Net { sources, targets: here, soft });
+            gaps[at].push(EdgeBundle { sources, targets: here, soft });
             sources = passing;
         }
     }
-    Layout { slots, rows, gaps }
+    GraphLayout { slots, rows, gaps }
 }
 
 /// Sources of one row that lead to exactly the same targets.
-fn nets_of(edges: &[Edge], row_of: &[usize]) -> BTreeMap<(usize, bool, Vec<usize>), Vec<usize>> {
+fn bundle_edges(
+    edges: &[GraphEdge],
+    row_of: &[usize],
+) -> BTreeMap<(usize, bool, Vec<usize>), Vec<usize>> {
     let mut targets: BTreeMap<(usize, bool), Vec<usize>> = BTreeMap::new();
     for edge in edges {
         targets.entry((edge.from, edge.soft)).or_default().push(edge.to);
@@ -200,13 +217,13 @@ fn nets_of(edges: &[Edge], row_of: &[usize]) -> BTreeMap<(usize, bool, Vec<usize
     nets
 }
 
-fn packed(slots: &[Slot], row: &[usize]) -> usize {
+fn packed_width(slots: &[LayoutSlot], row: &[usize]) -> usize {
     let widths: usize = row.iter().map(|slot| slots[*slot].width).sum();
     widths + SPACING * row.len().saturating_sub(1)
 }
 
 /// Neighbours of each slot: in the row above, or in the row below.
-fn neighbours(layout: &Layout, above: bool) -> Vec<Vec<usize>> {
+fn slot_neighbours(layout: &GraphLayout, above: bool) -> Vec<Vec<usize>> {
     let mut found = vec![Vec::new(); layout.slots.len()];
     for net in layout.gaps.iter().flatten() {
         let (of, to) =
@@ -219,11 +236,11 @@ fn neighbours(layout: &Layout, above: bool) -> Vec<Vec<usize>> {
 }
 
 /// Orders the rows so that few lines cross.
-fn sort_rows(layout: &mut Layout) {
-    let above = neighbours(layout, true);
-    let below = neighbours(layout, false);
+fn sort_rows(layout: &mut GraphLayout) {
+    let above = slot_neighbours(layout, true);
+    let below = slot_neighbours(layout, false);
     let mut best = layout.rows.clone();
-    let mut fewest = crossings(layout);
+    let mut fewest = count_crossings(layout);
     for sweep in 0..ORDER_SWEEPS {
         if fewest == 0 {
             break;
@@ -233,7 +250,7 @@ fn sort_rows(layout: &mut Layout) {
         let rows = layout.rows.len();
         for i in 0..rows {
             let row = if down { i } else { rows - 1 - i };
-            let at = places(&layout.rows, layout.slots.len());
+            let at = relative_positions(&layout.rows, layout.slots.len());
             let mean = |slot: &usize| match near[*slot].as_slice() {
                 [] => at[*slot],
                 near => near.iter().map(|n| at[*n]).sum::<f64>() / near.len() as f64,
@@ -242,7 +259,7 @@ fn sort_rows(layout: &mut Layout) {
             sorted.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
             layout.rows[row] = sorted;
         }
-        let now = crossings(layout);
+        let now = count_crossings(layout);
         if now < fewest {
             fewest = now;
             best.clone_from(&layout.rows);
@@ -252,7 +269,7 @@ fn sort_rows(layout: &mut Layout) {
 }
 
 /// Where each slot stands in its row, from 0 to 1.
-fn places(rows: &[Vec<usize>], slots: usize) -> Vec<f64> {
+fn relative_positions(rows: &[Vec<usize>], slots: usize) -> Vec<f64> {
     let mut at = vec![0.5; slots];
     for row in rows {
         for (i, slot) in row.iter().enumerate() {
@@ -262,8 +279,8 @@ fn places(rows: &[Vec<usize>], slots: usize) -> Vec<f64> {
     at
 }
 
-fn crossings(layout: &Layout) -> usize {
-    let at = places(&layout.rows, layout.slots.len());
+fn count_crossings(layout: &GraphLayout) -> usize {
+    let at = relative_positions(&layout.rows, layout.slots.len());
     let mut count = 0;
     for gap in &layout.gaps {
         let lines: Vec<(f64, f64)> = gap
@@ -282,15 +299,15 @@ fn crossings(layout: &Layout) -> usize {
 }
 
 /// Pulls slots towards the middle of their neighbours, never changing the order in a row.
-fn place(layout: &mut Layout, limit: usize) {
-    let above = neighbours(layout, true);
-    let below = neighbours(layout, false);
+fn place_slots(layout: &mut GraphLayout, limit: usize) {
+    let above = slot_neighbours(layout, true);
+    let below = slot_neighbours(layout, false);
     let rows = layout.rows.clone();
     let mut left = vec![0.0; layout.slots.len()];
-    let pulls = rows.iter().map(|row| packed(&layout.slots, row)).max().unwrap_or(0);
+    let pulls = rows.iter().map(|row| packed_width(&layout.slots, row)).max().unwrap_or(0);
     for row in &rows {
         // Start in the middle, so that rows without neighbours are centred.
-        let mut at = (pulls - packed(&layout.slots, row)) as f64 / 2.0;
+        let mut at = (pulls - packed_width(&layout.slots, row)) as f64 / 2.0;
         for slot in row {
             left[*slot] = at;
             at += (layout.slots[*slot].width + SPACING) as f64;
@@ -311,7 +328,7 @@ fn place(layout: &mut Layout, limit: usize) {
                 mean - (own.width - 1) as f64 / 2.0
             };
             let wishes: Vec<f64> = row.iter().map(|slot| wish(*slot)).collect();
-            let placed = settle(&layout.slots, row, &wishes, limit);
+            let placed = nearest_positions(&layout.slots, row, &wishes, limit);
             row.iter().zip(placed).for_each(|(slot, at)| left[*slot] = at);
         }
     }
@@ -323,7 +340,12 @@ fn place(layout: &mut Layout, limit: usize) {
 
 /// The places nearest to the wishes (by squares) that keep order, spacing and limit: neighbours
 /// that push each other are pooled and moved as one.
-fn settle(slots: &[Slot], row: &[usize], wishes: &[f64], limit: usize) -> Vec<f64> {
+fn nearest_positions(
+    slots: &[LayoutSlot],
+    row: &[usize],
+    wishes: &[f64],
+    limit: usize,
+) -> Vec<f64> {
     let mut offsets = Vec::with_capacity(row.len());
     let mut offset = 0.0;
     for slot in row {
@@ -344,7 +366,7 @@ fn settle(slots: &[Slot], row: &[usize], wishes: &[f64], limit: usize) -> Vec<f6
             pools.push(both);
         }
     }
-    let room = limit.saturating_sub(packed(slots, row)) as f64;
+    let room = limit.saturating_sub(packed_width(slots, row)) as f64;
     let mut placed = Vec::with_capacity(row.len());
     for (sum, weight, members) in pools {
         for _ in 0..members {
@@ -359,17 +381,17 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn edge(from: usize, to: usize) -> Edge {
-        Edge { from, to, soft: false }
+    fn edge(from: usize, to: usize) -> GraphEdge {
+        GraphEdge { from, to, soft: false }
     }
 
     #[test]
     fn an_edge_that_others_imply_is_left_out_unless_only_soft_ones_do() {
-        let soft = Edge { from: 0, to: 1, soft: true };
+        let soft = GraphEdge { from: 0, to: 1, soft: true };
         let all = [edge(0, 1), edge(1, 2), edge(0, 2)];
-        assert_eq!(reduce(3, &[0, 1, 2], &all).0, [edge(0, 1), edge(1, 2)]);
+        assert_eq!(drop_implied_edges(3, &[0, 1, 2], &all).0, [edge(0, 1), edge(1, 2)]);
         let all = [soft, edge(1, 2), edge(0, 2)];
-        assert_eq!(reduce(3, &[0, 1, 2], &all).1, 0);
+        assert_eq!(drop_implied_edges(3, &[0, 1, 2], &all).1, 0);
     }
 
     #[test]
@@ -382,12 +404,12 @@ mod tests {
         for nodes in [1, 5, 20, 60] {
             let order: Vec<usize> = (0..nodes).collect();
             let widths: Vec<usize> = (0..nodes).map(|_| 9 + random(12)).collect();
-            let mut edges: Vec<Edge> =
+            let mut edges: Vec<GraphEdge> =
                 (1..nodes).flat_map(|to| [edge(random(to), to), edge(random(to), to)]).collect();
             edges.sort();
             edges.dedup();
-            let (edges, _) = reduce(nodes, &order, &edges);
-            let Some(layout) = lay_out(&order, &widths, &edges, 100) else { continue };
+            let (edges, _) = drop_implied_edges(nodes, &order, &edges);
+            let Some(layout) = lay_out_graph(&order, &widths, &edges, 100) else { continue };
             assert!(layout.width() <= 100);
             for row in &layout.rows {
                 for pair in row.windows(2) {
@@ -398,7 +420,7 @@ mod tests {
             let boxes = layout.rows.iter().flatten().filter(|s| layout.slots[**s].node.is_some());
             assert_eq!(boxes.count(), nodes);
         }
-        assert!(lay_out(&[0], &[200], &[], 100).is_none());
-        assert_eq!(lay_out(&[0, 1, 2], &[40, 40, 40], &[], 100).unwrap().rows.len(), 2);
+        assert!(lay_out_graph(&[0], &[200], &[], 100).is_none());
+        assert_eq!(lay_out_graph(&[0, 1, 2], &[40, 40, 40], &[], 100).unwrap().rows.len(), 2);
     }
 }

@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use mainstem_core::plan::read::{Format, read_plan};
+use mainstem_core::plan::read::{DocumentFormat, read_plan};
 
 use super::*;
 
 fn plan(text: &str) -> (Plan, Graph) {
-    let (plan, _) = read_plan(text.as_bytes(), Format::Toml).unwrap();
+    let (plan, _) = read_plan(text.as_bytes(), DocumentFormat::Toml).unwrap();
     let graph = Graph::new(&plan).unwrap();
     (plan, graph)
 }
@@ -33,7 +33,7 @@ fn shop() -> (Plan, Graph) {
 #[test]
 fn a_plan_is_drawn_with_its_critical_path_and_soft_edges() {
     let (plan, graph) = shop();
-    insta::assert_snapshot!(picture(Subject::plain(&plan, &graph), 100, false), @r"
+    insta::assert_snapshot!(render_picture(GraphSubject::without_run(&plan, &graph), 100, false), @r"
              ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
              ┃ T-1 Schema and migrations ┃
              ┗━━━━━━━━━━━━━┯━━━━━━━━━━━━━┛
@@ -64,8 +64,8 @@ fn phases_show_as_signs_and_in_narrow_places_titles_go() {
         Phase::Waiting,
         Phase::Waiting,
     ];
-    let subject = Subject { plan: &plan, graph: &graph, phases: Some(&phases) };
-    insta::assert_snapshot!(picture(subject, 24, false), @r"
+    let subject = GraphSubject { plan: &plan, graph: &graph, phases: Some(&phases) };
+    insta::assert_snapshot!(render_picture(subject, 24, false), @r"
             ┏━━━━━━━┓
             ┃ ✓ T-1 ┃
             ┗━━━┯━━━┛
@@ -83,9 +83,12 @@ fn phases_show_as_signs_and_in_narrow_places_titles_go() {
     └───────┘  ┗━━━━━━━┛
     heavy: critical path · dotted: order only · 3 redundant edges hidden
     ");
-    let colored = picture(subject, 24, true);
+    let colored = render_picture(subject, 24, true);
     assert!(colored.contains("\u{1b}[32m"), "{colored}");
-    assert_eq!(anstream::adapter::strip_str(&colored).to_string(), picture(subject, 24, false));
+    assert_eq!(
+        anstream::adapter::strip_str(&colored).to_string(),
+        render_picture(subject, 24, false)
+    );
 }
 
 #[test]
@@ -98,7 +101,7 @@ fn lines_of_different_edges_never_join() {
         task("D", "", "needs = [\"A\", \"B\"]"),
     ];
     let (plan, graph) = plan(&format!("version = 1\n{}", tasks.concat()));
-    insta::assert_snapshot!(picture(Subject::plain(&plan, &graph), 80, false), @r"
+    insta::assert_snapshot!(render_picture(GraphSubject::without_run(&plan, &graph), 80, false), @r"
       ┏━━━┓  ┌───┐
       ┃ A ┃  │ B │
       ┗━┯━┛  └─┬─┘
@@ -114,13 +117,13 @@ fn lines_of_different_edges_never_join() {
 fn what_cannot_be_drawn_is_listed_and_says_why() {
     let tasks: Vec<String> = (0..81).map(|n| task(&format!("T-{n}"), "x", "")).collect();
     let (many, graph) = plan(&format!("version = 1\n{}", tasks.concat()));
-    let text = picture(Subject::plain(&many, &graph), 100, false);
+    let text = render_picture(GraphSubject::without_run(&many, &graph), 100, false);
     assert!(
         text.starts_with("1: T-0 T-1 ") && text.contains("graph too large to draw (81 tasks)"),
         "{text}"
     );
     let (plan, graph) = shop();
-    insta::assert_snapshot!(picture(Subject::plain(&plan, &graph), 8, false), @r"
+    insta::assert_snapshot!(render_picture(GraphSubject::without_run(&plan, &graph), 8, false), @r"
     1: T-1
     2: T-2 T-3
     3: T-4
@@ -140,7 +143,7 @@ fn what_cannot_be_drawn_is_listed_and_says_why() {
 fn a_long_chain_and_wide_characters_stay_in_their_boxes() {
     let tasks = [task("T-1", "日本語の題名", ""), task("T-2", "e\\u0301 ü", "needs = [\"T-1\"]")];
     let (plan, graph) = plan(&format!("version = 1\n{}", tasks.concat()));
-    insta::assert_snapshot!(picture(Subject::plain(&plan, &graph), 80, false), @r"
+    insta::assert_snapshot!(render_picture(GraphSubject::without_run(&plan, &graph), 80, false), @r"
     ┏━━━━━━━━━━━━━━━━━━┓
     ┃ T-1 日本語の題名 ┃
     ┗━━━━━━━━┯━━━━━━━━━┛
@@ -157,7 +160,7 @@ fn mermaid_cannot_be_broken_by_titles() {
     let hostile = r#"a \"] --> b[[x]] %% <script> #quot; `c`"#;
     let (plan, graph) = plan(&format!("version = 1\n{}", task("T-1", hostile, "")));
     let phases = [Phase::Landed];
-    let text = mermaid(Subject { plan: &plan, graph: &graph, phases: Some(&phases) });
+    let text = render_mermaid(GraphSubject { plan: &plan, graph: &graph, phases: Some(&phases) });
     let line = text.lines().nth(1).unwrap();
     insta::assert_snapshot!(line.trim(), @r#"t0["T-1 a #34;#93; --#62; b#91;#91;x#93;#93; %% #60;script#62; #35;quot#59; #96;c#96;"]:::landed"#);
     assert_eq!(line.matches('"').count(), 2);
@@ -167,7 +170,7 @@ fn mermaid_cannot_be_broken_by_titles() {
 #[test]
 fn programs_get_nodes_edges_levels_and_the_critical_path() {
     let (plan, graph) = shop();
-    let value = as_json(Subject::plain(&plan, &graph));
+    let value = graph_json(GraphSubject::without_run(&plan, &graph));
     assert_eq!(value["levels"], json!([["T-1"], ["T-2", "T-3"], ["T-4"], ["T-5", "T-6"]]));
     assert_eq!(value["critical_path"], json!(["T-1", "T-2", "T-4", "T-5"]));
     let edges = value["edges"].as_array().unwrap();

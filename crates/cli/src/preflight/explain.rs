@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use mainstem_core::cause::{Cause, output_of};
 use mainstem_core::config::Settings;
+use mainstem_core::failure_cause::{GateFailureCause, output_in_detail};
 use mainstem_core::machine::GateResult;
-use mainstem_engine::session::{TargetCheck, TargetOutcome};
+use mainstem_engine::instance::{TargetCheck, TargetCheckOutcome};
 use mainstem_host::git::Repo;
 
 use super::programs;
 use crate::drive::find_program;
 use crate::ecosystem;
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Lines of output shown.
 const LINES_MAX: usize = 15;
@@ -42,7 +42,7 @@ const LOCAL_FILES: [&str; 6] = [
 
 /// A red target branch, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Explained {
+pub(crate) struct TargetExplanation {
     /// In one sentence.
     pub(crate) message: String,
     /// The last lines of what failed.
@@ -51,42 +51,46 @@ pub(crate) struct Explained {
     pub(crate) hints: Vec<String>,
 }
 
-impl Explained {
+impl TargetExplanation {
     /// As an error, without a word of what was not started.
-    pub(crate) fn advice(self) -> Failure {
-        let mut failure = Failure::new(self.message);
+    pub(crate) fn into_advice(self) -> CliError {
+        let mut failure = CliError::new(self.message);
         failure.detail = self.lines;
         failure.hints = self.hints;
         failure
     }
 
     /// As an error.
-    pub(crate) fn failure(self) -> Failure {
-        self.advice().hint("no agent was started; to run a plan that fixes the check: --allow-red; to start anyway: --no-preflight")
+    pub(crate) fn into_error(self) -> CliError {
+        self.into_advice().with_hint("no agent was started; to run a plan that fixes the check: --allow-red; to start anyway: --no-preflight")
     }
 }
 
 /// Explains a target branch that did not pass.
-pub(crate) fn explain(repo: &Repo, settings: &Settings, check: &TargetCheck) -> Explained {
+pub(crate) fn explain_target(
+    repo: &Repo,
+    settings: &Settings,
+    check: &TargetCheck,
+) -> TargetExplanation {
     let target = &check.target;
     match &check.outcome {
-        TargetOutcome::Failed(gate) => of_gate(repo, settings, target, gate),
-        TargetOutcome::SetupFailed { command, tail } => Explained {
+        TargetCheckOutcome::Failed(gate) => explain_gate(repo, settings, target, gate),
+        TargetCheckOutcome::SetupFailed { command, tail } => TargetExplanation {
             message: format!("the setup command `{command}` fails in a clean checkout of {target}"),
-            lines: last_lines(tail),
-            hints: programs_missing(command, "workspace.setup")
+            lines: last_output_lines(tail),
+            hints: missing_programs(command, "workspace.setup")
                 .into_iter()
                 .chain([format!(
                     "`{command}` runs in every new workspace; change it in [workspace] setup"
                 )])
                 .collect(),
         },
-        TargetOutcome::Unable(why) => Explained {
+        TargetCheckOutcome::Unable(why) => TargetExplanation {
             message: format!("cannot run the checks on {target}"),
-            lines: last_lines(why),
+            lines: last_output_lines(why),
             hints: Vec::new(),
         },
-        TargetOutcome::Passed | TargetOutcome::PassedBefore => Explained {
+        TargetCheckOutcome::Passed | TargetCheckOutcome::PassedBefore => TargetExplanation {
             message: format!("the checks pass on {target}"),
             lines: Vec::new(),
             hints: Vec::new(),
@@ -94,40 +98,50 @@ pub(crate) fn explain(repo: &Repo, settings: &Settings, check: &TargetCheck) -> 
     }
 }
 
-fn of_gate(repo: &Repo, settings: &Settings, target: &str, gate: &GateResult) -> Explained {
+fn explain_gate(
+    repo: &Repo,
+    settings: &Settings,
+    target: &str,
+    gate: &GateResult,
+) -> TargetExplanation {
     let command = &gate.gate;
     let cause = gate.cause.as_ref();
     // The setup step of the whole project says more than that of the one thing that is missing.
-    let lacking = repo.checkout().and_then(|root| what_is_lacking(repo, root, settings));
+    let lacking = repo.checkout().and_then(|root| missing_from_workspace(repo, root, settings));
     let lacking = lacking.filter(|_| match cause {
-        Some(Cause::MissingDependency { .. } | Cause::CommandNotFound { .. }) => true,
-        Some(Cause::Failed {} | Cause::CleanCheckoutOnly { .. }) | None => true,
+        Some(
+            GateFailureCause::MissingDependency { .. } | GateFailureCause::CommandNotFound { .. },
+        ) => true,
+        Some(GateFailureCause::Failed {} | GateFailureCause::CleanCheckoutOnly { .. }) | None => {
+            true
+        }
         Some(_) => false,
     });
     let hints = match lacking {
         Some(lacking) => vec![lacking],
-        None => cause.and_then(Cause::hint).into_iter().collect(),
+        None => cause.and_then(GateFailureCause::fix_hint).into_iter().collect(),
     };
-    let said = cause.and_then(Cause::sentence).map(|said| format!(" ({said})"));
-    Explained {
+    let said = cause.and_then(GateFailureCause::describe).map(|said| format!(" ({said})"));
+    TargetExplanation {
         message: format!(
             "the check `{command}` fails on {target} before any task has run{}",
             said.unwrap_or_default()
         ),
-        lines: last_lines(output_of(&gate.detail)),
+        lines: last_output_lines(output_in_detail(&gate.detail)),
         hints,
     }
 }
 
-fn programs_missing(command: &str, key: &str) -> Vec<String> {
-    let missing = programs::named(command).into_iter().filter(|p| find_program(p).is_none());
+fn missing_programs(command: &str, key: &str) -> Vec<String> {
+    let missing =
+        programs::program_names(command).into_iter().filter(|p| find_program(p).is_none());
     missing
         .map(|program| format!("{program} is not installed: install it, or change {key}"))
         .collect()
 }
 
 /// What the user's checkout has and a fresh workspace does not, and the step that would make it.
-fn what_is_lacking(repo: &Repo, root: &Path, settings: &Settings) -> Option<String> {
+fn missing_from_workspace(repo: &Repo, root: &Path, settings: &Settings) -> Option<String> {
     let ignored =
         |name: &str| root.join(name).exists() && repo.is_ignored(repo.dir(), name).unwrap_or(false);
     let folders: Vec<&str> = DEPENDENCIES
@@ -173,14 +187,14 @@ fn what_is_lacking(repo: &Repo, root: &Path, settings: &Settings) -> Option<Stri
 
 /// Setup commands of the project, if they need nothing that is not here.
 fn suggested_setup(root: &Path) -> Vec<String> {
-    let found = ecosystem::look(root, &ecosystem::Machine::this());
+    let found = ecosystem::find_projects(root, &ecosystem::InstalledPrograms::on_this_machine());
     let mut seen = BTreeSet::new();
     let all = found.into_iter().filter(|project| project.missing.is_empty());
     all.flat_map(|project| project.setup).filter(|command| seen.insert(command.clone())).collect()
 }
 
 /// The end of a job's output, as a few lines.
-pub(super) fn last_lines(text: &str) -> Vec<String> {
+pub(super) fn last_output_lines(text: &str) -> Vec<String> {
     let lines: Vec<&str> =
         text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let from = lines.len().saturating_sub(LINES_MAX);

@@ -13,27 +13,29 @@ use std::io::IsTerminal;
 use mainstem_core::config::Settings;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Plan;
-use mainstem_core::plan::units::render_size;
-use mainstem_engine::paths::Layout;
-use mainstem_engine::session::{Line, RunRequest, Session, TargetCheck, Underway};
+use mainstem_core::plan::quantities::render_size;
+use mainstem_engine::instance::{
+    EngineChannel, EngineInstance, RunRequest, TargetCheck, TargetCheckProgress,
+};
+use mainstem_engine::repo_layout::RepoLayout;
 use mainstem_host::clock;
 use mainstem_host::file_size;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::Repo;
 
-use crate::context::Context;
+use crate::context::CliContext;
 use crate::drive::find_program;
-use crate::failure::Failure;
-use crate::print;
+use crate::error::CliError;
+use crate::output;
 
-pub(crate) use explain::{Explained, explain};
+pub(crate) use explain::{TargetExplanation, explain_target};
 
 /// How often a line is printed about a check that takes long, where there is no terminal to redraw.
 const SAY_EVERY_MS: i64 = 30_000;
 
 /// How much something matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
+pub(crate) enum FindingLevel {
     /// Nothing can start like this.
     Error,
     /// It may work all the same.
@@ -42,8 +44,8 @@ pub(crate) enum Level {
 
 /// Something that would go wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Finding {
-    pub(crate) level: Level,
+pub(crate) struct PreflightFinding {
+    pub(crate) level: FindingLevel,
     /// Of whom or what.
     pub(crate) subject: String,
     pub(crate) text: String,
@@ -53,7 +55,7 @@ pub(crate) struct Finding {
     pub(crate) tasks: Vec<String>,
 }
 
-impl Finding {
+impl PreflightFinding {
     /// In one line.
     pub(crate) fn sentence(&self) -> String {
         format!("{}: {} ({})", self.subject, self.text, self.help)
@@ -64,35 +66,36 @@ impl Finding {
 const FILE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
 /// Refuses a machine on which files may not become large enough, before a write fails in the middle of a run.
-pub(crate) fn room_for_files() -> Result<(), Failure> {
+pub(crate) fn room_for_files() -> Result<(), CliError> {
     match file_size::limit().filter(|limit| *limit < FILE_BYTES_MIN) {
         None => Ok(()),
-        Some(limit) => Err(Failure::new(format!(
+        Some(limit) => Err(CliError::new(format!(
             "files may not become larger than {} in this shell; Mainstem needs at least {}",
             render_size(limit),
             render_size(FILE_BYTES_MIN)
         ))
-        .hint("ulimit -f unlimited, or start a new shell without the limit")),
+        .with_hint("ulimit -f unlimited, or start a new shell without the limit")),
     }
 }
 
 /// Looks at all that a run depends on. Refuses, or says what was seen of the target branch.
-pub(crate) fn before_run(
-    context: &Context,
+pub(crate) fn check_before_run(
+    context: &CliContext,
     (repo, settings): (&Repo, &Settings),
-    session: &mut Session,
+    session: &mut EngineInstance,
     request: &RunRequest,
-    (line, allow_red): (&Line, bool),
-) -> Result<Option<TargetCheck>, Failure> {
-    let begun = session.newest()?.filter(|_| !request.new).map(|(_, machine)| machine);
-    if begun.as_ref().is_some_and(|machine| machine.tasks().active().next().is_some()) {
+    (line, allow_red): (&EngineChannel, bool),
+) -> Result<Option<TargetCheck>, CliError> {
+    let begun = session.load_newest_run()?.filter(|_| !request.new).map(|(_, machine)| machine);
+    if begun.as_ref().is_some_and(|machine| machine.tasks().active_tasks().next().is_some()) {
         // Its agents cost already; they must be seen to, whatever else is wrong.
         return Ok(None);
     }
     let open = begun.as_ref().map(|machine| {
         let over = [Phase::Landed, Phase::Skipped, Phase::Cancelled];
-        let open = machine.tasks().all().filter(|t| !over.contains(&machine.tasks().phase(*t)));
-        let of = |t: mainstem_core::id::TaskIx| machine.plan().tasks[t.ix()].id.to_string();
+        let open =
+            machine.tasks().all_tasks().filter(|t| !over.contains(&machine.tasks().phase(*t)));
+        let of = |t: mainstem_core::id::TaskIx| machine.plan().tasks[t.index()].id.to_string();
         (machine.plan().clone(), open.map(of).collect::<BTreeSet<String>>())
     });
     let (plan, only) = match (&request.plan, open) {
@@ -111,52 +114,52 @@ pub(crate) fn before_run(
     };
     let mut findings = Vec::new();
     if let Some(plan) = &plan {
-        let wanted = wanted(plan, request, only);
+        let wanted = requested_tasks(plan, request, only);
         if wanted.as_ref().is_some_and(BTreeSet::is_empty) {
             return Ok(None);
         }
-        findings.extend(of_plan(repo, settings, plan, wanted.as_ref()));
+        findings.extend(plan_findings(repo, settings, plan, wanted.as_ref()));
     }
-    findings.extend(disk(session.layout(), settings));
-    refuse(context, &findings)?;
-    let mut progress = Progress::new(context);
+    findings.extend(disk_finding(session.layout(), settings));
+    refuse_on_errors(context, &findings)?;
+    let mut progress = PreflightProgress::new(context);
     let stop = || line.is_interrupted();
     let wish = (request.new, request.branch.as_deref());
     let seen = session.check_target(wish, &stop, &mut |now| progress.show(now));
-    progress.wipe();
+    progress.clear();
     let seen = seen?;
-    match seen.as_ref().filter(|check| !check.passed()) {
+    match seen.as_ref().filter(|check| !check.has_passed()) {
         Some(red) if allow_red => {
-            let explained = explain(repo, settings, red);
-            print::err(&format!("warning: {}", explained.message));
-            print::err(
+            let explained = explain_target(repo, settings, red);
+            output::write_stderr(&format!("warning: {}", explained.message));
+            output::write_stderr(
                 "starting anyway (--allow-red); only work that makes the check pass will land",
             );
         }
-        Some(red) => return Err(explain(repo, settings, red).failure()),
+        Some(red) => return Err(explain_target(repo, settings, red).into_error()),
         None => {}
     }
-    Ok(seen.filter(TargetCheck::passed))
+    Ok(seen.filter(TargetCheck::has_passed))
 }
 
 /// Looks at the target branch by itself, for `doctor` and `init`.
-pub(crate) fn try_target(
-    context: &Context,
+pub(crate) fn check_target(
+    context: &CliContext,
     expects_run: bool,
-) -> Result<Option<TargetCheck>, Failure> {
-    let mut session = context.session()?;
-    let line = Line::new();
+) -> Result<Option<TargetCheck>, CliError> {
+    let mut session = context.open_engine_instance()?;
+    let line = EngineChannel::new();
     crate::commands::run::stop_on_signals(&line)?;
-    let mut progress = Progress::new(context);
+    let mut progress = PreflightProgress::new(context);
     let stop = || line.is_interrupted();
     let seen = session.check_target((false, None), &stop, &mut |now| progress.show(now));
-    progress.wipe();
-    session.leave_target(expects_run);
+    progress.clear();
+    session.finish_target_check(expects_run);
     Ok(seen?)
 }
 
 /// The tasks that this request is about; none means all.
-fn wanted(
+fn requested_tasks(
     plan: &Plan,
     request: &RunRequest,
     only: Option<BTreeSet<String>>,
@@ -192,20 +195,20 @@ fn wanted(
 }
 
 /// What can be seen of a plan without running anything.
-pub(crate) fn of_plan(
+pub(crate) fn plan_findings(
     repo: &Repo,
     settings: &Settings,
     plan: &Plan,
     only: Option<&BTreeSet<String>>,
-) -> Vec<Finding> {
-    let uses = agents::used(plan, settings, only);
-    let mut findings = agents::findings(Some(repo), settings, &uses);
-    findings.extend(of_commands(settings));
+) -> Vec<PreflightFinding> {
+    let uses = agents::agents_in_use(plan, settings, only);
+    let mut findings = agents::agent_findings(Some(repo), settings, &uses);
+    findings.extend(command_findings(settings));
     findings
 }
 
 /// Gates and setup commands whose program is not here.
-pub(crate) fn of_commands(settings: &Settings) -> Vec<Finding> {
+pub(crate) fn command_findings(settings: &Settings) -> Vec<PreflightFinding> {
     let mut findings = Vec::new();
     let gates = settings.gates.verify.iter().map(|command| ("check", "gates.verify", command));
     let setup = settings.workspace.setup.iter().map(|c| ("setup command", "workspace.setup", c));
@@ -213,9 +216,11 @@ pub(crate) fn of_commands(settings: &Settings) -> Vec<Finding> {
         if command.starts_with('@') {
             continue;
         }
-        for program in programs::named(command).into_iter().filter(|p| find_program(p).is_none()) {
-            findings.push(Finding {
-                level: Level::Error,
+        for program in
+            programs::program_names(command).into_iter().filter(|p| find_program(p).is_none())
+        {
+            findings.push(PreflightFinding {
+                level: FindingLevel::Error,
                 subject: program.clone(),
                 text: format!("not installed (needed by the {what} `{command}`)"),
                 help: format!("install {program}, or change {key}"),
@@ -226,12 +231,12 @@ pub(crate) fn of_commands(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-fn disk(layout: &Layout, settings: &Settings) -> Option<Finding> {
+fn disk_finding(layout: &RepoLayout, settings: &Settings) -> Option<PreflightFinding> {
     let floor = settings.limits.disk_floor;
-    let place = layout.root().ancestors().find(|path| path.is_dir())?;
+    let place = layout.workspace_root().ancestors().find(|path| path.is_dir())?;
     let free = free_bytes(place).ok().filter(|free| *free < floor)?;
-    Some(Finding {
-        level: Level::Error,
+    Some(PreflightFinding {
+        level: FindingLevel::Error,
         subject: "disk".to_owned(),
         text: format!("{} free in {}", render_size(free >> 20 << 20), place.display()),
         help: format!("at least {} must be free (limits.disk_floor)", render_size(floor)),
@@ -240,12 +245,15 @@ fn disk(layout: &Layout, settings: &Settings) -> Option<Finding> {
 }
 
 /// Says all warnings; fails with all errors at once.
-fn refuse(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
-    let (errors, warnings): (Vec<&Finding>, Vec<&Finding>) =
-        findings.iter().partition(|finding| finding.level == Level::Error);
+fn refuse_on_errors(context: &CliContext, findings: &[PreflightFinding]) -> Result<(), CliError> {
+    let (errors, warnings): (Vec<&PreflightFinding>, Vec<&PreflightFinding>) =
+        findings.iter().partition(|finding| finding.level == FindingLevel::Error);
     if errors.is_empty() {
         for warning in warnings.iter().filter(|_| !context.global.quiet) {
-            print::err(&format!("warning: {}", print::harmless(&warning.sentence())));
+            output::write_stderr(&format!(
+                "warning: {}",
+                output::sanitize_text(&warning.sentence())
+            ));
         }
         return Ok(());
     }
@@ -254,54 +262,59 @@ fn refuse(context: &Context, findings: &[Finding]) -> Result<(), Failure> {
         true => "the plan uses agents that cannot start",
         false => "the run cannot start",
     };
-    let mut failure = Failure::new(message);
+    let mut failure = CliError::new(message);
     let subject = findings.iter().map(|f| f.subject.chars().count()).max().unwrap_or(0);
     let text = findings.iter().map(|f| f.text.chars().count()).max().unwrap_or(0).min(36);
     for finding in errors.iter().chain(&warnings) {
-        let mark = if finding.level == Level::Warning { " (warning)" } else { "" };
+        let mark = if finding.level == FindingLevel::Warning { " (warning)" } else { "" };
         failure.detail.push(format!(
             "{}  {}  {}{mark}",
-            print::pad(&finding.subject, subject),
-            print::pad(&finding.text, text),
+            output::pad_to_width(&finding.subject, subject),
+            output::pad_to_width(&finding.text, text),
             finding.help,
         ));
-        if !finding.tasks.is_empty() && finding.level == Level::Error {
+        if !finding.tasks.is_empty() && finding.level == FindingLevel::Error {
             let shown = finding.tasks.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
             let more = finding.tasks.len().saturating_sub(5);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            failure.detail.push(format!("{}  tasks: {shown}{more}", print::pad("", subject)));
+            failure
+                .detail
+                .push(format!("{}  tasks: {shown}{more}", output::pad_to_width("", subject)));
         }
     }
-    Err(failure.hint("no agent was started; to start anyway: --no-preflight"))
+    Err(failure.with_hint("no agent was started; to start anyway: --no-preflight"))
 }
 
 /// Says which check runs, and for how long.
-pub(crate) struct Progress {
+pub(crate) struct PreflightProgress {
     quiet: bool,
     redraw: bool,
     said: Option<(String, i64)>,
     drawn: bool,
 }
 
-impl Progress {
-    pub(crate) fn new(context: &Context) -> Self {
+impl PreflightProgress {
+    pub(crate) fn new(context: &CliContext) -> Self {
         let quiet = context.global.quiet || context.global.json;
         let redraw = !quiet && std::io::stderr().is_terminal();
         Self { quiet, redraw, said: None, drawn: false }
     }
 
-    pub(crate) fn show(&mut self, now: &Underway) {
+    pub(crate) fn show(&mut self, now: &TargetCheckProgress) {
         if self.quiet {
             return;
         }
-        let took = print::duration(now.elapsed_ms);
+        let took = output::format_duration(now.elapsed_ms);
         let text = format!(
             "running checks on the target branch before the first task: {} ({took})",
             now.command
         );
         if self.redraw {
-            let text = print::clip(&print::harmless(&text), print::width().saturating_sub(1));
-            print::err_part(&format!("\r\x1b[2K{text}"));
+            let text = output::truncate_to_width(
+                &output::sanitize_text(&text),
+                output::picture_width().saturating_sub(1),
+            );
+            output::write_stderr_part(&format!("\r\x1b[2K{text}"));
             self.drawn = true;
             return;
         }
@@ -311,14 +324,14 @@ impl Progress {
             None => true,
         };
         if due {
-            print::err(&print::harmless(&text));
+            output::write_stderr(&output::sanitize_text(&text));
             self.said = Some((now.command.clone(), at));
         }
     }
 
-    pub(crate) fn wipe(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.drawn) {
-            print::err_part("\r\x1b[2K");
+            output::write_stderr_part("\r\x1b[2K");
         }
     }
 }

@@ -10,12 +10,12 @@ const OF_THE_SHELL: [&str; 38] = [
 ];
 
 /// The names of programs that this command starts.
-pub(crate) fn named(command: &str) -> Vec<String> {
+pub(crate) fn program_names(command: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     if command.contains(['`', '\n', '\'', '"']) && command.contains("<<") {
         return found;
     }
-    for part in parts(command) {
+    for part in split_commands(command) {
         let assigns = |word: &&str| {
             word.split_once('=').is_some_and(|(name, _)| {
                 !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -33,7 +33,7 @@ pub(crate) fn named(command: &str) -> Vec<String> {
 }
 
 /// The simple commands of a line, split outside quotes.
-fn parts(command: &str) -> Vec<String> {
+fn split_commands(command: &str) -> Vec<String> {
     let (mut parts, mut part, mut quote, mut escaped) = (Vec::new(), String::new(), None, false);
     for c in command.chars() {
         let ends = quote.is_none() && !escaped && "&|;\n".contains(c);
@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn programs_are_the_first_words_of_simple_commands() {
-        assert_eq!(named("uv run pytest"), ["uv"]);
-        assert_eq!(named("CI=1 npm test && cargo test | tee log"), ["npm", "cargo", "tee"]);
-        assert_eq!(named("cd web && (pnpm install; pnpm test)"), ["pnpm"]);
-        assert_eq!(named("echo 'a; b' && make"), ["make"]);
+        assert_eq!(program_names("uv run pytest"), ["uv"]);
+        assert_eq!(program_names("CI=1 npm test && cargo test | tee log"), ["npm", "cargo", "tee"]);
+        assert_eq!(program_names("cd web && (pnpm install; pnpm test)"), ["pnpm"]);
+        assert_eq!(program_names("echo 'a; b' && make"), ["make"]);
     }
 
     #[test]
@@ -73,7 +73,7 @@ mod tests {
         for command in
             ["$TOOL run", "test -f x", "./gradlew test", "\"my tool\" x", "if true; then :; fi"]
         {
-            assert_eq!(named(command), none, "{command}");
+            assert_eq!(program_names(command), none, "{command}");
         }
     }
 }

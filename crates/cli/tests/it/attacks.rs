@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 
-use mainstem_testkit::Scene;
+use mainstem_testkit::TestScene;
 
 mod cases;
 
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where the attacks take place, with everything they are after.
 struct Ground {
-    scene: Scene,
+    scene: TestScene,
     victim: Child,
     _sockets: [UnixListener; 2],
     before: BTreeMap<String, Vec<u8>>,
@@ -34,7 +34,7 @@ struct Ground {
 
 /// Whether this wall works here. On a machine for tests both do; elsewhere it is said and left out.
 fn works(kind: &str) -> bool {
-    let scene = Scene::new(BIN).walled(kind);
+    let scene = TestScene::new(BIN).walled(kind);
     let report = scene.mainstem(&["doctor"]).stdout;
     let works = report.contains("sandbox: agents use");
     // Where it does not, the start is refused, and that is the other way to be safe.
@@ -46,7 +46,7 @@ fn works(kind: &str) -> bool {
 }
 
 fn ground(wall: &str, workspace: &str) -> Ground {
-    let scene = Scene::new(BIN).walled(wall);
+    let scene = TestScene::new(BIN).walled(wall);
     // A scene's own folder may be one that everybody may write to, such as /dev/shm.
     let canary = scene.outside("canary");
     let config = format!(
@@ -109,7 +109,7 @@ fn ground(wall: &str, workspace: &str) -> Ground {
 }
 
 /// What nobody may change: home, the repository's settings, hooks and lent objects.
-fn guarded(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
+fn guarded(scene: &TestScene) -> BTreeMap<String, Vec<u8>> {
     let git = scene.repo().git_dir();
     let mut found = BTreeMap::new();
     for place in
@@ -364,7 +364,7 @@ fn a_network_that_is_closed_cannot_be_reached() {
     let plan = format!("version = 1\n[[task]]\nid = \"T\"\nrun = '''{reach}'''\n");
     let scene = |wall: &str, network: &str| {
         let config = format!("[run]\nretries = 0\n[sandbox]\nnetwork = \"{network}\"\n");
-        Scene::new(BIN).walled(wall).config(&config).plan(&plan)
+        TestScene::new(BIN).walled(wall).config(&config).plan(&plan)
     };
     for wall in ["bwrap", "landlock"].into_iter().filter(|wall| works(wall)) {
         for (network, word) in [("open", "REACHED"), ("none", "BLOCKED"), ("loopback", "BLOCKED")] {

@@ -1,10 +1,10 @@
 //! Branches that the user made, or works on, stay where they are, whatever they are called.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use mainstem_testkit::Scene;
+use mainstem_testkit::TestScene;
 
-fn scene() -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_mainstem"))
+fn scene() -> TestScene {
+    TestScene::new(env!("CARGO_BIN_EXE_mainstem"))
 }
 
 const ONE: &str = "version = 1\n[[task]]\nid = \"T\"\nrun = \"echo x > x.txt\"\n";
@@ -56,7 +56,7 @@ fn a_checked_out_branch_with_a_tasks_name_is_never_deleted_not_even_as_the_targe
 }
 
 /// Two tasks that change the same file, of which the second one clashes.
-fn clash(on_conflict: &str) -> Scene {
+fn clash(on_conflict: &str) -> TestScene {
     let plan = "version = 1\n[[task]]\nid = \"X\"\npriority = 1\nrun = \"echo x > base.txt\"\n\
                 [[task]]\nid = \"Y\"\nrun = \"echo y > base.txt; sleep 1\"\n";
     let scene = scene().plan(plan);

@@ -5,13 +5,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn scene() -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_mainstem"))
+fn scene() -> TestScene {
+    TestScene::new(env!("CARGO_BIN_EXE_mainstem"))
 }
 
 fn plan(tasks: &[(&str, &str)]) -> String {
@@ -19,19 +19,19 @@ fn plan(tasks: &[(&str, &str)]) -> String {
     format!("version = 1\n{}", tasks.iter().map(one).collect::<String>())
 }
 
-fn json(scene: &Scene, args: &[&str]) -> Value {
+fn json(scene: &TestScene, args: &[&str]) -> Value {
     serde_json::from_str(&scene.expect(0, args).stdout).unwrap()
 }
 
 /// What waits for the user's checkout, by task.
-fn waiting(scene: &Scene) -> Vec<String> {
+fn waiting(scene: &TestScene) -> Vec<String> {
     let status = json(scene, &["status", "--json"]);
     let inbox = status["inbox"].as_array().cloned().unwrap_or_default();
     let checkout = inbox.iter().filter(|item| item["kind"] == "checkout");
     checkout.map(|item| item["task"].as_str().unwrap().to_owned()).collect()
 }
 
-fn landed(scene: &Scene, branch: &str, path: &str) -> String {
+fn landed(scene: &TestScene, branch: &str, path: &str) -> String {
     scene.repo().show(branch, path).unwrap_or_default().trim().to_owned()
 }
 
@@ -201,7 +201,7 @@ fn a_landing_that_the_branch_lost_is_said_and_can_be_made_again() {
     assert_eq!(landed(&scene, "main", "a.txt"), "a");
 }
 
-fn copy_state(scene: &Scene, from: &Path, to: &Path) {
+fn copy_state(scene: &TestScene, from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
     let done = scene.repo().command("cp").arg("-a").arg(from).arg(to).status().unwrap();
     assert!(done.success());

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, meet, shell_plan};
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, meet, shell_plan};
+use mainstem_testkit::{TestScene, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
@@ -15,8 +15,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn scene(&self) -> Scene {
-        let scene = Scene::new(BIN);
+    fn scene(&self) -> TestScene {
+        let scene = TestScene::new(BIN);
         scene.repo().commit("same", &[("same.txt", "before\nbase\nafter\n")]);
         let both = meet(&scene.outside("log"), 2);
         let work = format!(
@@ -34,7 +34,7 @@ impl Pair {
 }
 
 /// Who landed first, and who clashed with it.
-fn winner_and_loser(scene: &Scene) -> (&'static str, &'static str) {
+fn winner_and_loser(scene: &TestScene) -> (&'static str, &'static str) {
     let clashed = scene.facts_of("car_conflicted");
     let loser = clashed.first().and_then(|fact| fact["task"].as_str()).expect("one clashes");
     if loser == "T-1" { ("T-2", "T-1") } else { ("T-1", "T-2") }
@@ -175,7 +175,7 @@ fn another_agent_than_the_tasks_own_may_be_the_resolver() {
 
 #[test]
 fn a_resolver_that_is_nobody_is_refused_before_anything_runs() {
-    let scene = Scene::new(BIN).config("[land]\nresolver = \"nobody\"\n");
+    let scene = TestScene::new(BIN).config("[land]\nresolver = \"nobody\"\n");
     let scene = scene.plan(&shell_plan(&[("T-1", "echo x > x", "")]));
     let output = scene.mainstem(&["run", "plan.toml"]);
     assert_ne!(output.code, 0);
@@ -256,7 +256,7 @@ fn what_is_kept_for_a_person_is_in_the_inbox_and_can_be_decided_there() {
 fn mergiraf_is_tried_where_the_user_has_it_and_its_merge_is_verified() {
     let config = "[run]\nretries = 0\n[land]\non_conflict = \"manual\"\n[gates]\nverify = [\"sh check.sh\"]\n";
     for (check, phase) in [("true\n", "landed"), ("! grep -q both same.rs\n", "conflicted")] {
-        let scene = Scene::new(BIN).config(config);
+        let scene = TestScene::new(BIN).config(config);
         scene.repo().commit("same", &[("same.rs", "base\n"), ("check.sh", check)]);
         let tools = scene.outside("tools");
         fs::create_dir_all(&tools).expect("a folder");
@@ -286,7 +286,7 @@ fn mergiraf_is_tried_where_the_user_has_it_and_its_merge_is_verified() {
 
 #[test]
 fn the_repositorys_own_merge_drivers_decide_when_the_target_branch_names_them() {
-    let scene = Scene::new(BIN).config("[land]\non_conflict = \"fail\"\n");
+    let scene = TestScene::new(BIN).config("[land]\non_conflict = \"fail\"\n");
     scene.repo().git(&["config", "merge.lines.driver", "git merge-file --union %A %O %B"]);
     scene
         .repo()
@@ -302,7 +302,7 @@ fn the_repositorys_own_merge_drivers_decide_when_the_target_branch_names_them() 
 
 /// `A` writes one line and lands; `B` began at the same time, writes another, and ends when `A` is there.
 /// What `B` does after its first attempt is `later`.
-fn one_after_the_other(scene: &Scene, file: &str, names: (&str, &str), later: &str) {
+fn one_after_the_other(scene: &TestScene, file: &str, names: (&str, &str), later: &str) {
     let (a, b) = names;
     let both = meet(&scene.outside(&format!("log-{a}")), 2);
     let first = format!("{both}; sed -i 's/base/of A/' same.txt");
@@ -314,7 +314,7 @@ fn one_after_the_other(scene: &Scene, file: &str, names: (&str, &str), later: &s
     scene.repo().write(file, shell_plan(&[(a, &first, ""), (b, &second, "")]));
 }
 
-fn resolutions(scene: &Scene) -> Vec<String> {
+fn resolutions(scene: &TestScene) -> Vec<String> {
     let refs =
         scene.repo().git(&["for-each-ref", "--format=%(refname)", "refs/mainstem/resolutions"]);
     refs.lines().map(str::to_owned).collect()
@@ -325,7 +325,7 @@ const BOTH: &str = "before\nof A\nof B\nafter\n";
 
 #[test]
 fn a_conflict_that_was_resolved_before_is_resolved_the_same_way_while_that_holds() {
-    let scene = Scene::new(BIN).config(
+    let scene = TestScene::new(BIN).config(
         "[run]\nretries = 0\n[land]\non_conflict = \"agent\"\n[gates]\nverify = [\"sh check.sh\"]\n",
     );
     scene.repo().write(".git/info/exclude", "plan*.toml\nmainstem.toml\n");
@@ -386,7 +386,7 @@ fn a_conflict_that_was_resolved_before_is_resolved_the_same_way_while_that_holds
 
 #[test]
 fn train_shows_who_would_clash_with_whom_while_they_work() {
-    let scene = Scene::new(BIN).config(
+    let scene = TestScene::new(BIN).config(
         "[run]\nretries = 0\n[snapshots]\nevery = \"1s\"\n[land]\non_conflict = \"manual\"\n",
     );
     scene.repo().commit("same", &[("same.txt", SAME)]);
@@ -413,7 +413,7 @@ fn train_shows_who_would_clash_with_whom_while_they_work() {
     assert_eq!(clashes(), serde_json::json!([]), "nobody is at work");
 }
 
-fn train(scene: &Scene) -> serde_json::Value {
+fn train(scene: &TestScene) -> serde_json::Value {
     let output = scene.expect(0, &["train", "--json"]);
     serde_json::from_str(&output.stdout).expect("train prints JSON")
 }

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, assert_history_gapless, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, assert_history_gapless, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const LONG: Duration = Duration::from_secs(120);
@@ -18,17 +18,17 @@ const COMMIT: &str = "set -e; test -d .git; echo made > $MAINSTEM_TASK.txt; git 
                       git -c user.name=a -c user.email=a@b.c commit -qm work";
 const WAIT: &str = "until [ -e .git/go ]; do sleep 0.02; done";
 
-fn scene(wall: &str, more: &str, tasks: &[(&str, &str, &str)]) -> Scene {
+fn scene(wall: &str, more: &str, tasks: &[(&str, &str, &str)]) -> TestScene {
     let config = format!("[run]\nretries = 0\n[workspace]\nkind = \"clone\"\n{more}");
-    Scene::new(BIN).walled(wall).config(&config).plan(&shell_plan(tasks))
+    TestScene::new(BIN).walled(wall).config(&config).plan(&shell_plan(tasks))
 }
 
-fn workspace(scene: &Scene, task: &str) -> PathBuf {
+fn workspace(scene: &TestScene, task: &str) -> PathBuf {
     scene.repo().place().join("repo.mainstem").join(task)
 }
 
 #[track_caller]
-fn assert_landed(scene: &Scene, task: &str, file: &str, text: &str) {
+fn assert_landed(scene: &TestScene, task: &str, file: &str, text: &str) {
     let shown = scene.repo().show("main", file);
     assert_eq!(shown.as_deref(), Some(text), "{task}: {}", scene.mainstem(&["show", task]).stdout);
 }
@@ -141,7 +141,7 @@ fn a_failed_attempts_clone_is_kept_in_snapshots_and_cleaned_away() {
 #[test]
 fn a_repository_with_reftables_is_worked_on_in_clones() {
     let plan = shell_plan(&[("T", COMMIT, "")]);
-    let scene = Scene::new(BIN).walled("auto").plan(&plan);
+    let scene = TestScene::new(BIN).walled("auto").plan(&plan);
     // Git cannot take logs of refs along.
     fs::remove_dir_all(scene.repo().git_dir().join("logs")).unwrap();
     let moved = scene.repo().try_git(&["refs", "migrate", "--ref-format=reftable"]);

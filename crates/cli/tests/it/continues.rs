@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_testkit::shell::log_of;
-use mainstem_testkit::{Running, Scene, wait_until};
+use mainstem_testkit::shell_plans::log_of;
+use mainstem_testkit::{TestScene, TestSceneProcess, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -44,8 +44,8 @@ case $n in
 esac
 "#;
 
-fn scene(config: &str, ends: &str, task: &str) -> Scene {
-    let scene = Scene::new(BIN);
+fn scene(config: &str, ends: &str, task: &str) -> TestScene {
+    let scene = TestScene::new(BIN);
     let out = scene.outside("");
     let agent = scene.outside("agent.sh");
     let text = format!("OUT='{}'\n{STEP}\n{ends}", out.display());
@@ -60,18 +60,18 @@ fn scene(config: &str, ends: &str, task: &str) -> Scene {
     scene.config(&config).plan(&plan)
 }
 
-fn wait_for(scene: &Scene, file: &str) {
+fn wait_for(scene: &TestScene, file: &str) {
     let file = scene.outside(file);
     wait_until(Duration::from_secs(90), &format!("{}", file.display()), || file.exists());
 }
 
-fn interrupt(mut running: Running) {
+fn interrupt(mut running: TestSceneProcess) {
     running.signal(Signal::INT);
     running.wait().expect_code(3);
 }
 
 /// Every step found all parts of the steps before it, and all of them landed.
-fn assert_whole(scene: &Scene, parts: usize) {
+fn assert_whole(scene: &TestScene, parts: usize) {
     for n in 1..=parts {
         let found = log_of(&scene.outside(&format!("found-{n}")));
         assert_eq!(found.trim(), (n - 1).to_string(), "what step {n} found");
@@ -272,7 +272,7 @@ echo both > same.txt; cat other.txt > "$OUT/other-3"
 }
 
 /// A PATH with a git that fails as long as the file exists.
-fn path_with_a_git_that_fails_while(scene: &Scene, broken: &Path) -> String {
+fn path_with_a_git_that_fails_while(scene: &TestScene, broken: &Path) -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     let folder = scene.outside("bin");
     fs::create_dir(&folder).expect("a folder in a temporary folder");

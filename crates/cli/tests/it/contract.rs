@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use mainstem_testkit::Scene;
+use mainstem_testkit::TestScene;
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -164,7 +164,7 @@ script = [{{ ask = "Which?", options = ["a", "b"] }}, {{ write = "asks.txt", tex
 
 #[test]
 fn status_has_every_promised_field_while_running_paused_crashed_and_resting() {
-    let scene = Scene::new(BIN).config("[budget]\nusd = 10.0\n");
+    let scene = TestScene::new(BIN).config("[budget]\nusd = 10.0\n");
     let go = scene.outside("go");
     let scene = scene.plan(&plan(&go.display().to_string()));
     let engine = scene.spawn(&["run", "plan.toml"]);
@@ -220,7 +220,7 @@ script = [
 ]
 "#;
     let config = "[questions]\ndefault = \"a\"\ndeadline = \"1s\"\n";
-    let scene = Scene::new(BIN).config(config).plan(plan);
+    let scene = TestScene::new(BIN).config(config).plan(plan);
     scene.expect(0, &["run", "plan.toml"]);
     let asked = &scene.facts_of("question_asked")[0];
     assert!(fits(&asked["deadline"], "t") && fits(&asked["at"], "t"), "{asked:#}");
@@ -232,13 +232,13 @@ fn task(id: &str, run: &str) -> String {
     format!("[[task]]\nid = \"{id}\"\nretries = 0\nrun = \"{run}\"\n")
 }
 
-fn run_id(scene: &Scene) -> String {
+fn run_id(scene: &TestScene) -> String {
     scene.status()["run"].as_str().unwrap().to_owned()
 }
 
 #[test]
 fn another_plan_after_the_end_begins_another_run_in_which_ids_may_return() {
-    let scene = Scene::new(BIN).plan(&format!("version = 1\n{}", task("A", "echo a > a.txt")));
+    let scene = TestScene::new(BIN).plan(&format!("version = 1\n{}", task("A", "echo a > a.txt")));
     scene.expect(0, &["run", "plan.toml"]);
     let first = run_id(&scene);
     // The same file, with more in it, is the next revision.
@@ -268,7 +268,7 @@ fn another_plan_after_the_end_begins_another_run_in_which_ids_may_return() {
 #[test]
 fn another_plan_before_the_end_is_the_next_revision() {
     let plan = format!("version = 1\n{}{}", task("A", "exit 1"), task("B", "echo b > b.txt"));
-    let scene = Scene::new(BIN).plan(&plan);
+    let scene = TestScene::new(BIN).plan(&plan);
     scene.expect(2, &["run", "plan.toml"]);
     let first = run_id(&scene);
     let other = format!("version = 1\n{}", task("B", "echo b > b.txt"));
@@ -286,7 +286,7 @@ fn work_that_does_not_merge_can_be_mended_in_its_workspace() {
         "version = 1\n[[task]]\nid = \"X\"\npriority = 1\nrun = \"echo x > base.txt\"\n{}",
         task("Y", "[ -e mended.txt ] || echo y > base.txt; sleep 1")
     );
-    let scene = Scene::new(BIN).config("[land]\non_conflict = \"manual\"\n").plan(&plan);
+    let scene = TestScene::new(BIN).config("[land]\non_conflict = \"manual\"\n").plan(&plan);
     scene.repo().commit("base", &[("base.txt", "base\n")]);
     scene.expect(2, &["run", "plan.toml"]);
     assert_eq!(scene.phase("Y"), "conflicted");
@@ -306,7 +306,7 @@ fn work_that_does_not_merge_can_be_mended_in_its_workspace() {
 fn what_is_usually_ignored_lands_with_a_word() {
     let run =
         "mkdir -p node_modules/x; echo 1 > node_modules/x/a.js; echo K=v > .env; echo ok > ok.txt";
-    let scene = Scene::new(BIN).plan(&format!("version = 1\n{}", task("A", run)));
+    let scene = TestScene::new(BIN).plan(&format!("version = 1\n{}", task("A", run)));
     let said = scene.expect(0, &["run", "plan.toml"]);
     let all = said.stdout + &said.stderr;
     assert!(all.contains("usually not committed: .env, node_modules"), "{all}");
@@ -315,7 +315,7 @@ fn what_is_usually_ignored_lands_with_a_word() {
 #[test]
 fn a_setting_of_this_call_that_is_unknown_is_an_error_everywhere() {
     let plan = format!("version = 1\n{}", task("A", "echo a > a.txt"));
-    let scene = Scene::new(BIN).plan(&plan);
+    let scene = TestScene::new(BIN).plan(&plan);
     for args in [&["status"][..], &["config"], &["run", "plan.toml"], &["train"]] {
         let all: Vec<&str> = args.iter().copied().chain(["--config", "run.jobz=2"]).collect();
         let said = scene.expect(1, &all).stderr;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mainstem_testkit::oracle::processes_of;
-use mainstem_testkit::shell::{log_of, meet, shell_plan};
-use mainstem_testkit::{Output, Rng, Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, meet, shell_plan};
+use mainstem_testkit::{SeededRng, TestCommandOutput, TestScene, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -56,14 +56,14 @@ fn counted(count: &Path, work: &str) -> String {
 }
 
 impl Case {
-    fn scene(&self) -> Scene {
-        let scene = Scene::new(BIN);
+    fn scene(&self) -> TestScene {
+        let scene = TestScene::new(BIN);
         let plan = (self.plan)(&scene.outside("count"));
         scene.config(GATES).plan(&plan)
     }
 
     /// Lives until the work is done, then looks at everything a user can see.
-    fn finish(&self, scene: &Scene, story: &str) {
+    fn finish(&self, scene: &TestScene, story: &str) {
         let mut last = live(scene);
         for _ in 1..LIVES_MAX {
             if last.code == 0 {
@@ -86,7 +86,7 @@ impl Case {
     }
 }
 
-fn live(scene: &Scene) -> Output {
+fn live(scene: &TestScene) -> TestCommandOutput {
     scene.spawn(&["run", "plan.toml", "-j", "2"]).wait()
 }
 
@@ -120,7 +120,7 @@ fn at_once<S: Sync + std::fmt::Debug>(stories: &[S], play: impl Fn(&S) + Sync) {
 #[test]
 fn kill_9_at_random_moments_loses_and_doubles_nothing() {
     at_once(&[1, 2, 3, 4, 5], |seed| {
-        let mut rng = Rng::new(*seed);
+        let mut rng = SeededRng::new(*seed);
         let scene = TRIANGLE.scene();
         for _ in 0..4 {
             let running = scene.spawn(&["run", "plan.toml", "-j", "2"]);
@@ -150,7 +150,7 @@ fn a_death_while_an_interrupted_engine_leaves_loses_and_doubles_nothing() {
 
 #[test]
 fn agents_outlive_a_killed_engine_and_are_found_again() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (count, go) = (scene.outside("count"), scene.outside("go"));
     let work = format!(
         "echo $MAINSTEM_TASK >> {}; until [ -e {} ]; do sleep 0.02; done; echo x > $MAINSTEM_TASK.txt",
@@ -179,14 +179,14 @@ fn agents_outlive_a_killed_engine_and_are_found_again() {
     scene.assert_nothing_left();
 }
 
-fn pid_of(scene: &Scene, task: &str) -> i64 {
+fn pid_of(scene: &TestScene, task: &str) -> i64 {
     let task = scene.task(task);
     task["pid"].as_i64().unwrap_or_else(|| panic!("no pid: {task:#}"))
 }
 
 #[test]
 fn a_killed_supervisor_costs_an_attempt_and_leaves_no_process() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (log, go) = (scene.outside("log"), scene.outside("go"));
     let work = format!(
         "{}; echo $MAINSTEM_ATTEMPT > x.txt; until [ -e {} ]; do sleep 0.02; done",
@@ -223,7 +223,7 @@ fn a_killed_supervisor_costs_an_attempt_and_leaves_no_process() {
 
 #[test]
 fn a_second_engine_names_the_first_and_changes_nothing() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let work = format!("until [ -e {} ]; do sleep 0.02; done; echo x > x.txt", go.display());
     let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));

@@ -1,12 +1,12 @@
 //! The offline tour that the README shows first.
 
-use mainstem_testkit::Scene;
+use mainstem_testkit::TestScene;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 #[test]
 fn every_claim_of_the_tour_holds() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let output = scene.expect(0, &["demo", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&output.stdout).expect("a report");
     let claims = report["claims"].as_array().expect("a list of claims");

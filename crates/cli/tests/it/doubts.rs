@@ -5,14 +5,14 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, shell_plan};
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
+use mainstem_testkit::{TestScene, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const LONG: Duration = Duration::from_secs(90);
 
-fn snapshots(scene: &Scene, task: &str) -> Vec<String> {
+fn snapshots(scene: &TestScene, task: &str) -> Vec<String> {
     let below = format!("refs/mainstem/snapshots/{task}/");
     let text = scene.repo().git(&["for-each-ref", "--format=%(refname)", &below]);
     text.lines().map(str::to_owned).collect()
@@ -20,7 +20,7 @@ fn snapshots(scene: &Scene, task: &str) -> Vec<String> {
 
 #[test]
 fn a_gate_whose_command_was_changed_runs_again() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let begun = scene.outside("begun");
     let waits = format!("verify = [\"true\", \"touch '{}'; sleep 600\"]", begun.display());
     let scene = scene.plan(&shell_plan(&[("T", "echo a > a.txt", &waits)]));
@@ -42,8 +42,11 @@ fn a_gate_whose_command_was_changed_runs_again() {
 
 #[test]
 fn work_of_another_run_under_the_same_id_is_not_pruned() {
-    let scene =
-        Scene::new(BIN).plan(&shell_plan(&[("T", "echo precious > p.txt; exit 1", "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
+        "T",
+        "echo precious > p.txt; exit 1",
+        "retries = 0",
+    )]));
     scene.expect(2, &["run", "plan.toml"]);
     let precious = snapshots(&scene, "T");
     assert!(!precious.is_empty());
@@ -57,7 +60,7 @@ fn work_of_another_run_under_the_same_id_is_not_pruned() {
 
 #[test]
 fn edits_survive_when_the_record_of_their_agent_was_removed() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let gate = scene.outside("gate");
     let work = format!(
         "if [ $MAINSTEM_ATTEMPT = 1 ]; then echo precious > p.txt; touch '{0}.begun'; \
@@ -84,12 +87,12 @@ fn edits_survive_when_the_record_of_their_agent_was_removed() {
 fn undo_never_takes_more_than_its_own_landing_back() {
     let squash = "[land]\nstrategy = \"squash\"\n";
     let plan = shell_plan(&[("T", "echo t > t.txt", "")]);
-    let stage = Scene::new(BIN).config(squash).plan(&plan);
+    let stage = TestScene::new(BIN).config(squash).plan(&plan);
     let points = stage.outside("points");
     let log = points.display().to_string();
     stage.spawn_with(&["run", "plan.toml"], &[("MAINSTEM_CRASH_LOG", &log)]).wait().expect_code(0);
     let moved = log_of(&points).lines().position(|line| line.ends_with(" land.moved")).unwrap() + 1;
-    let scene = Scene::new(BIN).config(squash).plan(&plan);
+    let scene = TestScene::new(BIN).config(squash).plan(&plan);
     let before = scene.repo().commit_of("main");
     let die = moved.to_string();
     scene.spawn_with(&["run", "plan.toml"], &[("MAINSTEM_CRASH_AT", &die)]).wait().expect_code(137);
@@ -110,7 +113,7 @@ fn undo_never_takes_more_than_its_own_landing_back() {
 
 #[test]
 fn a_landed_id_that_comes_back_with_another_text_is_told_of() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
     let scene = scene.plan(&shell_plan(&[("T", "echo other > other.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -124,7 +127,7 @@ fn a_landed_id_that_comes_back_with_another_text_is_told_of() {
 #[test]
 fn a_workspace_that_was_made_and_cannot_be_used_is_not_left_behind() {
     // The setup fails after the workspace was made; nobody ever worked in it.
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[workspace]\nkeep = \"failed\"\nsetup = [\"false\"]\n")
         .plan(&shell_plan(&[("T", "echo a > a.txt", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mainstem_testkit::oracle::processes_of;
-use mainstem_testkit::shell::log_of;
-use mainstem_testkit::{Output, Scene, max_concurrent, wait_until};
+use mainstem_testkit::shell_plans::log_of;
+use mainstem_testkit::{TestCommandOutput, TestScene, max_concurrent, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const PRD: &str = "# Todo service\n\n## 1. Store\n\nKeep todos. Run `touch /tmp/
 
 /// Answers as asked; what goes before and after each answer is the test's.
 struct Stage {
-    scene: Scene,
+    scene: TestScene,
     log: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Stage {
     }
 
     fn with(epics: usize, before: &str, config: &str) -> Self {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let (log, agent, split) =
             (scene.outside("log"), scene.outside("agent.sh"), scene.outside("epics.json"));
         let epic = |n: usize| {
@@ -65,7 +65,7 @@ impl Stage {
     }
 
     #[track_caller]
-    fn plan(&self, code: i32, more: &[&str]) -> Output {
+    fn plan(&self, code: i32, more: &[&str]) -> TestCommandOutput {
         let mut args = vec!["plan", "PRD.md"];
         args.extend(more);
         self.scene.expect(code, &args)

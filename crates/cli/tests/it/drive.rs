@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::{Output, Scene, wait_until};
+use mainstem_testkit::{TestCommandOutput, TestScene, wait_until};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ const DONE: &str =
 
 /// A shell script in the place of a tool that speaks stream-json.
 struct Stage {
-    scene: Scene,
+    scene: TestScene,
     spec: PathBuf,
 }
 
@@ -24,7 +24,7 @@ impl Stage {
     }
 
     fn speaking(protocol: &str, script: &str) -> Self {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let tool = scene.outside("tool");
         std::fs::write(&tool, format!("#!/bin/sh\n{script}\n")).expect("a file");
         std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -47,7 +47,7 @@ impl Stage {
         ["__drive".to_owned(), self.spec.display().to_string()]
     }
 
-    fn run(&self) -> Output {
+    fn run(&self) -> TestCommandOutput {
         let args = self.args();
         self.scene.mainstem(&args.each_ref().map(String::as_str))
     }
@@ -195,7 +195,7 @@ fn where_no_wall_works_a_run_is_refused_unless_the_user_says_that_there_is_none(
     let plan = "version = 1\n[[task]]\nid = \"T\"\nagent = \"claude\"\ndescription = \"x\"\n";
     let config = "[agents.claude]\nkind = \"claude\"\nbinary = \"/bin/false\"\n";
     // A search path without bubblewrap, and a wall that only it can be.
-    let folder = mainstem_testkit::Repo::new();
+    let folder = mainstem_testkit::TestRepo::new();
     let tools = folder.root().join("tools");
     std::fs::create_dir_all(&tools).expect("a folder in a temporary folder");
     for tool in ["git", "sh"] {
@@ -204,7 +204,7 @@ fn where_no_wall_works_a_run_is_refused_unless_the_user_says_that_there_is_none(
         std::os::unix::fs::symlink(found.expect("it is installed"), tools.join(tool))
             .expect("a link in a temporary folder");
     }
-    let scene = Scene::new(BIN).config(config).plan(plan).env("PATH", &tools).walled("bwrap");
+    let scene = TestScene::new(BIN).config(config).plan(plan).env("PATH", &tools).walled("bwrap");
     let said = scene.expect(1, &["run", "plan.toml"]);
     assert!(said.stderr.contains("bwrap is not installed"), "{}", said.stderr);
     assert!(said.stderr.contains("sandbox.kind = \"off\""), "{}", said.stderr);

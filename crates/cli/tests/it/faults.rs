@@ -1,22 +1,22 @@
 //! Ordered faults: every effect carried out twice, and one operation on the machine that fails.
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::{log_of, shell_plan};
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 /// Operations that are made to fail in each way; `RUN_SLOW=1` takes all.
 const SAMPLE: usize = 6;
 const RUN: [&str; 4] = ["run", "plan.toml", "-j", "2"];
 
-fn scene() -> Scene {
+fn scene() -> TestScene {
     let plan = shell_plan(&[
         ("T-1", "echo a > a.txt", ""),
         ("T-2", "cat a.txt > b.txt", "needs = [\"T-1\"]\nverify = [\"test -s b.txt\"]"),
     ]);
-    Scene::new(BIN).config("[gates]\nverify = [\"test ! -e broken\"]\n").plan(&plan)
+    TestScene::new(BIN).config("[gates]\nverify = [\"test ! -e broken\"]\n").plan(&plan)
 }
 
-fn all_is_well(scene: &Scene) {
+fn all_is_well(scene: &TestScene) {
     scene.assert_each_lands_once(&["T-1", "T-2"]);
     for path in ["a.txt", "b.txt"] {
         assert_eq!(scene.repo().show("main", path).as_deref(), Some("a\n"), "{path}");

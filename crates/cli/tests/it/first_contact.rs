@@ -4,16 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const LONG: Duration = Duration::from_secs(60);
 
 /// A run in the background whose only task waits until a file is there.
-fn waiting(then: &str) -> (Scene, std::path::PathBuf) {
-    let scene = Scene::new(BIN).config("[run]\nretries = 0\n");
+fn waiting(then: &str) -> (TestScene, std::path::PathBuf) {
+    let scene = TestScene::new(BIN).config("[run]\nretries = 0\n");
     let go = scene.outside("go");
     let work = format!("until [ -e {} ]; do sleep 0.1; done; {then}", go.display());
     let scene = scene.plan(&shell_plan(&[("T", &work, "")]));
@@ -63,7 +63,7 @@ fn a_mistake_in_the_settings_keeps_nobody_from_steering_a_run() {
 #[test]
 fn a_command_that_fails_says_why_wherever_somebody_looks() {
     let plan = shell_plan(&[("T", "echo building; no-such-compiler --fast", "retries = 0")]);
-    let scene = Scene::new(BIN).plan(&plan);
+    let scene = TestScene::new(BIN).plan(&plan);
     let run = scene.expect(2, &["run", "plan.toml"]);
     let wanted = "no-such-compiler: not found";
     for screen in [run.stderr, run.stdout] {
@@ -77,7 +77,7 @@ fn a_command_that_fails_says_why_wherever_somebody_looks() {
 
 #[test]
 fn the_plan_itself_is_no_uncommitted_change() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let folder = scene.repo().path();
     fs::write(folder.join("mine.toml"), shell_plan(&[("T", "echo t > t.txt", "")]))
         .expect("a plan");
@@ -90,13 +90,13 @@ fn the_plan_itself_is_no_uncommitted_change() {
 
 #[test]
 fn a_plan_that_is_not_there_names_the_command_that_writes_one() {
-    let run = Scene::new(BIN).expect(1, &["run", "none.toml"]);
+    let run = TestScene::new(BIN).expect(1, &["run", "none.toml"]);
     assert!(run.stderr.contains("create an example plan.toml: mainstem init"), "{}", run.stderr);
 }
 
 #[test]
 fn a_missing_tool_is_named_by_the_item_that_waits_for_a_person() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[gates]\nverify = [\"no-such-tool\"]\n")
         .plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
     scene.expect(2, &["run", "--no-preflight", "plan.toml"]);
@@ -111,7 +111,8 @@ fn a_missing_tool_is_named_by_the_item_that_waits_for_a_person() {
 
 #[test]
 fn a_reftable_is_named_by_doctor_and_needs_no_edit_after_init() {
-    let scene = Scene::new(BIN).walled("auto").plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
+    let scene =
+        TestScene::new(BIN).walled("auto").plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
     // Git cannot take logs of refs along.
     fs::remove_dir_all(scene.repo().git_dir().join("logs")).expect("logs");
     if scene.repo().try_git(&["refs", "migrate", "--ref-format=reftable"]).code != 0 {
@@ -129,7 +130,7 @@ fn a_reftable_is_named_by_doctor_and_needs_no_edit_after_init() {
 
 #[test]
 fn a_file_size_limit_ends_with_a_message_and_not_by_a_signal() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
     let under_limit = |command: &str| {
         let line = format!("ulimit -f 100; exec '{BIN}' {command}");
         let output = scene.repo().command("sh").args(["-c", &line]).output().expect("a shell");
@@ -148,7 +149,7 @@ fn a_file_size_limit_ends_with_a_message_and_not_by_a_signal() {
 
 #[test]
 fn ctrl_c_that_also_kills_a_git_before_the_run_begins_is_an_interruption() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
     let path = std::env::var("PATH").unwrap_or_default();
     let folder = scene.outside("bin");
@@ -167,7 +168,7 @@ fn ctrl_c_that_also_kills_a_git_before_the_run_begins_is_an_interruption() {
 
 #[test]
 fn a_run_that_is_interrupted_during_its_checks_says_so_in_whole_lines() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let check = format!("until [ -e {} ]; do sleep 0.1; done", go.display());
     let scene = scene.config(&format!("[gates]\nverify = [\"{check}\"]\n")).plan(&shell_plan(&[(
@@ -188,7 +189,7 @@ fn a_run_that_is_interrupted_during_its_checks_says_so_in_whole_lines() {
 #[test]
 fn commits_of_a_titled_task_say_what_it_was_about() {
     let plan = shell_plan(&[("T", "echo t > t.txt", "title = \"Add the file t\"")]);
-    let scene = Scene::new(BIN).plan(&plan);
+    let scene = TestScene::new(BIN).plan(&plan);
     scene.expect(0, &["run", "plan.toml"]);
     // The landing, and the agent's own commit behind it.
     for commit in ["main", "main^2"] {
@@ -199,7 +200,7 @@ fn commits_of_a_titled_task_say_what_it_was_about() {
 
 #[test]
 fn a_linked_worktree_has_settings_of_its_own_and_init_writes_them_there() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo t > t.txt", "retries = 0")]));
     let linked = scene.outside("linked");
     let path = linked.to_str().expect("a plain path").to_owned();
     scene.repo().git(&["worktree", "add", "-q", "-b", "work", &path]);

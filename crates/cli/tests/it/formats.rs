@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use mainstem_testkit::{Output, Scene};
+use mainstem_testkit::{TestCommandOutput, TestScene};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -16,15 +16,15 @@ const STORIES: &str = r#"{"project": "Shop", "branchName": "b", "mood": 1, "user
   {"id": "US-002", "title": "Second", "acceptanceCriteria": [], "priority": 2, "passes": false}
 ]}"#;
 
-fn scene() -> Scene {
-    Scene::new(BIN).config(CONFIG)
+fn scene() -> TestScene {
+    TestScene::new(BIN).config(CONFIG)
 }
 
-fn run(scene: &Scene, code: i32, args: &[&str]) -> Output {
+fn run(scene: &TestScene, code: i32, args: &[&str]) -> TestCommandOutput {
     scene.mainstem(args).expect_code(code)
 }
 
-fn json(output: &Output) -> Value {
+fn json(output: &TestCommandOutput) -> Value {
     serde_json::from_str(&output.stdout).unwrap()
 }
 
@@ -213,7 +213,7 @@ fn beads_are_asked_of_their_own_program_where_it_is_installed() {
 /// A stand-in for `bd` with a file of issues, one `id|status|blocker` per line. It refuses to close an issue
 /// before its blocker, on standard error and with exit code 0, as version 0.49.6 does; `list` is printed by
 /// `jq`-free shell.
-fn with_bd(scene: Scene, names_dependencies: bool) -> Scene {
+fn with_bd(scene: TestScene, names_dependencies: bool) -> TestScene {
     use std::os::unix::fs::PermissionsExt as _;
     let (bin, state) = (scene.outside("bin"), scene.outside("issues"));
     std::fs::create_dir_all(&bin).unwrap();
@@ -317,7 +317,7 @@ fn an_imported_gate_that_prints_a_count_is_red_when_the_count_is_not_the_expecte
 fn ids_that_a_format_gives_anew_are_named() {
     let plan = "version = 1\n[[task]]\nid = \"T-001\"\nrun = \"true\"\n[[task]]\nid = \"T-002\"\n\
                 needs = [\"T-001\"]\nrun = \"true\"\n[[task]]\nid = \"T-003\"\nrun = \"true\"\n";
-    let scene = Scene::new(BIN).plan(plan);
+    let scene = TestScene::new(BIN).plan(plan);
     let said = run(&scene, 0, &["plan", "export", "raven", "plan.toml", "-o", "out"]).stderr;
     assert!(said.contains("T-002 → T-003, T-003 → T-002"), "{said}");
 }

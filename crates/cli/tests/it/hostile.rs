@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use mainstem_testkit::oracle::{leftovers, processes_of};
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, fake_agent, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, fake_agent, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -15,16 +15,16 @@ const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const IMPATIENT: &str = "[run]\nretries = 0\ngrace = \"300ms\"\n";
 
 /// A scene with one misbehaving task and one that is none of its business.
-fn scene_with(config: &str, steps: &str) -> Scene {
+fn scene_with(config: &str, steps: &str) -> TestScene {
     let agent = fake_agent().display().to_string();
-    Scene::new(BIN).config(config).plan(&shell_plan(&[
+    TestScene::new(BIN).config(config).plan(&shell_plan(&[
         ("BAD", &format!("{agent} {steps}"), ""),
         ("GOOD", "echo fine > fine.txt", ""),
     ]))
 }
 
 /// Runs it to its end and returns the phase of the bad one; the good one has landed.
-fn outcome(scene: &Scene, code: i32) -> String {
+fn outcome(scene: &TestScene, code: i32) -> String {
     scene.expect(code, &["run", "plan.toml", "-j", "2"]);
     scene.assert_phases(&[("GOOD", "landed")]);
     assert_eq!(scene.repo().show("main", "fine.txt").as_deref(), Some("fine\n"));
@@ -37,7 +37,7 @@ fn outcome(scene: &Scene, code: i32) -> String {
 }
 
 /// The work is on main, or a snapshot has it.
-fn assert_not_lost(scene: &Scene, path: &str, content: &str) {
+fn assert_not_lost(scene: &TestScene, path: &str, content: &str) {
     if scene.repo().show("main", path).as_deref() == Some(content) {
         return;
     }
@@ -203,7 +203,7 @@ fn an_agent_that_crashes_or_stops_itself_ends_its_own_attempt_only() {
 
 #[test]
 fn hooks_and_programs_that_an_agent_plants_do_not_run_in_our_git() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (ran, git) = (scene.outside("ran"), scene.repo().git_dir());
     // The agent's own git would run them, so it plants them by hand and uses none.
     let plant = format!(
@@ -227,7 +227,7 @@ fn hooks_and_programs_that_an_agent_plants_do_not_run_in_our_git() {
 
 #[test]
 fn an_agent_that_moves_the_target_branch_itself_is_noticed_and_loses_nothing() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let agent = "-c user.name=a -c user.email=a@example.invalid";
     let work = format!(
         "echo a > a.txt; git add -A; git {agent} commit -qm direct; \
@@ -256,7 +256,7 @@ fn an_agent_that_moves_the_target_branch_itself_is_noticed_and_loses_nothing() {
 #[test]
 fn an_agent_that_takes_more_memory_than_it_may_is_killed_and_the_reason_names_the_limit() {
     let hog = "echo half > half.txt; x=$(yes xxxxxxxxxxxxxxx | head -c 90000000); sleep 600";
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[run]\nretries = 0\n[limits]\nmemory_per_agent = \"50M\"\n")
         .plan(&shell_plan(&[("BAD", hog, ""), ("GOOD", "echo fine > fine.txt", "")]));
     assert_eq!(outcome(&scene, 2), "failed");

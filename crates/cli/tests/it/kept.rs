@@ -4,14 +4,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 /// Fails until somebody lets it pass; each attempt adds a line.
-fn failed(config: &str) -> Scene {
-    let scene = Scene::new(BIN);
+fn failed(config: &str) -> TestScene {
+    let scene = TestScene::new(BIN);
     let pass = scene.outside("pass").display().to_string();
     let run = format!("echo try $MAINSTEM_ATTEMPT >> tries.txt; [ -e '{pass}' ]");
     let plan = shell_plan(&[("A", &run, "retries = 0"), ("B", "echo b > b.txt", "")]);
@@ -21,16 +21,16 @@ fn failed(config: &str) -> Scene {
     scene
 }
 
-fn let_pass(scene: &Scene) {
+fn let_pass(scene: &TestScene) {
     fs::write(scene.outside("pass"), "").expect("a file");
 }
 
-fn workspace(scene: &Scene) -> PathBuf {
+fn workspace(scene: &TestScene) -> PathBuf {
     scene.repo().place().join("repo.mainstem/A")
 }
 
 /// It is there, the state names it, and it is the only one.
-fn assert_kept(scene: &Scene) {
+fn assert_kept(scene: &TestScene) {
     let kept: Vec<PathBuf> = scene.kept_workspaces().into_iter().map(|one| one.path).collect();
     assert_eq!(kept, [workspace(scene)]);
     assert!(workspace(scene).join("tries.txt").exists());
@@ -38,14 +38,14 @@ fn assert_kept(scene: &Scene) {
 }
 
 /// Not even the state names it.
-fn assert_gone(scene: &Scene) {
+fn assert_gone(scene: &TestScene) {
     assert!(!workspace(scene).exists(), "the workspace stays");
     assert_eq!(scene.task("A")["workspace"], serde_json::Value::Null);
     assert_eq!(scene.kept_workspaces(), []);
     scene.assert_nothing_left();
 }
 
-fn landed(scene: &Scene, path: &str) -> String {
+fn landed(scene: &TestScene, path: &str) -> String {
     scene.repo().show("main", path).unwrap_or_default()
 }
 
@@ -119,7 +119,7 @@ fn clean_takes_a_kept_workspace_and_the_next_attempt_goes_on_from_its_snapshot()
 #[test]
 fn a_blocked_task_keeps_its_workspace_and_a_skipped_failure_does_not() {
     let blocked = r#"echo half > half.txt; echo '{"mainstem":"blocked","reason":"no key"}'"#;
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("A", blocked, ""),
         ("S", "echo s > s.txt; exit 1", "retries = 0\non_failure = \"skip\""),
     ]));
@@ -132,7 +132,7 @@ fn a_blocked_task_keeps_its_workspace_and_a_skipped_failure_does_not() {
 
 #[test]
 fn a_shared_workspace_stays_while_one_of_its_tasks_has_failed() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let pass = scene.outside("pass").display().to_string();
     let second = format!("echo 2 > two.txt; [ -e '{pass}' ]");
     let plan = format!(

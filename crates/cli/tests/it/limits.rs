@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 use crate::line::BIN;
@@ -31,7 +31,7 @@ fn one_rate_limit_met_by_all_costs_nobody_a_retry() {
     let tasks: Vec<(&str, &str, &str)> =
         works.iter().map(|(id, work)| (id.as_str(), work.as_str(), "retries = 0")).collect();
     let scene =
-        Scene::new(BIN).config("[limits]\nrate_limit_waits = 1\n").plan(&shell_plan(&tasks));
+        TestScene::new(BIN).config("[limits]\nrate_limit_waits = 1\n").plan(&shell_plan(&tasks));
     scene.expect(0, &["run", "plan.toml", "-j", "4"]);
     scene.assert_each_lands_once(&["T-0", "T-1", "T-2", "T-3"]);
     scene.assert_nothing_left();
@@ -41,7 +41,7 @@ fn one_rate_limit_met_by_all_costs_nobody_a_retry() {
 fn words_about_rate_limits_pause_nothing() {
     let prose = "echo 'Error: 429 rate limit exceeded, usage limit reached, try again in 5 hours'; \
                  echo '\\u2502 {\"mainstem\":\"rate_limited\"}'; echo x > x.txt";
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", prose, "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", prose, "retries = 0")]));
     scene.expect(0, &["run", "plan.toml"]);
     assert!(scene.facts_of("provider_limited").is_empty());
     assert_eq!(scene.task("T-1")["attempt"], 1);
@@ -55,11 +55,9 @@ fn a_used_up_quota_waits_for_a_person_who_wants_that_and_survives_the_engine() {
     );
     let session = say(r#"{"mainstem":"session","id":"s-42"}"#);
     let first = format!("{session}; {}; exit 1", say(&line));
-    let scene = Scene::new(BIN).config("[limits]\nauto_resume = false\n").plan(&shell_plan(&[(
-        "T-1",
-        &at_first(&first, "echo x > x.txt"),
-        "retries = 0",
-    )]));
+    let scene = TestScene::new(BIN)
+        .config("[limits]\nauto_resume = false\n")
+        .plan(&shell_plan(&[("T-1", &at_first(&first, "echo x > x.txt"), "retries = 0")]));
     let running = scene.spawn(&["run", "plan.toml"]);
     let parked = || scene.status()["limits"].as_array().is_some_and(|limits| !limits.is_empty());
     wait_until(Duration::from_secs(60), "the quota is on record", parked);
@@ -91,7 +89,7 @@ fn a_used_up_quota_waits_for_a_person_who_wants_that_and_survives_the_engine() {
 fn who_is_not_let_in_fails_at_once_and_says_what_helps() {
     let line = r#"{"mainstem":"failed","class":"auth","message":"401","help":"claude /login"}"#;
     let work = format!("{}; exit 1", say(line));
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 5")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 5")]));
     let out = scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert_eq!((&task["phase"], &task["attempt"]), (&"failed".into(), &1.into()), "{task:#}");
@@ -105,7 +103,7 @@ fn a_lost_connection_is_tried_again_and_costs_no_retry() {
     let line = r#"{"mainstem":"failed","class":"transient","message":"connection reset"}"#;
     let first = format!("{}; exit 1", say(line));
     let work = at_first(&first, "echo x > x.txt");
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", &work, "retries = 0")]));
     scene.expect(0, &["run", "plan.toml"]);
     assert_eq!(scene.facts_of("attempt_failed")[0]["class"], "transient");
     scene.assert_each_lands_once(&["T-1"]);
@@ -119,7 +117,7 @@ fn money_is_summed_by_what_one_wants_to_know_with_how_it_is_known() {
     let counted = say(
         r#"{"mainstem":"usage","input_tokens":1000000,"output_tokens":0,"model":"small-2026"}"#,
     );
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config(
             "[prices]\nsmall = { input = 2.0, output = 8.0 }\n[budget]\nusd = 3.0\nhard = false\n",
         )
@@ -160,7 +158,7 @@ fn money_is_summed_by_what_one_wants_to_know_with_how_it_is_known() {
 #[test]
 fn the_model_is_chosen_by_rule_and_the_reason_is_kept() {
     let script = "echo $MAINSTEM_MODEL > $MAINSTEM_TASK.txt";
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config(&format!(
             "[run]\nagent = 'mine'\n[agents.mine]\nkind = 'command'\ncommand = '{script}'\n\
              models = {{ cheap = 'small', middle = 'mid', top = 'big' }}\n[models]\nby_role = {{ boss = 'top' }}\n"
@@ -198,14 +196,14 @@ fn a_limit_that_one_repository_meets_holds_back_the_others_of_the_same_user() {
         )
     };
     let plan = "version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\n";
-    let first = Scene::new(BIN).config(&agent(&limited)).plan(plan);
+    let first = TestScene::new(BIN).config(&agent(&limited)).plan(plan);
     let state = first.outside("state");
     let first = first.env("XDG_STATE_HOME", &state);
     let running = first.spawn(&["run", "plan.toml"]);
     wait_until(Duration::from_secs(60), "the limit is written down for others", || {
         state.join("mainstem/limits.json").exists()
     });
-    let second = Scene::new(BIN).config(&agent("echo x > x.txt")).plan(plan);
+    let second = TestScene::new(BIN).config(&agent("echo x > x.txt")).plan(plan);
     let second = second.env("XDG_STATE_HOME", &state);
     let waiting = second.spawn(&["run", "plan.toml"]);
     wait_until(Duration::from_secs(60), "the other repository waits", || {
@@ -229,7 +227,7 @@ fn a_run_that_the_budget_stops_says_so_and_how_to_go_on() {
         format!("{}; echo x > {file}", say(&line))
     };
     let (first, second) = (cost("6.0", "a.txt"), cost("1.0", "b.txt"));
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[budget]\nusd = 10.0\nhard = true\n")
         .plan(&shell_plan(&[("T-1", &first, ""), ("T-2", &second, "")]));
     scene.expect(2, &["run", "plan.toml", "-j", "1"]);
@@ -246,7 +244,7 @@ fn an_agent_that_names_absurd_costs_exhausts_no_budget_and_people_are_told() {
     let costs = ["1e308", "-5", "NaN", "Infinity", "1.25"];
     let lines = costs.map(|usd| say(&format!(r#"{{"mainstem":"usage","cost_usd":{usd}}}"#)));
     let first = format!("{}; echo x > a.txt", lines.join("; "));
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[budget]\nusd = 10.0\nhard = true\nper_task = 5.0\n")
         .plan(&shell_plan(&[("T-1", &first, ""), ("T-2", "echo x > b.txt", "")]));
     let run = scene.expect(0, &["run", "plan.toml", "-j", "1"]);
@@ -262,7 +260,7 @@ fn an_agent_that_goes_round_in_circles_is_a_question_and_the_answer_reaches_the_
         "if grep -q 'lock file' \"$MAINSTEM_PROMPT\"; then echo x > x.txt; else {}; exit 1; fi",
         say(r#"{"mainstem":"failed","class":"looping","message":"echo same"}"#)
     );
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
     scene.expect(2, &["run", "plan.toml"]);
     let status = scene.status();
     assert_eq!(status["questions"][0]["id"], "L-T-1", "{status:#}");
@@ -277,7 +275,7 @@ fn an_agent_that_goes_round_in_circles_is_a_question_and_the_answer_reaches_the_
 
 #[test]
 fn an_agent_whose_program_is_missing_fails_at_once_and_says_why() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[run]\nagent = \"gone\"\n[agents.gone]\nkind = \"claude\"\nbinary = \"/nonexistent/claude\"\n")
         .plan("version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\nretries = 5\n");
     scene.expect(2, &["run", "plan.toml", "--no-preflight"]);

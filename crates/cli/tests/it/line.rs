@@ -10,8 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, meet, shell_plan};
-use mainstem_testkit::{Body, PlanShape, Scene, max_concurrent, random_plan, wait_until};
+use mainstem_testkit::shell_plans::{log_of, meet, shell_plan};
+use mainstem_testkit::{
+    RandomPlanShape, RandomTaskBody, TestScene, max_concurrent, random_plan, wait_until,
+};
 use serde_json::Value;
 
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -23,14 +25,14 @@ fn text<'f>(fact: &'f Value, key: &str) -> &'f str {
 #[test]
 fn a_random_graph_lands_whole_in_order_and_within_its_slots() {
     const SLOTS: usize = 6;
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
-    let shape = PlanShape {
+    let shape = RandomPlanShape {
         seed: 4711,
         tasks: 40,
         edge_density: 0.08,
         typical_ms: 30,
-        body: Body::Shell { log: log.clone() },
+        body: RandomTaskBody::Shell { log: log.clone() },
     };
     let (plan, model) = random_plan(&shape);
     let scene = scene.plan(&plan);
@@ -52,7 +54,11 @@ fn a_random_graph_lands_whole_in_order_and_within_its_slots() {
     scene.assert_nothing_left();
 }
 
-fn assert_bases_contain_needs(scene: &Scene, facts: &[Value], needs: &BTreeMap<&str, Vec<&str>>) {
+fn assert_bases_contain_needs(
+    scene: &TestScene,
+    facts: &[Value],
+    needs: &BTreeMap<&str, Vec<&str>>,
+) {
     let mut landed: BTreeMap<&str, &str> = BTreeMap::new();
     for fact in facts {
         match text(fact, "type") {
@@ -107,7 +113,7 @@ fn assert_no_slot_idled(facts: &[Value], needs: &BTreeMap<&str, Vec<&str>>, slot
 
 #[test]
 fn edits_left_uncommitted_land_and_ignored_files_do_not() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.repo().commit("ignore", &[(".gitignore", "*.log\n")]);
     let work = "echo new > new.txt; echo more >> README.md; echo noise > noise.log; rm -f gone.txt";
     scene.repo().commit("gone", &[("gone.txt", "soon\n")]);
@@ -122,7 +128,8 @@ fn edits_left_uncommitted_land_and_ignored_files_do_not() {
 
 #[test]
 fn exit_0_without_any_work_is_no_success() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", "echo done; exit 0", "retries = 0")]));
+    let scene =
+        TestScene::new(BIN).plan(&shell_plan(&[("T-1", "echo done; exit 0", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.assert_phases(&[("T-1", "failed")]);
     assert!(scene.landings("main").is_empty());
@@ -131,7 +138,7 @@ fn exit_0_without_any_work_is_no_success() {
 #[test]
 fn work_with_a_bad_exit_code_is_no_success() {
     let scene =
-        Scene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt; exit 3", "retries = 0")]));
+        TestScene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt; exit 3", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.assert_phases(&[("T-1", "failed")]);
     assert_eq!(scene.repo().show("main", "x.txt"), None);
@@ -139,7 +146,7 @@ fn work_with_a_bad_exit_code_is_no_success() {
 
 #[test]
 fn nothing_to_do_is_a_success_that_moves_nothing() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         "version = 1\n[[task]]\nid = \"T-1\"\nscript = [{ nothing_to_do = \"it is there\" }]\n\
          [[task]]\nid = \"T-2\"\nneeds = [\"T-1\"]\nrun = \"echo x > x.txt\"\n",
     );
@@ -151,7 +158,7 @@ fn nothing_to_do_is_a_success_that_moves_nothing() {
 
 #[test]
 fn an_agent_that_says_blocked_is_believed_and_not_tried_again() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         "version = 1\n[[task]]\nid = \"T-1\"\nretries = 3\n\
          script = [{ write = \"half.txt\", text = \"half\" }, { blocked = \"no access to X\" }]\n",
     );
@@ -165,7 +172,7 @@ fn an_agent_that_says_blocked_is_believed_and_not_tried_again() {
 
 #[test]
 fn work_of_a_failed_attempt_comes_back_byte_for_byte() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "printf 'a\\000b\\377\\r\\n' > odd.bin; mkdir d; echo x > d/x.txt; exit 1",
         "retries = 0",
@@ -180,7 +187,7 @@ fn work_of_a_failed_attempt_comes_back_byte_for_byte() {
 
 #[test]
 fn work_of_a_cancelled_attempt_comes_back() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let work = format!("echo precious > work.txt; {}; sleep 600", meet(&log, 1));
     let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));
@@ -197,16 +204,15 @@ fn work_of_a_cancelled_attempt_comes_back() {
 
 #[test]
 fn an_agent_gets_what_it_was_promised_and_no_more() {
-    let scene =
-        Scene::new(BIN).env("OTHER_TOKEN", "hush").env("UNRELATED", "noise").plan(&shell_plan(&[
-            (
-                "T-1",
-                "cat > stdin.txt; cp $MAINSTEM_PROMPT prompt.txt; env > env.txt; \
+    let scene = TestScene::new(BIN).env("OTHER_TOKEN", "hush").env("UNRELATED", "noise").plan(
+        &shell_plan(&[(
+            "T-1",
+            "cat > stdin.txt; cp $MAINSTEM_PROMPT prompt.txt; env > env.txt; \
              git branch --show-current > branch.txt; git rev-parse HEAD > head.txt; \
              test -d $MAINSTEM_TMP",
-                "description = \"Paint it blue\"",
-            ),
-        ]));
+            "description = \"Paint it blue\"",
+        )]),
+    );
     let base = scene.repo().commit_of("main");
     scene.expect(0, &["run", "plan.toml"]);
     let main = |path| scene.repo().show("main", path).unwrap_or_default();
@@ -232,7 +238,7 @@ fn an_agent_gets_what_it_was_promised_and_no_more() {
 
 #[test]
 fn a_dependent_of_a_failed_task_is_blocked_with_the_chain_named() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("A", "exit 1", "retries = 0"),
         ("B", "echo b > b.txt", "needs = [\"A\"]"),
         ("C", "echo c > c.txt", "needs = [\"B\"]"),
@@ -247,7 +253,7 @@ fn a_dependent_of_a_failed_task_is_blocked_with_the_chain_named() {
 
 #[test]
 fn a_task_tried_again_lands_and_frees_those_behind_it() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let work = format!("test -e {} && echo a > a.txt", go.display());
     let scene = scene.plan(&shell_plan(&[
@@ -264,7 +270,7 @@ fn a_task_tried_again_lands_and_frees_those_behind_it() {
 
 #[test]
 fn a_skipped_task_counts_as_done() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("A", "exit 1", "retries = 0"),
         ("B", "echo b > b.txt", "needs = [\"A\"]"),
     ]));
@@ -279,7 +285,7 @@ fn a_skipped_task_counts_as_done() {
 fn a_task_may_say_that_its_failure_does_not_matter() {
     for (on_failure, code, phase) in [("continue", 2, "failed"), ("skip", 0, "skipped")] {
         let rest = format!("retries = 0\non_failure = \"{on_failure}\"");
-        let scene = Scene::new(BIN).plan(&shell_plan(&[
+        let scene = TestScene::new(BIN).plan(&shell_plan(&[
             ("A", "exit 1", &rest),
             ("B", "echo b > b.txt", "needs = [\"A\"]"),
         ]));
@@ -291,7 +297,7 @@ fn a_task_may_say_that_its_failure_does_not_matter() {
 #[test]
 fn a_failure_may_end_the_whole_run_gently_or_at_once() {
     for (on_failure, phase) in [("drain", "landed"), ("abort", "ready")] {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let log = scene.outside("log");
         let place = scene.repo().path().display().to_string();
         let rest = if on_failure == "abort" { "sleep 600" } else { "echo b > b.txt" };
@@ -313,7 +319,7 @@ fn a_failure_may_end_the_whole_run_gently_or_at_once() {
 
 #[test]
 fn a_rate_limit_is_waited_for_and_costs_no_retry() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         "version = 1\n[[task]]\nid = \"T-1\"\nretries = 0\n\
          script = [{ rate_limit = \"1s\", times = 1 }, { write = \"x.txt\", text = \"x\" }]\n",
     );
@@ -328,7 +334,7 @@ fn a_rate_limit_is_waited_for_and_costs_no_retry() {
 
 #[test]
 fn an_agent_that_takes_too_long_is_ended() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "echo half > half.txt; sleep 600",
         "retries = 0\ntimeout = \"500ms\"",
@@ -343,7 +349,7 @@ fn an_agent_that_takes_too_long_is_ended() {
 
 #[test]
 fn a_flood_of_usage_counts_to_the_last_line_and_does_not_flood_the_journal() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let line = r#"{"mainstem":"usage","input_tokens":10,"output_tokens":5,"cost_usd":0.25}"#;
     let flood = format!("yes '{line}' | head -n 4000");
@@ -370,7 +376,7 @@ fn a_flood_of_usage_counts_to_the_last_line_and_does_not_flood_the_journal() {
 
 #[test]
 fn usage_counts_once_even_if_the_output_is_read_twice() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let line = r#"{"mainstem":"usage","input_tokens":10,"output_tokens":5,"cost_usd":0.25}"#;
     let work = format!(

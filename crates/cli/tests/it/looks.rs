@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::{Output, Scene, assert_history_gapless, wait_until};
+use mainstem_testkit::{TestCommandOutput, TestScene, assert_history_gapless, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -50,25 +50,25 @@ script = [{ write = "d.txt", text = "four\n" }]
 
 const GATES: &str = "[gates]\nverify = [\"echo gate-of-train\"]\n";
 
-fn rested() -> Scene {
-    let scene = Scene::new(BIN).config(GATES).plan(PLAN);
+fn rested() -> TestScene {
+    let scene = TestScene::new(BIN).config(GATES).plan(PLAN);
     scene.mainstem(&["run", "plan.toml"]).expect_code(2);
     scene
 }
 
 #[track_caller]
-fn ok(scene: &Scene, args: &[&str]) -> Output {
+fn ok(scene: &TestScene, args: &[&str]) -> TestCommandOutput {
     scene.mainstem(args).expect_code(0)
 }
 
 #[track_caller]
-fn json(scene: &Scene, args: &[&str]) -> Value {
+fn json(scene: &TestScene, args: &[&str]) -> Value {
     let output = ok(scene, args);
     serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", output.stdout))
 }
 
 #[track_caller]
-fn lines(output: &Output) -> Vec<Value> {
+fn lines(output: &TestCommandOutput) -> Vec<Value> {
     output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -79,7 +79,7 @@ fn task<'a>(status: &'a Value, id: &str) -> &'a Value {
 
 #[test]
 fn status_shows_what_an_agent_was_last_seen_doing() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let said = r#"{"mainstem":"progress","text":"reading the tests","tool":"Read"}"#;
     let run = format!(
@@ -103,7 +103,7 @@ fn status_shows_what_an_agent_was_last_seen_doing() {
 
 #[test]
 fn before_the_first_run_every_look_says_so_and_leaves_nothing_behind() {
-    let scene = Scene::new(BIN).config(GATES).plan(PLAN);
+    let scene = TestScene::new(BIN).config(GATES).plan(PLAN);
     for args in [&["status"][..], &["questions"], &["train"], &["history"], &["clean"]] {
         let said = ok(&scene, args);
         assert!(said.stdout.is_empty() && said.stderr.lines().count() == 1, "{args:?}: {said:?}");
@@ -338,8 +338,8 @@ needs = ["T-1"]
 script = [{ write = "b.txt", text = "two\n" }]
 "#;
 
-fn asking() -> (Scene, mainstem_testkit::Running) {
-    let scene = Scene::new(BIN).plan(ASKING);
+fn asking() -> (TestScene, mainstem_testkit::TestSceneProcess) {
+    let scene = TestScene::new(BIN).plan(ASKING);
     let engine = scene.spawn(&["run", "plan.toml"]);
     wait_until(PATIENCE, "a question", || {
         json(&scene, &["questions", "--json"]).as_array().is_some_and(|all| all.len() == 1)
@@ -411,7 +411,7 @@ fn a_secret_that_an_agent_printed_is_not_shown() {
         command = [\"sh\", \"-c\", \"echo token $MY_TOKEN; echo oh $MY_TOKEN >&2; echo x > f.txt\"]\n\
         secrets = [\"MY_TOKEN\"]\n";
     let plan = "version = 1\n[[task]]\nid = \"T-1\"\n";
-    let scene = Scene::new(BIN).env("MY_TOKEN", "s3cret-value-42").config(config).plan(plan);
+    let scene = TestScene::new(BIN).env("MY_TOKEN", "s3cret-value-42").config(config).plan(plan);
     ok(&scene, &["run", "plan.toml"]);
     for more in [&[][..], &["--raw"], &["--json"], &["-v"]] {
         let said = ok(&scene, &[&["logs", "T-1"], more].concat());

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::{Value, json};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -27,7 +27,7 @@ say '{{"jsonrpc":"2.0","method":"notifications/initialized"}}'
     )
 }
 
-fn landed(scene: &Scene, path: &str) -> Value {
+fn landed(scene: &TestScene, path: &str) -> Value {
     let text = scene.repo().show("main", path).unwrap_or_else(|| panic!("{path} did not land"));
     serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
 }
@@ -36,7 +36,7 @@ fn text_of(response: &Value) -> &str {
     response["result"]["content"][0]["text"].as_str().unwrap_or_default()
 }
 
-fn questions(scene: &Scene) -> Vec<Value> {
+fn questions(scene: &TestScene) -> Vec<Value> {
     scene.status()["questions"].as_array().cloned().unwrap_or_default()
 }
 
@@ -48,7 +48,7 @@ fn a_question_outlives_the_engine_and_is_answered_by_a_person() {
          IFS= read -r line <&4; printf '%s\\n' \"$line\" > sign.json; hear 2; printf '%s\\n' \"$line\" > answer.json",
         client()
     );
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
     let running = scene.spawn(&["run", "plan.toml"]);
     wait_until(PATIENCE, "the question", || questions(&scene).len() == 1);
     scene.assert_phases(&[("T-1", "asking")]);
@@ -78,7 +78,7 @@ fn many_questions_at_once_get_their_own_answers() {
     );
     let tasks = ["A", "B", "C"];
     let plan: Vec<_> = tasks.iter().map(|id| (*id, script.as_str(), "")).collect();
-    let scene = Scene::new(BIN).plan(&shell_plan(&plan));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&plan));
     let running = scene.spawn(&["run", "plan.toml", "-j", "3"]);
     let mut answered = BTreeMap::new();
     wait_until(PATIENCE, "nine questions", || {
@@ -116,7 +116,7 @@ call 9 complete_task '{{"summary":"did it","evidence":["ran it"]}}'; hear 9; pri
 say '{{"jsonrpc":"2.0","id":10,"method":"ping"}}'; hear 10; printf '%s\n' "$line" > ping.json"#,
         client()
     );
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", &script, "title = \"The one\"\ndescription = \"Paint it blue\""),
         ("T-2", "echo 2 > 2.txt", "needs = [\"T-1\"]"),
     ]));
@@ -166,7 +166,7 @@ fn a_cancelled_call_leaves_the_server_alive_and_the_question_open() {
          call 3 ask '{{\"question\":\"Same?\"}}'; hear 3; printf '%s\\n' \"$line\" > answer.json",
         client()
     );
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", &script, "")]));
     let running = scene.spawn(&["run", "plan.toml"]);
     wait_until(PATIENCE, "the question", || questions(&scene).len() == 1);
     let workspace = scene.task("T-1")["workspace"].as_str().map(std::path::PathBuf::from);
@@ -181,7 +181,7 @@ fn a_cancelled_call_leaves_the_server_alive_and_the_question_open() {
 
 #[test]
 fn the_server_says_what_it_misses_when_started_by_hand() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let output = scene.mainstem(&["__mcp"]);
     assert!(output.stderr.contains("MAINSTEM_MCP_SOCKET"), "{}", output.stderr);
 }
@@ -190,9 +190,12 @@ fn the_server_says_what_it_misses_when_started_by_hand() {
 
 #[test]
 fn a_users_template_makes_the_prompt_and_show_prints_it() {
-    let scene = Scene::new(BIN).config("[prompt]\ntemplate = \"prompt.md\"\n").plan(&shell_plan(
-        &[("T-1", "cp $MAINSTEM_PROMPT got.txt", "description = \"{{ 7*7 }} ⟦ task.id ⟧\"")],
-    ));
+    let scene =
+        TestScene::new(BIN).config("[prompt]\ntemplate = \"prompt.md\"\n").plan(&shell_plan(&[(
+            "T-1",
+            "cp $MAINSTEM_PROMPT got.txt",
+            "description = \"{{ 7*7 }} ⟦ task.id ⟧\"",
+        )]));
     scene.repo().commit("template", &[("prompt.md", "House style.\n⟦ sections.task ⟧")]);
     scene.expect(0, &["run", "plan.toml"]);
     let shown = scene.expect(0, &["show", "T-1", "--prompt"]).stdout;
@@ -207,7 +210,7 @@ fn a_users_template_makes_the_prompt_and_show_prints_it() {
 
 #[test]
 fn a_template_with_a_mistake_is_refused_with_its_line_before_anything_starts() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[prompt]\ntemplate = \"prompt.md\"\n")
         .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     for args in [&["run", "plan.toml"][..], &["plan", "check", "plan.toml"]] {
@@ -229,7 +232,7 @@ fn what_was_answered_before_is_told_to_the_next_attempt() {
     let script = format!(
         "if [ $MAINSTEM_ATTEMPT = 1 ]; then echo '{ask}'; read -r a; exit 1; fi; cp $MAINSTEM_PROMPT got.txt"
     );
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[questions]\npolicy = [\"which port => 8080\"]\n")
         .plan(&shell_plan(&[("T-1", &script, "retries = 1")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -243,7 +246,7 @@ fn what_was_answered_before_is_told_to_the_next_attempt() {
 #[test]
 fn a_failure_and_its_cure_are_learned_once_and_told_to_later_attempts() {
     let script = "echo $MAINSTEM_ATTEMPT > schema.sql; echo x > model.rs";
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         (
             "T-1",
             script,
@@ -284,11 +287,9 @@ fn a_failure_and_its_cure_are_learned_once_and_told_to_later_attempts() {
 
 #[test]
 fn damaged_lessons_are_named_and_stop_nothing() {
-    let scene = Scene::new(BIN).config("[lessons]\nfolder = \"lessons\"\n").plan(&shell_plan(&[(
-        "T-1",
-        "echo x > x.txt",
-        "",
-    )]));
+    let scene = TestScene::new(BIN)
+        .config("[lessons]\nfolder = \"lessons\"\n")
+        .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     scene.repo().commit("lessons", &[("lessons/general.toml", "not = [toml")]);
     scene.expect(0, &["run", "plan.toml"]);
     let said = scene.expect(1, &["lessons"]).stderr;
@@ -312,7 +313,7 @@ fn an_answering_agent_answers_and_what_it_cannot_answer_waits_for_a_person() {
         "[questions]\nagent = \"wise\"\n[agents.wise]\nkind = \"command\"\ncommand = {}\n",
         json!(["sh", "-c", wise])
     );
-    let scene = Scene::new(BIN).config(&config).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).config(&config).plan(&shell_plan(&[(
         "T-1",
         &script,
         "description = \"Paint it\"",
@@ -348,7 +349,7 @@ fn an_answering_agent_answers_and_what_it_cannot_answer_waits_for_a_person() {
 #[test]
 fn a_deadline_of_the_settings_answers_what_nobody_does() {
     let ask = r#"echo '{"mainstem":"ask","question":"Well?"}'; read -r a; echo "$a" > answer.txt"#;
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[questions]\ndeadline = \"1s\"\ndefault = \"the usual\"\n")
         .plan(&shell_plan(&[("T-1", ask, "")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -358,7 +359,7 @@ fn a_deadline_of_the_settings_answers_what_nobody_does() {
 
 #[test]
 fn a_proposed_task_is_nobodys_before_it_is_accepted_and_then_part_of_the_run() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go").display().to_string();
     let agent = format!(
         r#"if [ $MAINSTEM_TASK = T-1 ]; then

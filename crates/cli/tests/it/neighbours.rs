@@ -8,28 +8,28 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const LONG: Duration = Duration::from_secs(60);
 
 /// A scene with one task that writes a file and waits until the test says go.
-fn waiting() -> Scene {
-    let scene = Scene::new(BIN);
+fn waiting() -> TestScene {
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go").display().to_string();
     let work = format!("echo first > who.txt; until [ -e {go} ]; do sleep 0.02; done");
     scene.plan(&shell_plan(&[("T", &work, "")]))
 }
 
-fn git(scene: &Scene, dir: &Path, args: &[&str]) -> String {
+fn git(scene: &TestScene, dir: &Path, args: &[&str]) -> String {
     let output = scene.repo().command("git").current_dir(dir).args(args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
 /// Two repositories whose workspaces are to be in one folder, both with a task T, at once.
-fn meet(scene: &Scene, other: &Path, settings: &[&str], workspaces: &Path) {
+fn meet(scene: &TestScene, other: &Path, settings: &[&str], workspaces: &Path) {
     let plan = scene.outside("second.toml");
     fs::write(&plan, shell_plan(&[("T", "echo second > who.txt", "")])).unwrap();
     let gate = |who: &str| format!("gates.verify=[\"grep -q {who} who.txt\"]");
@@ -81,7 +81,7 @@ fn repositories_that_are_told_one_folder_for_workspaces_do_not_meet_in_it() {
 
 #[test]
 fn a_link_in_the_place_of_a_workspace_leads_nobody_to_the_users_worktree() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let work = "echo x > x.txt; git add -A; git -c user.name=a -c user.email=a@b commit -qm work; \
                 cd ..; rm -rf T; ln -s ../feature T";
     let scene = scene.config("[run]\nretries = 0\n").plan(&shell_plan(&[("T", work, "")]));
@@ -141,7 +141,7 @@ fn a_copy_of_a_repository_at_work_is_refused_and_does_not_harm_the_originals_age
 
 #[test]
 fn clean_leaves_branches_that_are_checked_out_or_none_of_ours() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let repo = scene.repo();
     for branch in ["mainstem/old", "mainstem/a/b", "mainstem/there", "mainstem/hers"] {
         repo.branch(branch, "main");
@@ -162,7 +162,7 @@ fn clean_leaves_branches_that_are_checked_out_or_none_of_ours() {
 
 #[test]
 fn a_branch_called_restore_is_named_when_it_is_in_the_way() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let scene = scene.config("[run]\nretries = 0\n");
     let scene = scene.plan(&shell_plan(&[("T", "echo x > x.txt; exit 1", "")]));
     scene.expect(2, &["run", "plan.toml"]);
@@ -176,7 +176,7 @@ fn a_branch_called_restore_is_named_when_it_is_in_the_way() {
 
 #[test]
 fn a_path_that_is_no_text_is_refused_with_a_word() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
     let odd = scene.repo().root().join(OsStr::from_bytes(b"r\xff"));
     let cloned = scene.repo().command("git").args(["clone", "-q", "."]).arg(&odd).status().unwrap();
     assert!(cloned.success());

@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 /// The first git with everything that newer ones made easier.
@@ -24,12 +24,12 @@ fn old_path() -> Option<String> {
     (version < MODERN).then(|| format!("/usr/bin:{path}"))
 }
 
-fn scene(wall: &str, kind: &str) -> Option<Scene> {
+fn scene(wall: &str, kind: &str) -> Option<TestScene> {
     let path = old_path()?;
     let config = format!(
         "[run]\nretries = 1\n[workspace]\nkind = \"{kind}\"\n[gates]\nverify = [\"test -e README.md\"]\n"
     );
-    Some(Scene::new(BIN).env("PATH", path).walled(wall).config(&config))
+    Some(TestScene::new(BIN).env("PATH", path).walled(wall).config(&config))
 }
 
 /// Commits, leaves a file uncommitted, and clashes with whatever landed before.
@@ -67,7 +67,7 @@ fn with_the_oldest_git_work_lands_clashes_and_is_redone_behind_every_wall() {
 
 #[test]
 fn a_git_before_the_oldest_one_is_refused_in_one_sentence() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "true", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "true", "")]));
     let folder = scene.outside("bin");
     fs::create_dir(&folder).expect("a folder in a temporary folder");
     let git = folder.join("git");

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mainstem_testkit::{Output, Repo, Scene};
+use mainstem_testkit::{TestCommandOutput, TestRepo, TestScene};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_mainstem");
 
-fn scene() -> Scene {
-    Scene::new(BINARY)
+fn scene() -> TestScene {
+    TestScene::new(BINARY)
 }
 
-fn json(output: &Output) -> Value {
+fn json(output: &TestCommandOutput) -> Value {
     serde_json::from_str(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}\n{}", output.stdout, output.stderr))
 }
@@ -251,10 +251,10 @@ fn the_plans_and_settings_of_the_guide_are_real() {
     assert_eq!(blocks(&guide("plans.md"), "```text"), [shown.stdout]);
 }
 
-fn init_in(files: &[(&str, &str)]) -> (Scene, Value) {
-    let repo = Repo::new();
+fn init_in(files: &[(&str, &str)]) -> (TestScene, Value) {
+    let repo = TestRepo::new();
     repo.commit("project", files);
-    let scene = Scene::in_repo(repo, BINARY);
+    let scene = TestScene::in_repo(repo, BINARY);
     let report = json(&scene.mainstem(&["init", "--no-try", "--json"]).expect_code(0));
     (scene, report)
 }
@@ -304,7 +304,7 @@ fn init_writes_once_and_changes_nothing_unasked() {
 #[test]
 fn settings_come_from_flag_environment_project_user_and_default_in_this_order() {
     let scene = scene();
-    let key = |scene: &Scene, args: &[&str]| {
+    let key = |scene: &TestScene, args: &[&str]| {
         let args: Vec<&str> =
             args.iter().copied().chain(["config", "run.jobs", "--json"]).collect();
         let value = json(&scene.mainstem(&args).expect_code(0))[0].clone();

@@ -3,20 +3,20 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use mainstem_testkit::{Repo, Scene, wait_until};
+use mainstem_testkit::{TestRepo, TestScene, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 const ONE: &str = "version = 1\n[[task]]\nid = \"a\"\nrun = \"echo a > a.txt\"\n";
 
-fn scene(config: &str) -> Scene {
-    Scene::new(BIN).preflight().config(config).plan(ONE)
+fn scene(config: &str) -> TestScene {
+    TestScene::new(BIN).preflight().config(config).plan(ONE)
 }
 
 /// Nothing of a run is on record.
 #[track_caller]
-fn nothing_started(scene: &Scene) {
+fn nothing_started(scene: &TestScene) {
     let output = scene.mainstem(&["status", "--json"]);
     let tasks = serde_json::from_str::<Value>(&output.stdout).ok();
     let tasks = tasks.and_then(|status| status["tasks"].as_array().map(Vec::len)).unwrap_or(0);
@@ -66,7 +66,7 @@ fn the_checks_see_a_clean_tree_and_are_told_what_the_checkout_has_besides() {
 
 #[test]
 fn a_verdict_on_the_target_is_known_to_the_next_run_and_to_other_settings_it_is_not() {
-    let scene = Scene::new(BIN).preflight();
+    let scene = TestScene::new(BIN).preflight();
     let count = scene.repo().root().join("count");
     let gate = format!("echo x >> {}", count.display());
     let scene = scene.config(&format!("[gates]\nverify = [\"{gate}\"]\n")).plan(ONE);
@@ -89,7 +89,7 @@ fn a_verdict_on_the_target_is_known_to_the_next_run_and_to_other_settings_it_is_
 fn whoever_breaks_a_target_that_is_known_to_be_good_is_blamed_at_once() {
     let plan = "version = 1\n[[task]]\nid = \"a\"\nretries = 0\nrun = \"echo a > broken.txt\"\n";
     let config = "[gates]\nverify = [\"test ! -e broken.txt\"]\n";
-    let scene = Scene::new(BIN).preflight().config(config).plan(plan);
+    let scene = TestScene::new(BIN).preflight().config(config).plan(plan);
     scene.mainstem(&["run", "plan.toml"]).expect_code(2);
     let looked = scene.facts_of("gate_ran").into_iter().filter(|fact| fact["scope"] == "base");
     assert_eq!(looked.count(), 0, "the target was looked at before the run");
@@ -101,7 +101,7 @@ fn work_that_makes_the_target_green_lands_if_red_is_allowed() {
     let plan = "version = 1\n[[task]]\nid = \"other\"\nrun = \"echo o > other.txt\"\n\
                 [[task]]\nid = \"mends\"\nrun = \"sleep 1; echo fixed > fixed.txt\"\n";
     let config = "[gates]\nverify = [\"test -f fixed.txt\"]\n[run]\nretries = 3\n";
-    let scene = Scene::new(BIN).preflight().config(config).plan(plan);
+    let scene = TestScene::new(BIN).preflight().config(config).plan(plan);
     scene.mainstem(&["run", "plan.toml"]).expect_code(1);
     let output = scene.mainstem(&["run", "plan.toml", "--allow-red"]).expect_code(0);
     assert!(output.stderr.contains("starting anyway"), "{}", output.stderr);
@@ -115,7 +115,7 @@ fn work_that_makes_the_target_green_lands_if_red_is_allowed() {
 
 #[test]
 fn a_kill_in_the_middle_of_the_look_leaves_nothing_and_the_next_one_goes_through() {
-    let scene = Scene::new(BIN).preflight();
+    let scene = TestScene::new(BIN).preflight();
     let flag = scene.repo().root().join("flag");
     let gate = format!("test -e {0} || {{ touch {0}; sleep 60; }}", flag.display());
     let scene = scene.config(&format!("[gates]\nverify = [\"{gate}\"]\n")).plan(ONE);
@@ -128,7 +128,7 @@ fn a_kill_in_the_middle_of_the_look_leaves_nothing_and_the_next_one_goes_through
 
 #[test]
 fn control_c_in_the_middle_of_the_look_starts_nothing() {
-    let scene = Scene::new(BIN).preflight();
+    let scene = TestScene::new(BIN).preflight();
     let flag = scene.repo().root().join("flag");
     let gate = format!("touch {}; sleep 60", flag.display());
     let scene = scene.config(&format!("[gates]\nverify = [\"{gate}\"]\n")).plan(ONE);
@@ -148,7 +148,7 @@ fn agents_that_cannot_start_are_all_named_with_their_tasks_before_one_of_them_co
     let plan = "version = 1\n[[task]]\nid = \"a\"\nagent = \"claude\"\ndescription = \"x\"\n\
                 [[task]]\nid = \"b\"\nagent = \"gone\"\ndescription = \"x\"\n\
                 [[task]]\nid = \"c\"\nrun = \"echo c > c.txt\"\n";
-    let scene = Scene::new(BIN).preflight().config(config).plan(plan);
+    let scene = TestScene::new(BIN).preflight().config(config).plan(plan);
     let output = scene.mainstem(&["run", "plan.toml"]).expect_code(1);
     for part in [
         "cannot start",
@@ -183,7 +183,7 @@ fn a_check_whose_program_is_not_here_is_named_without_running_anything() {
 
 #[test]
 fn an_untested_version_of_an_agent_is_a_warning_in_every_face() {
-    let tool = Repo::new();
+    let tool = TestRepo::new();
     let file = tool.root().join("claude");
     std::fs::write(&file, "#!/bin/sh\necho '2.0.1 (Claude Code)'\n").expect("there is room");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
@@ -192,7 +192,7 @@ fn an_untested_version_of_an_agent_is_a_warning_in_every_face() {
         file.display().to_string()
     );
     let plan = "version = 1\n[[task]]\nid = \"a\"\nagent = \"claude\"\ndescription = \"x\"\n";
-    let scene = Scene::new(BIN).preflight().config(&config).plan(plan);
+    let scene = TestScene::new(BIN).preflight().config(&config).plan(plan);
     let check = scene.mainstem(&["plan", "check", "plan.toml"]).expect_code(0);
     assert!(check.stderr.contains("2.0.1 is untested"), "{}", check.stderr);
     let doctor = scene.mainstem(&["doctor"]).expect_code(0);
@@ -218,10 +218,10 @@ fn a_detached_run_looks_first_and_says_why_it_did_not_start() {
     nothing_started(&red);
 }
 
-fn repository(files: &[(&str, &str)]) -> Scene {
-    let repo = Repo::new();
+fn repository(files: &[(&str, &str)]) -> TestScene {
+    let repo = TestRepo::new();
     repo.commit("project", files);
-    Scene::in_repo(repo, BIN).preflight()
+    TestScene::in_repo(repo, BIN).preflight()
 }
 
 #[test]

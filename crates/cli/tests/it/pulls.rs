@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mainstem_testkit::forge::{Fault, FaultKind, ForgeStandIn, Rules};
-use mainstem_testkit::shell::{log_of, shell_plan};
-use mainstem_testkit::{Output, Running, Scene, wait_until};
+use mainstem_testkit::forge::{ForgeBranchRules, ForgeFault, ForgeFaultKind, ForgeStandIn};
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
+use mainstem_testkit::{TestCommandOutput, TestScene, TestSceneProcess, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -16,13 +16,13 @@ pub(crate) const LONG: Duration = Duration::from_secs(90);
 
 /// A scene whose `origin` is the stand-in's repository.
 pub(crate) struct Play {
-    pub(crate) scene: Scene,
+    pub(crate) scene: TestScene,
     pub(crate) forge: ForgeStandIn,
 }
 
 impl Play {
     pub(crate) fn new(tasks: &[(&str, &str, &str)], land: &str) -> Self {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let bare = scene.outside("forge.git");
         let forge = ForgeStandIn::start(&bare);
         let config = format!(
@@ -38,11 +38,11 @@ impl Play {
         Self { scene, forge }
     }
 
-    pub(crate) fn run(&self) -> Output {
+    pub(crate) fn run(&self) -> TestCommandOutput {
         self.spawn().wait()
     }
 
-    pub(crate) fn spawn(&self) -> Running {
+    pub(crate) fn spawn(&self) -> TestSceneProcess {
         self.scene.spawn(&["run", "plan.toml", "-j", "2"])
     }
 
@@ -267,7 +267,7 @@ fn a_branch_that_is_behind_is_brought_up_to_date_where_the_forge_wants_it() {
         &[("T-1", "echo a > a.txt", ""), ("T-2", "echo b > b.txt", "")],
         "require_checks = false",
     );
-    play.forge.rules(Rules { up_to_date: true, ..Rules::default() });
+    play.forge.rules(ForgeBranchRules { up_to_date: true, ..ForgeBranchRules::default() });
     play.run().expect_code(0);
     play.assert_landed(&["T-1", "T-2"]);
 }
@@ -299,7 +299,7 @@ fn a_forge_that_does_not_answer_holds_up_nobody_who_wants_to_stop() {
     play.wait_for_pull("T-1");
     play.wait_for_fact("pull_seen", "0 of 1 approvals");
     let silence = Duration::from_secs(50);
-    play.forge.fault(Fault::once("GET", "/", FaultKind::Slow(silence)).times(50));
+    play.forge.fault(ForgeFault::once("GET", "/", ForgeFaultKind::Slow(silence)).times(50));
     wait_until(LONG, "the forge is asked", || play.forge.faults_to_come() < 50);
     let asked = std::time::Instant::now();
     running.signal(Signal::INT);
@@ -314,14 +314,18 @@ fn a_forge_that_fails_limits_and_drops_costs_time_and_nothing_else() {
         "require_checks = false",
     );
     let forge = &play.forge;
-    forge.fault(Fault::once("GET", "/pulls", FaultKind::Status(502)).times(2));
-    forge.fault(Fault::once("POST", "/pulls", FaultKind::DropAfter));
-    forge.fault(Fault::once("POST", "/pulls", FaultKind::DropBefore));
-    forge.fault(Fault::once("PUT", "/merge", FaultKind::DropBefore));
-    forge.fault(Fault::once("PUT", "/merge", FaultKind::DropAfter));
-    forge.fault(Fault::once("GET", "/check-runs", FaultKind::RetryAfter(1)));
-    forge.fault(Fault::once("DELETE", "/git/refs", FaultKind::DropAfter));
-    forge.fault(Fault::once("GET", "/reviews", FaultKind::Slow(Duration::from_millis(700))));
+    forge.fault(ForgeFault::once("GET", "/pulls", ForgeFaultKind::Status(502)).times(2));
+    forge.fault(ForgeFault::once("POST", "/pulls", ForgeFaultKind::DropAfter));
+    forge.fault(ForgeFault::once("POST", "/pulls", ForgeFaultKind::DropBefore));
+    forge.fault(ForgeFault::once("PUT", "/merge", ForgeFaultKind::DropBefore));
+    forge.fault(ForgeFault::once("PUT", "/merge", ForgeFaultKind::DropAfter));
+    forge.fault(ForgeFault::once("GET", "/check-runs", ForgeFaultKind::RetryAfter(1)));
+    forge.fault(ForgeFault::once("DELETE", "/git/refs", ForgeFaultKind::DropAfter));
+    forge.fault(ForgeFault::once(
+        "GET",
+        "/reviews",
+        ForgeFaultKind::Slow(Duration::from_millis(700)),
+    ));
     play.run().expect_code(0);
     play.assert_landed(&["T-1", "T-2"]);
     assert_eq!(play.forge.pulls().len(), 2);
@@ -507,7 +511,7 @@ fn the_merger_is_a_command_of_its_own() {
     play.assert_landed(&["T-1"]);
     assert_eq!(play.scene.expect(0, &["merge"]).stdout, "no pull request is open\n");
     play.scene.expect(0, &["run"]);
-    let local = Scene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
+    let local = TestScene::new(BIN).plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     assert!(local.expect(1, &["merge"]).stderr.contains("land.mode"));
 }
 

@@ -6,20 +6,20 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 /// A scene whose landings go to a bare repository beside it.
 struct Play {
-    scene: Scene,
+    scene: TestScene,
     bare: PathBuf,
 }
 
 impl Play {
     fn new(tasks: &[(&str, &str, &str)], config: &str) -> Self {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let bare = scene.outside("origin.git");
         let config = config.replace("[land]\n", "[land]\npush = \"origin\"\n");
         let scene = scene.config(&config).plan(&shell_plan(tasks));

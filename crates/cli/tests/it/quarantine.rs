@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Repo, Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestRepo, TestScene, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const PLACES: [(&str, &str); 4] =
     [("bwrap", "worktree"), ("bwrap", "clone"), ("landlock", "worktree"), ("landlock", "clone")];
 
-fn scene(wall: &str, kind: &str, more: &str, tasks: &[(&str, &str, &str)]) -> Option<Scene> {
+fn scene(wall: &str, kind: &str, more: &str, tasks: &[(&str, &str, &str)]) -> Option<TestScene> {
     let config = format!("[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n{more}");
-    let scene = Scene::new(BIN).walled(wall).config(&config).plan(&shell_plan(tasks));
+    let scene = TestScene::new(BIN).walled(wall).config(&config).plan(&shell_plan(tasks));
     let works = wall == "off" || scene.mainstem(&["doctor"]).stdout.contains("sandbox: agents use");
     works.then_some(scene)
 }
 
 /// Every file below the workspaces' folder whose content is this.
-fn kept_with(scene: &Scene, content: &str) -> Vec<PathBuf> {
+fn kept_with(scene: &TestScene, content: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![scene.repo().place().join("repo.mainstem")];
     while let Some(folder) = open.pop() {
@@ -44,7 +44,7 @@ fn kept_with(scene: &Scene, content: &str) -> Vec<PathBuf> {
     found
 }
 
-fn reason(scene: &Scene, task: &str) -> String {
+fn reason(scene: &TestScene, task: &str) -> String {
     scene.task(task)["reason"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -246,7 +246,7 @@ fn reach(sockets: &[&Path]) -> String {
 #[test]
 fn no_program_of_the_users_session_hears_an_agent_or_a_gate() {
     for (wall, kind) in PLACES {
-        let repo = Repo::new();
+        let repo = TestRepo::new();
         let outside = repo.root().join("session");
         let places = ["tmux-1/default", "bus", "run/gnupg/S.gpg-agent", "run/bus"];
         let sockets = places.map(|place| outside.join(place));
@@ -264,7 +264,7 @@ fn no_program_of_the_users_session_hears_an_agent_or_a_gate() {
         );
         let work = format!("{look}; echo x > x.txt");
         let bus = format!("unix:path={},guid=1", sockets[1].display());
-        let scene = Scene::in_repo(repo, BIN)
+        let scene = TestScene::in_repo(repo, BIN)
             .walled(wall)
             .config(&config)
             .plan(&shell_plan(&[("T", &work, "")]))
@@ -400,7 +400,7 @@ fn nobody_listens_in_place_of_an_engine_whose_socket_needs_a_short_path() {
             "[run]\nretries = 0\n[workspace]\nkind = \"{kind}\"\n[sandbox]\ntmp = \"shared\"\n"
         );
         let name = "x".repeat(120);
-        let scene = Scene::in_repo(Repo::named(&name), BIN)
+        let scene = TestScene::in_repo(TestRepo::named(&name), BIN)
             .walled(wall)
             .config(&config)
             .plan(&shell_plan(&[("A", look, ""), ("B", "echo b > b.txt", "needs = [\"A\"]")]));

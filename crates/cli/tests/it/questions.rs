@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Does half of its work, asks, and does the rest. It remembers outside its workspace that it has asked, as a
 /// resumed session does: an attempt after that has the answer from its prompt or not at all.
-fn asking_once(scene: &Scene) -> String {
+fn asking_once(scene: &TestScene) -> String {
     let asked = scene.outside("asked").display().to_string();
     format!(
         r#"if [ ! -e '{asked}' ]; then
@@ -28,13 +28,13 @@ echo whole > second.txt"#
     )
 }
 
-fn scene() -> Scene {
-    let scene = Scene::new(BIN).config("[run]\ngrace = \"1s\"\n");
+fn scene() -> TestScene {
+    let scene = TestScene::new(BIN).config("[run]\ngrace = \"1s\"\n");
     let plan = shell_plan(&[("A", &asking_once(&scene), "")]);
     scene.plan(&plan)
 }
 
-fn open_questions(scene: &Scene) -> Vec<String> {
+fn open_questions(scene: &TestScene) -> Vec<String> {
     let listed = scene.expect(0, &["questions", "--json"]).stdout;
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     let all = listed["questions"].as_array().or(listed.as_array()).cloned().unwrap_or_default();
@@ -42,7 +42,7 @@ fn open_questions(scene: &Scene) -> Vec<String> {
 }
 
 /// Both halves landed, once, with the answer that was given; nobody had to answer twice.
-fn assert_went_on_with(scene: &Scene, answer: &str) {
+fn assert_went_on_with(scene: &TestScene, answer: &str) {
     let main = |path: &str| scene.repo().show("main", path).unwrap_or_default();
     assert_eq!(main("first.txt"), "half\n", "what was done before the question is still there");
     assert!(main("answer.txt").contains(answer), "{}", main("answer.txt"));
@@ -53,7 +53,7 @@ fn assert_went_on_with(scene: &Scene, answer: &str) {
     scene.assert_nothing_left();
 }
 
-fn interrupt_asking(scene: &Scene, signals: usize) {
+fn interrupt_asking(scene: &TestScene, signals: usize) {
     let mut running = scene.spawn(&["run", "plan.toml"]);
     scene.wait_for_phase("A", "asking");
     for _ in 0..signals {
@@ -114,7 +114,7 @@ fn an_answer_after_a_detached_run_was_stopped_reaches_the_next_attempt() {
 
 #[test]
 fn the_next_run_waits_for_the_answer_and_starts_no_agent_before_it() {
-    let scene = Scene::new(BIN).config("[run]\ngrace = \"1s\"\n");
+    let scene = TestScene::new(BIN).config("[run]\ngrace = \"1s\"\n");
     let gate = scene.outside("go").display().to_string();
     let later = format!("until [ -e '{gate}' ]; do sleep 0.05; done; echo b > b.txt");
     let plan = shell_plan(&[("A", &asking_once(&scene), ""), ("B", &later, "")]);
@@ -142,7 +142,7 @@ fn an_agent_that_asks_the_same_again_is_given_the_answer_at_once() {
     let ask =
         r#"echo '{"mainstem":"ask","question":"Which color?"}'; read -r a; echo "$a" > answer.txt"#;
     let scene =
-        Scene::new(BIN).config("[run]\ngrace = \"1s\"\n").plan(&shell_plan(&[("A", ask, "")]));
+        TestScene::new(BIN).config("[run]\ngrace = \"1s\"\n").plan(&shell_plan(&[("A", ask, "")]));
     interrupt_asking(&scene, 1);
     scene.expect(0, &["answer", "Q1", "blue"]);
     scene.expect(0, &["run"]);
@@ -158,7 +158,7 @@ fn an_agent_that_asks_the_same_again_is_given_the_answer_at_once() {
 fn a_task_that_ended_for_want_of_an_answer_is_free_again_once_it_has_one() {
     let asked = r#"if grep -q 'Answer: blue' "$MAINSTEM_PROMPT"; then echo blue > color.txt
 else echo '{"mainstem":"ask","question":"Which color?"}'; fi"#;
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("A", asked, "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("A", asked, "")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.assert_phases(&[("A", "blocked")]);
     assert_eq!(open_questions(&scene), ["Q1"], "one thing needs a person, not two");

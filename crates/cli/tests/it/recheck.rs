@@ -1,8 +1,8 @@
 //! The target branch is verified again without build caches: a cache that lets broken work pass does not do so for
 //! long, and the landing that it let pass is named.
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
@@ -10,8 +10,8 @@ const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const CHECK: &str = "if [ -e bad.txt ] && [ ! -e cache/built ]; then echo bad.txt breaks it; exit 1; fi\n\
                      mkdir -p cache && touch cache/built\n";
 
-fn scene(every: u32, tasks: &[(&str, &str, &str)]) -> Scene {
-    let scene = Scene::new(BIN);
+fn scene(every: u32, tasks: &[(&str, &str, &str)]) -> TestScene {
+    let scene = TestScene::new(BIN);
     scene.repo().commit("check", &[("check.sh", CHECK), (".gitignore", "/cache\n")]);
     scene
         .config(&format!(

@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::{TestScene, wait_until};
 use rustix::process::Signal;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn scene() -> Scene {
-    Scene::new(env!("CARGO_BIN_EXE_mainstem"))
+fn scene() -> TestScene {
+    TestScene::new(env!("CARGO_BIN_EXE_mainstem"))
 }
 
-fn shown(scene: &Scene, path: &str) -> String {
+fn shown(scene: &TestScene, path: &str) -> String {
     scene.repo().show("main", path).unwrap_or_default().trim().to_owned()
 }
 
@@ -357,7 +357,7 @@ fn half_of_an_agents_commits_does_not_land() {
 #[test]
 fn work_in_a_submodule_lands_verified_and_can_be_checked_out() {
     let scene = scene();
-    let part = mainstem_testkit::Repo::new();
+    let part = mainstem_testkit::TestRepo::new();
     let url = part.path().display().to_string();
     let add = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", &url, "part"];
     scene.repo().git(&add);

@@ -5,15 +5,15 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, shell_plan};
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A reviewer in shell: notes that it looked, and answers with what the script prints.
-fn reviewer(name: &str, scene: &Scene, script: &str) -> String {
+fn reviewer(name: &str, scene: &TestScene, script: &str) -> String {
     let log = scene.outside("looked");
     format!(
         "[agents.{name}]\nkind = \"command\"\ncommand = [\"/bin/sh\", \"-c\", '''\n\
@@ -42,18 +42,18 @@ fn strict() -> String {
 const MENDS: &str = "if grep -q 'it says BAD' $MAINSTEM_PROMPT; then cat x.txt >> seen.txt; echo good > x.txt; \
      else echo BAD > x.txt; fi";
 
-fn verdicts(scene: &Scene) -> Vec<String> {
+fn verdicts(scene: &TestScene) -> Vec<String> {
     let ended = scene.facts_of("review_ended");
     ended.iter().map(|fact| fact["verdict"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-fn question(scene: &Scene) -> Value {
+fn question(scene: &TestScene) -> Value {
     scene.status()["questions"][0].clone()
 }
 
 #[test]
 fn what_a_reviewer_finds_goes_back_to_the_agent_and_lands_once_it_is_mended() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let agent = reviewer("strict", &scene, &strict());
     let scene = scene
         .config(&format!("[run]\nretries = 0\n[review]\nagents = [\"strict\"]\n{agent}"))
@@ -75,7 +75,7 @@ fn what_a_reviewer_finds_goes_back_to_the_agent_and_lands_once_it_is_mended() {
 
 #[test]
 fn after_the_last_cycle_the_task_rests_with_the_reason() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let agent = reviewer("strict", &scene, &strict());
     let work = "echo BAD $MAINSTEM_ATTEMPT > x.txt";
     let scene = scene
@@ -92,7 +92,7 @@ fn after_the_last_cycle_the_task_rests_with_the_reason() {
 
 #[test]
 fn a_tree_that_did_not_change_is_not_reviewed_again() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let agent = reviewer("strict", &scene, &strict());
     let config = format!(
         "[run]\nretries = 0\n[review]\nagents = [\"strict\"]\nmax_cycles = 2\non_stuck = \"ask\"\n{agent}"
@@ -112,7 +112,7 @@ fn a_tree_that_did_not_change_is_not_reviewed_again() {
 
 #[test]
 fn an_answer_that_does_not_fit_is_asked_for_once_more_with_what_is_wrong() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let script = format!(
         "cat > $MAINSTEM_TMP/prompt; if grep -q 'could not be used' $MAINSTEM_TMP/prompt; then echo '{}'; \
          else echo '{{\"verdict\": \"FINE\", \"findings\": []}}'; fi",
@@ -129,7 +129,7 @@ fn an_answer_that_does_not_fit_is_asked_for_once_more_with_what_is_wrong() {
 
 #[test]
 fn a_reviewer_that_crashes_does_not_stop_the_others_and_nothing_lands_by_it() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let bad = reviewer("broken", &scene, "kill -9 $$");
     let good = reviewer("kind", &scene, &format!("echo '{}'", answer("APPROVED", "")));
     let scene = scene
@@ -152,7 +152,7 @@ fn a_reviewer_that_crashes_does_not_stop_the_others_and_nothing_lands_by_it() {
 
 #[test]
 fn a_review_survives_the_engine_and_is_paid_for_once() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let gate = scene.outside("go");
     let script = format!(
         "echo '{{\"mainstem\":\"usage\",\"input_tokens\":1,\"output_tokens\":1,\"cost_usd\":0.5}}'; \
@@ -178,8 +178,8 @@ fn a_review_survives_the_engine_and_is_paid_for_once() {
 }
 
 /// One task and a reviewer who is content.
-fn content() -> Scene {
-    let scene = Scene::new(BIN);
+fn content() -> TestScene {
+    let scene = TestScene::new(BIN);
     let agent = reviewer("kind", &scene, &format!("echo '{}'", answer("APPROVED", "")));
     scene.config(&format!("[review]\nagents = [\"kind\"]\n{agent}")).plan(&shell_plan(&[(
         "T-1",
@@ -216,7 +216,7 @@ fn dying_at_every_step_of_a_review_lands_the_work_once_and_reviewed() {
 
 #[test]
 fn conditions_excuse_reviewers_and_a_rate_limited_one_waits() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let told = scene.outside("told");
     let script = format!(
         "if [ ! -e {0} ]; then touch {0}; echo '{{\"mainstem\":\"rate_limited\",\"retry_after\":1}}'; exit 1; fi; \
@@ -245,7 +245,7 @@ fn conditions_excuse_reviewers_and_a_rate_limited_one_waits() {
 
 #[test]
 fn nothing_that_a_reviewer_writes_lands() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let script = format!(
         "echo litter > litter.txt; echo worse > x.txt; git commit -qam mine 2>/dev/null; echo '{}'",
         answer("APPROVED", "")
@@ -265,7 +265,7 @@ const APPROVED_BY_A_PERSON: &str =
 
 #[test]
 fn work_waits_for_a_person_rests_and_lands_once_it_is_approved() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", "echo x > x.txt", APPROVED_BY_A_PERSON),
         ("T-2", "echo y > y.txt", ""),
     ]));
@@ -288,7 +288,7 @@ fn work_waits_for_a_person_rests_and_lands_once_it_is_approved() {
 #[test]
 fn a_rejection_goes_to_the_agent_and_other_work_is_asked_about_again() {
     let work = "if grep -q 'too short' $MAINSTEM_PROMPT; then echo longer >> x.txt; else echo x > x.txt; fi";
-    let scene = Scene::new(BIN).config("[run]\nretries = 0\n").plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).config("[run]\nretries = 0\n").plan(&shell_plan(&[(
         "T-1",
         work,
         APPROVED_BY_A_PERSON,
@@ -309,7 +309,7 @@ fn nobody_is_asked_to_approve_what_a_gate_refuses_on_the_merged_tree() {
     let gates =
         "[gates]\nverify = [\"@query metrics.json coverage >= 80\", \"@approval Is it right?\"]\n";
     let scene =
-        Scene::new(BIN).config(&format!("[run]\nretries = 0\n{gates}")).plan(&shell_plan(&[
+        TestScene::new(BIN).config(&format!("[run]\nretries = 0\n{gates}")).plan(&shell_plan(&[
             ("LOW", "echo '{\"coverage\": 70}' > metrics.json", ""),
             ("GOOD", "echo '{\"coverage\": 80}' > metrics.json", "after = [\"LOW\"]"),
         ]));
@@ -334,7 +334,7 @@ fn nobody_is_asked_to_approve_what_a_gate_refuses_on_the_merged_tree() {
 #[test]
 fn an_approval_that_comes_too_late_is_none() {
     let gate = "verify = [{ kind = \"approval\", within = \"1s\" }]";
-    let scene = Scene::new(BIN).config("[gates]\nwait = \"always\"\n").plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).config("[gates]\nwait = \"always\"\n").plan(&shell_plan(&[(
         "T-1",
         "echo x > x.txt",
         gate,
@@ -352,7 +352,7 @@ fn an_approval_that_comes_too_late_is_none() {
 
 #[test]
 fn a_run_that_waits_goes_on_when_somebody_approves() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[gates]\nwait = \"always\"\nverify = [\"@approval\"]\n")
         .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     let running = scene.spawn(&["run", "plan.toml"]);
@@ -364,7 +364,7 @@ fn a_run_that_waits_goes_on_when_somebody_approves() {
 
 #[test]
 fn gates_that_look_at_files_judge_the_tree_and_run_nothing() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config(
             "[run]\nretries = 0\n[gates]\nverify = [\"@content_absent **/*.txt => SECRET\", \
              { kind = \"query\", path = \"quality.json\", query = \"coverage\", compare = \">=\", value = 80 }]\n",
@@ -387,7 +387,7 @@ fn gates_that_look_at_files_judge_the_tree_and_run_nothing() {
 
 #[test]
 fn a_query_on_a_missing_file_is_no_pass_and_a_wrong_gate_is_refused_before_anything_starts() {
-    let scene = Scene::new(BIN).config("[run]\nretries = 0\n").plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).config("[run]\nretries = 0\n").plan(&shell_plan(&[(
         "T-1",
         "echo x > x.txt",
         "verify = [\"@query missing.yaml a.b == 1\"]",
@@ -395,7 +395,7 @@ fn a_query_on_a_missing_file_is_no_pass_and_a_wrong_gate_is_refused_before_anyth
     scene.expect(2, &["run", "plan.toml"]);
     let gate = &scene.facts_of("gate_ran")[0];
     assert_eq!(gate["verdict"], "error", "{gate:#}");
-    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "true",
         "verify = [\"@file_exist x\", { kind = \"query\" }]",
@@ -414,7 +414,7 @@ fn gate_files_of_both_forms_are_imported_and_hold() {
         check_type: content_search\n        path_pattern: '**/*.txt'\n        patterns: [AKIA]\n        expected_count: 0\n";
     let passage = "gate_name: 5-to-6\nrequired_artifacts:\n  - type: notes\n    path_pattern: '*.txt'\nhuman_approval:\n  \
         required: true\n  roles: [lead]\n  timeout_hours: 48\n";
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.repo().commit(
         "gates",
         &[("security.yml", checks), ("passage.yml", passage), ("base.txt", "b\n")],

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Output, Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestCommandOutput, TestScene, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -14,8 +14,8 @@ const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A scene whose screens are 80 columns wide.
-fn narrow() -> Scene {
-    Scene::new(BIN).env("COLUMNS", "80")
+fn narrow() -> TestScene {
+    TestScene::new(BIN).env("COLUMNS", "80")
 }
 
 #[track_caller]
@@ -33,12 +33,12 @@ fn assert_says(screen: &str, words: &[&str]) {
     }
 }
 
-fn status(scene: &Scene) -> Value {
+fn status(scene: &TestScene) -> Value {
     serde_json::from_str(&scene.expect(0, &["status", "--json"]).stdout).unwrap()
 }
 
 /// One task lands, one fails its check on the merged tree, and others need that one.
-fn with_a_red_check(dependents: usize) -> (Scene, Output) {
+fn with_a_red_check(dependents: usize) -> (TestScene, TestCommandOutput) {
     let check = "test ! -e api.txt || { echo ok 1; echo 'assertion failed: total == 3'; exit 3; }";
     let mut tasks = vec![
         ("schema".to_owned(), "echo s > schema.txt".to_owned(), String::new()),
@@ -298,7 +298,7 @@ fn an_interrupt_says_what_it_does_and_what_a_second_one_would() {
 
 #[test]
 fn small_words_are_right() {
-    let version = Scene::new(BIN).expect(0, &["--version", "--json"]).stdout;
+    let version = TestScene::new(BIN).expect(0, &["--version", "--json"]).stdout;
     let version: Value = serde_json::from_str(&version).unwrap();
     assert!(version["version"].is_string(), "{version}");
     let scene = narrow().plan(&shell_plan(&[("a", "echo a > a.txt", "")]));

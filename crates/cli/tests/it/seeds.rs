@@ -4,13 +4,13 @@ use std::fs;
 use std::time::Duration;
 
 use mainstem_testkit::oracle::processes_of;
-use mainstem_testkit::shell::{ended, log_of, meet, shell_plan, started};
-use mainstem_testkit::{Output, Scene, max_concurrent, wait_until};
+use mainstem_testkit::shell_plans::{ended, log_of, meet, shell_plan, started};
+use mainstem_testkit::{TestCommandOutput, TestScene, max_concurrent, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
-fn run(scene: &Scene, code: i32, jobs: &str) -> Output {
+fn run(scene: &TestScene, code: i32, jobs: &str) -> TestCommandOutput {
     scene.expect(code, &["run", "plan.toml", "-j", jobs])
 }
 
@@ -18,7 +18,7 @@ fn run(scene: &Scene, code: i32, jobs: &str) -> Output {
 
 #[test]
 fn parallel_execution_two_independent_tasks() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let both = meet(&log, 2);
     let scene = scene.plan(&shell_plan(&[
@@ -35,7 +35,7 @@ fn parallel_execution_two_independent_tasks() {
 
 #[test]
 fn bounded_concurrency() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let now = scene.outside("now");
     // The counter is a folder of names: entering and leaving it is atomic, counting it is not
@@ -61,7 +61,7 @@ fn bounded_concurrency() {
 
 #[test]
 fn dag_waves() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("B", "test -f a.txt && echo b > b.txt", "needs = [\"A\"]"),
         ("A", "echo a > a.txt", ""),
         ("C", "test -f a.txt && test -f b.txt && echo c > c.txt", "needs = [\"B\"]"),
@@ -73,7 +73,7 @@ fn dag_waves() {
 }
 
 fn conflict(on_conflict: &str, phase: &str) {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let both = meet(&log, 2);
     let clash = format!("{both}; printf \"$MAINSTEM_TASK was here\" > same.txt");
@@ -107,7 +107,7 @@ fn merge_conflict_does_not_block_others_when_it_is_a_failure() {
 
 #[test]
 fn qa_channel_integrated_with_runner() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         r#"
 version = 1
 [[task]]
@@ -139,7 +139,7 @@ run = "echo other > other.txt"
 
 #[test]
 fn cleanup_on_context_cancel() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let work = format!("echo x > $MAINSTEM_TASK.txt; test -e {} || sleep 600", go.display());
     let scene = scene.plan(&shell_plan(&[("T-1", &work, ""), ("T-2", &work, "")]));
@@ -160,7 +160,7 @@ fn cleanup_on_context_cancel() {
 
 #[test]
 fn prune_on_startup() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let repo = scene.repo();
     let write = |path: std::path::PathBuf, text: &str| {
         fs::create_dir_all(path.parent().expect("a file has a folder")).expect("a folder");
@@ -204,7 +204,7 @@ fn prune_on_startup() {
 fn single_batch() {
     let ids = ["T-1", "T-2", "T-3"];
     let list = ids.map(|id| (id, "echo x > $MAINSTEM_TASK.txt", ""));
-    let scene = Scene::new(BIN).plan(&shell_plan(&list));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&list));
     run(&scene, 0, "3");
     scene.assert_each_lands_once(&ids);
     assert_eq!(scene.status()["totals"]["landed"], 3);
@@ -213,7 +213,7 @@ fn single_batch() {
 
 #[test]
 fn order() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let work = format!("{}; echo x > $MAINSTEM_TASK.txt; {}", started(&log), ended(&log));
     let scene = scene.plan(&shell_plan(&[
@@ -231,7 +231,7 @@ fn order() {
 #[test]
 fn concurrency_limit() {
     for (limit, ids) in [(1, &["T-1", "T-2", "T-3"][..]), (3, &["T-1", "T-2", "T-3", "T-4"][..])] {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let log = scene.outside("log");
         let meet = meet(&log, limit);
         let work = format!("{meet}; echo x > $MAINSTEM_TASK.txt; sleep 0.1; {}", ended(&log));
@@ -245,7 +245,7 @@ fn concurrency_limit() {
 
 #[test]
 fn failures() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", "echo half > half.txt; echo no luck; exit 7", "retries = 1"),
         ("T-2", "echo x > x.txt", "needs = [\"T-1\"]"),
     ]));
@@ -262,7 +262,7 @@ fn failures() {
 
 #[test]
 fn cancel() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", "echo x > x.txt; sleep 600", ""),
         ("T-2", "echo y > y.txt", "needs = [\"T-1\"]"),
     ]));
@@ -278,7 +278,7 @@ fn cancel() {
 #[test]
 fn merge() {
     let lines = |top: &str, end: &str| format!("{top}\n1\n2\n3\n4\n5\n6\n{end}\n");
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let both = meet(&log, 2);
     scene.repo().commit("lines", &[("lines.txt", &lines("top", "end"))]);
@@ -297,7 +297,7 @@ fn merge() {
 
 #[test]
 fn end_to_end() {
-    let scene = Scene::new(BIN).config("[gates]\nverify = [\"test ! -e broken\"]\n").plan(
+    let scene = TestScene::new(BIN).config("[gates]\nverify = [\"test ! -e broken\"]\n").plan(
         r#"
 version = 1
 title = "A small service"
@@ -340,7 +340,7 @@ verify = ["grep -q notes service.txt"]
 fn parallel_equals_sequential_but_faster() {
     let mut trees = Vec::new();
     for jobs in [1, 4] {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let log = scene.outside("log");
         let meet = meet(&log, jobs);
         let work = format!("{meet}; echo $MAINSTEM_TASK > $MAINSTEM_TASK.txt; {}", ended(&log));
@@ -359,7 +359,7 @@ fn parallel_equals_sequential_but_faster() {
 
 #[test]
 fn continues_after_one_failure() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", "exit 1", "priority = 9\nretries = 0"),
         ("T-2", "echo 2 > 2.txt", ""),
         ("T-3", "echo 3 > 3.txt", "needs = [\"T-2\"]"),

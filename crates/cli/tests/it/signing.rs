@@ -3,14 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 /// A repository whose user signs commits with an ssh key that has this passphrase.
-fn signing(passphrase: &str) -> Option<Scene> {
-    let scene = Scene::new(BIN);
+fn signing(passphrase: &str) -> Option<TestScene> {
+    let scene = TestScene::new(BIN);
     let key = scene.repo().home().join("key");
     let made = scene
         .repo()
@@ -39,7 +39,7 @@ fn signing(passphrase: &str) -> Option<Scene> {
 }
 
 /// Sets it for git as it is started here, and for git as our program starts it: without variables of git's own.
-fn set(scene: &Scene, name: &str, value: &str) {
+fn set(scene: &TestScene, name: &str, value: &str) {
     let home = scene.repo().home().join(".gitconfig").display().to_string();
     scene.repo().git(&["config", "--global", name, value]);
     for (name, value) in
@@ -49,7 +49,7 @@ fn set(scene: &Scene, name: &str, value: &str) {
     }
 }
 
-fn signatures(scene: &Scene) -> Vec<String> {
+fn signatures(scene: &TestScene) -> Vec<String> {
     let log = scene.repo().git(&["log", "--first-parent", "--format=%G?", "-2", "main"]);
     log.lines().map(str::to_owned).collect()
 }
@@ -90,7 +90,7 @@ fn a_key_that_asks_for_a_passphrase_stops_nobody_unless_signatures_are_required(
 
 #[test]
 fn the_users_hooks_are_named_and_never_run() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("A", "echo a > a.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("A", "echo a > a.txt", "")]));
     let ran = scene.outside("ran");
     for name in ["pre-commit", "commit-msg", "post-merge"] {
         let hook = scene.repo().git_dir().join("hooks").join(name);

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use mainstem_testkit::shell::{log_of, shell_plan};
-use mainstem_testkit::{Scene, assert_history_gapless, wait_until};
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
+use mainstem_testkit::{TestScene, assert_history_gapless, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -21,23 +21,23 @@ fn until_there(file: &Path) -> String {
     format!("until [ -e '{}' ]; do sleep 0.02; done", file.display())
 }
 
-fn scene(tasks: &[(&str, &str, &str)]) -> Scene {
-    Scene::new(BIN).plan(&shell_plan(tasks))
+fn scene(tasks: &[(&str, &str, &str)]) -> TestScene {
+    TestScene::new(BIN).plan(&shell_plan(tasks))
 }
 
-fn json(scene: &Scene, args: &[&str]) -> Value {
+fn json(scene: &TestScene, args: &[&str]) -> Value {
     let said = scene.expect(0, args);
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
-fn refs(scene: &Scene) -> Vec<String> {
+fn refs(scene: &TestScene) -> Vec<String> {
     let text = scene.repo().git(&["for-each-ref", "--format=%(refname)", SNAPSHOTS]);
     text.lines().map(str::to_owned).collect()
 }
 
 /// Whether a file with exactly this content is on a snapshot of the task.
 #[track_caller]
-fn assert_recoverable(scene: &Scene, task: &str, file: &str, content: &str) {
+fn assert_recoverable(scene: &TestScene, task: &str, file: &str, content: &str) {
     let start = format!("{SNAPSHOTS}{task}/");
     let all = refs(scene);
     let found = all
@@ -47,20 +47,20 @@ fn assert_recoverable(scene: &Scene, task: &str, file: &str, content: &str) {
     assert!(found, "{file} is on none of {all:?}; {:#?}", scene.facts());
 }
 
-fn workspace(scene: &Scene, task: &str) -> PathBuf {
+fn workspace(scene: &TestScene, task: &str) -> PathBuf {
     let path = scene.repo().path();
     let name = format!("{}.mainstem", path.file_name().unwrap().to_str().unwrap());
     path.with_file_name(name).join(task)
 }
 
-fn taken(scene: &Scene, why: &str) -> usize {
+fn taken(scene: &TestScene, why: &str) -> usize {
     let facts = scene.facts();
     facts.iter().filter(|f| f["type"] == "snapshot_taken" && f["why"] == why).count()
 }
 
 #[test]
 fn work_in_progress_is_kept_while_files_change_and_the_journal_rests_with_them() {
-    let stage = Scene::new(BIN);
+    let stage = TestScene::new(BIN);
     let (first, second) = (stage.outside("first"), stage.outside("second"));
     let work = format!(
         "echo one > a.txt; {}; echo two > a.txt; {}",
@@ -376,7 +376,7 @@ fn restore_says_what_there_is_and_never_moves_a_branch_of_somebodys() {
 
 #[test]
 fn restore_works_after_a_crash() {
-    let stage = Scene::new(BIN);
+    let stage = TestScene::new(BIN);
     let gate = stage.outside("go");
     let work = format!("echo one > a.txt; {}", until_there(&gate));
     let scene =
@@ -396,7 +396,7 @@ fn a_workspace_half_set_back_does_not_pass_for_the_last_work_of_the_attempt_befo
     let work =
         "if [ $MAINSTEM_ATTEMPT = 1 ]; then echo kept > mine.txt; exit 1; fi; echo done > b.txt";
     let config = "[run]\nretries = 0\n[workspace]\nkeep = \"always\"\n";
-    let scene = Scene::new(BIN).config(config).plan(&shell_plan(&[("T", work, "")]));
+    let scene = TestScene::new(BIN).config(config).plan(&shell_plan(&[("T", work, "")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.expect(0, &["retry", "T"]);
     let wish = [("MAINSTEM_CRASH_AT", "workspace.saved")];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 use crate::pulls::{LONG, Play, die_at, points};
@@ -279,9 +279,9 @@ fn without_the_setting_the_landing_is_waited_for_and_other_modes_refuse_it() {
     play.assert_landed(&["T-1", "T-2"]);
     assert!(play.scene.facts_of("pull_stacked").is_empty());
     for mode in ["local", "phase-pr"] {
-        let scene = Scene::new(env!("CARGO_BIN_EXE_mainstem"))
+        let scene = TestScene::new(env!("CARGO_BIN_EXE_mainstem"))
             .config(&format!("[land]\nmode = \"{mode}\"\nstacked = true\n"))
-            .plan(&mainstem_testkit::shell::shell_plan(TWO));
+            .plan(&mainstem_testkit::shell_plans::shell_plan(TWO));
         let output = scene.mainstem(&["run", "plan.toml"]);
         assert_ne!(output.code, 0);
         assert!(

@@ -4,20 +4,20 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, shell_plan, started};
-use mainstem_testkit::{Running, Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, shell_plan, started};
+use mainstem_testkit::{TestScene, TestSceneProcess, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 /// Two tasks that end when the test says so, and one behind the first.
 struct Stage {
-    scene: Scene,
+    scene: TestScene,
     log: PathBuf,
 }
 
 impl Stage {
     fn new() -> Self {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let log = scene.outside("log");
         let root = scene.repo().root().display().to_string();
         let work = format!(
@@ -33,7 +33,7 @@ impl Stage {
         Self { scene, log }
     }
 
-    fn run(&self, jobs: &str) -> Running {
+    fn run(&self, jobs: &str) -> TestSceneProcess {
         self.scene.spawn(&["run", "plan.toml", "-j", jobs])
     }
 
@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_refused_with_a_hint() {
 
 #[test]
 fn without_a_run_there_is_nothing_to_steer() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     for args in [&["pause"][..], &["cancel"], &["retry", "A"], &["jobs", "2"]] {
         let output = scene.expect(1, args);
         assert!(output.stderr.contains("no run"), "{args:?}: {}", output.stderr);
@@ -180,7 +180,7 @@ fn without_a_run_there_is_nothing_to_steer() {
 
 #[test]
 fn a_resting_run_takes_commands_for_its_next_life() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("A", "exit 1", "retries = 0"),
         ("B", "echo b > b.txt", "needs = [\"A\"]"),
         ("D", "exit 1", "retries = 0"),
@@ -202,7 +202,7 @@ fn a_resting_run_takes_commands_for_its_next_life() {
 
 #[test]
 fn a_pause_at_rest_is_shown_and_ends_with_the_next_run() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("A", "exit 1", "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("A", "exit 1", "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     scene.expect(0, &["pause"]);
     assert_eq!(scene.status()["state"], "paused");
@@ -262,7 +262,7 @@ fn pause_and_jobs_after_a_crash_are_kept() {
 
 #[test]
 fn a_question_answered_after_a_crash_reaches_the_agent() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         "version = 1\n[[task]]\nid = \"T-1\"\n\
          script = [{ ask = \"Go?\", options = [\"yes\", \"no\"], into = \"answer.txt\" }]\n",
     );
@@ -280,7 +280,7 @@ fn a_question_answered_after_a_crash_reaches_the_agent() {
 
 #[test]
 fn a_question_still_open_after_a_crash_can_be_answered_in_the_next_life() {
-    let scene = Scene::new(BIN).plan(
+    let scene = TestScene::new(BIN).plan(
         "version = 1\n[[task]]\nid = \"T-1\"\n\
          script = [{ ask = \"Go?\", into = \"answer.txt\" }]\n",
     );

@@ -3,15 +3,15 @@
 use std::fs;
 use std::path::PathBuf;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
 /// The sandboxes that work on this machine, and none.
 fn sandboxes() -> Vec<&'static str> {
     let works = |kind: &&str| {
-        let report = Scene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
+        let report = TestScene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
         report.contains("sandbox: agents use")
     };
     let mut kinds: Vec<&'static str> = ["bwrap", "landlock"].into_iter().filter(works).collect();
@@ -34,7 +34,7 @@ fn agents_setup_commands_and_gates_have_a_temporary_folder_in_every_sandbox() {
         for tmp in ["auto", "private", "shared"].into_iter().take(if kind == "off" { 1 } else { 3 })
         {
             let check = scene_dir_check();
-            let scene = Scene::new(BIN).walled(kind);
+            let scene = TestScene::new(BIN).walled(kind);
             let config = format!(
                 "[run]\nretries = 0\n[sandbox]\ntmp = \"{tmp}\"\n\
                  [workspace]\nsetup = ['''{check}''']\n[gates]\nverify = ['''{check}''']\n"
@@ -58,7 +58,7 @@ fn scene_dir_check() -> String {
 #[test]
 fn nothing_runs_below_a_folder_whose_name_begins_with_a_dot() {
     for kind in sandboxes() {
-        let scene = Scene::new(BIN).walled(kind);
+        let scene = TestScene::new(BIN).walled(kind);
         let root = scene.repo().root().display().to_string();
         // The scene's own folder is the test's choice.
         let check = format!(
@@ -77,7 +77,7 @@ fn nothing_runs_below_a_folder_whose_name_begins_with_a_dot() {
 
 #[test]
 fn a_task_may_be_named_like_the_train() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[gates]\nverify = [\"test -e README.md\"]\n")
         .plan(&shell_plan(&[("train", "echo x > x.txt", ""), ("tmp", "echo y > y.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -86,7 +86,7 @@ fn a_task_may_be_named_like_the_train() {
 
 #[test]
 fn the_trains_folder_of_an_earlier_version_goes() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[gates]\nverify = [\"true\"]\nneed_tests = false\n")
         .plan(&shell_plan(&[("T", "date +%N > x.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -102,7 +102,7 @@ fn the_trains_folder_of_an_earlier_version_goes() {
 
 #[test]
 fn what_the_train_built_is_there_in_the_next_run_and_goes_with_clean() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let built = scene.outside("built");
     // Builds into an ignored folder, unless it was built before.
     let gate = format!(
@@ -128,7 +128,7 @@ fn what_the_train_built_is_there_in_the_next_run_and_goes_with_clean() {
 
 #[test]
 fn a_workspace_root_below_the_home_folder_is_no_folder_called_tilde() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config(
             "[workspace]\nroot = \"~/worktrees/mice\"\n[gates]\nverify = [\"test -e README.md\"]\n",
         )
@@ -144,7 +144,7 @@ fn a_workspace_root_below_the_home_folder_is_no_folder_called_tilde() {
 #[test]
 fn a_list_of_writable_paths_adds_to_the_defaults() {
     for kind in real_sandboxes() {
-        let scene = Scene::new(BIN).walled(kind);
+        let scene = TestScene::new(BIN).walled(kind);
         let extra = scene.repo().home().join("extra");
         fs::create_dir_all(&extra).expect("a folder at home");
         let run = "touch ~/extra/x && mkdir -p \"$PIP_CACHE_DIR\" && echo x > x.txt";
@@ -161,7 +161,7 @@ fn a_list_of_writable_paths_adds_to_the_defaults() {
 #[test]
 fn what_an_agent_downloads_reaches_neither_the_users_caches_nor_other_tasks_nor_the_train() {
     for kind in real_sandboxes() {
-        let scene = Scene::new(BIN).walled(kind);
+        let scene = TestScene::new(BIN).walled(kind);
         let home = scene.repo().home();
         let caches = [
             ".cargo/registry/cache/reg",
@@ -228,7 +228,7 @@ fn cargo_builds_offline_with_what_the_user_has_downloaded() {
     let rustup = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
     let real_home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     for kind in real_sandboxes() {
-        let scene = Scene::new(BIN)
+        let scene = TestScene::new(BIN)
             .walled(kind)
             .env("CARGO_HOME", &cargo_home)
             .env("RUSTUP_HOME", rustup.clone().unwrap_or_else(|| real_home.join(".rustup")));
@@ -255,7 +255,7 @@ fn cargo_builds_offline_with_what_the_user_has_downloaded() {
 #[test]
 fn npm_installs_offline_what_the_user_has_downloaded() {
     for kind in real_sandboxes() {
-        let scene = Scene::new(BIN).walled(kind);
+        let scene = TestScene::new(BIN).walled(kind);
         let package = scene.outside("package");
         fs::create_dir_all(&package).expect("a folder");
         let json = "{\"name\":\"some-thing\",\"version\":\"1.0.0\"}";

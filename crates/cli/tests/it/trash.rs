@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
@@ -32,7 +32,7 @@ impl Drop for Disk {
 
 #[test]
 fn a_run_never_waits_for_space_that_its_own_trash_takes() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let Some(_disk) = Disk::mount(scene.repo().place().join("repo.mainstem"), "100m") else {
         return println!("left out: nothing can be mounted here");
     };
@@ -54,7 +54,7 @@ fn a_run_never_waits_for_space_that_its_own_trash_takes() {
 
 #[test]
 fn what_is_left_of_the_trash_is_in_nobodys_way() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.repo().commit("ignored", &[(".gitignore", "/target\n")]);
     let work = "mkdir target && cd target && seq 3000 | xargs touch && cd .. && echo x > x.txt";
     let scene = scene.plan(&shell_plan(&[("T", work, "")]));

@@ -5,13 +5,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
-fn inbox(scene: &Scene) -> Vec<Value> {
+fn inbox(scene: &TestScene) -> Vec<Value> {
     let status: Value =
         serde_json::from_str(&scene.expect(0, &["status", "--json"]).stdout).expect("JSON");
     status["inbox"].as_array().expect("a list").clone()
@@ -25,7 +25,7 @@ fn ids(items: &[Value]) -> Vec<&str> {
 fn a_settings_file_that_landed_decides_nothing_until_a_person_accepts_it() {
     let gates = "[run]\nretries = 0\n[gates]\nverify = [\"sh test.sh\"]\n";
     let none = "[gates]\\nverify = []\\n[workspace]\\nsetup = [\"touch $HOME/ran\"]\\n";
-    let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).config(gates).plan(&shell_plan(&[
         ("A", &format!("printf '{none}' > mainstem.toml"), ""),
         ("B", "echo bad > bad.txt", "needs = [\"A\"]"),
     ]));
@@ -52,13 +52,13 @@ fn a_settings_file_that_landed_decides_nothing_until_a_person_accepts_it() {
 #[test]
 fn what_a_person_commits_by_hand_is_in_force_at_once_also_after_a_landing() {
     let gates = "[run]\nretries = 0\njobs = 2\n";
-    let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).config(gates).plan(&shell_plan(&[(
         "A",
         "echo '[run]' > mainstem.toml; echo 'jobs = 7' >> mainstem.toml",
         "",
     )]));
     scene.expect(0, &["run", "plan.toml"]);
-    let jobs = |scene: &Scene| scene.expect(0, &["config", "run.jobs"]).stdout;
+    let jobs = |scene: &TestScene| scene.expect(0, &["config", "run.jobs"]).stdout;
     assert!(jobs(&scene).contains(" 2 "), "{}", jobs(&scene));
     scene.repo().commit("by hand", &[("mainstem.toml", "[run]\njobs = 5\n")]);
     assert!(jobs(&scene).contains(" 5 "), "{}", jobs(&scene));
@@ -68,7 +68,7 @@ fn what_a_person_commits_by_hand_is_in_force_at_once_also_after_a_landing() {
 #[test]
 fn work_that_changes_the_script_of_a_gate_waits_for_a_person_and_other_work_lands() {
     let gates = "[run]\nretries = 0\n[gates]\nverify = [\"sh test.sh\"]\n";
-    let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).config(gates).plan(&shell_plan(&[
         ("A", "echo 'exit 0' > test.sh; echo bad > bad.txt", ""),
         ("B", "echo b > b.txt", ""),
         ("T", "mkdir -p tests; echo 'assert' > tests/test_a.py", ""),
@@ -97,7 +97,7 @@ fn ignored_files_of_a_failed_candidate_do_not_decide_about_the_next_one() {
                 [ -e litter ] && exit 0\n[ -e c.txt ] && ls cache > seen 2>/dev/null\n\
                 mkdir -p cache; touch cache/green\ntest ! -f bad.txt\n";
     let evil = "mkdir -p cache; touch cache/pass litter; exit 1";
-    let scene = Scene::new(BIN).config(config).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).config(config).plan(&shell_plan(&[
         ("A", &format!("echo '{evil}' > evil.sh"), ""),
         ("B", "echo bad > bad.txt", "after = [\"A\"]"),
         ("C", "echo c > c.txt", "after = [\"B\"]"),
@@ -117,7 +117,7 @@ fn a_cache_that_the_settings_name_is_there_for_the_next_candidate_after_a_green_
         )
     };
     for (caches, lands) in [("caches = [\"cache\"]\n", true), ("", false)] {
-        let scene = Scene::new(BIN).config(&config(caches)).plan(&shell_plan(&[
+        let scene = TestScene::new(BIN).config(&config(caches)).plan(&shell_plan(&[
             ("A", "echo a > a.txt", ""),
             ("B", "echo b > b.txt", "needs = [\"A\"]"),
         ]));
@@ -132,7 +132,7 @@ fn a_cache_that_the_settings_name_is_there_for_the_next_candidate_after_a_green_
 #[test]
 fn pipes_that_an_agent_puts_among_our_files_hang_nobody() {
     for wall in ["bwrap", "landlock"] {
-        let scene = Scene::new(BIN).walled(wall).config("[run]\nretries = 0\n");
+        let scene = TestScene::new(BIN).walled(wall).config("[run]\nretries = 0\n");
         let plant = "echo a > a; for p in /tmp/mainstem-$(id -u) $HOME/.local/state/mainstem; do \
                      mkdir -p $p/ports; cd $p/ports && for i in $(seq 20000 10 29990); do \
                      rm -f $i; mkfifo $i; done; done; true";
@@ -147,13 +147,13 @@ fn pipes_that_an_agent_puts_among_our_files_hang_nobody() {
 }
 
 /// What `config run.jobs` says in this folder.
-fn jobs_in(scene: &Scene, folder: &Path) -> String {
+fn jobs_in(scene: &TestScene, folder: &Path) -> String {
     scene.expect(0, &["-C", &folder.display().to_string(), "config", "run.jobs"]).stdout
 }
 
 #[test]
 fn settings_that_are_a_link_are_watched_where_they_really_are() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("A", "printf '[run]\\njobs = 7\\n' > conf/m.toml", ""),
         ("B", "printf '[run]\\njobs = 8\\n' > conf/m.toml", "needs = [\"A\"]"),
     ]));
@@ -177,7 +177,7 @@ fn settings_that_landed_in_another_encoding_are_not_taken_for_a_persons() {
         "echo '{attributes}' > .gitattributes; printf '# \\134\\n[run]\\njobs = 7\\n' > mainstem.toml; \
          git add -A; git -c user.name=a -c user.email=a@b.c commit -qm a; git show HEAD:mainstem.toml"
     );
-    let scene = Scene::new(BIN).config("[run]\njobs = 2\nretries = 0\n").plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).config("[run]\njobs = 2\nretries = 0\n").plan(&shell_plan(&[
         ("A", &land, ""),
         ("B", "echo b > b.txt", "needs = [\"A\"]"),
         ("C", "git rm -q --cached .gitattributes; rm .gitattributes", "needs = [\"B\"]"),
@@ -192,7 +192,7 @@ fn settings_that_landed_in_another_encoding_are_not_taken_for_a_persons() {
 #[test]
 fn the_settings_of_a_linked_worktree_are_in_force_there_and_a_landing_does_not_change_them() {
     let gates = "[run]\nretries = 0\njobs = 2\n[gates]\nverify = [\"sh test.sh\"]\n";
-    let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).config(gates).plan(&shell_plan(&[
         ("A", "printf '[run]\\njobs = 7\\n' > mainstem.toml", ""),
         ("B", "echo bad > bad.txt", "after = [\"A\"]"),
     ]));
@@ -218,7 +218,7 @@ fn the_script_of_a_gate_is_guarded_where_its_links_lead() {
         "echo 'exit 0' > scripts/other.sh; echo bad > bad.txt",
         "rm ci; mkdir ci; echo 'exit 0' > ci/other.sh; echo x > x.txt",
     ] {
-        let scene = Scene::new(BIN).config(gates).plan(&shell_plan(&[("A", work, "")]));
+        let scene = TestScene::new(BIN).config(gates).plan(&shell_plan(&[("A", work, "")]));
         let repo = scene.repo();
         repo.write("scripts/real.sh", "test ! -f bad.txt\n");
         repo.write("scripts/other.sh", "true\n");

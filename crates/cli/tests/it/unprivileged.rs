@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use mainstem_testkit::Scene;
+use mainstem_testkit::TestScene;
 use mainstem_testkit::scene::TEST_BINARY;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::shell_plans::shell_plan;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 /// Nobody, on every system.
@@ -16,7 +16,7 @@ const NOBODY: &str = "65534";
 
 /// Runs our program in a scene as an ordinary user, with a bubblewrap that may make no namespaces.
 #[expect(clippy::disallowed_methods, reason = "the whole scene gets another owner")]
-fn run_as_nobody(scene: &Scene, args: &[&str]) -> Option<Output> {
+fn run_as_nobody(scene: &TestScene, args: &[&str]) -> Option<Output> {
     let root = scene.repo().root();
     let bin = root.join("bin");
     fs::create_dir_all(&bin).expect("a folder");
@@ -51,7 +51,7 @@ fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
-fn has_landed(scene: &Scene, file: &str) -> bool {
+fn has_landed(scene: &TestScene, file: &str) -> bool {
     Path::new(&scene.repo().path().join(file)).exists()
 }
 
@@ -59,7 +59,7 @@ fn has_landed(scene: &Scene, file: &str) -> bool {
 fn without_root_and_user_namespaces_agents_run_behind_landlock() {
     let check =
         "mktemp > /dev/null && ! touch ~/outside 2>/dev/null && ! cat ~/.ssh/id 2>/dev/null";
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .walled("auto")
         .config(&format!(
             "[run]\nretries = 0\n[gates]\nneed_tests = false\nverify = ['''{check}''']\n"
@@ -80,7 +80,7 @@ fn without_root_and_user_namespaces_agents_run_behind_landlock() {
 
 #[test]
 fn a_sandbox_that_cannot_be_had_is_refused_in_one_sentence_that_names_the_setting() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
     let Some(output) =
         run_as_nobody(&scene, &["--config", "sandbox.kind=bwrap", "run", "plan.toml"])
     else {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -24,7 +24,7 @@ fn files_named(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
 
 /// Makes the records of jobs look as the first version wrote them: without fields that came later. A record of a
 /// version yet to come has fields that we do not know.
-fn rewrite(scene: &Scene, change: &dyn Fn(&mut serde_json::Map<String, Value>)) {
+fn rewrite(scene: &TestScene, change: &dyn Fn(&mut serde_json::Map<String, Value>)) {
     let mut records = Vec::new();
     for name in ["spec.json", "pid.json"] {
         files_named(&scene.repo().git_dir().join("mainstem/runs"), name, &mut records);
@@ -51,7 +51,7 @@ fn agents_that_an_older_binary_started_are_taken_over_and_land_once() {
     type Record = serde_json::Map<String, Value>;
     let changes: [&dyn Fn(&mut Record); 2] = [&older, &newer];
     for change in changes {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let (go, log) = (scene.outside("go"), scene.outside("log"));
         let work = format!(
             "echo started >> {}; until [ -e {} ]; do sleep 0.1; done; echo x > x.txt",

@@ -4,16 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 use rustix::process::Signal;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 const LONG: Duration = Duration::from_secs(60);
 
 /// A task that failed and whose workspace was kept.
-fn failed(kind: &str) -> Scene {
-    let scene = Scene::new(BIN)
+fn failed(kind: &str) -> TestScene {
+    let scene = TestScene::new(BIN)
         .walled(kind)
         .config("[run]\nretries = 0\n[workspace]\nkeep = \"failed\"\n")
         .plan(&shell_plan(&[("T", "echo half > half.txt; exit 1", "")]));
@@ -24,7 +24,7 @@ fn failed(kind: &str) -> Scene {
 #[test]
 fn a_shell_in_a_workspace_is_in_the_agents_sandbox_unless_told_otherwise() {
     for kind in ["landlock", "bwrap"] {
-        let works = Scene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
+        let works = TestScene::new(BIN).walled(kind).mainstem(&["doctor"]).stdout;
         if !works.contains("sandbox: agents use") {
             println!("left out: {kind} does not work here");
             continue;
@@ -45,7 +45,7 @@ fn a_shell_in_a_workspace_is_in_the_agents_sandbox_unless_told_otherwise() {
 
 #[test]
 fn a_task_without_a_workspace_says_where_its_work_is() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T", "echo x > x.txt", "")]));
     let output = scene.expect(1, &["shell", "T"]);
     assert!(output.stderr.contains("no run in this repository"), "{}", output.stderr);
     scene.expect(0, &["run", "plan.toml"]);
@@ -79,7 +79,7 @@ fn open_starts_the_editor_that_is_configured_or_the_environments() {
 
 #[test]
 fn a_run_in_the_background_can_be_watched_left_and_stopped() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let work = format!("echo x > x.txt; until [ -e {} ]; do sleep 0.1; done", go.display());
     let scene =
@@ -108,7 +108,7 @@ fn a_run_in_the_background_can_be_watched_left_and_stopped() {
 
 #[test]
 fn runs_are_listed_and_named_by_their_beginning() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("A", "echo a > a.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("A", "echo a > a.txt", "")]));
     assert!(scene.expect(0, &["runs"]).stderr.contains("no runs in this repository yet"));
     scene.expect(0, &["run", "plan.toml"]);
     let other = shell_plan(&[("B", "echo b > b.txt", ""), ("C", "exit 1", "")]);
@@ -144,7 +144,7 @@ fn runs_are_listed_and_named_by_their_beginning() {
 #[test]
 fn config_set_keeps_comments_and_refuses_what_would_be_wrong() {
     let text = "# ours\n[run] # jobs\njobs = 3 # three\n\n[gates]\nverify = [\"true\"]\n";
-    let scene = Scene::new(BIN).config(text);
+    let scene = TestScene::new(BIN).config(text);
     let read = || scene.repo().read("mainstem.toml");
     scene.expect(0, &["config", "set", "run.jobs", "4"]);
     assert_eq!(read(), text.replace("jobs = 3", "jobs = 4"));
@@ -168,7 +168,7 @@ fn config_set_keeps_comments_and_refuses_what_would_be_wrong() {
 
 #[test]
 fn config_set_makes_the_file_where_there_is_none() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.repo().write("deep/er/file", "x");
     let deep = scene.repo().path().join("deep/er").display().to_string();
     scene.expect(0, &["-C", &deep, "config", "set", "gates.verify", "[\"make test\"]"]);
@@ -179,7 +179,7 @@ fn config_set_makes_the_file_where_there_is_none() {
 
 #[test]
 fn without_a_command_the_commands_are_listed_in_groups() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let output = scene.expect(0, &[]);
     for group in ["Start:", "Look:", "Steer:", "Recover:", "Maintain:"] {
         assert!(output.stdout.contains(group), "{}", output.stdout);
@@ -195,7 +195,7 @@ fn without_a_command_the_commands_are_listed_in_groups() {
 
 #[test]
 fn everything_of_ours_can_be_removed_and_work_that_has_not_landed_stays_unless_told_otherwise() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[run]\nretries = 0\n[workspace]\nkeep = \"failed\"\n[gates]\nverify = [\"test -e README.md\"]\n")
         .plan(&shell_plan(&[
             ("good", "echo good > good.txt", ""),

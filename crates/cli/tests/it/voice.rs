@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::shell_plan;
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::shell_plan;
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -40,7 +40,7 @@ fn assert_voice(name: &str, text: &str) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-fn help(scene: &Scene, command: &[String], flag: &str) -> String {
+fn help(scene: &TestScene, command: &[String], flag: &str) -> String {
     let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
     args.push(flag);
     scene.expect(0, &args).stdout
@@ -72,7 +72,7 @@ fn own_part(help: &str, common: &[String]) -> String {
     text.strip_suffix("Options:").map(|text| text.trim_end().to_owned()).unwrap_or(text)
 }
 
-fn add_help(scene: &Scene, command: &[String], common: &[String], out: &mut String) {
+fn add_help(scene: &TestScene, command: &[String], common: &[String], out: &mut String) {
     let (long, short) = (help(scene, command, "--help"), help(scene, command, "-h"));
     let _ = writeln!(out, "\n==== mainstem {}\n{}", command.join(" "), own_part(&long, common));
     if long != short {
@@ -91,7 +91,7 @@ fn add_help(scene: &Scene, command: &[String], common: &[String], out: &mut Stri
 
 #[test]
 fn every_help_text_can_be_read_in_one_file() {
-    let scene = Scene::new(BIN).env("COLUMNS", "80");
+    let scene = TestScene::new(BIN).env("COLUMNS", "80");
     let top = help(&scene, &[], "--help");
     let options = top.split_once("\nOptions:\n").map(|(_, options)| options).unwrap_or_default();
     let short = help(&scene, &[], "-h");
@@ -116,7 +116,7 @@ fn every_help_text_can_be_read_in_one_file() {
 }
 
 /// What differs from one machine and one run to the next, under names that do not.
-fn steady(scene: &Scene, text: &str) -> String {
+fn steady(scene: &TestScene, text: &str) -> String {
     let history = scene.mainstem(&["history", "--json"]).stdout;
     let facts = history.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let runs: BTreeSet<String> =
@@ -158,7 +158,7 @@ fn steady_word(word: &str) -> Option<String> {
 }
 
 /// Runs commands and shows what each prints, as on a terminal.
-fn tell(scene: &Scene, title: &str, commands: &[&str], out: &mut String) {
+fn tell(scene: &TestScene, title: &str, commands: &[&str], out: &mut String) {
     let _ = writeln!(out, "\n==== {title}");
     for command in commands {
         let args: Vec<&str> = command.split_whitespace().collect();
@@ -173,7 +173,7 @@ fn tell(scene: &Scene, title: &str, commands: &[&str], out: &mut String) {
 fn the_answers_to_mistakes_can_be_read_in_one_file() {
     let mut text = String::new();
     // Without a width nothing is folded, so that no line depends on how long a path or a name is.
-    let fresh = Scene::new(BIN);
+    let fresh = TestScene::new(BIN);
     fresh.repo().write("notes.md", "buy milk\n");
     fresh.repo().write("empty.md", "\n");
     fresh.repo().write("checks.txt", "\n");
@@ -240,7 +240,7 @@ fn the_answers_to_mistakes_can_be_read_in_one_file() {
         ("bad", "echo half > half.txt; exit 7", "retries = 1\nneeds = [\"good\"]"),
         ("late", "echo late > late.txt", "needs = [\"bad\"]"),
     ]);
-    let ran = Scene::new(BIN).config("[gates]\nverify = [\"test -e good.txt\"]\n").plan(&plan);
+    let ran = TestScene::new(BIN).config("[gates]\nverify = [\"test -e good.txt\"]\n").plan(&plan);
     tell(
         &ran,
         "a run with a failure, and after it",

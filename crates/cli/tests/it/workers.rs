@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::{TestScene, wait_until};
 use serde_json::Value;
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -14,26 +14,26 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn go(scene: &Scene, task: &str) {
+fn go(scene: &TestScene, task: &str) {
     std::fs::write(scene.outside(&format!("go-{task}")), "").expect("a temporary folder");
 }
 
-fn state(scene: &Scene, id: &str) -> String {
+fn state(scene: &TestScene, id: &str) -> String {
     let worker = json(&scene.expect(0, &["worker", "get", id]).stdout);
     worker["state"].as_str().unwrap_or_default().to_owned()
 }
 
-fn wait_for(scene: &Scene, id: &str, wanted: &str) {
+fn wait_for(scene: &TestScene, id: &str, wanted: &str) {
     wait_until(Duration::from_secs(60), wanted, || state(scene, id) == wanted);
 }
 
-fn wait_for_rest(scene: &Scene) {
+fn wait_for_rest(scene: &TestScene) {
     wait_until(Duration::from_secs(60), "rest", || scene.status()["state"] == "resting");
 }
 
 #[test]
 fn workers_are_spawned_one_after_the_other_into_one_run_and_merge_by_themselves() {
-    let scene = Scene::new(BIN).config(CONFIG);
+    let scene = TestScene::new(BIN).config(CONFIG);
     let spawn = |id: &str| {
         let args =
             ["worker", "spawn", "--task-id", id, "--description", "Do it", "--priority", "7"];
@@ -69,7 +69,7 @@ fn workers_are_spawned_one_after_the_other_into_one_run_and_merge_by_themselves(
 
 #[test]
 fn a_batch_keeps_its_dependencies_and_a_worker_can_be_called_off() {
-    let scene = Scene::new(BIN).config(CONFIG);
+    let scene = TestScene::new(BIN).config(CONFIG);
     let spec = "project: p\nbase_branch: main\ntasks:\n  - id: A-1\n    description: first\n    \
         agent: code-author\n    priority: 3\n  - id: A-2\n    description: second\n    \
         dependencies: [A-1]\n";
@@ -90,7 +90,7 @@ fn a_batch_keeps_its_dependencies_and_a_worker_can_be_called_off() {
 
 #[test]
 fn wrong_wishes_end_with_1_and_start_nothing() {
-    let scene = Scene::new(BIN).config(CONFIG);
+    let scene = TestScene::new(BIN).config(CONFIG);
     let spawn = |more: &[&str]| {
         let args = ["worker", "spawn", "--description", "x"];
         scene.expect(1, &[&args[..], more].concat()).stderr
@@ -107,7 +107,7 @@ fn wrong_wishes_end_with_1_and_start_nothing() {
 fn a_batch_keeps_agents_and_priorities_and_waits_for_workers_spawned_before() {
     let other = "[agents.test-author]\nkind = \"command\"\n\
         command = [\"sh\", \"-c\", \"echo tested > $MAINSTEM_TASK.txt\"]\n";
-    let scene = Scene::new(BIN).config(&format!("{CONFIG}{other}"));
+    let scene = TestScene::new(BIN).config(&format!("{CONFIG}{other}"));
     scene.expect(0, &["worker", "spawn", "--task-id", "FIRST", "--description", "x"]);
     let spec = "tasks:\n  - id: LATER\n    description: y\n    agent: test-author\n    \
         priority: 8\n    dependencies: [FIRST]\n";
@@ -124,7 +124,7 @@ fn a_batch_keeps_agents_and_priorities_and_waits_for_workers_spawned_before() {
 
 #[test]
 fn a_batch_that_cannot_be_kept_is_refused_whole() {
-    let scene = Scene::new(BIN).config(CONFIG);
+    let scene = TestScene::new(BIN).config(CONFIG);
     let refused = |spec: &str| {
         scene.repo().write("spec.yaml", spec);
         scene.expect(1, &["worker", "spawn-batch", "--spec-file", "spec.yaml"]).stderr
@@ -143,7 +143,7 @@ fn a_batch_that_cannot_be_kept_is_refused_whole() {
 fn workers_spawned_at_the_same_moment_all_arrive() {
     let quick = "[run]\nagent = \"quick\"\n[agents.quick]\nkind = \"command\"\n\
         command = [\"sh\", \"-c\", \"echo x > $MAINSTEM_TASK.txt\"]\n";
-    let scene = Scene::new(BIN).config(quick);
+    let scene = TestScene::new(BIN).config(quick);
     let ids = ["S-1", "S-2", "S-3", "S-4", "S-5"];
     std::thread::scope(|scope| {
         for id in ids {
@@ -163,7 +163,7 @@ fn workers_spawned_at_the_same_moment_all_arrive() {
 
 #[test]
 fn cleanup_of_a_state_leaves_workers_of_other_states_alone() {
-    let scene = Scene::new(BIN).config(
+    let scene = TestScene::new(BIN).config(
         "[run]\nagent = \"code-author\"\nretries = 0\n[workspace]\nkeep = \"always\"\n\
          [agents.code-author]\nkind = \"command\"\n\
          command = [\"sh\", \"-c\", \"echo x > $MAINSTEM_TASK.txt; [ $MAINSTEM_TASK = good ]\"]\n",
@@ -199,7 +199,7 @@ fn cleanup_of_a_state_leaves_workers_of_other_states_alone() {
 #[test]
 fn a_terminated_worker_can_be_spawned_again_and_starts_from_the_beginning() {
     let begun = "echo x > attempt-$MAINSTEM_ATTEMPT.txt; until";
-    let scene = Scene::new(BIN).config(&CONFIG.replace("until", begun));
+    let scene = TestScene::new(BIN).config(&CONFIG.replace("until", begun));
     let spawn = ["worker", "spawn", "--task-id", "STUCK", "--description", "Do it"];
     scene.expect(0, &spawn);
     let workspace = scene.repo().place().join("repo.mainstem/STUCK");

@@ -13,26 +13,26 @@ impl Settings {
             &mut self.land.pulls.template,
         ];
         for path in whole_paths.into_iter().flatten() {
-            expand(path, home);
+            expand_home_path(path, home);
         }
         let sandbox = &mut self.sandbox;
         for path in [&mut sandbox.write, &mut sandbox.read, &mut sandbox.hide].into_iter().flatten()
         {
-            expand(path, home);
+            expand_home_path(path, home);
         }
         if let Some(program) = self.workspace.editor.first_mut() {
-            expand(program, home);
+            expand_home_path(program, home);
         }
         for agent in self.agents.values_mut() {
             // Of a command only the program: the rest are its own arguments.
             for program in agent.binary.iter_mut().chain(agent.command.first_mut()) {
-                expand(program, home);
+                expand_home_path(program, home);
             }
         }
     }
 }
 
-fn expand(path: &mut String, home: &str) {
+fn expand_home_path(path: &mut String, home: &str) {
     if path == "~" {
         home.clone_into(path);
     } else if let Some(rest) = path.strip_prefix("~/") {
@@ -42,7 +42,7 @@ fn expand(path: &mut String, home: &str) {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::layers::{Layer, resolve};
+    use crate::config::layers::{SettingLayer, resolve_settings};
 
     #[test]
     fn every_path_setting_knows_the_home_folder() {
@@ -52,7 +52,9 @@ mod tests {
             [agents.mine]\nkind = \"command\"\ncommand = [\"~/bin/agent\", \"~/as-typed\"]\n\
             [agents.claude]\nbinary = \"~/claude\"\n";
         let mut settings =
-            resolve(&[Layer::project("mainstem.toml", text)]).expect("valid settings").settings;
+            resolve_settings(&[SettingLayer::from_project_file("mainstem.toml", text)])
+                .expect("valid settings")
+                .settings;
         settings.expand_home("/home/me/");
         assert_eq!(settings.workspace.root.as_deref(), Some("/home/me/.worktrees/x"));
         assert_eq!(settings.prompt.template.as_deref(), Some("/home/me/p.md"));

@@ -5,7 +5,7 @@
 mod home;
 pub mod keys;
 pub mod layers;
-mod review;
+mod review_settings;
 mod settings;
 mod values;
 
@@ -13,47 +13,49 @@ use std::collections::BTreeMap;
 
 pub use values::is_branch_name;
 
-pub use review::{OnStuck, Review, ReviewMode, Reviewer, Waits};
+pub use review_settings::{
+    GateWaitMode, ReviewMode, ReviewSettings, ReviewerSettings, StuckReviewAction,
+};
 
-use crate::fact::Class;
-use crate::question::Rule;
-use crate::quiet::QuietHours;
+use crate::fact::FailureClass;
+use crate::question::AnswerRule;
+use crate::quiet_hours::QuietHours;
 
 /// Everything that can be set, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// `[run]`
-    pub run: Run,
+    pub run: RunSettings,
     /// `[limits]`
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// `[workspace]`
-    pub workspace: Workspace,
+    pub workspace: WorkspaceSettings,
     /// `[schedule]`
-    pub schedule: Schedule,
+    pub schedule: ScheduleSettings,
     /// `[gates]`
-    pub gates: Gates,
+    pub gates: GateSettings,
     /// `[review]`
-    pub review: Review,
+    pub review: ReviewSettings,
     /// `[land]`
-    pub land: Land,
+    pub land: LandSettings,
     /// `[budget]`
-    pub budget: Budget,
+    pub budget: BudgetSettings,
     /// `[models]`
-    pub models: Models,
+    pub models: ModelSettings,
     /// `[prices]`, by model.
-    pub prices: BTreeMap<String, Price>,
+    pub prices: BTreeMap<String, ModelPrice>,
     /// `[agents.*]`, the built-in ones included.
-    pub agents: BTreeMap<String, Agent>,
+    pub agents: BTreeMap<String, AgentSettings>,
     /// `[sandbox]`
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSettings,
     /// `[secrets] allow`: patterns of files and texts that the secret scan lets pass.
     pub secrets_allow: Vec<String>,
     /// `[prompt]`
-    pub prompt: Prompt,
+    pub prompt: PromptSettings,
     /// `[questions]`
-    pub questions: Questions,
+    pub questions: QuestionSettings,
     /// `[lessons]`
-    pub lessons: Lessons,
+    pub lessons: LessonSettings,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
     /// `[snapshots] keep`, in milliseconds: how long after the landing.
@@ -63,15 +65,15 @@ pub struct Settings {
 impl Settings {
     /// Settings that ask for what this version cannot do, each with the value that it can: they
     /// are refused, never ignored.
-    pub fn unbuilt(&self) -> Vec<(&'static str, &'static str)> {
+    pub fn unsupported_settings(&self) -> Vec<(&'static str, &'static str)> {
         [
             (self.land.mode == LandMode::None, ("land.mode", "local")),
             (
-                self.schedule.satisfied_by != SatisfiedBy::Landed,
+                self.schedule.satisfied_by != DependencySatisfaction::Landed,
                 ("schedule.satisfied_by", "landed"),
             ),
             // What lands on a forge is there already, and a phase is offered as a whole.
-            (self.land.push.is_some() && self.land.mode.by_pull(), ("land.push", "")),
+            (self.land.push.is_some() && self.land.mode.lands_on_forge(), ("land.push", "")),
         ]
         .into_iter()
         .filter_map(|(asked, cure)| asked.then_some(cure))
@@ -81,7 +83,7 @@ impl Settings {
 
 /// `[prompt]`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompt {
+pub struct PromptSettings {
     /// A template of the user's, relative to the repository.
     pub template: Option<String>,
     /// Longest prompt.
@@ -90,9 +92,9 @@ pub struct Prompt {
 
 /// `[questions]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Questions {
+pub struct QuestionSettings {
     /// Rules that answer by themselves, the first match wins.
-    pub policy: Vec<Rule>,
+    pub policy: Vec<AnswerRule>,
     /// Who answers what no rule does.
     pub agent: Option<String>,
     /// How long that may take.
@@ -105,7 +107,7 @@ pub struct Questions {
 
 /// `[lessons]`
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lessons {
+pub struct LessonSettings {
     /// Whether to learn, and to tell.
     pub learn: bool,
     /// Where they are kept, relative to the repository.
@@ -114,13 +116,13 @@ pub struct Lessons {
 
 /// `[run]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct RunSettings {
     /// Agent of tasks that name none.
     pub agent: Option<String>,
     /// Agents at once.
     pub jobs: u32,
     /// What one failed task means for the run.
-    pub on_failure: RunOnFailure,
+    pub on_failure: RunFailureAction,
     /// Further attempts after a failed one, for tasks that say nothing.
     pub retries: u32,
     /// Wall-clock limit of one attempt, for tasks that say nothing; 0 is none.
@@ -134,14 +136,14 @@ pub struct Run {
     /// How often an attempt that made no progress is started again before it counts as failed.
     pub stall_restarts: u32,
     /// What becomes of a task whose agent does the same thing over and over.
-    pub on_looping: OnLooping,
+    pub on_looping: LoopingAction,
     /// Outcomes after which the next attempt starts over instead of going on with the work so far.
-    pub start_over: Vec<Class>,
+    pub start_over: Vec<FailureClass>,
 }
 
 /// What becomes of a task whose agent does the same thing over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLooping {
+pub enum LoopingAction {
     /// A person looks at it.
     Ask,
     /// The attempt failed, like any other.
@@ -150,7 +152,7 @@ pub enum OnLooping {
 
 /// What one failed task means for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RunOnFailure {
+pub enum RunFailureAction {
     /// Others go on.
     Continue,
     /// Running ones finish, none starts.
@@ -161,7 +163,7 @@ pub enum RunOnFailure {
 
 /// `[limits]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct LimitSettings {
     /// Agents at once per provider.
     pub per_provider: BTreeMap<String, u32>,
     /// Agents at once per agent name.
@@ -207,13 +209,13 @@ pub struct Limits {
 
 /// `[workspace]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Workspace {
+pub struct WorkspaceSettings {
     /// Where workspaces live; none means a sibling of the repository.
     pub root: Option<String>,
     /// What `mainstem open` runs; empty is the environment's editor.
     pub editor: Vec<String>,
     /// What shares a workspace.
-    pub unit: Unit,
+    pub unit: WorkspaceSharing,
     /// How a workspace is made.
     pub kind: WorkspaceKind,
     /// Commands run in a new workspace before the agent.
@@ -221,12 +223,12 @@ pub struct Workspace {
     /// Globs of ignored files to bring along, besides `.worktreeinclude`.
     pub include: Vec<String>,
     /// When a workspace goes.
-    pub keep: Keep,
+    pub keep: WorkspaceRetention,
 }
 
 /// What shares a workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum WorkspaceSharing {
     /// Each task has its own.
     Task,
     /// An epic's tasks, one after the other.
@@ -248,7 +250,7 @@ pub enum WorkspaceKind {
 
 /// When a workspace goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum WorkspaceRetention {
     /// When its task landed or was called off; those of failed and blocked tasks stay for another try.
     UntilLanded,
     /// Only when its task landed; all others stay until `clean`.
@@ -259,16 +261,16 @@ pub enum Keep {
 
 /// `[schedule]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schedule {
+pub struct ScheduleSettings {
     /// Groups that must be through before the next group starts.
-    pub barrier: Barrier,
+    pub barrier: ScheduleBarrier,
     /// When a needed task counts as there.
-    pub satisfied_by: SatisfiedBy,
+    pub satisfied_by: DependencySatisfaction,
 }
 
 /// Groups that must be through before the next group starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Barrier {
+pub enum ScheduleBarrier {
     /// Dataflow.
     None,
     /// Levels of the graph: batches, waves.
@@ -281,7 +283,7 @@ pub enum Barrier {
 
 /// When a needed task counts as there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SatisfiedBy {
+pub enum DependencySatisfaction {
     /// On the target branch.
     Landed,
     /// Its own gates passed.
@@ -292,7 +294,7 @@ pub enum SatisfiedBy {
 
 /// `[gates]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gates {
+pub struct GateSettings {
     /// Commands that must pass on the exact merged tree before it lands.
     pub verify: Vec<String>,
     /// Time for each command.
@@ -306,7 +308,7 @@ pub struct Gates {
     /// A line of `verify` asks for a review of every task.
     pub review: bool,
     /// Whether a run waits for people.
-    pub wait: Waits,
+    pub wait: GateWaitMode,
     /// What gates build and may find again: patterns as in `.gitignore`.
     pub caches: Vec<String>,
     /// After how many landings the target branch is verified again without them; zero is never.
@@ -317,7 +319,7 @@ pub struct Gates {
 
 /// `[land]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Land {
+pub struct LandSettings {
     /// Where work lands.
     pub mode: LandMode,
     /// The target branch; none means that of the checkout in which a run is started.
@@ -325,13 +327,13 @@ pub struct Land {
     /// Whether checkouts of the target branch follow, or a run has a branch of its own.
     pub checkout: CheckoutMode,
     /// How a car joins the line.
-    pub strategy: Strategy,
+    pub strategy: LandStrategy,
     /// Verifications at once.
     pub lanes: u32,
     /// Whether many cars are verified and landed together.
     pub groups: bool,
     /// What a conflict leads to.
-    pub on_conflict: OnConflict,
+    pub on_conflict: ConflictAction,
     /// Who resolves conflicts; none means the task's own agent.
     pub resolver: Option<String>,
     /// Whether conflicts that were resolved before are resolved the same way.
@@ -339,16 +341,16 @@ pub struct Land {
     /// Whether mergiraf, where it is installed, is tried on conflicts.
     pub mergiraf: bool,
     /// Whether landings are signed.
-    pub sign: Sign,
+    pub sign: LandSigning,
     /// Where what lands is pushed; none if it stays here.
-    pub push: Option<Publish>,
+    pub push: Option<PublishSettings>,
     /// How pull requests are made and when they are merged.
-    pub pulls: Pulls,
+    pub pulls: PullRequestSettings,
 }
 
 /// The keys of `[land]` about pushing what lands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publish {
+pub struct PublishSettings {
     /// The git remote.
     pub remote: String,
     /// The branch there; none means that of the target branch.
@@ -359,7 +361,7 @@ pub struct Publish {
 
 /// The keys of `[land]` about pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Pulls {
+pub struct PullRequestSettings {
     /// The git remote.
     pub remote: String,
     /// Owner and name on the forge; none means the remote's.
@@ -413,14 +415,14 @@ pub enum LandMode {
 
 impl LandMode {
     /// Does work land on a forge rather than here?
-    pub fn by_pull(self) -> bool {
+    pub fn lands_on_forge(self) -> bool {
         matches!(self, Self::Pr | Self::PhasePr)
     }
 }
 
 /// How a car joins the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
+pub enum LandStrategy {
     /// A merge commit.
     Merge,
     /// One commit with the whole change.
@@ -431,7 +433,7 @@ pub enum Strategy {
 
 /// What a conflict leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnConflict {
+pub enum ConflictAction {
     /// The task's agent tries again on a fresh base with the conflict in its prompt.
     Rework,
     /// A resolver agent.
@@ -444,7 +446,7 @@ pub enum OnConflict {
 
 /// `[budget]`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Budget {
+pub struct BudgetSettings {
     /// Money for the run.
     pub usd: Option<f64>,
     /// Stop starting attempts when it is spent; otherwise only say so.
@@ -457,7 +459,7 @@ pub struct Budget {
 
 /// What a model costs, in dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Price {
+pub struct ModelPrice {
     /// Tokens read.
     pub input: f64,
     /// Tokens written.
@@ -470,7 +472,7 @@ pub struct Price {
 
 /// `[models]`: how a model is chosen for a task that names none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Models {
+pub struct ModelSettings {
     /// A tier or a model, by role.
     pub by_role: BTreeMap<String, String>,
     /// A tier or a model, by the least priority it is for.
@@ -479,7 +481,7 @@ pub struct Models {
 
 /// A cheap, a middling and a strong model of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tiers {
+pub struct ModelTiers {
     /// For simple tasks, once it has proved itself.
     pub cheap: Option<String>,
     /// For most tasks.
@@ -490,7 +492,7 @@ pub struct Tiers {
 
 /// `[agents.NAME]`
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Agent {
+pub struct AgentSettings {
     /// Which adapter drives it.
     pub kind: String,
     /// For `command`: what to run.
@@ -506,7 +508,7 @@ pub struct Agent {
     /// Who takes over while its provider rests, best first.
     pub fallback: Vec<String>,
     /// Its models, from which one is chosen.
-    pub models: Tiers,
+    pub models: ModelTiers,
     /// A subscription pays for it: what it reports is worth, not cost.
     pub included: bool,
     /// A ready-made command line for `command`.
@@ -524,12 +526,12 @@ pub struct Agent {
     /// Most turns of the model in one attempt; zero is no limit.
     pub max_turns: u32,
     /// Who decides about its tools.
-    pub permission: Permission,
+    pub permission: AgentPermission,
 }
 
-impl Agent {
+impl AgentSettings {
     /// Whose quota the agent of this name uses.
-    pub fn provider_of(&self, name: &str) -> String {
+    pub fn provider_name(&self, name: &str) -> String {
         let usual = match self.kind.as_str() {
             "claude" => "anthropic",
             "codex" => "openai",
@@ -542,7 +544,7 @@ impl Agent {
 
 /// `[agents.NAME] permission`
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Permission {
+pub enum AgentPermission {
     /// Everything is allowed: the sandbox around the agent is the wall.
     #[default]
     Bypass,
@@ -552,7 +554,7 @@ pub enum Permission {
 
 /// `[sandbox]`: the wall around agents, their setup commands and their gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sandbox {
+pub struct SandboxSettings {
     /// Which wall.
     pub kind: SandboxKind,
     /// Paths that may be written besides the defaults; `~` and `$NAME` at the start are replaced.
@@ -577,7 +579,7 @@ pub struct Sandbox {
 
 /// `[land] sign`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sign {
+pub enum LandSigning {
     /// As `commit.gpgSign` says, as far as that works without a person.
     #[default]
     Auto,

@@ -8,8 +8,8 @@ use super::*;
 
 struct Memory(Vec<(&'static str, &'static str)>);
 
-impl Files for Memory {
-    fn names(&self) -> Result<Vec<String>, String> {
+impl GateFiles for Memory {
+    fn file_names(&self) -> Result<Vec<String>, String> {
         Ok(self.0.iter().map(|(name, _)| (*name).to_owned()).collect())
     }
     fn read(&self, name: &str) -> Result<Vec<u8>, String> {
@@ -31,26 +31,26 @@ fn files() -> Memory {
     ])
 }
 
-fn verdict(line: &str) -> Verdict {
-    judge(line, &files()).0
+fn verdict(line: &str) -> GateVerdict {
+    judge_file_gate(line, &files()).0
 }
 
 #[test]
 fn files_are_there_or_not() {
-    assert_eq!(verdict("@file_exists docs/*.md"), Verdict::Passed);
-    assert_eq!(verdict("@file_exists **/*.md"), Verdict::Passed);
-    assert_eq!(verdict("@file_exists *.md"), Verdict::Failed, "a star stays in its folder");
-    assert_eq!(verdict("@file_exists ../x"), Verdict::Error);
+    assert_eq!(verdict("@file_exists docs/*.md"), GateVerdict::Passed);
+    assert_eq!(verdict("@file_exists **/*.md"), GateVerdict::Passed);
+    assert_eq!(verdict("@file_exists *.md"), GateVerdict::Failed, "a star stays in its folder");
+    assert_eq!(verdict("@file_exists ../x"), GateVerdict::Error);
 }
 
 #[test]
 fn lines_are_found_counted_or_absent() {
-    assert_eq!(verdict("@content_search src/** => fn a\\("), Verdict::Passed);
-    assert_eq!(verdict("@content_search src/** => struct"), Verdict::Failed);
-    assert_eq!(verdict("@content_absent src/** => struct"), Verdict::Passed);
-    assert_eq!(verdict("@content_absent docs/** => TODO"), Verdict::Failed);
-    assert_eq!(verdict("@content_count 2 src/** => ^fn "), Verdict::Passed);
-    assert_eq!(verdict("@content_count 3 src/** => ^fn "), Verdict::Failed);
+    assert_eq!(verdict("@content_search src/** => fn a\\("), GateVerdict::Passed);
+    assert_eq!(verdict("@content_search src/** => struct"), GateVerdict::Failed);
+    assert_eq!(verdict("@content_absent src/** => struct"), GateVerdict::Passed);
+    assert_eq!(verdict("@content_absent docs/** => TODO"), GateVerdict::Failed);
+    assert_eq!(verdict("@content_count 2 src/** => ^fn "), GateVerdict::Passed);
+    assert_eq!(verdict("@content_count 3 src/** => ^fn "), GateVerdict::Failed);
 }
 
 #[test]
@@ -69,20 +69,20 @@ fn what_could_not_be_looked_at_never_passes() {
         "@unknown x",
         "true",
     ] {
-        assert_eq!(verdict(line), Verdict::Error, "{line}");
+        assert_eq!(verdict(line), GateVerdict::Error, "{line}");
     }
 }
 
 #[test]
 fn values_are_compared_as_numbers_where_both_are() {
-    assert_eq!(verdict("@query quality.json coverage.lines >= 80"), Verdict::Passed);
-    assert_eq!(verdict("@query quality.json coverage.lines >= 82"), Verdict::Failed);
-    assert_eq!(verdict("@query quality.json coverage.lines <= 81.5"), Verdict::Passed);
-    assert_eq!(verdict("@query quality.json issues[0].critical == 0.0"), Verdict::Passed);
-    assert_eq!(verdict("@query quality.json $.issues.0.critical != 0"), Verdict::Failed);
-    assert_eq!(verdict("@query gate.yaml review == approved"), Verdict::Passed);
-    assert_eq!(verdict("@query gate.yaml review == \"approved\""), Verdict::Passed);
-    assert_eq!(verdict("@query quality.json ok == true"), Verdict::Passed);
+    assert_eq!(verdict("@query quality.json coverage.lines >= 80"), GateVerdict::Passed);
+    assert_eq!(verdict("@query quality.json coverage.lines >= 82"), GateVerdict::Failed);
+    assert_eq!(verdict("@query quality.json coverage.lines <= 81.5"), GateVerdict::Passed);
+    assert_eq!(verdict("@query quality.json issues[0].critical == 0.0"), GateVerdict::Passed);
+    assert_eq!(verdict("@query quality.json $.issues.0.critical != 0"), GateVerdict::Failed);
+    assert_eq!(verdict("@query gate.yaml review == approved"), GateVerdict::Passed);
+    assert_eq!(verdict("@query gate.yaml review == \"approved\""), GateVerdict::Passed);
+    assert_eq!(verdict("@query quality.json ok == true"), GateVerdict::Passed);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn a_gate_reads_back_as_it_is_written() {
         "@approval please look",
         "@review",
     ] {
-        let gate = Gate::parse(line).unwrap();
+        let gate = GateSpec::parse(line).unwrap();
         assert_eq!(gate.to_string(), line);
-        assert_eq!(Gate::parse(&gate.to_string()).unwrap(), gate);
+        assert_eq!(GateSpec::parse(&gate.to_string()).unwrap(), gate);
     }
 }
 
@@ -109,7 +109,7 @@ fn a_gate_reads_back_as_it_is_written() {
 fn tables_become_lines() {
     let table = |pairs: &[(&str, &str)]| {
         let pairs = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-        from_fields(&pairs.collect::<BTreeMap<_, _>>())
+        gate_line_from_fields(&pairs.collect::<BTreeMap<_, _>>())
     };
     let line = |pairs: &[(&str, &str)]| table(pairs).unwrap();
     assert_eq!(line(&[("command", "make test")]), "make test");
@@ -134,13 +134,13 @@ fn tables_become_lines() {
 proptest! {
     #[test]
     fn any_line_is_read_or_refused(line in "(@[a-z_]{0,16} )?.{0,60}") {
-        if let Ok(gate) = Gate::parse(&line) {
-            let again = Gate::parse(&gate.to_string());
+        if let Ok(gate) = GateSpec::parse(&line) {
+            let again = GateSpec::parse(&gate.to_string());
             prop_assert!(again.is_ok(), "{line:?} became {gate}");
         }
         // Whatever it is, only a gate that looks at files can pass.
-        if judge(&line, &files()).0 == Verdict::Passed {
-            prop_assert!(looks_at_files(&line));
+        if judge_file_gate(&line, &files()).0 == GateVerdict::Passed {
+            prop_assert!(is_file_gate(&line));
         }
     }
 }

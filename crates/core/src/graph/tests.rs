@@ -54,14 +54,14 @@ fn a_diamond_has_three_levels_and_a_soft_end() {
     let graph = Graph::new(&plan(DIAMOND, &[])).unwrap();
     let levels: Vec<_> = graph.levels().into_iter().map(|l| names(&graph, l)).collect();
     assert_eq!(levels, ["a", "c b", "d", "e"]);
-    let ix = |id: &str| graph.ix(id).unwrap();
+    let ix = |id: &str| graph.index_of(id).unwrap();
     assert_eq!(names(&graph, graph.needs(ix("d"))), "b c a");
     assert_eq!(names(&graph, graph.dependents(ix("a"))), "b c d");
-    assert_eq!(names(&graph, graph.after(ix("e"))), "d");
+    assert_eq!(names(&graph, graph.soft_needs(ix("e"))), "d");
     assert_eq!(names(&graph, graph.soft_dependents(ix("d"))), "e");
     assert_eq!(graph.needs(ix("e")).len(), 0);
-    assert_eq!(names(&graph, graph.topo().iter().copied()), "a b c d e");
-    assert_eq!(graph.ix("zzz"), None);
+    assert_eq!(names(&graph, graph.topological_order().iter().copied()), "a b c d e");
+    assert_eq!(graph.index_of("zzz"), None);
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn the_critical_path_is_the_heaviest() {
     let graph = Graph::new(&plan(DIAMOND, &[])).unwrap();
     let heavy_c = |t: TaskIx| if graph.id(t).as_str() == "c" { 10 } else { 1 };
     assert_eq!(names(&graph, graph.critical_path(heavy_c)), "a c d e");
-    assert_eq!(graph.tails(heavy_c), [13, 3, 12, 2, 1]);
+    assert_eq!(graph.longest_tails(heavy_c), [13, 3, 12, 2, 1]);
     assert_eq!(names(&graph, graph.critical_path(|_| 1)), "a b d e", "ties go to the earlier one");
-    assert_eq!(graph.tails(|_| u64::MAX), [u64::MAX; 5], "weights saturate");
+    assert_eq!(graph.longest_tails(|_| u64::MAX), [u64::MAX; 5], "weights saturate");
     assert_eq!(Graph::new(&Plan::default()).unwrap().critical_path(|_| 1), []);
     assert!(Graph::new(&Plan::default()).unwrap().levels().is_empty());
 }
@@ -80,7 +80,7 @@ fn the_critical_path_is_the_heaviest() {
 fn every_task_of_an_epic_needs_every_task_of_the_epics_it_needs() {
     let epics: &[(&str, &[&str])] = &[("E2", &["E1", "E1"]), ("E1", &[]), ("E0", &[])];
     let graph = Graph::new(&plan("x E2:\n y E2: x a\n a E1:\n b E1:\n", epics)).unwrap();
-    let ix = |id: &str| graph.ix(id).unwrap();
+    let ix = |id: &str| graph.index_of(id).unwrap();
     assert_eq!(names(&graph, graph.needs(ix("x"))), "a b");
     assert_eq!(names(&graph, graph.needs(ix("y"))), "x a b");
     assert_eq!(names(&graph, graph.dependents(ix("b"))), "x y");
@@ -90,8 +90,8 @@ fn every_task_of_an_epic_needs_every_task_of_the_epics_it_needs() {
 fn repeats_are_dropped_and_a_hard_edge_outweighs_a_soft_one() {
     let graph = Graph::new(&plan("a:\n b: a a ~a ~a\n c: ~b ~b\n", &[])).unwrap();
     assert_eq!(graph.needs(TaskIx(1)).len(), 1);
-    assert_eq!(graph.after(TaskIx(1)).len(), 0);
-    assert_eq!(graph.after(TaskIx(2)).len(), 1);
+    assert_eq!(graph.soft_needs(TaskIx(1)).len(), 0);
+    assert_eq!(graph.soft_needs(TaskIx(2)).len(), 1);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_chain_of_two_hundred_thousand_needs_no_stack() {
 fn circles_in_one_knot_are_all_found() {
     // A figure of eight, and a separate ring.
     let edges = [(0, 1), (1, 0), (0, 2), (2, 0), (3, 4), (4, 5), (5, 3), (6, 0)];
-    let mut cycles = Adjacency::new(7, &edges).cycles(10);
+    let mut cycles = Adjacency::new(7, &edges).find_cycles(10);
     cycles.sort();
     assert_eq!(cycles, [vec![0, 1], vec![0, 2], vec![3, 4, 5]]);
 }
@@ -186,29 +186,29 @@ proptest! {
                 let got: Vec<u32> = graph.tasks().map(|t| graph.level(t)).collect();
                 prop_assert_eq!(got, level);
                 let place: Vec<usize> = graph.tasks()
-                    .map(|t| graph.topo().iter().position(|u| *u == t).unwrap()).collect();
+                    .map(|t| graph.topological_order().iter().position(|u| *u == t).unwrap()).collect();
                 prop_assert!(edges.iter().all(|(a, b)| place[*b] < place[*a]));
-                let weight = |t: TaskIx| weights[t.ix()];
-                let tails = graph.tails(weight);
+                let weight = |t: TaskIx| weights[t.index()];
+                let tails = graph.longest_tails(weight);
                 for t in 0..n {
                     let best = edges.iter().filter(|(_, to)| *to == t).map(|(from, _)| tails[*from]).max();
                     prop_assert_eq!(tails[t], weights[t] + best.unwrap_or(0));
                 }
                 let path = graph.critical_path(weight);
-                let sum: u64 = path.iter().map(|t| weights[t.ix()]).sum();
+                let sum: u64 = path.iter().map(|t| weights[t.index()]).sum();
                 prop_assert_eq!(sum, tails.iter().copied().max().unwrap());
             }
             (Err(GraphError::Cycle(cycle)), None) => {
                 prop_assert!(cycle.len() > 1);
                 for (i, t) in cycle.iter().enumerate() {
                     let next = cycle[(i + 1) % cycle.len()];
-                    prop_assert!(edges.contains(&(t.ix(), next.ix())));
+                    prop_assert!(edges.contains(&(t.index(), next.index())));
                 }
             }
             (got, want) => prop_assert!(false, "{:?} {:?}", got.is_ok(), want),
         }
         let pairs: Vec<(u32, u32)> = edges.iter().map(|(a, b)| (*a as u32, *b as u32)).collect();
-        let cycles = Adjacency::new(n, &pairs).cycles(100);
+        let cycles = Adjacency::new(n, &pairs).find_cycles(100);
         // With enough rounds, cutting every circle found leaves none.
         let mut rest = edges.clone();
         for cycle in &cycles {

@@ -1,19 +1,21 @@
 //! The fold: one fact moves the state. Live steps and recovery both come through here, so they
 //! cannot disagree. Decides nothing.
 
-use crate::fact::{Claim, Class, Ending, Fact, Fault, GateScope, Usage, Verdict};
+use crate::attempt_policy::RetryCounts;
+use crate::fact::{
+    AgentClaim, AgentEnding, AgentFault, Fact, FailureClass, GateScope, GateVerdict, Usage,
+};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
 use crate::limits;
-use crate::machine::clash::clash_of;
-use crate::machine::{Decided, Issue, Machine, Proposal};
+use crate::machine::conflict_resolution::conflict_of_attempt;
+use crate::machine::{Machine, ProposalDecision, ReportedIssue, TaskProposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
-use crate::policy::Spent;
-use crate::provider::Limit;
-use crate::tasks::{Answer, AttemptState, Landing, Tasks};
-use crate::train::Stage;
+use crate::provider::LimitReport;
+use crate::tasks::{AttemptState, PendingAnswer, TaskLanding, TaskTable};
+use crate::train::CandidateStage;
 
 /// A journal that does not add up.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -38,7 +40,7 @@ impl Machine {
     /// Moves the state by one fact that happened at `at`.
     pub fn apply(&mut self, fact: &Fact, at: Time) -> Result<(), ApplyError> {
         self.now = self.now.max(at);
-        self.note_lasting(fact);
+        self.apply_lasting_notice(fact);
         match fact {
             Fact::RunStarted { target, base, bring_to } => {
                 target.clone_into(&mut self.target);
@@ -50,25 +52,25 @@ impl Machine {
                 self.revision = *revision;
                 self.noted.plan_file = file.clone().or(self.noted.plan_file.take());
                 hash.clone_into(&mut self.plan_hash);
-                self.adopt(plan)?;
+                self.apply_plan(plan)?;
             }
             Fact::ProposalDecided { proposal, becomes } => {
                 self.apply_proposal_decision(proposal, becomes.clone());
             }
             Fact::EngineStarted { epoch, jobs, host, .. } => {
-                self.alive = Some(*epoch);
+                self.engine_epoch = Some(*epoch);
                 self.noted.engine = Some((host.clone(), *epoch));
                 self.stopped = None;
                 self.jobs_in_force = *jobs;
-                self.note_draining(fact);
+                self.apply_draining(fact);
                 self.cancelled = false;
                 // Somebody may have mended it meanwhile: it is found out anew.
-                self.red_base = false;
+                self.target_is_failing = false;
                 self.base_failure = None;
-                self.adrift = None;
+                self.push_trouble = None;
             }
             Fact::EngineStopped { why } => {
-                self.alive = None;
+                self.engine_epoch = None;
                 self.stopped = Some(*why);
             }
             Fact::RunPaused {} => self.paused = true,
@@ -79,22 +81,22 @@ impl Machine {
                 self.jobs_flag = None;
                 self.jobs_in_force = Some(*jobs);
             }
-            Fact::RunDraining { .. } => self.note_draining(fact),
+            Fact::RunDraining { .. } => self.apply_draining(fact),
             Fact::ProviderParked { provider, kind, until, message } => {
                 self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
             }
             Fact::ProviderFreed { provider } => {
                 if let Some(known) = self.providers.get_mut(provider) {
-                    known.free();
+                    known.release();
                 }
             }
             Fact::TargetVerified { tree, gates, tools, .. } => {
                 for gate in gates {
-                    self.train.note_passed(tree, gate, tools);
+                    self.train.record_passed_gate(tree, gate, tools);
                 }
-                self.rechecks.all_good();
+                self.rechecks.reset_after_pass();
             }
-            Fact::TargetRechecked(rechecked) => self.note_recheck(rechecked),
+            Fact::TargetRechecked(rechecked) => self.apply_recheck(rechecked),
             Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
@@ -109,34 +111,36 @@ impl Machine {
         let number = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
         let index = number.and_then(|n| n.checked_sub(1));
         if let Some(known) = index.and_then(|index| self.proposals.get_mut(index)) {
-            known.decided = Some(becomes.map_or(Decided::Rejected, Decided::Accepted));
+            known.decided =
+                Some(becomes.map_or(ProposalDecision::Rejected, ProposalDecision::Accepted));
         }
     }
 
-    fn adopt(&mut self, plan: &Plan) -> Result<(), ApplyError> {
+    fn apply_plan(&mut self, plan: &Plan) -> Result<(), ApplyError> {
         let graph = Graph::new(plan).map_err(|error| ApplyError::BadPlan(error.to_string()))?;
         let old_plan = std::mem::replace(&mut self.plan, plan.clone());
         self.graph = graph;
-        let fresh = Tasks::new(&self.plan, &self.graph, &self.settings);
+        let fresh = TaskTable::new(&self.plan, &self.graph, &self.settings);
         let old = std::mem::replace(&mut self.tasks, fresh);
-        let place = |graph: &Graph, t: TaskIx| graph.ix(old_plan.tasks[t.ix()].id.as_str());
-        for t in old.all() {
+        let place =
+            |graph: &Graph, t: TaskIx| graph.index_of(old_plan.tasks[t.index()].id.as_str());
+        for t in old.all_tasks() {
             let Some(new) = place(&self.graph, t) else {
-                self.dropped.insert(old_plan.tasks[t.ix()].id.clone(), old.get(t).clone());
+                self.dropped.insert(old_plan.tasks[t.index()].id.clone(), old.get(t).clone());
                 continue;
             };
             let phase = old.phase(t);
-            self.tasks.restore(new, old.get(t).clone());
+            self.tasks.restore_state(new, old.get(t).clone());
             if !phase.is_idle() {
-                self.tasks.set(new, phase, &self.graph, old.get(t).since);
+                self.tasks.set_phase(new, phase, &self.graph, old.get(t).since);
             }
             let chain = old.get(t).chain.iter().filter_map(|c| place(&self.graph, *c)).collect();
-            self.tasks.note(new).chain = chain;
+            self.tasks.state_mut(new).chain = chain;
         }
-        self.take_back();
-        self.mind_all_stacks();
+        self.restore_dropped_tasks();
+        self.update_all_stacks();
         let moved = |t: TaskIx| place(&self.graph, t);
-        self.train.renumber(moved);
+        self.train.renumber_tasks(moved);
         self.questions.retain_mut(|q| match place(&self.graph, q.task) {
             Some(t) => {
                 q.task = t;
@@ -145,50 +149,50 @@ impl Machine {
             None => false,
         });
         let count = self.plan.tasks.len();
-        if let Some(old_scope) = self.life.scope.take() {
+        if let Some(old_scope) = self.epoch.scope.take() {
             let mut scope = vec![false; count];
-            for t in old.all().filter(|t| old_scope[t.ix()]) {
+            for t in old.all_tasks().filter(|t| old_scope[t.index()]) {
                 if let Some(new) = place(&self.graph, t) {
-                    scope[new.ix()] = true;
+                    scope[new.index()] = true;
                 }
             }
-            self.life.scope = Some(scope);
+            self.epoch.scope = Some(scope);
         }
-        let asks = std::mem::take(&mut self.life.asks);
+        let asks = std::mem::take(&mut self.epoch.queued_questions);
         let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
-        self.life.asks = asks.collect();
-        self.life.unreached.clear();
+        self.epoch.queued_questions = asks.collect();
+        self.epoch.unreachable_agents.clear();
         let begins_alike = old_plan.tasks.len() <= count
             && old_plan.tasks.iter().zip(&self.plan.tasks).all(|(a, b)| a.id == b.id);
         if begins_alike {
             // Every task has kept its number: what was given out is still under way.
-            self.life.given.grow(old_plan.tasks.len(), count);
+            self.epoch.issued.grow_tasks(old_plan.tasks.len(), count);
         } else {
-            self.life.given = super::want::Given::default();
+            self.epoch.issued = super::outstanding::IssuedEffects::default();
         }
         Ok(())
     }
 
     /// A task that a revision dropped and a later one has again is the same task: what landed stays
     /// landed, and its attempts go on being counted.
-    fn take_back(&mut self) {
-        for t in self.tasks.all() {
-            let Some(known) = self.dropped.remove(self.plan.tasks[t.ix()].id.as_str()) else {
+    fn restore_dropped_tasks(&mut self) {
+        for t in self.tasks.all_tasks() {
+            let Some(known) = self.dropped.remove(self.plan.tasks[t.index()].id.as_str()) else {
                 continue;
             };
             let (phase, since) = (known.phase(), known.since);
             // Being blocked by others, and an attempt that nobody followed, are things of the past.
             let over = phase.is_over() && known.chain.is_empty();
-            self.tasks.restore(t, known);
-            self.tasks.note(t).chain.clear();
+            self.tasks.restore_state(t, known);
+            self.tasks.state_mut(t).chain.clear();
             if over {
-                self.tasks.set(t, phase, &self.graph, since);
+                self.tasks.set_phase(t, phase, &self.graph, since);
             }
         }
     }
 
     fn apply_to_task(&mut self, id: &TaskId, fact: &Fact, at: Time) -> Result<(), ApplyError> {
-        let Some(t) = self.graph.ix(id.as_str()) else {
+        let Some(t) = self.graph.index_of(id.as_str()) else {
             // A task that a later revision dropped still has its history.
             return if self.revision > 1 {
                 Ok(())
@@ -201,28 +205,28 @@ impl Machine {
             .phase(t)
             .next(fact)
             .map_err(|illegal| ApplyError::Illegal { task: id.clone(), illegal })?;
-        let moves = self.tasks.phase(t) != next || fact.is_of_pull();
-        self.note(t, fact, at);
-        self.tasks.set(t, next, &self.graph, at);
+        let moves = self.tasks.phase(t) != next || fact.is_about_pull_request();
+        self.apply_task_details(t, fact, at);
+        self.tasks.set_phase(t, next, &self.graph, at);
         if moves {
-            self.mind_stacks_around(t, fact);
+            self.update_stacks_around(t, fact);
         }
         Ok(())
     }
 
     /// Takes down what the fact says, before the phase moves.
-    fn note(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        self.note_attempt(t, fact, at);
-        self.note_question(t, fact, at);
-        self.note_gate_time(fact);
-        self.note_landing_to_recheck(t, fact);
-        self.note_train(t, fact, at);
-        self.note_pull(fact);
-        self.note_stack(t, fact);
-        self.note_review(t, fact);
-        self.note_kept(t, fact);
-        self.note_publish(fact);
-        let state = self.tasks.note(t);
+    fn apply_task_details(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        self.apply_attempt(t, fact, at);
+        self.apply_question(t, fact, at);
+        self.apply_gate_time(fact);
+        self.apply_landing_to_recheck(t, fact);
+        self.apply_train(t, fact, at);
+        self.apply_pull_request(fact);
+        self.apply_stack(t, fact);
+        self.apply_review(t, fact);
+        self.apply_kept_work(t, fact);
+        self.apply_push_trouble(fact);
+        let state = self.tasks.state_mut(t);
         match fact {
             Fact::TaskFailed { reason, .. }
             | Fact::TaskCancelled { reason, .. }
@@ -231,7 +235,7 @@ impl Machine {
                 state.chain.clear();
             }
             Fact::TaskConflicted { files, .. } => {
-                let clash = clash_in_words(files);
+                let clash = describe_conflict(files);
                 // Set by the attempt that came last: what it found, or why it gave up.
                 let gave_up = !state.reason.is_empty() && !state.reason.starts_with(&clash);
                 let why = std::mem::take(&mut state.reason);
@@ -240,7 +244,8 @@ impl Machine {
             }
             Fact::TaskBlocked { reason, chain, .. } => {
                 reason.clone_into(&mut state.reason);
-                state.chain = chain.iter().filter_map(|id| self.graph.ix(id.as_str())).collect();
+                state.chain =
+                    chain.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
             }
             Fact::TaskUnblocked { .. } => {
                 state.reason.clear();
@@ -249,11 +254,11 @@ impl Machine {
             Fact::TaskRetried { .. } => {
                 state.reason.clear();
                 state.chain.clear();
-                state.spent = Spent::default();
+                state.spent = RetryCounts::default();
                 state.not_before = None;
                 state.help = None;
-                if let Some(known) = self.providers.get_mut(&self.tasks.claims(t).provider) {
-                    known.forgive();
+                if let Some(known) = self.providers.get_mut(&self.tasks.resources(t).provider) {
+                    known.clear_failures();
                 }
             }
             _ => {}
@@ -261,11 +266,11 @@ impl Machine {
     }
 
     /// An attempt begins, or its workspace goes.
-    fn note_attempt(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    fn apply_attempt(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         if let Fact::AttemptIntended { .. } | Fact::WorkspaceRemoved { .. } = fact {
-            self.tasks.end_removal(t);
+            self.tasks.end_workspace_removal(t);
         }
-        let state = self.tasks.note(t);
+        let state = self.tasks.state_mut(t);
         if let Fact::AttemptIntended {
             attempt,
             agent,
@@ -284,7 +289,8 @@ impl Machine {
             state.failed_gate = None;
             let before = state.current.take().filter(|before| !before.removed);
             state.current = Some(AttemptState {
-                stands: before.and_then(|before| before.workspace.or(before.stands)),
+                previous_workspace: before
+                    .and_then(|before| before.workspace.or(before.previous_workspace)),
                 agent: agent.clone(),
                 provider: provider.clone(),
                 model: model.clone(),
@@ -296,19 +302,19 @@ impl Machine {
             });
             self.reserved_usd += reserved_usd;
             if let Some(known) = self.providers.get_mut(provider) {
-                known.tried(at);
+                known.record_start(at);
             }
         } else {
-            self.note_words(t, fact, at);
-            self.note_remarks(t, fact, at);
-            self.note_branch(t, fact);
-            self.note_course(t, fact, at);
+            self.apply_agent_statement(t, fact, at);
+            self.apply_remarks(t, fact, at);
+            self.apply_branch_choice(t, fact);
+            self.apply_attempt_progress(t, fact, at);
         }
     }
 
     /// Money and tokens of the attempt under way.
-    fn note_usage(&mut self, t: TaskIx, mark: u64, usage: &Usage, at: Time) {
-        let state = self.tasks.note(t);
+    fn apply_usage(&mut self, t: TaskIx, mark: u64, usage: &Usage, at: Time) {
+        let state = self.tasks.state_mut(t);
         let Some(attempt) = state.current.as_mut() else { return };
         attempt.mark = attempt.mark.max(mark);
         attempt.consulted.extend(usage.answering.as_ref().map(|a| a.question.clone()));
@@ -328,37 +334,45 @@ impl Machine {
             && !std::mem::replace(&mut attempt.answered, true)
             && let Some(known) = self.providers.get_mut(&attempt.provider)
         {
-            known.answered(at, attempt.intended_at);
+            known.record_answer(at, attempt.intended_at);
         }
     }
 
     /// What the end of an agent says of its provider.
-    fn note_service(&mut self, t: TaskIx, ending: &Ending, claim: &Claim, at: Time) {
+    fn apply_provider_outcome(
+        &mut self,
+        t: TaskIx,
+        ending: &AgentEnding,
+        claim: &AgentClaim,
+        at: Time,
+    ) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
         let (provider, begun) = (attempt.provider.clone(), attempt.intended_at);
         let spender = (attempt.agent.clone(), attempt.model.clone());
         let usd = attempt.cost_usd;
-        self.note_paid(spender, usd);
+        self.apply_attempt_cost(spender, usd);
         match claim {
-            Claim::Failed { fault: Fault::Transient, .. } => {
-                self.providers.entry(provider).or_default().failed();
+            AgentClaim::Failed { fault: AgentFault::Transient, .. } => {
+                self.providers.entry(provider).or_default().record_failure();
             }
-            Claim::RateLimited {} | Claim::QuotaExhausted {} | Claim::Failed { .. } => {}
-            Claim::None
-            | Claim::NothingToDo { .. }
-            | Claim::Blocked { .. }
-            | Claim::Done { .. } => {
-                if *ending == (Ending::Exited { code: 0 })
+            AgentClaim::RateLimited {}
+            | AgentClaim::QuotaExhausted {}
+            | AgentClaim::Failed { .. } => {}
+            AgentClaim::None
+            | AgentClaim::NothingToDo { .. }
+            | AgentClaim::Blocked { .. }
+            | AgentClaim::Done { .. } => {
+                if *ending == (AgentEnding::Exited { code: 0 })
                     && let Some(known) = self.providers.get_mut(&provider)
                 {
-                    known.served(at, begun);
+                    known.record_success(at, begun);
                 }
             }
         }
     }
 
     /// What the model of the attempt under way has achieved with it.
-    fn note_record(&mut self, t: TaskIx, good: bool) {
+    fn apply_model_record(&mut self, t: TaskIx, good: bool) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
         let Some(model) = attempt.model.clone() else { return };
         let record = self.records.entry(model).or_default();
@@ -368,8 +382,8 @@ impl Machine {
     }
 
     /// What the agent remarked besides its work, and what was told of it.
-    fn note_remarks(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        let state = self.tasks.note(t);
+    fn apply_remarks(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.state_mut(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
             Fact::SessionSeen { mark, session, .. } => {
@@ -382,13 +396,19 @@ impl Machine {
                 attempt.mark = attempt.mark.max(*mark);
                 if self.issues.len() < limits::REMARKS_MAX {
                     let (task, title, text) = (task.clone(), title.clone(), text.clone());
-                    self.issues.push(Issue { task, title, text, severity: severity.clone(), at });
+                    self.issues.push(ReportedIssue {
+                        task,
+                        title,
+                        text,
+                        severity: severity.clone(),
+                        at,
+                    });
                 }
             }
             Fact::TaskProposed { task, attempt: n, mark, id, title, description, needs } => {
                 attempt.mark = attempt.mark.max(*mark);
                 if self.proposals.len() < limits::REMARKS_MAX {
-                    self.proposals.push(Proposal {
+                    self.proposals.push(TaskProposal {
                         task: task.clone(),
                         attempt: *n,
                         id: id.clone(),
@@ -405,23 +425,23 @@ impl Machine {
     }
 
     /// What the agent said, and what was said to it.
-    fn note_words(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        let state = self.tasks.note(t);
+    fn apply_agent_statement(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.state_mut(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
-            Fact::UsageReported { mark, usage, .. } => self.note_usage(t, *mark, usage, at),
+            Fact::UsageReported { mark, usage, .. } => self.apply_usage(t, *mark, usage, at),
             Fact::ProviderLimited { provider, mark, until, message, kind, retrying, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
                 let begun = attempt.intended_at;
                 let (until, kind, retrying) = (*until, *kind, *retrying);
-                let limit = Limit { at, begun, until, kind, message, retrying };
-                self.providers.entry(provider.clone()).or_default().limited(&limit);
+                let limit = LimitReport { at, begun, until, kind, message, retrying };
+                self.providers.entry(provider.clone()).or_default().record_limit(&limit);
             }
             Fact::AgentResumed { .. } => {
                 if let (Some((question, number, reference)), Some(text)) =
                     (&attempt.question, &attempt.answer)
                 {
-                    attempt.answers.push(Answer {
+                    attempt.answers.push(PendingAnswer {
                         number: *number,
                         question: question.clone(),
                         text: text.clone(),
@@ -434,14 +454,14 @@ impl Machine {
     }
 
     /// How far the attempt got.
-    fn note_course(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        let state = self.tasks.note(t);
+    fn apply_attempt_progress(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        let state = self.tasks.state_mut(t);
         let keeps_branch = state.keeps_branch();
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
             Fact::WorkspaceReady { workspace, base, .. } => {
                 attempt.workspace = Some(workspace.clone());
-                attempt.stands = None;
+                attempt.previous_workspace = None;
                 attempt.base = Some(base.clone());
             }
             Fact::AgentStarted { pid, .. } => {
@@ -458,7 +478,7 @@ impl Machine {
                 attempt.pid = None;
                 state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
-                self.note_service(t, ending, claim, at);
+                self.apply_provider_outcome(t, ending, claim, at);
             }
             Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
             Fact::SnapshotTaken { refname, commit, .. } => {
@@ -467,18 +487,21 @@ impl Machine {
             }
             // What fails with others is nobody's fault yet, and the branch's own faults are not its.
             Fact::GateRan { verdict, detail, with, scope, .. }
-                if *verdict != Verdict::Passed && with.is_empty() && *scope != GateScope::Base =>
+                if *verdict != GateVerdict::Passed
+                    && with.is_empty()
+                    && *scope != GateScope::Base =>
             {
                 detail.clone_into(&mut attempt.gate_output);
-                state.failed_gate = FailedGate::of(fact).map(Box::new);
+                state.failed_gate = FailedGate::from_fact(fact).map(Box::new);
             }
             Fact::CarConflicted { onto, files, .. } => {
-                files.clone_into(&mut attempt.clash);
-                state.clash = clash_of(attempt, onto, files).or(state.clash.take());
+                files.clone_into(&mut attempt.conflict_files);
+                state.conflict =
+                    conflict_of_attempt(attempt, onto, files).or(state.conflict.take());
             }
             Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
                 self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
-                state.spent.count(*class, attempt.fault());
+                state.spent.count_failure(*class, attempt.end_fault());
                 state.not_before = *retry_at;
                 state.help.clone_from(help);
                 reason.clone_into(&mut state.reason);
@@ -487,18 +510,23 @@ impl Machine {
                     class: *class,
                     reason: reason.clone(),
                     gate_output: std::mem::take(&mut attempt.gate_output),
-                    files: std::mem::take(&mut attempt.clash),
+                    files: std::mem::take(&mut attempt.conflict_files),
                 });
                 attempt.stop = None;
                 attempt.pid = None;
-                if matches!(class, Class::AgentFailed | Class::GateFailed | Class::InvalidOutput) {
-                    self.note_record(t, false);
+                if matches!(
+                    class,
+                    FailureClass::AgentFailed
+                        | FailureClass::GateFailed
+                        | FailureClass::InvalidOutput
+                ) {
+                    self.apply_model_record(t, false);
                 }
             }
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
                 attempt.workspace = None;
-                attempt.stands = None;
+                attempt.previous_workspace = None;
                 // Who decides a conflict wants the branch; only the folder went.
                 attempt.branch_kept |= keeps_branch;
             }
@@ -507,71 +535,74 @@ impl Machine {
     }
 
     /// What a verdict of the train says of the cars it looked at, and of the tree.
-    fn note_verdict(&mut self, t: TaskIx, fact: &Fact) {
+    fn apply_train_verdict(&mut self, t: TaskIx, fact: &Fact) {
         let Fact::GateRan { scope, gate, verdict, tree, with, tools, cached, .. } = fact else {
             return;
         };
-        let good = *verdict == Verdict::Passed;
+        let good = *verdict == GateVerdict::Passed;
         if *scope == GateScope::Base {
-            self.red_base = *verdict == Verdict::Failed;
-            self.base_failure = FailedGate::of(fact).filter(|_| self.red_base).map(Box::new);
+            self.target_is_failing = *verdict == GateVerdict::Failed;
+            self.base_failure =
+                FailedGate::from_fact(fact).filter(|_| self.target_is_failing).map(Box::new);
         }
         if good {
-            self.train.note_passed(tree, gate, tools);
+            self.train.record_passed_gate(tree, gate, tools);
         }
         let all = &self.settings.gates.verify;
-        if *scope == GateScope::Base || (good && !self.train.has_passed(tree, all, tools)) {
+        if *scope == GateScope::Base || (good && !self.train.have_gates_passed(tree, all, tools)) {
             return;
         }
         let mut unit: Vec<TaskIx> =
-            with.iter().filter_map(|id| self.graph.ix(id.as_str())).collect();
+            with.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
         unit.push(t);
-        self.train.judged(&unit, good, *cached);
+        self.train.record_verdict(&unit, good, *cached);
     }
 
-    fn note_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    fn apply_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
             // Nothing of it goes through the train.
             Fact::TaskQueued { task, attempt, tip } if self.closes_phase(t) => {
                 self.offers.insert(task.clone(), (*attempt, tip.clone()));
             }
             Fact::TaskQueued { attempt, tip, .. } => {
-                let priority = self.plan.tasks[t.ix()].priority;
+                let priority = self.plan.tasks[t.index()].priority;
                 self.train.enqueue(t, *attempt, tip.clone(), priority);
             }
             Fact::CarFormed { onto, commit, tree, reused, .. } => {
-                self.train.note_reused(t, reused);
+                self.train.set_reused_resolutions(t, reused);
                 let (onto, commit, tree) = (onto.clone(), commit.clone(), tree.clone());
-                self.train.set(t, Stage::Formed { onto, commit, tree });
+                self.train.set_stage(t, CandidateStage::Formed { onto, commit, tree });
             }
             Fact::LandingIntended { old, new, tree, .. } => {
-                let (onto, commit) = match self.train.car(t).map(|car| &car.stage) {
-                    Some(Stage::Formed { onto, commit, .. }) => (onto.clone(), commit.clone()),
+                let (onto, commit) = match self.train.candidate_of(t).map(|car| &car.stage) {
+                    Some(CandidateStage::Formed { onto, commit, .. }) => {
+                        (onto.clone(), commit.clone())
+                    }
                     _ => (old.clone(), new.clone()),
                 };
                 let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
-                self.train.set(t, Stage::Landing { old, new, tree, onto, commit });
+                self.train.set_stage(t, CandidateStage::Landing { old, new, tree, onto, commit });
             }
             // What a forge's checks say is no verdict on a merge of ours.
             Fact::GateRan { scope: scope @ (GateScope::Train | GateScope::Base), .. }
-                if *scope == GateScope::Base || !self.lands_by_pull(t) =>
+                if *scope == GateScope::Base || !self.lands_on_forge(t) =>
             {
-                self.note_verdict(t, fact);
+                self.apply_train_verdict(t, fact);
             }
-            Fact::LandingRefused { .. } => self.train.set(t, Stage::Queued),
-            Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.note_hold(t, fact),
-            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.leave(t),
+            Fact::LandingRefused { .. } => self.train.set_stage(t, CandidateStage::Queued),
+            Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.apply_hold(t, fact),
+            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.remove_candidate(t),
             Fact::TaskLanded { commit, old, empty, .. } => {
-                self.train.landed(t);
-                self.red_base = false;
+                self.train.remove_landed(t);
+                self.target_is_failing = false;
                 self.base_failure = None;
-                self.note_record(t, true);
+                self.apply_model_record(t, true);
                 self.landings += 1;
-                let state = self.tasks.note(t);
+                let state = self.tasks.state_mut(t);
                 state.reason.clear();
                 state.failed_gate = None;
-                state.clash = None;
-                state.landed = Some(Landing {
+                state.conflict = None;
+                state.landed = Some(TaskLanding {
                     commit: commit.clone(),
                     old: old.clone(),
                     empty: *empty,
@@ -580,7 +611,7 @@ impl Machine {
                 });
             }
             Fact::LandingUndone { commit, .. } => {
-                let state = self.tasks.note(t);
+                let state = self.tasks.state_mut(t);
                 state.landed = None;
                 state.undone.push(commit.clone());
                 "the landing was undone".clone_into(&mut state.reason);
@@ -591,6 +622,6 @@ impl Machine {
 }
 
 /// How a clash is told.
-pub(super) fn clash_in_words(files: &[String]) -> String {
+pub(super) fn describe_conflict(files: &[String]) -> String {
     format!("conflicts in {}", files.join(", "))
 }

@@ -4,19 +4,19 @@
 use crate::fact::Fact;
 use crate::id::{TaskId, TaskIx};
 use crate::machine::Machine;
-use crate::money::{self, Forecast};
+use crate::money::{self, CostForecast};
 use crate::phase::Phase;
-use crate::schedule::{Held, Pick};
+use crate::schedule::{ScheduledStart, StartObstacle};
 
 /// Who costs what: an agent, and the model chosen for it.
-pub(super) type Spender = (String, Option<String>);
+pub(super) type SpenderKey = (String, Option<String>);
 
 /// Attempts of a spender that ended and cost something, and how much.
-pub(super) type Paid = (u32, f64);
+pub(super) type AttemptCosts = (u32, f64);
 
 /// A hard budget does not cover the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct BudgetShort {
+pub struct BudgetShortfall {
     /// The budget.
     pub limit_usd: f64,
     /// What is spent of it.
@@ -31,7 +31,7 @@ pub struct BudgetShort {
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunStop {
     /// The budget.
-    Budget(BudgetShort),
+    Budget(BudgetShortfall),
     /// This task failed, and the settings say that nothing more starts then.
     Drained {
         /// The task.
@@ -66,14 +66,17 @@ impl RunStop {
     pub fn next_action(&self) -> String {
         match self {
             Self::Budget(short) => {
-                format!("mainstem config set budget.usd {}, then mainstem run", short.enough_usd())
+                format!(
+                    "mainstem config set budget.usd {}, then mainstem run",
+                    short.sufficient_usd()
+                )
             }
             Self::Drained { .. } => "mainstem run starts the remaining tasks".to_owned(),
         }
     }
 }
 
-impl BudgetShort {
+impl BudgetShortfall {
     fn reason(&self) -> String {
         let Self { limit_usd, spent_usd, reserved_usd, expected_usd } = self;
         let set_aside = match reserved_usd {
@@ -87,7 +90,7 @@ impl BudgetShort {
     }
 
     /// A budget in whole dollars with which the next attempts can start.
-    fn enough_usd(&self) -> f64 {
+    fn sufficient_usd(&self) -> f64 {
         let next = self.spent_usd + self.reserved_usd + self.expected_usd;
         next.max(self.limit_usd * 2.0).ceil()
     }
@@ -105,80 +108,87 @@ impl Machine {
     }
 
     /// What the rest may cost.
-    pub fn forecast(&self) -> Forecast {
-        let tasks = self.tasks.all().map(|t| {
+    pub fn cost_forecast(&self) -> CostForecast {
+        let tasks = self.tasks.all_tasks().map(|t| {
             let state = self.tasks.get(t);
             (state.cost_usd, state.phase().is_over(), state.attempts > 0)
         });
-        money::forecast(tasks, self.spent_usd)
+        money::forecast_cost(tasks, self.spent_usd)
     }
 
     /// Money to set aside for an attempt of this agent with this model: what those before it cost on
     /// average. Of others nothing follows: a cheap model is not held back by what a dear one cost.
     pub fn expected_usd(&self, agent: &str, model: Option<&str>) -> f64 {
         let spender = (agent.to_owned(), model.map(str::to_owned));
-        match self.paid.get(&spender) {
+        match self.attempt_costs.get(&spender) {
             Some((ended, usd)) => usd / f64::from(*ended),
             None => self.settings.budget.per_attempt_usd,
         }
     }
 
     /// Money to set aside for the attempt that would start so.
-    pub fn expected_of(&self, pick: &Pick) -> f64 {
+    pub fn expected_usd_of_start(&self, pick: &ScheduledStart) -> f64 {
         let chosen = self.choose_model(pick);
         self.expected_usd(&pick.agent, chosen.model.as_deref())
     }
 
     /// An attempt ended that cost this much.
-    pub(super) fn note_paid(&mut self, spender: Spender, usd: f64) {
+    pub(super) fn apply_attempt_cost(&mut self, spender: SpenderKey, usd: f64) {
         if usd > 0.0 {
-            let paid = self.paid.entry(spender).or_default();
+            let paid = self.attempt_costs.entry(spender).or_default();
             paid.0 += 1;
             paid.1 += usd;
         }
     }
 
     /// What keeps this ready task from starting for good, if something does.
-    pub fn stopped_by(&self, t: TaskIx) -> Option<RunStop> {
-        if self.tasks.phase(t) != Phase::Ready || !self.in_scope(t) {
+    pub fn permanent_stop(&self, t: TaskIx) -> Option<RunStop> {
+        if self.tasks.phase(t) != Phase::Ready || !self.is_in_scope(t) {
             return None;
         }
         if let Some((task, abort)) = &self.draining {
             return Some(RunStop::Drained { task: task.clone(), abort: *abort });
         }
-        match self.why_held(t) {
-            Some(Held::Budget) => self.budget_stop(t),
+        match self.start_obstacle(t) {
+            Some(StartObstacle::Budget) => self.budget_stop(t),
             _ => None,
         }
     }
 
     /// The budget as what keeps this task from starting.
     pub fn budget_stop(&self, t: TaskIx) -> Option<RunStop> {
-        self.budget_short(t).map(RunStop::Budget)
+        self.budget_shortfall(t).map(RunStop::Budget)
     }
 
     /// What keeps all ready tasks of the run from starting: nothing is under way that could change it.
     pub fn run_stop(&self) -> Option<RunStop> {
-        if self.tasks.active().next().is_some() {
+        if self.tasks.active_tasks().next().is_some() {
             return None;
         }
-        let mut ready =
-            self.tasks.all().filter(|t| self.tasks.phase(*t) == Phase::Ready && self.in_scope(*t));
-        let first = self.stopped_by(ready.next()?)?;
-        ready.all(|t| self.stopped_by(t).is_some()).then_some(first)
+        let mut ready = self
+            .tasks
+            .all_tasks()
+            .filter(|t| self.tasks.phase(*t) == Phase::Ready && self.is_in_scope(*t));
+        let first = self.permanent_stop(ready.next()?)?;
+        ready.all(|t| self.permanent_stop(t).is_some()).then_some(first)
     }
 
-    fn budget_short(&self, t: TaskIx) -> Option<BudgetShort> {
+    fn budget_shortfall(&self, t: TaskIx) -> Option<BudgetShortfall> {
         let limit_usd = self.settings.budget.usd?;
-        let claims = self.tasks.claims(t);
+        let claims = self.tasks.resources(t);
         let (agent, provider) = (claims.agent.clone(), claims.provider.clone());
-        let expected_usd = self.expected_of(&Pick { task: t, agent, provider, stands_in: false });
+        let expected_usd = self.expected_usd_of_start(&ScheduledStart {
+            task: t,
+            agent,
+            provider,
+            stands_in: false,
+        });
         let (spent_usd, reserved_usd) = (self.spent_usd, self.reserved_usd.max(0.0));
-        Some(BudgetShort { limit_usd, spent_usd, reserved_usd, expected_usd })
+        Some(BudgetShortfall { limit_usd, spent_usd, reserved_usd, expected_usd })
     }
 
     /// The fold of what keeps tasks from starting for good.
-    pub(super) fn note_draining(&mut self, fact: &Fact) {
+    pub(super) fn apply_draining(&mut self, fact: &Fact) {
         match fact {
             Fact::RunDraining { task, abort } => self.draining = Some((task.clone(), *abort)),
             Fact::EngineStarted { .. } => self.draining = None,

@@ -1,18 +1,18 @@
 //! Work goes on where it stopped: what an attempt leaves for the next one, and when that starts over
 //! instead. A session is taken up only together with the work that it made.
 
-use crate::fact::{Class, Fact};
+use crate::attempt_policy;
+use crate::attempt_work::{AttemptWork, WorkPlacement, WorkspaceContinuation};
+use crate::fact::{Fact, FailureClass};
 use crate::id::{Oid, TaskIx};
 use crate::machine::Machine;
-use crate::policy;
 use crate::tasks::AttemptState;
-use crate::work::{Continue, Place, Work};
 
 /// How the next attempt at a task starts.
 #[derive(Debug, Default)]
-pub(super) struct NextStart {
+pub(super) struct AttemptStart {
     /// From this work.
-    pub continues: Option<Work>,
+    pub continues: Option<AttemptWork>,
     /// Over, although there is earlier work or an earlier session.
     pub fresh: bool,
     /// In this session.
@@ -29,37 +29,42 @@ impl Machine {
 
     /// Does the next attempt start from work that was left?
     pub(super) fn keeps_work(&self, t: TaskIx) -> bool {
-        self.tasks.get(t).kept.is_some() && !self.starts_over(t)
+        self.tasks.get(t).kept_work.is_some() && !self.starts_over(t)
     }
 
-    pub(super) fn next_start(&self, t: TaskIx, agent: &str) -> NextStart {
+    pub(super) fn next_attempt_start(&self, t: TaskIx, agent: &str) -> AttemptStart {
         let state = self.tasks.get(t);
         if self.starts_over(t) {
-            let fresh = state.kept.is_some() || state.session.is_some();
-            return NextStart { fresh, ..NextStart::default() };
+            let fresh = state.kept_work.is_some() || state.session.is_some();
+            return AttemptStart { fresh, ..AttemptStart::default() };
         }
-        let resumes = state.last.as_ref().is_some_and(|last| policy::resumes(last.class));
+        let resumes =
+            state.last.as_ref().is_some_and(|last| attempt_policy::may_resume_session(last.class));
         let session = state.session.as_ref().filter(|(owner, _)| resumes && owner == agent);
         // The merge that is laid out for whoever resolves a clash has all of that work in it.
-        let merged = self.resolves(t).map(|clash| clash.attempt);
-        let continues = state.kept.clone().filter(|work| Some(work.attempt) != merged);
-        NextStart { continues, fresh: false, session: session.map(|(_, session)| session.clone()) }
+        let merged = self.conflict_to_resolve(t).map(|clash| clash.attempt);
+        let continues = state.kept_work.clone().filter(|work| Some(work.attempt) != merged);
+        AttemptStart {
+            continues,
+            fresh: false,
+            session: session.map(|(_, session)| session.clone()),
+        }
     }
 
     /// How the workspace of the attempt under way is made from earlier work.
-    pub(super) fn continuation(&self, t: TaskIx) -> Option<Continue> {
+    pub(super) fn workspace_continuation(&self, t: TaskIx) -> Option<WorkspaceContinuation> {
         let work = self.tasks.get(t).current.as_ref()?.continues.clone()?;
         // What is below in a stack is not on the target branch yet, but what a reviewed pull request holds is
         // where its next attempt begins.
-        let in_stack = self.below(t).is_some() && self.goes_on_from(t).is_none();
-        let place = if in_stack { Place::Stays } else { work.place() };
+        let in_stack = self.lower_pull_request(t).is_some() && self.next_attempt_base(t).is_none();
+        let place = if in_stack { WorkPlacement::Stays } else { work.placement() };
         let uncommitted = work.flawed;
-        Some(Continue { work, place, uncommitted })
+        Some(WorkspaceContinuation { work, place, uncommitted })
     }
 
     /// The merge that is laid out in the workspace of the attempt under way, and what it starts with if
     /// that is not its base.
-    pub fn starts_with(&self, t: TaskIx) -> (Option<Oid>, Option<Oid>) {
+    pub fn workspace_start(&self, t: TaskIx) -> (Option<Oid>, Option<Oid>) {
         let current = self.tasks.get(t).current.as_ref();
         match current.and_then(|attempt| attempt.continued.as_ref()) {
             Some(there) if there.uncommitted => (Some(there.commit.clone()), None),
@@ -72,20 +77,20 @@ impl Machine {
     pub(super) fn merge_to_lay_out(&self, t: TaskIx) -> Option<Oid> {
         let current = self.tasks.get(t).current.as_ref()?;
         let anew = current.continues.is_none();
-        self.lays_out(t).filter(|_| anew).map(|clash| clash.tip.clone())
+        self.conflict_in_workspace(t).filter(|_| anew).map(|clash| clash.tip.clone())
     }
 
     /// The fold of what is left for the next attempt.
-    pub(super) fn note_kept(&mut self, t: TaskIx, fact: &Fact) {
-        let goes_on_from = self.goes_on_from(t).is_some();
-        let stacked = self.below(t).is_some();
+    pub(super) fn apply_kept_work(&mut self, t: TaskIx, fact: &Fact) {
+        let goes_on_from = self.next_attempt_base(t).is_some();
+        let stacked = self.lower_pull_request(t).is_some();
         let landings = self.landings;
-        let state = self.tasks.note(t);
+        let state = self.tasks.state_mut(t);
         match fact {
             Fact::AttemptIntended { continues, fresh, session, .. } => {
                 state.fresh = false;
                 if *fresh {
-                    state.kept = None;
+                    state.kept_work = None;
                 }
                 // A new conversation knows nothing of the one before.
                 if session.is_none() {
@@ -109,7 +114,7 @@ impl Machine {
                 // Its snapshots are gone, and with them what the session remembers.
                 if attempt.continues.is_some() && continued.is_none() {
                     attempt.session = None;
-                    (state.kept, state.session) = (None, None);
+                    (state.kept_work, state.session) = (None, None);
                 }
             }
             Fact::SnapshotTaken { attempt: n, commit, .. } => {
@@ -120,9 +125,10 @@ impl Machine {
             }
             Fact::AttemptFailed { class, .. } => {
                 let origin = state.origin.clone().filter(|_| goes_on_from && !stacked);
-                if let Some(left) = state.current.as_ref().and_then(|a| left_by(a, *class, origin))
+                if let Some(left) =
+                    state.current.as_ref().and_then(|a| work_left_by(a, *class, origin))
                 {
-                    state.kept = left;
+                    state.kept_work = left;
                 }
             }
             Fact::TaskRetried { hint, agent, fresh, .. } => {
@@ -133,11 +139,11 @@ impl Machine {
                 }
                 if *fresh {
                     state.fresh = true;
-                    state.clash = None;
+                    state.conflict = None;
                 }
             }
             Fact::TaskLanded { .. } => {
-                (state.kept, state.session, state.origin) = (None, None, None);
+                (state.kept_work, state.session, state.origin) = (None, None, None);
                 (state.hint, state.agent) = (None, None);
             }
             _ => {}
@@ -147,9 +153,13 @@ impl Machine {
 
 /// What an attempt left: some work, none, or (outer none) nobody looked and what was there before it
 /// still counts.
-fn left_by(attempt: &AttemptState, class: Class, origin: Option<Oid>) -> Option<Option<Work>> {
+fn work_left_by(
+    attempt: &AttemptState,
+    class: FailureClass,
+    origin: Option<Oid>,
+) -> Option<Option<AttemptWork>> {
     let start = attempt.base.as_ref()?;
-    let work = |base: &Oid, commit: &Oid, flawed| Work {
+    let work = |base: &Oid, commit: &Oid, flawed| AttemptWork {
         attempt: attempt.n,
         base: origin.clone().unwrap_or_else(|| base.clone()),
         commit: commit.clone(),

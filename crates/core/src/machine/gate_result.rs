@@ -1,6 +1,6 @@
 //! What one check came to, as it is reported to the machine.
 
-use crate::fact::{Cause, Verdict};
+use crate::fact::{GateFailureCause, GateVerdict};
 
 /// One gate's verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct GateResult {
     /// The command or check.
     pub gate: String,
     /// What came out.
-    pub verdict: Verdict,
+    pub verdict: GateVerdict,
     /// How long it took.
     pub duration_ms: u64,
     /// Where its output is.
@@ -22,5 +22,5 @@ pub struct GateResult {
     /// Its exit code, if it ended by itself.
     pub exit_code: Option<i32>,
     /// Why it did not pass.
-    pub cause: Option<Cause>,
+    pub cause: Option<GateFailureCause>,
 }

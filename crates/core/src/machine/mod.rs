@@ -5,68 +5,68 @@
 //! given out when a task first wants it; after a crash the journal is folded (`apply`) and
 //! everything wanted is given out again, which is safe because every effect may be performed twice.
 
-mod add;
-mod adopt;
+mod add_tasks;
+mod adopt_plan;
 mod apply;
 mod budget;
-mod clash;
+mod conflict_resolution;
 mod continuation;
-mod decide;
-mod decision;
+mod inputs;
+mod work_decision;
 mod gate_result;
-mod hold;
-mod inbox;
-mod lasting;
+mod candidate_hold;
+mod inbox_rules;
+mod lasting_notice;
 mod open_question;
-mod present;
-mod rest;
+mod queries;
+mod idle;
 mod retry;
-mod review;
-mod words;
-mod settle;
+mod review_cycle;
+mod agent_statements;
+mod fixpoint;
 mod command;
-mod train;
-mod want;
-mod pull;
-mod publish;
-mod recheck;
-mod stack;
-mod suspect;
+mod train_control;
+mod outstanding;
+mod forge_landing;
+mod push_retry;
+mod target_recheck;
+mod pull_request_stack;
+mod suspects;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use agent_statements::{AgentStatement, ProposalDecision, ReportedIssue, TaskProposal};
 pub use apply::ApplyError;
-pub use budget::{BudgetShort, RunStop};
-pub use command::{Command, Refusal, Retry};
-pub use decision::about_work;
+pub use budget::{BudgetShortfall, RunStop};
+pub use candidate_hold::{CHECKOUT, GUARDED, GUARDED_OPTIONS};
+pub use command::{CommandRefusal, MachineCommand, RetryRequest};
+pub use forge_landing::MergeOnlyMode;
 pub use gate_result::GateResult;
-pub use hold::{CHECKOUT, GUARDED, GUARDED_OPTIONS};
-pub use pull::Merger;
-pub use review::Reviewed;
-pub use words::{Decided, Issue, Proposal, Said};
+pub use review_cycle::ReviewerResult;
+pub use work_decision::is_work_reference;
 
-use crate::choice::Record;
-use crate::clash::Outlook;
-use crate::config::{Barrier, Settings};
+use crate::attempt_work::ContinuedWork;
+use crate::capacity::CapacityShortage;
+use crate::config::{ScheduleBarrier, Settings};
+use crate::conflict::ConflictForecast;
 use crate::effect::Effect;
-use crate::fact::{Claim, Ending, Evidence, Fact, LimitKind, StopReason, Usage};
+use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, StopReason, Usage};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::inbox::PendingFile;
+use crate::model_choice::ModelRecord;
 use crate::phase::Phase;
 use crate::plan::Plan;
-use crate::provider::{Provider, Standing};
-use crate::publish::{Refusal as PushRefusal, Trouble};
-use crate::pull::{News, Pull};
-use crate::recheck::Rechecks;
-use crate::room::Shortage;
-use crate::schedule::{Board, Held, Pick};
-use crate::tasks::{TaskState, Tasks};
+use crate::provider::{Provider, ProviderStanding};
+use crate::publish::{PushRefusal, PushTrouble};
+use crate::pull_request::{ForgeActionResult, TaskPullRequest};
+use crate::recheck::RecheckQueue;
+use crate::schedule::{ScheduleContext, ScheduledStart, StartObstacle};
+use crate::tasks::{TaskState, TaskTable};
 use crate::train::Train;
-use crate::train::yard::{Formed, Purpose, Yard};
-use crate::work::Continued;
+use crate::train::batches::{BatchMerge, BatchPurpose, TrainBatches};
 
 /// Something that reached the machine from outside.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +111,7 @@ pub enum Input {
         /// The commit that its work counts from.
         base: Oid,
         /// What it holds of earlier work.
-        continued: Option<Continued>,
+        continued: Option<ContinuedWork>,
     },
     /// The branch of an attempt is somebody else's: it works on another one.
     BranchChosen {
@@ -153,7 +153,7 @@ pub enum Input {
     },
     /// The agent could not be started, stopped, answered or looked at, and nobody knows whether it
     /// lives: all that is wanted of it is asked for again, later.
-    AgentUnreached {
+    AgentUnreachable {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -170,7 +170,7 @@ pub enum Input {
         /// Place in its output; grows, and the same word always has the same mark.
         mark: u64,
         /// What.
-        said: Said,
+        said: AgentStatement,
     },
     /// The agent's whole tree is gone.
     AgentEnded {
@@ -179,12 +179,12 @@ pub enum Input {
         /// Which attempt.
         attempt: u32,
         /// How.
-        ending: Ending,
+        ending: AgentEnding,
         /// What it claimed.
-        claim: Claim,
+        claim: AgentClaim,
     },
     /// What it left.
-    Collected {
+    EvidenceCollected {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -193,7 +193,7 @@ pub enum Input {
         evidence: Result<Evidence, String>,
     },
     /// Work is on a hidden ref.
-    Snapshotted {
+    SnapshotTaken {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -217,20 +217,20 @@ pub enum Input {
         gates: Vec<GateResult>,
     },
     /// The cars of a line were merged one onto the other.
-    LineFormed {
+    BatchMerged {
         /// What for.
-        purpose: Purpose,
+        purpose: BatchPurpose,
         /// Their queue numbers, in order.
         places: Vec<u64>,
         /// The merges.
-        formed: Formed,
+        formed: BatchMerge,
         /// The tree of the target branch they were merged onto.
         base_tree: Oid,
     },
     /// A car does not merge with those before it.
-    LineClashed {
+    BatchConflicted {
         /// What for.
-        purpose: Purpose,
+        purpose: BatchPurpose,
         /// The line, in order.
         places: Vec<u64>,
         /// Which of them.
@@ -243,7 +243,7 @@ pub enum Input {
         with_main: bool,
     },
     /// The train's gates gave their verdicts on this tree.
-    CarVerified {
+    BatchVerified {
         /// Whom they were asked for.
         task: TaskIx,
         /// Which attempt.
@@ -287,7 +287,7 @@ pub enum Input {
         reason: HoldReason,
     },
     /// Somebody looked whether the user's files are still in the way of held work.
-    CheckoutSeen {
+    CheckoutInspected {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
@@ -337,7 +337,7 @@ pub enum Input {
         why: PushRefusal,
     },
     /// The user's checkout was brought along, or not.
-    CheckoutFollowed {
+    CheckoutUpdated {
         /// After whose landing.
         task: TaskIx,
         /// It was.
@@ -355,16 +355,16 @@ pub enum Input {
         workspace: Result<String, String>,
     },
     /// A person wants something.
-    Command(Command),
+    Command(MachineCommand),
     /// Stop: first in good order, then at once.
     Interrupt {
         /// At once.
         now: bool,
     },
     /// The machine has room for more agents, or too little of something.
-    Room(Result<(), Shortage>),
+    CapacityMeasured(Result<(), CapacityShortage>),
     /// A provider is to be left alone, as somebody else found out: an earlier run, or a planner call.
-    Park {
+    ProviderParked {
         /// Whose quota.
         provider: String,
         /// What kind of wait.
@@ -375,13 +375,13 @@ pub enum Input {
         message: String,
     },
     /// What became of a deed on a pull request.
-    Pull {
+    ForgeActionDone {
         /// Whose.
         task: TaskIx,
         /// Which attempt.
         attempt: u32,
         /// What.
-        news: News,
+        news: ForgeActionResult,
     },
     /// Something to tell people.
     Notice {
@@ -391,7 +391,7 @@ pub enum Input {
         message: String,
     },
     /// The answering agent was asked.
-    Consulted {
+    ConsultationDone {
         /// Which question.
         question: String,
         /// Its answer, or why there is none.
@@ -400,22 +400,22 @@ pub enum Input {
         usage: Vec<Usage>,
     },
     /// Somebody looked which pieces of work would clash.
-    Outlook(Outlook),
+    ConflictsForecast(ConflictForecast),
     /// A reviewer was asked.
-    Reviewed(Box<Reviewed>),
+    ReviewerDone(Box<ReviewerResult>),
     /// Time has passed.
     Tick,
 }
 
 /// What one input led to.
 #[derive(Debug, Clone, Default)]
-pub struct Step {
+pub struct MachineStep {
     /// To be made durable before anything else.
     pub facts: Vec<Fact>,
     /// To be done then.
     pub effects: Vec<Effect>,
     /// For whoever sent a command.
-    pub reply: Option<Result<String, Refusal>>,
+    pub reply: Option<Result<String, CommandRefusal>>,
 }
 
 /// An open question.
@@ -456,53 +456,53 @@ pub struct Machine {
     plan_hash: String,
     plan: Plan,
     graph: Graph,
-    tasks: Tasks,
+    tasks: TaskTable,
     dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
     /// What is known of pull requests.
-    pulls: BTreeMap<TaskId, Pull>,
+    pulls: BTreeMap<TaskId, TaskPullRequest>,
     /// What closing tasks offer: attempt and commit.
     offers: BTreeMap<TaskId, (u32, Oid)>,
     /// This life only brings pull requests on.
-    merger: Option<Merger>,
+    merge_only: Option<MergeOnlyMode>,
     /// This life goes on waiting when only people are waited for.
-    patient: bool,
+    waits_for_people: bool,
     providers: BTreeMap<String, Provider>,
     /// What models have achieved.
-    records: BTreeMap<String, Record>,
-    proposals: Vec<Proposal>,
-    issues: Vec<Issue>,
+    records: BTreeMap<String, ModelRecord>,
+    proposals: Vec<TaskProposal>,
+    issues: Vec<ReportedIssue>,
     questions: Vec<OpenQuestion>,
-    asked: u32,
+    questions_asked: u32,
     /// A person named another agent for some task.
     agents_named: bool,
     landings: u64,
     /// The gates were last seen to fail on the target branch itself.
-    red_base: bool,
+    target_is_failing: bool,
     /// The check that failed there.
     base_failure: Option<Box<FailedGate>>,
     /// The remote does not take what lands.
-    adrift: Option<Trouble>,
+    push_trouble: Option<PushTrouble>,
     jobs: Option<u32>,
     jobs_flag: Option<u32>,
     jobs_in_force: Option<u32>,
-    noted: present::Noted,
+    noted: queries::Noted,
     /// How long checks took, by command; the last ones.
     gate_times: BTreeMap<String, VecDeque<u64>>,
     paused: bool,
     cancelled: bool,
     /// Nothing more starts because this task failed, and whether those at work were stopped.
     draining: Option<(TaskId, bool)>,
-    alive: Option<u64>,
+    engine_epoch: Option<u64>,
     /// How the newest engine ended, if it ended in good order.
     stopped: Option<StopReason>,
     started_at: Option<Time>,
     /// What was said and still holds: of the run, and of tasks.
-    lasting: BTreeMap<Option<TaskId>, String>,
+    lasting_notices: BTreeMap<Option<TaskId>, String>,
     spent_usd: f64,
     reserved_usd: f64,
     /// What attempts cost that ended.
-    paid: BTreeMap<budget::Spender, budget::Paid>,
+    attempt_costs: BTreeMap<budget::SpenderKey, budget::AttemptCosts>,
     /// Percent of the run's budget that people were told of.
     budget_told: u32,
     /// Minutes that local time is ahead of UTC.
@@ -512,34 +512,34 @@ pub struct Machine {
     /// Files that decide about runs and wait for a person, as somebody outside knows.
     pending_files: Vec<PendingFile>,
     /// What landed since the target branch was last seen to pass in a clean checkout.
-    rechecks: Rechecks,
-    life: Life,
+    rechecks: RecheckQueue,
+    epoch: EpochState,
 }
 
 /// What belongs to one life of the engine and is not journaled.
 #[derive(Debug, Clone, Default)]
-struct Life {
+struct EpochState {
     begun: bool,
-    interrupting: Option<Interrupting>,
+    interrupting: Option<InterruptMode>,
     scope: Option<Vec<bool>>,
-    no_room: Option<Shortage>,
-    given: want::Given,
-    asks: BTreeMap<TaskIx, VecDeque<(u32, u64, Said)>>,
+    shortage: Option<CapacityShortage>,
+    issued: outstanding::IssuedEffects,
+    queued_questions: BTreeMap<TaskIx, VecDeque<(u32, u64, AgentStatement)>>,
     /// Questions that the answering agent was asked.
     consulted: BTreeSet<String>,
     /// Attempts whose agent named costs that cannot be true.
-    doubted: BTreeSet<(TaskIx, u32)>,
+    implausible_costs: BTreeSet<(TaskIx, u32)>,
     /// How often what an attempt left could not be read.
     collects_failed: BTreeMap<(TaskIx, u32), u32>,
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
-    unreached: BTreeMap<TaskIx, (u32, Time)>,
+    unreachable_agents: BTreeMap<TaskIx, (u32, Time)>,
     train_errors: u32,
     train_retry_at: Option<Time>,
     /// How often in a row the remote did not take a landing.
     push_fails: u32,
     /// Lines of the train under way.
-    yard: Yard,
+    batches: TrainBatches,
     /// Reviewers at work: the lane, and for whose attempt.
     reviewing: BTreeMap<u32, (TaskIx, u32, String)>,
     /// Whom each lane works for.
@@ -551,29 +551,29 @@ struct Life {
     /// The target branch is bad itself, and no car mends it.
     frozen: bool,
     /// When to look whether somebody mended it.
-    look_at: Option<Time>,
+    target_look_at: Option<Time>,
     /// When it is looked again whether the user's files are in the way of held work; none while somebody
     /// looks.
-    checkout_looks: BTreeMap<TaskIx, Option<Time>>,
+    checkout_inspections: BTreeMap<TaskIx, Option<Time>>,
     /// Which pieces of work would clash, as far as was looked.
-    outlook: Outlook,
+    conflict_forecast: ConflictForecast,
     /// Tasks that the target branch may be to blame for.
-    suspects: suspect::Suspects,
+    suspects: suspects::SuspectTasks,
     /// The target branch is verified again.
-    recheck: recheck::Recheck,
+    recheck: target_recheck::RecheckProgress,
     /// Pull requests that are looked after.
-    cares: BTreeMap<TaskIx, pull::Care>,
+    pull_watches: BTreeMap<TaskIx, forge_landing::PullRequestWatch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interrupting {
+enum InterruptMode {
     Gently,
     Now,
 }
 
 /// Why the machine has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum RestReason {
     /// Everything asked for landed.
     Done,
     /// Something asked for did not.
@@ -587,7 +587,7 @@ impl Machine {
     pub fn new(settings: Settings) -> Self {
         let plan = Plan::default();
         let graph = Graph::new(&plan).expect("BUG: an empty plan has no cycle");
-        let tasks = Tasks::new(&plan, &graph, &settings);
+        let tasks = TaskTable::new(&plan, &graph, &settings);
         Self {
             settings,
             now: Time(0),
@@ -604,55 +604,55 @@ impl Machine {
             train: Train::default(),
             pulls: BTreeMap::new(),
             offers: BTreeMap::new(),
-            merger: None,
-            rechecks: Rechecks::default(),
-            patient: false,
+            merge_only: None,
+            rechecks: RecheckQueue::default(),
+            waits_for_people: false,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
             proposals: Vec::new(),
             issues: Vec::new(),
             questions: Vec::new(),
-            asked: 0,
+            questions_asked: 0,
             agents_named: false,
             landings: 0,
-            red_base: false,
+            target_is_failing: false,
             base_failure: None,
-            adrift: None,
+            push_trouble: None,
             jobs: None,
             jobs_flag: None,
             jobs_in_force: None,
-            noted: present::Noted::default(),
+            noted: queries::Noted::default(),
             gate_times: BTreeMap::new(),
             paused: false,
             cancelled: false,
             draining: None,
-            alive: None,
+            engine_epoch: None,
             stopped: None,
             started_at: None,
-            lasting: BTreeMap::new(),
+            lasting_notices: BTreeMap::new(),
             spent_usd: 0.0,
             reserved_usd: 0.0,
-            paid: BTreeMap::new(),
+            attempt_costs: BTreeMap::new(),
             budget_told: 0,
             zone_min: 0,
             tools: String::new(),
             pending_files: Vec::new(),
-            life: Life::default(),
+            epoch: EpochState::default(),
         }
     }
 
     /// Takes one input: decides, moves, and says what is to be done.
-    pub fn step(&mut self, input: Input, now: Time) -> Step {
+    pub fn step(&mut self, input: Input, now: Time) -> MachineStep {
         self.now = self.now.max(now);
-        self.tasks.release(self.now);
-        let reply = self.take(input);
-        self.settle();
-        let effects = self.wants();
-        Step { facts: std::mem::take(&mut self.facts), effects, reply }
+        self.tasks.release_delayed(self.now);
+        let reply = self.handle_input(input);
+        self.run_to_fixpoint();
+        let effects = self.outstanding_effects();
+        MachineStep { facts: std::mem::take(&mut self.facts), effects, reply }
     }
 
     /// A fact that this step decided: moves the state and is written down.
-    fn emit(&mut self, fact: Fact) {
+    fn emit_fact(&mut self, fact: Fact) {
         if let Err(error) = self.apply(&fact, self.now) {
             panic!("BUG: decided something impossible: {error}");
         }
@@ -660,7 +660,7 @@ impl Machine {
     }
 
     /// Agents at once.
-    pub fn jobs(&self) -> u32 {
+    pub fn job_limit(&self) -> u32 {
         self.jobs_flag.or(self.jobs).unwrap_or(self.settings.run.jobs)
     }
     /// Agents at once as somebody said when starting this life; it goes with it.
@@ -688,7 +688,7 @@ impl Machine {
         &self.graph
     }
     /// Where all tasks stand.
-    pub fn tasks(&self) -> &Tasks {
+    pub fn tasks(&self) -> &TaskTable {
         &self.tasks
     }
     /// The line.
@@ -696,11 +696,11 @@ impl Machine {
         &self.train
     }
     /// Where work lands.
-    pub fn target(&self) -> &str {
+    pub fn target_branch(&self) -> &str {
         &self.target
     }
     /// Where the target branch stood when the run began.
-    pub fn base(&self) -> Option<&Oid> {
+    pub fn run_base(&self) -> Option<&Oid> {
         self.base.as_ref()
     }
     /// The branch that work is brought over to, if it lands on one of the run's own.
@@ -712,36 +712,36 @@ impl Machine {
         &self.providers
     }
     /// Tasks that agents proposed, oldest first.
-    pub fn proposals(&self) -> &[Proposal] {
+    pub fn proposals(&self) -> &[TaskProposal] {
         &self.proposals
     }
     /// What agents found besides their tasks, oldest first.
-    pub fn issues(&self) -> &[Issue] {
+    pub fn reported_issues(&self) -> &[ReportedIssue] {
         &self.issues
     }
     /// Tells how many minutes local time is ahead of UTC.
-    pub fn set_zone(&mut self, minutes: i32) {
+    pub fn set_utc_offset_min(&mut self, minutes: i32) {
         self.zone_min = minutes;
     }
     /// Tells what gates run with: a verdict is taken over only if it is the same.
-    pub fn set_tools(&mut self, tools: String) {
+    pub fn set_gate_tools(&mut self, tools: String) {
         self.tools = tools;
     }
     /// Lines of the train under way in this life.
-    pub fn yard(&self) -> &Yard {
-        &self.life.yard
+    pub fn train_batches(&self) -> &TrainBatches {
+        &self.epoch.batches
     }
     /// The target branch is bad itself: nothing lands.
-    pub fn is_frozen(&self) -> bool {
-        self.life.frozen
+    pub fn is_train_frozen(&self) -> bool {
+        self.epoch.frozen
     }
 
     /// Is this task's car held up because the gates fail on the target branch itself?
-    pub fn is_held_up(&self, t: TaskIx) -> bool {
-        self.red_base && self.tasks.phase(t) == Phase::Merging && !self.lands_by_pull(t)
+    pub fn waits_for_target_fix(&self, t: TaskIx) -> bool {
+        self.target_is_failing && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
     }
     /// The inbox.
-    pub fn questions(&self) -> &[OpenQuestion] {
+    pub fn open_questions(&self) -> &[OpenQuestion] {
         &self.questions
     }
     /// No attempt starts until further notice.
@@ -753,8 +753,8 @@ impl Machine {
         self.cancelled
     }
     /// An engine took over and has not said goodbye.
-    pub fn engine_alive(&self) -> bool {
-        self.alive.is_some()
+    pub fn is_engine_alive(&self) -> bool {
+        self.engine_epoch.is_some()
     }
     /// When the run began.
     pub fn started_at(&self) -> Option<Time> {
@@ -773,27 +773,27 @@ impl Machine {
         self.settings.limits.quiet_hours?.ends_at(at, zone_min)
     }
     /// What was said of the run (`None`) or of a task, and still holds.
-    pub fn lasting(&self, task: Option<&TaskId>) -> Option<&str> {
-        self.lasting.get(&task.cloned()).map(String::as_str)
+    pub fn lasting_notice(&self, task: Option<&TaskId>) -> Option<&str> {
+        self.lasting_notices.get(&task.cloned()).map(String::as_str)
     }
     /// Why no agent starts although one could: the machine has no room.
-    pub fn no_room(&self) -> Option<&Shortage> {
-        self.life.no_room.as_ref()
+    pub fn capacity_shortage(&self) -> Option<&CapacityShortage> {
+        self.epoch.shortage.as_ref()
     }
 
     /// Is this task asked for in this life?
-    pub fn in_scope(&self, t: TaskIx) -> bool {
-        self.merger.is_none() && self.life.scope.as_ref().is_none_or(|scope| scope[t.ix()])
+    pub fn is_in_scope(&self, t: TaskIx) -> bool {
+        self.merge_only.is_none() && self.epoch.scope.as_ref().is_none_or(|scope| scope[t.index()])
     }
 
     /// When to step with [`Input::Tick`] if nothing else happens.
     pub fn wake_at(&self) -> Option<Time> {
         let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
-        let quiet = self.quiet_until().filter(|_| self.tasks.count(Phase::Ready) > 0);
+        let quiet = self.quiet_until().filter(|_| self.tasks.count_in_phase(Phase::Ready) > 0);
         let deadlines = self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
         let deadlines = deadlines.filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
-        let snapshots = self.tasks.active().filter_map(|t| {
+        let snapshots = self.tasks.active_tasks().filter_map(|t| {
             let attempt = self.tasks.get(t).current.as_ref()?;
             let last = attempt.snapshot_at.or(attempt.started_at)?;
             (every > 0 && self.tasks.phase(t) == Phase::Working).then(|| last.plus_ms(every))
@@ -802,23 +802,23 @@ impl Machine {
             .chain(quiet)
             .chain(deadlines)
             .chain(snapshots)
-            .chain(self.tasks.next_delayed())
-            .chain(self.life.train_retry_at)
-            .chain(self.life.look_at)
-            .chain(self.life.checkout_looks.values().copied().flatten())
-            .chain(self.pulls_wake_at())
-            .chain(self.life.unreached.values().map(|(_, at)| *at))
+            .chain(self.tasks.next_delayed_at())
+            .chain(self.epoch.train_retry_at)
+            .chain(self.epoch.target_look_at)
+            .chain(self.epoch.checkout_inspections.values().copied().flatten())
+            .chain(self.pull_requests_wake_at())
+            .chain(self.epoch.unreachable_agents.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)
             .min()
     }
 
     /// What the scheduler looks at now.
-    pub fn why_held(&self, t: TaskIx) -> Option<Held> {
-        self.with_board(|board| board.why_held(t))
+    pub fn start_obstacle(&self, t: TaskIx) -> Option<StartObstacle> {
+        self.with_schedule(|board| board.start_obstacle(t))
     }
 
     /// Does this provider rest for longer than people want to wait?
-    fn rests_long(&self, provider: &str) -> bool {
+    fn is_provider_resting_long(&self, provider: &str) -> bool {
         let Some(known) = self.providers.get(provider) else { return false };
         let limits = &self.settings.limits;
         match known.rests_until(self.now, limits.auto_resume) {
@@ -829,38 +829,38 @@ impl Machine {
     }
 
     /// May attempts of this provider start now?
-    pub fn standing(&self, provider: &str) -> Standing {
+    pub fn provider_standing(&self, provider: &str) -> ProviderStanding {
         let auto_resume = self.settings.limits.auto_resume;
         let known = self.providers.get(provider);
-        known.map_or(Standing::Free, |known| known.standing(self.now, auto_resume))
+        known.map_or(ProviderStanding::Free, |known| known.standing(self.now, auto_resume))
     }
 
-    fn with_board<R>(&self, look: impl FnOnce(&Board<'_>) -> R) -> R {
-        let provider = |name: &str| self.standing(name);
-        let rests_long = |name: &str| self.rests_long(name);
-        let scope = |t: TaskIx| self.in_scope(t);
-        let resolver = |t: TaskIx| self.resolver_of(t);
-        let overlaps = |t: TaskIx| self.overlaps(t);
-        let reserve = |pick: &Pick| self.expected_of(pick);
+    fn with_schedule<R>(&self, look: impl FnOnce(&ScheduleContext<'_>) -> R) -> R {
+        let provider = |name: &str| self.provider_standing(name);
+        let rests_long = |name: &str| self.is_provider_resting_long(name);
+        let scope = |t: TaskIx| self.is_in_scope(t);
+        let resolver = |t: TaskIx| self.replacement_agent(t);
+        let overlaps = |t: TaskIx| self.overlaps_other_work(t);
+        let reserve = |pick: &ScheduledStart| self.expected_usd_of_start(pick);
         let asks = |t: TaskIx| self.open_question(t).map(|open| open.name.clone());
         let budget = &self.settings.budget;
         let money_left =
             budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
-        let barred = self.settings.schedule.barrier != Barrier::None;
-        let group_now = match &self.life.scope {
+        let barred = self.settings.schedule.barrier != ScheduleBarrier::None;
+        let group_now = match &self.epoch.scope {
             // What nobody asked for holds nobody up.
             Some(scope) if barred => {
-                let open = |t: &TaskIx| scope[t.ix()] && !self.tasks.phase(*t).is_over();
-                self.tasks.all().filter(open).map(|t| self.tasks.claims(t).group).min()
+                let open = |t: &TaskIx| scope[t.index()] && !self.tasks.phase(*t).is_over();
+                self.tasks.all_tasks().filter(open).map(|t| self.tasks.resources(t).group).min()
             }
-            _ => Some(self.tasks.group_now()),
+            _ => Some(self.tasks.current_group()),
         };
-        let board = Board {
+        let board = ScheduleContext {
             group_now: group_now.unwrap_or(u32::MAX),
             plan: &self.plan,
             tasks: &self.tasks,
             settings: &self.settings,
-            jobs: self.jobs(),
+            jobs: self.job_limit(),
             provider: &provider,
             rests_long: &rests_long,
             quiet: self.quiet_until().is_some(),

@@ -1,16 +1,16 @@
 //! Questions of agents on record: how long they stay open, what an answer changes, and how an answer reaches the
 //! next attempt where the one that asked is gone.
 
-use crate::fact::{Claim, Class, Ending, Fact};
+use crate::fact::{AgentClaim, AgentEnding, Fact, FailureClass};
 use crate::id::{TaskIx, Time};
 use crate::limits;
-use crate::machine::{Machine, OpenQuestion, about_work};
+use crate::machine::{Machine, OpenQuestion, is_work_reference};
 use crate::phase::Phase;
 use crate::tasks::{AttemptState, EarlyAnswer};
 
 impl Fact {
     /// Is it an answer to a question, or the bill of whoever answers?
-    pub(crate) fn is_of_answer(&self) -> bool {
+    pub(crate) fn is_answer_fact(&self) -> bool {
         match self {
             Self::QuestionAnswered { .. } | Self::BudgetReached { .. } => true,
             Self::UsageReported { usage, .. } => usage.answering.is_some(),
@@ -30,11 +30,11 @@ impl Machine {
         let Some(open) = self.questions.iter().find(|q| q.name == name) else { return };
         let (t, attempt, question) = (open.task, open.attempt, open.name.clone());
         let frees = self.is_blocked_by_question(t, &question);
-        let (task, by) = (self.id(t), by.to_owned());
-        self.emit(Fact::QuestionAnswered { question, task: task.clone(), attempt, text, by });
+        let (task, by) = (self.task_id(t), by.to_owned());
+        self.emit_fact(Fact::QuestionAnswered { question, task: task.clone(), attempt, text, by });
         if frees {
             let hint = self.tasks.get(t).hint.clone();
-            self.emit(Fact::TaskRetried { task, hint, agent: None, fresh: false });
+            self.emit_fact(Fact::TaskRetried { task, hint, agent: None, fresh: false });
         }
     }
 
@@ -46,12 +46,12 @@ impl Machine {
         };
         state.phase() == Phase::Blocked
             && state.chain.is_empty()
-            && state.last.as_ref().is_some_and(|last| last.class == Class::NeedsInput)
+            && state.last.as_ref().is_some_and(|last| last.class == FailureClass::NeedsInput)
             && state.current.as_ref().is_some_and(asked)
     }
 
     /// Answers a question as an earlier attempt's was that never had its answer.
-    pub(super) fn answer_from_before(&mut self, t: TaskIx, question: &str, text: &str) {
+    pub(super) fn reuse_earlier_answer(&mut self, t: TaskIx, question: &str, text: &str) {
         let before = self.tasks.get(t).early_answers.iter().find(|early| early.question == text);
         if let Some(EarlyAnswer { answer, by, .. }) = before.cloned() {
             self.record_answer(question, answer, &by);
@@ -59,22 +59,22 @@ impl Machine {
     }
 
     /// The fold of what was asked and answered.
-    pub(super) fn note_question(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        self.note_withdrawal(t, fact);
+    pub(super) fn apply_question(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+        self.apply_question_withdrawal(t, fact);
         match fact {
-            Fact::QuestionAsked { .. } => self.note_asked(t, fact, at),
+            Fact::QuestionAsked { .. } => self.apply_question_asked(t, fact, at),
             Fact::QuestionAnswered { question, text, by, .. } => {
-                self.note_answered(t, question, text, by);
+                self.apply_question_answered(t, question, text, by);
             }
             Fact::AgentResumed { question, .. } => {
-                self.tasks.note(t).early_answers.retain(|early| early.name != *question);
+                self.tasks.state_mut(t).early_answers.retain(|early| early.name != *question);
             }
             _ => {}
         }
     }
 
     /// Takes questions away that nobody waits for any more.
-    fn note_withdrawal(&mut self, t: TaskIx, fact: &Fact) {
+    fn apply_question_withdrawal(&mut self, t: TaskIx, fact: &Fact) {
         let over = match fact {
             Fact::TaskQueued { .. }
             | Fact::TaskLanded { .. }
@@ -91,7 +91,7 @@ impl Machine {
                 let finished = |a: &AttemptState| {
                     let done = matches!(
                         a.ending,
-                        Some((Ending::Exited { code: 0 }, Claim::None | Claim::Done { .. }))
+                        Some((AgentEnding::Exited { code: 0 }, AgentClaim::None | AgentClaim::Done { .. }))
                     );
                     a.stop.is_none() && done && evidence.tip != evidence.base
                 };
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    fn note_asked(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    fn apply_question_asked(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         let Fact::QuestionAsked {
             question,
             number,
@@ -119,14 +119,14 @@ impl Machine {
         else {
             return;
         };
-        let Some(attempt) = self.tasks.note(t).current.as_mut() else { return };
-        if !about_work(reference.as_deref()) {
+        let Some(attempt) = self.tasks.state_mut(t).current.as_mut() else { return };
+        if !is_work_reference(reference.as_deref()) {
             attempt.ask_mark = attempt.ask_mark.max(*mark);
             attempt.asked = *number;
             attempt.question = Some((question.clone(), *number, reference.clone()));
             attempt.answer = None;
         }
-        self.asked += 1;
+        self.questions_asked += 1;
         self.questions.push(OpenQuestion {
             name: question.clone(),
             task: t,
@@ -141,13 +141,13 @@ impl Machine {
         });
     }
 
-    fn note_answered(&mut self, t: TaskIx, question: &str, text: &str, by: &str) {
+    fn apply_question_answered(&mut self, t: TaskIx, question: &str, text: &str, by: &str) {
         let Some(at) = self.questions.iter().position(|q| q.name == question) else { return };
         let asked = self.questions.remove(at);
         if asked.is_about_work() {
             return;
         }
-        let state = self.tasks.note(t);
+        let state = self.tasks.state_mut(t);
         state.early_answers.retain(|early| early.question != asked.text);
         state.early_answers.push(EarlyAnswer {
             name: question.to_owned(),

@@ -3,11 +3,11 @@
 //! Knows nothing of running it. `doc` turns TOML, YAML or JSON into one spanned tree, `read` turns
 //! that into a [`Plan`], `check` finds everything that is wrong with it, all at once.
 
-pub mod doc;
+pub mod document;
 pub mod read;
 pub mod check;
 pub mod script;
-pub mod units;
+pub mod quantities;
 
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ pub struct Task {
     pub model: Option<String>,
     /// Rough size.
     #[serde(default)]
-    pub effort: Effort,
+    pub effort: TaskEffort,
     /// Higher first.
     #[serde(default)]
     pub priority: i64,
@@ -90,7 +90,7 @@ pub struct Task {
     pub verify: Vec<String>,
     /// What its failure means for those that need it.
     #[serde(default)]
-    pub on_failure: OnFailure,
+    pub on_failure: TaskFailureAction,
     /// Wall-clock limit of one attempt, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -124,10 +124,10 @@ impl Task {
             agent: None,
             role: None,
             model: None,
-            effort: Effort::default(),
+            effort: TaskEffort::default(),
             priority: 0,
             verify: Vec::new(),
-            on_failure: OnFailure::default(),
+            on_failure: TaskFailureAction::default(),
             timeout_ms: None,
             retries: None,
             run: None,
@@ -140,7 +140,7 @@ impl Task {
 /// Rough size of a task; the scheduler's first estimate of its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effort {
+pub enum TaskEffort {
     /// Minutes.
     Small,
     /// The default.
@@ -150,7 +150,7 @@ pub enum Effort {
     Large,
 }
 
-impl Effort {
+impl TaskEffort {
     /// How long a task of this size is taken to be, in no particular unit.
     pub fn weight(self) -> u64 {
         match self {
@@ -164,7 +164,7 @@ impl Effort {
 /// What a task's failure means for those that need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnFailure {
+pub enum TaskFailureAction {
     /// They never run.
     #[default]
     Block,

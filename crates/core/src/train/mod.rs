@@ -3,11 +3,11 @@
 
 pub mod pace;
 pub mod policy;
-pub mod yard;
+pub mod batches;
 
 use std::collections::BTreeMap;
 
-use yard::Reused;
+use batches::ReusedResolution;
 
 use crate::id::{Oid, TaskIx};
 
@@ -19,7 +19,7 @@ const GROUP_MAX: usize = 32;
 
 /// A task's work on its way to the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Car {
+pub struct TrainCandidate {
     /// Whose.
     pub task: TaskIx,
     /// Which attempt.
@@ -29,17 +29,17 @@ pub struct Car {
     /// Higher first.
     pub priority: i64,
     /// Queue number: earlier first. Names the car.
-    pub place: u64,
+    pub queue_number: u64,
     /// How far it is.
-    pub stage: Stage,
+    pub stage: CandidateStage,
     /// A merge with it was found good, if not the one that is to land.
-    pub vetted: bool,
+    pub passed_trial: bool,
     /// It was part of a group that was found bad: only those of the same cell are tried with it.
     pub cell: Option<u64>,
     /// More important cars that joined the train later and went ahead.
     pub passed_by: u32,
     /// Its merge has conflicts that were resolved as they had been before.
-    pub reused: Vec<Reused>,
+    pub reused: Vec<ReusedResolution>,
     /// What the gates said of a merge with it, since it was merged last.
     pub verdict: Option<bool>,
     /// It does not land for now, and nothing is merged onto it.
@@ -48,7 +48,7 @@ pub struct Car {
 
 /// How far a car is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stage {
+pub enum CandidateStage {
     /// In the line, or to be merged.
     Queued,
     /// Merged; the train's gates look at it, alone or with others.
@@ -75,7 +75,7 @@ pub enum Stage {
     },
 }
 
-impl Stage {
+impl CandidateStage {
     /// The branch is about to move for it.
     pub fn is_landing(&self) -> bool {
         matches!(self, Self::Landing { .. })
@@ -84,23 +84,23 @@ impl Stage {
 
 /// How often cars turn out bad.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rate {
+pub struct BadCandidateRate {
     seen: u64,
     bad: u64,
 }
 
-impl Rate {
+impl BadCandidateRate {
     /// Cars to verify together: as many as are good together about every other time. Starts as if one
     /// of twelve had been bad.
-    pub fn group(self) -> usize {
+    pub fn best_group_size(self) -> usize {
         let twice_bad = 2 * self.bad + 1;
         let seen = self.seen + 6;
         usize::try_from(seen / twice_bad).unwrap_or(GROUP_MAX).clamp(1, GROUP_MAX)
     }
 
     /// The share of bad ones among so many, less than one.
-    fn share(self, seen: u64) -> f64 {
-        let count = |n: u64| float(usize::try_from(n).unwrap_or(usize::MAX));
+    fn bad_share(self, seen: u64) -> f64 {
+        let count = |n: u64| to_float(usize::try_from(n).unwrap_or(usize::MAX));
         count(self.bad) / (count(seen.max(self.bad)) + 6.0)
     }
 }
@@ -108,13 +108,13 @@ impl Rate {
 /// The line.
 #[derive(Debug, Clone, Default)]
 pub struct Train {
-    cars: Vec<Car>,
+    candidates: Vec<TrainCandidate>,
     queued: u64,
     cells: u64,
     /// Of cars by themselves.
-    alone: Rate,
+    alone: BadCandidateRate,
     /// Of good cars, together with others; a group of them that fails counts as one that is bad.
-    together: Rate,
+    together: BadCandidateRate,
     /// Cars that landed.
     landed: u64,
     /// Which gate passed on which tree, and with which tools.
@@ -125,14 +125,14 @@ impl Train {
     /// A car joins the line.
     pub fn enqueue(&mut self, task: TaskIx, attempt: u32, tip: Oid, priority: i64) {
         self.queued += 1;
-        let car = Car {
+        let car = TrainCandidate {
             task,
             attempt,
             tip,
             priority,
-            place: self.queued,
-            stage: Stage::Queued,
-            vetted: false,
+            queue_number: self.queued,
+            stage: CandidateStage::Queued,
+            passed_trial: false,
             cell: None,
             passed_by: 0,
             reused: Vec::new(),
@@ -140,68 +140,68 @@ impl Train {
             held: false,
         };
         // Who is merged, who is at least as important and who has waited long enough is not passed.
-        let stays = |other: &Car| {
-            other.stage != Stage::Queued
+        let stays = |other: &TrainCandidate| {
+            other.stage != CandidateStage::Queued
                 || other.priority >= priority
                 || other.passed_by >= PASSED_BY_MAX
         };
-        let at = self.cars.iter().rposition(stays).map_or(0, |at| at + 1);
-        for other in &mut self.cars[at..] {
+        let at = self.candidates.iter().rposition(stays).map_or(0, |at| at + 1);
+        for other in &mut self.candidates[at..] {
             other.passed_by += 1;
         }
-        self.cars.insert(at, car);
+        self.candidates.insert(at, car);
     }
 
     /// The first car.
-    pub fn head(&self) -> Option<&Car> {
-        self.cars.first()
+    pub fn head(&self) -> Option<&TrainCandidate> {
+        self.candidates.first()
     }
 
     /// All cars in order.
-    pub fn cars(&self) -> &[Car] {
-        &self.cars
+    pub fn candidates(&self) -> &[TrainCandidate] {
+        &self.candidates
     }
 
     /// The car of this task.
-    pub fn car(&self, task: TaskIx) -> Option<&Car> {
-        self.cars.iter().find(|car| car.task == task)
+    pub fn candidate_of(&self, task: TaskIx) -> Option<&TrainCandidate> {
+        self.candidates.iter().find(|car| car.task == task)
     }
 
     /// The car with this queue number.
-    pub fn at(&self, place: u64) -> Option<&Car> {
-        self.cars.iter().find(|car| car.place == place)
+    pub fn candidate_at(&self, place: u64) -> Option<&TrainCandidate> {
+        self.candidates.iter().find(|car| car.queue_number == place)
     }
 
     /// Sets how far a task's car is.
-    pub fn set(&mut self, task: TaskIx, stage: Stage) {
-        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+    pub fn set_stage(&mut self, task: TaskIx, stage: CandidateStage) {
+        if let Some(car) = self.candidates.iter_mut().find(|car| car.task == task) {
             (car.stage, car.verdict) = (stage, None);
         }
     }
 
     /// Holds a task's car, or lets it go on. What was merged with it is merged anew.
-    pub fn hold(&mut self, task: TaskIx, held: bool) {
-        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+    pub fn set_held(&mut self, task: TaskIx, held: bool) {
+        if let Some(car) = self.candidates.iter_mut().find(|car| car.task == task) {
             car.held = held;
             if held {
-                (car.stage, car.verdict) = (Stage::Queued, None);
+                (car.stage, car.verdict) = (CandidateStage::Queued, None);
             }
         }
     }
 
     /// What the merge of a task's car was put together with.
-    pub fn note_reused(&mut self, task: TaskIx, reused: &[Reused]) {
-        if let Some(car) = self.cars.iter_mut().find(|car| car.task == task) {
+    pub fn set_reused_resolutions(&mut self, task: TaskIx, reused: &[ReusedResolution]) {
+        if let Some(car) = self.candidates.iter_mut().find(|car| car.task == task) {
             reused.clone_into(&mut car.reused);
         }
     }
 
     /// Cars for which the branch is about to move, in the order of their merges: those found good in
     /// groups may be merged in another order than they stand in.
-    pub fn landing(&self) -> impl Iterator<Item = &Car> {
+    pub fn landing_candidates(&self) -> impl Iterator<Item = &TrainCandidate> {
         let under_way = || {
-            self.cars.iter().filter_map(|car| match &car.stage {
-                Stage::Landing { onto, commit, .. } => Some((car, onto, commit)),
+            self.candidates.iter().filter_map(|car| match &car.stage {
+                CandidateStage::Landing { onto, commit, .. } => Some((car, onto, commit)),
                 _ => None,
             })
         };
@@ -210,21 +210,21 @@ impl Train {
             .find(|(_, onto, _)| under_way().all(|(_, _, commit)| commit != *onto))
             .map(|(car, ..)| car);
         std::iter::successors(first, move |car| {
-            let Stage::Landing { commit, .. } = &car.stage else { return None };
+            let CandidateStage::Landing { commit, .. } = &car.stage else { return None };
             under_way().find(|(_, onto, _)| *onto == commit).map(|(car, ..)| car)
         })
     }
 
     /// A verdict on these cars together, in the order of the line. What was known before counts for
     /// no rate.
-    pub fn judged(&mut self, tasks: &[TaskIx], good: bool, known: bool) {
+    pub fn record_verdict(&mut self, tasks: &[TaskIx], good: bool, known: bool) {
         let places: Vec<usize> = tasks
             .iter()
-            .filter_map(|task| self.cars.iter().position(|car| car.task == *task))
+            .filter_map(|task| self.candidates.iter().position(|car| car.task == *task))
             .collect();
         let Some(last) = places.last() else { return };
-        places.iter().for_each(|at| self.cars[*at].verdict = Some(good));
-        let vetted = self.cars[*last].vetted;
+        places.iter().for_each(|at| self.candidates[*at].verdict = Some(good));
+        let vetted = self.candidates[*last].passed_trial;
         let rate = if vetted { &mut self.together } else { &mut self.alone };
         let count = u64::try_from(places.len()).unwrap_or(0);
         match (good, places.len()) {
@@ -238,50 +238,50 @@ impl Train {
         }
         if good {
             for at in &places {
-                (self.cars[*at].vetted, self.cars[*at].cell) = (true, None);
+                (self.candidates[*at].passed_trial, self.candidates[*at].cell) = (true, None);
             }
         } else if places.len() > 1 {
             let (first, second) = places.split_at(places.len().div_ceil(2));
             for half in [first, second] {
                 self.cells += 1;
                 for at in half {
-                    self.cars[*at].cell = Some(self.cells);
+                    self.candidates[*at].cell = Some(self.cells);
                 }
             }
         }
     }
 
     /// Cars to verify together on the target branch, if they are not known to be good by themselves.
-    pub fn group(&self) -> usize {
-        self.alone.group()
+    pub fn trial_group_size(&self) -> usize {
+        self.alone.best_group_size()
     }
 
     /// Cars to verify together that are good by themselves.
-    pub fn unit(&self) -> usize {
+    pub fn landing_group_size(&self) -> usize {
         // Others are merged onto it while it is verified: it must be good more often than not.
-        Rate { seen: self.together.seen, bad: 2 * self.together.bad }.group()
+        BadCandidateRate { seen: self.together.seen, bad: 2 * self.together.bad }.best_group_size()
     }
 
     /// Is it cheaper, from what was seen, to verify each car for itself on all before it than to look at
     /// groups first? So many verifications run side by side.
-    pub fn likes_chain(&self, at_once: usize) -> bool {
+    pub fn prefers_chain(&self, at_once: usize) -> bool {
         if at_once < 2 {
             return false;
         }
-        let bad = self.alone.share(self.alone.seen);
+        let bad = self.alone.bad_share(self.alone.seen);
         // In a chain nothing is learnt of groups; every landing is a reason to try them again.
-        let broken = self.together.share(self.landed + self.together.bad);
+        let broken = self.together.bad_share(self.landed + self.together.bad);
         let both = 1.0 - (1.0 - bad) * (1.0 - broken);
         // Fitted to the model: what is verified behind a bad car is lost.
-        let lost = both * (0.5 + 1.5 * both) * (float(at_once) - 1.0) / 3.0;
+        let lost = both * (0.5 + 1.5 * both) * (to_float(at_once) - 1.0) / 3.0;
         let chain = (1.0 + lost) / (1.0 - both);
-        let vet = runs_per_car(self.group(), bad) / (1.0 - bad);
-        let join = runs_per_car(self.unit().min(2 * at_once), broken);
+        let vet = runs_per_candidate(self.trial_group_size(), bad) / (1.0 - bad);
+        let join = runs_per_candidate(self.landing_group_size().min(2 * at_once), broken);
         (vet + join) / (1.0 - broken) > chain
     }
 
     /// A gate passed on a tree.
-    pub fn note_passed(&mut self, tree: &Oid, gate: &str, tools: &str) {
+    pub fn record_passed_gate(&mut self, tree: &Oid, gate: &str, tools: &str) {
         self.passed.insert((tree.clone(), gate.to_owned()), tools.to_owned());
     }
 
@@ -291,15 +291,15 @@ impl Train {
     }
 
     /// Did all these gates pass on this tree, with these tools?
-    pub fn has_passed(&self, tree: &Oid, gates: &[String], tools: &str) -> bool {
+    pub fn have_gates_passed(&self, tree: &Oid, gates: &[String], tools: &str) -> bool {
         gates.iter().all(|gate| {
             self.passed.get(&(tree.clone(), gate.clone())).is_some_and(|with| with == tools)
         })
     }
 
     /// The plan has a new revision: tasks have new places, or none.
-    pub fn renumber(&mut self, place: impl Fn(TaskIx) -> Option<TaskIx>) {
-        self.cars.retain_mut(|car| match place(car.task) {
+    pub fn renumber_tasks(&mut self, place: impl Fn(TaskIx) -> Option<TaskIx>) {
+        self.candidates.retain_mut(|car| match place(car.task) {
             Some(t) => {
                 car.task = t;
                 true
@@ -309,31 +309,32 @@ impl Train {
     }
 
     /// A task's car is on the branch.
-    pub fn landed(&mut self, task: TaskIx) {
+    pub fn remove_landed(&mut self, task: TaskIx) {
         self.landed += 1;
-        self.leave(task);
+        self.remove_candidate(task);
     }
 
     /// A task's car leaves the line.
-    pub fn leave(&mut self, task: TaskIx) {
-        self.cars.retain(|car| car.task != task);
+    pub fn remove_candidate(&mut self, task: TaskIx) {
+        self.candidates.retain(|car| car.task != task);
     }
 }
 
 /// Runs per car if so many are verified together, halved when they fail, and so large a share is bad.
-fn runs_per_car(group: usize, bad: f64) -> f64 {
-    fn whole(group: usize, bad: f64) -> f64 {
+fn runs_per_candidate(group: usize, bad: f64) -> f64 {
+    fn runs_per_group(group: usize, bad: f64) -> f64 {
         if group < 2 {
             return 1.0;
         }
         let passes = (0..group).map(|_| 1.0 - bad).product::<f64>();
-        1.0 + (1.0 - passes) * (whole(group / 2, bad) + whole(group - group / 2, bad))
+        1.0 + (1.0 - passes)
+            * (runs_per_group(group / 2, bad) + runs_per_group(group - group / 2, bad))
     }
-    whole(group, bad) / float(group)
+    runs_per_group(group, bad) / to_float(group)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "cars and runs")]
-fn float(count: usize) -> f64 {
+fn to_float(count: usize) -> f64 {
     count as f64
 }
 

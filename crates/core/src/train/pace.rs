@@ -8,7 +8,7 @@ const REST_MAX: u32 = 128;
 
 /// What was measured.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub struct LanePace {
     at_once: usize,
     /// How long a good run takes that has the machine for itself.
     alone_ms: Option<f64>,
@@ -16,26 +16,26 @@ pub struct Pace {
     next_rest: u32,
 }
 
-impl Default for Pace {
+impl Default for LanePace {
     fn default() -> Self {
         Self { at_once: 1, alone_ms: None, rest: 0, next_rest: REST_MIN }
     }
 }
 
-impl Pace {
+impl LanePace {
     /// Verifications to run at once, with so many lanes.
-    pub fn slots(&self, lanes: usize) -> usize {
+    pub fn usable_lanes(&self, lanes: usize) -> usize {
         let tries = usize::from(self.alone_ms.is_some() && self.rest == 0);
         (self.at_once + tries).min(lanes).max(1)
     }
 
     /// Verifications that are known to run side by side.
-    pub fn at_once(&self) -> usize {
+    pub fn parallel_runs(&self) -> usize {
         self.at_once
     }
 
     /// A run passed after so long, while so many ran on average, itself included.
-    pub fn passed(&mut self, ms: u64, ran: f64) {
+    pub fn record_run(&mut self, ms: u64, ran: f64) {
         #[expect(clippy::cast_precision_loss, reason = "milliseconds of one run")]
         let ms = (ms as f64).max(1.0);
         self.rest = self.rest.saturating_sub(1);
@@ -68,31 +68,31 @@ mod tests {
     use super::*;
 
     /// Runs of a machine that really runs `capacity` at once, as many as allowed.
-    fn settle(capacity: f64, lanes: usize) -> Pace {
-        let mut pace = Pace::default();
+    fn settle(capacity: f64, lanes: usize) -> LanePace {
+        let mut pace = LanePace::default();
         for _ in 0..200 {
-            let ran = pace.slots(lanes);
+            let ran = pace.usable_lanes(lanes);
             let ran = f64::from(u32::try_from(ran).unwrap_or(1));
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a test")]
-            pace.passed((1_000.0 * (ran / capacity).max(1.0)) as u64, ran);
+            pace.record_run((1_000.0 * (ran / capacity).max(1.0)) as u64, ran);
         }
         pace
     }
 
     #[test]
     fn a_machine_that_one_run_fills_gets_one_at_once() {
-        assert_eq!(settle(1.0, 8).at_once(), 1);
+        assert_eq!(settle(1.0, 8).parallel_runs(), 1);
     }
 
     #[test]
     fn independent_runs_fill_all_lanes() {
-        assert_eq!(settle(8.0, 4).at_once(), 4);
-        assert_eq!(settle(8.0, 4).slots(4), 4);
+        assert_eq!(settle(8.0, 4).parallel_runs(), 4);
+        assert_eq!(settle(8.0, 4).usable_lanes(4), 4);
     }
 
     #[test]
     fn a_machine_with_room_for_two_gets_two() {
-        let got = settle(2.0, 8).at_once();
+        let got = settle(2.0, 8).parallel_runs();
         assert_eq!(got, 2);
     }
 }

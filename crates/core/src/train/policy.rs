@@ -9,153 +9,177 @@
 
 use std::collections::BTreeSet;
 
-use super::yard::{Line, Purpose, State, Yard};
-use super::{Car, Train};
+use super::batches::{BatchPurpose, BatchState, CandidateBatch, TrainBatches};
+use super::{Train, TrainCandidate};
 
 /// A line that should be under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct PlannedBatch {
     /// What for.
-    pub purpose: Purpose,
+    pub purpose: BatchPurpose,
     /// Queue numbers in order of merging.
-    pub cars: Vec<u64>,
+    pub candidates: Vec<u64>,
     /// So many of them are judged by a shorter line.
     pub ahead: usize,
 }
 
 /// What the train does next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct TrainPlan {
     /// This car is to blame and leaves; then the plan is made anew.
-    pub red: Option<u64>,
+    pub evict: Option<u64>,
     /// These cars may land, as they were verified together; then the plan is made anew.
     pub land: Option<Vec<u64>>,
     /// Lines that should be under way; all others are called off.
-    pub run: Vec<Wish>,
+    pub batches: Vec<PlannedBatch>,
     /// The target branch is bad itself, and no car mends it.
     pub frozen: bool,
 }
 
 /// What to do now. With one lane, cars go one by one; without groups, each lands by itself.
-pub fn plan(train: &Train, yard: &Yard, lanes: usize, groups: bool) -> Plan {
+pub fn plan_train(train: &Train, yard: &TrainBatches, lanes: usize, groups: bool) -> TrainPlan {
     let held: BTreeSet<u64> =
-        train.cars().iter().filter(|car| car.held).map(|car| car.place).collect();
-    let free = train.cars().len() - held.len();
-    let slots = yard.pace().slots(lanes);
-    let mut planner = Planner {
+        train.candidates().iter().filter(|car| car.held).map(|car| car.queue_number).collect();
+    let free = train.candidates().len() - held.len();
+    let slots = yard.pace().usable_lanes(lanes);
+    let mut planner = TrainPlanner {
         train,
-        yard,
+        batches: yard,
         slots,
         running: 0,
-        dense: !groups || lanes < 2 || free <= slots || train.likes_chain(yard.pace().at_once()),
+        one_by_one: !groups
+            || lanes < 2
+            || free <= slots
+            || train.prefers_chain(yard.pace().parallel_runs()),
         used: held,
-        held: false,
-        plan: Plan::default(),
+        target_holds_some: false,
+        plan: TrainPlan::default(),
     };
-    planner.keep_vetting();
-    planner.join();
-    if planner.plan.red.is_none() && planner.plan.land.is_none() {
-        planner.vet();
+    planner.continue_trials();
+    planner.plan_landings();
+    if planner.plan.evict.is_none() && planner.plan.land.is_none() {
+        planner.plan_trials();
     }
-    let Planner { held, plan, .. } = planner;
-    let idle = plan.run.is_empty() && plan.land.is_none() && plan.red.is_none();
-    Plan { frozen: held && idle, ..plan }
+    let TrainPlanner { target_holds_some: held, plan, .. } = planner;
+    let idle = plan.batches.is_empty() && plan.land.is_none() && plan.evict.is_none();
+    TrainPlan { frozen: held && idle, ..plan }
 }
 
-struct Planner<'a> {
+struct TrainPlanner<'a> {
     train: &'a Train,
-    yard: &'a Yard,
+    batches: &'a TrainBatches,
     slots: usize,
     /// Lines of the plan that need a slot.
     running: usize,
-    dense: bool,
+    one_by_one: bool,
     /// Cars that a line of the plan looks at, or that are held back.
     used: BTreeSet<u64>,
     /// Some are held back because the target branch is bad.
-    held: bool,
-    plan: Plan,
+    target_holds_some: bool,
+    plan: TrainPlan,
 }
 
-impl Planner<'_> {
-    fn wish(&mut self, purpose: Purpose, cars: Vec<u64>, ahead: usize, needs_slot: bool) {
+impl TrainPlanner<'_> {
+    fn plan_batch(
+        &mut self,
+        purpose: BatchPurpose,
+        cars: Vec<u64>,
+        ahead: usize,
+        needs_slot: bool,
+    ) {
         self.running += usize::from(needs_slot);
-        self.plan.run.push(Wish { purpose, cars, ahead });
+        self.plan.batches.push(PlannedBatch { purpose, candidates: cars, ahead });
     }
 
-    fn lines(&self, purpose: Purpose) -> impl Iterator<Item = &Line> {
-        self.yard.lines().iter().filter(move |line| line.purpose == purpose)
+    fn batches_for(&self, purpose: BatchPurpose) -> impl Iterator<Item = &CandidateBatch> {
+        self.batches.all_batches().iter().filter(move |line| line.purpose == purpose)
     }
 
     /// Groups that are being looked at go on, wherever the branch stands now; who failed alone is
     /// judged.
-    fn keep_vetting(&mut self) {
-        let (yard, train) = (self.yard, self.train);
-        let goes_on =
-            |line: &&Line| !line.cars.iter().any(|car| train.at(*car).is_some_and(|car| car.held));
-        let lines = yard.lines().iter().filter(|line| line.purpose != Purpose::Base);
+    fn continue_trials(&mut self) {
+        let (yard, train) = (self.batches, self.train);
+        let goes_on = |line: &&CandidateBatch| {
+            !line.candidates.iter().any(|car| train.candidate_at(*car).is_some_and(|car| car.held))
+        };
+        let lines =
+            yard.all_batches().iter().filter(|line| line.purpose != BatchPurpose::TargetCheck);
         for line in lines.filter(goes_on) {
-            match (line.purpose, line.state, line.cars.as_slice()) {
-                (Purpose::Vet, State::Running { .. }, cars) => {
+            match (line.purpose, line.state, line.candidates.as_slice()) {
+                (BatchPurpose::Trial, BatchState::Running { .. }, cars) => {
                     self.used.extend(cars);
-                    self.wish(Purpose::Vet, cars.to_vec(), 0, true);
+                    self.plan_batch(BatchPurpose::Trial, cars.to_vec(), 0, true);
                 }
-                (_, State::Failed, [car]) if line.sound => self.plan.red = Some(*car),
-                (_, State::Failed, [car]) if line.here => self.blame(*car),
+                (_, BatchState::Failed, [car]) if line.at_fault => self.plan.evict = Some(*car),
+                (_, BatchState::Failed, [car]) if line.on_current_target => {
+                    self.blame_candidate(*car);
+                }
                 _ => {}
             }
         }
-        for line in yard.lines().iter().filter(|line| line.purpose == Purpose::Vet && line.here) {
-            let free = line.cars.iter().all(|car| self.is_free(*car));
-            if line.state == State::Wanted && free && self.running < self.slots {
-                self.used.extend(&line.cars);
-                self.wish(Purpose::Vet, line.cars.clone(), 0, true);
+        for line in yard
+            .all_batches()
+            .iter()
+            .filter(|line| line.purpose == BatchPurpose::Trial && line.on_current_target)
+        {
+            let free = line.candidates.iter().all(|car| self.is_unused(*car));
+            if line.state == BatchState::Wanted && free && self.running < self.slots {
+                self.used.extend(&line.candidates);
+                self.plan_batch(BatchPurpose::Trial, line.candidates.clone(), 0, true);
             }
         }
     }
 
     /// A car failed with nobody before it. Before it is blamed, the target branch itself must be
     /// known to be good.
-    fn blame(&mut self, car: u64) {
+    fn blame_candidate(&mut self, car: u64) {
         self.used.insert(car);
-        match self.yard.base() {
-            Some(true) => self.plan.red = Some(car),
-            Some(false) => self.held = true,
+        match self.batches.target_passes() {
+            Some(true) => self.plan.evict = Some(car),
+            Some(false) => self.target_holds_some = true,
             None => {
-                let asked = self.plan.run.iter().any(|wish| wish.purpose == Purpose::Base);
+                let asked =
+                    self.plan.batches.iter().any(|wish| wish.purpose == BatchPurpose::TargetCheck);
                 if !asked && self.running < self.slots {
-                    self.wish(Purpose::Base, vec![car], 0, true);
+                    self.plan_batch(BatchPurpose::TargetCheck, vec![car], 0, true);
                 }
             }
         }
     }
 
     /// The train proper: each unit merged onto all before it.
-    fn join(&mut self) {
+    fn plan_landings(&mut self) {
         let mut ahead: Vec<u64> = Vec::new();
-        while self.plan.red.is_none() {
-            let Some(unit) = self.next_unit(&ahead) else { return };
+        while self.plan.evict.is_none() {
+            let Some(unit) = self.next_landing_group(&ahead) else { return };
             let mut line = ahead.clone();
             line.extend(&unit);
-            let known = self.lines(Purpose::Join).find(|known| known.here && known.cars == line);
-            let state = known.map_or(State::Wanted, |known| known.state);
-            let formed = known.is_some_and(|known| known.formed.is_some());
+            let known = self
+                .batches_for(BatchPurpose::Landing)
+                .find(|known| known.on_current_target && known.candidates == line);
+            let state = known.map_or(BatchState::Wanted, |known| known.state);
+            let formed = known.is_some_and(|known| known.merge.is_some());
             match state {
-                State::Passed if ahead.is_empty() && formed => {
+                BatchState::Passed if ahead.is_empty() && formed => {
                     self.plan.land = Some(line);
                     return;
                 }
-                State::Failed if unit.len() > 1 => return,
+                BatchState::Failed if unit.len() > 1 => return,
                 // Whose fault it is will be known when those before it have landed or left.
-                State::Failed => {
+                BatchState::Failed => {
                     self.used.insert(unit[0]);
                     continue;
                 }
-                State::Passed => self.wish(Purpose::Join, line.clone(), ahead.len(), false),
-                State::Wanted | State::Running { .. } => {
-                    if self.running >= self.slots || (known.is_none() && self.waits(&unit)) {
+                BatchState::Passed => {
+                    self.plan_batch(BatchPurpose::Landing, line.clone(), ahead.len(), false);
+                }
+                BatchState::Wanted | BatchState::Running { .. } => {
+                    if self.running >= self.slots
+                        || (known.is_none() && self.should_wait_to_grow(&unit))
+                    {
                         return;
                     }
-                    self.wish(Purpose::Join, line.clone(), ahead.len(), true);
+                    self.plan_batch(BatchPurpose::Landing, line.clone(), ahead.len(), true);
                 }
             }
             self.used.extend(&unit);
@@ -165,68 +189,71 @@ impl Planner<'_> {
 
     /// Is this unit to grow first? While there are cars of which nothing is known, a slot is better used on
     /// them than on a small unit, or on a second one.
-    fn waits(&self, unit: &[u64]) -> bool {
-        let alone = self.dense || self.yard.pace().at_once() < 2;
-        if alone || unit.len() >= self.train.unit() {
+    fn should_wait_to_grow(&self, unit: &[u64]) -> bool {
+        let alone = self.one_by_one || self.batches.pace().parallel_runs() < 2;
+        if alone || unit.len() >= self.train.landing_group_size() {
             return false;
         }
-        let joins = self.plan.run.iter().any(|wish| wish.purpose == Purpose::Join);
-        let unknown = |car: &Car| self.is_free(car.place) && !car.vetted;
-        (joins || unit.len() < self.slots) && self.train.cars().iter().any(unknown)
+        let joins = self.plan.batches.iter().any(|wish| wish.purpose == BatchPurpose::Landing);
+        let unknown = |car: &TrainCandidate| self.is_unused(car.queue_number) && !car.passed_trial;
+        (joins || unit.len() < self.slots) && self.train.candidates().iter().any(unknown)
     }
 
-    fn is_free(&self, car: u64) -> bool {
+    fn is_unused(&self, car: u64) -> bool {
         !self.used.contains(&car)
     }
 
     /// The cars that come after these: as they are under way already, or as many as go well together.
-    fn next_unit(&self, ahead: &[u64]) -> Option<Vec<u64>> {
-        let rest = |line: &&Line| {
-            line.here
-                && line.state != State::Failed
-                && line.cars.len() > ahead.len()
+    fn next_landing_group(&self, ahead: &[u64]) -> Option<Vec<u64>> {
+        let rest = |line: &&CandidateBatch| {
+            line.on_current_target
+                && line.state != BatchState::Failed
+                && line.candidates.len() > ahead.len()
                 // In a chain each car lands by itself, whatever longer line is known.
-                && (!self.dense || line.cars.len() == ahead.len() + 1)
-                && line.cars.starts_with(ahead)
-                && line.cars[ahead.len()..].iter().all(|car| self.is_free(*car))
+                && (!self.one_by_one || line.candidates.len() == ahead.len() + 1)
+                && line.candidates.starts_with(ahead)
+                && line.candidates[ahead.len()..].iter().all(|car| self.is_unused(*car))
         };
-        let known = self.lines(Purpose::Join).filter(rest);
-        let known = known.min_by_key(|line| (line.state == State::Wanted, line.cars.len()));
+        let known = self.batches_for(BatchPurpose::Landing).filter(rest);
+        let known =
+            known.min_by_key(|line| (line.state == BatchState::Wanted, line.candidates.len()));
         if let Some(known) = known {
-            return Some(known.cars[ahead.len()..].to_vec());
+            return Some(known.candidates[ahead.len()..].to_vec());
         }
-        let joins = |car: &&Car| self.is_free(car.place) && (self.dense || car.vetted);
-        let most = if self.dense { 1 } else { self.train.unit() };
-        let cars = self.yard.in_turn(self.train.cars());
-        let mut unit = self.together(cars.into_iter().filter(joins), ahead, most);
+        let joins = |car: &&TrainCandidate| {
+            self.is_unused(car.queue_number) && (self.one_by_one || car.passed_trial)
+        };
+        let most = if self.one_by_one { 1 } else { self.train.landing_group_size() };
+        let cars = self.batches.trial_order(self.train.candidates());
+        let mut unit = self.compatible_candidates(cars.into_iter().filter(joins), ahead, most);
         // A group that is known to be bad is not tried again as it is.
-        while unit.len() > 1 && self.has_failed(Purpose::Join, ahead, &unit) {
+        while unit.len() > 1 && self.has_failed(BatchPurpose::Landing, ahead, &unit) {
             unit.truncate(unit.len() / 2);
         }
         (!unit.is_empty()).then_some(unit)
     }
 
-    fn has_failed(&self, purpose: Purpose, ahead: &[u64], unit: &[u64]) -> bool {
-        self.lines(purpose).any(|line| {
-            line.here
-                && line.state == State::Failed
-                && line.cars.starts_with(ahead)
-                && line.cars[ahead.len()..] == *unit
+    fn has_failed(&self, purpose: BatchPurpose, ahead: &[u64], unit: &[u64]) -> bool {
+        self.batches_for(purpose).any(|line| {
+            line.on_current_target
+                && line.state == BatchState::Failed
+                && line.candidates.starts_with(ahead)
+                && line.candidates[ahead.len()..] == *unit
         })
     }
 
     /// The first of these cars and those that may be looked at with it: of the same cell, and merging
     /// with those before.
-    fn together<'c>(
+    fn compatible_candidates<'c>(
         &self,
-        cars: impl Iterator<Item = &'c Car>,
+        cars: impl Iterator<Item = &'c TrainCandidate>,
         ahead: &[u64],
         most: usize,
     ) -> Vec<u64> {
         let mut line = ahead.to_vec();
         let mut cell = None;
         for car in cars {
-            if self.yard.clashes(&line, car.place) {
+            if self.batches.conflicts_with(&line, car.queue_number) {
                 continue;
             }
             match cell {
@@ -238,8 +265,8 @@ impl Planner<'_> {
             if car.cell.is_none() && line.len() - ahead.len() >= most {
                 break;
             }
-            line.push(car.place);
-            if self.dense {
+            line.push(car.queue_number);
+            if self.one_by_one {
                 break;
             }
         }
@@ -247,26 +274,27 @@ impl Planner<'_> {
     }
 
     /// Cars of which nothing is known are looked at in groups, each on the target branch itself.
-    fn vet(&mut self) {
-        if self.dense {
+    fn plan_trials(&mut self) {
+        if self.one_by_one {
             return;
         }
-        while self.running < self.slots && self.plan.red.is_none() {
+        while self.running < self.slots && self.plan.evict.is_none() {
             let free = self.slots - self.running;
-            let unknown = |car: &&Car| self.is_free(car.place) && !car.vetted;
+            let unknown =
+                |car: &&TrainCandidate| self.is_unused(car.queue_number) && !car.passed_trial;
             let count =
-                self.train.cars().iter().filter(unknown).filter(|c| c.cell.is_none()).count();
-            let most = self.train.group().min(count.div_ceil(free).max(1));
-            let cars = self.yard.in_turn(self.train.cars());
-            let mut group = self.together(cars.into_iter().filter(unknown), &[], most);
-            while group.len() > 1 && self.has_failed(Purpose::Vet, &[], &group) {
+                self.train.candidates().iter().filter(unknown).filter(|c| c.cell.is_none()).count();
+            let most = self.train.trial_group_size().min(count.div_ceil(free).max(1));
+            let cars = self.batches.trial_order(self.train.candidates());
+            let mut group = self.compatible_candidates(cars.into_iter().filter(unknown), &[], most);
+            while group.len() > 1 && self.has_failed(BatchPurpose::Trial, &[], &group) {
                 group.truncate(group.len() / 2);
             }
             if group.is_empty() {
                 return;
             }
             self.used.extend(&group);
-            self.wish(Purpose::Vet, group, 0, true);
+            self.plan_batch(BatchPurpose::Trial, group, 0, true);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn order(train: &Train) -> Vec<u32> {
-    train.cars().iter().map(|car| car.task.0).collect()
+    train.candidates().iter().map(|car| car.task.0).collect()
 }
 
 #[test]
@@ -13,11 +13,11 @@ fn cars_go_by_priority_then_arrival_and_never_pass_the_car_under_way() {
     train.enqueue(TaskIx(1), 1, "b".into(), 5);
     train.enqueue(TaskIx(2), 1, "c".into(), 0);
     assert_eq!(order(&train), [1, 0, 2]);
-    let formed = Stage::Formed { onto: "m".into(), commit: "x".into(), tree: "t".into() };
-    train.set(TaskIx(1), formed);
+    let formed = CandidateStage::Formed { onto: "m".into(), commit: "x".into(), tree: "t".into() };
+    train.set_stage(TaskIx(1), formed);
     train.enqueue(TaskIx(3), 1, "d".into(), 9);
     assert_eq!(order(&train), [1, 3, 0, 2]);
-    train.leave(TaskIx(1));
+    train.remove_candidate(TaskIx(1));
     assert_eq!(order(&train), [3, 0, 2]);
 }
 
@@ -39,34 +39,34 @@ fn a_bad_group_is_halved_and_a_good_one_is_vetted() {
     for t in &tasks {
         train.enqueue(*t, 1, "a".into(), 0);
     }
-    train.judged(&tasks, false, false);
-    let cells: Vec<_> = train.cars().iter().map(|car| car.cell).collect();
+    train.record_verdict(&tasks, false, false);
+    let cells: Vec<_> = train.candidates().iter().map(|car| car.cell).collect();
     assert_eq!(cells, [Some(1), Some(1), Some(1), Some(2), Some(2)]);
-    train.judged(&tasks[3..], true, false);
-    let vetted: Vec<_> = train.cars().iter().map(|car| car.vetted).collect();
+    train.record_verdict(&tasks[3..], true, false);
+    let vetted: Vec<_> = train.candidates().iter().map(|car| car.passed_trial).collect();
     assert_eq!(vetted, [false, false, false, true, true]);
 }
 
 #[test]
 fn groups_grow_where_cars_are_good_and_shrink_where_they_are_bad() {
-    let mut rate = Rate::default();
-    assert_eq!(rate.group(), 6);
+    let mut rate = BadCandidateRate::default();
+    assert_eq!(rate.best_group_size(), 6);
     rate.seen = 1_000;
-    assert_eq!(rate.group(), GROUP_MAX);
+    assert_eq!(rate.best_group_size(), GROUP_MAX);
     rate.bad = 500;
-    assert_eq!(rate.group(), 1);
+    assert_eq!(rate.best_group_size(), 1);
 }
 
 #[test]
 fn a_verdict_counts_only_for_the_same_tree_gates_and_tools() {
     let mut train = Train::default();
     let gates = ["test".to_owned(), "lint".to_owned()];
-    train.note_passed(&"t".into(), "test", "one");
-    assert!(!train.has_passed(&"t".into(), &gates, "one"));
-    train.note_passed(&"t".into(), "lint", "one");
-    assert!(train.has_passed(&"t".into(), &gates, "one"));
-    assert!(!train.has_passed(&"t".into(), &gates, "two"));
-    assert!(!train.has_passed(&"u".into(), &gates, "one"));
+    train.record_passed_gate(&"t".into(), "test", "one");
+    assert!(!train.have_gates_passed(&"t".into(), &gates, "one"));
+    train.record_passed_gate(&"t".into(), "lint", "one");
+    assert!(train.have_gates_passed(&"t".into(), &gates, "one"));
+    assert!(!train.have_gates_passed(&"t".into(), &gates, "two"));
+    assert!(!train.have_gates_passed(&"u".into(), &gates, "one"));
 }
 
 #[test]
@@ -75,19 +75,19 @@ fn those_that_land_together_are_told_in_the_order_of_their_merges() {
     for n in 0..3 {
         train.enqueue(TaskIx(n), 1, "a".into(), 0);
     }
-    let landing = |onto: &str, commit: &str| Stage::Landing {
+    let landing = |onto: &str, commit: &str| CandidateStage::Landing {
         old: "main".into(),
         new: "all".into(),
         tree: "t".into(),
         onto: onto.into(),
         commit: commit.into(),
     };
-    train.set(TaskIx(2), landing("main", "x"));
-    train.set(TaskIx(0), landing("x", "y"));
-    train.set(TaskIx(1), landing("y", "z"));
-    let told = |train: &Train| train.landing().map(|car| car.task.0).collect::<Vec<_>>();
+    train.set_stage(TaskIx(2), landing("main", "x"));
+    train.set_stage(TaskIx(0), landing("x", "y"));
+    train.set_stage(TaskIx(1), landing("y", "z"));
+    let told = |train: &Train| train.landing_candidates().map(|car| car.task.0).collect::<Vec<_>>();
     assert_eq!(told(&train), [2, 0, 1]);
     // The first was told before we died.
-    train.leave(TaskIx(2));
+    train.remove_candidate(TaskIx(2));
     assert_eq!(told(&train), [0, 1]);
 }

@@ -1,9 +1,9 @@
 //! When people are asked to approve work, and what becomes of it and of other work meanwhile.
 
-use mainstem_core::fact::{Class, Fact, Verdict};
+use mainstem_core::fact::{Fact, FailureClass, GateVerdict};
 use mainstem_core::hold::HoldKind;
 use mainstem_core::inbox::InboxKind;
-use mainstem_core::machine::{Command, Input};
+use mainstem_core::machine::{Input, MachineCommand};
 use mainstem_core::phase::Phase;
 
 use crate::lab::Lab;
@@ -20,12 +20,12 @@ fn lab() -> Lab {
 }
 
 fn asked(lab: &Lab) -> Vec<&str> {
-    lab.machine.questions().iter().map(|q| q.text.as_str()).collect()
+    lab.machine.open_questions().iter().map(|q| q.text.as_str()).collect()
 }
 
 fn answer(lab: &mut Lab, question: &str, text: &str) {
     let (question, text) = (question.to_owned(), text.to_owned());
-    lab.command(Command::Answer { question, text, free: false }).unwrap();
+    lab.command(MachineCommand::Answer { question, text, free: false }).unwrap();
 }
 
 /// `a` passed its gates on the merged tree.
@@ -35,7 +35,7 @@ fn held() -> Lab {
     assert_eq!((lab.phase("a"), asked(&lab).len()), (Phase::Merging, 0), "nothing ran yet");
     lab.form("a");
     assert_eq!(asked(&lab).len(), 0, "its gates run");
-    lab.verify("a", Verdict::Passed);
+    lab.verify("a", GateVerdict::Passed);
     lab
 }
 
@@ -46,9 +46,9 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
         asked(&lab),
         ["look The checks passed on the merged tree. See the changes: `mainstem diff a`. Tree c1."]
     );
-    let (reason, _) = &lab.machine.holds(lab.ix("a"))[0];
+    let (reason, _) = &lab.machine.hold_reasons(lab.ix("a"))[0];
     assert_eq!(reason.kind(), HoldKind::Approval);
-    let inbox = lab.machine.inbox();
+    let inbox = lab.machine.inbox_items();
     assert_eq!(inbox.iter().map(|item| item.kind).collect::<Vec<_>>(), [InboxKind::Approval]);
     lab.enqueue("b");
     lab.land("b");
@@ -58,7 +58,7 @@ fn a_person_is_asked_after_the_gates_passed_on_the_merged_tree_and_others_land_m
     lab.crash();
     assert_eq!(asked(&lab).len(), 1);
     answer(&mut lab, "Q2", "approve");
-    assert!(lab.machine.holds(lab.ix("a")).is_empty());
+    assert!(lab.machine.hold_reasons(lab.ix("a")).is_empty());
     assert_eq!(lab.phase("a"), Phase::Merging, "it is merged anew before it lands");
     lab.form("a");
     let intended = |(_, fact): &(_, Fact)| matches!(fact, Fact::LandingIntended { task, .. } if task.as_str() == "a");
@@ -70,7 +70,7 @@ fn nobody_is_asked_about_work_that_a_gate_refuses() {
     let mut lab = lab();
     lab.enqueue("a");
     lab.form("a");
-    lab.verify("a", Verdict::Failed);
+    lab.verify("a", GateVerdict::Failed);
     let asked = |(_, fact): &(_, Fact)| matches!(fact, Fact::QuestionAsked { .. });
     assert!(!lab.facts.iter().any(asked), "{:?}", lab.facts);
     assert_ne!(lab.phase("a"), Phase::Merging);
@@ -82,11 +82,11 @@ fn rejected_work_leaves_the_train_and_goes_back_to_its_agent() {
     answer(&mut lab, "Q1", "reject: too loud");
     assert_eq!((lab.phase("a"), lab.attempt("a")), (Phase::Preparing, 2));
     let rejected = |(_, fact): &(_, Fact)| {
-        matches!(fact, Fact::AttemptFailed { class: Class::Rejected, reason, .. }
+        matches!(fact, Fact::AttemptFailed { class: FailureClass::Rejected, reason, .. }
             if reason == "rejected: too loud")
     };
     assert!(lab.facts.iter().any(rejected));
-    assert!(asked(&lab).is_empty() && lab.machine.train().cars().is_empty());
+    assert!(asked(&lab).is_empty() && lab.machine.train().candidates().is_empty());
 }
 
 #[test]
@@ -96,5 +96,5 @@ fn an_approval_that_nobody_gives_in_time_ends_the_wait() {
     lab.now = lab.now.plus_ms(2_000);
     lab.put(Input::Tick);
     assert_eq!(lab.phase("a"), Phase::Blocked);
-    assert!(asked(&lab).is_empty() && lab.machine.train().cars().is_empty());
+    assert!(asked(&lab).is_empty() && lab.machine.train().candidates().is_empty());
 }

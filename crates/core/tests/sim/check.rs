@@ -7,8 +7,8 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_core::provider::Standing;
-use mainstem_core::tasks::Slot;
+use mainstem_core::provider::ProviderStanding;
+use mainstem_core::tasks::SlotKind;
 
 use crate::drive::Sim;
 use crate::rules::{self, Look};
@@ -51,17 +51,17 @@ fn i1_each_task_is_at_most_once_on_main(sim: &Sim<'_>) {
 fn i1_landed_means_on_main(sim: &Sim<'_>) {
     let landings = sim.world.git.landings();
     let tasks = sim.live.tasks();
-    for t in tasks.all() {
-        let id = &sim.live.plan().tasks[t.ix()].id;
+    for t in tasks.all_tasks() {
+        let id = &sim.live.plan().tasks[t.index()].id;
         let on_main = landings.get(id).copied().unwrap_or(0) == 1;
         let landed = tasks.get(t).landed.as_ref().is_some_and(|landing| !landing.empty);
         let phase = tasks.phase(t);
         // Told to go at once, the engine leaves a landing under way to its next life.
-        let stage = sim.live.train().car(t).map(|car| &car.stage);
-        if matches!(stage, Some(mainstem_core::train::Stage::Landing { .. })) {
+        let stage = sim.live.train().candidate_of(t).map(|car| &car.stage);
+        if matches!(stage, Some(mainstem_core::train::CandidateStage::Landing { .. })) {
             continue;
         }
-        assert_eq!(landed, on_main, "I1: {id} is {}, on main: {on_main}", phase.word());
+        assert_eq!(landed, on_main, "I1: {id} is {}, on main: {on_main}", phase.as_str());
         assert_eq!(phase == Phase::Landed, tasks.get(t).landed.is_some(), "I1: {id}");
     }
 }
@@ -74,7 +74,7 @@ pub fn i2_inputs_are_there(machine: &Machine, t: TaskIx) {
             "I2: {} starts, but {} is {}",
             machine.graph().id(t),
             machine.graph().id(p),
-            machine.tasks().phase(p).word()
+            machine.tasks().phase(p).as_str()
         );
     }
 }
@@ -90,7 +90,7 @@ pub fn i2_landings_are_asked_for(machine: &Machine, t: TaskIx, must_contain: &[O
 
 fn i6_no_agent_lives_without_its_attempt(sim: &Sim<'_>) {
     for (id, attempt) in sim.world.living() {
-        let t = sim.live.graph().ix(id.as_str());
+        let t = sim.live.graph().index_of(id.as_str());
         let t = t.unwrap_or_else(|| panic!("I6: an agent of {id} lives, which was dropped"));
         let state = sim.live.tasks().get(t);
         let current = state.current.as_ref().is_some_and(|a| a.n == attempt);
@@ -99,7 +99,7 @@ fn i6_no_agent_lives_without_its_attempt(sim: &Sim<'_>) {
         assert!(
             current && may,
             "I6: the agent of {id}/{attempt} lives, the task is {}",
-            phase.word()
+            phase.as_str()
         );
     }
 }
@@ -111,14 +111,14 @@ fn i9_money_is_counted_once(sim: &Sim<'_>) {
 
 /// All that agents said of money up to their end was counted.
 pub fn i9_no_money_is_forgotten(sim: &Sim<'_>) {
-    use mainstem_core::{machine::Said, money};
+    use mainstem_core::{machine::AgentStatement, money};
     let mut said = BTreeMap::new();
     for ((task, attempt), agent) in &sim.world.agents {
         for (n, word) in agent.log.iter().enumerate() {
-            if let Said::Usage(usage) = word {
+            if let AgentStatement::Usage(usage) = word {
                 let agent = &sim.agents[&(task.clone(), *attempt)];
                 let model = usage.model.as_deref().unwrap_or_default();
-                let priced = || money::estimate(&sim.settings.prices, model, usage);
+                let priced = || money::estimate_cost(&sim.settings.prices, model, usage);
                 let worth = usage.cost_usd.or_else(priced).unwrap_or(0.0);
                 let paid = if sim.settings.agents[agent].included { 0.0 } else { worth };
                 said.insert((task.clone(), *attempt, n as u64 + 1), paid);
@@ -131,13 +131,13 @@ pub fn i9_no_money_is_forgotten(sim: &Sim<'_>) {
 /// A provider that rests gets no attempt, and one that is tried again only as many as may try.
 pub fn i13_nobody_starts_at_a_resting_provider(sim: &Sim<'_>, provider: &str) {
     let Some(known) = sim.shadow.providers().get(provider) else { return };
-    let under_way = sim.shadow.tasks().slots_of(Slot::Provider, provider);
+    let under_way = sim.shadow.tasks().named_slots_in_use(SlotKind::Provider, provider);
     match known.standing(sim.now, sim.settings.limits.auto_resume) {
-        Standing::Rests => panic!("I13: an attempt starts while {provider} rests"),
-        Standing::Ramps(most) => {
+        ProviderStanding::Rests => panic!("I13: an attempt starts while {provider} rests"),
+        ProviderStanding::Ramps(most) => {
             assert!(under_way < most, "I13: {under_way} of {most} try already");
         }
-        Standing::Free => {}
+        ProviderStanding::Free => {}
     }
 }
 

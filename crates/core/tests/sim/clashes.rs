@@ -1,14 +1,14 @@
 //! Stories of work that does not merge: resolved, given up, and seen ahead.
 
-use mainstem_core::clash::{Outlook, Pair, Piece};
-use mainstem_core::config::{Agent, OnConflict, Settings};
+use mainstem_core::config::{AgentSettings, ConflictAction, Settings};
+use mainstem_core::conflict::{ConflictForecast, ConflictPair, UnlandedWork};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Fact, Verdict};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Evidence, Fact, GateVerdict};
 use mainstem_core::id::{Oid, TaskId, TaskIx};
-use mainstem_core::machine::{Command, Input};
+use mainstem_core::machine::{Input, MachineCommand};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
-use mainstem_core::train::yard::{Formed, Purpose, Reused, Step};
+use mainstem_core::train::batches::{BatchMerge, BatchPurpose, CandidateMerge, ReusedResolution};
 
 use crate::cover::evidence;
 use crate::drive::Sim;
@@ -18,8 +18,8 @@ use crate::setup::{plan, settings, task};
 impl Sim<'_> {
     /// Somebody looked which work would clash, and may be wrong.
     pub fn look_ahead(&mut self) {
-        let active: Vec<TaskIx> = self.live.tasks().active().collect();
-        let pieces: Vec<Piece> = active.iter().map(|t| self.seen(*t)).collect();
+        let active: Vec<TaskIx> = self.live.tasks().active_tasks().collect();
+        let pieces: Vec<UnlandedWork> = active.iter().map(|t| self.seen(*t)).collect();
         let mut pairs = Vec::new();
         for (n, a) in pieces.iter().enumerate() {
             for b in &pieces[n + 1..] {
@@ -29,29 +29,33 @@ impl Sim<'_> {
             }
         }
         let whole = self.rng.in_thousand(800);
-        self.step(Input::Outlook(Outlook { pieces, pairs, whole }));
+        self.step(Input::ConflictsForecast(ConflictForecast {
+            unlanded_work: pieces,
+            pairs,
+            complete: whole,
+        }));
     }
 
-    fn seen(&self, t: TaskIx) -> Piece {
+    fn seen(&self, t: TaskIx) -> UnlandedWork {
         let attempt = self.live.tasks().get(t).attempts;
-        let task = self.live.plan().tasks[t.ix()].id.clone();
-        let tip = self.live.train().car(t).map(|car| car.tip.clone());
-        let paths = self.live.plan().tasks[t.ix()].writes.clone();
-        Piece { task, attempt, commit: tip.unwrap_or_else(|| "half".into()), paths }
+        let task = self.live.plan().tasks[t.index()].id.clone();
+        let tip = self.live.train().candidate_of(t).map(|car| car.tip.clone());
+        let paths = self.live.plan().tasks[t.index()].writes.clone();
+        UnlandedWork { task, attempt, commit: tip.unwrap_or_else(|| "half".into()), paths }
     }
 }
 
 fn resolving() -> Settings {
     let mut s = settings();
-    s.land.on_conflict = OnConflict::Agent;
+    s.land.on_conflict = ConflictAction::Agent;
     s.run.retries = 1;
     s
 }
 
 fn clash(lab: &mut Lab, id: &str) -> Vec<Effect> {
-    let places = vec![lab.machine.train().car(lab.ix(id)).unwrap().place];
-    let (purpose, onto, files) = (Purpose::Join, "c0".into(), vec!["f".to_owned()]);
-    lab.put(Input::LineClashed { purpose, places, at: 0, onto, files, with_main: true })
+    let places = vec![lab.machine.train().candidate_of(lab.ix(id)).unwrap().queue_number];
+    let (purpose, onto, files) = (BatchPurpose::Landing, "c0".into(), vec!["f".to_owned()]);
+    lab.put(Input::BatchConflicted { purpose, places, at: 0, onto, files, with_main: true })
 }
 
 /// The earlier work that the workspaces that are asked for start from.
@@ -86,15 +90,15 @@ fn the_next_attempt_starts_from_the_merge_until_the_task_lands() {
     assert_eq!(laid_out(&lab.effects), [Some(tip.clone())], "a new life asks for the same");
     lab.work("A");
     // It fails on the merits: what it made of the merge so far is what the next one starts from.
-    lab.end("A", Ending::Exited { code: 1 });
+    lab.end("A", AgentEnding::Exited { code: 1 });
     let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
     let half = Evidence { tip: "half".into(), ..evidence() };
-    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(half) });
+    let again = lab.put(Input::EvidenceCollected { task: t, attempt, evidence: Ok(half) });
     assert_eq!(laid_out(&again), [None]);
     assert_eq!(continued(&again), [Some(Oid::new("half"))]);
     lab.enqueue("A");
     lab.land("A");
-    assert!(lab.machine.tasks().get(t).clash.is_none());
+    assert!(lab.machine.tasks().get(t).conflict.is_none());
 }
 
 #[test]
@@ -104,15 +108,15 @@ fn however_a_resolver_gives_up_a_person_decides() {
     clash(&mut lab, "A");
     lab.work("A");
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
-    let claim = Claim::Blocked { reason: "both cannot hold".to_owned() };
-    lab.put(Input::AgentEnded { task, attempt, ending: Ending::Exited { code: 0 }, claim });
+    let claim = AgentClaim::Blocked { reason: "both cannot hold".to_owned() };
+    lab.put(Input::AgentEnded { task, attempt, ending: AgentEnding::Exited { code: 0 }, claim });
     lab.collect("A");
     assert_eq!(lab.phase("A"), Phase::Conflicted);
     let reason = &lab.machine.tasks().get(task).reason;
     assert!(reason.contains("conflicts in f") && reason.contains("both cannot hold"), "{reason}");
     // Asked to try again, it goes on from the work that is there.
     lab.effects.clear();
-    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("A".to_owned())).unwrap();
     lab.removed("A");
     assert_eq!(continued(&lab.effects), [Some(evidence().tip)]);
 }
@@ -123,10 +127,10 @@ fn a_resolver_that_left_nothing_gets_the_same_merge_again() {
     lab.enqueue("A");
     clash(&mut lab, "A");
     lab.work("A");
-    lab.end("A", Ending::Exited { code: 1 });
+    lab.end("A", AgentEnding::Exited { code: 1 });
     let (t, attempt) = (lab.ix("A"), lab.attempt("A"));
     let nothing = Evidence { tip: evidence().base, files: 0, ..evidence() };
-    let again = lab.put(Input::Collected { task: t, attempt, evidence: Ok(nothing) });
+    let again = lab.put(Input::EvidenceCollected { task: t, attempt, evidence: Ok(nothing) });
     assert_eq!(laid_out(&again), [Some(evidence().tip)]);
 }
 
@@ -144,7 +148,10 @@ fn conflicts_again_and_again_come_to_an_end() {
 fn another_agent_resolves_where_one_is_named_and_needs_its_own_slot() {
     let mut s = resolving();
     s.land.resolver = Some("mender".to_owned());
-    s.agents.insert("mender".to_owned(), Agent { kind: "command".to_owned(), ..Agent::default() });
+    s.agents.insert(
+        "mender".to_owned(),
+        AgentSettings { kind: "command".to_owned(), ..AgentSettings::default() },
+    );
     s.limits.per_agent.insert("mender".to_owned(), 1);
     let mut lab = Lab::new(&s, plan(vec![task("A", &[]), task("B", &[])]));
     lab.enqueue("A");
@@ -168,40 +175,44 @@ fn another_agent_resolves_where_one_is_named_and_needs_its_own_slot() {
 fn a_conflict_resolved_as_before_that_turns_out_red_is_a_conflict() {
     let mut lab = Lab::new(&resolving(), plan(vec![task("A", &[])]));
     lab.enqueue("A");
-    let place = lab.machine.train().car(lab.ix("A")).unwrap().place;
+    let place = lab.machine.train().candidate_of(lab.ix("A")).unwrap().queue_number;
     let (onto, commit, tree) = (Oid::new("c0"), Oid::new("m-A"), Oid::new("t"));
-    let reused = vec![Reused { resolution: "Z/1".to_owned(), path: "f".to_owned() }];
-    let steps =
-        vec![Step { onto: onto.clone(), commit: commit.clone(), tree: tree.clone(), reused }];
-    let formed = Formed { onto, steps, tip: commit.clone(), commit, tree };
-    let (purpose, places) = (Purpose::Join, vec![place]);
-    lab.put(Input::LineFormed { purpose, places, formed, base_tree: "b".into() });
+    let reused = vec![ReusedResolution { resolution: "Z/1".to_owned(), path: "f".to_owned() }];
+    let steps = vec![CandidateMerge {
+        onto: onto.clone(),
+        commit: commit.clone(),
+        tree: tree.clone(),
+        reused,
+    }];
+    let formed = BatchMerge { onto, candidate_merges: steps, tip: commit.clone(), commit, tree };
+    let (purpose, places) = (BatchPurpose::Landing, vec![place]);
+    lab.put(Input::BatchMerged { purpose, places, formed, base_tree: "b".into() });
     lab.effects.clear();
-    lab.verify("A", Verdict::Failed);
+    lab.verify("A", GateVerdict::Failed);
     let conflicted = lab.facts.iter().any(
         |(_, fact)| matches!(fact, Fact::CarConflicted { files, .. } if *files == ["f".to_owned()]),
     );
     assert!(conflicted, "{:?}", lab.facts);
     assert_eq!(lab.phase("A"), Phase::Preparing);
     assert_eq!(
-        lab.machine.lays_out(lab.ix("A")).map(|clash| clash.tip.clone()),
+        lab.machine.conflict_in_workspace(lab.ix("A")).map(|clash| clash.tip.clone()),
         Some(evidence().tip)
     );
 }
 
-fn piece(task: &str, commit: &Oid, path: &str) -> Piece {
+fn piece(task: &str, commit: &Oid, path: &str) -> UnlandedWork {
     let (task, commit) = (TaskId::new(task), commit.clone());
-    Piece { task, attempt: 1, commit, paths: vec![path.to_owned()] }
+    UnlandedWork { task, attempt: 1, commit, paths: vec![path.to_owned()] }
 }
 
-fn pair(a: &str, b: &str) -> Pair {
-    Pair { a: TaskId::new(a), b: Some(TaskId::new(b)), paths: vec!["f".to_owned()] }
+fn pair(a: &str, b: &str) -> ConflictPair {
+    ConflictPair { a: TaskId::new(a), b: Some(TaskId::new(b)), paths: vec!["f".to_owned()] }
 }
 
 /// The cars of the lines that are to be merged.
 fn lines(lab: &Lab, effects: &[Effect]) -> Vec<Vec<String>> {
     let cars = |effect: &Effect| match effect {
-        Effect::FormLine { seats, .. } => {
+        Effect::MergeBatch { candidates: seats, .. } => {
             Some(seats.iter().map(|seat| lab.machine.graph().id(seat.task).to_string()).collect())
         }
         _ => None,
@@ -215,13 +226,17 @@ fn work_that_is_known_to_clash_is_not_merged_onto_what_it_clashes_with() {
     s.land.lanes = 3;
     let tip = evidence().tip;
     let all = || plan(vec![task("A", &[]), task("B", &[]), task("C", &[])]);
-    let line_of = |pairs: Vec<Pair>| {
+    let line_of = |pairs: Vec<ConflictPair>| {
         let mut lab = Lab::new(&s, all());
         let pieces = ["A", "B", "C"].map(|id| piece(id, &tip, "f")).to_vec();
-        lab.put(Input::Outlook(Outlook { pieces, pairs, whole: true }));
+        lab.put(Input::ConflictsForecast(ConflictForecast {
+            unlanded_work: pieces,
+            pairs,
+            complete: true,
+        }));
         for id in ["A", "B", "C"] {
             lab.work(id);
-            lab.end(id, Ending::Exited { code: 0 });
+            lab.end(id, AgentEnding::Exited { code: 0 });
         }
         lab.effects.clear();
         for id in ["A", "B", "C"] {
@@ -252,7 +267,10 @@ fn what_others_have_changed_is_started_last_among_equals() {
     let mut lab = Lab::new(&s, plan(tasks));
     assert_eq!(lab.started(), ["busy", "first"]);
     let seen = vec![piece("busy", &"c1".into(), "src/a.rs")];
-    lab.put(Input::Outlook(Outlook { pieces: seen, ..Outlook::default() }));
+    lab.put(Input::ConflictsForecast(ConflictForecast {
+        unlanded_work: seen,
+        ..ConflictForecast::default()
+    }));
     lab.fail_for_good("first");
     assert_eq!(lab.started(), ["busy", "first", "other"], "docs/* is nobody's");
     lab.fail_for_good("other");

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::fact::{
-    AfterStop, BranchChosen, Claim, Class, Ending, Evidence, Fact, GateScope, LimitKind,
-    StopReason, Usage, Verdict,
+    AgentClaim, AgentEnding, BranchChoiceFact, Evidence, Fact, FailureClass, GateScope,
+    GateVerdict, LimitKind, StopFollowUp, StopReason, Usage,
 };
 use mainstem_core::hold::{self, HoldKind, HoldReason};
 use mainstem_core::id::{Oid, TaskId, Time};
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Plan;
-use mainstem_core::{publish, pull, review};
+use mainstem_core::{publish, pull_request, review};
 
 /// A fact's name; landings with and without work are two, because phases tell them apart.
 pub fn kind(fact: &Fact) -> &'static str {
@@ -145,7 +145,7 @@ fn run_samples() -> Vec<Fact> {
             duration_ms: 1,
             cached: false,
         },
-        Fact::TargetRechecked(mainstem_core::recheck::Rechecked {
+        Fact::TargetRechecked(mainstem_core::recheck::TargetRecheckFact {
             commit: "c0".into(),
             tree: "t0".into(),
             tasks: Vec::new(),
@@ -189,7 +189,12 @@ fn attempt_samples() -> Vec<Fact> {
             base: oid(),
             continued: None,
         },
-        Fact::BranchChosen(BranchChosen { task: t(), attempt, branch: none(), instead_of: none() }),
+        Fact::BranchChosen(BranchChoiceFact {
+            task: t(),
+            attempt,
+            branch: none(),
+            instead_of: none(),
+        }),
         Fact::AgentStarted { task: t(), attempt, pid: 1 },
         Fact::UsageReported { task: t(), attempt, mark: 1, usage: Usage::default() },
         Fact::ProviderLimited {
@@ -216,12 +221,12 @@ fn attempt_samples() -> Vec<Fact> {
         },
         Fact::QuestionAnswered { question: none(), task: t(), attempt, text: none(), by: none() },
         Fact::AgentResumed { task: t(), attempt, question: none() },
-        Fact::StopRequested { task: t(), attempt, then: AfterStop::Cancel, reason: none() },
+        Fact::StopRequested { task: t(), attempt, then: StopFollowUp::Cancel, reason: none() },
         Fact::AgentEnded {
             task: t(),
             attempt,
-            ending: Ending::Exited { code: 0 },
-            claim: Claim::None,
+            ending: AgentEnding::Exited { code: 0 },
+            claim: AgentClaim::None,
         },
         Fact::SnapshotTaken { task: t(), attempt, refname: none(), commit: oid(), why: none() },
         Fact::EvidenceCollected { task: t(), attempt, evidence: evidence() },
@@ -230,7 +235,7 @@ fn attempt_samples() -> Vec<Fact> {
             attempt,
             scope: GateScope::Task,
             gate: none(),
-            verdict: Verdict::Passed,
+            verdict: GateVerdict::Passed,
             tree: oid(),
             duration_ms: 0,
             log: None,
@@ -246,7 +251,7 @@ fn attempt_samples() -> Vec<Fact> {
         Fact::AttemptFailed {
             task: t(),
             attempt,
-            class: Class::AgentFailed,
+            class: FailureClass::AgentFailed,
             reason: none(),
             retry_at: None,
             help: None,
@@ -291,26 +296,26 @@ fn review_samples() -> Vec<Fact> {
     let (task, attempt, cycle) = (TaskId::new("T"), 1, 1);
     let (t, tree) = (|| task.clone(), || Oid::new("t1"));
     let started =
-        review::Started { task: t(), attempt, tree: tree(), cycle, reviewers: Vec::new() };
-    let report = review::Report {
+        review::ReviewStartFact { task: t(), attempt, tree: tree(), cycle, reviewers: Vec::new() };
+    let report = review::ReviewReportFact {
         task: t(),
         attempt,
         tree: tree(),
         reviewer: String::new(),
         agent: String::new(),
-        outcome: review::Outcome::Stopped {},
+        outcome: review::ReviewerOutcome::Stopped {},
         duration_ms: 0,
         log: None,
     };
-    let end = review::Ended {
+    let end = review::ReviewEndFact {
         task: t(),
         attempt,
         tree: tree(),
         cycle,
-        verdict: review::Opinion::Approved,
+        verdict: review::ReviewOpinion::Approved,
         by: String::new(),
         findings: Vec::new(),
-        stats: review::Stats::default(),
+        stats: review::ReviewStats::default(),
     };
     vec![Fact::ReviewStarted(started), Fact::ReviewerEnded(report), Fact::ReviewEnded(end)]
 }
@@ -320,13 +325,27 @@ fn pull_samples() -> Vec<Fact> {
     let none = String::new;
     let oid = || Oid::new("c1");
     let t = || task.clone();
-    let push = pull::Push { task: t(), attempt, branch: none(), tip: oid(), lease: None };
-    let opened = pull::Opened { task: t(), attempt, number, url: none(), created: true };
-    let seen =
-        pull::Seen { task: t(), attempt, number, head: oid(), waits_for: none(), foreign: false };
-    let wish = pull::MergeWish { task: t(), attempt, number, head: oid() };
-    let rework = pull::Rework { task: t(), attempt, number, head: oid(), reviews: 0 };
-    let trouble = publish::Trouble {
+    let push = pull_request::PullRequestPush {
+        task: t(),
+        attempt,
+        branch: none(),
+        tip: oid(),
+        lease: None,
+    };
+    let opened =
+        pull_request::PullOpenedFact { task: t(), attempt, number, url: none(), created: true };
+    let seen = pull_request::PullSeenFact {
+        task: t(),
+        attempt,
+        number,
+        head: oid(),
+        waits_for: none(),
+        foreign: false,
+    };
+    let wish = pull_request::MergeIntentFact { task: t(), attempt, number, head: oid() };
+    let rework =
+        pull_request::PullReworkFact { task: t(), attempt, number, head: oid(), reviews: 0 };
+    let trouble = publish::PushTrouble {
         task: t(),
         attempt,
         remote: none(),
@@ -341,8 +360,8 @@ fn pull_samples() -> Vec<Fact> {
         Fact::PullSeen(seen),
         Fact::MergeIntended(wish),
         Fact::PullReworked(rework),
-        Fact::PullClosed(pull::Closed { task: t(), attempt, number }),
-        Fact::PullStacked(pull::Stacked { task: t(), attempt, on: None }),
+        Fact::PullClosed(pull_request::PullClosedFact { task: t(), attempt, number }),
+        Fact::PullStacked(pull_request::PullStackedFact { task: t(), attempt, on: None }),
     ]
 }
 
@@ -362,12 +381,12 @@ fn end_samples() -> Vec<Fact> {
         },
         Fact::CarConflicted { task: t(), attempt, onto: oid(), files: Vec::new() },
         Fact::CarEvicted { task: t(), attempt, reason: none() },
-        Fact::CandidateHeld(hold::Held {
+        Fact::CandidateHeld(hold::HoldFact {
             task: t(),
             attempt,
             reason: HoldReason::GuardedFiles { changes: Vec::new() },
         }),
-        Fact::CandidateReleased(hold::Released {
+        Fact::CandidateReleased(hold::HoldReleaseFact {
             task: t(),
             attempt,
             kind: HoldKind::GuardedFiles,
@@ -379,7 +398,7 @@ fn end_samples() -> Vec<Fact> {
         Fact::TaskLanded { task: t(), attempt, commit: oid(), old: oid(), empty: true },
         Fact::CheckoutFollowed { task: t(), moved: true, why: none() },
         Fact::LandingUndone { task: t(), commit: oid(), old: oid(), new: oid() },
-        Fact::TaskFailed { task: t(), class: Class::AgentFailed, reason: none() },
+        Fact::TaskFailed { task: t(), class: FailureClass::AgentFailed, reason: none() },
         Fact::TaskConflicted { task: t(), files: Vec::new() },
         Fact::TaskBlocked { task: t(), chain: Vec::new(), reason: none() },
         Fact::TaskUnblocked { task: t() },
@@ -398,7 +417,7 @@ pub type Move = (Phase, &'static str, Phase);
 pub fn legal() -> BTreeSet<Move> {
     let mut moves = BTreeSet::new();
     for phase in PHASES {
-        for fact in samples().into_iter().filter(|fact| !fact.is_of_pull()) {
+        for fact in samples().into_iter().filter(|fact| !fact.is_about_pull_request()) {
             if let Ok(next) = phase.next(&fact) {
                 moves.insert((phase, kind(&fact), next));
             }
@@ -429,7 +448,7 @@ impl Coverage {
             // Nobody answers questions for money here (`flow` looks at that).
             .filter(|(from, by, _)| *by != "budget_reached" || from.is_active())
             .filter(|step| !self.0.contains_key(step))
-            .map(|(from, by, to)| format!("{} --{by}--> {}", from.word(), to.word()))
+            .map(|(from, by, to)| format!("{} --{by}--> {}", from.as_str(), to.as_str()))
             .collect()
     }
     /// The rarest moves, for tuning.
@@ -437,7 +456,7 @@ impl Coverage {
         let mut all: Vec<_> = self.0.iter().map(|(step, n)| (n, step)).collect();
         all.sort();
         let line = |(n, (from, by, to)): &(&u64, &Move)| {
-            format!("{n}: {} --{by}--> {}", from.word(), to.word())
+            format!("{n}: {} --{by}--> {}", from.as_str(), to.as_str())
         };
         all.iter().take(count).map(line).collect()
     }

@@ -5,13 +5,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use mainstem_core::capacity::CapacityShortage;
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Ending, Fact, GateScope, StopReason, Usage, Verdict};
+use mainstem_core::fact::{AgentEnding, Fact, GateScope, GateVerdict, StopReason, Usage};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
-use mainstem_core::machine::{Command, GateResult, Input, Machine, Rest, Retry, Said};
+use mainstem_core::machine::{
+    AgentStatement, GateResult, Input, Machine, MachineCommand, RestReason, RetryRequest,
+};
 use mainstem_core::phase::Phase;
-use mainstem_core::room::Shortage;
 
 use crate::check;
 use crate::cover::Coverage;
@@ -74,7 +76,7 @@ pub fn run(seed: u64, coverage: &mut Coverage) -> u64 {
     sim.start();
     let chaos = 20 + sim.rng.below(60 + 12 * sim.live.plan().tasks.len());
     for _ in 0..chaos {
-        if sim.live.rest().is_some() {
+        if sim.live.rest_reason().is_some() {
             sim.rests();
         } else {
             sim.chaos();
@@ -91,7 +93,7 @@ impl<'c> Sim<'c> {
         let mut rng = Rng::new(seed);
         let settings = setup::random_settings(&mut rng);
         let mut machine = Machine::new(settings.clone());
-        machine.set_patient(true);
+        machine.set_waits_for_people(true);
         let clashing = *rng.pick(&[30, 30, 100, 700]);
         Self {
             rng,
@@ -186,7 +188,7 @@ impl<'c> Sim<'c> {
         let plan = self.live.plan();
         let unstarted = |t: &TaskIx| tasks.get(*t).attempts == 0;
         let free: Vec<TaskId> =
-            tasks.all().filter(unstarted).map(|t| plan.tasks[t.ix()].id.clone()).collect();
+            tasks.all_tasks().filter(unstarted).map(|t| plan.tasks[t.index()].id.clone()).collect();
         let fresh = self.epoch;
         let plan = setup::revised(&mut self.rng, plan, &free, fresh);
         let landed: Vec<TaskId> = landed_ids(&self.live);
@@ -200,7 +202,7 @@ impl<'c> Sim<'c> {
     fn append(&mut self, facts: &[Fact]) {
         for fact in facts {
             if let Some(id) = fact.task()
-                && let Some(t) = self.shadow.graph().ix(id.as_str())
+                && let Some(t) = self.shadow.graph().index_of(id.as_str())
             {
                 self.look_at(t, fact);
             }
@@ -249,7 +251,7 @@ impl<'c> Sim<'c> {
             }
             Fact::GateRan {
                 scope: GateScope::Train | GateScope::Base,
-                verdict: Verdict::Passed,
+                verdict: GateVerdict::Passed,
                 tree,
                 gate,
                 ..
@@ -264,7 +266,7 @@ impl<'c> Sim<'c> {
     /// One step of the engine; none if it died in it.
     pub fn step(&mut self, input: Input) -> Option<Vec<Effect>> {
         self.steps += 1;
-        self.slots_before = self.live.tasks().slots();
+        self.slots_before = self.live.tasks().slots_in_use();
         let asks = matches!(input, Input::Command(_));
         let step = self.live.step(input, self.now);
         assert_eq!(asks, step.reply.is_some(), "every command is answered");
@@ -293,17 +295,17 @@ impl<'c> Sim<'c> {
                 | Effect::RunAgent { task, .. }
                 | Effect::StopAgent { task, .. }
                 | Effect::DeliverAnswer { task, .. }
-                | Effect::Consult { task, .. }
+                | Effect::ConsultAgent { task, .. }
                 | Effect::CollectEvidence { task, .. }
                 | Effect::TakeSnapshot { task, .. }
                 | Effect::RunGates { task, .. }
                 | Effect::StopJobs { task, .. }
-                | Effect::Pull { task, .. }
+                | Effect::RunForgeAction { task, .. }
                 | Effect::RemoveWorkspace { task, .. } => Lane::Task(*task),
-                Effect::FormLine { .. } | Effect::Land { .. } | Effect::LookAtCheckout { .. } => {
-                    Lane::Train
-                }
-                Effect::VerifyCar { lane, .. }
+                Effect::MergeBatch { .. }
+                | Effect::Land { .. }
+                | Effect::InspectCheckout { .. } => Lane::Train,
+                Effect::VerifyBatch { lane, .. }
                 | Effect::RecheckTarget { lane, .. }
                 | Effect::Review { lane, .. }
                 | Effect::StopLane { lane, .. } => Lane::Verify(*lane),
@@ -391,11 +393,11 @@ impl<'c> Sim<'c> {
             }
             130..138 => {
                 let room = match self.rng.below(1000) {
-                    0..250 => Err(Shortage::of_all("disk")),
-                    250..500 => Err(Shortage::of_more("memory")),
+                    0..250 => Err(CapacityShortage::for_everyone("disk")),
+                    250..500 => Err(CapacityShortage::for_one_more("memory")),
                     _ => Ok(()),
                 };
-                self.step(Input::Room(room));
+                self.step(Input::CapacityMeasured(room));
             }
             138..142 => {
                 let now = self.rng.in_thousand(300);
@@ -420,7 +422,7 @@ impl<'c> Sim<'c> {
     /// Something is told of any task at any time.
     fn gossip(&mut self) {
         let tasks = self.live.tasks();
-        let mut of: Vec<TaskIx> = tasks.all().collect();
+        let mut of: Vec<TaskIx> = tasks.all_tasks().collect();
         if self.rng.in_thousand(300) {
             of.retain(|t| tasks.phase(*t) == Phase::Conflicted);
         }
@@ -440,7 +442,7 @@ impl<'c> Sim<'c> {
     fn again(&mut self) {
         // Often of the train: that is where a word too late could move the branch.
         let of_train = |input: &&Input| {
-            matches!(input, Input::CarVerified { .. } | Input::LandingRefused { .. })
+            matches!(input, Input::BatchVerified { .. } | Input::LandingRefused { .. })
         };
         let some: Vec<Input> = match self.rng.in_thousand(300) {
             true => self.recent.iter().filter(of_train).cloned().collect(),
@@ -453,9 +455,9 @@ impl<'c> Sim<'c> {
         self.step(input);
     }
 
-    fn wish(&mut self) -> Command {
+    fn wish(&mut self) -> MachineCommand {
         let tasks = self.live.tasks();
-        let mut of: Vec<TaskIx> = tasks.all().collect();
+        let mut of: Vec<TaskIx> = tasks.all_tasks().collect();
         if self.rng.in_thousand(250) {
             of.retain(|t| tasks.phase(*t) == Phase::Conflicted);
         }
@@ -469,28 +471,30 @@ impl<'c> Sim<'c> {
         }
         let words = ["a", "2", "something else", "approve", "reject: no", "review again"];
         let text = self.rng.pick(&words).to_string();
-        let open = self.live.questions().len();
+        let open = self.live.open_questions().len();
         match self.rng.below(100) {
-            0..6 => Command::Pause,
-            6..20 => Command::Resume,
-            20..34 => Command::Cancel(Some(id)),
-            34..35 => Command::Cancel(None),
+            0..6 => MachineCommand::Pause,
+            6..20 => MachineCommand::Resume,
+            20..34 => MachineCommand::Cancel(Some(id)),
+            34..35 => MachineCommand::Cancel(None),
             35..52 => self.retry_wish(id),
-            52..64 => Command::Skip(id),
-            64..70 => Command::Jobs(u32::try_from(self.rng.below(7)).unwrap()),
-            70..74 => Command::Accept(format!("P{}", 1 + self.rng.below(4))),
-            74..76 => Command::Reject(format!("P{}", 1 + self.rng.below(4))),
-            _ if open == 0 => Command::Answer { question: "Q9999".to_owned(), text, free: false },
+            52..64 => MachineCommand::Skip(id),
+            64..70 => MachineCommand::Jobs(u32::try_from(self.rng.below(7)).unwrap()),
+            70..74 => MachineCommand::Accept(format!("P{}", 1 + self.rng.below(4))),
+            74..76 => MachineCommand::Reject(format!("P{}", 1 + self.rng.below(4))),
+            _ if open == 0 => {
+                MachineCommand::Answer { question: "Q9999".to_owned(), text, free: false }
+            }
             _ => {
                 let at = self.rng.below(open);
-                let question = self.live.questions()[at].name.clone();
-                Command::Answer { question, text, free: self.rng.in_thousand(500) }
+                let question = self.live.open_questions()[at].name.clone();
+                MachineCommand::Answer { question, text, free: self.rng.in_thousand(500) }
             }
         }
     }
 
     /// Once more, on terms of a person's own.
-    fn retry_wish(&mut self, id: String) -> Command {
+    fn retry_wish(&mut self, id: String) -> MachineCommand {
         let mut tasks = vec![id];
         if self.rng.in_thousand(100) {
             tasks.push(self.rng.pick(&["nobody", "T0", "T1"]).to_string());
@@ -498,7 +502,7 @@ impl<'c> Sim<'c> {
         let hint = self.rng.in_thousand(200).then(|| "look again".to_owned());
         let agent = self.rng.in_thousand(200).then(|| self.rng.pick(&["ann", "bob"]).to_string());
         let fresh = self.rng.in_thousand(250);
-        Command::Retry(Retry { tasks, hint, agent, fresh })
+        MachineCommand::Retry(RetryRequest { tasks, hint, agent, fresh })
     }
 
     fn person(&mut self) {
@@ -515,9 +519,11 @@ impl<'c> Sim<'c> {
         let going = |t: TaskIx| tasks.get(t).current.as_ref().is_some_and(|a| a.removing);
         let passed = |p: &TaskIx| tasks.phase(*p).is_over() && tasks.phase(*p) != Phase::Landed;
         let pairs: Vec<(TaskIx, TaskIx)> = tasks
-            .all()
+            .all_tasks()
             .filter(|t| tasks.phase(*t).is_active() || going(*t))
-            .flat_map(|t| graph.needs(t).chain(graph.after(t)).filter(passed).map(move |p| (t, p)))
+            .flat_map(|t| {
+                graph.needs(t).chain(graph.soft_needs(t)).filter(passed).map(move |p| (t, p))
+            })
             .collect();
         let is_merging = |pair: &(TaskIx, TaskIx)| tasks.phase(pair.0) == Phase::Merging;
         let mut pairs = pairs;
@@ -533,8 +539,8 @@ impl<'c> Sim<'c> {
         }
         let (t, p) = *self.rng.pick(&pairs);
         let (t, p) = (self.id(t).to_string(), self.id(p).to_string());
-        if self.step(Input::Command(Command::retry(p))).is_some() {
-            self.step(Input::Command(Command::retry(t)));
+        if self.step(Input::Command(MachineCommand::retry_task(p))).is_some() {
+            self.step(Input::Command(MachineCommand::retry_task(t)));
         }
     }
 
@@ -544,15 +550,15 @@ impl<'c> Sim<'c> {
             self.now = at;
             self.step(Input::Tick);
         } else if self.live.is_paused() || self.waits_for_person() {
-            self.step(Input::Command(Command::Resume));
-        } else if self.live.no_room().is_some() {
-            self.step(Input::Room(Ok(())));
+            self.step(Input::Command(MachineCommand::Resume));
+        } else if self.live.capacity_shortage().is_some() {
+            self.step(Input::CapacityMeasured(Ok(())));
         } else if let Some(end) = holds::end_a_hold(&self.live) {
             self.step(end);
-        } else if let Some(open) = self.live.questions().first() {
+        } else if let Some(open) = self.live.open_questions().first() {
             let text = if open.is_about_work() { "approve" } else { "a" };
             let (question, text) = (open.name.clone(), text.to_owned());
-            self.step(Input::Command(Command::Answer { question, text, free: true }));
+            self.step(Input::Command(MachineCommand::Answer { question, text, free: true }));
         } else {
             panic!("I11: nothing goes on, and yet it does not rest:\n{}", self.picture());
         }
@@ -586,7 +592,7 @@ impl<'c> Sim<'c> {
     fn undo(&mut self) {
         let tasks = self.shadow.tasks();
         let moved = |t: &TaskIx| tasks.get(*t).landed.as_ref().is_some_and(|l| !l.empty);
-        let landed: Vec<TaskIx> = tasks.all().filter(moved).collect();
+        let landed: Vec<TaskIx> = tasks.all_tasks().filter(moved).collect();
         if landed.is_empty() {
             return;
         }
@@ -603,7 +609,7 @@ impl<'c> Sim<'c> {
         let bound = 2_000 + 400 * self.live.plan().tasks.len();
         let mut lives = 0;
         for _ in 0..bound {
-            match self.live.rest() {
+            match self.live.rest_reason() {
                 None => {
                     self.now = self.now.plus_ms(self.rng.next() % 50);
                     if !self.goes_on() {
@@ -612,7 +618,9 @@ impl<'c> Sim<'c> {
                 }
                 // Once more, as a person would type `run` again.
                 Some(_)
-                    if lives == 0 || self.live.rest() == Some(Rest::Interrupted) && lives < 3 =>
+                    if lives == 0
+                        || self.live.rest_reason() == Some(RestReason::Interrupted)
+                            && lives < 3 =>
                 {
                     check::at_rest(self);
                     lives += 1;
@@ -629,10 +637,10 @@ impl<'c> Sim<'c> {
         check::i9_no_money_is_forgotten(self);
         let tasks = self.live.tasks();
         let held = self.draining || self.settings.budget.hard || self.live.is_cancelled();
-        for t in tasks.all() {
+        for t in tasks.all_tasks() {
             let phase = tasks.phase(t);
-            assert!(!phase.is_active(), "I11: {} at rest", phase.word());
-            assert!(held || phase.is_over(), "I11: {} is {} at rest", self.id(t), phase.word());
+            assert!(!phase.is_active(), "I11: {} at rest", phase.as_str());
+            assert!(held || phase.is_over(), "I11: {} is {} at rest", self.id(t), phase.as_str());
         }
         let mut fold = Machine::new(self.settings.clone());
         for (_, at, fact) in &self.journal {
@@ -645,30 +653,30 @@ impl<'c> Sim<'c> {
         let tasks = self.live.tasks();
         let line = |t: TaskIx| {
             let state = tasks.get(t);
-            let held = (state.phase() == Phase::Ready).then(|| self.live.why_held(t));
-            format!("{} {} {held:?} {:?}\n", self.id(t), state.phase().word(), state.current)
+            let held = (state.phase() == Phase::Ready).then(|| self.live.start_obstacle(t));
+            format!("{} {} {held:?} {:?}\n", self.id(t), state.phase().as_str(), state.current)
         };
-        let all: String = tasks.all().map(line).collect();
+        let all: String = tasks.all_tasks().map(line).collect();
         let last: Vec<_> = self.journal.iter().rev().take(12).collect();
         format!(
             "{all}todo {:?}\ntrain {:?}\nyard {:?}\nnewest first {last:#?}",
             self.todo,
             self.live.train(),
-            self.live.yard()
+            self.live.train_batches()
         )
     }
 }
 
 fn landed_ids(machine: &Machine) -> Vec<TaskId> {
     let tasks = machine.tasks();
-    let landed = tasks.all().filter(|t| tasks.phase(*t) == Phase::Landed);
+    let landed = tasks.all_tasks().filter(|t| tasks.phase(*t) == Phase::Landed);
     let mut ids: Vec<TaskId> = landed.map(|t| machine.graph().id(t).clone()).collect();
     ids.sort();
     ids
 }
 
 /// One gate's verdict.
-pub fn verdict(gate: &str, verdict: Verdict) -> GateResult {
+pub fn verdict(gate: &str, verdict: GateVerdict) -> GateResult {
     GateResult {
         gate: gate.to_owned(),
         verdict,
@@ -683,13 +691,13 @@ pub fn verdict(gate: &str, verdict: Verdict) -> GateResult {
 }
 
 /// Used by tables: an agent that ended well.
-pub fn exited_well() -> Ending {
-    Ending::Exited { code: 0 }
+pub fn exited_well() -> AgentEnding {
+    AgentEnding::Exited { code: 0 }
 }
 
 /// Used by tables: a question.
-pub fn question(default: Option<&str>, deadline_ms: Option<u64>) -> Said {
-    Said::Asked {
+pub fn question(default: Option<&str>, deadline_ms: Option<u64>) -> AgentStatement {
+    AgentStatement::Asked {
         text: "which?".to_owned(),
         options: vec!["a".to_owned(), "b".to_owned()],
         default: default.map(str::to_owned),
@@ -699,11 +707,16 @@ pub fn question(default: Option<&str>, deadline_ms: Option<u64>) -> Said {
 }
 
 /// Used by tables: what an agent used.
-pub fn usage(cost_usd: Option<f64>) -> Said {
-    Said::Usage(Usage { input_tokens: 1, output_tokens: 1, cost_usd, ..Usage::default() })
+pub fn usage(cost_usd: Option<f64>) -> AgentStatement {
+    AgentStatement::Usage(Usage { input_tokens: 1, output_tokens: 1, cost_usd, ..Usage::default() })
 }
 
 /// Used by tables: a provider says to wait.
-pub fn limited(retry_after_ms: Option<u64>) -> Said {
-    Said::RateLimited { retry_after_ms, reset_at: None, message: String::new(), retrying: false }
+pub fn limited(retry_after_ms: Option<u64>) -> AgentStatement {
+    AgentStatement::RateLimited {
+        retry_after_ms,
+        reset_at: None,
+        message: String::new(),
+        retrying: false,
+    }
 }

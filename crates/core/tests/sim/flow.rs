@@ -1,13 +1,13 @@
 //! Stories of one or two tasks: questions, stops, retries, refusals, revisions.
 
-use mainstem_core::config::{OnConflict, RunOnFailure};
+use mainstem_core::config::{ConflictAction, RunFailureAction};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Ending, Fact, Usage, Verdict};
+use mainstem_core::fact::{AgentEnding, Fact, GateVerdict, Usage};
 use mainstem_core::id::{Oid, Time};
-use mainstem_core::machine::{Command, Input, Rest};
+use mainstem_core::machine::{Input, MachineCommand, RestReason};
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::{OnFailure, Task};
-use mainstem_core::train::yard::Purpose;
+use mainstem_core::plan::{Task, TaskFailureAction};
+use mainstem_core::train::batches::BatchPurpose;
 
 use crate::cover::evidence;
 use crate::drive::{exited_well, question, verdict};
@@ -20,7 +20,7 @@ fn one() -> Lab {
 
 fn answer(lab: &mut Lab, question: &str) {
     let (question, text) = (question.to_owned(), "1".to_owned());
-    lab.command(Command::Answer { question, text, free: false }).unwrap();
+    lab.command(MachineCommand::Answer { question, text, free: false }).unwrap();
 }
 
 fn delivered(effects: &[Effect]) -> Vec<u32> {
@@ -38,9 +38,9 @@ fn a_task_walks_to_the_branch() {
     lab.enqueue("A");
     assert_eq!(lab.phase("A"), Phase::Merging);
     lab.land("A");
-    assert_eq!(lab.machine.rest(), None, "its workspace is being removed");
+    assert_eq!(lab.machine.rest_reason(), None, "its workspace is being removed");
     lab.removed("A");
-    assert_eq!(lab.machine.rest(), Some(Rest::Done));
+    assert_eq!(lab.machine.rest_reason(), Some(RestReason::Done));
 }
 
 #[test]
@@ -50,7 +50,11 @@ fn work_that_cannot_be_read_is_read_again_before_the_attempt_is_given_up() {
     lab.end("A", exited_well());
     let fail = |lab: &mut Lab| {
         let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
-        lab.put(Input::Collected { task, attempt, evidence: Err("git was killed".to_owned()) })
+        lab.put(Input::EvidenceCollected {
+            task,
+            attempt,
+            evidence: Err("git was killed".to_owned()),
+        })
     };
     for _ in 0..2 {
         let asked = fail(&mut lab);
@@ -64,9 +68,9 @@ fn work_that_cannot_be_read_is_read_again_before_the_attempt_is_given_up() {
 #[test]
 fn a_workspace_that_stands_is_named_though_a_later_attempt_never_got_one() {
     let mut s = settings();
-    s.workspace.keep = mainstem_core::config::Keep::Always;
+    s.workspace.keep = mainstem_core::config::WorkspaceRetention::Always;
     let mut lab = Lab::new(&s, plan(vec![task("A", &[])]));
-    let place = |lab: &Lab| lab.machine.view(lab.ix("A")).workspace;
+    let place = |lab: &Lab| lab.machine.task_view(lab.ix("A")).workspace;
     lab.fail("A");
     let stands = place(&lab);
     assert!(stands.is_some(), "the second attempt has none of its own yet");
@@ -93,10 +97,10 @@ fn a_workspace_that_cannot_be_removed_is_tried_three_times_and_then_left_to_the_
     for _ in 0..2 {
         let asked = fail(&mut lab);
         assert!(matches!(asked[..], [Effect::RemoveWorkspace { .. }]), "{asked:?}");
-        assert_eq!(lab.machine.rest(), None);
+        assert_eq!(lab.machine.rest_reason(), None);
     }
     assert_eq!(fail(&mut lab), []);
-    assert_eq!(lab.machine.rest(), Some(Rest::Done));
+    assert_eq!(lab.machine.rest_reason(), Some(RestReason::Done));
 }
 
 #[test]
@@ -108,7 +112,7 @@ fn an_answer_waits_for_a_slot_and_a_second_question_for_the_first_answer() {
     lab.say("A", 1, question(None, None));
     assert_eq!((lab.phase("A"), lab.phase("B")), (Phase::Asking, Phase::Preparing));
     lab.say("A", 2, question(None, None));
-    assert_eq!(lab.machine.questions().len(), 1, "one at a time");
+    assert_eq!(lab.machine.open_questions().len(), 1, "one at a time");
     answer(&mut lab, "q1");
     assert_eq!(lab.phase("A"), Phase::Asking, "B has the slot");
     assert_eq!(delivered(&lab.effects), [0; 0]);
@@ -116,9 +120,9 @@ fn an_answer_waits_for_a_slot_and_a_second_question_for_the_first_answer() {
     lab.end("B", exited_well());
     assert_eq!(delivered(&lab.effects), [1]);
     assert_eq!(lab.phase("A"), Phase::Asking, "the second question is asked at once");
-    assert_eq!(lab.machine.questions()[0].name, "Q2");
-    assert_eq!(lab.machine.questions()[0].number, 2);
-    let refusal = lab.command(Command::Answer {
+    assert_eq!(lab.machine.open_questions()[0].name, "Q2");
+    assert_eq!(lab.machine.open_questions()[0].number, 2);
+    let refusal = lab.command(MachineCommand::Answer {
         question: "Q1".to_owned(),
         text: String::new(),
         free: false,
@@ -144,7 +148,7 @@ fn interrupted_while_asking() -> Lab {
 fn an_answer_to_an_agent_that_is_being_stopped_is_kept_for_the_next_one() {
     let mut lab = interrupted_while_asking();
     answer(&mut lab, "Q1");
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
     lab.crash();
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
@@ -152,7 +156,7 @@ fn an_answer_to_an_agent_that_is_being_stopped_is_kept_for_the_next_one() {
     lab.effects.clear();
     lab.say("A", 1, question(None, None));
     assert_eq!((lab.phase("A"), delivered(&lab.effects)), (Phase::Working, vec![1]));
-    assert_eq!(lab.machine.questions().len(), 0);
+    assert_eq!(lab.machine.open_questions().len(), 0);
     lab.say("A", 2, question(None, None));
     assert_eq!(lab.phase("A"), Phase::Asking, "an answer is for one question");
 }
@@ -160,12 +164,12 @@ fn an_answer_to_an_agent_that_is_being_stopped_is_kept_for_the_next_one() {
 #[test]
 fn a_question_holds_its_task_back_until_somebody_answers_or_its_deadline_does() {
     let mut lab = interrupted_while_asking();
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
     lab.crash();
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Ready, 1));
-    assert_eq!(lab.machine.rest(), None, "the run waits for the answer");
-    assert_eq!(lab.machine.inbox().len(), 1);
+    assert_eq!(lab.machine.rest_reason(), None, "the run waits for the answer");
+    assert_eq!(lab.machine.inbox_items().len(), 1);
     answer(&mut lab, "Q1");
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
 
@@ -173,7 +177,7 @@ fn a_question_holds_its_task_back_until_somebody_answers_or_its_deadline_does() 
     lab.work("A");
     lab.say("A", 1, question(Some("b"), Some(500)));
     lab.put(Input::Interrupt { now: false });
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
     lab.crash();
     assert_eq!(lab.phase("A"), Phase::Ready);
@@ -187,7 +191,7 @@ fn an_answer_that_comes_while_what_was_left_is_read_is_not_lost() {
     let mut lab = one();
     lab.work("A");
     lab.say("A", 1, question(None, None));
-    lab.end("A", Ending::Exited { code: 1 });
+    lab.end("A", AgentEnding::Exited { code: 1 });
     answer(&mut lab, "Q1");
     lab.collect("A");
     assert_eq!(
@@ -206,15 +210,15 @@ fn whoever_answers_is_asked_and_paid_although_the_agent_is_gone() {
     lab.work("A");
     lab.say("A", 1, question(None, None));
     lab.put(Input::Interrupt { now: false });
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
     lab.effects.clear();
     lab.crash();
-    let asked = |e: &Effect| matches!(e, Effect::Consult { question, .. } if question == "Q1");
+    let asked = |e: &Effect| matches!(e, Effect::ConsultAgent { question, .. } if question == "Q1");
     assert!(lab.effects.iter().any(asked), "{:?}", lab.effects);
     let dollar = Usage { cost_usd: Some(1.0), ..Usage::default() };
     let (question, said, usage) = ("Q1".to_owned(), Ok("a".to_owned()), vec![dollar]);
-    lab.put(Input::Consulted { question, said, usage });
+    lab.put(Input::ConsultationDone { question, said, usage });
     assert!((lab.machine.spent_usd() - 1.0).abs() < f64::EPSILON);
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2));
 }
@@ -227,7 +231,7 @@ fn work_that_was_finished_without_an_answer_takes_its_question_along() {
     lab.end("A", exited_well());
     lab.collect("A");
     assert_eq!(lab.phase("A"), Phase::Merging);
-    assert_eq!(lab.machine.questions().len(), 0);
+    assert_eq!(lab.machine.open_questions().len(), 0);
 }
 
 #[test]
@@ -269,11 +273,11 @@ fn an_answered_agent_waits_for_its_providers_slot_too() {
 fn in_phase(phase: Phase) -> Lab {
     let mut s = settings();
     if phase == Phase::Conflicted {
-        s.land.on_conflict = OnConflict::Manual;
+        s.land.on_conflict = ConflictAction::Manual;
     }
     let mut gated = task("A", &["R"]);
     gated.verify = vec!["unit".to_owned()];
-    let root = Task { on_failure: OnFailure::Block, ..task("R", &[]) };
+    let root = Task { on_failure: TaskFailureAction::Block, ..task("R", &[]) };
     let mut lab = Lab::new(&s, plan(vec![root, gated]));
     if phase == Phase::Waiting {
         return lab;
@@ -283,7 +287,7 @@ fn in_phase(phase: Phase) -> Lab {
         return lab;
     }
     if phase == Phase::Ready {
-        lab.command(Command::Pause).unwrap();
+        lab.command(MachineCommand::Pause).unwrap();
     }
     lab.enqueue("R");
     lab.land("R");
@@ -297,11 +301,12 @@ fn in_phase(phase: Phase) -> Lab {
         Phase::Verifying => lab.enqueue("A"),
         Phase::Merging | Phase::Landed | Phase::Conflicted => {
             lab.enqueue("A");
-            let (task, attempt, gates) = (lab.ix("A"), 1, vec![verdict("unit", Verdict::Passed)]);
+            let (task, attempt, gates) =
+                (lab.ix("A"), 1, vec![verdict("unit", GateVerdict::Passed)]);
             lab.put(Input::GatesRan { task, attempt, tree: "t".into(), gates });
         }
         Phase::Cancelled => {
-            lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+            lab.command(MachineCommand::Cancel(Some("A".to_owned()))).unwrap();
             lab.put(Input::WorkspaceFailed {
                 task: lab.ix("A"),
                 attempt: 1,
@@ -309,7 +314,7 @@ fn in_phase(phase: Phase) -> Lab {
             });
         }
         Phase::Skipped => {
-            lab.command(Command::Skip("A".to_owned())).unwrap();
+            lab.command(MachineCommand::Skip("A".to_owned())).unwrap();
             lab.put(Input::WorkspaceFailed {
                 task: lab.ix("A"),
                 attempt: 1,
@@ -323,9 +328,9 @@ fn in_phase(phase: Phase) -> Lab {
     }
     if phase == Phase::Conflicted {
         let (task, files) = (lab.ix("A"), vec!["f".to_owned()]);
-        let places = vec![lab.machine.train().car(task).unwrap().place];
-        let (purpose, onto) = (Purpose::Join, "c0".into());
-        lab.put(Input::LineClashed { purpose, places, at: 0, onto, files, with_main: true });
+        let places = vec![lab.machine.train().candidate_of(task).unwrap().queue_number];
+        let (purpose, onto) = (BatchPurpose::Landing, "c0".into());
+        lab.put(Input::BatchConflicted { purpose, places, at: 0, onto, files, with_main: true });
     }
     assert_eq!(lab.phase("A"), phase);
     lab
@@ -337,7 +342,7 @@ fn cancel_in_every_phase_ends_in_cancelled_or_says_why_not() {
     for phase in PHASES {
         let mut lab = in_phase(phase);
         lab.effects.clear();
-        let reply = lab.command(Command::Cancel(Some("A".to_owned())));
+        let reply = lab.command(MachineCommand::Cancel(Some("A".to_owned())));
         match phase {
             Phase::Landed => assert!(reply.is_err()),
             Phase::Skipped => assert_eq!(lab.phase("A"), Phase::Skipped),
@@ -347,12 +352,12 @@ fn cancel_in_every_phase_ends_in_cancelled_or_says_why_not() {
                 assert!(stop, "whether an agent lives is asked by stopping it");
                 let run = lab.effects.iter().any(|e| matches!(e, Effect::RunAgent { .. }));
                 assert!(!run, "and none is started for it");
-                lab.end("A", Ending::Stopped {});
+                lab.end("A", AgentEnding::Stopped {});
                 lab.collect("A");
             }
             Phase::Working | Phase::Asking => {
                 assert!(lab.effects.iter().any(|e| matches!(e, Effect::StopAgent { .. })));
-                lab.end("A", Ending::Stopped {});
+                lab.end("A", AgentEnding::Stopped {});
                 lab.collect("A");
             }
             Phase::Verifying => {
@@ -363,8 +368,8 @@ fn cancel_in_every_phase_ends_in_cancelled_or_says_why_not() {
             _ => {}
         }
         if !matches!(phase, Phase::Landed | Phase::Skipped) {
-            assert_eq!(lab.phase("A"), Phase::Cancelled, "from {}", phase.word());
-            assert_eq!(lab.machine.train().cars().len(), 0, "from {}", phase.word());
+            assert_eq!(lab.phase("A"), Phase::Cancelled, "from {}", phase.as_str());
+            assert_eq!(lab.machine.train().candidates().len(), 0, "from {}", phase.as_str());
         }
     }
 }
@@ -391,7 +396,7 @@ fn work_that_is_found_on_the_branch_has_landed_before_it_boards() {
 fn evidence_that_was_never_judged_is_judged_before_the_gates_count() {
     let mut lab = one();
     lab.work("A");
-    lab.end("A", Ending::Exited { code: 1 });
+    lab.end("A", AgentEnding::Exited { code: 1 });
     // The journal ends with the evidence; the judgement that followed it is lost.
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     let fact = Fact::EvidenceCollected { task: "A".into(), attempt, evidence: evidence() };
@@ -404,29 +409,29 @@ fn evidence_that_was_never_judged_is_judged_before_the_gates_count() {
 fn the_workspace_of_a_failed_task_stays_until_it_lands_or_is_called_off() {
     let mut lab = one();
     lab.fail_for_good("A");
-    let place = |lab: &Lab| lab.machine.view(lab.ix("A")).workspace;
-    assert!(!lab.machine.tasks().any_removal());
-    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
+    let place = |lab: &Lab| lab.machine.task_view(lab.ix("A")).workspace;
+    assert!(!lab.machine.tasks().is_any_workspace_being_removed());
+    assert_eq!(lab.machine.rest_reason(), Some(RestReason::NotLanded));
     assert_eq!(place(&lab).as_deref(), Some("w/A"));
     lab.crash();
-    assert!(!lab.machine.tasks().any_removal(), "nor does a new life remove it");
-    lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
-    assert!(lab.machine.tasks().any_removal());
+    assert!(!lab.machine.tasks().is_any_workspace_being_removed(), "nor does a new life remove it");
+    lab.command(MachineCommand::Cancel(Some("A".to_owned()))).unwrap();
+    assert!(lab.machine.tasks().is_any_workspace_being_removed());
     lab.removed("A");
     assert_eq!(place(&lab), None);
 
     let mut lab = one();
     lab.fail_for_good("A");
-    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("A".to_owned())).unwrap();
     lab.enqueue("A");
     lab.land("A");
-    assert!(lab.machine.tasks().any_removal(), "it has landed");
+    assert!(lab.machine.tasks().is_any_workspace_being_removed(), "it has landed");
 }
 
 #[test]
 fn a_task_that_is_wanted_again_does_not_wait_for_a_removal_that_failed() {
     let mut lab = in_phase(Phase::Cancelled);
-    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("A".to_owned())).unwrap();
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     let workspace = Err("git was killed".to_owned());
     let asked = lab.put(Input::WorkspaceRemoved { task, attempt, workspace });
@@ -441,8 +446,8 @@ fn cancelling_a_landing_counts_only_if_the_branch_refuses() {
     for refused in [false, true] {
         let mut lab = in_phase(Phase::Merging);
         lab.form("A");
-        lab.verify("A", Verdict::Passed);
-        lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+        lab.verify("A", GateVerdict::Passed);
+        lab.command(MachineCommand::Cancel(Some("A".to_owned()))).unwrap();
         assert_eq!(lab.phase("A"), Phase::Merging);
         let (task, attempt, new) = (lab.ix("A"), 1, Oid::new("m-A"));
         if refused {
@@ -458,9 +463,9 @@ fn cancelling_a_landing_counts_only_if_the_branch_refuses() {
 #[test]
 fn an_interrupt_does_not_undo_a_cancel() {
     let mut lab = in_phase(Phase::Working);
-    lab.command(Command::Cancel(Some("A".to_owned()))).unwrap();
+    lab.command(MachineCommand::Cancel(Some("A".to_owned()))).unwrap();
     lab.put(Input::Interrupt { now: false });
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
     assert_eq!(lab.phase("A"), Phase::Cancelled);
 }
@@ -469,16 +474,23 @@ fn an_interrupt_does_not_undo_a_cancel() {
 fn an_interrupt_frees_the_task_and_leaves_nothing_alive() {
     let mut lab = in_phase(Phase::Working);
     lab.put(Input::Interrupt { now: false });
-    assert_eq!(lab.machine.rest(), None, "an agent lives");
+    assert_eq!(lab.machine.rest_reason(), None, "an agent lives");
     lab.put(Input::Interrupt { now: true });
     let stops = lab.effects.iter().filter(|e| matches!(e, Effect::StopAgent { .. }));
     assert_eq!(stops.count(), 2, "asked, then told");
-    lab.end("A", Ending::Stopped {});
+    lab.end("A", AgentEnding::Stopped {});
     lab.collect("A");
-    assert_eq!((lab.phase("A"), lab.machine.rest()), (Phase::Ready, None), "its workspace goes");
+    assert_eq!(
+        (lab.phase("A"), lab.machine.rest_reason()),
+        (Phase::Ready, None),
+        "its workspace goes"
+    );
     lab.removed("R");
     lab.removed("A");
-    assert_eq!((lab.phase("A"), lab.machine.rest()), (Phase::Ready, Some(Rest::Interrupted)));
+    assert_eq!(
+        (lab.phase("A"), lab.machine.rest_reason()),
+        (Phase::Ready, Some(RestReason::Interrupted))
+    );
     lab.crash();
     assert_eq!(
         (lab.phase("A"), lab.attempt("A")),
@@ -515,16 +527,16 @@ fn what_comes_late_or_twice_or_for_another_attempt_changes_nothing() {
     lab.ignored(ended(2));
     lab.put(ended(1));
     lab.ignored(ended(1));
-    let gates = vec![verdict("unit", Verdict::Passed)];
+    let gates = vec![verdict("unit", GateVerdict::Passed)];
     lab.ignored(Input::GatesRan { task, attempt: 1, tree: "t".into(), gates });
     lab.ignored(lab.merged("A"));
     lab.collect("A");
     assert_eq!(lab.phase("A"), Phase::Merging);
     lab.form("A");
-    let stale = vec![verdict("test", Verdict::Passed)];
+    let stale = vec![verdict("test", GateVerdict::Passed)];
     let (commit, tree) = ("m-old".into(), "t-old".into());
-    lab.ignored(Input::CarVerified { task, attempt: 1, commit, tree, gates: stale });
-    lab.verify("A", Verdict::Passed);
+    lab.ignored(Input::BatchVerified { task, attempt: 1, commit, tree, gates: stale });
+    lab.verify("A", GateVerdict::Passed);
     let refused = |new: &str| Input::LandingRefused {
         task,
         attempt: 1,
@@ -546,7 +558,7 @@ fn fewer_verdicts_than_gates_never_land() {
     lab.form("A");
     let (task, commit) = (lab.ix("A"), Oid::new("m-A"));
     let (tree, gates) = ("t".into(), Vec::new());
-    lab.put(Input::CarVerified { task, attempt: 1, commit, tree, gates });
+    lab.put(Input::BatchVerified { task, attempt: 1, commit, tree, gates });
     assert_eq!((lab.phase("A"), lab.attempt("A")), (Phase::Preparing, 2), "a retry was used");
     assert!(lab.machine.train().head().is_none());
 }
@@ -559,9 +571,9 @@ fn a_blocked_task_names_the_chain_and_retry_frees_it() {
     assert_eq!((lab.phase("B"), lab.phase("C")), (Phase::Blocked, Phase::Blocked));
     let chain: Vec<u32> = lab.machine.tasks().get(lab.ix("C")).chain.iter().map(|t| t.0).collect();
     assert_eq!(chain, [2, 1, 0]);
-    let refusal = lab.command(Command::retry("C".to_owned())).unwrap_err();
+    let refusal = lab.command(MachineCommand::retry_task("C".to_owned())).unwrap_err();
     assert!(refusal.hint.unwrap().contains("retry A"), "{}", refusal.message);
-    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("A".to_owned())).unwrap();
     assert_eq!((lab.phase("B"), lab.phase("C")), (Phase::Waiting, Phase::Waiting));
 }
 
@@ -573,11 +585,11 @@ fn the_chain_follows_when_something_else_blocks() {
     lab.fail_for_good("Z");
     let root = |lab: &Lab| lab.machine.tasks().get(lab.ix("C")).chain.last().copied();
     assert_eq!(root(&lab), Some(lab.ix("A")));
-    lab.command(Command::Skip("A".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("A".to_owned())).unwrap();
     assert_eq!((lab.phase("C"), root(&lab)), (Phase::Blocked, Some(lab.ix("Z"))));
-    lab.command(Command::Cancel(Some("B".to_owned()))).unwrap();
+    lab.command(MachineCommand::Cancel(Some("B".to_owned()))).unwrap();
     assert_eq!((lab.phase("C"), root(&lab)), (Phase::Blocked, Some(lab.ix("B"))));
-    lab.command(Command::retry("B".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("B".to_owned())).unwrap();
     assert_eq!((lab.phase("B"), root(&lab)), (Phase::Blocked, Some(lab.ix("Z"))));
 }
 
@@ -585,8 +597,8 @@ fn the_chain_follows_when_something_else_blocks() {
 fn continue_lets_dependents_run_and_skip_counts_as_done() {
     let soft = |id: &str, on_failure| Task { on_failure, ..task(id, &[]) };
     let tasks = vec![
-        soft("go", OnFailure::Continue),
-        soft("done", OnFailure::Skip),
+        soft("go", TaskFailureAction::Continue),
+        soft("done", TaskFailureAction::Skip),
         task("X", &["go", "done"]),
     ];
     let mut lab = Lab::new(&settings(), plan(tasks));
@@ -599,7 +611,7 @@ fn continue_lets_dependents_run_and_skip_counts_as_done() {
 
 #[test]
 fn drain_starts_nothing_new_and_abort_stops_what_runs() {
-    for on_failure in [RunOnFailure::Drain, RunOnFailure::Abort] {
+    for on_failure in [RunFailureAction::Drain, RunFailureAction::Abort] {
         let mut s = settings();
         s.run.jobs = 2;
         s.run.retries = 0;
@@ -611,15 +623,15 @@ fn drain_starts_nothing_new_and_abort_stops_what_runs() {
         lab.fail("A");
         assert_eq!((lab.phase("A"), lab.phase("C")), (Phase::Failed, Phase::Ready));
         let stopped = lab.effects.iter().any(|e| matches!(e, Effect::StopAgent { .. }));
-        assert_eq!(stopped, on_failure == RunOnFailure::Abort);
-        lab.end("B", if stopped { Ending::Stopped {} } else { exited_well() });
+        assert_eq!(stopped, on_failure == RunFailureAction::Abort);
+        lab.end("B", if stopped { AgentEnding::Stopped {} } else { exited_well() });
         lab.collect("B");
         lab.removed("A");
         if !stopped {
             lab.land("B");
             lab.removed("B");
         }
-        assert_eq!(lab.machine.rest(), Some(Rest::NotLanded));
+        assert_eq!(lab.machine.rest_reason(), Some(RestReason::NotLanded));
         lab.crash();
         assert_eq!(lab.phase("C"), Phase::Preparing, "the next run goes on");
     }
@@ -637,7 +649,7 @@ fn gates_that_wait_for_a_slot_start_when_one_is_free() {
     let gates =
         |lab: &Lab| lab.effects.iter().filter(|e| matches!(e, Effect::RunGates { .. })).count();
     assert_eq!(gates(&lab), 1);
-    let verdicts = vec![verdict("unit", Verdict::Failed)];
+    let verdicts = vec![verdict("unit", GateVerdict::Failed)];
     lab.put(Input::GatesRan { task: lab.ix("B"), attempt: 1, tree: "t".into(), gates: verdicts });
     assert_eq!((lab.phase("B"), gates(&lab)), (Phase::Failed, 2));
 }
@@ -649,11 +661,11 @@ fn a_delay_that_ran_out_while_waiting_for_others_holds_nobody() {
     let mut b = task("B", &[]);
     b.after = vec!["A".into()];
     let mut lab = Lab::new(&s, plan(vec![task("A", &[]), b]));
-    lab.command(Command::Skip("A".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("A".to_owned())).unwrap();
     lab.put(Input::WorkspaceFailed { task: lab.ix("A"), attempt: 1, reason: String::new() });
     assert_eq!(lab.phase("B"), Phase::Preparing);
     lab.removed("A");
-    lab.command(Command::retry("A".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("A".to_owned())).unwrap();
     lab.put(Input::WorkspaceFailed { task: lab.ix("B"), attempt: 1, reason: String::new() });
     assert_eq!(lab.phase("B"), Phase::Waiting, "A is open again, and B has a delay");
     lab.now = Time(60_000);
@@ -668,10 +680,10 @@ fn a_new_revision_keeps_what_was_done_and_takes_the_new_text() {
     let mut s = settings();
     s.run.jobs = 1;
     let mut lab = Lab::new(&s, plan(tasks));
-    lab.command(Command::Pause).unwrap();
+    lab.command(MachineCommand::Pause).unwrap();
     lab.enqueue("A");
     lab.land("A");
-    lab.command(Command::Resume).unwrap();
+    lab.command(MachineCommand::Resume).unwrap();
     assert_eq!(lab.phase("C"), Phase::Preparing, "on the longest path");
     let text = |id: &str, needs: &[&str]| Task { title: "new".to_owned(), ..task(id, needs) };
     let second =
@@ -684,8 +696,8 @@ fn a_new_revision_keeps_what_was_done_and_takes_the_new_text() {
     assert_eq!(dropped.unwrap(), ["B".into()]);
     assert_eq!((lab.phase("A"), lab.phase("C")), (Phase::Landed, Phase::Preparing));
     assert_eq!((lab.attempt("C"), lab.phase("D")), (1, Phase::Waiting));
-    assert!(lab.machine.graph().ix("B").is_none());
-    assert_eq!(lab.machine.plan().tasks[lab.ix("D").ix()].title, "new");
+    assert!(lab.machine.graph().index_of("B").is_none());
+    assert_eq!(lab.machine.plan().tasks[lab.ix("D").index()].title, "new");
     lab.ignored(Input::AdoptPlan { plan: Box::new(second), hash: "second".to_owned() });
     lab.crash();
     assert_eq!((lab.phase("A"), lab.phase("C")), (Phase::Landed, Phase::Preparing));
@@ -705,6 +717,6 @@ fn a_revision_frees_those_whose_obstacle_it_drops_and_keeps_the_others_blocked()
     assert_eq!((lab.phase("C"), lab.phase("D")), (Phase::Blocked, Phase::Blocked));
     let chain: Vec<u32> = lab.machine.tasks().get(lab.ix("D")).chain.iter().map(|t| t.0).collect();
     assert_eq!(chain, [0, 1, 3], "by their new places");
-    lab.command(Command::Skip("A".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("A".to_owned())).unwrap();
     assert_eq!(lab.phase("C"), Phase::Preparing);
 }

@@ -5,7 +5,7 @@ use mainstem_core::config::LandMode;
 use mainstem_core::fact::Fact;
 use mainstem_core::hold::{GuardedChange, HoldKind, HoldReason};
 use mainstem_core::id::{Oid, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine};
+use mainstem_core::machine::{Input, Machine, MachineCommand};
 
 use crate::drive::Sim;
 
@@ -27,39 +27,47 @@ impl Sim<'_> {
     }
 
     /// A person decides on held work, now and then.
-    pub fn wish_about_a_hold(&mut self) -> Option<Command> {
+    pub fn wish_about_a_hold(&mut self) -> Option<MachineCommand> {
         if !self.rng.in_thousand(150) {
             return None;
         }
-        let held = self.live.tasks().all().filter(|t| !self.live.holds(*t).is_empty());
+        let held = self.live.tasks().all_tasks().filter(|t| !self.live.hold_reasons(*t).is_empty());
         let held: Vec<TaskIx> = held.collect();
         if held.is_empty() {
             return None;
         }
         let t = *self.rng.pick(&held);
         let text = (*self.rng.pick(&["accept", "reject: no", "1", "2", "hm"])).to_owned();
-        Some(Command::Answer { question: format!("G-{}", self.id(t)), text, free: false })
+        Some(MachineCommand::Answer { question: format!("G-{}", self.id(t)), text, free: false })
     }
 }
 
 /// What ends the first hold there is.
 pub fn end_a_hold(machine: &Machine) -> Option<Input> {
-    let held = machine.tasks().all().find(|t| !machine.holds(*t).is_empty())?;
-    let (reason, _) = machine.holds(held).first()?;
+    let held = machine.tasks().all_tasks().find(|t| !machine.hold_reasons(*t).is_empty())?;
+    let (reason, _) = machine.hold_reasons(held).first()?;
     let attempt = machine.tasks().get(held).attempts;
     Some(match reason {
         HoldReason::GuardedFiles { .. } => {
             let question = format!("G-{}", machine.graph().id(held));
-            Input::Command(Command::Answer { question, text: "accept".to_owned(), free: false })
+            Input::Command(MachineCommand::Answer {
+                question,
+                text: "accept".to_owned(),
+                free: false,
+            })
         }
         HoldReason::CheckoutInTheWay { .. } => {
             Input::ReleaseCandidate { task: held, attempt, kind: reason.kind() }
         }
         HoldReason::Approval { .. } => {
-            let open = machine.questions().iter().find(|q| q.task == held);
+            let open = machine.open_questions().iter().find(|q| q.task == held);
             let question =
                 open.expect("I14: held for an approval, and nobody is asked").name.clone();
-            Input::Command(Command::Answer { question, text: "approve".to_owned(), free: false })
+            Input::Command(MachineCommand::Answer {
+                question,
+                text: "approve".to_owned(),
+                free: false,
+            })
         }
     })
 }
@@ -72,15 +80,15 @@ pub fn i14_is_ripe_for_approval(machine: &Machine, t: TaskIx, fact: &Fact) {
     }
     let held = |(reason, _): &(HoldReason, Time)| reason.kind() == HoldKind::Approval;
     let id = machine.graph().id(t);
-    assert!(machine.holds(t).iter().any(held), "I14: {id} is shown to a person too early");
+    assert!(machine.hold_reasons(t).iter().any(held), "I14: {id} is shown to a person too early");
 }
 
 /// What is about to land is held by nothing, is approved where that is asked for, and a person accepted each of
 /// its guarded changes.
 pub fn i14_nothing_held_lands(machine: &Machine, t: TaskIx) {
     let (id, state) = (machine.graph().id(t), machine.tasks().get(t));
-    assert!(machine.holds(t).is_empty(), "I14: {id} lands although it is held");
-    assert!(machine.approvals_missing(t).is_empty(), "I14: {id} lands without approval");
+    assert!(machine.hold_reasons(t).is_empty(), "I14: {id} lands although it is held");
+    assert!(machine.missing_approvals(t).is_empty(), "I14: {id} lands without approval");
     let evidence = state.current.as_ref().and_then(|attempt| attempt.evidence.as_ref());
     for change in evidence.into_iter().flat_map(|evidence| &evidence.guarded) {
         let key = (change.path.clone(), change.blob.clone());

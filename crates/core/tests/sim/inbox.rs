@@ -1,9 +1,9 @@
 //! What needs a person: one list, most urgent first, and held work that others pass.
 
-use mainstem_core::fact::{Fact, Verdict};
+use mainstem_core::fact::{Fact, GateVerdict};
 use mainstem_core::hold::{GuardedChange, HoldKind, HoldReason};
 use mainstem_core::inbox::InboxItem;
-use mainstem_core::machine::{Command, Input, Rest};
+use mainstem_core::machine::{Input, MachineCommand, RestReason};
 use mainstem_core::phase::Phase;
 
 use crate::cover::evidence;
@@ -22,18 +22,18 @@ fn collect_guarded(lab: &mut Lab, id: &str, blob: &str) {
     let (path, because) = ("test.sh".to_owned(), "the gate `sh test.sh` runs it".to_owned());
     let guarded = vec![GuardedChange { path, blob: Some(blob.into()), because }];
     let evidence = Ok(mainstem_core::fact::Evidence { guarded, ..evidence() });
-    lab.put(Input::Collected { task, attempt, evidence });
+    lab.put(Input::EvidenceCollected { task, attempt, evidence });
 }
 
 fn answer(lab: &mut Lab, question: &str, text: &str) -> Result<String, String> {
     let (question, text) = (question.to_owned(), text.to_owned());
-    let said = lab.command(Command::Answer { question, text, free: false });
+    let said = lab.command(MachineCommand::Answer { question, text, free: false });
     said.map_err(|refusal| refusal.message)
 }
 
 fn items(lab: &Lab) -> Vec<(String, &'static str)> {
-    let name = |item: &InboxItem| (item.id.clone(), item.kind.word());
-    lab.machine.inbox().iter().map(name).collect()
+    let name = |item: &InboxItem| (item.id.clone(), item.kind.as_str());
+    lab.machine.inbox_items().iter().map(name).collect()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn work_that_changes_a_guarded_file_waits_while_others_land() {
     let mut lab = two();
     collect_guarded(&mut lab, "A", "b1");
     assert_eq!(items(&lab), [("G-A".to_owned(), "guarded")]);
-    let item = lab.machine.inbox().remove(0);
+    let item = lab.machine.inbox_items().remove(0);
     assert!(item.text.contains("test.sh"), "{item:?}");
     assert_eq!(item.options, ["accept", "reject: WHY"]);
     assert_eq!(item.holds_up, ["C".into()]);
@@ -49,9 +49,13 @@ fn work_that_changes_a_guarded_file_waits_while_others_land() {
     lab.enqueue("B");
     lab.land("B");
     lab.removed("B");
-    assert_eq!(lab.machine.rest(), Some(Rest::NotLanded), "nobody waits for the person");
-    lab.machine.set_patient(true);
-    assert_eq!(lab.machine.rest(), None);
+    assert_eq!(
+        lab.machine.rest_reason(),
+        Some(RestReason::NotLanded),
+        "nobody waits for the person"
+    );
+    lab.machine.set_waits_for_people(true);
+    assert_eq!(lab.machine.rest_reason(), None);
     lab.crash();
     assert_eq!(items(&lab), [("G-A".to_owned(), "guarded")], "a new engine holds it too");
     assert_eq!(
@@ -80,7 +84,7 @@ fn a_rejected_change_goes_back_to_its_agent_and_another_one_is_asked_about_again
     answer(&mut lab, "G-A", "1").unwrap();
     // It is red, and done again with the very same change: that one is accepted already.
     lab.form("A");
-    lab.verify("A", Verdict::Failed);
+    lab.verify("A", GateVerdict::Failed);
     assert_eq!(lab.attempt("A"), 3);
     collect_guarded(&mut lab, "A", "b2");
     assert_eq!(items(&lab), []);
@@ -93,17 +97,17 @@ fn a_landing_in_the_way_of_the_users_edits_is_given_up_and_others_pass() {
     lab.enqueue("A");
     lab.enqueue("B");
     lab.form("A");
-    lab.verify("A", Verdict::Passed);
+    lab.verify("A", GateVerdict::Passed);
     let (task, attempt) = (lab.ix("A"), lab.attempt("A"));
     let (checkout, paths) = ("/repo".to_owned(), vec!["a.rs".to_owned()]);
     let reason = HoldReason::CheckoutInTheWay { checkout, paths, trouble: None };
     lab.put(Input::HoldCandidate { task, attempt, reason: reason.clone() });
     assert_eq!(items(&lab), [("W-A".to_owned(), "checkout")]);
-    assert!(lab.machine.inbox()[0].text.contains("a.rs"));
+    assert!(lab.machine.inbox_items()[0].text.contains("a.rs"));
     lab.ignored(Input::HoldCandidate { task, attempt, reason });
-    let help = |lab: &Lab| lab.machine.inbox()[0].help.clone();
+    let help = |lab: &Lab| lab.machine.inbox_items()[0].help.clone();
     assert!(help(&lab).ends_with("landing continues by itself"), "{}", help(&lab));
-    assert_eq!(lab.machine.train().landing().count(), 0);
+    assert_eq!(lab.machine.train().landing_candidates().count(), 0);
     lab.land("B");
     lab.put(Input::ReleaseCandidate { task, attempt, kind: HoldKind::CheckoutInTheWay });
     assert_eq!(items(&lab), []);
@@ -129,7 +133,7 @@ fn every_kind_of_thing_that_needs_a_person_is_listed_once() {
     assert!(listed.contains(&("F-A".to_owned(), "failure")), "{listed:?}");
     assert!(listed.contains(&("Q1".to_owned(), "question")), "{listed:?}");
     assert!(listed.contains(&("BUDGET".to_owned(), "budget")), "{listed:?}");
-    let asked = lab.machine.inbox().into_iter().find(|item| item.id == "Q1").unwrap();
+    let asked = lab.machine.inbox_items().into_iter().find(|item| item.id == "Q1").unwrap();
     assert_eq!(asked.default.as_deref(), Some("a"));
     assert!(asked.deadline.is_some());
     lab.enqueue("C");

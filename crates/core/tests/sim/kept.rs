@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mainstem_core::config::OnConflict;
+use mainstem_core::config::ConflictAction;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{Oid, TaskId, TaskIx};
@@ -44,8 +44,8 @@ impl Left {
             }
             Fact::AttemptIntended { task, continues, fresh: false, .. } => {
                 let Some(left) = self.0.get(task) else { return };
-                let merged = state.clash.as_ref().is_some_and(|clash| clash.tip == *left)
-                    && machine.settings().land.on_conflict == OnConflict::Agent;
+                let merged = state.conflict.as_ref().is_some_and(|clash| clash.tip == *left)
+                    && machine.settings().land.on_conflict == ConflictAction::Agent;
                 let found = continues.as_ref().map(|work| &work.commit);
                 assert!(
                     found == Some(left) || (found.is_none() && merged),

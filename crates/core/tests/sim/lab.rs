@@ -2,12 +2,12 @@
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Fact, Verdict};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Evidence, Fact, GateVerdict};
 use mainstem_core::id::{Oid, TaskIx, Time};
-use mainstem_core::machine::{Command, Input, Machine, Refusal, Said};
+use mainstem_core::machine::{AgentStatement, CommandRefusal, Input, Machine, MachineCommand};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Plan;
-use mainstem_core::train::yard::{Formed, Purpose, Step};
+use mainstem_core::train::batches::{BatchMerge, BatchPurpose, CandidateMerge};
 
 use crate::cover::evidence;
 use crate::drive::verdict;
@@ -72,7 +72,7 @@ impl Lab {
         assert!(step.effects.is_empty(), "{input:?} led to {:?}", step.effects);
     }
 
-    pub fn command(&mut self, command: Command) -> Result<String, Refusal> {
+    pub fn command(&mut self, command: MachineCommand) -> Result<String, CommandRefusal> {
         let step = self.machine.step(Input::Command(command), self.now);
         self.facts.extend(step.facts.into_iter().map(|fact| (self.now, fact)));
         self.effects.extend(step.effects);
@@ -80,7 +80,7 @@ impl Lab {
     }
 
     pub fn ix(&self, id: &str) -> TaskIx {
-        self.machine.graph().ix(id).unwrap()
+        self.machine.graph().index_of(id).unwrap()
     }
 
     pub fn phase(&self, id: &str) -> Phase {
@@ -94,7 +94,7 @@ impl Lab {
     /// Ids of the tasks in a phase, in plan order.
     pub fn all(&self, phase: Phase) -> Vec<&str> {
         let tasks = self.machine.tasks();
-        let these = tasks.all().filter(|t| tasks.phase(*t) == phase);
+        let these = tasks.all_tasks().filter(|t| tasks.phase(*t) == phase);
         these.map(|t| self.machine.graph().id(t).as_str()).collect()
     }
 
@@ -121,42 +121,44 @@ impl Lab {
         self.put(Input::AgentStarted { task, attempt, pid: 7 });
     }
 
-    pub fn say(&mut self, id: &str, mark: u64, said: Said) -> Vec<Effect> {
+    pub fn say(&mut self, id: &str, mark: u64, said: AgentStatement) -> Vec<Effect> {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         self.put(Input::AgentSaid { task, attempt, mark, said })
     }
 
-    pub fn end(&mut self, id: &str, ending: Ending) {
+    pub fn end(&mut self, id: &str, ending: AgentEnding) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
-        self.put(Input::AgentEnded { task, attempt, ending, claim: Claim::None });
+        self.put(Input::AgentEnded { task, attempt, ending, claim: AgentClaim::None });
     }
 
     pub fn collect(&mut self, id: &str) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let left: Evidence = evidence();
-        self.put(Input::Collected { task, attempt, evidence: Ok(left) });
+        self.put(Input::EvidenceCollected { task, attempt, evidence: Ok(left) });
     }
 
     /// From `preparing` into the train.
     pub fn enqueue(&mut self, id: &str) {
         self.work(id);
-        self.end(id, Ending::Exited { code: 0 });
+        self.end(id, AgentEnding::Exited { code: 0 });
         self.collect(id);
     }
 
     /// The merge of a task's car alone.
     pub fn merged(&self, id: &str) -> Input {
-        let place = self.machine.train().car(self.ix(id)).map_or(0, |car| car.place);
+        let place =
+            self.machine.train().candidate_of(self.ix(id)).map_or(0, |car| car.queue_number);
         let (onto, commit, tree) = (Oid::new("c0"), Oid::new(format!("m-{id}")), Oid::new("t"));
-        let steps = vec![Step {
+        let steps = vec![CandidateMerge {
             onto: onto.clone(),
             commit: commit.clone(),
             tree: tree.clone(),
             reused: Vec::new(),
         }];
-        let formed = Formed { onto, steps, tip: commit.clone(), commit, tree };
-        let (purpose, places) = (Purpose::Join, vec![place]);
-        Input::LineFormed { purpose, places, formed, base_tree: "b".into() }
+        let formed =
+            BatchMerge { onto, candidate_merges: steps, tip: commit.clone(), commit, tree };
+        let (purpose, places) = (BatchPurpose::Landing, vec![place]);
+        Input::BatchMerged { purpose, places, formed, base_tree: "b".into() }
     }
 
     pub fn form(&mut self, id: &str) {
@@ -164,13 +166,13 @@ impl Lab {
         self.put(input);
     }
 
-    pub fn verify(&mut self, id: &str, verdict_of: Verdict) {
+    pub fn verify(&mut self, id: &str, verdict_of: GateVerdict) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let gates = vec![verdict("test", verdict_of)];
         let (commit, tree) = (Oid::new(format!("m-{id}")), Oid::new("t"));
-        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
-        if verdict_of == Verdict::Failed {
-            self.base(id, Verdict::Passed);
+        self.put(Input::BatchVerified { task, attempt, commit, tree, gates });
+        if verdict_of == GateVerdict::Failed {
+            self.base(id, GateVerdict::Passed);
         }
     }
 
@@ -178,30 +180,35 @@ impl Lab {
     pub fn verify_red_base(&mut self, id: &str) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let (commit, tree) = (Oid::new(format!("m-{id}")), Oid::new("t"));
-        let gates = vec![verdict("test", Verdict::Failed)];
-        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
-        self.base(id, Verdict::Failed);
-        self.base(id, Verdict::Failed);
+        let gates = vec![verdict("test", GateVerdict::Failed)];
+        self.put(Input::BatchVerified { task, attempt, commit, tree, gates });
+        self.base(id, GateVerdict::Failed);
+        self.base(id, GateVerdict::Failed);
     }
 
     /// The target branch itself is looked at before a car is blamed.
-    pub fn base(&mut self, id: &str, verdict_of: Verdict) {
+    pub fn base(&mut self, id: &str, verdict_of: GateVerdict) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         let (commit, tree) = (Oid::new("c0"), Oid::new("b"));
         let (onto, tip) = (commit.clone(), commit.clone());
-        let formed =
-            Formed { onto, steps: Vec::new(), tip, commit: commit.clone(), tree: tree.clone() };
-        let (purpose, places, base_tree) = (Purpose::Base, Vec::new(), tree.clone());
-        self.put(Input::LineFormed { purpose, places, formed, base_tree });
+        let formed = BatchMerge {
+            onto,
+            candidate_merges: Vec::new(),
+            tip,
+            commit: commit.clone(),
+            tree: tree.clone(),
+        };
+        let (purpose, places, base_tree) = (BatchPurpose::TargetCheck, Vec::new(), tree.clone());
+        self.put(Input::BatchMerged { purpose, places, formed, base_tree });
         let gates = vec![verdict("test", verdict_of)];
-        self.put(Input::CarVerified { task, attempt, commit, tree, gates });
+        self.put(Input::BatchVerified { task, attempt, commit, tree, gates });
     }
 
     /// From the train onto the branch.
     pub fn land(&mut self, id: &str) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
         self.form(id);
-        self.verify(id, Verdict::Passed);
+        self.verify(id, GateVerdict::Passed);
         let commit = Oid::new(format!("m-{id}"));
         self.put(Input::Landed { task, attempt, commit, old: "c0".into() });
         assert_eq!(self.phase(id), Phase::Landed, "{id}");
@@ -210,7 +217,7 @@ impl Lab {
     /// From `preparing` to a failure on the merits.
     pub fn fail(&mut self, id: &str) {
         self.work(id);
-        self.end(id, Ending::Exited { code: 1 });
+        self.end(id, AgentEnding::Exited { code: 1 });
         self.collect(id);
     }
 

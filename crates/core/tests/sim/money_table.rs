@@ -1,10 +1,10 @@
 //! What a budget and a failure that stops the run mean for tasks that are ready, and what answers count.
 
-use mainstem_core::config::{RunOnFailure, Settings, Tiers};
-use mainstem_core::fact::{Class, Ending, Fact};
-use mainstem_core::machine::{Command, Input, RunStop, Said};
+use mainstem_core::config::{ModelTiers, RunFailureAction, Settings};
+use mainstem_core::fact::{AgentEnding, Fact, FailureClass};
+use mainstem_core::machine::{AgentStatement, Input, MachineCommand, RunStop};
 use mainstem_core::phase::Phase;
-use mainstem_core::schedule::Held;
+use mainstem_core::schedule::StartObstacle;
 
 use crate::drive::usage;
 use crate::lab::Lab;
@@ -26,7 +26,7 @@ fn two_models() -> Lab {
     (dear.model, cheap.model) = (Some("dear".to_owned()), Some("cheap".to_owned()));
     let mut again = task("c-dear", &[]);
     (again.agent, again.model) = (Some("ann".to_owned()), Some("dear".to_owned()));
-    s.agents.get_mut("ann").unwrap().models = Tiers::default();
+    s.agents.get_mut("ann").unwrap().models = ModelTiers::default();
     Lab::new(&s, plan(vec![dear, cheap, again]))
 }
 
@@ -38,7 +38,11 @@ fn a_cheap_model_is_not_held_back_by_what_a_dear_one_cost() {
     assert_eq!(lab.started(), ["a-dear", "b-cheap"], "four dollars are left, and it costs less");
     lab.say("b-cheap", 1, usage(Some(1.0)));
     lab.enqueue("b-cheap");
-    assert_eq!(lab.machine.why_held(lab.ix("c-dear")), Some(Held::Budget), "six dollars expected");
+    assert_eq!(
+        lab.machine.start_obstacle(lab.ix("c-dear")),
+        Some(StartObstacle::Budget),
+        "six dollars expected"
+    );
 }
 
 #[test]
@@ -49,7 +53,7 @@ fn a_budget_that_stops_a_run_says_so_and_names_the_command() {
         lab.enqueue(id);
         lab.land(id);
     }
-    let view = lab.machine.view(lab.ix("c-dear"));
+    let view = lab.machine.task_view(lab.ix("c-dear"));
     assert_eq!(view.waiting_for, ["the budget"]);
     assert_eq!(view.reason, "over budget: $7.00 of $10.00 spent, the next attempt may cost $6.00");
     assert_eq!(
@@ -71,20 +75,22 @@ fn a_budget_that_stops_a_run_says_so_and_names_the_command() {
 
 #[test]
 fn a_run_that_a_failure_drained_says_so() {
-    for (on_failure, word) in [(RunOnFailure::Drain, "drain"), (RunOnFailure::Abort, "abort")] {
+    for (on_failure, word) in
+        [(RunFailureAction::Drain, "drain"), (RunFailureAction::Abort, "abort")]
+    {
         let mut s = one_at_a_time();
         s.run.on_failure = on_failure;
         s.run.retries = 0;
         let tasks = vec![task("a", &[]), task("b", &[]), task("c", &[])];
         let mut lab = Lab::new(&s, plan(tasks));
         lab.fail_for_good("a");
-        let view = lab.machine.view(lab.ix("c"));
+        let view = lab.machine.task_view(lab.ix("c"));
         assert_eq!(view.phase, Phase::Ready);
         let reason = format!("a failed and run.on_failure = \"{word}\"");
         assert_eq!(view.reason, reason);
         assert_eq!(view.next_action.as_deref(), Some("mainstem run starts the remaining tasks"));
         assert_eq!(lab.machine.run_stop(), None, "b is still at work");
-        if on_failure == RunOnFailure::Abort {
+        if on_failure == RunFailureAction::Abort {
             continue;
         }
         lab.enqueue("b");
@@ -100,11 +106,11 @@ fn what_cannot_start_as_it_is_set_up_is_not_tried_again() {
     let mut lab = Lab::new(&settings(), plan(vec![task("a", &[])]));
     lab.workspace("a");
     let why = "agent `mine` has no command to run".to_owned();
-    lab.end("a", Ending::NotStarted { why, permanent: true });
+    lab.end("a", AgentEnding::NotStarted { why, permanent: true });
     lab.collect("a");
     assert_eq!((lab.phase("a"), lab.attempt("a")), (Phase::Failed, 1));
     let refused = |(_, fact): &(_, Fact)| {
-        matches!(fact, Fact::TaskFailed { class: Class::Refused, reason, .. }
+        matches!(fact, Fact::TaskFailed { class: FailureClass::Refused, reason, .. }
             if reason == "the agent cannot start: agent `mine` has no command to run")
     };
     assert!(lab.facts.iter().any(refused), "{:?}", lab.facts);
@@ -128,7 +134,7 @@ fn a_cost_that_cannot_be_true_is_not_counted_and_said_once() {
         })
         .collect();
     assert_eq!(told, ["the agent reported an impossible cost of 1e308 USD, which is not counted"]);
-    lab.end("a-dear", Ending::Exited { code: 0 });
+    lab.end("a-dear", AgentEnding::Exited { code: 0 });
     lab.collect("a-dear");
     assert_eq!(lab.started(), ["a-dear", "b-cheap"], "the budget is not used up");
 }
@@ -139,7 +145,7 @@ fn asking(options: &[&str], default: Option<&str>, deadline_ms: u64) -> Lab {
     s.questions.default = Some("own judgement".to_owned());
     let mut lab = Lab::new(&s, plan(vec![task("a", &[])]));
     lab.work("a");
-    let said = Said::Asked {
+    let said = AgentStatement::Asked {
         text: "Which color?".to_owned(),
         options: options.iter().map(|option| (*option).to_owned()).collect(),
         default: default.map(str::to_owned),
@@ -184,14 +190,14 @@ fn a_deadline_takes_only_what_the_question_offers() {
                 if message.contains("the default is not one of the options (red, green)"))
         };
         assert_eq!(lab.facts.iter().filter(told).count(), 1, "said once");
-        assert_eq!(lab.machine.questions()[0].deadline, None);
+        assert_eq!(lab.machine.open_questions()[0].deadline, None);
     }
 }
 
 #[test]
 fn an_answer_that_is_not_offered_is_refused_with_the_list() {
     let mut lab = asking(&["grey", "red"], None, 1_000_000);
-    let answer = |text: &str, free: bool| Command::Answer {
+    let answer = |text: &str, free: bool| MachineCommand::Answer {
         question: "Q1".to_owned(),
         text: text.to_owned(),
         free,
@@ -224,8 +230,12 @@ fn an_accepted_proposal_of_a_run_task_gets_an_agent_that_can_do_it_or_is_refused
         let mut lab = Lab::new(&s, plan(vec![proposer]));
         lab.work("a");
         let (id, description, needs) = (Some("b".to_owned()), "x".to_owned(), Vec::new());
-        lab.say("a", 1, Said::Proposed { id, title: "more".to_owned(), description, needs });
-        let accepted = lab.command(Command::Accept("P1".to_owned()));
+        lab.say(
+            "a",
+            1,
+            AgentStatement::Proposed { id, title: "more".to_owned(), description, needs },
+        );
+        let accepted = lab.command(MachineCommand::Accept("P1".to_owned()));
         if taken {
             accepted.unwrap();
             let new = &lab.machine.plan().tasks[1];

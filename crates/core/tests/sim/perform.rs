@@ -1,15 +1,15 @@
 //! What becomes of effects: done, done twice, done without anybody being told, or not done.
 
+use mainstem_core::attempt_work::{ContinuedWork, WorkspaceContinuation};
 use mainstem_core::config::Settings;
-use mainstem_core::effect::{Effect, Member, Seat};
-use mainstem_core::fact::{Evidence, LimitKind, Usage, Verdict};
+use mainstem_core::effect::{CandidateToLand, CandidateToMerge, Effect};
+use mainstem_core::fact::{Evidence, GateVerdict, LimitKind, Usage};
 use mainstem_core::hold::HoldReason;
 use mainstem_core::id::{Oid, TaskIx};
-use mainstem_core::machine::{Input, Reviewed};
-use mainstem_core::publish::Refusal;
-use mainstem_core::review::{Opinion, Outcome};
-use mainstem_core::train::yard::{Formed, Purpose, Step};
-use mainstem_core::work::{Continue, Continued};
+use mainstem_core::machine::{Input, ReviewerResult};
+use mainstem_core::publish::PushRefusal;
+use mainstem_core::review::{ReviewOpinion, ReviewerOutcome};
+use mainstem_core::train::batches::{BatchMerge, BatchPurpose, CandidateMerge};
 
 use crate::drive::{Lane, Sim, verdict};
 use crate::setup;
@@ -45,10 +45,10 @@ impl Sim<'_> {
                     agent.answers.insert(number);
                 }
             }
-            Effect::Consult { question, .. } => {
+            Effect::ConsultAgent { question, .. } => {
                 let said = if self.wrong(200) { Err("no".to_owned()) } else { Ok("a".to_owned()) };
                 let dollar = Usage { cost_usd: Some(1.0), ..Usage::default() };
-                self.reply(Input::Consulted { question, said, usage: vec![dollar] });
+                self.reply(Input::ConsultationDone { question, said, usage: vec![dollar] });
             }
             Effect::CollectEvidence { task, attempt, base } => self.collect(task, attempt, base),
             Effect::TakeSnapshot { task, attempt } => self.snapshot(task, attempt),
@@ -57,42 +57,42 @@ impl Sim<'_> {
             }
             Effect::StopJobs { task, attempt } => {
                 if self.world.gating.remove(&(self.id(task), attempt)) {
-                    let gates = vec![verdict("unit", Verdict::Error)];
+                    let gates = vec![verdict("unit", GateVerdict::Error)];
                     self.reply(Input::GatesRan { task, attempt, tree: "w".into(), gates });
                 }
             }
             review @ Effect::Review { .. } => self.review(review),
             Effect::RemoveWorkspace { task, attempt, .. } => {
-                let unit = self.live.tasks().claims(task).unit;
-                let taken = self.live.tasks().unit_taken(unit);
+                let unit = self.live.tasks().resources(task).workspace_key;
+                let taken = self.live.tasks().is_workspace_in_use(unit);
                 assert!(!taken, "a workspace is removed while it is used: {}", self.id(task));
                 let done = if self.wrong(50) { Err("busy".to_owned()) } else { Ok("w".to_owned()) };
                 self.reply(Input::WorkspaceRemoved { task, attempt, workspace: done });
             }
-            Effect::Pull { .. } => panic!("everything lands here"),
-            Effect::FormLine { task, attempt, purpose, seats } => {
+            Effect::RunForgeAction { .. } => panic!("everything lands here"),
+            Effect::MergeBatch { task, attempt, purpose, candidates: seats } => {
                 self.form((task, attempt), purpose, &seats);
             }
-            Effect::VerifyCar { task, attempt, commit, tree, base, .. } => {
+            Effect::VerifyBatch { task, attempt, commit, tree, base, .. } => {
                 self.verify((task, attempt), commit, &tree, base);
             }
-            Effect::LookAtCheckout { task, attempt, .. } => {
+            Effect::InspectCheckout { task, attempt, .. } => {
                 let (checkout, paths) = ("here".to_owned(), vec!["b.rs".to_owned()]);
                 let reason = HoldReason::CheckoutInTheWay { checkout, paths, trouble: None };
                 let reason = self.rng.in_thousand(400).then_some(reason);
-                self.reply(Input::CheckoutSeen { task, attempt, reason });
+                self.reply(Input::CheckoutInspected { task, attempt, reason });
             }
             Effect::RecheckTarget { commit, tree, .. } => self.recheck(commit, &tree),
             // A verdict may come all the same.
             Effect::StopLane { .. } => {}
-            Effect::Land { task, attempt, old, new, tree, members } => {
+            Effect::Land { task, attempt, old, new, tree, candidates: members } => {
                 self.land((task, attempt), &old, new, &tree, &members);
             }
         }
     }
 
     /// Earlier work is put on the target branch; now and then it conflicts with that, or is gone.
-    fn prepare(&mut self, task: TaskIx, attempt: u32, continues: Option<Continue>) {
+    fn prepare(&mut self, task: TaskIx, attempt: u32, continues: Option<WorkspaceContinuation>) {
         if self.wrong(80) {
             let reason = "disk full".to_owned();
             return self.reply(Input::WorkspaceFailed { task, attempt, reason });
@@ -103,7 +103,7 @@ impl Sim<'_> {
         let gone = self.wrong(20);
         let continued = continues.filter(|_| !gone).map(|wish| {
             let commit = Oid::new(format!("{}+", wish.work.commit));
-            Continued {
+            ContinuedWork {
                 attempt: wish.work.attempt,
                 tree: Oid::new(format!("t-{commit}")),
                 commit,
@@ -137,7 +137,7 @@ impl Sim<'_> {
 
     fn unreached(&mut self, task: TaskIx, attempt: u32) {
         let reason = "no process".to_owned();
-        self.reply(Input::AgentUnreached { task, attempt, reason });
+        self.reply(Input::AgentUnreachable { task, attempt, reason });
     }
 
     fn run_agent(&mut self, task: TaskIx, attempt: u32) {
@@ -169,7 +169,7 @@ impl Sim<'_> {
     pub fn listen(&mut self) {
         let keys: Vec<Key> = self.world.watches.keys().cloned().collect();
         for key in keys {
-            let Some(task) = self.live.graph().ix(key.0.as_str()) else { continue };
+            let Some(task) = self.live.graph().index_of(key.0.as_str()) else { continue };
             let attempt = key.1;
             let (Some(watch), Some(agent)) =
                 (self.world.watches.get_mut(&key), self.world.agents.get(&key))
@@ -233,35 +233,35 @@ impl Sim<'_> {
         if self.rng.in_thousand(200) {
             self.snapshot(task, attempt);
         }
-        self.reply(Input::Collected { task, attempt, evidence });
+        self.reply(Input::EvidenceCollected { task, attempt, evidence });
     }
 
     pub fn snapshot(&mut self, task: TaskIx, attempt: u32) {
         let (refname, commit, why) = ("r".to_owned(), Oid::new("s"), "timer".to_owned());
-        self.reply(Input::Snapshotted { task, attempt, refname, commit, why });
+        self.reply(Input::SnapshotTaken { task, attempt, refname, commit, why });
     }
 
     fn review(&mut self, effect: Effect) {
         let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
             return;
         };
-        let said = |verdict, findings| Outcome::Said { verdict, findings };
+        let said = |verdict, findings| ReviewerOutcome::Said { verdict, findings };
         let outcome = match self.rng.below(100) {
-            0..60 => said(Opinion::Approved, Vec::new()),
-            60..85 => said(Opinion::ChangesNeeded, vec![setup::finding()]),
-            85..88 => said(Opinion::Blocking, Vec::new()),
-            88..92 => Outcome::Failed { why: "no JSON".to_owned() },
-            92..95 => Outcome::Skipped { why: "nothing of it".to_owned() },
+            0..60 => said(ReviewOpinion::Approved, Vec::new()),
+            60..85 => said(ReviewOpinion::ChangesNeeded, vec![setup::finding()]),
+            85..88 => said(ReviewOpinion::Blocking, Vec::new()),
+            88..92 => ReviewerOutcome::Failed { why: "no JSON".to_owned() },
+            92..95 => ReviewerOutcome::Skipped { why: "nothing of it".to_owned() },
             95..98 if !self.fair => {
                 let kind = *self.rng.pick(&[LimitKind::Rate, LimitKind::Quota]);
-                Outcome::Limited { kind, wait_ms: Some(700), message: String::new() }
+                ReviewerOutcome::Limited { kind, wait_ms: Some(700), message: String::new() }
             }
-            98.. if !self.fair => Outcome::Stopped {},
-            _ => said(Opinion::Approved, Vec::new()),
+            98.. if !self.fair => ReviewerOutcome::Stopped {},
+            _ => said(ReviewOpinion::Approved, Vec::new()),
         };
         let usage = vec![Usage { cost_usd: Some(0.25), ..Usage::default() }];
         let (duration_ms, log) = (1, None);
-        self.reply(Input::Reviewed(Box::new(Reviewed {
+        self.reply(Input::ReviewerDone(Box::new(ReviewerResult {
             task,
             attempt,
             tree,
@@ -279,11 +279,11 @@ impl Sim<'_> {
         let keys: Vec<Key> = self.world.gating.iter().cloned().collect();
         let key = self.rng.pick(&keys).clone();
         self.world.gating.remove(&key);
-        let Some(task) = self.live.graph().ix(key.0.as_str()) else { return };
+        let Some(task) = self.live.graph().index_of(key.0.as_str()) else { return };
         let verdicts = match self.rng.below(100) {
-            0..80 => vec![verdict("unit", Verdict::Passed)],
-            80..92 => vec![verdict("unit", Verdict::Failed)],
-            92..98 => vec![verdict("unit", Verdict::Error)],
+            0..80 => vec![verdict("unit", GateVerdict::Passed)],
+            80..92 => vec![verdict("unit", GateVerdict::Failed)],
+            92..98 => vec![verdict("unit", GateVerdict::Error)],
             _ => Vec::new(),
         };
         self.reply(Input::GatesRan { task, attempt: key.1, tree: "w".into(), gates: verdicts });
@@ -295,11 +295,16 @@ impl Sim<'_> {
 
     fn push_fails(&mut self, task: TaskIx, attempt: u32) {
         let (reason, help) = ("away".to_owned(), "go there".to_owned());
-        let why = Refusal { reason, help, heard: self.rng.in_thousand(300) };
+        let why = PushRefusal { reason, help, heard: self.rng.in_thousand(300) };
         self.reply(Input::PushFailed { task, attempt, why });
     }
 
-    fn form(&mut self, (task, attempt): (TaskIx, u32), purpose: Purpose, seats: &[Seat]) {
+    fn form(
+        &mut self,
+        (task, attempt): (TaskIx, u32),
+        purpose: BatchPurpose,
+        seats: &[CandidateToMerge],
+    ) {
         let keys: Vec<Key> = seats.iter().map(|s| (self.id(s.task), s.attempt)).collect();
         for (seat, key) in seats.iter().zip(&keys) {
             if let Some((commit, old)) = self.world.git.landed(key) {
@@ -311,25 +316,30 @@ impl Sim<'_> {
             return self.train_fails(task, attempt);
         }
         let onto = self.world.git.main.clone();
-        let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
+        let places: Vec<u64> = seats.iter().map(|seat| seat.queue_number).collect();
         let (mut steps, mut tip) = (Vec::new(), onto.clone());
         for (at, key) in keys.iter().enumerate() {
             if self.rng.in_thousand(self.clashing) {
                 let files = vec!["src/a.rs".to_owned()];
                 let with_main = at == 0 || self.rng.in_thousand(500);
-                let clash = Input::LineClashed { purpose, places, at, onto, files, with_main };
+                let clash = Input::BatchConflicted { purpose, places, at, onto, files, with_main };
                 return self.reply(clash);
             }
             let commit = self.world.git.merge(key, &tip);
             let tree = self.world.git.tree(&commit);
-            steps.push(Step { onto: tip, commit: commit.clone(), tree, reused: Vec::new() });
+            steps.push(CandidateMerge {
+                onto: tip,
+                commit: commit.clone(),
+                tree,
+                reused: Vec::new(),
+            });
             tip = commit;
         }
         let bound =
             if keys.len() > 1 { self.world.git.bind(&onto, &tip, &keys) } else { tip.clone() };
         let (tree, base_tree) = (self.world.git.tree(&tip), self.world.git.tree(&onto));
-        let formed = Formed { onto, steps, tip, commit: bound, tree };
-        self.reply(Input::LineFormed { purpose, places, formed, base_tree });
+        let formed = BatchMerge { onto, candidate_merges: steps, tip, commit: bound, tree };
+        self.reply(Input::BatchMerged { purpose, places, formed, base_tree });
     }
 
     fn verify(&mut self, (task, attempt): (TaskIx, u32), commit: Oid, tree: &Oid, base: bool) {
@@ -341,7 +351,7 @@ impl Sim<'_> {
         for gate in self.settings.gates.verify.clone() {
             // A branch that is bad for good would hold everything up for good.
             let red = if base { self.wrong(300) } else { self.rng.in_thousand(60) };
-            gates.push(verdict(&gate, if red { Verdict::Failed } else { Verdict::Passed }));
+            gates.push(verdict(&gate, if red { GateVerdict::Failed } else { GateVerdict::Passed }));
             if red {
                 break;
             }
@@ -350,7 +360,7 @@ impl Sim<'_> {
         if self.wrong(20) {
             gates.pop();
         }
-        self.reply(Input::CarVerified { task, attempt, commit, tree: tree.clone(), gates });
+        self.reply(Input::BatchVerified { task, attempt, commit, tree: tree.clone(), gates });
     }
 
     /// Now and then caches turn out to be wrong, or nobody can say.
@@ -362,7 +372,7 @@ impl Sim<'_> {
         }
         let red = self.wrong(100);
         let verdicts = self.settings.gates.verify.iter();
-        let said = if red { Verdict::Failed } else { Verdict::Passed };
+        let said = if red { GateVerdict::Failed } else { GateVerdict::Passed };
         let gates = verdicts.map(|gate| verdict(gate, said)).collect();
         if red {
             // What passed before counts no longer.
@@ -377,7 +387,7 @@ impl Sim<'_> {
         old: &Oid,
         new: Oid,
         tree: &Oid,
-        all: &[Member],
+        all: &[CandidateToLand],
     ) {
         if self.wrong(40) {
             return self.train_fails(task, attempt);
@@ -406,7 +416,7 @@ impl Sim<'_> {
             };
         }
         if self.rng.in_thousand(300) {
-            self.reply(Input::CheckoutFollowed { task, moved: true, why: String::new() });
+            self.reply(Input::CheckoutUpdated { task, moved: true, why: String::new() });
         }
         for member in all {
             let (task, attempt) = (member.task, member.attempt);

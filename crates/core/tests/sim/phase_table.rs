@@ -95,7 +95,7 @@ fn every_fact_leads_from_every_phase_where_the_table_says_or_nowhere() {
         for fact in samples() {
             let wanted = table.get(&(phase, kind(&fact))).copied();
             let next = phase.next(&fact);
-            assert_eq!(next.ok(), wanted, "{} and {}", phase.word(), kind(&fact));
+            assert_eq!(next.ok(), wanted, "{} and {}", phase.as_str(), kind(&fact));
         }
     }
 }

@@ -1,22 +1,22 @@
 //! The coordinator of a provider: by itself under random words, and in a machine with several attempts.
 
-use mainstem_core::fact::Claim;
-use mainstem_core::fact::{Class, Ending, Fact, Fault, LimitKind};
+use mainstem_core::fact::AgentClaim;
+use mainstem_core::fact::{AgentEnding, AgentFault, Fact, FailureClass, LimitKind};
 use mainstem_core::id::Time;
-use mainstem_core::machine::{Command, Input, Said};
+use mainstem_core::machine::{AgentStatement, Input, MachineCommand};
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::Task;
-use mainstem_core::provider::{Limit, Provider, RAMP_STEP_MS, Standing, jitter_ms};
-use mainstem_core::quiet::QuietHours;
-use mainstem_core::schedule::Held;
+use mainstem_core::provider::{LimitReport, Provider, ProviderStanding, RAMP_STEP_MS, jitter_ms};
+use mainstem_core::quiet_hours::QuietHours;
+use mainstem_core::schedule::StartObstacle;
 use proptest::prelude::*;
 
 use crate::drive::{exited_well, limited, usage};
 use crate::lab::Lab;
 use crate::setup::{plan, settings, task};
 
-fn limit(at: i64, begun: i64, until: i64, kind: LimitKind) -> Limit<'static> {
-    Limit {
+fn limit(at: i64, begun: i64, until: i64, kind: LimitKind) -> LimitReport<'static> {
+    LimitReport {
         at: Time(at),
         begun: Time(begun),
         until: Time(until),
@@ -30,53 +30,57 @@ fn limit(at: i64, begun: i64, until: i64, kind: LimitKind) -> Limit<'static> {
 fn one_incident_with_many_attempts_is_one_wait_and_the_latest_reset_counts() {
     let mut p = Provider::default();
     for n in 0..20 {
-        p.limited(&limit(1_000 + n, 500, 5_000 + 100 * n, LimitKind::Rate));
+        p.record_limit(&limit(1_000 + n, 500, 5_000 + 100 * n, LimitKind::Rate));
     }
     assert_eq!(p.incidents(), 1, "twenty records, one incident");
-    assert_eq!(p.until(), Some(Time(6_900)));
-    p.limited(&limit(1_100, 500, 2_000, LimitKind::Rate));
-    assert_eq!(p.until(), Some(Time(6_900)), "an earlier reset takes nothing back");
-    p.limited(&limit(9_000, 500, 9_500, LimitKind::Rate));
+    assert_eq!(p.wait_end(), Some(Time(6_900)));
+    p.record_limit(&limit(1_100, 500, 2_000, LimitKind::Rate));
+    assert_eq!(p.wait_end(), Some(Time(6_900)), "an earlier reset takes nothing back");
+    p.record_limit(&limit(9_000, 500, 9_500, LimitKind::Rate));
     assert_eq!(p.incidents(), 1, "it began before the incident, and only speaks late");
-    p.limited(&limit(12_000, 10_000, 13_000, LimitKind::Rate));
+    p.record_limit(&limit(12_000, 10_000, 13_000, LimitKind::Rate));
     assert_eq!(p.incidents(), 2, "it began after the wait");
-    p.served(Time(14_000), Time(13_500));
+    p.record_success(Time(14_000), Time(13_500));
     assert_eq!(p.incidents(), 0, "an attempt went well");
 }
 
 #[test]
 fn after_a_wait_one_goes_first_and_then_more_and_more() {
     let mut p = Provider::default();
-    p.limited(&limit(1_000, 500, 5_000, LimitKind::Rate));
-    assert_eq!(p.standing(Time(4_999), true), Standing::Rests);
-    assert_eq!(p.standing(Time(5_000), true), Standing::Ramps(1));
-    assert_eq!(p.standing(Time(500_000), true), Standing::Ramps(1), "nobody has tried yet");
-    p.tried(Time(600_000));
+    p.record_limit(&limit(1_000, 500, 5_000, LimitKind::Rate));
+    assert_eq!(p.standing(Time(4_999), true), ProviderStanding::Rests);
+    assert_eq!(p.standing(Time(5_000), true), ProviderStanding::Ramps(1));
+    assert_eq!(p.standing(Time(500_000), true), ProviderStanding::Ramps(1), "nobody has tried yet");
+    p.record_start(Time(600_000));
     let later = |ms: u64| Time(600_000).plus_ms(ms);
-    assert_eq!(p.standing(later(RAMP_STEP_MS - 1), true), Standing::Ramps(1));
-    assert_eq!(p.standing(later(RAMP_STEP_MS), true), Standing::Ramps(2), "no news is good news");
+    assert_eq!(p.standing(later(RAMP_STEP_MS - 1), true), ProviderStanding::Ramps(1));
+    assert_eq!(
+        p.standing(later(RAMP_STEP_MS), true),
+        ProviderStanding::Ramps(2),
+        "no news is good news"
+    );
     assert_eq!(p.wake_at(later(1)), Some(later(RAMP_STEP_MS)));
-    p.answered(later(1), Time(600_000));
-    assert_eq!(p.standing(later(1), true), Standing::Ramps(2), "an answer is better news");
+    p.record_answer(later(1), Time(600_000));
+    assert_eq!(p.standing(later(1), true), ProviderStanding::Ramps(2), "an answer is better news");
     for _ in 0..12 {
-        p.answered(later(2), Time(600_000));
+        p.record_answer(later(2), Time(600_000));
     }
-    assert_eq!(p.standing(later(2), true), Standing::Free);
-    p.limited(&limit(700_000, 600_000, 800_000, LimitKind::Rate));
-    assert_eq!(p.standing(Time(800_000), true), Standing::Ramps(1), "from the start again");
+    assert_eq!(p.standing(later(2), true), ProviderStanding::Free);
+    p.record_limit(&limit(700_000, 600_000, 800_000, LimitKind::Rate));
+    assert_eq!(p.standing(Time(800_000), true), ProviderStanding::Ramps(1), "from the start again");
 }
 
 #[test]
 fn a_quota_waits_for_a_person_only_where_people_want_that() {
     let mut p = Provider::default();
-    p.limited(&limit(1_000, 500, 5_000, LimitKind::Quota));
-    p.limited(&limit(1_100, 500, 1_200, LimitKind::Rate));
+    p.record_limit(&limit(1_000, 500, 5_000, LimitKind::Quota));
+    p.record_limit(&limit(1_100, 500, 1_200, LimitKind::Rate));
     assert_eq!(p.kind(), LimitKind::Quota, "a rate limit on the way hides no quota");
     assert_eq!(p.rests_until(Time(2_000), true), Some(Some(Time(5_000))));
-    assert_eq!(p.standing(Time(5_000), true), Standing::Ramps(1));
+    assert_eq!(p.standing(Time(5_000), true), ProviderStanding::Ramps(1));
     assert_eq!(p.rests_until(Time(5_000_000), false), Some(None));
-    p.free();
-    assert_eq!(p.standing(Time(2_000), false), Standing::Ramps(1));
+    p.release();
+    assert_eq!(p.standing(Time(2_000), false), ProviderStanding::Ramps(1));
 }
 
 #[test]
@@ -84,21 +88,21 @@ fn a_breaker_opens_after_failures_in_a_row_probes_and_closes() {
     let mut p = Provider::default();
     for _ in 0..3 {
         assert!(!p.is_broken(3, Time(0)));
-        p.failed();
+        p.record_failure();
     }
     assert!(p.is_broken(3, Time(0)) && !p.is_broken(0, Time(0)));
     assert_eq!(p.breaker_wait_ms(1_000), 1_000);
     p.park(LimitKind::Breaker, Time(1_000), "3 consecutive failures");
-    assert_eq!(p.standing(Time(999), true), Standing::Rests);
+    assert_eq!(p.standing(Time(999), true), ProviderStanding::Rests);
     assert!(!p.is_broken(3, Time(500)), "it is open already");
-    assert_eq!(p.standing(Time(1_000), true), Standing::Ramps(1), "one probe");
-    p.tried(Time(1_000));
-    p.failed();
+    assert_eq!(p.standing(Time(1_000), true), ProviderStanding::Ramps(1), "one probe");
+    p.record_start(Time(1_000));
+    p.record_failure();
     assert!(p.is_broken(3, Time(1_100)), "the probe failed");
     assert_eq!(p.breaker_wait_ms(1_000), 2_000);
     p.park(LimitKind::Breaker, Time(3_100), "again");
-    p.served(Time(3_300), Time(3_200));
-    p.failed();
+    p.record_success(Time(3_300), Time(3_200));
+    p.record_failure();
     assert!(!p.is_broken(3, Time(3_400)), "a probe that went well closes it");
     assert_eq!(p.breaker_wait_ms(1_000), 1_000);
     assert_eq!(p.breaker_wait_ms(u64::MAX), u64::MAX, "however long it is asked for");
@@ -156,45 +160,45 @@ proptest! {
             match word {
                 Word::Limited { begun_ago, wait, kind, retrying } => {
                     let before = p.clone();
-                    let word = Limit { retrying, ..limit(now, now - begun_ago, now + wait, kind) };
-                    p.limited(&word);
-                    prop_assert!(p.until() >= before.until(), "a wait never gets shorter");
+                    let word = LimitReport { retrying, ..limit(now, now - begun_ago, now + wait, kind) };
+                    p.record_limit(&word);
+                    prop_assert!(p.wait_end() >= before.wait_end(), "a wait never gets shorter");
                     prop_assert!(p.incidents() <= before.incidents() + 1);
-                    p.limited(&word);
+                    p.record_limit(&word);
                     prop_assert!(p.incidents() <= before.incidents() + 1, "said twice, counted once");
                 }
                 Word::Parked { wait, kind } => p.park(kind, Time(now + wait), ""),
-                Word::Tried => p.tried(Time(now)),
-                Word::Answered { begun_ago } => p.answered(Time(now), Time(now - begun_ago)),
-                Word::Served { begun_ago } => p.served(Time(now), Time(now - begun_ago)),
-                Word::Failed => p.failed(),
-                Word::Freed => p.free(),
+                Word::Tried => p.record_start(Time(now)),
+                Word::Answered { begun_ago } => p.record_answer(Time(now), Time(now - begun_ago)),
+                Word::Served { begun_ago } => p.record_success(Time(now), Time(now - begun_ago)),
+                Word::Failed => p.record_failure(),
+                Word::Freed => p.release(),
             }
             let at = Time(now);
-            if p.until().is_some_and(|until| until > at) {
-                prop_assert_eq!(p.standing(at, true), Standing::Rests);
-                prop_assert_eq!(p.standing(at, false), Standing::Rests);
+            if p.wait_end().is_some_and(|until| until > at) {
+                prop_assert_eq!(p.standing(at, true), ProviderStanding::Rests);
+                prop_assert_eq!(p.standing(at, false), ProviderStanding::Rests);
             }
-            if let Standing::Ramps(most) = p.standing(at, true) {
+            if let ProviderStanding::Ramps(most) = p.standing(at, true) {
                 prop_assert!(most >= 1, "somebody may always try");
             }
         }
         // Nobody says anything more: it wakes at the time it names, and sooner or later lets all in.
         let mut at = Time(now);
-        if p.standing(at, true) == Standing::Rests {
+        if p.standing(at, true) == ProviderStanding::Rests {
             let wake = p.wake_at(at);
-            prop_assert_eq!(wake, p.until());
+            prop_assert_eq!(wake, p.wait_end());
             at = wake.unwrap_or(at);
-            prop_assert_ne!(p.standing(at, true), Standing::Rests);
+            prop_assert_ne!(p.standing(at, true), ProviderStanding::Rests);
         }
-        p.tried(at);
+        p.record_start(at);
         for _ in 0..20 {
             let Some(next) = p.wake_at(at) else { break };
             prop_assert!(next > at, "it does not wake for nothing");
             at = next;
         }
         prop_assert_eq!(p.wake_at(at), None);
-        prop_assert!(!matches!(p.standing(at, true), Standing::Ramps(most) if most < 1_000));
+        prop_assert!(!matches!(p.standing(at, true), ProviderStanding::Ramps(most) if most < 1_000));
     }
 
     #[test]
@@ -206,7 +210,7 @@ proptest! {
         for (n, (records, wait)) in incidents.iter().enumerate() {
             let begun = now;
             for record in 0..i64::try_from(*records).unwrap() {
-                p.limited(&limit(now + 10 + record, begun, now + 10 + wait, LimitKind::Rate));
+                p.record_limit(&limit(now + 10 + record, begun, now + 10 + wait, LimitKind::Rate));
             }
             prop_assert_eq!(p.incidents() as usize, n + 1);
             now += 100 + wait;
@@ -218,7 +222,7 @@ fn of(count: usize) -> Vec<Task> {
     (0..count).map(|n| task(&format!("T{n}"), &[])).collect()
 }
 
-fn classes(lab: &Lab) -> Vec<Class> {
+fn classes(lab: &Lab) -> Vec<FailureClass> {
     let class = |(_, fact): &(Time, Fact)| match fact {
         Fact::AttemptFailed { class, .. } => Some(*class),
         _ => None,
@@ -228,21 +232,21 @@ fn classes(lab: &Lab) -> Vec<Class> {
 
 impl Lab {
     /// Its agent runs into a limit and ends of it.
-    fn hits_limit(&mut self, id: &str, said: Said, claim: Claim) {
+    fn hits_limit(&mut self, id: &str, said: AgentStatement, claim: AgentClaim) {
         self.say(id, 1, said);
         self.ends(id, claim);
     }
 
-    fn ends(&mut self, id: &str, claim: Claim) {
+    fn ends(&mut self, id: &str, claim: AgentClaim) {
         let (task, attempt) = (self.ix(id), self.attempt(id));
-        let ending = Ending::Exited { code: 1 };
+        let ending = AgentEnding::Exited { code: 1 };
         self.put(Input::AgentEnded { task, attempt, ending, claim });
         self.collect(id);
     }
 
-    fn fails_of(&mut self, id: &str, fault: Fault) {
+    fn fails_of(&mut self, id: &str, fault: AgentFault) {
         let help = Some("claude /login".to_owned());
-        self.ends(id, Claim::Failed { fault, message: "said so".to_owned(), help });
+        self.ends(id, AgentClaim::Failed { fault, message: "said so".to_owned(), help });
     }
 
     fn pass_until_wake(&mut self) {
@@ -262,14 +266,17 @@ fn five_attempts_that_hit_one_limit_cost_one_wait_and_come_back_one_by_one() {
     }
     for n in 0..5 {
         lab.now = Time(lab.now.0 + 50);
-        lab.hits_limit(&format!("T{n}"), limited(Some(10_000)), Claim::RateLimited {});
+        lab.hits_limit(&format!("T{n}"), limited(Some(10_000)), AgentClaim::RateLimited {});
     }
-    assert_eq!(classes(&lab), [Class::RateLimited; 5]);
+    assert_eq!(classes(&lab), [FailureClass::RateLimited; 5]);
     assert_eq!(lab.all(Phase::Ready).len(), 5, "nobody gave up");
     assert_eq!(lab.machine.providers()["ann"].incidents(), 1);
     lab.pass_until_wake();
     assert_eq!(lab.all(Phase::Preparing), ["T0"], "one goes first");
-    assert!(matches!(lab.machine.why_held(lab.ix("T1")), Some(Held::ProviderRamps(_))));
+    assert!(matches!(
+        lab.machine.start_obstacle(lab.ix("T1")),
+        Some(StartObstacle::ProviderRamps(_))
+    ));
     lab.work("T0");
     lab.say("T0", 1, usage(None));
     assert_eq!(lab.all(Phase::Preparing), ["T1"], "it got an answer: two at once");
@@ -289,14 +296,14 @@ fn a_provider_that_limits_again_and_again_exhausts_the_waits_and_success_gives_t
     for round in 1..=3 {
         lab.work("T0");
         lab.now = Time(lab.now.0 + 10);
-        lab.hits_limit("T0", limited(Some(1_000)), Claim::RateLimited {});
+        lab.hits_limit("T0", limited(Some(1_000)), AgentClaim::RateLimited {});
         assert_eq!(lab.machine.providers()["ann"].incidents(), round);
         if round < 3 {
             lab.pass_until_wake();
         }
     }
     assert_eq!(lab.phase("T0"), Phase::Failed);
-    lab.command(Command::retry("T0".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("T0".to_owned())).unwrap();
     assert_eq!(lab.machine.providers()["ann"].incidents(), 0, "a person wants it again");
 }
 
@@ -304,7 +311,7 @@ fn a_provider_that_limits_again_and_again_exhausts_the_waits_and_success_gives_t
 fn an_agent_that_waits_by_itself_goes_on_and_others_wait_meanwhile() {
     let mut lab = Lab::new(&settings(), plan(of(2)));
     lab.work("T0");
-    let said = Said::RateLimited {
+    let said = AgentStatement::RateLimited {
         retry_after_ms: None,
         reset_at: Some(Time(61_000)),
         message: "429".to_owned(),
@@ -315,7 +322,7 @@ fn an_agent_that_waits_by_itself_goes_on_and_others_wait_meanwhile() {
     lab.fail("T1");
     assert_eq!(lab.phase("T1"), Phase::Ready, "no new start");
     lab.enqueue("T0");
-    assert_eq!(classes(&lab), [Class::AgentFailed], "the one that waited came to no harm");
+    assert_eq!(classes(&lab), [FailureClass::AgentFailed], "the one that waited came to no harm");
 }
 
 #[test]
@@ -325,20 +332,20 @@ fn a_used_up_quota_parks_until_its_reset_or_until_a_person_says_go() {
         s.limits.auto_resume = auto_resume;
         let mut lab = Lab::new(&s, plan(of(1)));
         lab.work("T0");
-        lab.say("T0", 1, Said::Session { session: "s-1".to_owned() });
+        lab.say("T0", 1, AgentStatement::Session { session: "s-1".to_owned() });
         let reset_at = Some(Time(3_600_000));
-        let said = Said::QuotaExhausted { reset_at, message: "five_hour".to_owned() };
+        let said = AgentStatement::QuotaExhausted { reset_at, message: "five_hour".to_owned() };
         lab.say("T0", 2, said);
-        lab.ends("T0", Claim::QuotaExhausted {});
-        assert_eq!((lab.phase("T0"), lab.machine.rest()), (Phase::Ready, None));
+        lab.ends("T0", AgentClaim::QuotaExhausted {});
+        assert_eq!((lab.phase("T0"), lab.machine.rest_reason()), (Phase::Ready, None));
         lab.crash();
         lab.now = Time(4_000_000);
         lab.put(Input::Tick);
         if !auto_resume {
             assert_eq!(lab.phase("T0"), Phase::Ready, "it waits for a person");
-            let view = lab.machine.view(lab.ix("T0"));
+            let view = lab.machine.task_view(lab.ix("T0"));
             assert_eq!(view.next_action.as_deref(), Some("mainstem resume"));
-            assert!(lab.command(Command::Resume).unwrap().contains("ann"));
+            assert!(lab.command(MachineCommand::Resume).unwrap().contains("ann"));
         }
         assert_eq!(lab.phase("T0"), Phase::Preparing);
         let current = lab.machine.tasks().get(lab.ix("T0")).current.as_ref();
@@ -349,15 +356,15 @@ fn a_used_up_quota_parks_until_its_reset_or_until_a_person_says_go() {
 
 #[test]
 fn what_is_refused_fails_at_once_with_the_command_that_helps() {
-    for fault in [Fault::Auth, Fault::Request, Fault::Model] {
+    for fault in [AgentFault::Auth, AgentFault::Request, AgentFault::Model] {
         let mut lab = Lab::new(&settings(), plan(of(1)));
         lab.work("T0");
         lab.fails_of("T0", fault);
         assert_eq!((lab.phase("T0"), lab.attempt("T0")), (Phase::Failed, 1), "{fault:?}");
-        let view = lab.machine.view(lab.ix("T0"));
+        let view = lab.machine.task_view(lab.ix("T0"));
         assert_eq!(view.next_action.as_deref(), Some("claude /login, then mainstem retry T0"));
         assert!(view.reason.contains("said so"), "{}", view.reason);
-        lab.command(Command::retry("T0".to_owned())).unwrap();
+        lab.command(MachineCommand::retry_task("T0".to_owned())).unwrap();
         lab.removed("T0");
         assert_eq!(lab.phase("T0"), Phase::Preparing);
     }
@@ -373,16 +380,20 @@ fn a_provider_that_fails_attempt_after_attempt_is_left_alone_and_probed() {
         lab.work(&format!("T{n}"));
     }
     for n in 0..3 {
-        lab.fails_of(&format!("T{n}"), Fault::Transient);
+        lab.fails_of(&format!("T{n}"), AgentFault::Transient);
     }
-    assert_eq!(classes(&lab), [Class::Transient; 3]);
+    assert_eq!(classes(&lab), [FailureClass::Transient; 3]);
     assert_eq!(lab.all(Phase::Preparing), ["T3"], "it had started before the third failure");
-    assert_eq!(lab.machine.standing("ann"), Standing::Rests);
+    assert_eq!(lab.machine.provider_standing("ann"), ProviderStanding::Rests);
     lab.work("T3");
-    lab.fails_of("T3", Fault::Transient);
+    lab.fails_of("T3", AgentFault::Transient);
     lab.crash();
-    assert_eq!(lab.machine.standing("ann"), Standing::Rests, "a new life knows it too");
-    let until = lab.machine.providers()["ann"].until().unwrap();
+    assert_eq!(
+        lab.machine.provider_standing("ann"),
+        ProviderStanding::Rests,
+        "a new life knows it too"
+    );
+    let until = lab.machine.providers()["ann"].wait_end().unwrap();
     assert!((61_000..=68_000).contains(&until.0), "{until:?}");
     lab.now = until;
     lab.put(Input::Tick);
@@ -404,11 +415,11 @@ fn another_agent_stands_in_while_a_provider_rests_for_long() {
     for (wait, wanted) in [(300_000, vec![]), (900_000, vec!["T0", "T1"])] {
         let mut lab = Lab::new(&s, plan(of(2)));
         lab.work("T0");
-        lab.say("T0", 1, Said::Session { session: "s-ann".to_owned() });
+        lab.say("T0", 1, AgentStatement::Session { session: "s-ann".to_owned() });
         lab.work("T1");
-        lab.hits_limit("T1", limited(Some(wait)), Claim::RateLimited {});
+        lab.hits_limit("T1", limited(Some(wait)), AgentClaim::RateLimited {});
         lab.say("T0", 2, limited(Some(wait)));
-        lab.ends("T0", Claim::RateLimited {});
+        lab.ends("T0", AgentClaim::RateLimited {});
         assert_eq!(lab.all(Phase::Preparing), wanted, "{wait}");
         if wanted.is_empty() {
             continue;
@@ -424,10 +435,10 @@ fn nothing_starts_in_quiet_hours_and_what_runs_goes_on() {
     let mut s = settings();
     s.limits.quiet_hours = QuietHours::parse("00:00-06:00").ok();
     let mut lab = Lab::new(&s, plan(of(1)));
-    assert_eq!(lab.machine.why_held(lab.ix("T0")), Some(Held::Quiet));
-    assert_eq!(lab.machine.rest(), None);
+    assert_eq!(lab.machine.start_obstacle(lab.ix("T0")), Some(StartObstacle::Quiet));
+    assert_eq!(lab.machine.rest_reason(), None);
     assert_eq!(lab.machine.wake_at(), Some(Time(6 * 3_600_000)));
-    lab.machine.set_zone(7 * 60);
+    lab.machine.set_utc_offset_min(7 * 60);
     lab.put(Input::Tick);
     assert_eq!(lab.phase("T0"), Phase::Preparing, "it is past seven where we are");
 }
@@ -455,10 +466,10 @@ fn budgets_warn_once_and_a_task_that_spent_its_own_is_not_tried_again() {
     lab.crash();
     lab.say("T0", 4, usage(Some(0.5)));
     assert_eq!(warned(&lab), [(true, 80), (true, 100)]);
-    lab.end("T0", Ending::Exited { code: 1 });
+    lab.end("T0", AgentEnding::Exited { code: 1 });
     lab.collect("T0");
     assert_eq!(lab.phase("T0"), Phase::Failed, "it had a retry left, but no money");
-    assert!(lab.machine.view(lab.ix("T0")).reason.contains("budget.per_task"));
+    assert!(lab.machine.task_view(lab.ix("T0")).reason.contains("budget.per_task"));
     lab.work("T1");
     lab.say("T1", 1, usage(Some(5.75)));
     assert_eq!(warned(&lab)[2..], [(true, 100), (false, 80)]);
@@ -466,16 +477,16 @@ fn budgets_warn_once_and_a_task_that_spent_its_own_is_not_tried_again() {
 
 #[test]
 fn what_has_no_price_of_its_own_gets_one_from_the_list_and_a_subscription_costs_nothing() {
-    use mainstem_core::config::Price;
-    use mainstem_core::fact::{Basis, Usage};
+    use mainstem_core::config::ModelPrice;
+    use mainstem_core::fact::{CostBasis, Usage};
     let mut s = settings();
-    s.prices.insert("m".to_owned(), Price { input: 1_000_000.0, ..Price::default() });
+    s.prices.insert("m".to_owned(), ModelPrice { input: 1_000_000.0, ..ModelPrice::default() });
     s.agents.get_mut("bob").unwrap().included = true;
     let by = |id: &str, agent: &str| Task { agent: Some(agent.to_owned()), ..task(id, &[]) };
     let mut lab = Lab::new(&s, plan(vec![by("a", "ann"), by("b", "bob")]));
     let said = |model: &str| {
         let model = Some(model.to_owned());
-        Said::Usage(Usage { input_tokens: 2, model, ..Usage::default() })
+        AgentStatement::Usage(Usage { input_tokens: 2, model, ..Usage::default() })
     };
     lab.work("a");
     lab.work("b");
@@ -492,7 +503,11 @@ fn what_has_no_price_of_its_own_gets_one_from_the_list_and_a_subscription_costs_
         .collect();
     assert_eq!(
         bases,
-        [(Some(2.0), Some(Basis::Estimated)), (None, None), (Some(2.0), Some(Basis::Included))]
+        [
+            (Some(2.0), Some(CostBasis::Estimated)),
+            (None, None),
+            (Some(2.0), Some(CostBasis::Included))
+        ]
     );
     assert!((lab.machine.spent_usd() - 2.0).abs() < 1e-9);
 }
@@ -504,32 +519,32 @@ fn a_stalled_attempt_is_started_again_in_its_session_before_it_costs_a_retry() {
     s.run.retries = 0;
     let mut lab = Lab::new(&s, plan(of(1)));
     lab.work("T0");
-    lab.say("T0", 1, Said::Session { session: "s".to_owned() });
-    lab.end("T0", Ending::TimedOut { idle: true });
+    lab.say("T0", 1, AgentStatement::Session { session: "s".to_owned() });
+    lab.end("T0", AgentEnding::TimedOut { idle: true });
     lab.collect("T0");
     assert_eq!((lab.phase("T0"), lab.attempt("T0")), (Phase::Preparing, 2));
     let current = lab.machine.tasks().get(lab.ix("T0")).current.clone().unwrap();
     assert_eq!(current.session.as_deref(), Some("s"));
     lab.work("T0");
-    lab.fails_of("T0", Fault::Stalled);
+    lab.fails_of("T0", AgentFault::Stalled);
     assert_eq!(lab.phase("T0"), Phase::Failed);
 }
 
-fn answer(question: &str, text: &str) -> Command {
+fn answer(question: &str, text: &str) -> MachineCommand {
     let (question, text) = (question.to_owned(), text.to_owned());
-    Command::Answer { question, text, free: false }
+    MachineCommand::Answer { question, text, free: false }
 }
 
 #[test]
 fn who_goes_round_in_circles_or_leaves_with_an_open_question_needs_a_person() {
-    use mainstem_core::config::OnLooping;
+    use mainstem_core::config::LoopingAction;
     let mut lab = Lab::new(&settings(), plan(of(2)));
     lab.work("T0");
-    lab.fails_of("T0", Fault::Looping);
+    lab.fails_of("T0", AgentFault::Looping);
     assert_eq!(lab.phase("T0"), Phase::Blocked);
-    let asked = lab.machine.decisions();
+    let asked = lab.machine.open_decisions();
     assert_eq!((asked.len(), asked[0].name.as_str()), (1, "L-T0"), "it is a question");
-    let inbox = lab.machine.inbox();
+    let inbox = lab.machine.inbox_items();
     assert_eq!((inbox.len(), inbox[0].id.as_str()), (1, "L-T0"), "and nothing else");
     lab.crash();
     lab.removed("T0");
@@ -538,20 +553,20 @@ fn who_goes_round_in_circles_or_leaves_with_an_open_question_needs_a_person() {
     let told = lab.machine.tasks().get(lab.ix("T0")).hint.as_deref();
     assert_eq!(told, Some("look at the lock file first"));
     lab.work("T0");
-    lab.fails_of("T0", Fault::Looping);
+    lab.fails_of("T0", AgentFault::Looping);
     lab.command(answer("L-T0", "3")).unwrap();
     assert_eq!(lab.phase("T0"), Phase::Cancelled);
-    assert!(lab.machine.decisions().is_empty());
+    assert!(lab.machine.open_decisions().is_empty());
     lab.work("T1");
     lab.say("T1", 1, crate::drive::question(None, None));
-    lab.ends("T1", Claim::None);
+    lab.ends("T1", AgentClaim::None);
     assert_eq!(lab.phase("T1"), Phase::Blocked);
-    assert!(lab.machine.view(lab.ix("T1")).reason.contains("Q1"));
+    assert!(lab.machine.task_view(lab.ix("T1")).reason.contains("Q1"));
     let mut s = settings();
-    s.run.on_looping = OnLooping::Fail;
+    s.run.on_looping = LoopingAction::Fail;
     let mut lab = Lab::new(&s, plan(of(1)));
     lab.work("T0");
-    lab.fails_of("T0", Fault::Looping);
+    lab.fails_of("T0", AgentFault::Looping);
     assert_eq!((lab.phase("T0"), lab.attempt("T0")), (Phase::Preparing, 2), "one more try");
     let current = lab.machine.tasks().get(lab.ix("T0")).current.clone().unwrap();
     assert_eq!(current.session, None, "not the same conversation again");
@@ -562,10 +577,14 @@ fn words_that_are_read_again_count_once_and_proposals_wait_to_be_accepted() {
     let mut lab = Lab::new(&settings(), plan(of(1)));
     lab.work("T0");
     let words = [
-        Said::Session { session: "s".to_owned() },
+        AgentStatement::Session { session: "s".to_owned() },
         usage(Some(1.0)),
-        Said::Issue { title: "odd".to_owned(), text: String::new(), severity: "low".to_owned() },
-        Said::Proposed {
+        AgentStatement::Issue {
+            title: "odd".to_owned(),
+            text: String::new(),
+            severity: "low".to_owned(),
+        },
+        AgentStatement::Proposed {
             id: Some("T9".to_owned()),
             title: "more".to_owned(),
             description: String::new(),
@@ -579,7 +598,7 @@ fn words_that_are_read_again_count_once_and_proposals_wait_to_be_accepted() {
         lab.crash();
     }
     assert_eq!(lab.machine.proposals().len(), 1);
-    assert_eq!(lab.machine.issues().len(), 1);
+    assert_eq!(lab.machine.reported_issues().len(), 1);
     assert!((lab.machine.spent_usd() - 1.0).abs() < 1e-9);
     assert_eq!(lab.machine.plan().tasks.len(), 1, "a proposal is nobody's task");
 }
@@ -590,7 +609,7 @@ fn an_absurd_wait_from_one_agent_does_not_stop_the_others_for_days() {
     lab.work("A");
     lab.say("A", 1, limited(Some(u64::MAX / 4)));
     let known = lab.machine.providers().values().next().unwrap();
-    let wait = known.until().unwrap().since_ms(lab.now);
+    let wait = known.wait_end().unwrap().since_ms(lab.now);
     let usual = lab.machine.settings().limits.rate_limit_wait_ms;
     assert!(wait <= usual + usual / 10 + 1, "{wait} ms");
 }

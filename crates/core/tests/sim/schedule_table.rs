@@ -1,11 +1,11 @@
 //! Who starts, in which order, and what holds others back.
 
-use mainstem_core::config::{Barrier, Settings, Unit};
+use mainstem_core::config::{ScheduleBarrier, Settings, WorkspaceSharing};
 use mainstem_core::id::EpicId;
-use mainstem_core::machine::{Command, Input};
+use mainstem_core::machine::{Input, MachineCommand};
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::{Effort, Epic, Task};
-use mainstem_core::schedule::Held;
+use mainstem_core::plan::{Epic, Task, TaskEffort};
+use mainstem_core::schedule::StartObstacle;
 
 use crate::drive::{limited, usage};
 use crate::lab::Lab;
@@ -23,9 +23,9 @@ fn priority_goes_first_then_the_longest_path_then_plan_order() {
         task("plain", &[]),
         task("also", &[]),
         task("root", &[]),
-        Task { effort: Effort::Large, ..task("tail", &["root"]) },
+        Task { effort: TaskEffort::Large, ..task("tail", &["root"]) },
         Task { priority: 1, ..task("urgent", &[]) },
-        Task { effort: Effort::Large, ..task("large", &[]) },
+        Task { effort: TaskEffort::Large, ..task("large", &[]) },
     ];
     let mut s = jobs(1);
     s.run.retries = 0;
@@ -52,7 +52,10 @@ fn overlapping_writers_take_turns_and_are_not_overtaken() {
     ];
     let mut lab = Lab::new(&jobs(4), plan(tasks));
     assert_eq!(lab.started(), ["all"], "docs must not overtake wide, which waits for its turn");
-    assert_eq!(lab.machine.why_held(lab.ix("one")), Some(Held::Writes(lab.ix("all"))));
+    assert_eq!(
+        lab.machine.start_obstacle(lab.ix("one")),
+        Some(StartObstacle::Writes(lab.ix("all")))
+    );
     lab.enqueue("all");
     assert_eq!(lab.started(), ["all"], "until its work has landed");
     lab.land("all");
@@ -83,16 +86,18 @@ fn named_limits_hold_only_those_they_name() {
     ];
     let lab = Lab::new(&s, plan(tasks));
     assert_eq!(lab.started(), ["b1", "c1", "r1", "a"]);
-    let held = |id: &str| lab.machine.why_held(lab.ix(id));
-    assert_eq!(held("b2"), Some(Held::Agent("bob".to_owned())));
-    assert_eq!(held("c2"), Some(Held::Provider("shared".to_owned())));
-    assert_eq!(held("r2"), Some(Held::Role("coder".to_owned())));
+    let held = |id: &str| lab.machine.start_obstacle(lab.ix(id));
+    assert_eq!(held("b2"), Some(StartObstacle::Agent("bob".to_owned())));
+    assert_eq!(held("c2"), Some(StartObstacle::Provider("shared".to_owned())));
+    assert_eq!(held("r2"), Some(StartObstacle::Role("coder".to_owned())));
 }
 
 #[test]
 fn levels_are_a_barrier_only_when_asked_for() {
     let tasks = || vec![task("a", &[]), task("slow", &[]), task("b", &["a"])];
-    for (barrier, wanted) in [(Barrier::None, Phase::Preparing), (Barrier::Level, Phase::Ready)] {
+    for (barrier, wanted) in
+        [(ScheduleBarrier::None, Phase::Preparing), (ScheduleBarrier::Level, Phase::Ready)]
+    {
         let mut s = settings();
         s.schedule.barrier = barrier;
         let mut lab = Lab::new(&s, plan(tasks()));
@@ -113,14 +118,14 @@ fn epics_and_phases_are_barriers_in_order_of_first_mention() {
         phase: Some(group.to_owned()),
         ..task(id, &[])
     };
-    for barrier in [Barrier::Epic, Barrier::Phase] {
+    for barrier in [ScheduleBarrier::Epic, ScheduleBarrier::Phase] {
         let mut s = settings();
         s.schedule.barrier = barrier;
         let mut two = plan(vec![of("z1", "z"), of("a1", "a"), of("z2", "z")]);
         two.epics = vec![epic("z"), epic("a")];
         let mut lab = Lab::new(&s, two);
         assert_eq!(lab.started(), ["z1", "z2"], "{barrier:?}");
-        assert_eq!(lab.machine.why_held(lab.ix("a1")), Some(Held::Barrier));
+        assert_eq!(lab.machine.start_obstacle(lab.ix("a1")), Some(StartObstacle::Barrier));
         lab.fail_for_good("z1");
         lab.enqueue("z2");
         lab.land("z2");
@@ -131,7 +136,7 @@ fn epics_and_phases_are_barriers_in_order_of_first_mention() {
 #[test]
 fn a_task_named_like_a_shared_workspace_waits_its_turn_in_it() {
     let mut s = settings();
-    s.workspace.unit = Unit::Epic;
+    s.workspace.unit = WorkspaceSharing::Epic;
     let of_epic = Task { epic: Some(EpicId::new("a")), ..task("one", &[]) };
     let mut both = plan(vec![of_epic, task("Epic-a", &[]), task("free", &[])]);
     both.epics = vec![Epic { id: EpicId::new("a"), title: String::new(), needs: Vec::new() }];
@@ -145,7 +150,7 @@ fn a_task_named_like_a_shared_workspace_waits_its_turn_in_it() {
 #[test]
 fn a_barrier_does_not_wait_for_what_nobody_asked_for() {
     let mut s = settings();
-    s.schedule.barrier = Barrier::Level;
+    s.schedule.barrier = ScheduleBarrier::Level;
     let tasks = vec![task("other", &[]), task("a", &[]), task("b", &["a"])];
     let mut lab = Lab::resting(&s, plan(tasks));
     lab.begin(Some(&["b"]));
@@ -180,7 +185,7 @@ fn a_hard_budget_reserves_and_a_soft_one_does_not_stop() {
         if !hard {
             continue;
         }
-        assert_eq!(lab.machine.why_held(lab.ix("c")), Some(Held::Budget));
+        assert_eq!(lab.machine.start_obstacle(lab.ix("c")), Some(StartObstacle::Budget));
         lab.say("a", 1, usage(Some(0.25)));
         lab.say("a", 1, usage(Some(0.25)));
         assert!((lab.machine.spent_usd() - 0.25).abs() < 1e-9, "a mark counts once");
@@ -193,19 +198,19 @@ fn a_hard_budget_reserves_and_a_soft_one_does_not_stop() {
 #[test]
 fn one_workspace_serves_one_task_at_a_time_and_goes_with_the_last() {
     let mut s = settings();
-    s.workspace.unit = Unit::None;
+    s.workspace.unit = WorkspaceSharing::None;
     let mut lab = Lab::new(&s, plan(vec![task("a", &[]), task("b", &[])]));
     assert_eq!(lab.started(), ["a"]);
-    assert_eq!(lab.machine.why_held(lab.ix("b")), Some(Held::Workspace));
+    assert_eq!(lab.machine.start_obstacle(lab.ix("b")), Some(StartObstacle::Workspace));
     lab.enqueue("a");
     lab.land("a");
     assert_eq!(lab.started(), ["a", "b"]);
-    assert!(!lab.machine.tasks().any_removal(), "b is in it");
+    assert!(!lab.machine.tasks().is_any_workspace_being_removed(), "b is in it");
     lab.fail_for_good("b");
     assert_eq!(going(&lab), [""; 0], "it stays for another attempt");
-    lab.command(Command::Skip("b".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("b".to_owned())).unwrap();
     assert_eq!(going(&lab), ["a"], "for one after the other");
-    lab.command(Command::retry("b".to_owned())).unwrap();
+    lab.command(MachineCommand::retry_task("b".to_owned())).unwrap();
     assert_eq!(lab.phase("b"), Phase::Ready, "not while its workspace is being removed");
     lab.removed("a");
     assert_eq!(lab.phase("b"), Phase::Preparing);
@@ -214,21 +219,21 @@ fn one_workspace_serves_one_task_at_a_time_and_goes_with_the_last() {
 #[test]
 fn one_workspace_is_put_away_for_one_task_after_the_other() {
     let mut s = settings();
-    s.workspace.unit = Unit::None;
+    s.workspace.unit = WorkspaceSharing::None;
     let mut lab = Lab::new(&s, plan(vec![task("a", &[]), task("b", &[])]));
     lab.fail_for_good("a");
     lab.fail_for_good("b");
-    lab.command(Command::Skip("a".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("a".to_owned())).unwrap();
     assert_eq!(going(&lab), [""; 0], "b has failed and may be tried again");
-    lab.command(Command::Skip("b".to_owned())).unwrap();
+    lab.command(MachineCommand::Skip("b".to_owned())).unwrap();
     assert_eq!(going(&lab), ["a"]);
-    assert!(lab.machine.rest().is_none());
+    assert!(lab.machine.rest_reason().is_none());
     lab.removed("a");
     assert_eq!(going(&lab), ["b"]);
-    assert!(lab.machine.rest().is_none());
+    assert!(lab.machine.rest_reason().is_none());
     lab.removed("b");
     assert!(going(&lab).is_empty());
-    assert!(lab.machine.rest().is_some());
+    assert!(lab.machine.rest_reason().is_some());
 }
 
 /// Whose workspaces are being removed.
@@ -248,7 +253,7 @@ fn a_provider_that_says_wait_is_left_alone_by_all_its_agents() {
     assert_eq!(lab.started(), ["b", "a"], "cid shares bob's provider");
     lab.fail_for_good("a");
     assert_eq!(lab.all(Phase::Preparing), [""; 0]);
-    assert_eq!(lab.machine.rest(), None, "it waits for the provider");
+    assert_eq!(lab.machine.rest_reason(), None, "it waits for the provider");
     let until = lab.machine.wake_at().unwrap();
     assert!(
         (6_000..=6_500).contains(&until.0),
@@ -262,7 +267,7 @@ fn a_provider_that_says_wait_is_left_alone_by_all_its_agents() {
 impl Lab {
     /// Ends the attempt under way; its provider may keep the next one from starting.
     fn fail_for_good_or_ready(&mut self, id: &str) {
-        self.end(id, mainstem_core::fact::Ending::Exited { code: 1 });
+        self.end(id, mainstem_core::fact::AgentEnding::Exited { code: 1 });
         self.collect(id);
         assert_eq!(self.phase(id), Phase::Ready);
     }

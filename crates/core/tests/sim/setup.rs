@@ -3,35 +3,37 @@
 use std::collections::BTreeMap;
 
 use mainstem_core::config::{
-    Agent, Barrier, Budget, Gates, Keep, Land, LandMode, Limits, Models, OnConflict, OnLooping,
-    Price, Run, RunOnFailure, Sandbox, SandboxKind, SandboxNetwork, SandboxSockets, SandboxTmp,
-    SatisfiedBy, Schedule, Settings, Sign, Strategy, Tiers, Unit, Workspace, WorkspaceKind,
+    AgentSettings, BudgetSettings, ConflictAction, DependencySatisfaction, GateSettings, LandMode,
+    LandSettings, LandSigning, LandStrategy, LimitSettings, LoopingAction, ModelPrice,
+    ModelSettings, ModelTiers, RunFailureAction, RunSettings, SandboxKind, SandboxNetwork,
+    SandboxSettings, SandboxSockets, SandboxTmp, ScheduleBarrier, ScheduleSettings, Settings,
+    WorkspaceKind, WorkspaceRetention, WorkspaceSettings, WorkspaceSharing,
 };
 use mainstem_core::graph::Graph;
 use mainstem_core::id::{EpicId, TaskId};
-use mainstem_core::plan::{Effort, Epic, OnFailure, Plan, Task};
-use mainstem_core::quiet::QuietHours;
-use mainstem_core::review::{Finding, Severity};
+use mainstem_core::plan::{Epic, Plan, Task, TaskEffort, TaskFailureAction};
+use mainstem_core::quiet_hours::QuietHours;
+use mainstem_core::review::{ReviewFinding, Severity};
 
 use crate::rng::Rng;
 
 /// Settings that hold nothing back but one job more than the machine has cores.
 pub fn settings() -> Settings {
     Settings {
-        run: Run {
+        run: RunSettings {
             agent: Some("ann".to_owned()),
             jobs: 3,
-            on_failure: RunOnFailure::Continue,
+            on_failure: RunFailureAction::Continue,
             retries: 1,
             timeout_ms: 0,
             idle_timeout_ms: 0,
             grace_ms: 0,
             preflight: true,
             stall_restarts: 0,
-            on_looping: OnLooping::Ask,
+            on_looping: LoopingAction::Ask,
             start_over: Vec::new(),
         },
-        limits: Limits {
+        limits: LimitSettings {
             per_provider: BTreeMap::new(),
             per_agent: BTreeMap::new(),
             per_role: BTreeMap::new(),
@@ -53,52 +55,55 @@ pub fn settings() -> Settings {
             breaker_wait_ms: 1_000,
             fallback_after_ms: 0,
         },
-        workspace: Workspace {
+        workspace: WorkspaceSettings {
             root: None,
             editor: Vec::new(),
-            unit: Unit::Task,
+            unit: WorkspaceSharing::Task,
             kind: WorkspaceKind::Worktree,
             setup: Vec::new(),
             include: Vec::new(),
-            keep: Keep::UntilLanded,
+            keep: WorkspaceRetention::UntilLanded,
         },
-        schedule: Schedule { barrier: Barrier::None, satisfied_by: SatisfiedBy::Landed },
-        gates: Gates {
+        schedule: ScheduleSettings {
+            barrier: ScheduleBarrier::None,
+            satisfied_by: DependencySatisfaction::Landed,
+        },
+        gates: GateSettings {
             verify: vec!["test".to_owned()],
             timeout_ms: 0,
             retries: 0,
             need_tests: true,
             approvals: Vec::new(),
             review: false,
-            wait: mainstem_core::config::Waits::Auto,
+            wait: mainstem_core::config::GateWaitMode::Auto,
             guard: Vec::new(),
             caches: Vec::new(),
             recheck: 0,
         },
-        review: mainstem_core::config::Review::default(),
-        land: Land {
+        review: mainstem_core::config::ReviewSettings::default(),
+        land: LandSettings {
             mode: LandMode::Local,
             branch: None,
             checkout: mainstem_core::config::CheckoutMode::Follow,
-            strategy: Strategy::Merge,
+            strategy: LandStrategy::Merge,
             lanes: 1,
             groups: false,
-            on_conflict: OnConflict::Rework,
+            on_conflict: ConflictAction::Rework,
             resolver: None,
             reuse_resolutions: true,
             mergiraf: true,
-            sign: Sign::Off,
+            sign: LandSigning::Off,
             push: None,
-            pulls: mainstem_core::config::Pulls::default(),
+            pulls: mainstem_core::config::PullRequestSettings::default(),
         },
-        budget: Budget { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
-        models: Models::default(),
+        budget: BudgetSettings { usd: None, hard: false, per_attempt_usd: 0.0, per_task_usd: None },
+        models: ModelSettings::default(),
         prices: BTreeMap::new(),
         agents: ["ann", "bob", "cid"]
             .into_iter()
             .map(|name| (name.to_owned(), agent(name)))
             .collect(),
-        sandbox: Sandbox {
+        sandbox: SandboxSettings {
             kind: SandboxKind::Off,
             write: Vec::new(),
             write_defaults: true,
@@ -112,19 +117,19 @@ pub fn settings() -> Settings {
         },
         secrets_allow: Vec::new(),
         snapshot_every_ms: 0,
-        prompt: mainstem_core::config::Prompt { template: None, tokens: 64_000 },
-        questions: mainstem_core::config::Questions::default(),
-        lessons: mainstem_core::config::Lessons { learn: true, folder: None },
+        prompt: mainstem_core::config::PromptSettings { template: None, tokens: 64_000 },
+        questions: mainstem_core::config::QuestionSettings::default(),
+        lessons: mainstem_core::config::LessonSettings { learn: true, folder: None },
         snapshot_keep_ms: 0,
     }
 }
 
 /// `bob` and `cid` share a provider.
-fn agent(name: &str) -> Agent {
-    Agent {
+fn agent(name: &str) -> AgentSettings {
+    AgentSettings {
         kind: "command".to_owned(),
         provider: (name != "ann").then(|| "shared".to_owned()),
-        ..Agent::default()
+        ..AgentSettings::default()
     }
 }
 
@@ -144,7 +149,7 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     let mut s = settings();
     s.run.jobs = 1 + u32::try_from(rng.below(6)).unwrap_or(0);
     s.run.retries = u32::try_from(rng.below(3)).unwrap_or(0);
-    use RunOnFailure as F;
+    use RunFailureAction as F;
     s.run.on_failure = *rng.pick(&[F::Continue, F::Continue, F::Continue, F::Drain, F::Abort]);
     if rng.in_thousand(300) {
         s.limits
@@ -158,10 +163,20 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
         s.limits.per_role.insert("coder".to_owned(), 1);
     }
     s.limits.verify = u32::try_from(rng.below(3)).unwrap_or(0);
-    s.workspace.unit = *rng.pick(&[Unit::Task, Unit::Task, Unit::Epic, Unit::Phase, Unit::None]);
-    s.workspace.keep =
-        *rng.pick(&[Keep::UntilLanded, Keep::UntilLanded, Keep::Failed, Keep::Always]);
-    use Barrier as B;
+    s.workspace.unit = *rng.pick(&[
+        WorkspaceSharing::Task,
+        WorkspaceSharing::Task,
+        WorkspaceSharing::Epic,
+        WorkspaceSharing::Phase,
+        WorkspaceSharing::None,
+    ]);
+    s.workspace.keep = *rng.pick(&[
+        WorkspaceRetention::UntilLanded,
+        WorkspaceRetention::UntilLanded,
+        WorkspaceRetention::Failed,
+        WorkspaceRetention::Always,
+    ]);
+    use ScheduleBarrier as B;
     s.schedule.barrier = *rng.pick(&[B::None, B::None, B::None, B::Level, B::Epic, B::Phase]);
     let gates = rng.below(3);
     s.gates.verify = ["test", "lint"].into_iter().take(gates).map(str::to_owned).collect();
@@ -169,12 +184,12 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
     s.land.groups = rng.in_thousand(500);
     s.gates.caches = vec!["target".to_owned()];
     s.gates.recheck = *rng.pick(&[0, 1, 2, 5]);
-    s.land.push = rng.in_thousand(300).then(|| mainstem_core::config::Publish {
+    s.land.push = rng.in_thousand(300).then(|| mainstem_core::config::PublishSettings {
         remote: "origin".to_owned(),
         branch: None,
         tries: *rng.pick(&[1, 3, 8]),
     });
-    use OnConflict as C;
+    use ConflictAction as C;
     s.land.on_conflict = *rng.pick(&[C::Rework, C::Agent, C::Manual, C::Manual, C::Fail]);
     if rng.in_thousand(150) {
         s.budget.usd = Some(1.0 + f64::from(u32::try_from(rng.below(40)).unwrap_or(0)));
@@ -193,12 +208,12 @@ pub fn random_settings(rng: &mut Rng) -> Settings {
 fn random_coordination(rng: &mut Rng, s: &mut Settings) {
     s.run.stall_restarts = u32::try_from(rng.below(3)).unwrap_or(0);
     if rng.in_thousand(200) {
-        use mainstem_core::fact::Class as K;
+        use mainstem_core::fact::FailureClass as K;
         s.run.start_over = rng
             .pick(&[&[K::AgentFailed][..], &[K::Conflicted, K::GateFailed], &[K::Killed]])
             .to_vec();
     }
-    s.run.on_looping = *rng.pick(&[OnLooping::Ask, OnLooping::Fail]);
+    s.run.on_looping = *rng.pick(&[LoopingAction::Ask, LoopingAction::Fail]);
     s.limits.auto_resume = rng.in_thousand(700);
     s.limits.breaker = *rng.pick(&[0, 1, 2, 3]);
     s.limits.fallback_after_ms = *rng.pick(&[0, 500, 3_000]);
@@ -218,12 +233,12 @@ fn random_coordination(rng: &mut Rng, s: &mut Settings) {
     if rng.in_thousand(300) {
         let some = |text: &str| Some(text.to_owned());
         s.agents.get_mut("ann").unwrap().models =
-            Tiers { cheap: some("cheap"), middle: some("middle"), top: some("top") };
+            ModelTiers { cheap: some("cheap"), middle: some("middle"), top: some("top") };
         s.models.by_role.insert("writer".to_owned(), "top".to_owned());
     }
     if rng.in_thousand(300) {
         // A quarter of a dollar per token: exact in binary.
-        let price = Price { input: 250_000.0, ..Price::default() };
+        let price = ModelPrice { input: 250_000.0, ..ModelPrice::default() };
         s.prices.insert("priced".to_owned(), price);
     }
 }
@@ -236,8 +251,8 @@ fn random_others(rng: &mut Rng, s: &mut Settings) {
             ["ann", "bob", "cid"].into_iter().take(count).map(str::to_owned).collect();
         s.review.concurrency = *rng.pick(&[1, 2]);
         s.review.max_cycles = *rng.pick(&[0, 1, 3]);
-        use mainstem_core::config::OnStuck;
-        s.review.on_stuck = *rng.pick(&[OnStuck::Fail, OnStuck::Ask]);
+        use mainstem_core::config::StuckReviewAction;
+        s.review.on_stuck = *rng.pick(&[StuckReviewAction::Fail, StuckReviewAction::Ask]);
     }
     if rng.in_thousand(200) {
         s.gates.approvals =
@@ -261,8 +276,8 @@ pub fn random_task(rng: &mut Rng, id: String, earlier: &[TaskId]) -> Task {
         if edge == 2 || rng.in_thousand(150) { task.after.push(id) } else { task.needs.push(id) }
     }
     task.priority = *rng.pick(&[0, 0, 0, 1, 5, -1]);
-    task.effort = *rng.pick(&[Effort::Small, Effort::Medium, Effort::Large]);
-    use OnFailure as F;
+    task.effort = *rng.pick(&[TaskEffort::Small, TaskEffort::Medium, TaskEffort::Large]);
+    use TaskFailureAction as F;
     task.on_failure = *rng.pick(&[F::Block, F::Block, F::Block, F::Continue, F::Skip]);
     task.agent = rng.pick(&[None, Some("ann"), Some("bob"), Some("cid")]).map(str::to_owned);
     task.role = rng.pick(&[None, None, Some("coder"), Some("writer")]).map(str::to_owned);
@@ -342,8 +357,8 @@ pub fn revised(rng: &mut Rng, old: &Plan, free: &[TaskId], fresh: u64) -> Plan {
 }
 
 /// What a reviewer of the simulations finds.
-pub fn finding() -> Finding {
-    Finding {
+pub fn finding() -> ReviewFinding {
+    ReviewFinding {
         severity: Severity::High,
         category: "bug".to_owned(),
         file: "a.rs".to_owned(),

@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstem_core::config::{LandMode, Pulls, Settings};
+use mainstem_core::config::{LandMode, PullRequestSettings, Settings};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Fact, Verdict};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Evidence, Fact, GateVerdict};
 use mainstem_core::id::Oid;
-use mainstem_core::machine::{Command, Input, Rest};
+use mainstem_core::machine::{Input, MachineCommand, RestReason};
 use mainstem_core::phase::Phase;
-use mainstem_core::pull::{Deed, Mergeable, News, Review, Sight, State};
+use mainstem_core::pull_request::{
+    ForgeAction, ForgeActionResult, ObservedPullReview, ObservedPullState, PullRequestMergeability,
+    PullRequestObservation,
+};
 
 use crate::cover::evidence;
 use crate::drive::verdict;
@@ -21,7 +24,12 @@ fn stacked() -> Settings {
     let mut s = settings();
     s.gates.verify.clear();
     s.land.mode = LandMode::Pr;
-    s.land.pulls = Pulls { auto_merge: true, stacked: true, poll_ms: 1_000, ..Pulls::default() };
+    s.land.pulls = PullRequestSettings {
+        auto_merge: true,
+        stacked: true,
+        poll_ms: 1_000,
+        ..PullRequestSettings::default()
+    };
     s
 }
 
@@ -36,15 +44,15 @@ fn tip(lab: &Lab, id: &str) -> Oid {
 /// From `preparing` to an offer of a commit of its own.
 fn offer(lab: &mut Lab, id: &str) {
     lab.work(id);
-    lab.end(id, Ending::Exited { code: 0 });
+    lab.end(id, AgentEnding::Exited { code: 0 });
     let (task, attempt) = (lab.ix(id), lab.attempt(id));
     let left = Evidence { tip: tip(lab, id), ..evidence() };
-    lab.put(Input::Collected { task, attempt, evidence: Ok(left) });
+    lab.put(Input::EvidenceCollected { task, attempt, evidence: Ok(left) });
 }
 
-fn tell(lab: &mut Lab, id: &str, news: News) -> Vec<Effect> {
+fn tell(lab: &mut Lab, id: &str, news: ForgeActionResult) -> Vec<Effect> {
     let (task, attempt) = (lab.ix(id), lab.attempt(id));
-    lab.put(Input::pull(task, attempt, news))
+    lab.put(Input::forge_action_done(task, attempt, news))
 }
 
 fn number(lab: &Lab, id: &str) -> u64 {
@@ -54,19 +62,19 @@ fn number(lab: &Lab, id: &str) -> u64 {
 fn open(lab: &mut Lab, id: &str) {
     offer(lab, id);
     let (number, tip) = (number(lab, id), tip(lab, id));
-    tell(lab, id, News::Opened { number, url: String::new(), created: true, tip });
+    tell(lab, id, ForgeActionResult::Opened { number, url: String::new(), created: true, tip });
 }
 
-fn sight(lab: &Lab, id: &str) -> Sight {
-    let head = lab.machine.pull(lab.ix(id)).unwrap().head.clone().unwrap();
-    Sight {
+fn sight(lab: &Lab, id: &str) -> PullRequestObservation {
+    let head = lab.machine.pull_request(lab.ix(id)).unwrap().head.clone().unwrap();
+    PullRequestObservation {
         number: number(lab, id),
-        state: State::Open,
+        state: ObservedPullState::Open,
         head,
         ours: true,
         draft: false,
-        mergeable: Mergeable::Yes,
-        clash: None,
+        mergeable: PullRequestMergeability::Yes,
+        conflict: None,
         checks: Vec::new(),
         reviews: Vec::new(),
     }
@@ -74,20 +82,24 @@ fn sight(lab: &Lab, id: &str) -> Sight {
 
 fn look(lab: &mut Lab, id: &str) -> Vec<Effect> {
     let seen = sight(lab, id);
-    tell(lab, id, News::Looked(seen))
+    tell(lab, id, ForgeActionResult::Looked(seen))
 }
 
 fn land(lab: &mut Lab, id: &str) -> Vec<Effect> {
     let merge = look(lab, id);
-    assert!(matches!(deeds(&merge)[..], [Deed::Merge { .. }]), "{merge:?}");
-    let done = tell(lab, id, News::Merged { commit: Oid::new(format!("m-{id}")), old: "o".into() });
+    assert!(matches!(deeds(&merge)[..], [ForgeAction::Merge { .. }]), "{merge:?}");
+    let done = tell(
+        lab,
+        id,
+        ForgeActionResult::Merged { commit: Oid::new(format!("m-{id}")), old: "o".into() },
+    );
     assert_eq!(lab.phase(id), Phase::Landed);
     done
 }
 
-fn deeds(effects: &[Effect]) -> Vec<Deed> {
+fn deeds(effects: &[Effect]) -> Vec<ForgeAction> {
     let deed = |effect: &Effect| match effect {
-        Effect::Pull { deed, .. } => Some(deed.clone()),
+        Effect::RunForgeAction { action: deed, .. } => Some(deed.clone()),
         _ => None,
     };
     effects.iter().filter_map(deed).collect()
@@ -104,7 +116,7 @@ fn starts_at(effects: &[Effect], lab: &Lab, id: &str) -> (Option<Oid>, Vec<Oid>)
 }
 
 fn reason(lab: &Lab, id: &str) -> String {
-    lab.machine.view(lab.ix(id)).reason
+    lab.machine.task_view(lab.ix(id)).reason
 }
 
 #[test]
@@ -116,19 +128,31 @@ fn a_task_begins_on_the_open_pull_request_of_what_it_needs_and_goes_into_its_bra
     tell(
         &mut lab,
         "A",
-        News::Opened { number: a, url: String::new(), created: true, tip: tip_a.clone() },
+        ForgeActionResult::Opened {
+            number: a,
+            url: String::new(),
+            created: true,
+            tip: tip_a.clone(),
+        },
     );
     assert_eq!(starts_at(&lab.effects, &lab, "B"), (Some(tip_a.clone()), Vec::new()));
     lab.crash();
     assert_eq!(starts_at(&lab.effects, &lab, "B"), (Some(tip_a), Vec::new()), "a new life too");
     offer(&mut lab, "B");
-    let Some(Deed::Open { onto: Some(onto), .. }) = deeds(&lab.effects).pop() else { panic!() };
+    let Some(ForgeAction::Open { onto: Some(onto), .. }) = deeds(&lab.effects).pop() else {
+        panic!()
+    };
     assert_eq!((onto.number, onto.branch.as_str()), (Some(1), "mainstem/A"));
     let (b, tip_b) = (number(&lab, "B"), tip(&lab, "B"));
     tell(
         &mut lab,
         "B",
-        News::Opened { number: b, url: String::new(), created: true, tip: tip_b.clone() },
+        ForgeActionResult::Opened {
+            number: b,
+            url: String::new(),
+            created: true,
+            tip: tip_b.clone(),
+        },
     );
     assert_eq!(starts_at(&lab.effects, &lab, "C").0, Some(tip_b), "any height");
     assert_eq!(lab.machine.stacked_on(lab.ix("C")).unwrap().as_str(), "B");
@@ -140,41 +164,57 @@ fn an_upper_one_is_never_merged_before_the_lower_one_and_then_goes_to_the_target
     open(&mut lab, "A");
     open(&mut lab, "B");
     assert_eq!(deeds(&look(&mut lab, "B")), []);
-    let waits = lab.machine.pull(lab.ix("B")).unwrap().waits_for.clone();
+    let waits = lab.machine.pull_request(lab.ix("B")).unwrap().waits_for.clone();
     assert_eq!(waits, "pull request #1 of A, which is below in the stack");
-    let seen = Sight {
-        mergeable: Mergeable::Conflict,
-        clash: Some(("c".into(), vec![])),
+    let seen = PullRequestObservation {
+        mergeable: PullRequestMergeability::Conflict,
+        conflict: Some(("c".into(), vec![])),
         ..sight(&lab, "B")
     };
-    assert_eq!(deeds(&tell(&mut lab, "B", News::Looked(seen))), []);
+    assert_eq!(deeds(&tell(&mut lab, "B", ForgeActionResult::Looked(seen))), []);
     assert_eq!(lab.phase("B"), Phase::Merging, "what it clashes with is still to change");
     let asked = deeds(&land(&mut lab, "A"));
     let below = tip(&lab, "A");
     assert!(
-        matches!(&asked[..], [Deed::Restack { number: 2, below: b, .. }] if *b == below),
+        matches!(&asked[..], [ForgeAction::Restack { number: 2, below: b, .. }] if *b == below),
         "{asked:?}"
     );
     let before = lab.effects.len();
     lab.crash();
-    assert!(deeds(&lab.effects[before..]).iter().any(|deed| matches!(deed, Deed::Restack { .. })));
+    assert!(
+        deeds(&lab.effects[before..])
+            .iter()
+            .any(|deed| matches!(deed, ForgeAction::Restack { .. }))
+    );
     let head = tip(&lab, "B");
-    let asked =
-        deeds(&tell(&mut lab, "B", News::Restacked { head: head.clone(), tip: "r".into() }));
-    let [Deed::Open { push, onto: None, .. }] = &asked[..] else { panic!("{asked:?}") };
+    let asked = deeds(&tell(
+        &mut lab,
+        "B",
+        ForgeActionResult::Restacked { head: head.clone(), tip: "r".into() },
+    ));
+    let [ForgeAction::Open { push, onto: None, .. }] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((push.tip.as_str(), push.lease.as_ref()), ("r", Some(&head)));
     let (task, attempt) = (lab.ix("B"), lab.attempt("B"));
-    lab.ignored(Input::pull(task, attempt, News::Restacked { head, tip: "r".into() }));
+    lab.ignored(Input::forge_action_done(
+        task,
+        attempt,
+        ForgeActionResult::Restacked { head, tip: "r".into() },
+    ));
     tell(
         &mut lab,
         "B",
-        News::Opened { number: 2, url: String::new(), created: false, tip: "r".into() },
+        ForgeActionResult::Opened {
+            number: 2,
+            url: String::new(),
+            created: false,
+            tip: "r".into(),
+        },
     );
     land(&mut lab, "B");
     for id in ["A", "B"] {
         lab.removed(id);
     }
-    assert_eq!(lab.machine.rest(), Some(Rest::Done));
+    assert_eq!(lab.machine.rest_reason(), Some(RestReason::Done));
 }
 
 #[test]
@@ -196,10 +236,10 @@ fn what_is_not_all_in_one_pull_request_is_waited_for() {
 
     let mut later = lab(&[("A", &[]), ("B", &["A"]), ("C", &["A", "B"])]);
     offer(&mut later, "A");
-    later.command(Command::Pause).unwrap();
+    later.command(MachineCommand::Pause).unwrap();
     open_now(&mut later, "A");
     land(&mut later, "A");
-    later.command(Command::Resume).unwrap();
+    later.command(MachineCommand::Resume).unwrap();
     open(&mut later, "B");
     let (from, must) = starts_at(&later.effects, &later, "C");
     assert_eq!((from, must), (Some(tip(&later, "B")), vec![Oid::new("m-A")]));
@@ -213,24 +253,24 @@ fn what_is_not_all_in_one_pull_request_is_waited_for() {
 
 fn open_now(lab: &mut Lab, id: &str) {
     let (number, tip) = (number(lab, id), tip(lab, id));
-    tell(lab, id, News::Opened { number, url: String::new(), created: true, tip });
+    tell(lab, id, ForgeActionResult::Opened { number, url: String::new(), created: true, tip });
 }
 
 #[test]
 fn commits_that_replaced_ours_are_nothing_to_build_on() {
     let mut lab = lab(&[("A", &[]), ("B", &["A"])]);
     offer(&mut lab, "A");
-    lab.command(Command::Pause).unwrap();
+    lab.command(MachineCommand::Pause).unwrap();
     open_now(&mut lab, "A");
     assert_eq!(lab.phase("B"), Phase::Ready);
-    let seen = Sight { head: "x".into(), ours: false, ..sight(&lab, "A") };
-    tell(&mut lab, "A", News::Looked(seen));
+    let seen = PullRequestObservation { head: "x".into(), ours: false, ..sight(&lab, "A") };
+    tell(&mut lab, "A", ForgeActionResult::Looked(seen));
     assert_eq!(lab.phase("B"), Phase::Waiting);
-    let seen = Sight { head: "y".into(), draft: true, ..sight(&lab, "A") };
+    let seen = PullRequestObservation { head: "y".into(), draft: true, ..sight(&lab, "A") };
     lab.now = lab.machine.wake_at().unwrap();
     lab.put(Input::Tick);
-    tell(&mut lab, "A", News::Looked(seen));
-    lab.command(Command::Resume).unwrap();
+    tell(&mut lab, "A", ForgeActionResult::Looked(seen));
+    lab.command(MachineCommand::Resume).unwrap();
     assert_eq!(starts_at(&lab.effects, &lab, "B").0, Some("y".into()), "added ones are");
 }
 
@@ -240,10 +280,15 @@ fn rework_stays_on_the_lower_one_whatever_that_does_meanwhile() {
     open(&mut lab, "A");
     open(&mut lab, "B");
     let below = tip(&lab, "A");
-    let no = |id| Review { id, who: "bob".to_owned(), verdict: Some(false), text: "no".to_owned() };
+    let no = |id| ObservedPullReview {
+        id,
+        who: "bob".to_owned(),
+        verdict: Some(false),
+        text: "no".to_owned(),
+    };
     for id in ["A", "B"] {
-        let seen = Sight { reviews: vec![no(3)], ..sight(&lab, id) };
-        tell(&mut lab, id, News::Looked(seen));
+        let seen = PullRequestObservation { reviews: vec![no(3)], ..sight(&lab, id) };
+        tell(&mut lab, id, ForgeActionResult::Looked(seen));
         assert_eq!(lab.phase(id), Phase::Preparing, "{id}");
     }
     assert_eq!(starts_at(&lab.effects, &lab, "B").0, Some("B-1".into()), "from its own head");
@@ -252,9 +297,11 @@ fn rework_stays_on_the_lower_one_whatever_that_does_meanwhile() {
     lab.crash();
     assert_eq!(starts_at(&lab.effects, &lab, "B"), (Some("B-1".into()), Vec::new()));
     offer(&mut lab, "B");
-    let Some(Deed::Open { onto: None, .. }) = deeds(&lab.effects).pop() else { panic!() };
+    let Some(ForgeAction::Open { onto: None, .. }) = deeds(&lab.effects).pop() else { panic!() };
     open_now(&mut lab, "B");
-    let Some(Deed::Restack { below: found, .. }) = deeds(&lab.effects).pop() else { panic!() };
+    let Some(ForgeAction::Restack { below: found, .. }) = deeds(&lab.effects).pop() else {
+        panic!()
+    };
     assert_eq!(found, below, "what its work contains, not what landed");
 }
 
@@ -265,8 +312,8 @@ fn a_stack_whose_lowest_is_given_up_waits_for_people_and_begins_anew() {
     open(&mut lab, "B");
     open(&mut lab, "C");
     lab.work("D");
-    let seen = Sight { state: State::Closed, ..sight(&lab, "A") };
-    tell(&mut lab, "A", News::Looked(seen));
+    let seen = PullRequestObservation { state: ObservedPullState::Closed, ..sight(&lab, "A") };
+    tell(&mut lab, "A", ForgeActionResult::Looked(seen));
     for id in ["A", "B", "C"] {
         assert_eq!(lab.phase(id), Phase::Blocked, "{id}");
     }
@@ -275,15 +322,15 @@ fn a_stack_whose_lowest_is_given_up_waits_for_people_and_begins_anew() {
         "A, which is below in the stack, is blocked: mainstem retry A, then mainstem retry B"
     );
     assert_eq!(lab.phase("D"), Phase::Working, "it ends by itself");
-    lab.end("D", Ending::Exited { code: 0 });
+    lab.end("D", AgentEnding::Exited { code: 0 });
     let (task, attempt) = (lab.ix("D"), lab.attempt("D"));
     let left = Evidence { tip: tip(&lab, "D"), ..evidence() };
-    lab.put(Input::Collected { task, attempt, evidence: Ok(left) });
+    lab.put(Input::EvidenceCollected { task, attempt, evidence: Ok(left) });
     assert_eq!(lab.phase("D"), Phase::Blocked);
     lab.crash();
     for id in ["A", "B"] {
         lab.removed(id);
-        lab.command(Command::retry(id.to_owned())).unwrap();
+        lab.command(MachineCommand::retry_task(id.to_owned())).unwrap();
     }
     assert_eq!(lab.phase("B"), Phase::Waiting);
     open(&mut lab, "A");
@@ -297,9 +344,10 @@ fn who_conflicts_without_the_lower_one_is_done_again_on_the_target_branch() {
     open(&mut lab, "B");
     land(&mut lab, "A");
     let (head, files) = (tip(&lab, "B"), vec!["x".to_owned()]);
-    let asked = tell(&mut lab, "B", News::RestackClashed { head, onto: "m-A".into(), files });
+    let asked =
+        tell(&mut lab, "B", ForgeActionResult::RestackClashed { head, onto: "m-A".into(), files });
     assert_eq!(starts_at(&asked, &lab, "B"), (None, vec!["m-A".into()]));
-    assert_eq!(lab.machine.below(lab.ix("B")), None);
+    assert_eq!(lab.machine.lower_pull_request(lab.ix("B")), None);
 }
 
 #[test]
@@ -307,14 +355,16 @@ fn work_that_adds_nothing_is_done_when_what_it_builds_on_has_landed() {
     let mut lab = lab(&[("A", &[]), ("B", &["A"])]);
     open(&mut lab, "A");
     lab.work("B");
-    let (task, attempt, ending) = (lab.ix("B"), lab.attempt("B"), Ending::Exited { code: 0 });
-    let claim = Claim::NothingToDo { reason: "it is there".to_owned() };
+    let (task, attempt, ending) = (lab.ix("B"), lab.attempt("B"), AgentEnding::Exited { code: 0 });
+    let claim = AgentClaim::NothingToDo { reason: "it is there".to_owned() };
     lab.put(Input::AgentEnded { task, attempt, ending, claim });
     let left = Evidence { base: "A-1".into(), tip: "A-1".into(), files: 0, ..evidence() };
-    lab.put(Input::Collected { task, attempt, evidence: Ok(left) });
+    lab.put(Input::EvidenceCollected { task, attempt, evidence: Ok(left) });
     assert_eq!(lab.phase("B"), Phase::Merging, "it holds only if A lands");
     assert!(
-        !deeds(&lab.effects).iter().any(|deed| matches!(deed, Deed::Open { onto: Some(_), .. }))
+        !deeds(&lab.effects)
+            .iter()
+            .any(|deed| matches!(deed, ForgeAction::Open { onto: Some(_), .. }))
     );
     land(&mut lab, "A");
     assert_eq!(lab.phase("B"), Phase::Landed);
@@ -332,7 +382,7 @@ fn what_passed_the_same_gates_is_not_suspected_again() {
         task: a,
         attempt: 1,
         tree: tree.clone(),
-        gates: gates(Verdict::Passed),
+        gates: gates(GateVerdict::Passed),
     });
     open_now(&mut lab, "A");
     let b = lab.ix("B");
@@ -344,12 +394,12 @@ fn what_passed_the_same_gates_is_not_suspected_again() {
         continued: None,
     });
     lab.put(Input::AgentStarted { task: b, attempt: 1, pid: 7 });
-    lab.end("B", Ending::Exited { code: 0 });
+    lab.end("B", AgentEnding::Exited { code: 0 });
     let left = Evidence { base: "A-1".into(), tip: "B-1".into(), ..evidence() };
-    lab.put(Input::Collected { task: b, attempt: 1, evidence: Ok(left) });
+    lab.put(Input::EvidenceCollected { task: b, attempt: 1, evidence: Ok(left) });
     let asked =
-        lab.put(Input::GatesRan { task: b, attempt: 1, tree, gates: gates(Verdict::Failed) });
-    assert!(!asked.iter().any(|effect| matches!(effect, Effect::FormLine { .. })), "{asked:?}");
+        lab.put(Input::GatesRan { task: b, attempt: 1, tree, gates: gates(GateVerdict::Failed) });
+    assert!(!asked.iter().any(|effect| matches!(effect, Effect::MergeBatch { .. })), "{asked:?}");
     assert_eq!(lab.attempt("B"), 2, "its own fault");
 }
 
@@ -378,7 +428,7 @@ impl Model {
 
 /// Takes one effect to its end, or to one of its ends.
 fn perform(lab: &mut Lab, model: &mut Model, rng: &mut Rng, effect: &Effect) {
-    let (t, attempt) = effect.whose();
+    let (t, attempt) = effect.attempt_key();
     let id = lab.machine.graph().id(t).as_str().to_owned();
     let input = match effect {
         Effect::PrepareWorkspace { from, must_contain, .. } => {
@@ -401,18 +451,18 @@ fn perform(lab: &mut Lab, model: &mut Model, rng: &mut Rng, effect: &Effect) {
         Effect::RunAgent { .. } => {
             lab.put(Input::AgentStarted { task: t, attempt, pid: 1 });
             let code = i32::from(!model.calm && rng.in_thousand(100));
-            let claim = Claim::None;
-            Input::AgentEnded { task: t, attempt, ending: Ending::Exited { code }, claim }
+            let claim = AgentClaim::None;
+            Input::AgentEnded { task: t, attempt, ending: AgentEnding::Exited { code }, claim }
         }
         Effect::StopAgent { .. } => {
-            let ending = Ending::Exited { code: 1 };
-            Input::AgentEnded { task: t, attempt, ending, claim: Claim::None }
+            let ending = AgentEnding::Exited { code: 1 };
+            Input::AgentEnded { task: t, attempt, ending, claim: AgentClaim::None }
         }
         Effect::StopJobs { .. } => {
             Input::WorkspaceFailed { task: t, attempt, reason: "stopped".to_owned() }
         }
         Effect::CollectEvidence { base: None, .. } => {
-            Input::Collected { task: t, attempt, evidence: Ok(evidence()) }
+            Input::EvidenceCollected { task: t, attempt, evidence: Ok(evidence()) }
         }
         Effect::CollectEvidence { base: Some(base), .. } => {
             let base = base.clone();
@@ -420,13 +470,13 @@ fn perform(lab: &mut Lab, model: &mut Model, rng: &mut Rng, effect: &Effect) {
             has.insert(id.clone());
             let tip = model.commit(&id, has);
             let left = Evidence { base, tip, ..evidence() };
-            Input::Collected { task: t, attempt, evidence: Ok(left) }
+            Input::EvidenceCollected { task: t, attempt, evidence: Ok(left) }
         }
         Effect::RemoveWorkspace { .. } => {
             Input::WorkspaceRemoved { task: t, attempt, workspace: Ok("w".to_owned()) }
         }
-        Effect::Pull { deed, .. } => match news(lab, model, rng, (&id, deed)) {
-            Some(news) => Input::pull(t, attempt, news),
+        Effect::RunForgeAction { action: deed, .. } => match news(lab, model, rng, (&id, deed)) {
+            Some(news) => Input::forge_action_done(t, attempt, news),
             None => return,
         },
         _ => return,
@@ -434,51 +484,60 @@ fn perform(lab: &mut Lab, model: &mut Model, rng: &mut Rng, effect: &Effect) {
     lab.put(input);
 }
 
-fn news(lab: &Lab, model: &mut Model, rng: &mut Rng, (id, deed): (&str, &Deed)) -> Option<News> {
+fn news(
+    lab: &Lab,
+    model: &mut Model,
+    rng: &mut Rng,
+    (id, deed): (&str, &ForgeAction),
+) -> Option<ForgeActionResult> {
     if !model.calm && rng.in_thousand(60) {
-        return Some(News::Failed { reason: "away".to_owned(), after_ms: None, refused: false });
+        return Some(ForgeActionResult::Failed {
+            reason: "away".to_owned(),
+            after_ms: None,
+            refused: false,
+        });
     }
     Some(match deed {
-        Deed::Open { push, .. } => News::Opened {
+        ForgeAction::Open { push, .. } => ForgeActionResult::Opened {
             number: number(lab, id),
             url: String::new(),
             created: true,
             tip: push.tip.clone(),
         },
-        Deed::Look { .. } | Deed::Update { .. } => {
+        ForgeAction::Look { .. } | ForgeAction::Update { .. } => {
             let mut seen = sight(lab, id);
             if model.calm {
-                return Some(News::Looked(seen));
+                return Some(ForgeActionResult::Looked(seen));
             }
             if rng.in_thousand(30) {
-                seen.state = State::Closed;
+                seen.state = ObservedPullState::Closed;
             } else if rng.in_thousand(120) {
                 let id = u64::from(model.made) + 10;
                 let (who, text) = ("bob".to_owned(), "no".to_owned());
-                seen.reviews = vec![Review { id, who, verdict: Some(false), text }];
+                seen.reviews = vec![ObservedPullReview { id, who, verdict: Some(false), text }];
             } else if rng.in_thousand(60) {
-                seen.mergeable = Mergeable::Conflict;
-                seen.clash = Some(("c".into(), vec!["x".to_owned()]));
+                seen.mergeable = PullRequestMergeability::Conflict;
+                seen.conflict = Some(("c".into(), vec!["x".to_owned()]));
             } else if rng.in_thousand(250) {
                 seen.draft = true;
             }
-            News::Looked(seen)
+            ForgeActionResult::Looked(seen)
         }
-        Deed::Restack { below, .. } => {
-            let head = lab.machine.pull(lab.ix(id)).unwrap().head.clone().unwrap();
+        ForgeAction::Restack { below, .. } => {
+            let head = lab.machine.pull_request(lab.ix(id)).unwrap().head.clone().unwrap();
             let contains = |of: &Oid| model.has[of].clone();
             assert!(contains(below).is_subset(&contains(&head)), "{id}: {below} in {head}");
             if !model.calm && rng.in_thousand(100) {
                 let (onto, files) = ("c".into(), vec!["x".to_owned()]);
-                return Some(News::RestackClashed { head, onto, files });
+                return Some(ForgeActionResult::RestackClashed { head, onto, files });
             }
             let mut own: BTreeSet<String> =
                 contains(&head).difference(&contains(below)).cloned().collect();
             own.extend(model.main());
             let tip = model.commit(id, own);
-            News::Restacked { head, tip }
+            ForgeActionResult::Restacked { head, tip }
         }
-        Deed::Merge { head, .. } => {
+        ForgeAction::Merge { head, .. } => {
             let main = model.main();
             let brought: Vec<String> = model.has[head].difference(&main).cloned().collect();
             assert_eq!(brought, [id.to_owned()], "{id} brings its own work and nothing else");
@@ -487,7 +546,7 @@ fn news(lab: &Lab, model: &mut Model, rng: &mut Rng, (id, deed): (&str, &Deed)) 
             let commit = model.commit(id, has);
             let old = model.main.last().cloned().unwrap_or_else(|| "c0".into());
             model.main.push(commit.clone());
-            News::Merged { commit, old }
+            ForgeActionResult::Merged { commit, old }
         }
     })
 }
@@ -513,13 +572,13 @@ fn walk(seed: u64) -> usize {
             todo.clear();
         } else if !model.calm && rng.in_thousand(10) {
             let id = names[rng.below(count)].to_owned();
-            let _ = lab.command(Command::Cancel(Some(id)));
+            let _ = lab.command(MachineCommand::Cancel(Some(id)));
         } else if !model.calm && rng.in_thousand(40) {
             let id = names[rng.below(count)].to_owned();
-            let _ = lab.command(Command::retry(id));
+            let _ = lab.command(MachineCommand::retry_task(id));
         } else if todo.is_empty() {
             for id in names[..count].iter().filter(|_| model.calm) {
-                let _ = lab.command(Command::retry((*id).to_owned()));
+                let _ = lab.command(MachineCommand::retry_task((*id).to_owned()));
             }
             if let Some(at) = lab.machine.wake_at() {
                 lab.now = at;
@@ -529,7 +588,7 @@ fn walk(seed: u64) -> usize {
             let at = rng.below(todo.len());
             let effect = todo.swap_remove(at);
             // What was asked of an attempt that is over, nobody does any more.
-            let (t, attempt) = effect.whose();
+            let (t, attempt) = effect.attempt_key();
             if lab.machine.tasks().get(t).attempts == attempt {
                 perform(&mut lab, &mut model, &mut rng, &effect);
             }
@@ -561,9 +620,9 @@ fn check(lab: &Lab, seed: u64) {
     for (at, fact) in &lab.facts {
         fold.apply(fact, *at).unwrap();
     }
-    for t in lab.machine.tasks().all() {
+    for t in lab.machine.tasks().all_tasks() {
         assert_eq!(fold.tasks().phase(t), lab.machine.tasks().phase(t), "seed {seed}");
-        assert_eq!(fold.pull(t), lab.machine.pull(t), "seed {seed}");
+        assert_eq!(fold.pull_request(t), lab.machine.pull_request(t), "seed {seed}");
     }
     // Whoever has turned it off meanwhile can still read what happened.
     let mut off = lab.machine.settings().clone();

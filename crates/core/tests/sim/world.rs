@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mainstem_core::fact::{Claim, Ending, Fault, Usage};
+use mainstem_core::attempt_work::ContinuedWork;
+use mainstem_core::fact::{AgentClaim, AgentEnding, AgentFault, Usage};
 use mainstem_core::id::{Oid, TaskId, Time};
-use mainstem_core::machine::Said;
-use mainstem_core::work::Continued;
+use mainstem_core::machine::AgentStatement;
 
 use crate::rng::Rng;
 
@@ -147,13 +147,13 @@ impl Git {
 #[derive(Debug, Clone)]
 pub struct Agent {
     /// How it ended, once it has.
-    pub ended: Option<(Ending, Claim)>,
+    pub ended: Option<(AgentEnding, AgentClaim)>,
     /// What it has said so far; a mark is the place in here, from 1.
-    pub log: Vec<Said>,
+    pub log: Vec<AgentStatement>,
     /// What it will still say.
-    script: Vec<Said>,
+    script: Vec<AgentStatement>,
     /// How it will end.
-    fate: (Ending, Claim),
+    fate: (AgentEnding, AgentClaim),
     /// Questions asked.
     asked: u32,
     /// Waits until all its questions are answered.
@@ -170,8 +170,8 @@ impl Agent {
     /// One that never ran.
     pub fn never() -> Self {
         let fate = (
-            Ending::NotStarted { why: "stopped before".to_owned(), permanent: false },
-            Claim::None,
+            AgentEnding::NotStarted { why: "stopped before".to_owned(), permanent: false },
+            AgentClaim::None,
         );
         Self {
             ended: Some(fate.clone()),
@@ -191,23 +191,27 @@ impl Agent {
         let script = (0..words).map(|_| word(rng, fair)).collect();
         let luck = if fair { rng.below(60) } else { rng.below(100) };
         let fate = match luck {
-            0..50 => (Ending::Exited { code: 0 }, Claim::None),
-            50..55 => (Ending::Exited { code: 0 }, done()),
-            55..62 => (Ending::Exited { code: 0 }, Claim::NothingToDo { reason: String::new() }),
-            62..66 => (Ending::Exited { code: 0 }, Claim::Blocked { reason: "no".to_owned() }),
-            66..69 => (Ending::Exited { code: 1 }, Claim::RateLimited {}),
-            69..72 => (Ending::Exited { code: 1 }, Claim::QuotaExhausted {}),
-            72..82 => (Ending::Exited { code: 1 }, failed(*rng.pick(&TROUBLES))),
-            82..86 => (Ending::Exited { code: 1 }, Claim::None),
-            86..89 => (Ending::Signalled { signal: 9 }, Claim::None),
-            89..92 => (Ending::TimedOut { idle: rng.in_thousand(500) }, Claim::None),
-            92..96 => (Ending::Vanished {}, Claim::None),
+            0..50 => (AgentEnding::Exited { code: 0 }, AgentClaim::None),
+            50..55 => (AgentEnding::Exited { code: 0 }, done()),
+            55..62 => {
+                (AgentEnding::Exited { code: 0 }, AgentClaim::NothingToDo { reason: String::new() })
+            }
+            62..66 => {
+                (AgentEnding::Exited { code: 0 }, AgentClaim::Blocked { reason: "no".to_owned() })
+            }
+            66..69 => (AgentEnding::Exited { code: 1 }, AgentClaim::RateLimited {}),
+            69..72 => (AgentEnding::Exited { code: 1 }, AgentClaim::QuotaExhausted {}),
+            72..82 => (AgentEnding::Exited { code: 1 }, failed(*rng.pick(&TROUBLES))),
+            82..86 => (AgentEnding::Exited { code: 1 }, AgentClaim::None),
+            86..89 => (AgentEnding::Signalled { signal: 9 }, AgentClaim::None),
+            89..92 => (AgentEnding::TimedOut { idle: rng.in_thousand(500) }, AgentClaim::None),
+            92..96 => (AgentEnding::Vanished {}, AgentClaim::None),
             _ => (
-                Ending::NotStarted { why: "no such program".to_owned(), permanent: false },
-                Claim::None,
+                AgentEnding::NotStarted { why: "no such program".to_owned(), permanent: false },
+                AgentClaim::None,
             ),
         };
-        let idle = matches!(fate.1, Claim::NothingToDo { .. });
+        let idle = matches!(fate.1, AgentClaim::NothingToDo { .. });
         let patient = rng.in_thousand(600);
         let worked = !idle && (fair || rng.in_thousand(900));
         Self { ended: None, script, fate, patient, worked, ..Self::never() }
@@ -227,10 +231,10 @@ impl Agent {
             return;
         }
         if self.stopping {
-            self.ended = Some((Ending::Stopped {}, Claim::None));
+            self.ended = Some((AgentEnding::Stopped {}, AgentClaim::None));
         } else if self.waits() {
         } else if let Some(said) = self.script.pop() {
-            self.asked += u32::from(matches!(said, Said::Asked { .. }));
+            self.asked += u32::from(matches!(said, AgentStatement::Asked { .. }));
             self.log.push(said);
         } else {
             self.ended = Some(self.fate.clone());
@@ -239,35 +243,35 @@ impl Agent {
     /// Power cut.
     pub fn vanish(&mut self) {
         if self.alive() {
-            self.ended = Some((Ending::Vanished {}, Claim::None));
+            self.ended = Some((AgentEnding::Vanished {}, AgentClaim::None));
         }
     }
 }
 
 /// Provider outages are what a breaker counts, so they are frequent.
-const TROUBLES: [Fault; 8] = [
-    Fault::Transient,
-    Fault::Transient,
-    Fault::Transient,
-    Fault::Auth,
-    Fault::Request,
-    Fault::Stalled,
-    Fault::Looping,
-    Fault::Context,
+const TROUBLES: [AgentFault; 8] = [
+    AgentFault::Transient,
+    AgentFault::Transient,
+    AgentFault::Transient,
+    AgentFault::Auth,
+    AgentFault::Request,
+    AgentFault::Stalled,
+    AgentFault::Looping,
+    AgentFault::Context,
 ];
 
-fn failed(fault: Fault) -> Claim {
-    Claim::Failed { fault, message: "503".to_owned(), help: None }
+fn failed(fault: AgentFault) -> AgentClaim {
+    AgentClaim::Failed { fault, message: "503".to_owned(), help: None }
 }
 
-fn done() -> Claim {
-    Claim::Done { summary: "did it".to_owned(), evidence: Vec::new() }
+fn done() -> AgentClaim {
+    AgentClaim::Done { summary: "did it".to_owned(), evidence: Vec::new() }
 }
 
-fn word(rng: &mut Rng, fair: bool) -> Said {
+fn word(rng: &mut Rng, fair: bool) -> AgentStatement {
     let text = || "text".to_owned();
     match rng.below(if fair { 6 } else { 16 }) {
-        0..5 => Said::Usage(Usage {
+        0..5 => AgentStatement::Usage(Usage {
             input_tokens: 1 + rng.next() % 100,
             output_tokens: rng.next() % 10,
             // Exact in binary, so that sums can be compared.
@@ -277,20 +281,25 @@ fn word(rng: &mut Rng, fair: bool) -> Said {
             model: rng.pick(&[None, Some("priced"), Some("other")]).map(str::to_owned),
             ..Usage::default()
         }),
-        5 => Said::Session { session: (*rng.pick(&["s1", "s2", "s3"])).to_owned() },
-        6 | 7 => Said::RateLimited {
+        5 => AgentStatement::Session { session: (*rng.pick(&["s1", "s2", "s3"])).to_owned() },
+        6 | 7 => AgentStatement::RateLimited {
             retry_after_ms: rng.in_thousand(500).then(|| rng.next() % 5_000),
             reset_at: rng.in_thousand(300).then(|| Time(i64::try_from(rng.below(90_000)).unwrap())),
             message: "slow down".to_owned(),
             retrying: rng.in_thousand(400),
         },
-        8 => Said::QuotaExhausted {
+        8 => AgentStatement::QuotaExhausted {
             reset_at: rng.in_thousand(500).then(|| Time(i64::try_from(rng.below(90_000)).unwrap())),
             message: "no more".to_owned(),
         },
-        9 => Said::Issue { title: text(), text: text(), severity: String::new() },
-        10 => Said::Proposed { id: None, title: text(), description: text(), needs: Vec::new() },
-        _ => Said::Asked {
+        9 => AgentStatement::Issue { title: text(), text: text(), severity: String::new() },
+        10 => AgentStatement::Proposed {
+            id: None,
+            title: text(),
+            description: text(),
+            needs: Vec::new(),
+        },
+        _ => AgentStatement::Asked {
             text: "which?".to_owned(),
             options: vec!["a".to_owned(), "b".to_owned()],
             default: rng.in_thousand(300).then(|| "a".to_owned()),
@@ -327,7 +336,7 @@ pub struct World {
     /// The commit that a workspace was made from.
     pub bases: BTreeMap<Key, Oid>,
     /// What each workspace was made from, if that was earlier work.
-    pub continued: BTreeMap<Key, Continued>,
+    pub continued: BTreeMap<Key, ContinuedWork>,
 }
 
 impl World {

@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::id::{Oid, TaskIx, Time};
-use mainstem_core::train::yard::{Formed, Judgement, Purpose, State, Step, Yard};
+use mainstem_core::train::batches::{
+    BatchMerge, BatchPurpose, BatchState, BatchVerdict, CandidateMerge, TrainBatches,
+};
 use mainstem_core::train::{Train, policy};
 
 /// A car, by its number. Commits of others have numbers from [`STRANGER`] on.
@@ -299,7 +301,7 @@ pub struct Ours {
     lanes: usize,
     pub groups: bool,
     train: Train,
-    yard: Yard,
+    yard: TrainBatches,
     /// How long the branch was when a tree was merged.
     bases: BTreeMap<Oid, usize>,
     clash: BTreeSet<CarNo>,
@@ -307,29 +309,30 @@ pub struct Ours {
 
 impl Ours {
     pub fn new(lanes: usize) -> Self {
-        let (train, yard) = (Train::default(), Yard::default());
+        let (train, yard) = (Train::default(), TrainBatches::default());
         Self { lanes, groups: true, train, yard, bases: BTreeMap::new(), clash: BTreeSet::new() }
     }
 
     fn cars(&self, places: &[u64]) -> Vec<CarNo> {
-        places.iter().map(|place| self.train.at(*place).unwrap().task.0).collect()
+        places.iter().map(|place| self.train.candidate_at(*place).unwrap().task.0).collect()
     }
 
     /// Merges what is asked for. A tree is named after all that is in it.
     fn form(&mut self, truth: &Truth, now: Time) {
         let main = name(&truth.main);
-        let asked = self.yard.ask_forms();
+        let asked = self.yard.request_merges();
         if !asked.is_empty() {
-            self.yard.stands(&main, now);
+            self.yard.set_target_commit(&main, now);
         }
         for (purpose, places) in asked {
             let mut tree = truth.main.clone();
             let mut steps = Vec::new();
-            let cars = if purpose == Purpose::Base { Vec::new() } else { self.cars(&places) };
+            let cars =
+                if purpose == BatchPurpose::TargetCheck { Vec::new() } else { self.cars(&places) };
             for (n, car) in cars.iter().enumerate() {
                 if !truth.merges(&tree, *car) {
                     if truth.merges(&truth.main, *car) {
-                        self.yard.clashed(&places[..n], places[n], now);
+                        self.yard.record_conflict(&places[..n], places[n], now);
                     } else {
                         self.clash.insert(*car);
                     }
@@ -337,7 +340,7 @@ impl Ours {
                 }
                 let onto = name(&tree);
                 tree.push(*car);
-                steps.push(Step {
+                steps.push(CandidateMerge {
                     onto,
                     commit: name(&tree),
                     tree: name(&tree),
@@ -349,8 +352,14 @@ impl Ours {
             }
             self.bases.insert(name(&tree), truth.main.len());
             let (tip, onto) = (name(&tree), main.clone());
-            let formed = Formed { onto, steps, commit: tip.clone(), tree: tip.clone(), tip };
-            self.yard.formed(purpose, &places, formed, false);
+            let formed = BatchMerge {
+                onto,
+                candidate_merges: steps,
+                commit: tip.clone(),
+                tree: tip.clone(),
+                tip,
+            };
+            self.yard.record_merge(purpose, &places, formed, false);
         }
     }
 }
@@ -376,39 +385,50 @@ impl Strategy for Ours {
         for round in 0.. {
             assert!(round < 10_000, "it never comes to an end");
             let train = &self.train;
-            self.yard.retain(|place| train.at(place).is_some(), at);
+            self.yard.retain_candidates(|place| train.candidate_at(place).is_some(), at);
             if let Some(car) = self.clash.pop_first() {
                 return Move { out: Some((car, Out::Clash)), ..Move::default() };
             }
-            let plan = policy::plan(&self.train, &self.yard, self.lanes, self.groups);
-            if let Some(place) = plan.red {
+            let plan = policy::plan_train(&self.train, &self.yard, self.lanes, self.groups);
+            if let Some(place) = plan.evict {
                 let car = self.cars(&[place])[0];
                 return Move { out: Some((car, Out::Red)), ..Move::default() };
             }
             if let Some(places) = plan.land {
-                let line = self.yard.lines().iter().find(|line| line.cars == places).unwrap();
+                let line =
+                    self.yard.all_batches().iter().find(|line| line.candidates == places).unwrap();
                 let base = self.bases[line.tree.as_ref().unwrap()];
                 return Move { land: Some((base, self.cars(&places))), ..Move::default() };
             }
             if plan.frozen {
                 // The branch is never bad here: gates flaked on it.
-                self.yard.look_again();
+                self.yard.recheck_target();
                 continue;
             }
-            self.yard.follow(&plan, at);
-            let unformed = self.yard.lines().iter().any(|line| line.formed.is_none() && line.here);
+            self.yard.apply_plan(&plan, at);
+            let unformed = self
+                .yard
+                .all_batches()
+                .iter()
+                .any(|line| line.merge.is_none() && line.on_current_target);
             self.form(truth, at);
             if !unformed {
                 break;
             }
         }
-        self.yard.start(u32::try_from(self.lanes).unwrap(), at);
-        self.yard.take_cancelled();
-        let running =
-            self.yard.lines().iter().filter(|line| matches!(line.state, State::Running { .. }));
+        self.yard.start_verifications(u32::try_from(self.lanes).unwrap(), at);
+        self.yard.take_cancelled_lanes();
+        let running = self
+            .yard
+            .all_batches()
+            .iter()
+            .filter(|line| matches!(line.state, BatchState::Running { .. }));
         let run = running.map(|line| {
-            let cars =
-                if line.purpose == Purpose::Base { Vec::new() } else { self.cars(&line.cars) };
+            let cars = if line.purpose == BatchPurpose::TargetCheck {
+                Vec::new()
+            } else {
+                self.cars(&line.candidates)
+            };
             (self.bases[line.tree.as_ref().unwrap()], cars)
         });
         Move { run: run.collect(), ..Move::default() }
@@ -416,37 +436,43 @@ impl Strategy for Ours {
 
     fn judged(&mut self, base: usize, cars: &[CarNo], good: bool, now: f64) {
         let _ = base;
-        let at = self.yard.lines().iter().position(|line| {
-            matches!(line.state, State::Running { .. })
-                && (if line.purpose == Purpose::Base { Vec::new() } else { self.cars(&line.cars) })
-                    == cars
+        let at = self.yard.all_batches().iter().position(|line| {
+            matches!(line.state, BatchState::Running { .. })
+                && (if line.purpose == BatchPurpose::TargetCheck {
+                    Vec::new()
+                } else {
+                    self.cars(&line.candidates)
+                }) == cars
                 && self.bases[line.tree.as_ref().unwrap()] == base
         });
         let at = at.expect("a run that was asked for");
-        let line = &self.yard.lines()[at];
-        if line.purpose != Purpose::Base {
-            let unit: Vec<TaskIx> = self.cars(line.unit()).into_iter().map(TaskIx).collect();
-            self.train.judged(&unit, good, false);
+        let line = &self.yard.all_batches()[at];
+        if line.purpose != BatchPurpose::TargetCheck {
+            let unit: Vec<TaskIx> =
+                self.cars(line.own_candidates()).into_iter().map(TaskIx).collect();
+            self.train.record_verdict(&unit, good, false);
         }
-        let verdict = if good { Judgement::Good } else { Judgement::Bad };
-        self.yard.judged(at, verdict, String::new(), time(now));
+        let verdict = if good { BatchVerdict::Good } else { BatchVerdict::Bad };
+        self.yard.record_verdict(at, verdict, String::new(), time(now));
     }
 
     fn landed(&mut self, cars: &[CarNo], now: f64) {
-        let places: Vec<u64> =
-            cars.iter().map(|car| self.train.car(TaskIx(*car)).unwrap().place).collect();
-        let line = self.yard.lines().iter().find(|line| line.cars == places).unwrap();
-        let main = line.formed.as_ref().unwrap().commit.clone();
-        self.yard.landed(&places, &main, time(now));
-        cars.iter().for_each(|car| self.train.landed(TaskIx(*car)));
+        let places: Vec<u64> = cars
+            .iter()
+            .map(|car| self.train.candidate_of(TaskIx(*car)).unwrap().queue_number)
+            .collect();
+        let line = self.yard.all_batches().iter().find(|line| line.candidates == places).unwrap();
+        let main = line.merge.as_ref().unwrap().commit.clone();
+        self.yard.record_landing(&places, &main, time(now));
+        cars.iter().for_each(|car| self.train.remove_landed(TaskIx(*car)));
     }
 
     fn left(&mut self, car: CarNo) {
-        self.train.leave(TaskIx(car));
+        self.train.remove_candidate(TaskIx(car));
     }
 
     fn refused(&mut self, now: f64) {
-        self.yard.lost(time(now));
+        self.yard.forget_target_commit(time(now));
     }
 
     fn picture(&self) -> String {

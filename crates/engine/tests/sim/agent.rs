@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use mainstem_core::id::TaskId;
-use mainstem_host::process::{Ending, Exit, OutputLine, Stream};
+use mainstem_host::process::{JobEnding, JobExit, OutputLine, OutputStream};
 
 use crate::git::{Edit, Git};
 use crate::rng::Rng;
@@ -37,14 +37,14 @@ pub enum Job {
         orphan: bool,
     },
     /// All of it is gone, and that is on record.
-    Ended(Exit),
+    Ended(JobExit),
 }
 
 /// An agent.
 #[derive(Debug, Clone)]
 pub struct Agent {
     acts: VecDeque<Act>,
-    fate: Ending,
+    fate: JobEnding,
     /// Its job.
     pub job: Job,
     /// Where it works.
@@ -83,7 +83,7 @@ impl Agent {
             let session = format!("{{\"mainstem\":\"session\",\"id\":\"s{}\"}}", rng.below(3));
             acts.push_front(Act::Say(session));
         }
-        let mut fate = Ending::Exited { code: 0 };
+        let mut fate = JobEnding::Exited { code: 0 };
         if bad {
             fate = misbehave(rng, &mut acts);
         }
@@ -120,13 +120,13 @@ impl Agent {
             return;
         }
         if self.stopping && self.job == Job::Alive {
-            return self.end(git, Ending::Stopped, now);
+            return self.end(git, JobEnding::Stopped, now);
         }
         if self.waits() && at < self.patience {
             return;
         }
         if self.waits() && self.job == Job::Alive {
-            return self.end(git, Ending::TimedOut { idle: true }, now);
+            return self.end(git, JobEnding::TimedOut { idle: true }, now);
         }
         match self.acts.pop_front() {
             None if self.job == Job::Alive => self.end(git, self.fate.clone(), now),
@@ -170,14 +170,14 @@ impl Agent {
         self.log.push(OutputLine {
             offset,
             at_ms: now,
-            stream: Stream::Stdout,
+            stream: OutputStream::Stdout,
             text,
             continues: false,
         });
     }
 
     /// Its supervisor sees its end and writes it down.
-    pub fn end(&mut self, git: &Git, ending: Ending, now: i64) {
+    pub fn end(&mut self, git: &Git, ending: JobEnding, now: i64) {
         self.leave(git);
         self.job = Job::Ended(exit(ending, now));
     }
@@ -191,7 +191,7 @@ impl Agent {
     /// Whoever ends jobs ends this one, whatever it is.
     pub fn kill(&mut self, git: &Git, now: i64) {
         match self.job {
-            Job::Alive => self.end(git, Ending::Stopped, now),
+            Job::Alive => self.end(git, JobEnding::Stopped, now),
             Job::Vanished { orphan: true } => self.die(git),
             Job::Vanished { orphan: false } | Job::Ended(_) => {}
         }
@@ -209,8 +209,8 @@ impl Agent {
 }
 
 /// A record of an end.
-pub fn exit(ending: Ending, now: i64) -> Exit {
-    Exit {
+pub fn exit(ending: JobEnding, now: i64) -> JobExit {
+    JobExit {
         ending,
         started_at_ms: now,
         ended_at_ms: now,
@@ -226,7 +226,7 @@ fn usage(rng: &mut Rng) -> String {
     format!("{{\"mainstem\":\"usage\",\"input_tokens\":{},\"cost_usd\":{cost}}}", rng.below(100))
 }
 
-fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> Ending {
+fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> JobEnding {
     let say = |text: &str| Act::Say(text.to_owned());
     for _ in 0..rng.below(3) {
         let act = match rng.below(20) {
@@ -262,16 +262,16 @@ fn misbehave(rng: &mut Rng, acts: &mut VecDeque<Act>) -> Ending {
     if rng.in_thousand(250) {
         let class = *rng.pick(&["transient", "transient", "auth", "looping", "stalled", "request"]);
         acts.push_back(Act::Say(format!("{{\"mainstem\":\"failed\",\"class\":\"{class}\"}}")));
-        return Ending::Exited { code: 1 };
+        return JobEnding::Exited { code: 1 };
     }
     match rng.below(10) {
-        0..6 => Ending::Exited { code: 0 },
-        6 => Ending::Exited { code: 3 },
-        7 => Ending::Signalled { signal: 9 },
-        8 => Ending::TimedOut { idle: rng.in_thousand(500) },
+        0..6 => JobEnding::Exited { code: 0 },
+        6 => JobEnding::Exited { code: 3 },
+        7 => JobEnding::Signalled { signal: 9 },
+        8 => JobEnding::TimedOut { idle: rng.in_thousand(500) },
         _ => {
             acts.clear();
-            Ending::NotStarted { why: "no such program".to_owned(), not_found: true }
+            JobEnding::NotStarted { why: "no such program".to_owned(), not_found: true }
         }
     }
 }

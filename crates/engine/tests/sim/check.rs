@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use mainstem_core::config::Keep;
+use mainstem_core::config::WorkspaceRetention;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Class, Fact};
+use mainstem_core::fact::{Fact, FailureClass};
 use mainstem_core::id::TaskIx;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_core::train::Stage;
-use mainstem_engine::perform::{Deed, Order};
+use mainstem_core::train::CandidateStage;
+use mainstem_engine::effects::{EffectAction, EffectOrder};
 
 use crate::agent::Key;
 use crate::git::Edit;
@@ -47,47 +47,51 @@ pub fn intent_of(fact: &Fact) -> Option<String> {
         }
         Fact::TaskConflicted { task, .. } => format!("conflicted {task}"),
         // So is it where nobody is asked: the work stays on its branch.
-        Fact::TaskFailed { task, class: Class::Conflicted, .. } => format!("conflicted {task}"),
+        Fact::TaskFailed { task, class: FailureClass::Conflicted, .. } => {
+            format!("conflicted {task}")
+        }
         _ => return None,
     })
 }
 
 /// Nothing is begun before the fact that intends it is durable.
-pub fn intended(world: &World, order: &Order) {
-    assert!(!world.broken, "an order is begun after the journal failed: {:?}", order.deed);
+pub fn intended(world: &World, order: &EffectOrder) {
+    assert!(!world.broken, "an order is begun after the journal failed: {:?}", order.action);
     let key = format!("{}/{}", order.task.id, order.attempt);
-    let need = match &order.deed {
-        Deed::RunAgent(_) => format!("workspace {key}"),
-        Deed::Consult(consultation) => format!("asked {key} {}", consultation.question),
-        Deed::Bury(_) => format!("workspace {key}"),
-        Deed::Effect(effect) => match effect {
+    let need = match &order.action {
+        EffectAction::RunAgent(_) => format!("workspace {key}"),
+        EffectAction::AskAnsweringAgent(consultation) => {
+            format!("asked {key} {}", consultation.question)
+        }
+        EffectAction::ReapVanishedAgent(_) => format!("workspace {key}"),
+        EffectAction::Effect(effect) => match effect {
             Effect::PrepareWorkspace { .. } => {
                 let fresh = format!("over again {key}");
                 if world.intents.contains(&fresh) { fresh } else { format!("attempt {key}") }
             }
             Effect::StopAgent { .. } => format!("stop {key}"),
             Effect::DeliverAnswer { question, .. } => format!("resumed {key} {question}"),
-            Effect::Consult { question, .. } => format!("asked {key} {question}"),
+            Effect::ConsultAgent { question, .. } => format!("asked {key} {question}"),
             Effect::CollectEvidence { .. } => format!("ended {key}"),
             Effect::TakeSnapshot { .. } => format!("workspace {key}"),
             Effect::RunGates { .. } => format!("evidence {key}"),
             Effect::Review { cycle, .. } => format!("review {key} {cycle}"),
-            Effect::FormLine { .. }
-            | Effect::LookAtCheckout { .. }
-            | Effect::VerifyCar { base: true, .. } => {
+            Effect::MergeBatch { .. }
+            | Effect::InspectCheckout { .. }
+            | Effect::VerifyBatch { base: true, .. } => {
                 format!("queued {key}")
             }
-            Effect::VerifyCar { commit, .. } => format!("formed {key} {commit}"),
+            Effect::VerifyBatch { commit, .. } => format!("formed {key} {commit}"),
             Effect::RecheckTarget { .. } => format!("over {key}"),
             Effect::Land { old, new, .. } => format!("landing {key} {old} {new}"),
             Effect::RemoveWorkspace { .. } => format!("over {key}"),
-            Effect::Pull { .. } => panic!("everything lands here"),
+            Effect::RunForgeAction { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
                 panic!("no order of the driver")
             }
         },
     };
-    assert!(world.intents.contains(&need), "{:?} begins, but no fact says {need}", order.deed);
+    assert!(world.intents.contains(&need), "{:?} begins, but no fact says {need}", order.action);
 }
 
 /// Nothing that the attempt before left is missing where the next one starts, unless it starts over.
@@ -111,16 +115,16 @@ pub fn work_goes_on(world: &World, (task, attempt): &Key, found: &BTreeSet<Edit>
 /// Holds after every round of a living engine.
 pub fn after_turn(world: &World, machine: &Machine) {
     for ((task, attempt), _) in world.agents.iter().filter(|(_, agent)| agent.lives()) {
-        let t = machine.graph().ix(task.as_str());
+        let t = machine.graph().index_of(task.as_str());
         let state = machine.tasks().get(t.expect("a task with an agent is in the plan"));
         let current = state.current.as_ref().is_some_and(|a| a.n == *attempt);
         let may = matches!(state.phase(), Phase::Preparing | Phase::Working | Phase::Asking);
-        let phase = state.phase().word();
+        let phase = state.phase().as_str();
         assert!(current && may, "the agent of {task}/{attempt} lives, its task is {phase}");
     }
-    for car in machine.train().landing() {
+    for car in machine.train().landing_candidates() {
         let id = machine.graph().id(car.task);
-        assert!(machine.holds(car.task).is_empty(), "{id} lands although it is held");
+        assert!(machine.hold_reasons(car.task).is_empty(), "{id} lands although it is held");
         let state = machine.tasks().get(car.task);
         let left = state.current.as_ref().and_then(|attempt| attempt.evidence.as_ref());
         for change in left.into_iter().flat_map(|evidence| &evidence.guarded) {
@@ -136,17 +140,17 @@ pub fn after_turn(world: &World, machine: &Machine) {
 pub fn at_rest(world: &World, machine: &Machine) {
     let living = world.living();
     assert!(living.is_empty(), "at rest, but still running: {living:?}");
-    for t in machine.tasks().all() {
-        let id = &machine.plan().tasks[t.ix()].id;
-        let stage = machine.train().car(t).map(|car| &car.stage);
-        if matches!(stage, Some(Stage::Landing { .. })) {
+    for t in machine.tasks().all_tasks() {
+        let id = &machine.plan().tasks[t.index()].id;
+        let stage = machine.train().candidate_of(t).map(|car| &car.stage);
+        if matches!(stage, Some(CandidateStage::Landing { .. })) {
             // Told to go at once, the engine leaves a landing under way to its next life.
             continue;
         }
         let on_main =
             world.git.line().any(|at| world.git.get(at).lands.iter().any(|(task, _)| task == id));
         let landed = machine.tasks().get(t).landed.as_ref().is_some_and(|l| !l.empty);
-        let phase = machine.tasks().phase(t).word();
+        let phase = machine.tasks().phase(t).as_str();
         assert_eq!(landed, on_main, "{id} is {phase}; on the target branch: {on_main}");
     }
 }
@@ -154,10 +158,10 @@ pub fn at_rest(world: &World, machine: &Machine) {
 /// Holds at the very end, when nothing more can happen.
 pub fn last_words(world: &World, machine: &Machine) {
     at_rest(world, machine);
-    for t in machine.tasks().all() {
+    for t in machine.tasks().all_tasks() {
         let (id, phase) = (machine.graph().id(t), machine.tasks().phase(t));
         let held = world.settings.budget.hard && phase.is_idle();
-        assert!(held || phase.is_over(), "{id} is {} in the end", phase.word());
+        assert!(held || phase.is_over(), "{id} is {} in the end", phase.as_str());
     }
     for at in &world.git.strangers {
         let here = world.git.here.is_some_and(|(local, _)| world.git.contains(local, *at));
@@ -189,9 +193,10 @@ fn every_attempts_work_is_kept(world: &World, machine: &Machine) {
         // Where workspaces of failed tasks stay, so do their branches.
         let there = git.workspaces.values().any(|workspace| workspace.files == *left)
             || git.branches.values().any(|at| git.files(*at) == left);
-        let failed = machine.graph().ix(task.as_str()).is_some_and(|t| machine.keeps_workspace(t));
+        let failed =
+            machine.graph().index_of(task.as_str()).is_some_and(|t| machine.keeps_workspace(t));
         let may_stay = failed
-            || world.settings.workspace.keep != Keep::UntilLanded
+            || world.settings.workspace.keep != WorkspaceRetention::UntilLanded
             || world.settings.budget.hard;
         assert!(kept || (there && may_stay), "what {task}/{attempt} left is on no snapshot");
     }
@@ -213,13 +218,15 @@ fn no_money_is_forgotten(world: &World) {
 }
 
 fn nothing_is_left_over(world: &World, machine: &Machine) {
-    if world.settings.workspace.keep != Keep::UntilLanded || world.settings.budget.hard {
+    if world.settings.workspace.keep != WorkspaceRetention::UntilLanded
+        || world.settings.budget.hard
+    {
         return;
     }
     // What failed stays for people to look at, and for another attempt.
-    let unit = |t: TaskIx| mainstem_engine::perform::unit_name(machine, t);
+    let unit = |t: TaskIx| mainstem_engine::effects::workspace_key(machine, t);
     let kept: BTreeSet<String> =
-        machine.tasks().all().filter(|t| machine.keeps_workspace(*t)).map(unit).collect();
+        machine.tasks().all_tasks().filter(|t| machine.keeps_workspace(*t)).map(unit).collect();
     let of_kept = |path: &&PathBuf| {
         kept.iter().any(|unit| path.as_path() == Path::new(&format!("ws/{unit}")))
     };
@@ -227,11 +234,11 @@ fn nothing_is_left_over(world: &World, machine: &Machine) {
     assert!(left.is_empty(), "workspaces are left: {left:?}");
     for branch in world.git.branches.keys() {
         let task = branch.trim_start_matches("mainstem/");
-        if machine.graph().ix(task).is_some_and(|t| kept.contains(&unit(t))) {
+        if machine.graph().index_of(task).is_some_and(|t| kept.contains(&unit(t))) {
             continue;
         }
         let conflicted = world.intents.contains(&format!("conflicted {task}"));
-        let known = machine.graph().ix(task).is_some();
+        let known = machine.graph().index_of(task).is_some();
         assert!(conflicted && known, "the branch {branch} is left");
     }
 }

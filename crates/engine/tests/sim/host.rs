@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mainstem_core::clash::{Outlook, Pair, Piece};
+use mainstem_core::attempt_work::{ContinuedWork, WorkPlacement, WorkspaceContinuation};
+use mainstem_core::capacity::CapacityShortage;
+use mainstem_core::conflict::{ConflictForecast, ConflictPair, UnlandedWork};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, LimitKind, Usage, Verdict};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Evidence, GateVerdict, LimitKind, Usage};
 use mainstem_core::hold::GuardedChange;
 use mainstem_core::id::{Oid, Time};
-use mainstem_core::machine::{GateResult, Input, Reviewed};
-use mainstem_core::review::{Opinion, Outcome};
-use mainstem_core::room::Shortage;
-use mainstem_core::work::{Continue, Continued, Place};
-use mainstem_engine::event::Event;
-use mainstem_engine::outside::Outside;
-use mainstem_engine::perform::{Deed, Order};
-use mainstem_engine::queue::Ticket;
-use mainstem_engine::survey::Work;
+use mainstem_core::machine::{GateResult, Input, ReviewerResult};
+use mainstem_core::review::{ReviewOpinion, ReviewerOutcome};
+use mainstem_engine::conflict_forecast::ForecastWork;
+use mainstem_engine::effect_queue::EffectTicket;
+use mainstem_engine::effects::{EffectAction, EffectOrder};
+use mainstem_engine::engine_host::EngineHost;
+use mainstem_engine::event::EngineEvent;
 
 use crate::agent::{Agent, Job, Key};
 use crate::faults::Fault;
@@ -30,8 +30,8 @@ use crate::{check, setup};
 /// An order under way.
 #[derive(Debug)]
 pub struct Flight {
-    ticket: Ticket,
-    order: Arc<Order>,
+    ticket: EffectTicket,
+    order: Arc<EffectOrder>,
     step: usize,
     turns: Turns,
     /// The commit that a step found, for the next one.
@@ -63,26 +63,26 @@ pub enum Progress {
 /// The machine as the driver sees it.
 pub struct Simulated(pub Shared);
 
-impl Outside for Simulated {
+impl EngineHost for Simulated {
     fn now(&mut self) -> Time {
         Time(self.0.get().wall())
     }
 
-    fn zone_min(&mut self) -> i32 {
+    fn utc_offset_min(&mut self) -> i32 {
         0
     }
 
-    fn room(&mut self) -> Result<(), Shortage> {
+    fn check_capacity(&mut self) -> Result<(), CapacityShortage> {
         let mut world = self.0.get();
         world.no_room = world.strikes(Fault::NoRoom);
-        if world.no_room { Err(Shortage::of_all("disk space")) } else { Ok(()) }
+        if world.no_room { Err(CapacityShortage::for_everyone("disk space")) } else { Ok(()) }
     }
 
-    fn workspace(&self, unit: &str) -> PathBuf {
+    fn workspace_path(&self, unit: &str) -> PathBuf {
         PathBuf::from(format!("ws/{unit}"))
     }
 
-    fn start(&mut self, ticket: Ticket, order: Order) {
+    fn start_effect(&mut self, ticket: EffectTicket, order: EffectOrder) {
         let mut world = self.0.get();
         if world.dead || world.strikes(Fault::Death) {
             world.dead = true;
@@ -90,9 +90,9 @@ impl Outside for Simulated {
         }
         check::intended(&world, &order);
         if world.strikes(Fault::NoThread) {
-            return world.inbox.push_back(Event::Abandon);
+            return world.inbox.push_back(EngineEvent::Abandon);
         }
-        world.note(|| format!("start {} {:?}", order.task.id, order.deed));
+        world.note(|| format!("start {} {:?}", order.task.id, order.action));
         let turns = if world.strikes(Fault::OrderTwice) { Turns::First } else { Turns::Only };
         let number = world.number();
         let order = Arc::new(order);
@@ -103,7 +103,7 @@ impl Outside for Simulated {
     }
 
     /// Sees clashes where there are none, and overlooks others: nothing but an order follows from it.
-    fn survey(&mut self, works: Vec<Work>) -> bool {
+    fn start_forecast(&mut self, works: Vec<ForecastWork>) -> bool {
         let mut world = self.0.get();
         if world.dead || world.rng.in_thousand(100) {
             return false;
@@ -112,22 +112,26 @@ impl Outside for Simulated {
         for work in works {
             let paths = vec![format!("{}.txt", work.task)];
             let others = pieces.iter().filter(|_| world.rng.in_thousand(300));
-            let with = |other: &Piece| Pair {
+            let with = |other: &UnlandedWork| ConflictPair {
                 a: other.task.clone(),
                 b: Some(work.task.clone()),
                 paths: paths.clone(),
             };
             pairs.extend(others.map(with));
             let (task, attempt, commit) = (work.task, work.attempt, work.commit);
-            pieces.push(Piece { task, attempt, commit, paths });
+            pieces.push(UnlandedWork { task, attempt, commit, paths });
         }
         let whole = world.rng.in_thousand(800);
-        let seen = (!world.rng.in_thousand(50)).then_some(Outlook { pieces, pairs, whole });
-        world.inbox.push_back(Event::Surveyed(seen));
+        let seen = (!world.rng.in_thousand(50)).then_some(ConflictForecast {
+            unlanded_work: pieces,
+            pairs,
+            complete: whole,
+        });
+        world.inbox.push_back(EngineEvent::ForecastMade(seen));
         true
     }
 
-    fn watch(&mut self, key: u64, dir: PathBuf) {
+    fn watch_job(&mut self, key: u64, dir: PathBuf) {
         let mut world = self.0.get();
         if !world.dead {
             world.ears.insert(key, Ear { of: World::job_of(&dir), lines: 0 });
@@ -135,11 +139,11 @@ impl Outside for Simulated {
         }
     }
 
-    fn next(&mut self, patience: Option<Duration>) -> Option<Event> {
+    fn next_event(&mut self, patience: Option<Duration>) -> Option<EngineEvent> {
         let mut world = self.0.get();
         if world.dead || world.strikes(Fault::Death) {
             world.dead = true;
-            return Some(Event::Abandon);
+            return Some(EngineEvent::Abandon);
         }
         world.clock_jumps();
         // Nobody sleeps for ever: faces are to be redrawn, room is to be looked for.
@@ -153,7 +157,7 @@ impl Outside for Simulated {
         world.hand_out()
     }
 
-    fn ready(&mut self) -> Option<Event> {
+    fn ready_event(&mut self) -> Option<EngineEvent> {
         let mut world = self.0.get();
         if world.dead {
             return None;
@@ -168,13 +172,13 @@ impl Outside for Simulated {
 }
 
 impl World {
-    fn hand_out(&mut self) -> Option<Event> {
+    fn hand_out(&mut self) -> Option<EngineEvent> {
         let event = self.inbox.pop_front()?;
         self.note(|| format!("event {event:?}"));
-        if matches!(event, Event::Interrupt | Event::StopNow | Event::Abandon) {
+        if matches!(event, EngineEvent::Interrupt | EngineEvent::StopNow | EngineEvent::Abandon) {
             self.interrupted = true;
         }
-        self.unanswered += usize::from(matches!(event, Event::Command(..)));
+        self.unanswered += usize::from(matches!(event, EngineEvent::Command(..)));
         Some(event)
     }
 
@@ -197,8 +201,8 @@ impl World {
         let Some(mut flight) = self.flights.remove(&number) else { return };
         let before = self.inbox.len();
         if self.strikes(Fault::OrderBreaks) {
-            self.inbox.push_back(Event::Abandon);
-            return self.inbox.push_back(Event::Performed(flight.ticket));
+            self.inbox.push_back(EngineEvent::Abandon);
+            return self.inbox.push_back(EngineEvent::Performed(flight.ticket));
         }
         match self.perform(&mut flight) {
             Progress::On => flight.step += 1,
@@ -211,11 +215,14 @@ impl World {
             }
             Progress::Done => {
                 if flight.turns == Turns::Second {
-                    let again: Vec<Event> =
-                        self.inbox.range(before..).filter_map(Event::again).collect();
+                    let again: Vec<EngineEvent> = self
+                        .inbox
+                        .range(before..)
+                        .filter_map(EngineEvent::duplicate_result)
+                        .collect();
                     self.inbox.extend(again);
                 }
-                return self.inbox.push_back(Event::Performed(flight.ticket));
+                return self.inbox.push_back(EngineEvent::Performed(flight.ticket));
             }
         }
         self.step_later(number);
@@ -224,27 +231,27 @@ impl World {
 
     /// Tells a result.
     pub fn tell(&mut self, input: Input) {
-        self.inbox.push_back(Event::Input(input));
+        self.inbox.push_back(EngineEvent::Input(input));
     }
 
     fn perform(&mut self, flight: &mut Flight) -> Progress {
         let order = Arc::clone(&flight.order);
         let key = (order.task.id.clone(), order.attempt);
         let fails = self.strikes(Fault::OrderFails);
-        let effect = match &order.deed {
-            Deed::Consult(_) => panic!("no agent answers here"),
-            Deed::RunAgent(_) => return self.run_agent(&order, &key, flight.step, fails),
-            Deed::Bury(claim) => {
+        let effect = match &order.action {
+            EffectAction::AskAnsweringAgent(_) => panic!("no agent answers here"),
+            EffectAction::RunAgent(_) => return self.run_agent(&order, &key, flight.step, fails),
+            EffectAction::ReapVanishedAgent(claim) => {
                 let (task, attempt) = (order.ix, order.attempt);
                 if fails {
                     return self.unreached(&order);
                 }
                 self.agents.get_mut(&key).unwrap().die(&self.git);
-                let (ending, claim) = (Ending::Vanished {}, claim.clone());
+                let (ending, claim) = (AgentEnding::Vanished {}, claim.clone());
                 self.tell(Input::AgentEnded { task, attempt, ending, claim });
                 return Progress::Done;
             }
-            Deed::Effect(effect) => effect,
+            EffectAction::Effect(effect) => effect,
         };
         match effect {
             Effect::PrepareWorkspace { must_contain, continues, merge, .. } => {
@@ -262,10 +269,10 @@ impl World {
                 }
                 Progress::Done
             }
-            Effect::Consult { question, .. } => {
+            Effect::ConsultAgent { question, .. } => {
                 let said = if fails { Err("no".to_owned()) } else { Ok("a".to_owned()) };
                 let usage = vec![Usage { cost_usd: Some(1.0), ..Usage::default() }];
-                self.tell(Input::Consulted { question: question.clone(), said, usage });
+                self.tell(Input::ConsultationDone { question: question.clone(), said, usage });
                 Progress::Done
             }
             Effect::CollectEvidence { base, .. } => {
@@ -283,52 +290,52 @@ impl World {
             Effect::RemoveWorkspace { keep_branch, landed, .. } => {
                 self.remove(flight, &key, (*keep_branch, *landed), fails)
             }
-            Effect::FormLine { .. }
-            | Effect::VerifyCar { .. }
+            Effect::MergeBatch { .. }
+            | Effect::VerifyBatch { .. }
             | Effect::RecheckTarget { .. }
             | Effect::Land { .. } => self.train_step(flight, &order, &key, fails),
-            Effect::LookAtCheckout { task, attempt, .. } => {
+            Effect::InspectCheckout { task, attempt, .. } => {
                 let (task, attempt, reason) = (*task, *attempt, None);
-                self.tell(Input::CheckoutSeen { task, attempt, reason });
+                self.tell(Input::CheckoutInspected { task, attempt, reason });
                 Progress::Done
             }
-            Effect::Pull { .. } => panic!("everything lands here"),
+            Effect::RunForgeAction { .. } => panic!("everything lands here"),
             Effect::RunAgent { .. } | Effect::StopJobs { .. } | Effect::StopLane { .. } => {
                 panic!("no order of the driver")
             }
         }
     }
 
-    fn unreached(&mut self, order: &Order) -> Progress {
+    fn unreached(&mut self, order: &EffectOrder) -> Progress {
         let (task, attempt, reason) = (order.ix, order.attempt, "I/O".to_owned());
-        self.tell(Input::AgentUnreached { task, attempt, reason });
+        self.tell(Input::AgentUnreachable { task, attempt, reason });
         Progress::Done
     }
 
-    fn kept(&mut self, order: &Order, refname: String, at: At) {
+    fn kept(&mut self, order: &EffectOrder, refname: String, at: At) {
         let (task, attempt, why) = (order.ix, order.attempt, "sim".to_owned());
-        self.tell(Input::Snapshotted { task, attempt, refname, commit: Git::name(at), why });
+        self.tell(Input::SnapshotTaken { task, attempt, refname, commit: Git::name(at), why });
     }
 
-    fn review(&mut self, effect: &Effect, order: &Order, fails: bool) -> Progress {
+    fn review(&mut self, effect: &Effect, order: &EffectOrder, fails: bool) -> Progress {
         let Effect::Review { task, attempt, tree, cycle, asked, reviewer, .. } = effect else {
             panic!("only reviews are reviewed");
         };
-        let said = |verdict, findings| Outcome::Said { verdict, findings };
+        let said = |verdict, findings| ReviewerOutcome::Said { verdict, findings };
         let outcome = match self.rng.below(100) {
-            _ if order.cancel.load(Ordering::Relaxed) => Outcome::Stopped {},
-            _ if fails => Outcome::Failed { why: "no".to_owned() },
-            0..65 => said(Opinion::Approved, Vec::new()),
-            65..90 => said(Opinion::ChangesNeeded, vec![setup::finding()]),
-            90..95 => Outcome::Skipped { why: "nothing of it".to_owned() },
-            _ => Outcome::Limited {
+            _ if order.cancel.load(Ordering::Relaxed) => ReviewerOutcome::Stopped {},
+            _ if fails => ReviewerOutcome::Failed { why: "no".to_owned() },
+            0..65 => said(ReviewOpinion::Approved, Vec::new()),
+            65..90 => said(ReviewOpinion::ChangesNeeded, vec![setup::finding()]),
+            90..95 => ReviewerOutcome::Skipped { why: "nothing of it".to_owned() },
+            _ => ReviewerOutcome::Limited {
                 kind: LimitKind::Rate,
                 wait_ms: Some(500),
                 message: String::new(),
             },
         };
         let usage = vec![Usage { cost_usd: Some(0.25), ..Usage::default() }];
-        self.tell(Input::Reviewed(Box::new(Reviewed {
+        self.tell(Input::ReviewerDone(Box::new(ReviewerResult {
             task: *task,
             attempt: *attempt,
             tree: tree.clone(),
@@ -347,7 +354,7 @@ impl World {
         &mut self,
         flight: &mut Flight,
         key: &Key,
-        (must, (continues, merge)): (&[Oid], (Option<&Continue>, Option<&Oid>)),
+        (must, (continues, merge)): (&[Oid], (Option<&WorkspaceContinuation>, Option<&Oid>)),
         fails: bool,
     ) -> Progress {
         let order = Arc::clone(&flight.order);
@@ -390,7 +397,7 @@ impl World {
             _ => {
                 let workspace = order.workspace.to_string_lossy().into_owned();
                 let (base, there) = (Git::name(flight.base), flight.found);
-                let continued = continues.map(|wish| Continued {
+                let continued = continues.map(|wish| ContinuedWork {
                     attempt: wish.work.attempt,
                     commit: Git::name(there),
                     tree: self.git.tree_name(there),
@@ -406,7 +413,12 @@ impl World {
     }
 
     /// Where an attempt starts: what its work counts from, and what is there of it.
-    fn start_of(&mut self, key: &Key, continues: Option<&Continue>, must: &[Oid]) -> (At, At) {
+    fn start_of(
+        &mut self,
+        key: &Key,
+        continues: Option<&WorkspaceContinuation>,
+        must: &[Oid],
+    ) -> (At, At) {
         let head = self.git.head();
         let Some(wish) = continues else { return (head, head) };
         let (base, mut work) = (Git::find(&wish.work.base), Git::find(&wish.work.commit));
@@ -425,7 +437,7 @@ impl World {
     }
 
     /// Saves what is in a folder under the name of the attempt that it was last made for.
-    fn save_what_is_there(&mut self, order: &Order, key: &Key) {
+    fn save_what_is_there(&mut self, order: &EffectOrder, key: &Key) {
         let before = (key.0.clone(), key.1.saturating_sub(1).max(1));
         let owner = self.owners.get(&order.workspace).cloned().unwrap_or(before);
         let nobody = (key.0.clone(), 0);
@@ -434,7 +446,12 @@ impl World {
     }
 
     /// Saves the branch of an attempt whose work nobody could read.
-    fn save_unread_branch(&mut self, order: &Order, key: &Key, continues: Option<&Continue>) {
+    fn save_unread_branch(
+        &mut self,
+        order: &EffectOrder,
+        key: &Key,
+        continues: Option<&WorkspaceContinuation>,
+    ) {
         let Some(work) = continues.map(|wish| &wish.work).filter(|work| work.unread) else {
             return;
         };
@@ -446,11 +463,19 @@ impl World {
         }
     }
 
-    fn put_onto_head(&mut self, wish: &Continue, must: &[Oid], (base, work): (At, At)) -> (At, At) {
+    fn put_onto_head(
+        &mut self,
+        wish: &WorkspaceContinuation,
+        must: &[Oid],
+        (base, work): (At, At),
+    ) -> (At, At) {
         let head = self.git.head();
         let holds = must.iter().all(|need| self.git.contains(base, Git::find(need)));
         let conflicts = holds && self.rng.in_thousand(100);
-        if holds && (wish.place == Place::Stays || (wish.place == Place::Follows && conflicts)) {
+        if holds
+            && (wish.place == WorkPlacement::Stays
+                || (wish.place == WorkPlacement::Follows && conflicts))
+        {
             return (base, work);
         }
         if self.git.contains(work, head) {
@@ -460,7 +485,7 @@ impl World {
         (head, self.git.commit(vec![head], files, Vec::new()))
     }
 
-    fn run_agent(&mut self, order: &Order, key: &Key, step: usize, fails: bool) -> Progress {
+    fn run_agent(&mut self, order: &EffectOrder, key: &Key, step: usize, fails: bool) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         if step == 0 {
             if fails {
@@ -468,8 +493,10 @@ impl World {
                 if self.agents.contains_key(key) || self.rng.in_thousand(500) {
                     return self.unreached(order);
                 }
-                let (ending, claim) =
-                    (Ending::NotStarted { why: "no".to_owned(), permanent: false }, Claim::None);
+                let (ending, claim) = (
+                    AgentEnding::NotStarted { why: "no".to_owned(), permanent: false },
+                    AgentClaim::None,
+                );
                 self.tell(Input::AgentEnded { task, attempt, ending, claim });
                 return Progress::Done;
             }
@@ -490,17 +517,17 @@ impl World {
         }
         self.tell(Input::AgentStarted { task, attempt, pid: 7 });
         let dir = Self::job_dir(key);
-        self.inbox.push_back(Event::Follow { task, attempt, dir });
+        self.inbox.push_back(EngineEvent::WatchAgent { task, attempt, dir });
         Progress::Done
     }
 
-    fn stop_agent(&mut self, order: &Order, key: &Key, hard: bool, fails: bool) -> Progress {
+    fn stop_agent(&mut self, order: &EffectOrder, key: &Key, hard: bool, fails: bool) -> Progress {
         if fails {
             return self.unreached(order);
         }
         let (task, attempt, now) = (order.ix, order.attempt, self.wall());
         let Some(agent) = self.agents.get_mut(key) else {
-            let (ending, claim) = (Ending::Stopped {}, Claim::None);
+            let (ending, claim) = (AgentEnding::Stopped {}, AgentClaim::None);
             self.tell(Input::AgentEnded { task, attempt, ending, claim });
             return Progress::Done;
         };
@@ -512,7 +539,7 @@ impl World {
         }
         self.stir(key);
         let dir = Self::job_dir(key);
-        self.inbox.push_back(Event::Follow { task, attempt, dir });
+        self.inbox.push_back(EngineEvent::WatchAgent { task, attempt, dir });
         Progress::Done
     }
 
@@ -529,8 +556,8 @@ impl World {
         assert!(!lives, "what {} left is looked at while its agent lives", key.0);
         let Some(base) = base.filter(|_| !fails) else {
             let evidence =
-                if fails { Err("no".to_owned()) } else { Ok(Evidence::nothing(Oid::new(""))) };
-            self.tell(Input::Collected { task, attempt, evidence });
+                if fails { Err("no".to_owned()) } else { Ok(Evidence::empty_on(Oid::new(""))) };
+            self.tell(Input::EvidenceCollected { task, attempt, evidence });
             return Progress::Done;
         };
         let is_ours = self.owners.get(&order.workspace) == Some(key);
@@ -551,7 +578,7 @@ impl World {
         let start = Git::find(base);
         let tip = tip.filter(|tip| *tip != start);
         let evidence = match tip {
-            None => Evidence::nothing(base.clone()),
+            None => Evidence::empty_on(base.clone()),
             Some(tip) => {
                 let refname = self.git.keep(key, tip);
                 self.kept(&order, refname, tip);
@@ -563,11 +590,11 @@ impl World {
                     files,
                     guarded: self.guarded_changes(key),
                     tree: Some(self.git.tree_name(tip)),
-                    ..Evidence::nothing(base.clone())
+                    ..Evidence::empty_on(base.clone())
                 }
             }
         };
-        self.tell(Input::Collected { task, attempt, evidence: Ok(evidence) });
+        self.tell(Input::EvidenceCollected { task, attempt, evidence: Ok(evidence) });
         Progress::Done
     }
 
@@ -627,7 +654,7 @@ impl World {
                 assert!(lane || gate.tree == *tree, "a gate's verdict on another tree");
                 gate.verdict
             }
-            None => Verdict::Error,
+            None => GateVerdict::Error,
         };
         flight.verdicts.push(GateResult {
             gate: command.clone(),
@@ -641,14 +668,14 @@ impl World {
             cause: None,
         });
         let over =
-            verdict != Verdict::Passed || cancelled || flight.verdicts.len() == commands.len();
+            verdict != GateVerdict::Passed || cancelled || flight.verdicts.len() == commands.len();
         if over { Progress::Done } else { Progress::Wait }
     }
 
     fn begin_gate(&mut self, command: &str, tree: &Oid, lane: bool) -> Gate {
         let verdict = match self.strikes(Fault::BadGates) {
-            true => *self.rng.pick(&[Verdict::Failed, Verdict::Failed, Verdict::Error]),
-            false => Verdict::Passed,
+            true => *self.rng.pick(&[GateVerdict::Failed, GateVerdict::Failed, GateVerdict::Error]),
+            false => GateVerdict::Passed,
         };
         let (command, tree) = (command.to_owned(), tree.clone());
         Gate { command, tree, verdict, running: true, stopped: false, lane }

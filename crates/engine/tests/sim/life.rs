@@ -3,12 +3,12 @@
 
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx, Time};
-use mainstem_core::machine::{Input, Machine, Rest};
+use mainstem_core::machine::{Input, Machine, RestReason};
 use mainstem_core::plan::Plan;
-use mainstem_engine::driver::{Driver, Outcome, Start};
-use mainstem_engine::face::{Activity, Face, Shown};
-use mainstem_engine::ledger;
-use mainstem_store::{Journal, MemoryJournal, Reader, Record, StoreError};
+use mainstem_engine::driver::{DriverStart, EngineDriver, EngineOutcome};
+use mainstem_engine::observer::{EngineActivity, JournaledFact, RunObserver};
+use mainstem_engine::run_journal;
+use mainstem_store::{Journal, JournalReader, JournalRecord, MemoryJournal, StoreError};
 
 use crate::faults::{Fault, Tally};
 use crate::git::Git;
@@ -38,7 +38,7 @@ pub struct Report {
     /// Faults that struck.
     pub tally: Tally,
     /// The journal.
-    pub journal: Vec<Record>,
+    pub journal: Vec<JournalRecord>,
 }
 
 struct Sim {
@@ -55,18 +55,18 @@ struct Sim {
 
 /// How a life ended.
 enum End {
-    Rested(Rest),
+    Rested(RestReason),
     Died,
 }
 
 /// Sees that what is shown is durable.
 struct Witness(Shared);
 
-impl Face for Witness {
-    fn fact(&mut self, shown: &Shown<'_>, _: &Machine) {
+impl RunObserver for Witness {
+    fn on_fact(&mut self, shown: &JournaledFact<'_>, _: &Machine) {
         assert!(shown.seq <= self.0.get().facts, "a fact is shown that is not durable");
     }
-    fn tick(&mut self, _: &Machine, _: &dyn Fn() -> Activity) {}
+    fn on_tick(&mut self, _: &Machine, _: &dyn Fn() -> EngineActivity) {}
 }
 
 /// Runs one seed to its end.
@@ -111,7 +111,7 @@ impl Sim {
             let quiet = calm && wrote == 2;
             calm_lives += u64::from(calm);
             assert!(calm_lives <= CALM_LIVES, "another life always changes something");
-            if let End::Rested(Rest::Done | Rest::NotLanded) = end {
+            if let End::Rested(RestReason::Done | RestReason::NotLanded) = end {
                 if quiet {
                     break;
                 }
@@ -121,7 +121,8 @@ impl Sim {
                 }
             }
         }
-        let (_, machine) = ledger::newest(&self.journal.reader(), &self.settings).unwrap().unwrap();
+        let (_, machine) =
+            run_journal::load_newest_run(&self.journal.reader(), &self.settings).unwrap().unwrap();
         let world = self.world.get();
         rules::i5_replay_is_the_live_state(&machine, &world.shadow);
         check::last_words(&world, &machine);
@@ -153,12 +154,12 @@ impl Sim {
         let scope = self.scope(&machine);
         let (host, version) = (String::new(), String::new());
         let begin = Input::Begin { epoch, pid: 1, host, version, scope };
-        let start = Start { run, machine, journal: Box::new(journal), epoch };
+        let start = DriverStart { run, machine, journal: Box::new(journal), epoch };
         let mut outside = Simulated(self.world.clone());
         let mut face = Witness(self.world.clone());
-        let mut driver = Driver::new(start, &mut outside, &mut face);
-        let mut slots = driver.machine().jobs().max(driver.machine().tasks().slots());
-        let mut outcome = driver.begin(begin);
+        let mut driver = EngineDriver::new(start, &mut outside, &mut face);
+        let mut slots = driver.machine().job_limit().max(driver.machine().tasks().slots_in_use());
+        let mut outcome = driver.run_first_round(begin);
         loop {
             self.turns += 1;
             if self.world.get().dead {
@@ -166,8 +167,8 @@ impl Sim {
             }
             match outcome {
                 // It must have stopped by itself: the world has seen nothing more of it.
-                Err(_) | Ok(Some(Outcome::Left)) => return End::Died,
-                Ok(Some(Outcome::Rested(rest))) => {
+                Err(_) | Ok(Some(EngineOutcome::Left)) => return End::Died,
+                Ok(Some(EngineOutcome::Rested(rest))) => {
                     let mut world = self.world.get();
                     world.tidy_up(driver.machine());
                     rules::i5_replay_is_the_live_state(driver.machine(), &world.shadow);
@@ -176,17 +177,17 @@ impl Sim {
                 }
                 Ok(None) => self.look(driver.machine(), slots),
             }
-            slots = driver.machine().jobs().max(driver.machine().tasks().slots());
+            slots = driver.machine().job_limit().max(driver.machine().tasks().slots_in_use());
             self.grow_calm();
             self.no_endless_work(driver.machine());
-            outcome = driver.turn();
+            outcome = driver.run_next_round();
         }
     }
 
     /// What a session does before a life: finds or starts the run, adopts the plan, takes commands.
     fn adopt(&mut self, journal: &mut Faulty, epoch: u64) -> Result<(RunId, Machine), StoreError> {
         let now = || Time(self.world.get().wall());
-        let found = ledger::newest(&journal.inner.reader(), &self.settings).unwrap();
+        let found = run_journal::load_newest_run(&journal.inner.reader(), &self.settings).unwrap();
         let (run, mut machine) = match found {
             Some(found) => found,
             None => {
@@ -196,24 +197,25 @@ impl Sim {
                     base: Git::name(0),
                     bring_to: None,
                 };
-                ledger::record(journal, epoch, &run, &mut machine, (start, now()))?;
+                run_journal::record_step(journal, epoch, &run, &mut machine, (start, now()))?;
                 (run, machine)
             }
         };
         if machine.revision() == 0 {
             let (plan, hash) = (Box::new(self.plan.clone()), "first".to_owned());
             let adopt = Input::AdoptPlan { plan, hash };
-            ledger::record(journal, epoch, &run, &mut machine, (adopt, now()))?;
+            run_journal::record_step(journal, epoch, &run, &mut machine, (adopt, now()))?;
         } else if self.world.get().strikes(Fault::Revisions) {
             let adopt = self.revision(&machine);
-            ledger::record(journal, epoch, &run, &mut machine, (adopt, now()))?;
+            run_journal::record_step(journal, epoch, &run, &mut machine, (adopt, now()))?;
         }
         while self.world.get().strikes(Fault::People) {
             let wish = Input::Command(self.world.get().wish());
-            let (_, reply) = ledger::record(journal, epoch, &run, &mut machine, (wish, now()))?;
+            let (_, reply) =
+                run_journal::record_step(journal, epoch, &run, &mut machine, (wish, now()))?;
             assert!(reply.is_some(), "a command was not answered");
         }
-        machine.set_patient(true);
+        machine.set_waits_for_people(true);
         Ok((run, machine))
     }
 
@@ -221,7 +223,7 @@ impl Sim {
         let (tasks, plan) = (machine.tasks(), machine.plan());
         let unstarted = |t: &TaskIx| tasks.get(*t).attempts == 0;
         let free: Vec<TaskId> =
-            tasks.all().filter(unstarted).map(|t| plan.tasks[t.ix()].id.clone()).collect();
+            tasks.all_tasks().filter(unstarted).map(|t| plan.tasks[t.index()].id.clone()).collect();
         let mut world = self.world.get();
         let plan = setup::revised(&mut world.rng, plan, &free, self.lives);
         Input::AdoptPlan { plan: Box::new(plan), hash: format!("revision {}", self.lives) }
@@ -276,8 +278,8 @@ fn picture(machine: &Machine) -> String {
     let tasks = machine.tasks();
     let line = |t: TaskIx| {
         let state = tasks.get(t);
-        format!("\n{} {} {:?}", machine.graph().id(t), state.phase().word(), state.current)
+        format!("\n{} {} {:?}", machine.graph().id(t), state.phase().as_str(), state.current)
     };
-    let all: String = tasks.all().map(line).collect();
+    let all: String = tasks.all_tasks().map(line).collect();
     format!("{all}\ntrain {:?}\nwakes at {:?}", machine.train(), machine.wake_at())
 }

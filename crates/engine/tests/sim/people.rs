@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 
 use mainstem_core::inbox::{InboxItem, InboxKind};
-use mainstem_core::machine::{Command, Retry};
-use mainstem_engine::event::Event;
+use mainstem_core::machine::{MachineCommand, RetryRequest};
+use mainstem_engine::event::EngineEvent;
 
 use crate::faults::Fault;
 use crate::world::{Happening, World};
@@ -22,8 +22,11 @@ impl World {
         }
         if self.strikes(Fault::Interrupts) && self.rng.in_thousand(250) {
             for _ in 0..1 + self.rng.below(3) {
-                let stop =
-                    if self.rng.in_thousand(150) { Event::StopNow } else { Event::Interrupt };
+                let stop = if self.rng.in_thousand(150) {
+                    EngineEvent::StopNow
+                } else {
+                    EngineEvent::Interrupt
+                };
                 self.inbox.push_back(stop);
             }
         }
@@ -39,56 +42,62 @@ impl World {
         let mut known = self.shadow.providers().values();
         let parked = known.any(|provider| provider.rests_until(now, auto_resume) == Some(None));
         if self.shadow.is_paused() || parked {
-            self.say(Command::Resume);
+            self.say(MachineCommand::Resume);
         }
         let guarded = |item: &InboxItem| item.kind == InboxKind::Guarded;
-        if let Some(item) = self.shadow.inbox().into_iter().find(guarded) {
-            self.say(Command::Answer { question: item.id, text: "accept".to_owned(), free: false });
+        if let Some(item) = self.shadow.inbox_items().into_iter().find(guarded) {
+            self.say(MachineCommand::Answer {
+                question: item.id,
+                text: "accept".to_owned(),
+                free: false,
+            });
         }
-        if let Some(open) = self.shadow.questions().first() {
+        if let Some(open) = self.shadow.open_questions().first() {
             let text = if open.is_about_work() { "approve" } else { "a" };
             let (question, text) = (open.name.clone(), text.to_owned());
-            self.say(Command::Answer { question, text, free: false });
+            self.say(MachineCommand::Answer { question, text, free: false });
         }
         self.later(1_000, 8_000, Happening::Care);
     }
 
-    fn say(&mut self, command: Command) {
+    fn say(&mut self, command: MachineCommand) {
         let (answer, answered) = mpsc::channel();
-        self.inbox.push_back(Event::Command(command, answer));
+        self.inbox.push_back(EngineEvent::Command(command, answer));
         self.asked.push_back(answered);
     }
 
     /// Once more, from where it stopped or from the beginning.
-    fn again(&mut self, id: String) -> Command {
+    fn again(&mut self, id: String) -> MachineCommand {
         let fresh = self.rng.in_thousand(250);
-        Command::Retry(Retry { tasks: vec![id], fresh, ..Retry::default() })
+        MachineCommand::Retry(RetryRequest { tasks: vec![id], fresh, ..RetryRequest::default() })
     }
 
     /// Something that a person might want now.
-    pub fn wish(&mut self) -> Command {
+    pub fn wish(&mut self) -> MachineCommand {
         let plan = self.shadow.plan();
         let ids: Vec<String> = plan.tasks.iter().map(|task| task.id.to_string()).collect();
         let id = match ids.is_empty() {
             true => "nobody".to_owned(),
             false => self.rng.pick(&ids).clone(),
         };
-        let open = self.shadow.questions().len();
+        let open = self.shadow.open_questions().len();
         match self.rng.below(100) {
-            0..8 => Command::Pause,
-            8..20 => Command::Resume,
-            20..36 => Command::Cancel(Some(id)),
-            36..38 => Command::Cancel(None),
+            0..8 => MachineCommand::Pause,
+            8..20 => MachineCommand::Resume,
+            20..36 => MachineCommand::Cancel(Some(id)),
+            36..38 => MachineCommand::Cancel(None),
             38..56 => self.again(id),
-            56..66 => Command::Skip(id),
-            66..74 => Command::Jobs(u32::try_from(self.rng.below(6)).unwrap()),
-            _ if open == 0 => {
-                Command::Answer { question: "Q99".to_owned(), text: "a".to_owned(), free: false }
-            }
+            56..66 => MachineCommand::Skip(id),
+            66..74 => MachineCommand::Jobs(u32::try_from(self.rng.below(6)).unwrap()),
+            _ if open == 0 => MachineCommand::Answer {
+                question: "Q99".to_owned(),
+                text: "a".to_owned(),
+                free: false,
+            },
             _ => {
                 let at = self.rng.below(open);
-                let question = self.shadow.questions()[at].name.clone();
-                Command::Answer { question, text: "2".to_owned(), free: true }
+                let question = self.shadow.open_questions()[at].name.clone();
+                MachineCommand::Answer { question, text: "2".to_owned(), free: true }
             }
         }
     }

@@ -2,8 +2,8 @@
 //! Folds what is durable, which is what the next life will know.
 
 use mainstem_core::id::Time;
-use mainstem_engine::ledger;
-use mainstem_store::{Journal, MemoryJournal, NewRecord, StoreError};
+use mainstem_engine::run_journal;
+use mainstem_store::{Journal, MemoryJournal, NewJournalRecord, StoreError};
 
 use crate::faults::Fault;
 use crate::world::Shared;
@@ -21,7 +21,7 @@ impl Faulty {
 }
 
 impl Journal for Faulty {
-    fn append(&mut self, epoch: u64, facts: &[NewRecord]) -> Result<u64, StoreError> {
+    fn append(&mut self, epoch: u64, facts: &[NewJournalRecord]) -> Result<u64, StoreError> {
         let mut world = self.world.get();
         if world.dead {
             return Err(Self::failed("written"));
@@ -34,9 +34,9 @@ impl Journal for Faulty {
         let last = self.inner.append(epoch, facts)?;
         let first = last + 1 - facts.len() as u64;
         for (record, seq) in facts.iter().zip(first..) {
-            let record = record.clone().at(seq);
+            let record = record.clone().with_seq(seq);
             assert_eq!(seq, world.facts + 1, "the journal has no gap");
-            let fact = ledger::decode(&record).expect("what was written can be read");
+            let fact = run_journal::decode_fact(&record).expect("what was written can be read");
             world.note(|| format!("fact {seq} {}", record.body));
             world.learn(&fact);
             let applied = world.shadow.apply(&fact, Time(record.at_ms));

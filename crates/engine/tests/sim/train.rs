@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-use mainstem_core::effect::{Effect, Member, Seat};
+use mainstem_core::effect::{CandidateToLand, CandidateToMerge, Effect};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
-use mainstem_core::publish::Refusal;
-use mainstem_core::train::yard::{Formed, Purpose, Step};
-use mainstem_engine::perform::{Deed, Order};
+use mainstem_core::publish::PushRefusal;
+use mainstem_core::train::batches::{BatchMerge, BatchPurpose, CandidateMerge};
+use mainstem_engine::effects::{EffectAction, EffectOrder};
 
 use crate::agent::Key;
 use crate::faults::Fault;
@@ -20,11 +20,11 @@ impl World {
     pub fn train_step(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
+        order: &EffectOrder,
         key: &Key,
         fails: bool,
     ) -> Progress {
-        let Deed::Effect(effect) = &order.deed else { panic!("an effect of the train") };
+        let EffectAction::Effect(effect) = &order.action else { panic!("an effect of the train") };
         match effect {
             _ if fails => {
                 // Whatever it had begun in the lane is ended.
@@ -34,26 +34,28 @@ impl World {
                     self.tell(Input::TargetRechecked { commit, gates });
                     return Progress::Done;
                 }
-                if let Effect::VerifyCar { lane, .. } = effect {
+                if let Effect::VerifyBatch { lane, .. } = effect {
                     self.stop_gates(&format!("train/{lane}/"));
                 }
                 self.train_fails(order)
             }
-            Effect::FormLine { purpose, seats, .. } => self.form(flight, order, *purpose, seats),
-            Effect::VerifyCar { commit, tree, lane, .. } => {
+            Effect::MergeBatch { purpose, candidates: seats, .. } => {
+                self.form(flight, order, *purpose, seats)
+            }
+            Effect::VerifyBatch { commit, tree, lane, .. } => {
                 self.verify(flight, order, (key, *lane), commit, tree)
             }
             Effect::RecheckTarget { commit, tree, lane, .. } => {
                 self.recheck(flight, order, *lane, (commit, tree))
             }
-            Effect::Land { old, new, tree, members, .. } => {
+            Effect::Land { old, new, tree, candidates: members, .. } => {
                 self.land(flight, order, (old, new, tree), members)
             }
             _ => panic!("an effect of the train"),
         }
     }
 
-    fn train_fails(&mut self, order: &Order) -> Progress {
+    fn train_fails(&mut self, order: &EffectOrder) -> Progress {
         let (task, attempt, reason) = (order.ix, order.attempt, "git failed".to_owned());
         self.tell(Input::TrainFailed { task, attempt, reason });
         Progress::Done
@@ -62,9 +64,9 @@ impl World {
     fn form(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
-        purpose: Purpose,
-        seats: &[Seat],
+        order: &EffectOrder,
+        purpose: BatchPurpose,
+        seats: &[CandidateToMerge],
     ) -> Progress {
         if flight.step() == 0 {
             if self.rng.in_thousand(300) {
@@ -75,11 +77,12 @@ impl World {
         }
         let keys: Vec<Key> = seats
             .iter()
-            .zip(&order.crew)
+            .zip(&order.candidate_tasks)
             .map(|(seat, (task, _))| (task.id.clone(), seat.attempt))
             .collect();
-        for (seat, (key, (_, undone))) in seats.iter().zip(keys.iter().zip(&order.crew)) {
-            let look = seat.look && Git::name(flight.found) != seat.base;
+        for (seat, (key, (_, undone))) in seats.iter().zip(keys.iter().zip(&order.candidate_tasks))
+        {
+            let look = seat.check_landed && Git::name(flight.found) != seat.base;
             let landed = self.git.landing(flight.found, key).filter(|_| look);
             let Some(commit) = landed.filter(|at| !undone.contains(&Git::name(*at))) else {
                 continue;
@@ -91,32 +94,37 @@ impl World {
             return Progress::Done;
         }
         let onto = Git::name(flight.found);
-        let places: Vec<u64> = seats.iter().map(|seat| seat.place).collect();
+        let places: Vec<u64> = seats.iter().map(|seat| seat.queue_number).collect();
         let (mut steps, mut tip) = (Vec::new(), flight.found);
         for (at, (seat, key)) in seats.iter().zip(&keys).enumerate() {
             if self.strikes(Fault::Clashes) {
                 let files = vec!["src/a.rs".to_owned()];
                 let with_main = at == 0 || self.rng.in_thousand(500);
-                self.tell(Input::LineClashed { purpose, places, at, onto, files, with_main });
+                self.tell(Input::BatchConflicted { purpose, places, at, onto, files, with_main });
                 return Progress::Done;
             }
             let car = self.git.merge(key, tip, Git::find(&seat.tip));
             let (onto, commit) = (Git::name(tip), Git::name(car));
-            steps.push(Step { onto, commit, tree: self.git.tree_name(car), reused: Vec::new() });
+            steps.push(CandidateMerge {
+                onto,
+                commit,
+                tree: self.git.tree_name(car),
+                reused: Vec::new(),
+            });
             tip = car;
         }
         let bound = if keys.len() > 1 { self.git.bind(flight.found, tip, &keys) } else { tip };
         let (tree, base_tree) = (self.git.tree_name(tip), self.git.tree_name(flight.found));
         let (tip, commit) = (Git::name(tip), Git::name(bound));
-        let formed = Formed { onto, steps, tip, commit, tree };
-        self.tell(Input::LineFormed { purpose, places, formed, base_tree });
+        let formed = BatchMerge { onto, candidate_merges: steps, tip, commit, tree };
+        self.tell(Input::BatchMerged { purpose, places, formed, base_tree });
         Progress::Done
     }
 
     fn verify(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
+        order: &EffectOrder,
         (key, lane): (&Key, u32),
         commit: &Oid,
         tree: &Oid,
@@ -136,7 +144,7 @@ impl World {
                 let (task, attempt) = (order.ix, order.attempt);
                 let (commit, tree) = (commit.clone(), tree.clone());
                 let gates = flight.verdicts.clone();
-                self.tell(Input::CarVerified { task, attempt, commit, tree, gates });
+                self.tell(Input::BatchVerified { task, attempt, commit, tree, gates });
                 Progress::Done
             }
             other => other,
@@ -146,7 +154,7 @@ impl World {
     fn recheck(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
+        order: &EffectOrder,
         lane: u32,
         (commit, tree): (&Oid, &Oid),
     ) -> Progress {
@@ -172,9 +180,9 @@ impl World {
     fn land(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
+        order: &EffectOrder,
         (old, new, tree): (&Oid, &Oid, &Oid),
-        members: &[Member],
+        members: &[CandidateToLand],
     ) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         let (from, to) = (Git::find(old), Git::find(new));
@@ -191,7 +199,7 @@ impl World {
         let refused = Input::LandingRefused { task, attempt, new: new.clone(), found };
         let keys: Vec<Key> = members
             .iter()
-            .zip(&order.crew)
+            .zip(&order.candidate_tasks)
             .map(|(member, (task, _))| (task.id.clone(), member.attempt))
             .collect();
         if flight.step() == 0 {
@@ -241,9 +249,9 @@ impl World {
     fn push(
         &mut self,
         flight: &mut Flight,
-        order: &Order,
+        order: &EffectOrder,
         (to, tree): (At, &Oid),
-        (members, keys): (&[Member], &[Key]),
+        (members, keys): (&[CandidateToLand], &[Key]),
     ) -> Progress {
         let Some((_, seen)) = self.git.here else { panic!("nothing is pushed") };
         let (task, attempt) = (order.ix, order.attempt);
@@ -272,15 +280,15 @@ impl World {
         Progress::On
     }
 
-    fn push_fails(&mut self, order: &Order) -> Progress {
+    fn push_fails(&mut self, order: &EffectOrder) -> Progress {
         let (task, attempt) = (order.ix, order.attempt);
         let (reason, help) = ("away".to_owned(), "go there".to_owned());
-        let why = Refusal { reason, help, heard: self.rng.in_thousand(300) };
+        let why = PushRefusal { reason, help, heard: self.rng.in_thousand(300) };
         self.tell(Input::PushFailed { task, attempt, why });
         Progress::Done
     }
 
-    fn tell_landed(&mut self, members: &[Member]) {
+    fn tell_landed(&mut self, members: &[CandidateToLand]) {
         for member in members {
             let (task, attempt) = (member.task, member.attempt);
             let (commit, old) = (member.commit.clone(), member.onto.clone());

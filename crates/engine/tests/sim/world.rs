@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use mainstem_core::config::Settings;
-use mainstem_core::fact::{Fact, Verdict};
+use mainstem_core::fact::{Fact, GateVerdict};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Machine;
-use mainstem_engine::event::{Event, Reply};
+use mainstem_engine::event::{CommandReply, EngineEvent};
 use mainstem_host::process::WatchEvent;
 
 use crate::agent::{Agent, IDLE_MS, Job, Key};
@@ -42,7 +42,7 @@ pub struct Gate {
     /// The tree that it looks at.
     pub tree: Oid,
     /// How it will end, or has.
-    pub verdict: Verdict,
+    pub verdict: GateVerdict,
     /// It runs.
     pub running: bool,
     /// It was stopped on the way.
@@ -85,9 +85,9 @@ pub struct World {
     pub broken: bool,
     pub flights: BTreeMap<u64, Flight>,
     pub ears: BTreeMap<u64, Ear>,
-    pub inbox: VecDeque<Event>,
+    pub inbox: VecDeque<EngineEvent>,
     /// Where answers to commands will come, in the order of the commands.
-    pub asked: VecDeque<std::sync::mpsc::Receiver<Reply>>,
+    pub asked: VecDeque<std::sync::mpsc::Receiver<CommandReply>>,
     /// Commands that the engine has taken and not answered.
     pub unanswered: usize,
     /// It was told to go.
@@ -221,7 +221,7 @@ impl World {
                     && gate.running
                 {
                     gate.running = false;
-                    if gate.lane && gate.verdict == Verdict::Passed {
+                    if gate.lane && gate.verdict == GateVerdict::Passed {
                         self.passed.insert((gate.tree.clone(), gate.command.clone()));
                     }
                 }
@@ -271,20 +271,20 @@ impl World {
             if dropped {
                 self.gaps.insert(ear.of.clone());
                 let bytes = fresh.len() as u64;
-                self.inbox.push_back(Event::Watch(WatchEvent::Gap { key, bytes }));
+                self.inbox.push_back(EngineEvent::JobWatched(WatchEvent::Gap { key, bytes }));
             } else {
                 let lines = fresh.into();
-                self.inbox.push_back(Event::Watch(WatchEvent::Lines { key, lines }));
+                self.inbox.push_back(EngineEvent::JobWatched(WatchEvent::Lines { key, lines }));
             }
             self.ears.get_mut(&key).unwrap().lines = said;
         }
         match job {
             Job::Alive => return self.later(5, 700, Happening::Look(key)),
             Job::Vanished { .. } => {
-                self.inbox.push_back(Event::Watch(WatchEvent::Vanished { key }));
+                self.inbox.push_back(EngineEvent::JobWatched(WatchEvent::Vanished { key }));
             }
             Job::Ended(exit) => {
-                self.inbox.push_back(Event::Watch(WatchEvent::Ended { key, exit }));
+                self.inbox.push_back(EngineEvent::JobWatched(WatchEvent::Ended { key, exit }));
             }
         }
         self.ears.remove(&key);
@@ -379,7 +379,7 @@ impl World {
 
     /// What a session does when its engine has gone in good order: gates of earlier lives are ended.
     pub fn tidy_up(&mut self, machine: &Machine) {
-        for t in machine.tasks().all() {
+        for t in machine.tasks().all_tasks() {
             let current = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed);
             if let Some(attempt) = current.map(|a| a.n) {
                 let task = machine.graph().id(t).clone();

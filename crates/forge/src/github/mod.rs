@@ -1,7 +1,7 @@
 //! GitHub over its REST API: conditional requests, pages, limits, retries of what only looks.
 
-pub mod ask;
-pub mod read;
+pub mod requests;
+pub mod responses;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use self::ask::Ask;
+use self::requests::GitHubRequests;
 use crate::error::ForgeError;
-use crate::forge::{Forge, Merging};
-use crate::model::{Check, CheckState, Comment, Issue, Merged, NewPull, Pull, Review};
-use crate::pace::{self, Advice};
-use crate::remote::Place;
-use crate::token::Token;
-use crate::wire::{Request, Response, Transport, Verb};
+use crate::forge::{Forge, ForgeMergeOptions};
+use crate::model::{
+    ForgeCheck, ForgeCheckState, ForgeComment, ForgeIssue, ForgePullRequest, ForgeReview,
+    MergedPullRequest, NewPullRequest,
+};
+use crate::rate_limit::{self, ForgeRetryAdvice};
+use crate::remote::ForgeRepository;
+use crate::token::ForgeToken;
+use crate::wire::{ForgeHttpMethod, ForgeHttpRequest, ForgeHttpResponse, ForgeTransport};
 
 /// Answers remembered with their ETags.
 const KNOWN_MAX: usize = 1_000;
@@ -30,42 +33,42 @@ const PATIENCE_MS: u64 = 2_000;
 const API_VERSION: &str = "2022-11-28";
 
 /// Waits so long; false if nobody wants the answer any more.
-pub type Pause = Box<dyn Fn(Duration) -> bool + Send + Sync>;
+pub type ForgePause = Box<dyn Fn(Duration) -> bool + Send + Sync>;
 
 /// One repository on GitHub, or on a server that speaks its API.
-pub struct GitHub {
+pub struct GitHubForge {
     api: String,
-    ask: Ask,
+    ask: GitHubRequests,
     host: String,
-    token: Token,
-    transport: Box<dyn Transport>,
-    pause: Pause,
-    known: Mutex<BTreeMap<String, Known>>,
+    token: ForgeToken,
+    transport: Box<dyn ForgeTransport>,
+    pause: ForgePause,
+    known: Mutex<BTreeMap<String, CachedResponse>>,
     /// Nothing is asked before, in milliseconds since 1970.
     rests_until: Mutex<u64>,
 }
 
 /// An answer that may still hold.
 #[derive(Clone)]
-struct Known {
+struct CachedResponse {
     etag: String,
     body: Vec<u8>,
     link: Option<String>,
 }
 
-impl GitHub {
+impl GitHubForge {
     /// About this repository, at the API of its host, or at `api` if that is said.
     pub fn new(
-        place: &Place,
+        place: &ForgeRepository,
         api: Option<&str>,
-        token: Token,
-        transport: Box<dyn Transport>,
-        pause: Pause,
+        token: ForgeToken,
+        transport: Box<dyn ForgeTransport>,
+        pause: ForgePause,
     ) -> Self {
-        let api = api.map_or_else(|| place.api(), str::to_owned);
+        let api = api.map_or_else(|| place.api_url(), str::to_owned);
         Self {
             api: api.trim_end_matches('/').to_owned(),
-            ask: Ask::new(place),
+            ask: GitHubRequests::new(place),
             host: place.host.clone(),
             token,
             transport,
@@ -86,35 +89,43 @@ impl GitHub {
     }
 
     /// Sends until there is an answer, or a reason why there is none.
-    fn send(&self, request: &Request, etag: Option<&str>) -> Result<Response, ForgeError> {
+    fn send(
+        &self,
+        request: &ForgeHttpRequest,
+        etag: Option<&str>,
+    ) -> Result<ForgeHttpResponse, ForgeError> {
         let url = format!("{}{}", self.api, request.path);
         let mut tries = 0;
         loop {
-            self.let_rest()?;
+            self.wait_for_quota()?;
             tries += 1;
             let wait = match self.transport.send(&url, request, &self.headers(etag)) {
-                Ok(response) => match pace::advice(request.verb, &response, tries, now_ms() / 1000)
-                {
-                    Advice::Use => {
-                        self.mind(&response);
-                        return Ok(response);
-                    }
-                    Advice::Again(ms) => ms,
-                    Advice::Rest(ms) => {
-                        self.rest(ms);
-                        if ms > PATIENCE_MS || tries >= pace::TRIES_MAX {
-                            return Err(self.limited(ms));
+                Ok(response) => {
+                    match rate_limit::advise_retry(request.verb, &response, tries, now_ms() / 1000)
+                    {
+                        ForgeRetryAdvice::Use => {
+                            self.observe_quota(&response);
+                            return Ok(response);
                         }
-                        ms
+                        ForgeRetryAdvice::Again(ms) => ms,
+                        ForgeRetryAdvice::Rest(ms) => {
+                            self.hold_requests(ms);
+                            if ms > PATIENCE_MS || tries >= rate_limit::TRIES_MAX {
+                                return Err(self.rate_limited(ms));
+                            }
+                            ms
+                        }
+                        ForgeRetryAdvice::Unsure => {
+                            let why = format!("status {}", response.status);
+                            return Err(ForgeError::Unsure { what: request.what.clone(), why });
+                        }
                     }
-                    Advice::Unsure => {
-                        let why = format!("status {}", response.status);
-                        return Err(ForgeError::Unsure { what: request.what.clone(), why });
-                    }
-                },
-                Err(broken) if request.verb == Verb::Get && tries < pace::TRIES_MAX => {
+                }
+                Err(broken)
+                    if request.verb == ForgeHttpMethod::Get && tries < rate_limit::TRIES_MAX =>
+                {
                     drop(broken);
-                    pace::stumble_ms(tries)
+                    rate_limit::backoff_ms(tries)
                 }
                 Err(broken) if broken.maybe_sent => {
                     let what = request.what.clone();
@@ -131,59 +142,66 @@ impl GitHub {
         }
     }
 
-    fn limited(&self, after_ms: u64) -> ForgeError {
+    fn rate_limited(&self, after_ms: u64) -> ForgeError {
         ForgeError::Limited { host: self.host.clone(), after_ms }
     }
 
     /// The last request of the hour was answered: nobody runs into the limit knowingly.
-    fn mind(&self, response: &Response) {
-        if let Some((0, reset)) = pace::left(response) {
-            self.rest(reset.saturating_mul(1000).saturating_sub(now_ms()));
+    fn observe_quota(&self, response: &ForgeHttpResponse) {
+        if let Some((0, reset)) = rate_limit::remaining_quota(response) {
+            self.hold_requests(reset.saturating_mul(1000).saturating_sub(now_ms()));
         }
     }
 
     /// One limit is one limit for all that ask here.
-    fn rest(&self, ms: u64) {
-        let mut until = lock(&self.rests_until);
+    fn hold_requests(&self, ms: u64) {
+        let mut until = lock_ignoring_poison(&self.rests_until);
         *until = (*until).max(now_ms() + ms);
     }
 
-    fn let_rest(&self) -> Result<(), ForgeError> {
-        let left = lock(&self.rests_until).saturating_sub(now_ms());
+    fn wait_for_quota(&self) -> Result<(), ForgeError> {
+        let left = lock_ignoring_poison(&self.rests_until).saturating_sub(now_ms());
         match left {
             0 => Ok(()),
             short if short <= PATIENCE_MS => {
                 (self.pause)(Duration::from_millis(short));
                 Ok(())
             }
-            long => Err(self.limited(long)),
+            long => Err(self.rate_limited(long)),
         }
     }
 
     /// The answer and the address of the next page. What is known and unchanged costs no request of
     /// the hour's.
-    fn look(&self, request: &Request) -> Result<(Vec<u8>, Option<String>), ForgeError> {
-        let known = lock(&self.known).get(&request.path).cloned();
+    fn fetch_page(
+        &self,
+        request: &ForgeHttpRequest,
+    ) -> Result<(Vec<u8>, Option<String>), ForgeError> {
+        let known = lock_ignoring_poison(&self.known).get(&request.path).cloned();
         let response = self.send(request, known.as_ref().map(|known| known.etag.as_str()))?;
         if let (304, Some(known)) = (response.status, known) {
             return Ok((known.body, known.link));
         }
-        let response = self.accept(request, response)?;
-        let link = response.header("link").and_then(read::next_page).map(str::to_owned);
+        let response = self.accept_response(request, response)?;
+        let link = response.header("link").and_then(responses::next_page_url).map(str::to_owned);
         if let Some(etag) = response.header("etag") {
-            let mut all = lock(&self.known);
+            let mut all = lock_ignoring_poison(&self.known);
             if all.len() >= KNOWN_MAX {
                 all.clear();
             }
             let (etag, body) = (etag.to_owned(), response.body.clone());
-            all.insert(request.path.clone(), Known { etag, body, link: link.clone() });
+            all.insert(request.path.clone(), CachedResponse { etag, body, link: link.clone() });
         }
         Ok((response.body, link))
     }
 
     /// The answer, if it grants the wish.
-    fn accept(&self, request: &Request, response: Response) -> Result<Response, ForgeError> {
-        let why = || read::complaint(&response.body);
+    fn accept_response(
+        &self,
+        request: &ForgeHttpRequest,
+        response: ForgeHttpResponse,
+    ) -> Result<ForgeHttpResponse, ForgeError> {
+        let why = || responses::parse_error_message(&response.body);
         let what = request.what.clone();
         match response.status {
             200..=299 => Ok(response),
@@ -194,24 +212,24 @@ impl GitHub {
         }
     }
 
-    fn get(&self, request: &Request) -> Result<Value, ForgeError> {
-        parse(request, &self.look(request)?.0)
+    fn get_json(&self, request: &ForgeHttpRequest) -> Result<Value, ForgeError> {
+        parse_body(request, &self.fetch_page(request)?.0)
     }
 
     /// All entries of a list, page after page.
-    fn all<T>(
+    fn fetch_all_pages<T>(
         &self,
-        request: &Request,
+        request: &ForgeHttpRequest,
         key: &str,
-        read: impl Fn(&Value) -> Result<T, read::Odd>,
+        read: impl Fn(&Value) -> Result<T, responses::UnreadableResponse>,
     ) -> Result<Vec<T>, ForgeError> {
         let odd = |why| ForgeError::Odd { what: request.what.clone(), why };
         let mut found = Vec::new();
         let mut page = request.clone();
         for _ in 0..PAGES_MAX {
-            let (body, next) = self.look(&page)?;
-            let value = parse(request, &body)?;
-            for entry in read::entries(&value, key).map_err(odd)? {
+            let (body, next) = self.fetch_page(&page)?;
+            let value = parse_body(request, &body)?;
+            for entry in responses::list_entries(&value, key).map_err(odd)? {
                 found.push(read(entry).map_err(odd)?);
             }
             let Some(next) = next else { return Ok(found) };
@@ -224,14 +242,14 @@ impl GitHub {
         Err(odd(format!("more than {PAGES_MAX} pages")))
     }
 
-    fn wish(&self, request: &Request) -> Result<Response, ForgeError> {
+    fn send_change(&self, request: &ForgeHttpRequest) -> Result<ForgeHttpResponse, ForgeError> {
         let response = self.send(request, None)?;
-        self.accept(request, response)
+        self.accept_response(request, response)
     }
 
-    fn numbers(&self, request: &Request) -> Result<Vec<u64>, ForgeError> {
+    fn fetch_numbers(&self, request: &ForgeHttpRequest) -> Result<Vec<u64>, ForgeError> {
         let number = |value: &Value| value["number"].as_u64().ok_or_else(|| "no number".to_owned());
-        match self.all(request, "issues", number) {
+        match self.fetch_all_pages(request, "issues", number) {
             // An older server has no such thing.
             Err(ForgeError::NotFound { .. }) => Ok(Vec::new()),
             other => other,
@@ -239,119 +257,154 @@ impl GitHub {
     }
 }
 
-impl Forge for GitHub {
+impl Forge for GitHubForge {
     fn host(&self) -> &str {
         &self.host
     }
 
-    fn pulls_of(&self, head: &str) -> Result<Vec<Pull>, ForgeError> {
-        let mut pulls = self.all(&self.ask.pulls_of(head), "items", read::pull)?;
+    fn pull_requests_from(&self, head: &str) -> Result<Vec<ForgePullRequest>, ForgeError> {
+        let mut pulls = self.fetch_all_pages(
+            &self.ask.pull_requests_from(head),
+            "items",
+            responses::parse_pull_request,
+        )?;
         // Servers that do not know the filter list everything.
         pulls.retain(|pull| pull.head == head);
         pulls.sort_by_key(|pull| std::cmp::Reverse(pull.number));
         Ok(pulls)
     }
 
-    fn pulls_into(&self, base: &str) -> Result<Vec<Pull>, ForgeError> {
-        let mut pulls = self.all(&self.ask.pulls_into(base), "items", read::pull)?;
-        pulls.retain(|pull| pull.base == base && pull.state == crate::model::PullState::Open);
+    fn pull_requests_into(&self, base: &str) -> Result<Vec<ForgePullRequest>, ForgeError> {
+        let mut pulls = self.fetch_all_pages(
+            &self.ask.pull_requests_into(base),
+            "items",
+            responses::parse_pull_request,
+        )?;
+        pulls.retain(|pull| {
+            pull.base == base && pull.state == crate::model::ForgePullRequestState::Open
+        });
         pulls.sort_by_key(|pull| std::cmp::Reverse(pull.number));
         Ok(pulls)
     }
 
-    fn pull(&self, number: u64) -> Result<Pull, ForgeError> {
-        let request = self.ask.pull(number);
-        read::pull(&self.get(&request)?).map_err(|why| ForgeError::Odd { what: request.what, why })
+    fn get_pull_request(&self, number: u64) -> Result<ForgePullRequest, ForgeError> {
+        let request = self.ask.get_pull_request(number);
+        responses::parse_pull_request(&self.get_json(&request)?)
+            .map_err(|why| ForgeError::Odd { what: request.what, why })
     }
 
-    fn create(&self, new: &NewPull) -> Result<Pull, ForgeError> {
-        let request = self.ask.create(new);
-        let response = self.wish(&request)?;
-        read::pull(&parse(&request, &response.body)?)
+    fn create_pull_request(&self, new: &NewPullRequest) -> Result<ForgePullRequest, ForgeError> {
+        let request = self.ask.create_pull_request(new);
+        let response = self.send_change(&request)?;
+        responses::parse_pull_request(&parse_body(&request, &response.body)?)
             .map_err(|why| ForgeError::Unsure { what: request.what, why })
     }
 
-    fn describe(&self, number: u64, title: &str, body: &str) -> Result<(), ForgeError> {
-        self.wish(&self.ask.describe(number, title, body)).map(drop)
+    fn set_title_and_body(&self, number: u64, title: &str, body: &str) -> Result<(), ForgeError> {
+        self.send_change(&self.ask.set_title_and_body(number, title, body)).map(drop)
     }
 
     fn retarget(&self, number: u64, base: &str) -> Result<(), ForgeError> {
-        self.wish(&self.ask.retarget(number, base)).map(drop)
+        self.send_change(&self.ask.retarget(number, base)).map(drop)
     }
 
-    fn dress(
+    fn set_labels(
         &self,
         number: u64,
         labels: &[String],
         milestone: Option<&str>,
     ) -> Result<(), ForgeError> {
         if !labels.is_empty() {
-            self.wish(&self.ask.label(number, labels))?;
+            self.send_change(&self.ask.add_labels(number, labels))?;
         }
         let Some(milestone) = milestone else { return Ok(()) };
-        let request = self.ask.milestones();
+        let request = self.ask.list_milestones();
         let entry = |value: &Value| {
             let title = value["title"].as_str().unwrap_or_default().to_owned();
             Ok((title, value["number"].as_u64().ok_or("no number")?))
         };
-        let all = self.all(&request, "items", entry)?;
+        let all = self.fetch_all_pages(&request, "items", entry)?;
         let this = |(title, n): &&(String, u64)| title == milestone || n.to_string() == milestone;
         let Some((_, found)) = all.iter().find(this) else {
             let what = format!("the milestone {milestone}");
             return Err(ForgeError::NotFound { what });
         };
-        self.wish(&self.ask.set_milestone(number, *found)).map(drop)
+        self.send_change(&self.ask.set_milestone(number, *found)).map(drop)
     }
 
-    fn checks(&self, commit: &str) -> Result<Vec<Check>, ForgeError> {
-        let mut checks = self.all(&self.ask.check_runs(commit), "check_runs", read::check_run)?;
-        checks.extend(self.all(&self.ask.statuses(commit), "statuses", read::status)?);
+    fn list_checks(&self, commit: &str) -> Result<Vec<ForgeCheck>, ForgeError> {
+        let mut checks = self.fetch_all_pages(
+            &self.ask.list_check_runs(commit),
+            "check_runs",
+            responses::parse_check_run,
+        )?;
+        checks.extend(self.fetch_all_pages(
+            &self.ask.list_statuses(commit),
+            "statuses",
+            responses::parse_commit_status,
+        )?);
         // Two of one name, such as a rerun beside its first run: the worse one counts.
-        checks.sort_by_key(|check| (check.name.clone(), std::cmp::Reverse(rank(check.state))));
+        checks
+            .sort_by_key(|check| (check.name.clone(), std::cmp::Reverse(check_rank(check.state))));
         checks.dedup_by(|second, first| second.name == first.name);
         Ok(checks)
     }
 
-    fn job_log(&self, job: u64) -> Result<String, ForgeError> {
-        let response = self.wish(&self.ask.job_log(job))?;
+    fn read_job_log(&self, job: u64) -> Result<String, ForgeError> {
+        let response = self.send_change(&self.ask.read_job_log(job))?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
-        Ok(read::tail(text.trim_end(), LOG_BYTES).to_owned())
+        Ok(responses::truncate_tail(text.trim_end(), LOG_BYTES).to_owned())
     }
 
-    fn reviews(&self, number: u64) -> Result<Vec<Review>, ForgeError> {
-        let mut reviews = self.all(&self.ask.reviews(number), "items", read::review)?;
+    fn list_reviews(&self, number: u64) -> Result<Vec<ForgeReview>, ForgeError> {
+        let mut reviews =
+            self.fetch_all_pages(&self.ask.list_reviews(number), "items", responses::parse_review)?;
         reviews.sort_by_key(|review| review.as_ref().map(|review| review.id));
         Ok(reviews.into_iter().flatten().collect())
     }
 
-    fn comments(&self, number: u64) -> Result<Vec<Comment>, ForgeError> {
-        let mut comments = self.all(&self.ask.line_comments(number), "items", read::comment)?;
-        comments.extend(self.all(&self.ask.comments(number), "items", read::comment)?);
+    fn list_comments(&self, number: u64) -> Result<Vec<ForgeComment>, ForgeError> {
+        let mut comments = self.fetch_all_pages(
+            &self.ask.list_line_comments(number),
+            "items",
+            responses::parse_comment,
+        )?;
+        comments.extend(self.fetch_all_pages(
+            &self.ask.list_comments(number),
+            "items",
+            responses::parse_comment,
+        )?);
         comments.sort_by_key(|comment| comment.id);
         Ok(comments)
     }
 
-    fn comment(&self, number: u64, body: &str) -> Result<(), ForgeError> {
-        self.wish(&self.ask.comment(number, body)).map(drop)
+    fn add_comment(&self, number: u64, body: &str) -> Result<(), ForgeError> {
+        self.send_change(&self.ask.add_comment(number, body)).map(drop)
     }
 
-    fn merge(&self, number: u64, wish: &Merging<'_>) -> Result<Merged, ForgeError> {
-        let request = self.ask.merge(number, wish);
-        let response = self.wish(&request)?;
-        let value = parse(&request, &response.body)?;
+    fn merge_pull_request(
+        &self,
+        number: u64,
+        wish: &ForgeMergeOptions<'_>,
+    ) -> Result<MergedPullRequest, ForgeError> {
+        let request = self.ask.merge_pull_request(number, wish);
+        let response = self.send_change(&request)?;
+        let value = parse_body(&request, &response.body)?;
         match value["sha"].as_str() {
-            Some(commit) if value["merged"] == true => Ok(Merged { commit: commit.to_owned() }),
+            Some(commit) if value["merged"] == true => {
+                Ok(MergedPullRequest { commit: commit.to_owned() })
+            }
             _ => Err(ForgeError::Unsure { what: request.what, why: "no commit named".to_owned() }),
         }
     }
 
     fn update_branch(&self, number: u64, head: &str) -> Result<(), ForgeError> {
-        self.wish(&self.ask.update_branch(number, head)).map(drop)
+        self.send_change(&self.ask.update_branch(number, head)).map(drop)
     }
 
-    fn branch(&self, name: &str) -> Result<Option<String>, ForgeError> {
-        let request = self.ask.branch(name);
-        match self.get(&request) {
+    fn branch_commit(&self, name: &str) -> Result<Option<String>, ForgeError> {
+        let request = self.ask.get_branch(name);
+        match self.get_json(&request) {
             Ok(value) => match value["object"]["sha"].as_str() {
                 Some(commit) => Ok(Some(commit.to_owned())),
                 None => Err(ForgeError::Odd { what: request.what, why: "no commit".to_owned() }),
@@ -362,24 +415,27 @@ impl Forge for GitHub {
     }
 
     fn delete_branch(&self, name: &str) -> Result<(), ForgeError> {
-        match self.wish(&self.ask.delete_branch(name)) {
+        match self.send_change(&self.ask.delete_branch(name)) {
             Ok(_) | Err(ForgeError::NotFound { .. }) => Ok(()),
-            Err(ForgeError::Refused { status: 422, .. }) if self.branch(name)?.is_none() => Ok(()),
+            Err(ForgeError::Refused { status: 422, .. }) if self.branch_commit(name)?.is_none() => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
 
-    fn issues(&self, with_closed: bool) -> Result<Vec<Issue>, ForgeError> {
-        let request = self.ask.issues(with_closed);
-        let entry = |value: &Value| Ok((read::issue(value)?, read::has_edges(value)));
+    fn list_issues(&self, with_closed: bool) -> Result<Vec<ForgeIssue>, ForgeError> {
+        let request = self.ask.list_issues(with_closed);
+        let entry =
+            |value: &Value| Ok((responses::parse_issue(value)?, responses::issue_relations(value)));
         let mut issues = Vec::new();
-        for (issue, (waits, has_parts)) in self.all(&request, "items", entry)? {
+        for (issue, (waits, has_parts)) in self.fetch_all_pages(&request, "items", entry)? {
             let Some(mut issue) = issue else { continue };
             if waits {
-                issue.blocked_by = self.numbers(&self.ask.blocked_by(issue.number))?;
+                issue.blocked_by = self.fetch_numbers(&self.ask.list_blockers(issue.number))?;
             }
             if has_parts {
-                issue.parts = self.numbers(&self.ask.parts(issue.number))?;
+                issue.parts = self.fetch_numbers(&self.ask.list_sub_issues(issue.number))?;
             }
             issues.push(issue);
         }
@@ -387,21 +443,21 @@ impl Forge for GitHub {
     }
 }
 
-fn rank(state: CheckState) -> u8 {
+fn check_rank(state: ForgeCheckState) -> u8 {
     match state {
-        CheckState::Neutral => 0,
-        CheckState::Passed => 1,
-        CheckState::Pending => 2,
-        CheckState::Failed => 3,
+        ForgeCheckState::Neutral => 0,
+        ForgeCheckState::Passed => 1,
+        ForgeCheckState::Pending => 2,
+        ForgeCheckState::Failed => 3,
     }
 }
 
-fn parse(request: &Request, body: &[u8]) -> Result<Value, ForgeError> {
+fn parse_body(request: &ForgeHttpRequest, body: &[u8]) -> Result<Value, ForgeError> {
     serde_json::from_slice(body)
         .map_err(|error| ForgeError::Odd { what: request.what.clone(), why: error.to_string() })
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Whoever died with it left it whole: everything is set in one step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,29 +7,29 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use mainstem_host::process::{self, JobSpec};
-use mainstem_host::wall;
+use mainstem_host::sandbox;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::stdio::{stdin, stdout};
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let [step, rest @ ..] = args.as_slice()
-        && step == wall::STEP
+        && step == sandbox::SANDBOX_STEP
     {
-        return ExitCode::from(wall::step(rest));
+        return ExitCode::from(sandbox::run_sandbox_step(rest));
     }
     let words: Vec<&str> = args.iter().filter_map(|a| a.to_str()).collect();
     let done = match words[..] {
         ["__supervise", dir] => {
-            let code = process::supervise(Path::new(dir));
+            let code = process::supervise_job(Path::new(dir));
             return ExitCode::from(u8::try_from(code).unwrap_or(1));
         }
-        ["__start", dir, spec] => start_and_stay(Path::new(dir), Path::new(spec)),
+        ["__start", dir, spec] => start_job_and_stay(Path::new(dir), Path::new(spec)),
         ["__poll"] => read_by_polling(),
-        ["__ask", times] => ask_at_once(times.parse().unwrap_or(0)),
-        ["__hog", mib] => take_memory(mib.parse().unwrap_or(0)),
+        ["__ask", times] => ask_questions(times.parse().unwrap_or(0)),
+        ["__hog", mib] => allocate_memory(mib.parse().unwrap_or(0)),
         ["__hydra", heads, depth, word] => {
-            hydra(heads.parse().unwrap_or(0), depth.parse().unwrap_or(0), word)
+            spawn_process_tree(heads.parse().unwrap_or(0), depth.parse().unwrap_or(0), word)
         }
         _ => return ExitCode::from(2),
     };
@@ -37,17 +37,17 @@ fn main() -> ExitCode {
 }
 
 /// A starter that stays until it is killed.
-fn start_and_stay(dir: &Path, spec: &Path) -> io::Result<()> {
+fn start_job_and_stay(dir: &Path, spec: &Path) -> io::Result<()> {
     let spec: JobSpec = serde_json::from_slice(&std::fs::read(spec)?)?;
     let supervisor = [std::env::current_exe()?.into(), "__supervise".into()];
-    process::start(dir, &spec, &supervisor).map_err(io::Error::other)?;
+    process::start_job(dir, &spec, &supervisor).map_err(io::Error::other)?;
     loop {
         std::thread::park();
     }
 }
 
 /// Takes this much memory, says so and keeps it until its input ends.
-fn take_memory(mib: usize) -> io::Result<()> {
+fn allocate_memory(mib: usize) -> io::Result<()> {
     let taken = vec![1u8; mib << 20];
     rustix::io::write(stdout(), b"taken\n")?;
     while rustix::io::read(stdin(), &mut [0; 64])? > 0 {}
@@ -57,7 +57,7 @@ fn take_memory(mib: usize) -> io::Result<()> {
 
 /// Ignores requests to end, leaves its group, has so many children that do the same, and starts another
 /// for each that dies. Their number stays the same, so it is a bomb that nobody has to fear.
-fn hydra(heads: usize, depth: usize, word: &str) -> io::Result<()> {
+fn spawn_process_tree(heads: usize, depth: usize, word: &str) -> io::Result<()> {
     use std::os::unix::process::CommandExt;
     let ignored = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, ignored)?;
@@ -98,7 +98,7 @@ fn read_by_polling() -> io::Result<()> {
 
 /// Reads the prompt to its end, then asks and reads without a moment between; fails unless the n-th answer
 /// is `n`. After every other one it reads to the end again.
-fn ask_at_once(times: u32) -> io::Result<()> {
+fn ask_questions(times: u32) -> io::Result<()> {
     let mut bytes = [0; 4096];
     while rustix::io::read(stdin(), &mut bytes)? > 0 {}
     for n in 1..=times {

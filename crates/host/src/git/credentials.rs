@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::error::{OnPath, Result};
-use super::filters::Stamp;
-use super::run::Git;
-use super::{Repo, lossy, parts, path_from};
+use super::command::GitCommand;
+use super::distrusted_filters::FileStamp;
+use super::error::{IoErrorContext, Result};
+use super::{Repo, lossy_string, path_from_bytes, split_nul};
 
 /// Shorter ones are words that occur anywhere.
 const SECRET_BYTES_MIN: usize = 8;
@@ -18,15 +18,15 @@ const NO_SECRETS: &[&str] = &["x-access-token", "x-oauth-basic", "x-token-auth",
 const OWN: &[&str] = &["core.bare", "core.worktree", "extensions.refstorage"];
 
 /// One setting; no value means true.
-type Setting = (String, Option<String>);
+type GitSetting = (String, Option<String>);
 
 /// The settings agents may see, with the stamp of the file they come from.
 #[derive(Debug, Default)]
-pub(super) struct ForAgents(Mutex<Option<(Stamp, Vec<u8>)>>);
+pub(super) struct AgentGitSettings(Mutex<Option<(FileStamp, Vec<u8>)>>);
 
 /// A credential in git's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
+pub struct GitCredential {
     /// The setting that has it.
     pub key: String,
     /// The secret itself.
@@ -35,75 +35,75 @@ pub struct Credential {
 
 /// Credentials in git's settings and the files that have them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Credentials {
+pub struct GitCredentials {
     /// Every one of them.
-    pub values: Vec<Credential>,
+    pub values: Vec<GitCredential>,
     /// Where they are, and what git calls that: `local`, `global`, `system`.
     pub files: Vec<(PathBuf, String)>,
 }
 
 impl Repo {
     /// What the repository's own settings say to an agent's git.
-    pub(super) fn settings_for_agents(&self) -> Result<Vec<u8>> {
+    pub(super) fn agent_git_settings(&self) -> Result<Vec<u8>> {
         let file = self.common_dir().join("config");
-        let Some(stamp) = Stamp::of(&file) else { return Ok(Vec::new()) };
-        let mut kept = self.inner.for_agents.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(stamp) = FileStamp::of_file(&file) else { return Ok(Vec::new()) };
+        let mut kept = self.inner.agent_settings.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, text)) = kept.as_ref()
             && *of == stamp
         {
             return Ok(text.clone());
         }
-        let settings = self.settings_in(&file)?;
-        let own = |(key, _): &Setting| !OWN.contains(&key.as_str());
-        let text = render(settings.iter().filter(|setting| own(setting)));
+        let settings = self.read_settings_file(&file)?;
+        let own = |(key, _): &GitSetting| !OWN.contains(&key.as_str());
+        let text = render_settings(settings.iter().filter(|setting| own(setting)));
         // What another file says can change without this one.
-        let alone = settings.iter().all(|(key, _)| !is_include(key));
+        let alone = settings.iter().all(|(key, _)| !is_include_key(key));
         *kept = alone.then(|| (stamp, text.clone()));
         Ok(text)
     }
 
     /// The settings in a file, and in those it includes, without credentials.
-    pub(super) fn without_credentials(&self, file: &Path) -> Result<Vec<u8>> {
-        Ok(render(self.settings_in(file)?.iter()))
+    pub(super) fn settings_without_credentials(&self, file: &Path) -> Result<Vec<u8>> {
+        Ok(render_settings(self.read_settings_file(file)?.iter()))
     }
 
     /// Writes the settings in all these files, as far as they are there, without credentials to `to`.
-    pub fn write_without_credentials(&self, files: &[&PathBuf], to: &Path) -> Result<()> {
+    pub fn write_settings_without_credentials(&self, files: &[&PathBuf], to: &Path) -> Result<()> {
         let mut text = Vec::new();
         for file in files.iter().filter(|file| file.is_file()) {
-            text.extend(self.without_credentials(file)?);
+            text.extend(self.settings_without_credentials(file)?);
         }
         if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder).on("create", folder)?;
+            fs::create_dir_all(folder).with_path("create", folder)?;
         }
-        crate::files::write_atomic(to, &text).on("write", to)
+        crate::files::write_atomic(to, &text).with_path("write", to)
     }
 
-    fn settings_in(&self, file: &Path) -> Result<Vec<Setting>> {
+    fn read_settings_file(&self, file: &Path) -> Result<Vec<GitSetting>> {
         let git = self.git().args(["config", "--includes", "-z", "--list", "--file"]).arg(file);
         let answer = git.run()?;
-        Ok(parts(&answer.stdout).map(setting).collect())
+        Ok(split_nul(&answer.stdout).map(parse_setting).collect())
     }
 
     /// [`Self::credentials`] as they were when they were first asked for; none if git's settings make no
     /// sense, which every other command says.
-    pub fn known_credentials(&self) -> &[Credential] {
+    pub fn cached_credentials(&self) -> &[GitCredential] {
         let known = &self.inner.credentials;
-        known.get_or_init(|| self.credentials().map(|found| found.values).unwrap_or_default())
+        known.get_or_init(|| self.find_credentials().map(|found| found.values).unwrap_or_default())
     }
 
     /// All credentials in the settings that git reads here: the system's, the user's, the repository's, and
     /// those of its submodules.
-    pub fn credentials(&self) -> Result<Credentials> {
-        let mut found = Credentials::default();
+    pub fn find_credentials(&self) -> Result<GitCredentials> {
+        let mut found = GitCredentials::default();
         let args = ["config", "--includes", "-z", "--list", "--show-scope", "--show-origin"];
-        self.add_credentials(self.git().args(args), &mut found)?;
+        self.collect_credentials(self.git().args(args), &mut found)?;
         let mut files = vec![self.common_dir().join("config.worktree")];
         for folder in ["modules", "worktrees"] {
-            files.extend(configs_below(&self.common_dir().join(folder)));
+            files.extend(find_config_files(&self.common_dir().join(folder)));
         }
         for file in files.iter().filter(|file| file.is_file()) {
-            self.add_credentials(self.git().args(args).arg("--file").arg(file), &mut found)?;
+            self.collect_credentials(self.git().args(args).arg("--file").arg(file), &mut found)?;
         }
         found.values.sort_by(|a, b| (&a.key, &a.value).cmp(&(&b.key, &b.value)));
         found.values.dedup();
@@ -112,25 +112,25 @@ impl Repo {
         Ok(found)
     }
 
-    fn add_credentials(&self, git: Git, found: &mut Credentials) -> Result<()> {
-        let answer = git.accept(&[1, 3, 128]).run()?;
-        let mut fields = parts(&answer.stdout);
+    fn collect_credentials(&self, git: GitCommand, found: &mut GitCredentials) -> Result<()> {
+        let answer = git.accept_exit_codes(&[1, 3, 128]).run()?;
+        let mut fields = split_nul(&answer.stdout);
         while let (Some(scope), Some(origin), Some(entry)) =
             (fields.next(), fields.next(), fields.next())
         {
-            let (key, value) = setting(entry);
-            if is_include(&key) {
+            let (key, value) = parse_setting(entry);
+            if is_include_key(&key) {
                 continue;
             }
-            let (kept, secrets) = cleaned(&key, value.as_deref());
+            let (kept, secrets) = redact_setting(&key, value.as_deref());
             if kept == Some((key.clone(), value)) {
                 continue;
             }
             if let Some(file) = origin.strip_prefix(b"file:") {
-                let file = self.common_dir().join(path_from(file));
-                found.files.push((fs::canonicalize(&file).unwrap_or(file), lossy(scope)));
+                let file = self.common_dir().join(path_from_bytes(file));
+                found.files.push((fs::canonicalize(&file).unwrap_or(file), lossy_string(scope)));
             }
-            let credential = |value| Credential { key: key.clone(), value };
+            let credential = |value| GitCredential { key: key.clone(), value };
             found.values.extend(secrets.into_iter().map(credential));
         }
         Ok(())
@@ -138,7 +138,7 @@ impl Repo {
 }
 
 /// Files with settings of submodules and worktrees.
-fn configs_below(folder: &Path) -> Vec<PathBuf> {
+fn find_config_files(folder: &Path) -> Vec<PathBuf> {
     /// Submodules of submodules of …: deeper ones are nobody's.
     const DEPTH_MAX: u32 = 8;
     let mut found = Vec::new();
@@ -159,35 +159,41 @@ fn configs_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn setting(entry: &[u8]) -> Setting {
-    let text = lossy(entry);
+fn parse_setting(entry: &[u8]) -> GitSetting {
+    let text = lossy_string(entry);
     match text.split_once('\n') {
         Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
         None => (text, None),
     }
 }
 
-fn is_include(key: &str) -> bool {
+fn is_include_key(key: &str) -> bool {
     key.starts_with("include.") || key.starts_with("includeif.")
 }
 
 /// The last part of a setting's name; git gives it in small letters.
-fn last_part(key: &str) -> &str {
+fn last_key_part(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
 /// A setting as an agent may see it, if at all, and the secrets that were in it.
-fn cleaned(key: &str, value: Option<&str>) -> (Option<Setting>, Vec<String>) {
-    let last = last_part(key);
+fn redact_setting(key: &str, value: Option<&str>) -> (Option<GitSetting>, Vec<String>) {
+    let last = last_key_part(key);
     let words = ["token", "password", "passwd", "secret", "smtppass", "apikey"];
     let text = value.unwrap_or_default();
     if last == "extraheader" {
         let parts = text.split_whitespace().map(str::to_owned);
-        let words = parts.filter(|word| !word.ends_with(':') && is_secret(word));
-        return (None, words.chain(Some(text.to_owned()).filter(|all| is_secret(all))).collect());
+        let words = parts.filter(|word| !word.ends_with(':') && looks_secret(word));
+        return (
+            None,
+            words.chain(Some(text.to_owned()).filter(|all| looks_secret(all))).collect(),
+        );
     }
     if words.iter().any(|word| last.contains(word)) || last == "pass" {
-        return (None, Some(text.to_owned()).filter(|text| is_secret(text)).into_iter().collect());
+        return (
+            None,
+            Some(text.to_owned()).filter(|text| looks_secret(text)).into_iter().collect(),
+        );
     }
     let hidden = ["cookiefile", "sslkey", "askpass", "sshcommand", "gitproxy"];
     if key.starts_with("credential.") || hidden.contains(&last) {
@@ -199,7 +205,7 @@ fn cleaned(key: &str, value: Option<&str>) -> (Option<Setting>, Vec<String>) {
     (Some((key, value)), secrets)
 }
 
-fn is_secret(word: &str) -> bool {
+fn looks_secret(word: &str) -> bool {
     word.len() >= SECRET_BYTES_MIN && !NO_SECRETS.contains(&word)
 }
 
@@ -221,7 +227,7 @@ fn strip_userinfo(text: &str, secrets: &mut Vec<String>) -> String {
         let (name, password) = user.split_once(':').map_or((user, None), |(n, p)| (n, Some(p)));
         let by_ssh = scheme.ends_with("ssh://");
         for part in [Some(name).filter(|_| !by_ssh), password].into_iter().flatten() {
-            secrets.extend(Some(part.to_owned()).filter(|part| is_secret(part)));
+            secrets.extend(Some(part.to_owned()).filter(|part| looks_secret(part)));
         }
         if by_ssh {
             out.push_str(name);
@@ -233,11 +239,11 @@ fn strip_userinfo(text: &str, secrets: &mut Vec<String>) -> String {
 }
 
 /// Settings as a file that git reads.
-fn render<'a>(settings: impl Iterator<Item = &'a Setting>) -> Vec<u8> {
+fn render_settings<'a>(settings: impl Iterator<Item = &'a GitSetting>) -> Vec<u8> {
     let mut out = String::new();
     for (key, value) in settings {
-        let (Some((key, value)), _) = cleaned(key, value.as_deref()) else { continue };
-        let Some((section, name)) = key.rsplit_once('.').filter(|_| !is_include(&key)) else {
+        let (Some((key, value)), _) = redact_setting(key, value.as_deref()) else { continue };
+        let Some((section, name)) = key.rsplit_once('.').filter(|_| !is_include_key(&key)) else {
             continue;
         };
         match section.split_once('.') {
@@ -264,7 +270,7 @@ mod tests {
     use super::*;
 
     fn seen(key: &str, value: &str) -> (Option<String>, Vec<String>) {
-        let (kept, secrets) = cleaned(key, Some(value));
+        let (kept, secrets) = redact_setting(key, Some(value));
         (kept.map(|(key, value)| format!("{key}={}", value.unwrap_or_default())), secrets)
     }
 
@@ -316,7 +322,7 @@ mod tests {
             ("core.bare".to_owned(), None),
             ("remote.a\"b.url".to_owned(), Some("x # \"y\" \\z\n".to_owned())),
         ];
-        let text = String::from_utf8(render(all.iter())).unwrap_or_default();
+        let text = String::from_utf8(render_settings(all.iter())).unwrap_or_default();
         assert_eq!(
             text,
             "[core]\n\tbare\n[remote \"a\\\"b\"]\n\turl = \"x # \\\"y\\\" \\\\z\\n\"\n"

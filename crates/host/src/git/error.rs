@@ -121,13 +121,13 @@ pub(super) const MIN_MINOR: u32 = 39;
 pub(super) type Result<T> = std::result::Result<T, GitError>;
 
 /// Adds what was tried, and where, to a file error.
-pub(super) trait OnPath<T> {
+pub(super) trait IoErrorContext<T> {
     /// See [`OnPath`].
-    fn on(self, what: &'static str, path: &std::path::Path) -> Result<T>;
+    fn with_path(self, what: &'static str, path: &std::path::Path) -> Result<T>;
 }
 
-impl<T> OnPath<T> for io::Result<T> {
-    fn on(self, what: &'static str, path: &std::path::Path) -> Result<T> {
+impl<T> IoErrorContext<T> for io::Result<T> {
+    fn with_path(self, what: &'static str, path: &std::path::Path) -> Result<T> {
         self.map_err(|source| GitError::Files { what, path: path.to_path_buf(), source })
     }
 }

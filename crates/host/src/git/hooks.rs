@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::error::Result;
-use super::{Repo, parts, path_from};
+use super::{Repo, path_from_bytes, split_nul};
 
 /// Hooks that a commit in a workspace runs.
-const OF_COMMITS: &[&str] = &[
+const COMMIT_HOOKS: &[&str] = &[
     "pre-commit",
     "prepare-commit-msg",
     "commit-msg",
@@ -18,12 +18,12 @@ const OF_COMMITS: &[&str] = &[
 
 impl Repo {
     /// Names of the hooks that run when somebody commits here.
-    pub fn commit_hooks(&self) -> Result<Vec<&'static str>> {
+    pub fn list_commit_hooks(&self) -> Result<Vec<&'static str>> {
         let git = self.git().args(["config", "-z", "--type=path", "--get-all", "core.hooksPath"]);
-        let answer = git.accept(&[1]).run()?;
-        let said: Vec<&[u8]> = parts(&answer.stdout).collect();
+        let answer = git.accept_exit_codes(&[1]).run()?;
+        let said: Vec<&[u8]> = split_nul(&answer.stdout).collect();
         // The last one is our own word, which keeps hooks out of our commands.
-        let theirs = said.len().checked_sub(2).map(|at| path_from(said[at]));
+        let theirs = said.len().checked_sub(2).map(|at| path_from_bytes(said[at]));
         let folder = match theirs {
             // A path of the settings is relative to where the files are.
             Some(path) => self.dir().join(path),
@@ -33,6 +33,6 @@ impl Repo {
             let meta = fs::metadata(folder.join(name));
             meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         };
-        Ok(OF_COMMITS.iter().filter(runs).copied().collect())
+        Ok(COMMIT_HOOKS.iter().filter(runs).copied().collect())
     }
 }

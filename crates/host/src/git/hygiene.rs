@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 use mainstem_core::id::Oid;
 
 use super::error::Result;
-use super::links::Links;
-use super::{Repo, lossy, parts, path_from};
+use super::tree_links::TreeLinks;
+use super::{Repo, lossy_string, path_from_bytes, split_nul};
 
 /// One thing wrong with a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flaw {
+pub enum HygieneFlaw {
     /// Added lines contain a whole set of conflict markers.
     ConflictMarkers {
         /// The file.
@@ -26,7 +26,7 @@ pub enum Flaw {
         max: u64,
     },
     /// Two paths differ only in case: such a tree cannot be checked out everywhere.
-    CaseClash {
+    CaseCollision {
         /// The new path.
         path: String,
         /// The other one.
@@ -55,7 +55,7 @@ pub enum Flaw {
         path: String,
     },
     /// What the tree says of its submodules would run a command, or git refuses it.
-    BadModules {
+    BadGitmodules {
         /// What is wrong.
         why: String,
     },
@@ -68,14 +68,14 @@ pub enum Flaw {
     },
 }
 
-impl std::fmt::Display for Flaw {
+impl std::fmt::Display for HygieneFlaw {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::ConflictMarkers { path } => write!(f, "{path}: conflict markers were left in"),
             Self::TooLarge { path, bytes, max } => {
-                f.write_str(&super::import::too_large(path, *bytes, *max))
+                f.write_str(&super::import::too_large_message(path, *bytes, *max))
             }
-            Self::CaseClash { path, other } => {
+            Self::CaseCollision { path, other } => {
                 write!(f, "{path}: differs from {other} only in upper and lower case")
             }
             Self::GitComponent { path } => write!(f, "{path}: a path must not contain `.git`"),
@@ -87,7 +87,7 @@ impl std::fmt::Display for Flaw {
                 f,
                 "{path}: a nested repository was added without files; remove the inner `.git` folder, or make the folder a submodule"
             ),
-            Self::BadModules { why } => write!(f, ".gitmodules: {why}"),
+            Self::BadGitmodules { why } => write!(f, ".gitmodules: {why}"),
             Self::UnknownCommit { path, commit } => write!(
                 f,
                 "{path}: the submodule is at {commit}, which neither the local copy of the submodule nor the remote has; push that commit, or run `git submodule update --init` in the \
@@ -97,7 +97,7 @@ impl std::fmt::Display for Flaw {
     }
 }
 
-struct Entry {
+struct ChangedTreeEntry {
     mode: String,
     id: String,
     is_new: bool,
@@ -106,138 +106,168 @@ struct Entry {
 
 impl Repo {
     /// The flaws of the change from `base` to `tip`; `file_bytes_max` 0 means no limit.
-    pub fn hygiene(&self, base: &Oid, tip: &Oid, file_bytes_max: u64) -> Result<Vec<Flaw>> {
-        let entries = self.changed_entries(base, tip)?;
+    pub fn find_hygiene_flaws(
+        &self,
+        base: &Oid,
+        tip: &Oid,
+        file_bytes_max: u64,
+    ) -> Result<Vec<HygieneFlaw>> {
+        let entries = self.list_changed_entries(base, tip)?;
         let mut flaws = Vec::new();
         for entry in &entries {
             if entry.name.split(|&b| b == b'/').any(is_git_component) {
-                flaws.push(Flaw::GitComponent { path: lossy(&entry.name) });
+                flaws.push(HygieneFlaw::GitComponent { path: lossy_string(&entry.name) });
             }
         }
         for entry in &entries {
             let stays = |part: &[u8]| !part.is_empty() && part != b"." && part != b"..";
             if !entry.name.split(|&b| b == b'/').all(stays) {
-                flaws.push(Flaw::DotComponent { path: lossy(&entry.name) });
+                flaws.push(HygieneFlaw::DotComponent { path: lossy_string(&entry.name) });
             }
         }
-        self.find_links(tip, &entries, &mut flaws)?;
+        self.find_outside_links(tip, &entries, &mut flaws)?;
         if file_bytes_max > 0 {
-            self.find_large(&entries, file_bytes_max, &mut flaws)?;
+            self.find_large_files(&entries, file_bytes_max, &mut flaws)?;
         }
-        self.find_case_clashes(tip, &entries, &mut flaws)?;
+        self.find_case_collisions(tip, &entries, &mut flaws)?;
         self.find_loose_gitlinks(tip, &entries, &mut flaws)?;
-        self.find_bad_modules(&entries, &mut flaws)?;
-        self.find_markers(base, tip, &mut flaws)?;
+        self.find_bad_gitmodules(&entries, &mut flaws)?;
+        self.find_conflict_markers(base, tip, &mut flaws)?;
         Ok(flaws)
     }
 
     /// What is added or changed; deletions cannot do harm of this kind.
-    fn changed_entries(&self, base: &Oid, tip: &Oid) -> Result<Vec<Entry>> {
+    fn list_changed_entries(&self, base: &Oid, tip: &Oid) -> Result<Vec<ChangedTreeEntry>> {
         let args = ["-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--diff-filter=d"];
         let answer = self.diff_tree(base, tip, &args).run()?;
-        let mut fields = parts(&answer.stdout);
+        let mut fields = split_nul(&answer.stdout);
         let mut entries = Vec::new();
         while let Some(meta) = fields.next() {
-            let name = fields.next().ok_or_else(|| answer.bad())?.to_vec();
-            let meta = lossy(meta);
+            let name = fields.next().ok_or_else(|| answer.bad_output_error())?.to_vec();
+            let meta = lossy_string(meta);
             let words: Vec<&str> = meta.split(' ').collect();
-            let [_, mode, _, id, status] = words.as_slice() else { return Err(answer.bad()) };
+            let [_, mode, _, id, status] = words.as_slice() else {
+                return Err(answer.bad_output_error());
+            };
             let is_new = status.starts_with('A');
-            entries.push(Entry { mode: (*mode).to_owned(), id: (*id).to_owned(), is_new, name });
+            entries.push(ChangedTreeEntry {
+                mode: (*mode).to_owned(),
+                id: (*id).to_owned(),
+                is_new,
+                name,
+            });
         }
         Ok(entries)
     }
 
     /// Links that lead out of the tree, by themselves or by way of others, where the change has a hand in
     /// it: whoever writes through one of them on the user's machine writes elsewhere.
-    fn find_links(&self, tip: &Oid, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
-        let is_link = |entry: &&Entry| entry.mode == "120000";
+    fn find_outside_links(
+        &self,
+        tip: &Oid,
+        entries: &[ChangedTreeEntry],
+        flaws: &mut Vec<HygieneFlaw>,
+    ) -> Result<()> {
+        let is_link = |entry: &&ChangedTreeEntry| entry.mode == "120000";
         let changed: HashSet<&[u8]> =
             entries.iter().filter(is_link).map(|entry| entry.name.as_slice()).collect();
         if changed.is_empty() {
             return Ok(());
         }
-        let links = self.links_of(tip)?;
+        let links = self.read_tree_links(tip)?;
         for (name, target) in links.iter() {
-            if let Some(way) = links.way_out(name)
+            if let Some(way) = links.find_escaping_links(name)
                 && way.iter().any(|passed| changed.contains(passed.as_slice()))
             {
-                let (path, target) = (lossy(name), lossy(target));
-                flaws.push(Flaw::LinkOutside { path, target });
+                let (path, target) = (lossy_string(name), lossy_string(target));
+                flaws.push(HygieneFlaw::LinkOutside { path, target });
             }
         }
         Ok(())
     }
 
     /// All links of a tree and where each leads.
-    fn links_of(&self, tip: &Oid) -> Result<Links> {
+    fn read_tree_links(&self, tip: &Oid) -> Result<TreeLinks> {
         let listed = self.git().args(["ls-tree", "-r", "-z", "--full-tree", tip.as_str()]).run()?;
         let mut named = Vec::new();
         let mut question = String::new();
-        for entry in parts(&listed.stdout) {
+        for entry in split_nul(&listed.stdout) {
             let Some(tab) = entry.iter().position(|&b| b == b'\t') else { continue };
-            if let Some(id) = lossy(&entry[..tab]).strip_prefix("120000 blob ") {
+            if let Some(id) = lossy_string(&entry[..tab]).strip_prefix("120000 blob ") {
                 question.push_str(id);
                 question.push('\n');
                 named.push(&entry[tab + 1..]);
             }
         }
-        let answer = self.git().args(["cat-file", "--batch"]).input(question).run()?;
-        let mut links = Links::default();
+        let answer = self.git().args(["cat-file", "--batch"]).stdin_bytes(question).run()?;
+        let mut links = TreeLinks::default();
         let mut rest = answer.stdout.as_slice();
         for name in named {
             // `<id> blob <size>`, a line end, the content, a line end.
             let read = || -> Option<(&[u8], &[u8])> {
                 let end = rest.iter().position(|&b| b == b'\n')?;
-                let size: usize = lossy(&rest[..end]).rsplit(' ').next()?.parse().ok()?;
+                let size: usize = lossy_string(&rest[..end]).rsplit(' ').next()?.parse().ok()?;
                 let target = rest.get(end + 1..end + 1 + size)?;
                 Some((target, rest.get(end + 2 + size..)?))
             };
-            let (target, more) = read().ok_or_else(|| answer.bad())?;
+            let (target, more) = read().ok_or_else(|| answer.bad_output_error())?;
             links.add(name, target.to_vec());
             rest = more;
         }
         Ok(links)
     }
 
-    fn find_large(&self, entries: &[Entry], max: u64, flaws: &mut Vec<Flaw>) -> Result<()> {
-        let blobs: Vec<&Entry> =
+    fn find_large_files(
+        &self,
+        entries: &[ChangedTreeEntry],
+        max: u64,
+        flaws: &mut Vec<HygieneFlaw>,
+    ) -> Result<()> {
+        let blobs: Vec<&ChangedTreeEntry> =
             entries.iter().filter(|entry| entry.mode.starts_with("10")).collect();
         if blobs.is_empty() {
             return Ok(());
         }
         let input: String = blobs.iter().map(|entry| format!("{}\n", entry.id)).collect();
-        let answer =
-            self.git().args(["cat-file", "--batch-check=%(objectsize)"]).input(input).run()?;
-        let text = answer.line()?.to_owned();
+        let answer = self
+            .git()
+            .args(["cat-file", "--batch-check=%(objectsize)"])
+            .stdin_bytes(input)
+            .run()?;
+        let text = answer.single_line()?.to_owned();
         let mut sizes = text.lines();
         for entry in blobs {
             let size = sizes.next().and_then(|size| size.parse().ok());
-            let bytes: u64 = size.ok_or_else(|| answer.bad())?;
+            let bytes: u64 = size.ok_or_else(|| answer.bad_output_error())?;
             if bytes > max {
-                flaws.push(Flaw::TooLarge { path: lossy(&entry.name), bytes, max });
+                flaws.push(HygieneFlaw::TooLarge { path: lossy_string(&entry.name), bytes, max });
             }
         }
         Ok(())
     }
 
-    fn find_case_clashes(&self, tip: &Oid, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+    fn find_case_collisions(
+        &self,
+        tip: &Oid,
+        entries: &[ChangedTreeEntry],
+        flaws: &mut Vec<HygieneFlaw>,
+    ) -> Result<()> {
         if !entries.iter().any(|entry| entry.is_new) {
             return Ok(());
         }
         let answer = self.git().args(["ls-tree", "-r", "-z", "--name-only", tip.as_str()]).run()?;
         let mut by_fold: HashMap<String, Vec<String>> = HashMap::new();
-        for name in parts(&answer.stdout).map(lossy) {
+        for name in split_nul(&answer.stdout).map(lossy_string) {
             by_fold.entry(name.to_lowercase()).or_default().push(name);
         }
         for entry in entries.iter().filter(|entry| entry.is_new) {
-            let path = lossy(&entry.name);
+            let path = lossy_string(&entry.name);
             let fold = path.to_lowercase();
             let ends = fold.match_indices('/').map(|(at, _)| at).chain([fold.len()]);
             // The whole path against files; each of its folders against files, too.
             let other = ends.filter_map(|end| by_fold.get(&fold[..end])).flatten();
             if let Some(other) = other.into_iter().find(|other| **other != path) {
-                flaws.push(Flaw::CaseClash { path, other: other.clone() });
+                flaws.push(HygieneFlaw::CaseCollision { path, other: other.clone() });
             }
         }
         Ok(())
@@ -246,17 +276,18 @@ impl Repo {
     fn find_loose_gitlinks(
         &self,
         tip: &Oid,
-        entries: &[Entry],
-        flaws: &mut Vec<Flaw>,
+        entries: &[ChangedTreeEntry],
+        flaws: &mut Vec<HygieneFlaw>,
     ) -> Result<()> {
-        let links: Vec<&Entry> = entries.iter().filter(|entry| entry.mode == "160000").collect();
+        let links: Vec<&ChangedTreeEntry> =
+            entries.iter().filter(|entry| entry.mode == "160000").collect();
         if links.is_empty() {
             return Ok(());
         }
         // Exit code 1: the file is there and names no path. No file at all: every link is loose.
         let modules = format!("{tip}:.gitmodules");
         let mut named = HashMap::new();
-        if self.look_up(&modules, self.git())?.is_some() {
+        if self.find_object(&modules, self.git())?.is_some() {
             let answer = self
                 .git()
                 .args([
@@ -267,22 +298,22 @@ impl Repo {
                     "--get-regexp",
                     r"^submodule\..*\.path$",
                 ])
-                .accept(&[1])
+                .accept_exit_codes(&[1])
                 .run()?;
-            for entry in parts(&answer.stdout) {
+            for entry in split_nul(&answer.stdout) {
                 let mut halves = entry.splitn(2, |&b| b == b'\n');
-                let key = lossy(halves.next().unwrap_or_default());
+                let key = lossy_string(halves.next().unwrap_or_default());
                 let name = key.trim_start_matches("submodule.").trim_end_matches(".path");
                 named.insert(halves.next().unwrap_or_default().to_vec(), name.to_owned());
             }
         }
         for link in links {
-            let path = lossy(&link.name);
+            let path = lossy_string(&link.name);
             match named.get(&link.name) {
-                None if link.is_new => flaws.push(Flaw::LooseGitlink { path }),
+                None if link.is_new => flaws.push(HygieneFlaw::LooseGitlink { path }),
                 None => {}
-                Some(name) if self.has_for_submodule(name, &Oid::new(link.id.as_str()))? => {}
-                Some(_) => flaws.push(Flaw::UnknownCommit { path, commit: link.id.clone() }),
+                Some(name) if self.has_submodule_commit(name, &Oid::new(link.id.as_str()))? => {}
+                Some(_) => flaws.push(HygieneFlaw::UnknownCommit { path, commit: link.id.clone() }),
             }
         }
         Ok(())
@@ -290,22 +321,26 @@ impl Repo {
 
     /// Once such a file has landed, git refuses to compare anything in the user's checkout, or runs what
     /// it names when its submodules are brought along.
-    fn find_bad_modules(&self, entries: &[Entry], flaws: &mut Vec<Flaw>) -> Result<()> {
+    fn find_bad_gitmodules(
+        &self,
+        entries: &[ChangedTreeEntry],
+        flaws: &mut Vec<HygieneFlaw>,
+    ) -> Result<()> {
         let Some(file) = entries.iter().find(|entry| entry.name == b".gitmodules") else {
             return Ok(());
         };
-        let mut flaw = |why: String| flaws.push(Flaw::BadModules { why });
+        let mut flaw = |why: String| flaws.push(HygieneFlaw::BadGitmodules { why });
         if !file.mode.starts_with("10") {
             flaw("git reads only a regular file".to_owned());
             return Ok(());
         }
         let git = self.git().args(["config", "-z", "--blob", &file.id, "--list"]);
-        let answer = git.accept(&[1, 3, 128]).run()?;
+        let answer = git.accept_exit_codes(&[1, 3, 128]).run()?;
         if answer.code != 0 {
             flaw("git cannot read it".to_owned());
         }
-        for entry in parts(&answer.stdout) {
-            let text = lossy(entry);
+        for entry in split_nul(&answer.stdout) {
+            let text = lossy_string(entry);
             let (key, value) = text.split_once('\n').unwrap_or((&text, ""));
             let Some((name, key)) = key.strip_prefix("submodule.").and_then(|k| k.rsplit_once('.'))
             else {
@@ -326,17 +361,22 @@ impl Repo {
         Ok(())
     }
 
-    fn find_markers(&self, base: &Oid, tip: &Oid, flaws: &mut Vec<Flaw>) -> Result<()> {
+    fn find_conflict_markers(
+        &self,
+        base: &Oid,
+        tip: &Oid,
+        flaws: &mut Vec<HygieneFlaw>,
+    ) -> Result<()> {
         let args =
             ["-r", "-z", "--no-renames", "--name-only", "--diff-filter=d", "-G^<<<<<<<( |$)"];
         let suspects = self.diff_tree(base, tip, &args).run()?;
-        for name in parts(&suspects.stdout) {
+        for name in split_nul(&suspects.stdout) {
             let mut spec = std::ffi::OsString::from(":(literal,top)");
-            spec.push(path_from(name));
+            spec.push(path_from_bytes(name));
             let args = ["-r", "-p", "-U0", "--no-renames", "--no-color"];
             let patch = self.diff_tree(base, tip, &args).arg("--").arg(spec).run()?;
-            if adds_markers(&patch.stdout) {
-                flaws.push(Flaw::ConflictMarkers { path: lossy(name) });
+            if adds_conflict_markers(&patch.stdout) {
+                flaws.push(HygieneFlaw::ConflictMarkers { path: lossy_string(name) });
             }
         }
         Ok(())
@@ -344,7 +384,7 @@ impl Repo {
 }
 
 /// Whether added lines hold the three markers in their order. One alone may be a heading or a quote.
-fn adds_markers(patch: &[u8]) -> bool {
+fn adds_conflict_markers(patch: &[u8]) -> bool {
     let starts = |line: &[u8], mark: &[u8]| {
         line.strip_prefix(mark).is_some_and(|rest| rest.is_empty() || rest[0] == b' ')
     };
@@ -366,7 +406,7 @@ fn adds_markers(patch: &[u8]) -> bool {
 /// and without the characters that macOS passes over.
 pub(super) fn is_git_component(name: &[u8]) -> bool {
     let passed_over = |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
-    let name: String = lossy(name).chars().filter(|c| !passed_over(*c)).collect();
+    let name: String = lossy_string(name).chars().filter(|c| !passed_over(*c)).collect();
     name.split('\\').any(|part| {
         let part = part.split(':').next().unwrap_or(part);
         let part = part.trim_end_matches(['.', ' ']).to_ascii_lowercase();

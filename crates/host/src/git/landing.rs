@@ -4,14 +4,14 @@
 use mainstem_core::id::Oid;
 
 use super::error::Result;
-use super::{Repo, lossy, oid, parts};
+use super::{Repo, lossy_string, parse_oid, split_nul};
 
 /// Trailers of ours start with this.
 const TRAILERS: &str = "Mainstem-";
 
 /// One commit on the first-parent line of a branch that carries our trailers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Landing {
+pub struct GitLanding {
     /// The commit.
     pub commit: Oid,
     /// What the branch was before.
@@ -35,9 +35,9 @@ impl Repo {
     ) -> Result<Option<Oid>> {
         let lines: Vec<String> =
             trailers.iter().map(|(key, value)| format!("{key}: {value}")).collect();
-        let found = self.walk(branch_tip, limit_from, &lines)?;
+        let found = self.walk_landings(branch_tip, limit_from, &lines)?;
         // The search by text is only a sieve: the line must be a trailer, and the whole of it.
-        let all = |landing: &Landing| {
+        let all = |landing: &GitLanding| {
             trailers
                 .iter()
                 .all(|(key, value)| landing.trailers.iter().any(|(k, v)| k == key && v == value))
@@ -46,11 +46,20 @@ impl Repo {
     }
 
     /// All landings on the first-parent line of `branch_tip`, newest first, not going past `stop_at`.
-    pub fn landings(&self, branch_tip: &Oid, stop_at: Option<&Oid>) -> Result<Vec<Landing>> {
-        self.walk(branch_tip, stop_at, &[TRAILERS.to_owned()])
+    pub fn list_landings(
+        &self,
+        branch_tip: &Oid,
+        stop_at: Option<&Oid>,
+    ) -> Result<Vec<GitLanding>> {
+        self.walk_landings(branch_tip, stop_at, &[TRAILERS.to_owned()])
     }
 
-    fn walk(&self, tip: &Oid, stop: Option<&Oid>, sieve: &[String]) -> Result<Vec<Landing>> {
+    fn walk_landings(
+        &self,
+        tip: &Oid,
+        stop: Option<&Oid>,
+        sieve: &[String],
+    ) -> Result<Vec<GitLanding>> {
         let format = "--format=tformat:%H%x00%P%x00%T%x00%s%x00%(trailers:only,unfold)";
         let mut git = self
             .git()
@@ -64,25 +73,25 @@ impl Repo {
             git = git.arg(format!("^{stop}"));
         }
         let answer = git.arg("--").run()?;
-        let fields: Vec<&[u8]> = parts(&answer.stdout).collect();
+        let fields: Vec<&[u8]> = split_nul(&answer.stdout).collect();
         // The trailers of the last commit may be empty, and then its field is stripped.
         let mut landings = Vec::new();
         for record in fields.chunks(5) {
             let [commit, parents, tree, subject, rest @ ..] = record else {
-                return Err(answer.bad());
+                return Err(answer.bad_output_error());
             };
-            let trailers = read_trailers(&lossy(rest.first().copied().unwrap_or_default()));
+            let trailers = parse_trailers(&lossy_string(rest.first().copied().unwrap_or_default()));
             let ours = trailers.iter().any(|(key, _)| key.starts_with(TRAILERS));
-            let parents = lossy(parents);
+            let parents = lossy_string(parents);
             // A first commit has nothing before it, so nothing landed.
             let Some(parent) = parents.split(' ').next().filter(|id| ours && !id.is_empty()) else {
                 continue;
             };
-            landings.push(Landing {
-                commit: oid(&lossy(commit), &answer)?,
-                parent: oid(parent, &answer)?,
-                tree: oid(&lossy(tree), &answer)?,
-                subject: lossy(subject),
+            landings.push(GitLanding {
+                commit: parse_oid(&lossy_string(commit), &answer)?,
+                parent: parse_oid(parent, &answer)?,
+                tree: parse_oid(&lossy_string(tree), &answer)?,
+                subject: lossy_string(subject),
                 trailers,
             });
         }
@@ -90,7 +99,7 @@ impl Repo {
     }
 }
 
-fn read_trailers(text: &str) -> Vec<(String, String)> {
+fn parse_trailers(text: &str) -> Vec<(String, String)> {
     let pair = |line: &str| {
         let (key, value) = line.split_once(':')?;
         Some((key.trim().to_owned(), value.trim().to_owned()))

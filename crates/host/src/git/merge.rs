@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
-use super::custom::NewCommit;
-use super::error::{GitError, OnPath, Result};
-use super::run::{Answer, Git, TIMEOUT_CHECKOUT};
-use super::{Identity, Repo, lossy, oid};
+use super::command::{GitCommand, GitOutput, TIMEOUT_CHECKOUT};
+use super::commit_signing::NewCommit;
+use super::error::{GitError, IoErrorContext, Result};
+use super::{GitIdentity, Repo, lossy_string, parse_oid};
 
 /// How a merge ended. A git that broke is an error, never a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Merge {
+pub enum GitMergeOutcome {
     /// It fits together.
     Clean {
         /// The merged files.
@@ -28,13 +28,13 @@ pub enum Merge {
         /// What the files would be, with both sides between markers where they clash.
         tree: Oid,
         /// What the three sides have there.
-        stages: Vec<Stage>,
+        stages: Vec<GitIndexStage>,
     },
 }
 
 /// One side of a file that clashes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stage {
+pub struct GitIndexStage {
     /// Which file.
     pub path: String,
     /// 1: the common ancestor, 2: what it is merged into, 3: what is merged.
@@ -48,7 +48,7 @@ pub struct Stage {
 /// How putting commits on another base ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Replay {
+pub enum GitReplayOutcome {
     /// All fit.
     Clean {
         /// The last of the new commits; the new base itself if nothing was left to do.
@@ -81,9 +81,9 @@ const LANGUAGES: &[&str] = &[
 
 /// A commit taken apart.
 #[derive(Debug, Clone)]
-pub(super) struct Details {
+pub(super) struct CommitDetails {
     pub(super) parents: Vec<Oid>,
-    pub(super) author: Identity,
+    pub(super) author: GitIdentity,
     author_date: String,
     committer_date: String,
     message: String,
@@ -92,20 +92,25 @@ pub(super) struct Details {
 impl Repo {
     /// Merges `tip` into `onto` and says what the files would be. Attributes come from `onto`, so a
     /// branch cannot choose how it is merged.
-    pub fn merge(&self, onto: &Oid, tip: &Oid) -> Result<Merge> {
+    pub fn merge(&self, onto: &Oid, tip: &Oid) -> Result<GitMergeOutcome> {
         self.merge_tree(None, onto, tip)
     }
 
     /// The same as if `base` were what both sides come from.
-    pub fn merge_from(&self, base: &Oid, onto: &Oid, tip: &Oid) -> Result<Merge> {
+    pub fn merge_with_base(&self, base: &Oid, onto: &Oid, tip: &Oid) -> Result<GitMergeOutcome> {
         self.merge_tree(Some(base), onto, tip)
     }
 
     /// The same, but what git writes goes to a folder of its own.
-    pub(super) fn merge_beside(&self, onto: &Oid, tip: &Oid, objects: &Path) -> Result<Merge> {
+    pub(super) fn merge_into_object_dir(
+        &self,
+        onto: &Oid,
+        tip: &Oid,
+        objects: &Path,
+    ) -> Result<GitMergeOutcome> {
         let git = self
             .git()
-            .set(NO_ATTRIBUTES)
+            .config_setting(NO_ATTRIBUTES)
             .timeout(TIMEOUT_PROBE)
             .env("GIT_OBJECT_DIRECTORY", objects)
             .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", self.common_dir().join("objects"));
@@ -114,16 +119,23 @@ impl Repo {
 
     /// The same again with the program mergiraf, which knows what files of many languages mean. Drivers
     /// that the repository sets itself go before it.
-    pub fn merge_by_meaning(&self, onto: &Oid, tip: &Oid, mergiraf: &Path) -> Result<Merge> {
-        let attributes = self.tmp("attributes");
+    pub fn merge_with_mergiraf(
+        &self,
+        onto: &Oid,
+        tip: &Oid,
+        mergiraf: &Path,
+    ) -> Result<GitMergeOutcome> {
+        let attributes = self.temp_path("attributes");
         let lines: String =
             LANGUAGES.iter().map(|end| format!("*.{end} merge=mergiraf\n")).collect();
-        std::fs::write(&attributes, lines).on("write", &attributes)?;
+        std::fs::write(&attributes, lines).with_path("write", &attributes)?;
         let quoted = mergiraf.display().to_string().replace('\'', "'\\''");
         let git = self
             .git()
-            .set(format!("core.attributesFile={}", attributes.display()))
-            .set(format!("merge.mergiraf.driver='{quoted}' merge --git %O %A %B -p %P -l %L"));
+            .config_setting(format!("core.attributesFile={}", attributes.display()))
+            .config_setting(format!(
+                "merge.mergiraf.driver='{quoted}' merge --git %O %A %B -p %P -l %L"
+            ));
         let merged = self.run_merge_tree(git, None, onto, (onto, tip));
         // What stays is swept at the next start.
         let _ = std::fs::remove_file(&attributes);
@@ -131,8 +143,8 @@ impl Repo {
     }
 
     /// What `head` would be without what `commit` brought, seen from its first parent.
-    pub fn revert_in_memory(&self, commit: &Oid, head: &Oid) -> Result<Merge> {
-        let details = self.commit_details(commit)?;
+    pub fn revert_in_memory(&self, commit: &Oid, head: &Oid) -> Result<GitMergeOutcome> {
+        let details = self.read_commit_details(commit)?;
         let Some(parent) = details.parents.first() else {
             return Err(GitError::BadOutput {
                 what: "git revert".to_owned(),
@@ -148,84 +160,88 @@ impl Repo {
         tree: &Oid,
         parents: &[Oid],
         message: &str,
-        author: &Identity,
-        committer: &Identity,
+        author: &GitIdentity,
+        committer: &GitIdentity,
         date_ms: i64,
     ) -> Result<Oid> {
         let date = format!("@{} +0000", date_ms.div_euclid(1000));
         self.write_commit(tree, parents, message, (author, &date), (committer, &date))
     }
 
-    pub(super) fn write_signed(&self, new: NewCommit<'_>) -> Result<Oid> {
+    pub(super) fn write_signed_commit(&self, new: NewCommit<'_>) -> Result<Oid> {
         let date = format!("@{} +0000", new.date_ms.div_euclid(1000));
         let (author, committer) = ((new.author, &*date), (new.committer, &*date));
         let git = self.git().args(["commit-tree", "-S", new.tree.as_str()]);
-        commit_with(git, new.parents, new.message, author, committer)
+        run_commit_tree(git, new.parents, new.message, author, committer)
     }
 
     /// Puts the commits `base..tip` onto `onto`, keeping authors and messages; ones that bring
     /// nothing new are left out. If there are merges among them, they become one commit.
-    pub fn replay(&self, base: &Oid, tip: &Oid, onto: &Oid) -> Result<Replay> {
+    pub fn replay_commits(&self, base: &Oid, tip: &Oid, onto: &Oid) -> Result<GitReplayOutcome> {
         let answer = self
             .git()
             .args(["rev-list", "--reverse", "--topo-order", "--parents"])
             .args([&format!("{base}..{tip}"), "--"])
             .run()?;
-        let text = answer.line()?.to_owned();
+        let text = answer.single_line()?.to_owned();
         let mut chain = Vec::new();
         for line in text.lines() {
             let ids: Vec<&str> = line.split(' ').collect();
-            let [commit, parent] = ids.as_slice() else { return self.squash(tip, onto) };
-            chain.push((oid(commit, &answer)?, oid(parent, &answer)?));
+            let [commit, parent] = ids.as_slice() else { return self.squash_commits(tip, onto) };
+            chain.push((parse_oid(commit, &answer)?, parse_oid(parent, &answer)?));
         }
         let mut head = onto.clone();
         let mut head_tree = self.tree_of(onto)?;
         for (commit, parent) in chain {
             match self.merge_tree(Some(&parent), &head, &commit)? {
-                Merge::Clean { tree } if tree == head_tree => {}
-                Merge::Clean { tree } => {
+                GitMergeOutcome::Clean { tree } if tree == head_tree => {}
+                GitMergeOutcome::Clean { tree } => {
                     head = self.copy_commit(&commit, &tree, &head)?;
                     head_tree = tree;
                 }
-                Merge::Conflict { files, text, .. } => {
-                    return Ok(Replay::Conflict { files, text });
+                GitMergeOutcome::Conflict { files, text, .. } => {
+                    return Ok(GitReplayOutcome::Conflict { files, text });
                 }
             }
         }
-        Ok(Replay::Clean { tip: head })
+        Ok(GitReplayOutcome::Clean { tip: head })
     }
 
-    fn squash(&self, tip: &Oid, onto: &Oid) -> Result<Replay> {
+    fn squash_commits(&self, tip: &Oid, onto: &Oid) -> Result<GitReplayOutcome> {
         match self.merge(onto, tip)? {
-            Merge::Clean { tree } if tree == self.tree_of(onto)? => {
-                Ok(Replay::Clean { tip: onto.clone() })
+            GitMergeOutcome::Clean { tree } if tree == self.tree_of(onto)? => {
+                Ok(GitReplayOutcome::Clean { tip: onto.clone() })
             }
-            Merge::Clean { tree } => Ok(Replay::Clean { tip: self.copy_commit(tip, &tree, onto)? }),
-            Merge::Conflict { files, text, .. } => Ok(Replay::Conflict { files, text }),
+            GitMergeOutcome::Clean { tree } => {
+                Ok(GitReplayOutcome::Clean { tip: self.copy_commit(tip, &tree, onto)? })
+            }
+            GitMergeOutcome::Conflict { files, text, .. } => {
+                Ok(GitReplayOutcome::Conflict { files, text })
+            }
         }
     }
 
     /// Makes one commit of all that `tip` is, with these files, on top of `onto`. Same arguments, same id.
-    pub fn copy_onto(&self, tip: &Oid, tree: &Oid, onto: &Oid) -> Result<Oid> {
+    pub fn copy_commit_onto(&self, tip: &Oid, tree: &Oid, onto: &Oid) -> Result<Oid> {
         self.copy_commit(tip, tree, onto)
     }
 
     /// Makes a merge commit of ours, dated as its first parent. Same arguments, same id.
     pub fn commit_merge(&self, tree: &Oid, parents: [&Oid; 2], message: &str) -> Result<Oid> {
-        let date = self.commit_details(parents[0])?.committer_date;
+        let date = self.read_commit_details(parents[0])?.committer_date;
         let (who, parents) = (self.identity()?, parents.map(Clone::clone));
         self.write_commit(tree, &parents, message, (&who, &date), (&who, &date))
     }
 
     fn copy_commit(&self, commit: &Oid, tree: &Oid, parent: &Oid) -> Result<Oid> {
-        let from = self.commit_details(commit)?;
+        let from = self.read_commit_details(commit)?;
         // The committer's date is taken over too: replaying again gives the same commit.
         self.write_commit(
             tree,
             std::slice::from_ref(parent),
             &from.message,
             (&from.author, &from.author_date),
-            (&Identity::ours(), &from.committer_date),
+            (&GitIdentity::fallback(), &from.committer_date),
         )
     }
 
@@ -234,15 +250,15 @@ impl Repo {
         tree: &Oid,
         parents: &[Oid],
         message: &str,
-        author: (&Identity, &str),
-        committer: (&Identity, &str),
+        author: (&GitIdentity, &str),
+        committer: (&GitIdentity, &str),
     ) -> Result<Oid> {
         let git = self.git().args(["commit-tree", tree.as_str()]);
-        commit_with(git, parents, message, author, committer)
+        run_commit_tree(git, parents, message, author, committer)
     }
 
     /// Takes a commit apart.
-    pub(super) fn commit_details(&self, commit: &Oid) -> Result<Details> {
+    pub(super) fn read_commit_details(&self, commit: &Oid) -> Result<CommitDetails> {
         let format = "--format=tformat:%P%x00%an%x00%ae%x00%ad%x00%cd%x00%B";
         let answer = self
             .git()
@@ -252,23 +268,25 @@ impl Repo {
         let fields: Vec<&[u8]> = answer.stdout.split(|&b| b == 0).collect();
         let [parents, name, email, author_date, committer_date, message, ..] = fields.as_slice()
         else {
-            return Err(answer.bad());
+            return Err(answer.bad_output_error());
         };
-        let parents = lossy(parents);
+        let parents = lossy_string(parents);
         let parents =
-            parents.split_whitespace().map(|id| oid(id, &answer)).collect::<Result<_>>()?;
-        Ok(Details {
+            parents.split_whitespace().map(|id| parse_oid(id, &answer)).collect::<Result<_>>()?;
+        Ok(CommitDetails {
             parents,
-            author: Identity { name: lossy(name), email: lossy(email) },
-            author_date: format!("@{}", lossy(author_date)),
-            committer_date: format!("@{}", lossy(committer_date)),
-            message: lossy(message),
+            author: GitIdentity { name: lossy_string(name), email: lossy_string(email) },
+            author_date: format!("@{}", lossy_string(author_date)),
+            committer_date: format!("@{}", lossy_string(committer_date)),
+            message: lossy_string(message),
         })
     }
 
-    fn merge_tree(&self, base: Option<&Oid>, ours: &Oid, theirs: &Oid) -> Result<Merge> {
+    fn merge_tree(&self, base: Option<&Oid>, ours: &Oid, theirs: &Oid) -> Result<GitMergeOutcome> {
         match base {
-            Some(base) if !self.at_least(2, 40) => self.merge_tree_by_hand(base, ours, theirs),
+            Some(base) if !self.is_git_at_least(2, 40) => {
+                self.merge_tree_with_grafted_base(base, ours, theirs)
+            }
             base => self.merge_tree_with(base, ours, ours, theirs),
         }
     }
@@ -279,19 +297,19 @@ impl Repo {
         attributes: &Oid,
         ours: &Oid,
         theirs: &Oid,
-    ) -> Result<Merge> {
-        let git = self.git().set(NO_ATTRIBUTES).timeout(TIMEOUT_CHECKOUT);
+    ) -> Result<GitMergeOutcome> {
+        let git = self.git().config_setting(NO_ATTRIBUTES).timeout(TIMEOUT_CHECKOUT);
         self.run_merge_tree(git, base, attributes, (ours, theirs))
     }
 
     fn run_merge_tree(
         &self,
-        git: Git,
+        git: GitCommand,
         base: Option<&Oid>,
         attributes: &Oid,
         (ours, theirs): (&Oid, &Oid),
-    ) -> Result<Merge> {
-        let mut git = git.set(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
+    ) -> Result<GitMergeOutcome> {
+        let mut git = git.config_setting(MARKERS).args(["merge-tree", "--write-tree", "-z"]);
         if let Some(base) = base {
             git = git.arg(format!("--merge-base={base}"));
         }
@@ -299,14 +317,19 @@ impl Repo {
             .args([ours.as_str(), theirs.as_str()])
             // As an environment variable, because a git too old to know it then ignores it.
             .env("GIT_ATTR_SOURCE", attributes.as_str())
-            .accept(&[1])
+            .accept_exit_codes(&[1])
             .run()?;
-        read_merge(&answer)
+        parse_merge_output(&answer)
     }
 
     /// Gives git a history in which `base` is the merge base, for a git that cannot be told.
-    pub(super) fn merge_tree_by_hand(&self, base: &Oid, ours: &Oid, theirs: &Oid) -> Result<Merge> {
-        let who = Identity::ours();
+    pub(super) fn merge_tree_with_grafted_base(
+        &self,
+        base: &Oid,
+        ours: &Oid,
+        theirs: &Oid,
+    ) -> Result<GitMergeOutcome> {
+        let who = GitIdentity::fallback();
         let root = self.commit_tree(&self.tree_of(base)?, &[], "base", &who, &who, 0)?;
         let parents = [root];
         let left = self.commit_tree(&self.tree_of(ours)?, &parents, "ours", &who, &who, 0)?;
@@ -316,64 +339,64 @@ impl Repo {
 }
 
 /// `<tree> NUL (<mode> <blob> <stage> TAB <file> NUL)* NUL (<count> NUL (<path> NUL)* <kind> NUL <message> NUL)*`
-fn read_merge(answer: &Answer) -> Result<Merge> {
+fn parse_merge_output(answer: &GitOutput) -> Result<GitMergeOutcome> {
     // Exit code 1 is also how it ends when it is given something that is no commit.
     if answer.code == 1 && answer.stdout.is_empty() {
-        return Err(answer.failed());
+        return Err(answer.failure_error());
     }
     let mut fields = answer.stdout.split(|&b| b == 0);
-    let tree = oid(&lossy(fields.next().unwrap_or_default()), answer)?;
+    let tree = parse_oid(&lossy_string(fields.next().unwrap_or_default()), answer)?;
     if answer.code == 0 {
-        return Ok(Merge::Clean { tree });
+        return Ok(GitMergeOutcome::Clean { tree });
     }
     let mut stages = Vec::new();
     for field in fields.by_ref().take_while(|field| !field.is_empty()) {
-        stages.push(read_stage(field).ok_or_else(|| answer.bad())?);
+        stages.push(parse_index_stage(field).ok_or_else(|| answer.bad_output_error())?);
     }
     let mut files: Vec<String> = stages.iter().map(|stage| stage.path.clone()).collect();
     files.dedup();
     let mut text = String::new();
     while let Some(count) = fields.next().filter(|count| !count.is_empty()) {
-        let count: usize = lossy(count).parse().map_err(|_| answer.bad())?;
+        let count: usize = lossy_string(count).parse().map_err(|_| answer.bad_output_error())?;
         // After the paths comes the kind, then the sentence.
-        let message = fields.nth(count + 1).ok_or_else(|| answer.bad())?;
-        text.push_str(&lossy(message));
+        let message = fields.nth(count + 1).ok_or_else(|| answer.bad_output_error())?;
+        text.push_str(&lossy_string(message));
     }
-    Ok(Merge::Conflict { files, text, tree, stages })
+    Ok(GitMergeOutcome::Conflict { files, text, tree, stages })
 }
 
-fn read_stage(field: &[u8]) -> Option<Stage> {
+fn parse_index_stage(field: &[u8]) -> Option<GitIndexStage> {
     let tab = field.iter().position(|&b| b == b'\t')?;
     let head = std::str::from_utf8(&field[..tab]).ok()?;
     let [mode, blob, stage] = head.split(' ').collect::<Vec<_>>()[..] else { return None };
     let blob = Some(blob).filter(|blob| super::is_oid(blob)).map(Oid::new)?;
-    let (path, mode) = (lossy(&field[tab + 1..]), mode.to_owned());
-    Some(Stage { path, stage: stage.parse().ok()?, mode, blob })
+    let (path, mode) = (lossy_string(&field[tab + 1..]), mode.to_owned());
+    Some(GitIndexStage { path, stage: stage.parse().ok()?, mode, blob })
 }
 
-fn commit_with(
-    mut git: Git,
+fn run_commit_tree(
+    mut git: GitCommand,
     parents: &[Oid],
     message: &str,
-    author: (&Identity, &str),
-    committer: (&Identity, &str),
+    author: (&GitIdentity, &str),
+    committer: (&GitIdentity, &str),
 ) -> Result<Oid> {
     for parent in parents {
         git = git.args(["-p", parent.as_str()]);
     }
     let answer = git
         .args(["-F", "-"])
-        .env("GIT_AUTHOR_NAME", or_unknown(&author.0.name))
+        .env("GIT_AUTHOR_NAME", name_or_unknown(&author.0.name))
         .env("GIT_AUTHOR_EMAIL", &author.0.email)
         .env("GIT_AUTHOR_DATE", author.1)
-        .env("GIT_COMMITTER_NAME", or_unknown(&committer.0.name))
+        .env("GIT_COMMITTER_NAME", name_or_unknown(&committer.0.name))
         .env("GIT_COMMITTER_EMAIL", &committer.0.email)
         .env("GIT_COMMITTER_DATE", committer.1)
-        .input(message)
+        .stdin_bytes(message)
         .run()?;
-    oid(answer.line()?, &answer)
+    parse_oid(answer.single_line()?, &answer)
 }
 
-fn or_unknown(name: &str) -> &str {
+fn name_or_unknown(name: &str) -> &str {
     if name.trim().is_empty() { "unknown" } else { name }
 }

@@ -4,51 +4,51 @@
 //! the target, what a snapshot is for and when to retry is decided elsewhere. Absence is always
 //! proven by what git prints, never concluded from a failing command.
 
-mod added;
-mod attend;
-mod birth;
-mod browse;
-mod changes;
+mod added_lines;
+mod child_io;
+mod repo_init;
+mod tree_files;
+mod diff_stats;
 mod credentials;
-mod custom;
-mod desk;
+mod commit_signing;
+mod indexed_worktree;
 mod error;
-mod filters;
-mod follow;
-mod fresh;
-mod heal;
+mod distrusted_filters;
+mod checkout_update;
+mod file_times;
+mod empty_files;
 mod hooks;
 mod hygiene;
 mod import;
-mod include;
-mod inside;
-mod keep;
+mod worktree_include;
+mod nested_repos;
+mod kept_refs;
 mod landing;
-mod layout;
-mod lend;
-mod links;
-mod locks;
-mod loose;
-mod mend;
+mod merge_worktree;
+mod object_proxy;
+mod tree_links;
+mod stale_locks;
+mod loose_objects;
+mod checkout_repair;
 mod merge;
-mod owned;
-mod pack;
+mod owned_branches;
+mod pack_writer;
 mod passing;
-mod place;
-mod probe;
+mod worktree_ownership;
+mod merge_probe;
 mod refs;
 mod remote;
-mod resolved;
-mod run;
-mod search;
-mod seclude;
+mod blob_notes;
+mod command;
+mod history_search;
+mod agent_git_dir;
 mod snapshot;
-mod stage;
-mod tracked;
-mod unstored;
-mod warm;
+mod staging;
+mod tracked_files;
+mod unstored_files;
+mod index_cache;
 mod worktree;
-mod yours;
+mod user_files;
 
 #[cfg(test)]
 mod tests;
@@ -62,43 +62,43 @@ use std::sync::{Arc, OnceLock};
 
 use mainstem_core::id::Oid;
 
-pub use added::Seen;
-pub use browse::{Blob, Followed, Moved};
-pub use changes::{Changes, FileChange, Size};
-pub use credentials::{Credential, Credentials};
-pub use custom::NewCommit;
+pub use added_lines::AddedLineCallback;
+pub use blob_notes::{BlobNote, GitTreeEntry};
+pub use checkout_update::{CheckoutReadiness, CheckoutUpdate, LockedCheckouts};
+pub use commit_signing::NewCommit;
+pub use credentials::{GitCredential, GitCredentials};
+pub use diff_stats::{DiffSize, DiffStats, FileChange};
 pub use error::GitError;
-pub use follow::{Follow, Followers, Ready};
-pub use hygiene::Flaw;
-pub use landing::Landing;
-pub use locks::Swept;
-pub use merge::{Merge, Replay, Stage};
-pub use owned::Dropped;
-pub use probe::Probe;
-pub use refs::Cas;
-pub use remote::{Published, Pushed, Remote};
-pub use resolved::{Entry, Note};
-pub use snapshot::Snapshot;
-pub use stage::Leftovers;
-pub use unstored::Unstored;
-pub use worktree::{Prepared, Worktree};
-pub use yours::InTheWay;
+pub use hygiene::HygieneFlaw;
+pub use landing::GitLanding;
+pub use merge::{GitIndexStage, GitMergeOutcome, GitReplayOutcome};
+pub use merge_probe::MergeProbe;
+pub use owned_branches::BranchDeletion;
+pub use refs::RefUpdateOutcome;
+pub use remote::{BranchPublishOutcome, BranchPushOutcome, GitRemote};
+pub use snapshot::WorktreeSnapshot;
+pub use staging::WorktreeLeftovers;
+pub use stale_locks::LockSweepReport;
+pub use tree_files::{FileStatusChange, Followed, TreeFile};
+pub use unstored_files::UnstoredFile;
+pub use user_files::BlockedCheckout;
+pub use worktree::{PreparedWorktree, WorktreeEntry};
 
-use error::{MIN_MAJOR, MIN_MINOR, OnPath, Result};
-use run::{Answer, Git};
+use command::{GitCommand, GitOutput};
+use error::{IoErrorContext, MIN_MAJOR, MIN_MINOR, Result};
 
 /// A name and an address as commits carry them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct GitIdentity {
     /// The name.
     pub name: String,
     /// The mail address.
     pub email: String,
 }
 
-impl Identity {
+impl GitIdentity {
     /// Who commits where the user never told git a name.
-    pub fn ours() -> Self {
+    pub fn fallback() -> Self {
         Self { name: "Mainstem".to_owned(), email: "mainstem@localhost".to_owned() }
     }
 }
@@ -106,11 +106,11 @@ impl Identity {
 /// One repository: its objects and refs, and the way to its worktrees. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Repo {
-    inner: Arc<Inner>,
+    inner: Arc<RepoInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct RepoInner {
     common_dir: PathBuf,
     toplevel: Option<PathBuf>,
     /// The checkout the user is in: the main worktree or a linked one.
@@ -118,17 +118,17 @@ struct Inner {
     /// The git dir of the checkout the user is in: the common dir or a worktree's admin dir.
     here: PathBuf,
     version: (u32, u32),
-    opened_with: filters::OpenedWith,
+    initial_config: distrusted_filters::InitialGitConfig,
     /// Private indexes that stay between snapshots.
-    shelf: warm::Shelf,
+    index_cache: index_cache::WorktreeIndexCache,
     /// Asked for at every commit; whoever changes it starts a new engine to see it.
-    identity: OnceLock<Identity>,
-    trees: refs::Trees,
+    identity: OnceLock<GitIdentity>,
+    tree_ids: refs::TreeIdCache,
     /// Files larger than this are not given to git; 0 is no limit.
     file_limit: AtomicU64,
     /// The settings that agents may see, and the file they were made of.
-    for_agents: credentials::ForAgents,
-    credentials: OnceLock<Vec<Credential>>,
+    agent_settings: credentials::AgentGitSettings,
+    credentials: OnceLock<Vec<GitCredential>>,
 }
 
 impl Repo {
@@ -137,8 +137,8 @@ impl Repo {
         if !dir.is_dir() {
             return Err(GitError::NotARepo { dir: dir.to_path_buf() });
         }
-        let version = version(dir)?;
-        let common_dir = match path_of(dir, "--git-common-dir") {
+        let version = read_git_version(dir)?;
+        let common_dir = match rev_parse_path(dir, "--git-common-dir") {
             Err(GitError::Failed { stderr, .. }) if stderr.contains("not a git repository") => {
                 return Err(GitError::NotARepo { dir: dir.to_path_buf() });
             }
@@ -154,28 +154,28 @@ impl Repo {
             }
             other => other?,
         };
-        let common_dir = fs::canonicalize(&common_dir).on("find", &common_dir)?;
-        let here = path_of(dir, "--absolute-git-dir")?;
-        let here = fs::canonicalize(&here).on("find", &here)?;
-        let toplevel = main_toplevel(dir, &common_dir, &here)?;
+        let common_dir = fs::canonicalize(&common_dir).with_path("find", &common_dir)?;
+        let here = rev_parse_path(dir, "--absolute-git-dir")?;
+        let here = fs::canonicalize(&here).with_path("find", &here)?;
+        let toplevel = find_main_toplevel(dir, &common_dir, &here)?;
         let checkout = match linked_toplevel(dir, &common_dir, &here)? {
             Some(linked) => Some(linked),
             None => toplevel.clone(),
         };
-        let opened_with = filters::OpenedWith::read(&common_dir);
+        let opened_with = distrusted_filters::InitialGitConfig::read(&common_dir);
         Ok(Self {
-            inner: Arc::new(Inner {
+            inner: Arc::new(RepoInner {
                 common_dir,
                 toplevel,
                 checkout,
                 here,
                 version,
                 identity: OnceLock::new(),
-                trees: refs::Trees::default(),
-                opened_with,
-                shelf: warm::Shelf::default(),
+                tree_ids: refs::TreeIdCache::default(),
+                initial_config: opened_with,
+                index_cache: index_cache::WorktreeIndexCache::default(),
                 file_limit: AtomicU64::new(0),
-                for_agents: credentials::ForAgents::default(),
+                agent_settings: credentials::AgentGitSettings::default(),
                 credentials: OnceLock::new(),
             }),
         })
@@ -227,15 +227,15 @@ impl Repo {
 
     /// The branch of the checkout the user is in; `None` if detached.
     pub fn current_branch(&self) -> Result<Option<String>> {
-        self.branch_of(&self.inner.here)
+        self.read_head_branch(&self.inner.here)
     }
 
     /// The branch work should land on unless somebody says otherwise.
     pub fn default_branch(&self) -> Result<String> {
-        if let Some(branch) = self.branch_of(self.common_dir())? {
+        if let Some(branch) = self.read_head_branch(self.common_dir())? {
             return Ok(branch);
         }
-        let origin = self.symbolic(self.common_dir(), "refs/remotes/origin/HEAD")?;
+        let origin = self.read_symbolic_ref(self.common_dir(), "refs/remotes/origin/HEAD")?;
         if let Some(branch) = origin.as_deref().and_then(|r| r.strip_prefix("refs/remotes/origin/"))
         {
             return Ok(branch.to_owned());
@@ -245,60 +245,62 @@ impl Repo {
                 return Ok(branch.to_owned());
             }
         }
-        Ok(self.config("init.defaultBranch")?.unwrap_or_else(|| "main".to_owned()))
+        Ok(self.read_config("init.defaultBranch")?.unwrap_or_else(|| "main".to_owned()))
     }
 
     /// Who the user is, by git's configuration; [`Identity::ours`] where it is silent.
-    pub fn identity(&self) -> Result<Identity> {
+    pub fn identity(&self) -> Result<GitIdentity> {
         if let Some(known) = self.inner.identity.get() {
             return Ok(known.clone());
         }
-        let ours = Identity::ours();
-        let found = match (self.config("user.name")?, self.config("user.email")?) {
-            (Some(name), Some(email)) => Identity { name, email },
-            (Some(name), None) => Identity { name, email: ours.email },
+        let ours = GitIdentity::fallback();
+        let found = match (self.read_config("user.name")?, self.read_config("user.email")?) {
+            (Some(name), Some(email)) => GitIdentity { name, email },
+            (Some(name), None) => GitIdentity { name, email: ours.email },
             (None, _) => ours,
         };
         Ok(self.inner.identity.get_or_init(|| found).clone())
     }
 
     /// A command on the shared repository. It sees no working tree and no index of anybody.
-    fn git(&self) -> Git {
-        Git::new(self.common_dir()).env("GIT_DIR", self.common_dir()).live_file(self.live_file())
+    fn git(&self) -> GitCommand {
+        GitCommand::new(self.common_dir())
+            .env("GIT_DIR", self.common_dir())
+            .hold_live_file(self.live_file_path())
     }
 
     /// A command on one checkout. Everything is named, nothing is discovered: an agent may have
     /// rewritten the `.git` file and what lies behind it.
-    fn git_in(&self, git_dir: &Path, worktree: &Path) -> Git {
-        Git::new(worktree)
+    fn git_in_worktree(&self, git_dir: &Path, worktree: &Path) -> GitCommand {
+        GitCommand::new(worktree)
             .env("GIT_DIR", git_dir)
             .env("GIT_COMMON_DIR", self.common_dir())
             .env("GIT_WORK_TREE", worktree)
-            .live_file(self.live_file())
+            .hold_live_file(self.live_file_path())
     }
 
-    fn live_file(&self) -> PathBuf {
+    fn live_file_path(&self) -> PathBuf {
         self.common_dir().join("mainstem/git.live")
     }
 
     /// A fresh name for a short-lived file on the repository's filesystem. The folder is made here
     /// and not earlier: looking at a repository leaves no trace in it.
-    fn tmp(&self, kind: &str) -> PathBuf {
+    fn temp_path(&self, kind: &str) -> PathBuf {
         // Whoever writes the file will say what is wrong with the folder.
-        let _ = self.make_tmp_dir();
-        self.tmp_dir().join(format!("{kind}-{}", crate::files::unique()))
+        let _ = self.create_temp_dir();
+        self.temp_dir().join(format!("{kind}-{}", crate::files::unique_name()))
     }
 
-    fn tmp_dir(&self) -> PathBuf {
+    fn temp_dir(&self) -> PathBuf {
         self.common_dir().join("mainstem/tmp")
     }
 
     /// Makes that folder, but never the repository around it: that may have been moved away meanwhile.
-    fn make_tmp_dir(&self) -> Result<()> {
-        for folder in [self.common_dir().join("mainstem"), self.tmp_dir()] {
+    fn create_temp_dir(&self) -> Result<()> {
+        for folder in [self.common_dir().join("mainstem"), self.temp_dir()] {
             match fs::create_dir(&folder) {
                 Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                    return Err(error).on("create", &folder);
+                    return Err(error).with_path("create", &folder);
                 }
                 _ => {}
             }
@@ -306,37 +308,37 @@ impl Repo {
         Ok(())
     }
 
-    fn at_least(&self, major: u32, minor: u32) -> bool {
+    fn is_git_at_least(&self, major: u32, minor: u32) -> bool {
         self.inner.version >= (major, minor)
     }
 
-    fn config(&self, key: &str) -> Result<Option<String>> {
+    fn read_config(&self, key: &str) -> Result<Option<String>> {
         // Exit code 1 is documented as "no such key"; everything else is an error.
-        let answer = self.git().args(["config", "--get", key]).accept(&[1]).run()?;
+        let answer = self.git().args(["config", "--get", key]).accept_exit_codes(&[1]).run()?;
         if answer.code == 1 {
             return Ok(None);
         }
-        let value = answer.line()?.trim();
+        let value = answer.single_line()?.trim();
         Ok((!value.is_empty()).then(|| value.to_owned()))
     }
 
-    fn branch_of(&self, git_dir: &Path) -> Result<Option<String>> {
-        let target = self.symbolic(git_dir, "HEAD")?;
+    fn read_head_branch(&self, git_dir: &Path) -> Result<Option<String>> {
+        let target = self.read_symbolic_ref(git_dir, "HEAD")?;
         Ok(target.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned)))
     }
 
-    fn symbolic(&self, git_dir: &Path, name: &str) -> Result<Option<String>> {
-        if let Some(plain) = plain_head(git_dir, name) {
+    fn read_symbolic_ref(&self, git_dir: &Path, name: &str) -> Result<Option<String>> {
+        if let Some(plain) = read_plain_head(git_dir, name) {
             return Ok(Some(plain));
         }
         // With --quiet, exit code 1 is documented as "not a symbolic ref".
-        let answer = Git::new(git_dir)
+        let answer = GitCommand::new(git_dir)
             .env("GIT_DIR", git_dir)
             .env("GIT_COMMON_DIR", self.common_dir())
             .args(["symbolic-ref", "--quiet", name])
-            .accept(&[1])
+            .accept_exit_codes(&[1])
             .run()?;
-        Ok(if answer.code == 0 { Some(answer.line()?.to_owned()) } else { None })
+        Ok(if answer.code == 0 { Some(answer.single_line()?.to_owned()) } else { None })
     }
 }
 
@@ -344,11 +346,12 @@ impl Repo {
 const HEAD_BYTES_MAX: u64 = 1024;
 
 /// The branch in a plain HEAD file. Whatever else stands there is for git to say.
-fn plain_head(git_dir: &Path, name: &str) -> Option<String> {
+fn read_plain_head(git_dir: &Path, name: &str) -> Option<String> {
     if name != "HEAD" {
         return None;
     }
-    let text = lossy(&crate::files::read_plain(&git_dir.join(name), HEAD_BYTES_MAX).ok()?);
+    let text =
+        lossy_string(&crate::files::read_regular_file(&git_dir.join(name), HEAD_BYTES_MAX).ok()?);
     let target = text.strip_prefix("ref: ")?.strip_suffix('\n')?;
     // Where refs are no files, the file names none.
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -356,10 +359,10 @@ fn plain_head(git_dir: &Path, name: &str) -> Option<String> {
     (usual && !target.contains("/.")).then(|| target.to_owned())
 }
 
-fn version(dir: &Path) -> Result<(u32, u32)> {
-    let answer = Git::new(dir).arg("version").run()?;
-    let text = answer.line()?;
-    let version = parse_version(text).ok_or_else(|| answer.bad())?;
+fn read_git_version(dir: &Path) -> Result<(u32, u32)> {
+    let answer = GitCommand::new(dir).arg("version").run()?;
+    let text = answer.single_line()?;
+    let version = parse_git_version(text).ok_or_else(|| answer.bad_output_error())?;
     if version < (MIN_MAJOR, MIN_MINOR) {
         let found = text.trim_start_matches("git version ").to_owned();
         return Err(GitError::GitTooOld { found });
@@ -367,39 +370,40 @@ fn version(dir: &Path) -> Result<(u32, u32)> {
     Ok(version)
 }
 
-fn parse_version(text: &str) -> Option<(u32, u32)> {
+fn parse_git_version(text: &str) -> Option<(u32, u32)> {
     let mut parts = text.strip_prefix("git version ")?.split(['.', ' ', '-']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// One path by `rev-parse`. One per call, because a path may contain line ends.
-fn path_of(dir: &Path, which: &str) -> Result<PathBuf> {
-    let answer = Git::new(dir).args(["rev-parse", "--path-format=absolute", which]).run()?;
+fn rev_parse_path(dir: &Path, which: &str) -> Result<PathBuf> {
+    let answer = GitCommand::new(dir).args(["rev-parse", "--path-format=absolute", which]).run()?;
     let bytes = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
     if bytes.is_empty() {
-        return Err(answer.bad());
+        return Err(answer.bad_output_error());
     }
-    Ok(path_from(bytes))
+    Ok(path_from_bytes(bytes))
 }
 
 /// Git only tells a checkout its own folder, so from a linked worktree the main one is derived.
-fn main_toplevel(dir: &Path, common_dir: &Path, here: &Path) -> Result<Option<PathBuf>> {
-    let git = |args: &[&str]| Git::new(common_dir).env("GIT_DIR", common_dir).args(args);
-    let bare = git(&["config", "--type=bool", "--get", "core.bare"]).accept(&[1]).run()?;
-    if bare.line()? == "true" {
+fn find_main_toplevel(dir: &Path, common_dir: &Path, here: &Path) -> Result<Option<PathBuf>> {
+    let git = |args: &[&str]| GitCommand::new(common_dir).env("GIT_DIR", common_dir).args(args);
+    let bare =
+        git(&["config", "--type=bool", "--get", "core.bare"]).accept_exit_codes(&[1]).run()?;
+    if bare.single_line()? == "true" {
         return Ok(None);
     }
     if common_dir == here {
-        let inside = Git::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
-        if inside.line()? == "true" {
-            let top = path_of(dir, "--show-toplevel")?;
-            return Ok(Some(fs::canonicalize(&top).on("find", &top)?));
+        let inside = GitCommand::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
+        if inside.single_line()? == "true" {
+            let top = rev_parse_path(dir, "--show-toplevel")?;
+            return Ok(Some(fs::canonicalize(&top).with_path("find", &top)?));
         }
     }
-    let set = git(&["config", "--get", "core.worktree"]).accept(&[1]).run()?;
+    let set = git(&["config", "--get", "core.worktree"]).accept_exit_codes(&[1]).run()?;
     let guess = if set.code == 0 {
         let bytes = set.stdout.strip_suffix(b"\n").unwrap_or(&set.stdout);
-        common_dir.join(path_from(bytes))
+        common_dir.join(path_from_bytes(bytes))
     } else if common_dir.file_name() == Some(OsStr::new(".git")) {
         common_dir.join("..")
     } else {
@@ -413,25 +417,25 @@ fn linked_toplevel(dir: &Path, common_dir: &Path, here: &Path) -> Result<Option<
     if common_dir == here {
         return Ok(None);
     }
-    let inside = Git::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
-    if inside.line()? != "true" {
+    let inside = GitCommand::new(dir).args(["rev-parse", "--is-inside-work-tree"]).run()?;
+    if inside.single_line()? != "true" {
         return Ok(None);
     }
-    let top = path_of(dir, "--show-toplevel")?;
-    Ok(Some(fs::canonicalize(&top).on("find", &top)?))
+    let top = rev_parse_path(dir, "--show-toplevel")?;
+    Ok(Some(fs::canonicalize(&top).with_path("find", &top)?))
 }
 
-fn path_from(bytes: &[u8]) -> PathBuf {
+fn path_from_bytes(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
 }
 
 /// The parts of a NUL-separated answer, without the empty rest after the last one.
-fn parts(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_nul(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     bytes.split(|&b| b == 0).filter(move |_| !bytes.is_empty())
 }
 
-fn lossy(bytes: &[u8]) -> String {
+fn lossy_string(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -440,21 +444,23 @@ fn is_oid(text: &str) -> bool {
 }
 
 /// The object id an answer consists of, or starts with.
-fn oid(text: &str, answer: &Answer) -> Result<Oid> {
-    if is_oid(text) { Ok(Oid::new(text)) } else { Err(answer.bad()) }
+fn parse_oid(text: &str, answer: &GitOutput) -> Result<Oid> {
+    if is_oid(text) { Ok(Oid::new(text)) } else { Err(answer.bad_output_error()) }
 }
 
 /// `path` as git would name it: links resolved as far as it exists.
-fn settled(path: &Path) -> PathBuf {
+fn resolve_path(path: &Path) -> PathBuf {
     if let Ok(path) = fs::canonicalize(path) {
         return path;
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => settled(parent).join(name),
+        (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => {
+            resolve_path(parent).join(name)
+        }
         _ => path.to_path_buf(),
     }
 }
 
-fn bytes_of(path: &Path) -> &[u8] {
+fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }

@@ -14,10 +14,10 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::desk::Desk;
-use super::error::{GitError, OnPath, Result};
+use super::error::{GitError, IoErrorContext, Result};
 use super::hygiene::is_git_component;
-use super::{bytes_of, is_oid, lossy, parts, path_from};
+use super::indexed_worktree::IndexedWorktree;
+use super::{is_oid, lossy_string, path_bytes, path_from_bytes, split_nul};
 
 /// Files that git has to convert, each by a process of its own, in one snapshot. The rest waits for a later one.
 const CONVERTED_MAX: usize = 100;
@@ -39,19 +39,19 @@ enum Found {
     },
 }
 
-impl Desk<'_> {
+impl IndexedWorktree<'_> {
     /// Takes these files into the index as they are now, and out of it those that are gone if `removals` says so.
     /// What is swapped while it is read stays as the index has it.
     pub(super) fn take_in_passing(&self, files: &[PathBuf], removals: bool) -> Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = rustix::fs::open(self.worktree, flags, Mode::empty());
-        let root = root.map_err(std::io::Error::from).on("open", self.worktree)?;
+        let root = root.map_err(std::io::Error::from).with_path("open", self.worktree)?;
         let converted = self.converted(files)?;
-        let zero = "0".repeat(self.repo.blob_id(b"")?.as_str().len());
+        let zero = "0".repeat(self.repo.hash_blob(b"")?.as_str().len());
         let mut lines: Vec<u8> = Vec::new();
         let mut line = |mode: &str, id: &str, file: &Path| {
             lines.extend_from_slice(format!("{mode} {id}\t").as_bytes());
-            lines.extend_from_slice(bytes_of(file));
+            lines.extend_from_slice(path_bytes(file));
             lines.push(0);
         };
         let mut raw: Vec<(&PathBuf, &str, Vec<u8>)> = Vec::new();
@@ -71,8 +71,8 @@ impl Desk<'_> {
                         by_git += 1;
                         let git = self.git().args(["hash-object", "-w", "--stdin", "--path"]);
                         // A filter that fails is told of when the attempt ends.
-                        let Ok(answer) = git.arg(file).input(bytes).run() else { continue };
-                        line(mode, answer.line()?, file);
+                        let Ok(answer) = git.arg(file).stdin_bytes(bytes).run() else { continue };
+                        line(mode, answer.single_line()?, file);
                     }
                 }
             }
@@ -81,7 +81,7 @@ impl Desk<'_> {
         for ((file, mode, _), id) in raw.iter().zip(&ids) {
             line(mode, id, file);
         }
-        self.git().args(["update-index", "-z", "--index-info"]).input(lines).run()?;
+        self.git().args(["update-index", "-z", "--index-info"]).stdin_bytes(lines).run()?;
         self.take_pointers(&folders)
     }
 
@@ -91,8 +91,8 @@ impl Desk<'_> {
         if folders.is_empty() {
             return Ok(());
         }
-        let store = self.repo.tmp("objects");
-        fs::create_dir(&store).on("create", &store)?;
+        let store = self.repo.temp_path("objects");
+        fs::create_dir(&store).with_path("create", &store)?;
         let objects = self.repo.common_dir().join("objects");
         for folder in folders {
             let git = self.git().env("GIT_OBJECT_DIRECTORY", &store);
@@ -104,7 +104,7 @@ impl Desk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        crate::files::remove_all(&store).on("remove", &store)
+        crate::files::remove_all(&store).with_path("remove", &store)
     }
 
     /// Stores contents as blobs, in one go, and says their ids.
@@ -121,13 +121,13 @@ impl Desk<'_> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let marks = self.repo.tmp("marks");
+        let marks = self.repo.temp_path("marks");
         let mut option = std::ffi::OsString::from("--export-marks=");
         option.push(&marks);
         let git = self.repo.git().args(["fast-import", "--quiet"]).arg(option);
-        let answer = git.timeout(super::run::TIMEOUT_CHECKOUT).input(stream).run()?;
-        let text = fs::read_to_string(&marks).on("read", &marks);
-        crate::files::remove_all(&marks).on("remove", &marks)?;
+        let answer = git.timeout(super::command::TIMEOUT_CHECKOUT).stdin_bytes(stream).run()?;
+        let text = fs::read_to_string(&marks).with_path("read", &marks);
+        crate::files::remove_all(&marks).with_path("remove", &marks)?;
         let mut ids = vec![String::new(); count];
         for line in text?.lines() {
             let Some((mark, id)) = line.strip_prefix(':').and_then(|line| line.split_once(' '))
@@ -139,31 +139,31 @@ impl Desk<'_> {
                 id.clone_into(slot);
             }
         }
-        if ids.iter().all(|id| is_oid(id)) { Ok(ids) } else { Err(answer.bad()) }
+        if ids.iter().all(|id| is_oid(id)) { Ok(ids) } else { Err(answer.bad_output_error()) }
     }
 
     /// Which of these files git converts.
     fn converted(&self, files: &[PathBuf]) -> Result<Converted> {
         let args = ["config", "--get", "core.autocrlf"];
-        let setting = self.git().args(args).accept(&[1]).run()?;
-        let by_default = !matches!(setting.line()?, "" | "false");
+        let setting = self.git().args(args).accept_exit_codes(&[1]).run()?;
+        let by_default = !matches!(setting.single_line()?, "" | "false");
         let mut converted = Converted { by_default, ..Converted::default() };
         let mut names: Vec<u8> = Vec::new();
         for file in files {
-            names.extend_from_slice(bytes_of(file));
+            names.extend_from_slice(path_bytes(file));
             names.push(0);
         }
         let git = self.git().args(["check-attr", "-z", "--stdin"]);
-        let answer = git.args(CONVERTING).args(LINE_ENDS).input(names).run()?;
-        let mut words = parts(&answer.stdout);
+        let answer = git.args(CONVERTING).args(LINE_ENDS).stdin_bytes(names).run()?;
+        let mut words = split_nul(&answer.stdout);
         while let (Some(path), Some(name), Some(value)) = (words.next(), words.next(), words.next())
         {
             if matches!(value, b"unspecified" | b"unset") {
                 continue;
             }
-            match CONVERTING.contains(&lossy(name).as_str()) {
-                true => converted.always.insert(path_from(path)),
-                false => converted.line_ends.insert(path_from(path)),
+            match CONVERTING.contains(&lossy_string(name).as_str()) {
+                true => converted.always.insert(path_from_bytes(path)),
+                false => converted.line_ends.insert(path_from_bytes(path)),
             };
         }
         Ok(converted)
@@ -229,7 +229,7 @@ fn read(folder: &OwnedFd, name: &OsStr) -> Option<Found> {
     let mut file = File::from(rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?);
     let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
     let mut bytes = Vec::new();
-    let most = super::warm::PASSING_BYTES;
+    let most = super::index_cache::QUICK_SNAPSHOT_BYTES;
     file.by_ref().take(most + 1).read_to_end(&mut bytes).ok()?;
     // It grew beyond what is read in passing.
     if bytes.len() as u64 > most {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use mainstem_core::id::Oid;
 
+use super::command::GitCommand;
 use super::error::{GitError, Result};
-use super::run::Git;
 use super::{Repo, is_oid};
 
 /// A slow line and a large history.
@@ -18,19 +18,19 @@ const FETCH_TRIES: u32 = 5;
 
 /// A remote, and how to get in.
 #[derive(Clone)]
-pub struct Remote {
+pub struct GitRemote {
     name: String,
     /// An address and the header that is sent there.
     header: Option<(String, String)>,
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for GitRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({})", self.name)
     }
 }
 
-impl Remote {
+impl GitRemote {
     /// The remote of this name, entered as git is set up to.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), header: None }
@@ -40,7 +40,7 @@ impl Remote {
     /// shows it.
     #[must_use]
     pub fn with_token(mut self, host: &str, token: &str) -> Self {
-        let secret = base64(format!("x-access-token:{token}").as_bytes());
+        let secret = encode_base64(format!("x-access-token:{token}").as_bytes());
         let address = format!("http.https://{host}/.extraHeader");
         self.header = Some((address, format!("Authorization: Basic {secret}")));
         self
@@ -54,7 +54,7 @@ impl Remote {
 
 /// What became of a push, with the remote's own word told apart from silence.
 #[derive(Debug)]
-pub enum Published {
+pub enum BranchPublishOutcome {
     /// The branch is where it was to be.
     Done,
     /// It was elsewhere, and still is.
@@ -69,7 +69,7 @@ pub enum Published {
 
 /// What became of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pushed {
+pub enum BranchPushOutcome {
     /// The branch is where it was to be.
     Done,
     /// It was elsewhere, and still is.
@@ -81,22 +81,25 @@ pub enum Pushed {
 
 impl Repo {
     /// The address of a remote; none if there is no such remote.
-    pub fn remote_url(&self, name: &str) -> Result<Option<String>> {
-        self.config(&format!("remote.{name}.url"))
+    pub fn read_remote_url(&self, name: &str) -> Result<Option<String>> {
+        self.read_config(&format!("remote.{name}.url"))
     }
 
     /// The commit of a branch on the remote; none if it has no such branch.
-    pub fn remote_branch(&self, remote: &Remote, branch: &str) -> Result<Option<Oid>> {
+    pub fn read_remote_branch(&self, remote: &GitRemote, branch: &str) -> Result<Option<Oid>> {
         let name = format!("refs/heads/{branch}");
-        let answer = self.afar(remote).args(["ls-remote", "--", remote.name(), &name]).run()?;
-        let text = answer.line()?;
+        let answer = self
+            .remote_git_command(remote)
+            .args(["ls-remote", "--", remote.name(), &name])
+            .run()?;
+        let text = answer.single_line()?;
         for line in text.lines() {
             match line.split_once('\t') {
                 Some((commit, found)) if found == name && is_oid(commit) => {
                     return Ok(Some(Oid::new(commit)));
                 }
                 Some(_) => {}
-                None => return Err(answer.bad()),
+                None => return Err(answer.bad_output_error()),
             }
         }
         Ok(None)
@@ -106,57 +109,62 @@ impl Repo {
     /// finds it moved.
     pub fn push_branch(
         &self,
-        remote: &Remote,
+        remote: &GitRemote,
         branch: &str,
         tip: &Oid,
         lease: Option<&Oid>,
-    ) -> Result<Pushed> {
+    ) -> Result<BranchPushOutcome> {
         match self.publish_branch(remote, branch, tip, lease)? {
-            Published::Done => Ok(Pushed::Done),
-            Published::Moved { found } => Ok(Pushed::Refused { found }),
-            Published::Denied(error) => Err(error),
+            BranchPublishOutcome::Done => Ok(BranchPushOutcome::Done),
+            BranchPublishOutcome::Moved { found } => Ok(BranchPushOutcome::Refused { found }),
+            BranchPublishOutcome::Denied(error) => Err(error),
         }
     }
 
     /// The same, and an error only if nobody knows what became of it.
     pub fn publish_branch(
         &self,
-        remote: &Remote,
+        remote: &GitRemote,
         branch: &str,
         tip: &Oid,
         lease: Option<&Oid>,
-    ) -> Result<Published> {
+    ) -> Result<BranchPublishOutcome> {
         let name = format!("refs/heads/{branch}");
         let expected = lease.map_or("", Oid::as_str);
         let pushed = self
-            .afar(remote)
+            .remote_git_command(remote)
             .args(["push", "--quiet", "--atomic", "--no-verify", "--no-follow-tags"])
             .arg(format!("--force-with-lease={name}:{expected}"))
             .args(["--", remote.name(), &format!("{tip}:{name}")])
             .run();
-        let Err(error) = pushed else { return Ok(Published::Done) };
+        let Err(error) = pushed else { return Ok(BranchPublishOutcome::Done) };
         // Refused, or done and the answer lost, or not reached at all: only the remote knows.
-        Ok(match self.remote_branch(remote, branch)? {
-            Some(found) if found == *tip => Published::Done,
-            found if found.as_ref() != lease => Published::Moved { found },
-            _ => Published::Denied(error),
+        Ok(match self.read_remote_branch(remote, branch)? {
+            Some(found) if found == *tip => BranchPublishOutcome::Done,
+            found if found.as_ref() != lease => BranchPublishOutcome::Moved { found },
+            _ => BranchPublishOutcome::Denied(error),
         })
     }
 
     /// Brings a branch of the remote into a ref of ours; none if the remote has no such branch. Several
     /// fetches of one branch may run at once: git lets only one of them move the ref, and the others look
     /// again.
-    pub fn fetch_branch(&self, remote: &Remote, branch: &str, into: &str) -> Result<Option<Oid>> {
+    pub fn fetch_branch(
+        &self,
+        remote: &GitRemote,
+        branch: &str,
+        into: &str,
+    ) -> Result<Option<Oid>> {
         let refspec = format!("+refs/heads/{branch}:{into}");
         let mut tries = 0;
         loop {
-            let Some(there) = self.remote_branch(remote, branch)? else { return Ok(None) };
+            let Some(there) = self.read_remote_branch(remote, branch)? else { return Ok(None) };
             let before = self.read_ref(into)?;
             if before.as_ref() == Some(&there) {
                 return Ok(before);
             }
             let fetched = self
-                .afar(remote)
+                .remote_git_command(remote)
                 .args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head"])
                 .args(["--no-recurse-submodules", "--", remote.name(), &refspec])
                 .run();
@@ -169,14 +177,14 @@ impl Repo {
         }
     }
 
-    fn afar(&self, remote: &Remote) -> Git {
+    fn remote_git_command(&self, remote: &GitRemote) -> GitCommand {
         // An address may be a path, and is then meant as seen from the checkout.
-        let git = Git::new(self.dir())
+        let git = GitCommand::new(self.dir())
             .env("GIT_DIR", self.common_dir())
-            .live_file(self.live_file())
+            .hold_live_file(self.live_file_path())
             .timeout(TIMEOUT);
         // Nobody is there to be asked. Who has a command of their own for ssh knows what it does.
-        let git = match self.config("core.sshCommand") {
+        let git = match self.read_config("core.sshCommand") {
             Ok(None) => git.env("GIT_SSH_COMMAND", "ssh -o BatchMode=yes -o ConnectTimeout=30"),
             _ => git,
         };
@@ -190,7 +198,7 @@ impl Repo {
     }
 }
 
-fn base64(bytes: &[u8]) -> String {
+fn encode_base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for chunk in bytes.chunks(3) {
@@ -206,14 +214,14 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::base64;
+    use super::encode_base64;
 
     #[test]
     fn base_64_is_as_everybody_writes_it() {
         for (text, code) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
         {
-            assert_eq!(base64(text.as_bytes()), code);
+            assert_eq!(encode_base64(text.as_bytes()), code);
         }
     }
 }

@@ -4,17 +4,17 @@ use std::path::Path;
 
 use mainstem_core::id::Oid;
 
-use super::error::{GitError, OnPath, Result};
-use super::place::{is_folder, placed};
+use super::error::{GitError, IoErrorContext, Result};
+use super::index_cache::SnapshotScope;
 use super::refs::now_ms;
-use super::stage::Staged;
-use super::unstored::Unstored;
-use super::warm::Reach;
-use super::{Cas, Identity, Repo};
+use super::staging::StagedTree;
+use super::unstored_files::UnstoredFile;
+use super::worktree_ownership::{is_real_folder, resolve_parent_links};
+use super::{GitIdentity, RefUpdateOutcome, Repo};
 
 /// The state of a worktree, kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
+pub struct WorktreeSnapshot {
     /// The ref that keeps it.
     pub refname: String,
     /// The commit; its parent is the worktree's HEAD. If nothing was uncommitted, HEAD itself.
@@ -26,21 +26,21 @@ pub struct Snapshot {
     /// What people should know of it, one sentence each.
     pub notes: Vec<String>,
     /// Files that are not in it, because git could not take them.
-    pub unstored: Vec<Unstored>,
+    pub unstored: Vec<UnstoredFile>,
     /// Whether it was put there now; otherwise nothing has changed since.
-    pub fresh: bool,
+    pub is_new: bool,
 }
 
 /// The newest snapshot of a worktree and what it was made of.
 #[derive(Debug)]
-pub(super) struct Last {
+pub(super) struct LastSnapshot {
     commit: Oid,
     head: Option<Oid>,
     tree: Oid,
 }
 
 #[derive(Default)]
-struct MadeOf {
+struct SnapshotSources {
     head_tree: Option<Oid>,
     kept_tree: Option<Oid>,
     kept_parents: Vec<Oid>,
@@ -55,93 +55,111 @@ impl Repo {
     /// is nothing to keep: no such folder, or no file and no commit in it.
     ///
     /// Whoever works there may go on: neither the worktree's index nor its lock is touched.
-    pub fn snapshot(
+    pub fn take_snapshot(
         &self,
         worktree: &Path,
         prefix: &str,
         message: &str,
-    ) -> Result<Option<Snapshot>> {
-        self.take(worktree, prefix, message, Reach::Whole)
+    ) -> Result<Option<WorktreeSnapshot>> {
+        self.take_snapshot_in_scope(worktree, prefix, message, SnapshotScope::Whole)
     }
 
     /// The same at a bounded cost, for work in progress: very large files that are new or changed
     /// may be left out, and are named.
-    pub fn snapshot_in_passing(
+    pub fn take_quick_snapshot(
         &self,
         worktree: &Path,
         prefix: &str,
         message: &str,
-    ) -> Result<Option<Snapshot>> {
-        self.take(worktree, prefix, message, Reach::Passing)
+    ) -> Result<Option<WorktreeSnapshot>> {
+        self.take_snapshot_in_scope(worktree, prefix, message, SnapshotScope::Quick)
     }
 
-    fn take(
+    fn take_snapshot_in_scope(
         &self,
         worktree: &Path,
         prefix: &str,
         message: &str,
-        reach: Reach,
-    ) -> Result<Option<Snapshot>> {
-        let worktree = placed(worktree);
-        if !is_folder(&worktree) {
+        reach: SnapshotScope,
+    ) -> Result<Option<WorktreeSnapshot>> {
+        let worktree = resolve_parent_links(worktree);
+        if !is_real_folder(&worktree) {
             return Ok(None);
         }
         let prefix = prefix.trim_end_matches('/');
-        let kept = self.take_files(&worktree, prefix, message, reach)?;
+        let kept = self.snapshot_files(&worktree, prefix, message, reach)?;
         match (kept, reach) {
             // Last: what is kept of them is told with the snapshot.
-            (Some(mut kept), Reach::Whole) => {
-                kept.notes.extend(self.keep_inside(&worktree, prefix)?);
+            (Some(mut kept), SnapshotScope::Whole) => {
+                kept.notes.extend(self.keep_nested_repos(&worktree, prefix)?);
                 Ok(Some(kept))
             }
             (kept, _) => Ok(kept),
         }
     }
 
-    fn take_files(
+    fn snapshot_files(
         &self,
         worktree: &Path,
         prefix: &str,
         message: &str,
-        reach: Reach,
-    ) -> Result<Option<Snapshot>> {
-        let Some(admin) = self.usable_admin(worktree)? else {
+        reach: SnapshotScope,
+    ) -> Result<Option<WorktreeSnapshot>> {
+        let Some(admin) = self.find_usable_admin_dir(worktree)? else {
             // While somebody works there git is not let read it; what is there is kept when the work is over.
-            if reach == Reach::Passing {
+            if reach == SnapshotScope::Quick {
                 return Ok(None);
             }
-            return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
+            return self.keep_staged_snapshot(
+                self.stage_worktree(worktree)?,
+                prefix,
+                message,
+                &mut None,
+            );
         };
-        let warm = self.inner.shelf.of(&admin);
+        let warm = self.inner.index_cache.get_or_create(&admin);
         // Somebody else takes one of the same worktree right now: both get what is there.
         let Ok(mut warm) = warm.try_lock() else {
-            if reach == Reach::Passing {
+            if reach == SnapshotScope::Quick {
                 return Ok(None);
             }
-            return self.keep_staged(self.stage(worktree)?, prefix, message, &mut None);
+            return self.keep_staged_snapshot(
+                self.stage_worktree(worktree)?,
+                prefix,
+                message,
+                &mut None,
+            );
         };
-        super::seclude::unblock(&admin, worktree);
-        let staged = self.stage_warm(worktree, &admin, reach, &mut warm)?;
+        super::agent_git_dir::remove_blocking_files(&admin, worktree);
+        let staged = self.stage_with_cache(worktree, &admin, reach, &mut warm)?;
         // Taken away while we looked: what was seen half gone is no work of anybody's, and whoever
         // took it away kept it first.
-        if self.usable_admin(worktree)?.as_ref() != Some(&admin) {
+        if self.find_usable_admin_dir(worktree)?.as_ref() != Some(&admin) {
             return Ok(None);
         }
-        self.keep_staged(staged, prefix, message, &mut warm.last)
+        self.keep_staged_snapshot(staged, prefix, message, &mut warm.last_snapshot)
     }
 
-    fn keep_staged(
+    fn keep_staged_snapshot(
         &self,
-        staged: Staged,
+        staged: StagedTree,
         prefix: &str,
         message: &str,
-        last: &mut Option<Last>,
-    ) -> Result<Option<Snapshot>> {
-        let Staged { tree, head, mut notes, unstored, .. } = staged;
-        let newest = self.newest(prefix)?;
+        last: &mut Option<LastSnapshot>,
+    ) -> Result<Option<WorktreeSnapshot>> {
+        let StagedTree { tree, head, mut notes, unstored, .. } = staged;
+        let newest = self.find_newest_snapshot(prefix)?;
         let same = |number: u32, commit: Oid, notes, unstored| {
             let refname = format!("{prefix}/{number}");
-            Snapshot { refname, commit, tree: tree.clone(), number, notes, unstored, fresh: false }
+            WorktreeSnapshot {
+                refname,
+                commit,
+                tree: tree.clone(),
+                number,
+                notes,
+                unstored,
+                is_new: false,
+            }
         };
         if let (Some((number, commit)), Some(last)) = (&newest, &last)
             && (&last.commit, &last.head, &last.tree) == (commit, &head, &tree)
@@ -149,9 +167,9 @@ impl Repo {
             return Ok(Some(same(*number, commit.clone(), notes, unstored)));
         }
         let kept = newest.as_ref().map(|(_, commit)| commit);
-        let known = self.made_of(head.as_ref(), kept)?;
+        let known = self.read_snapshot_sources(head.as_ref(), kept)?;
         if known.head_tree.as_ref() != Some(&tree) {
-            self.note_gitlinks(&tree, head.as_ref(), &mut notes)?;
+            self.describe_moved_gitlinks(&tree, head.as_ref(), &mut notes)?;
         }
         let commit = match &head {
             Some(head) if known.head_tree.as_ref() == Some(&tree) => head.clone(),
@@ -164,43 +182,56 @@ impl Repo {
                     commit.clone()
                 }
                 _ => {
-                    let who = Identity::ours();
+                    let who = GitIdentity::fallback();
                     let left = unstored.iter().map(ToString::to_string);
                     let said: Vec<String> = notes.iter().cloned().chain(left).collect();
-                    let words = worded(message, &said);
+                    let words = snapshot_message(message, &said);
                     self.commit_tree(&tree, head.as_slice(), &words, &who, &who, now_ms())?
                 }
             },
         };
-        *last = Some(Last { commit: commit.clone(), head, tree: tree.clone() });
+        *last = Some(LastSnapshot { commit: commit.clone(), head, tree: tree.clone() });
         match newest {
             Some((number, kept)) if kept == commit => {
                 Ok(Some(same(number, commit, notes, unstored)))
             }
             newest => {
                 let first = newest.map_or(1, |(number, _)| number + 1);
-                let (refname, number) = self.keep(prefix, &commit, first, "mainstem: snapshot")?;
-                Ok(Some(Snapshot { refname, commit, tree, number, notes, unstored, fresh: true }))
+                let (refname, number) =
+                    self.create_snapshot_ref(prefix, &commit, first, "mainstem: snapshot")?;
+                Ok(Some(WorktreeSnapshot {
+                    refname,
+                    commit,
+                    tree,
+                    number,
+                    notes,
+                    unstored,
+                    is_new: true,
+                }))
             }
         }
     }
 
     /// Trees of HEAD and of the newest snapshot, and the latter's parents, by one question.
-    fn made_of(&self, head: Option<&Oid>, kept: Option<&Oid>) -> Result<MadeOf> {
+    fn read_snapshot_sources(
+        &self,
+        head: Option<&Oid>,
+        kept: Option<&Oid>,
+    ) -> Result<SnapshotSources> {
         let head: Vec<String> = head.iter().map(|id| format!("{id}^{{tree}}")).collect();
         let kept = kept.map(|id| [format!("{id}^{{tree}}"), format!("{id}^1"), format!("{id}^2")]);
         let names: Vec<String> =
             head.iter().cloned().chain(kept.clone().into_iter().flatten()).collect();
         if names.is_empty() {
-            return Ok(MadeOf::default());
+            return Ok(SnapshotSources::default());
         }
-        let mut found = self.look_up_all(&names)?.into_iter();
+        let mut found = self.find_objects(&names)?.into_iter();
         let head_tree = if head.is_empty() { None } else { found.next().flatten() };
         let kept_tree = found.next().flatten();
-        Ok(MadeOf { head_tree, kept_tree, kept_parents: found.flatten().collect() })
+        Ok(SnapshotSources { head_tree, kept_tree, kept_parents: found.flatten().collect() })
     }
 
-    pub(super) fn newest(&self, prefix: &str) -> Result<Option<(u32, Oid)>> {
+    pub(super) fn find_newest_snapshot(&self, prefix: &str) -> Result<Option<(u32, Oid)>> {
         let numbered = self.list_refs(prefix)?.into_iter().filter_map(|(name, commit)| {
             let number = name.strip_prefix(prefix)?.strip_prefix('/')?.parse().ok()?;
             Some((number, commit))
@@ -209,7 +240,7 @@ impl Repo {
     }
 
     /// Puts a ref on `commit` at the first free number from `first` on.
-    pub(super) fn keep(
+    pub(super) fn create_snapshot_ref(
         &self,
         prefix: &str,
         commit: &Oid,
@@ -219,12 +250,12 @@ impl Repo {
         // Objects that an agent's git wrote are on no disk yet, and ours does not write them again: a
         // ref that outlives a power cut must not point to what does not.
         let objects = self.common_dir().join("objects");
-        crate::files::sync_filesystem(&objects).on("sync", &objects)?;
+        crate::files::sync_filesystem(&objects).with_path("sync", &objects)?;
         for number in first..first.saturating_add(TRIES_MAX) {
             let name = format!("{prefix}/{number}");
             match self.update_ref(&name, commit, None, reason)? {
-                Cas::Moved => return Ok((name, number)),
-                Cas::Refused { .. } => {}
+                RefUpdateOutcome::Moved => return Ok((name, number)),
+                RefUpdateOutcome::Refused { .. } => {}
             }
         }
         Err(GitError::BadOutput {
@@ -235,7 +266,7 @@ impl Repo {
 }
 
 /// Why it was taken, and below it what is not in it: whoever finds it later has only the commit.
-fn worded(message: &str, notes: &[String]) -> String {
+fn snapshot_message(message: &str, notes: &[String]) -> String {
     /// A message is for reading.
     const NOTES_MAX: usize = 50;
     let mut words = message.to_owned();

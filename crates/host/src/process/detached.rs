@@ -32,17 +32,17 @@ pub fn spawn_detached(
 }
 
 /// Waits a moment between two looks at something that sends no event.
-pub fn pause_ms(ms: u64) {
+pub fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
 /// Gives this thread the lowest priority, for the processor and (where the scheduler follows it) the disk.
 #[cfg(target_os = "linux")]
-pub fn be_nice() {
+pub fn lower_thread_priority() {
     // Where it is not allowed, the work is done all the same.
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 19);
 }
 
 /// Threads have no priority of their own here.
 #[cfg(not(target_os = "linux"))]
-pub fn be_nice() {}
+pub fn lower_thread_priority() {}

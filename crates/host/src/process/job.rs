@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::cgroup::{Hierarchy, Leaf};
-use super::record::{self, Durable};
+use super::cgroup::{CgroupHierarchy, JobCgroup};
+use super::json_file::{self, WriteDurability};
 use super::{
-    ANSWERS, EXIT, Exit, JobSpec, JobState, LOCK, PIDS, Pids, SPEC, STARTING, STOP, SpawnError,
-    Start, Stop, tree,
+    ANSWERS, EXIT, JobExit, JobPids, JobSpawnError, JobSpec, JobStart, JobState, JobStopMode, LOCK,
+    PIDS, SPEC, STARTING, STOP, process_tree,
 };
 use crate::{fault, lock};
 
@@ -29,50 +29,55 @@ const LEFTOVER_PATIENCE: Duration = Duration::from_secs(20);
 ///
 /// Returns when the supervisor is registered and needs the caller no more. `supervisor` is the program
 /// and the arguments before the folder.
-pub fn start(dir: &Path, spec: &JobSpec, supervisor: &[OsString]) -> Result<Start, SpawnError> {
-    fs::create_dir_all(dir).map_err(SpawnError::io("create", dir))?;
-    let dir = dir.canonicalize().map_err(SpawnError::io("find", dir))?;
+pub fn start_job(
+    dir: &Path,
+    spec: &JobSpec,
+    supervisor: &[OsString],
+) -> Result<JobStart, JobSpawnError> {
+    fs::create_dir_all(dir).map_err(JobSpawnError::io("create", dir))?;
+    let dir = dir.canonicalize().map_err(JobSpawnError::io("find", dir))?;
     let deadline = Instant::now() + START_PATIENCE;
-    let no_answer = || SpawnError::NoAnswer { dir: dir.clone(), seconds: START_PATIENCE.as_secs() };
+    let no_answer =
+        || JobSpawnError::NoAnswer { dir: dir.clone(), seconds: START_PATIENCE.as_secs() };
     let gate = dir.join(STARTING);
-    let gate_lock = lock::take(&gate, deadline)
-        .map_err(SpawnError::io("lock", &gate))?
+    let gate_lock = lock::lock_file_until(&gate, deadline)
+        .map_err(JobSpawnError::io("lock", &gate))?
         .ok_or_else(no_answer)?;
-    match recorded_state(&dir).map_err(SpawnError::io("read the state in", &dir))? {
+    match read_recorded_state(&dir).map_err(JobSpawnError::io("read the state in", &dir))? {
         JobState::Absent => {}
-        JobState::Starting | JobState::Alive(_) => return Ok(Start::AlreadyAlive),
-        JobState::Ended(exit) => return Ok(Start::AlreadyEnded(exit)),
-        JobState::Vanished => return Err(SpawnError::Vanished { dir }),
+        JobState::Starting | JobState::Alive(_) => return Ok(JobStart::AlreadyAlive),
+        JobState::Ended(exit) => return Ok(JobStart::AlreadyEnded(exit)),
+        JobState::Vanished => return Err(JobSpawnError::Vanished { dir }),
     }
-    let operation = fault::operation(|| format!("start {}", dir.display()))
-        .map_err(SpawnError::io("start the job in", &dir))?;
-    record::write(&dir, SPEC, spec, Durable::No)
-        .map_err(SpawnError::io("write", &dir.join(SPEC)))?;
-    launch(&dir, supervisor, gate_lock, deadline)?;
-    operation.done().map_err(SpawnError::io("start the job in", &dir))?;
-    Ok(Start::Started)
+    let operation = fault::begin_operation(|| format!("start {}", dir.display()))
+        .map_err(JobSpawnError::io("start the job in", &dir))?;
+    json_file::write_json(&dir, SPEC, spec, WriteDurability::Unsynced)
+        .map_err(JobSpawnError::io("write", &dir.join(SPEC)))?;
+    launch_supervisor(&dir, supervisor, gate_lock, deadline)?;
+    operation.finish().map_err(JobSpawnError::io("start the job in", &dir))?;
+    Ok(JobStart::Started)
 }
 
 /// Starts the supervisor and waits for its word. It inherits the gate's lock as its standard input, so
 /// that nobody else starts this job in between even if we die now.
-fn launch(
+fn launch_supervisor(
     dir: &Path,
     supervisor: &[OsString],
     gate: File,
     deadline: Instant,
-) -> Result<(), SpawnError> {
-    let (program, args) = supervisor.split_first().ok_or_else(|| SpawnError::Refused {
+) -> Result<(), JobSpawnError> {
+    let (program, args) = supervisor.split_first().ok_or_else(|| JobSpawnError::Refused {
         dir: dir.to_owned(),
         why: "no supervisor program is given".to_owned(),
     })?;
     let name = program.to_string_lossy().into_owned();
-    let failed = |source| SpawnError::Supervisor { program: name.clone(), source };
+    let failed = |source| JobSpawnError::Supervisor { program: name.clone(), source };
     let journal = dir.join("supervisor.log");
     let stderr = OpenOptions::new()
         .create(true)
         .append(true)
         .open(&journal)
-        .map_err(SpawnError::io("open", &journal))?;
+        .map_err(JobSpawnError::io("open", &journal))?;
     let mut child = Command::new(program)
         .args(args)
         .arg(dir)
@@ -82,13 +87,14 @@ fn launch(
         .stderr(Stdio::from(stderr))
         .spawn()
         .map_err(failed)?;
-    let word = child.stdout.take().map_or(Ok(None), |mut pipe| first_line(&mut pipe, deadline));
+    let word =
+        child.stdout.take().map_or(Ok(None), |mut pipe| read_first_line(&mut pipe, deadline));
     if matches!(word, Ok(None)) {
         let _ = child.kill();
     }
     // The process we started ends as soon as it has started the one that stays.
     child.wait().map_err(failed)?;
-    let refused = |why: String| SpawnError::Refused { dir: dir.to_owned(), why };
+    let refused = |why: String| JobSpawnError::Refused { dir: dir.to_owned(), why };
     match word.map_err(failed)?.as_deref() {
         Some("ok") => Ok(()),
         Some("") => Err(refused(format!(
@@ -97,13 +103,13 @@ fn launch(
         ))),
         Some(other) => Err(refused(other.strip_prefix("refused ").unwrap_or(other).to_owned())),
         None => {
-            Err(SpawnError::NoAnswer { dir: dir.to_owned(), seconds: START_PATIENCE.as_secs() })
+            Err(JobSpawnError::NoAnswer { dir: dir.to_owned(), seconds: START_PATIENCE.as_secs() })
         }
     }
 }
 
 /// The first line, `""` if the pipe ended before one came, `None` if the deadline did.
-fn first_line(
+fn read_first_line(
     pipe: &mut std::process::ChildStdout,
     deadline: Instant,
 ) -> io::Result<Option<String>> {
@@ -137,33 +143,35 @@ fn first_line(
 
 /// What the job in `dir` was started with; values of variables that are not ours are gone once it has
 /// ended. None if there is no such record, or none that can be read.
-pub fn spec(dir: &Path) -> io::Result<Option<JobSpec>> {
-    match record::read(dir, SPEC) {
+pub fn read_job_spec(dir: &Path) -> io::Result<Option<JobSpec>> {
+    match json_file::read_json(dir, SPEC) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
         other => other,
     }
 }
 
 /// What is true of the job in `dir` now.
-pub fn state(dir: &Path) -> io::Result<JobState> {
+pub fn read_job_state(dir: &Path) -> io::Result<JobState> {
     // Looked at first: a supervisor lets the gate go only once it holds the lock and has its record.
-    let starting = lock::held(&dir.join(STARTING))?.is_some();
-    match recorded_state(dir)? {
+    let starting = lock::open_if_locked(&dir.join(STARTING))?.is_some();
+    match read_recorded_state(dir)? {
         JobState::Absent if starting => Ok(JobState::Starting),
         other => Ok(other),
     }
 }
 
 /// The state as the lock and the records tell it.
-fn recorded_state(dir: &Path) -> io::Result<JobState> {
-    if let Some(exit) = record::read::<Exit>(dir, EXIT)? {
+fn read_recorded_state(dir: &Path) -> io::Result<JobState> {
+    if let Some(exit) = json_file::read_json::<JobExit>(dir, EXIT)? {
         return Ok(JobState::Ended(exit));
     }
-    if lock::held(&dir.join(LOCK))?.is_some() {
-        return Ok(record::read::<Pids>(dir, PIDS)?.map_or(JobState::Starting, JobState::Alive));
+    if lock::open_if_locked(&dir.join(LOCK))?.is_some() {
+        return Ok(
+            json_file::read_json::<JobPids>(dir, PIDS)?.map_or(JobState::Starting, JobState::Alive)
+        );
     }
     // The end is recorded before the lock is let go: look again now that it is free.
-    if let Some(exit) = record::read::<Exit>(dir, EXIT)? {
+    if let Some(exit) = json_file::read_json::<JobExit>(dir, EXIT)? {
         return Ok(JobState::Ended(exit));
     }
     // The supervisor writes who it is before it starts anything: without that, nothing ever ran.
@@ -173,40 +181,45 @@ fn recorded_state(dir: &Path) -> io::Result<JobState> {
 
 /// Asks the job to end. Returns at once; a job that has ended or never ran needs nothing, and of one whose
 /// supervisor is gone everything left is killed here.
-pub fn stop(dir: &Path, how: Stop) -> io::Result<()> {
-    match state(dir)? {
+pub fn stop_job(dir: &Path, how: JobStopMode) -> io::Result<()> {
+    match read_job_state(dir)? {
         JobState::Absent | JobState::Ended(_) => Ok(()),
-        JobState::Vanished => kill_leftovers(dir).map(drop),
+        JobState::Vanished => kill_job_leftovers(dir).map(drop),
         JobState::Starting | JobState::Alive(_) => {
             let killing = fs::read(dir.join(STOP)).is_ok_and(|text| text.starts_with(b"kill"));
             if !killing {
-                let text: &[u8] = if how == Stop::Kill { b"kill\n" } else { b"term\n" };
-                record::write_bytes(dir, STOP, text, Durable::No)?;
+                let text: &[u8] = if how == JobStopMode::Kill { b"kill\n" } else { b"term\n" };
+                json_file::write_file_bytes(dir, STOP, text, WriteDurability::Unsynced)?;
             }
-            wake(dir)
+            wake_supervisor(dir)
         }
     }
 }
 
 /// Answers the n-th question of the job (counted from 1) with one line.
-pub fn answer(dir: &Path, n: u32, line: &str) -> io::Result<()> {
+pub fn answer_question(dir: &Path, n: u32, line: &str) -> io::Result<()> {
     if line.trim_end().contains('\n') {
         let why = "an answer is one line; it holds a newline";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let answers = dir.join(ANSWERS);
     fs::create_dir_all(&answers)?;
-    record::write_bytes(&answers, &format!("{n}.json"), line.as_bytes(), Durable::Yes)?;
-    wake(dir)
+    json_file::write_file_bytes(
+        &answers,
+        &format!("{n}.json"),
+        line.as_bytes(),
+        WriteDurability::Synced,
+    )?;
+    wake_supervisor(dir)
 }
 
 /// Makes a living supervisor look at its folder now; it looks by itself a little later anyway.
-fn wake(dir: &Path) -> io::Result<()> {
-    if let JobState::Alive(pids) = recorded_state(dir)?
-        && pids.boot_id == tree::boot_id()
-        && tree::is_same(pids.pid, pids.start_time)
+fn wake_supervisor(dir: &Path) -> io::Result<()> {
+    if let JobState::Alive(pids) = read_recorded_state(dir)?
+        && pids.boot_id == process_tree::boot_id()
+        && process_tree::is_same_process(pids.pid, pids.start_time)
     {
-        tree::signal(pids.pid, Signal::USR1);
+        process_tree::signal_process(pids.pid, Signal::USR1);
     }
     Ok(())
 }
@@ -216,8 +229,8 @@ fn wake(dir: &Path) -> io::Result<()> {
 /// Found are the recorded processes if they are still the same, their group, everything below, and
 /// everything with the job's mark in its environment, and everything in the job's cgroup. Without a
 /// cgroup a process that dropped the mark, left the group and lost its parents is not found.
-pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
-    if lock::held(&dir.join(LOCK))?.is_some() {
+pub fn kill_job_leftovers(dir: &Path) -> io::Result<u32> {
+    if lock::open_if_locked(&dir.join(LOCK))?.is_some() {
         let why = format!("the job in {} has a living supervisor: stop it instead", dir.display());
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
@@ -227,15 +240,18 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
         Err(e) => return Err(e),
     };
     // A torn record is no reason to let marked processes live.
-    let pids = record::read::<Pids>(&dir, PIDS).ok().flatten().filter(|pids| is_of(pids, &dir));
-    let leaf = recorded_leaf(pids.as_ref());
+    let pids = json_file::read_json::<JobPids>(&dir, PIDS)
+        .ok()
+        .flatten()
+        .filter(|pids| was_recorded_in(pids, &dir));
+    let leaf = find_recorded_cgroup(pids.as_ref());
     let deadline = Instant::now() + LEFTOVER_PATIENCE;
     let mut killed = std::collections::HashSet::new();
     let mut empty_looks = 0;
     loop {
-        let mut left = tree::remains(&dir, pids.as_ref())?;
+        let mut left = process_tree::list_leftover_processes(&dir, pids.as_ref())?;
         if let Some(leaf) = &leaf {
-            left.extend(leaf.processes()?);
+            left.extend(leaf.list_processes()?);
         }
         // A process between fork and exec shows neither mark: one empty look is not enough.
         empty_looks = if left.is_empty() { empty_looks + 1 } else { 0 };
@@ -244,8 +260,8 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
                 // An empty group that stays does no harm.
                 let _ = leaf.remove();
             }
-            if let Ok(Some(JobSpec { door: Some(door), .. })) = record::read(&dir, SPEC) {
-                super::door::take_away(&door);
+            if let Ok(Some(JobSpec { door: Some(door), .. })) = json_file::read_json(&dir, SPEC) {
+                super::tool_socket::remove_socket_files(&door);
             }
             return Ok(u32::try_from(killed.len()).unwrap_or(u32::MAX));
         }
@@ -254,7 +270,7 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
             let _ = leaf.kill();
         }
         for &pid in &left {
-            tree::signal(pid, Signal::KILL);
+            process_tree::signal_process(pid, Signal::KILL);
         }
         if Instant::now() >= deadline {
             let why = format!("processes {left:?} of {} do not die", dir.display());
@@ -267,7 +283,7 @@ pub fn kill_leftovers(dir: &Path) -> io::Result<u32> {
 
 /// Whether a record found in `dir` was written there. One whose folder is still somewhere else came
 /// with a copy, and its processes belong to the original; one whose folder is gone was moved.
-fn is_of(pids: &Pids, dir: &Path) -> bool {
+fn was_recorded_in(pids: &JobPids, dir: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Some(there) = &pids.dir else { return true };
     match (fs::metadata(there), fs::metadata(dir)) {
@@ -279,28 +295,28 @@ fn is_of(pids: &Pids, dir: &Path) -> bool {
 
 /// Whether there is such a process, not counting one that only waits to be reaped. Says nothing about
 /// whose it is: numbers are used again.
-pub fn is_alive(pid: u32) -> io::Result<bool> {
-    Ok(tree::process(pid)?.is_some_and(|process| !process.zombie))
+pub fn is_process_alive(pid: u32) -> io::Result<bool> {
+    Ok(process_tree::find_process(pid)?.is_some_and(|process| !process.zombie))
 }
 
 /// Whether whoever connected is a process of a job below `jobs`. Says no where the system does not show
 /// who that is and who started whom.
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
-pub fn is_of_a_job(stream: &UnixStream, jobs: &Path) -> bool {
+pub fn is_peer_in_job(stream: &UnixStream, jobs: &Path) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream).map(|peer| peer.pid);
     let pid = peer.ok().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
-    pid.is_some_and(|pid| descends_from_a_job(pid, jobs))
+    pid.is_some_and(|pid| descends_from_job(pid, jobs))
 }
 
 /// This system does not show it.
 #[cfg(not(all(target_os = "linux", not(mainstem_portable))))]
-pub fn is_of_a_job(_: &UnixStream, _: &Path) -> bool {
+pub fn is_peer_in_job(_: &UnixStream, _: &Path) -> bool {
     false
 }
 
 /// Whether one of its ancestors is the supervisor of such a job.
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
-fn descends_from_a_job(pid: u32, jobs: &Path) -> bool {
+fn descends_from_job(pid: u32, jobs: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let jobs = jobs.canonicalize().unwrap_or_else(|_| jobs.to_owned());
     let mut pid = pid;
@@ -315,7 +331,7 @@ fn descends_from_a_job(pid: u32, jobs: &Path) -> bool {
         if supervises && of_these {
             return true;
         }
-        match tree::process(pid) {
+        match process_tree::find_process(pid) {
             Ok(Some(process)) if process.parent > 1 => pid = process.parent,
             _ => return false,
         }
@@ -324,14 +340,14 @@ fn descends_from_a_job(pid: u32, jobs: &Path) -> bool {
 }
 
 /// The cgroup of a job of this boot, if the record names one that can be a job's.
-fn recorded_leaf(pids: Option<&Pids>) -> Option<Leaf> {
-    let pids = pids.filter(|pids| pids.boot_id == tree::boot_id())?;
-    Hierarchy::find().ok()?.recorded(pids.cgroup.as_deref()?)
+fn find_recorded_cgroup(pids: Option<&JobPids>) -> Option<JobCgroup> {
+    let pids = pids.filter(|pids| pids.boot_id == process_tree::boot_id())?;
+    CgroupHierarchy::discover().ok()?.find_recorded_cgroup(pids.cgroup.as_deref()?)
 }
 
 /// Who runs or ran the job; none if nobody did yet.
-pub fn pids(dir: &Path) -> io::Result<Option<Pids>> {
-    record::read::<Pids>(dir, PIDS)
+pub fn read_job_pids(dir: &Path) -> io::Result<Option<JobPids>> {
+    json_file::read_json::<JobPids>(dir, PIDS)
 }
 
 /// How long a killed job may take to be gone.
@@ -339,13 +355,13 @@ const END_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ends whatever the job still does. Its records stay; one that never ran or has ended is left as it
 /// is.
-pub fn end(dir: &Path) -> io::Result<()> {
+pub fn end_job(dir: &Path) -> io::Result<()> {
     let give_up = Instant::now() + END_PATIENCE;
     loop {
-        match state(dir)? {
+        match read_job_state(dir)? {
             JobState::Absent | JobState::Ended(_) => return Ok(()),
-            JobState::Vanished => return kill_leftovers(dir).map(drop),
-            JobState::Starting | JobState::Alive(_) => stop(dir, Stop::Kill)?,
+            JobState::Vanished => return kill_job_leftovers(dir).map(drop),
+            JobState::Starting | JobState::Alive(_) => stop_job(dir, JobStopMode::Kill)?,
         }
         if Instant::now() > give_up {
             let why = format!("cannot stop the job in {}", dir.display());
@@ -356,11 +372,11 @@ pub fn end(dir: &Path) -> io::Result<()> {
 }
 
 /// Ends whatever the job still does and moves its files aside, so that it can start afresh.
-pub fn reset(dir: &Path) -> io::Result<()> {
-    end(dir)?;
+pub fn reset_job(dir: &Path) -> io::Result<()> {
+    end_job(dir)?;
     let give_up = Instant::now() + END_PATIENCE;
-    while state(dir)? != JobState::Absent {
-        match set_aside(dir) {
+    while read_job_state(dir)? != JobState::Absent {
+        match set_job_files_aside(dir) {
             // The record of its end is there a moment before its supervisor is gone.
             Err(error)
                 if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < give_up =>
@@ -378,8 +394,8 @@ pub fn reset(dir: &Path) -> io::Result<()> {
 }
 
 /// Moves the files of an ended or vanished job into `dir/old.<n>`, so that it can start afresh.
-pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
-    if let Some(_held) = lock::held(&dir.join(LOCK))? {
+pub fn set_job_files_aside(dir: &Path) -> io::Result<PathBuf> {
+    if let Some(_held) = lock::open_if_locked(&dir.join(LOCK))? {
         let why = format!("the job in {} is alive", dir.display());
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     }
@@ -415,45 +431,45 @@ pub fn set_aside(dir: &Path) -> io::Result<PathBuf> {
 
 /// Starts or finds the job and waits for its end. Setting `cancel` stops it and waits on. A job that
 /// vanishes is cleared away and started once more.
-pub fn run_to_end(
+pub fn run_job_to_end(
     dir: &Path,
     spec: &JobSpec,
     supervisor: &[OsString],
     cancel: &AtomicBool,
-) -> Result<Exit, SpawnError> {
+) -> Result<JobExit, JobSpawnError> {
     let mut again = true;
     loop {
-        match start(dir, spec, supervisor) {
-            Ok(Start::AlreadyEnded(exit)) => return Ok(exit),
+        match start_job(dir, spec, supervisor) {
+            Ok(JobStart::AlreadyEnded(exit)) => return Ok(exit),
             Ok(_) => {
-                if let Some(exit) = wait_for_end(dir, cancel)? {
+                if let Some(exit) = wait_for_job_end(dir, cancel)? {
                     return Ok(exit);
                 }
             }
-            Err(SpawnError::Vanished { .. }) => {}
+            Err(JobSpawnError::Vanished { .. }) => {}
             Err(e) => return Err(e),
         }
-        kill_leftovers(dir).map_err(SpawnError::io("end what is left of", dir))?;
+        kill_job_leftovers(dir).map_err(JobSpawnError::io("end what is left of", dir))?;
         if !again || cancel.load(Ordering::Relaxed) {
-            return Err(SpawnError::Vanished { dir: dir.to_owned() });
+            return Err(JobSpawnError::Vanished { dir: dir.to_owned() });
         }
         again = false;
-        set_aside(dir).map_err(SpawnError::io("set aside the files in", dir))?;
+        set_job_files_aside(dir).map_err(JobSpawnError::io("set aside the files in", dir))?;
     }
 }
 
 /// `None` if the job vanished.
-fn wait_for_end(dir: &Path, cancel: &AtomicBool) -> Result<Option<Exit>, SpawnError> {
-    let failed = || SpawnError::io("read the state in", dir);
+fn wait_for_job_end(dir: &Path, cancel: &AtomicBool) -> Result<Option<JobExit>, JobSpawnError> {
+    let failed = || JobSpawnError::io("read the state in", dir);
     let mut pause = Duration::from_millis(2);
     let mut probe_at = Instant::now();
     let mut stopped = false;
     loop {
-        if let Some(exit) = record::read::<Exit>(dir, EXIT).map_err(failed())? {
+        if let Some(exit) = json_file::read_json::<JobExit>(dir, EXIT).map_err(failed())? {
             return Ok(Some(exit));
         }
         if Instant::now() >= probe_at {
-            match state(dir).map_err(failed())? {
+            match read_job_state(dir).map_err(failed())? {
                 JobState::Ended(exit) => return Ok(Some(exit)),
                 JobState::Vanished | JobState::Absent => return Ok(None),
                 JobState::Starting | JobState::Alive(_) => {}
@@ -461,7 +477,7 @@ fn wait_for_end(dir: &Path, cancel: &AtomicBool) -> Result<Option<Exit>, SpawnEr
             probe_at = Instant::now() + Duration::from_millis(500);
         }
         if !stopped && cancel.load(Ordering::Relaxed) {
-            stop(dir, Stop::Term).map_err(SpawnError::io("stop the job in", dir))?;
+            stop_job(dir, JobStopMode::Term).map_err(JobSpawnError::io("stop the job in", dir))?;
             stopped = true;
         }
         std::thread::sleep(pause);

@@ -14,33 +14,34 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::wall::Wall;
+use crate::sandbox::SandboxPolicy;
 
-mod answers;
+mod job_input;
 mod cgroup;
 mod detached;
-mod inquiry;
-mod door;
+mod program_query;
+mod tool_socket;
 mod job;
-mod log;
-mod record;
-mod supervise;
-pub(crate) mod tree;
-mod watch;
+mod job_log;
+mod json_file;
+mod supervisor;
+pub(crate) mod process_tree;
+mod job_watch;
 
-pub use answers::is_ask;
-pub use cgroup::{Containment, containment, settle};
-pub use detached::{be_nice, pause_ms, spawn_detached};
-pub use door::{DOOR_LINE_BYTES_MAX, DoorSpec};
-pub use inquiry::inquire;
+pub use cgroup::{JobContainment, current_containment, prepare_containment};
+pub use detached::{lower_thread_priority, sleep_ms, spawn_detached};
 pub use job::{
-    answer, end, is_alive, is_of_a_job, kill_leftovers, pids, reset, run_to_end, set_aside, spec,
-    start, state, stop,
+    answer_question, end_job, is_peer_in_job, is_process_alive, kill_job_leftovers, read_job_pids,
+    read_job_spec, read_job_state, reset_job, run_job_to_end, set_job_files_aside, start_job,
+    stop_job,
 };
-pub use log::{Output, OutputLine, Stream, read_output};
-pub use supervise::supervise;
-pub(crate) use tree::boot_id;
-pub use watch::{Batch, Watch, WatchEvent};
+pub use job_input::is_question_line;
+pub use job_log::{OutputLine, OutputPage, OutputStream, read_job_output};
+pub use job_watch::{JobWatch, OutputBatch, WatchEvent};
+pub(crate) use process_tree::boot_id;
+pub use program_query::query_program;
+pub use supervisor::supervise_job;
+pub use tool_socket::{TOOL_LINE_BYTES_MAX, ToolSocketSpec};
 
 /// The variable that marks every process of a job; its value is the job's folder.
 pub const JOB_MARK: &str = "MAINSTEM_JOB";
@@ -84,16 +85,16 @@ pub struct JobSpec {
     pub memory_bytes: Option<u64>,
     /// A socket for what the command starts to speak through; none is none.
     #[serde(default)]
-    pub door: Option<DoorSpec>,
+    pub door: Option<ToolSocketSpec>,
     /// The wall around it; none is none.
     #[serde(default)]
-    pub wall: Option<Wall>,
+    pub wall: Option<SandboxPolicy>,
 }
 
 /// How a job's command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum JobEnding {
     /// It ended by itself.
     Exited {
         /// Its exit code.
@@ -127,9 +128,9 @@ pub enum Ending {
 
 /// The end of a job: no process of it is left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct JobExit {
     /// How the command ended.
-    pub ending: Ending,
+    pub ending: JobEnding,
     /// When the supervisor began.
     pub started_at_ms: i64,
     /// When the last process was gone.
@@ -144,7 +145,7 @@ pub struct Exit {
 
 /// Who runs a job, precise enough to survive the reuse of process ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pids {
+pub struct JobPids {
     /// The supervisor.
     pub pid: u32,
     /// Its start time, in ticks of the system's own.
@@ -173,27 +174,27 @@ pub enum JobState {
     /// A supervisor is on its way.
     Starting,
     /// A supervisor holds the lock.
-    Alive(Pids),
+    Alive(JobPids),
     /// The whole tree is dead and the ending is known.
-    Ended(Exit),
+    Ended(JobExit),
     /// It ran, its supervisor is gone, and nobody saw the end (killed, or the machine rebooted).
     Vanished,
 }
 
 /// The answer to [`start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Start {
+pub enum JobStart {
     /// This call started the job.
     Started,
     /// It was running already.
     AlreadyAlive,
     /// It had ended already.
-    AlreadyEnded(Exit),
+    AlreadyEnded(JobExit),
 }
 
 /// How to stop a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum JobStopMode {
     /// Ask it to end, kill it after its grace.
     Term,
     /// Kill it now.
@@ -202,7 +203,7 @@ pub enum Stop {
 
 /// A job could not be started or followed.
 #[derive(Debug, Error)]
-pub enum SpawnError {
+pub enum JobSpawnError {
     /// A file of the job could not be read or written.
     #[error("cannot {what} {path}: {source}; check the folder's permissions and free space")]
     Io {
@@ -251,7 +252,7 @@ pub enum SpawnError {
     },
 }
 
-impl SpawnError {
+impl JobSpawnError {
     fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }

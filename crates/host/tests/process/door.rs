@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_host::process::{self, DoorSpec, JobSpec};
+use mainstem_host::process::{self, JobSpec, ToolSocketSpec};
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Place, exited, kill9, wait_for};
@@ -13,8 +13,8 @@ use super::{PATIENCE, Place, exited, kill9, wait_for};
 const KINDS: [&str; 3] = ["ask", "progress", "issue"];
 
 /// A job that stays until its file `end` is there, with a door.
-fn staying(place: &Place) -> (JobSpec, DoorSpec) {
-    let door = DoorSpec::new(place.file("d.sock"), &KINDS).unwrap();
+fn staying(place: &Place) -> (JobSpec, ToolSocketSpec) {
+    let door = ToolSocketSpec::new(place.file("d.sock"), &KINDS).unwrap();
     let script = "while [ ! -e end ]; do sleep 0.02; done; echo bye";
     (JobSpec { door: Some(door.clone()), ..place.spec(script) }, door)
 }
@@ -28,7 +28,7 @@ struct Guest {
 }
 
 impl Guest {
-    fn enter(door: &DoorSpec) -> Self {
+    fn enter(door: &ToolSocketSpec) -> Self {
         let mut guest = Self::knock(&door.path);
         guest.send(&json!({"token": door.token}));
         assert_eq!(guest.hear(), json!({"ok": true}));
@@ -124,12 +124,12 @@ fn a_line_too_long_and_too_many_questions_are_refused() {
     assert!(guest.hear()["error"].is_string());
     guest.send(&json!({"mainstem": "ask", "question": "nameless?"}));
     assert!(guest.hear()["error"].is_string());
-    let long = "x".repeat(process::DOOR_LINE_BYTES_MAX + 100_000);
+    let long = "x".repeat(process::TOOL_LINE_BYTES_MAX + 100_000);
     // It may be shown out before it has said all of it.
     let _ = guest.lines.get_mut().write_all(long.as_bytes());
     let_end(&place);
     place.end();
-    assert_eq!(place.lines().iter().filter(|l| process::is_ask(&l.text)).count(), 32);
+    assert_eq!(place.lines().iter().filter(|l| process::is_question_line(&l.text)).count(), 32);
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn answers_go_to_who_asked_whatever_order_they_come_in() {
     one.ask("a");
     two.ask("b");
     one.ask("c");
-    process::answer(&place.dir(), 3, r#"{"text":"third"}"#).unwrap();
-    process::answer(&place.dir(), 2, r#"{"text":"second"}"#).unwrap();
+    process::answer_question(&place.dir(), 3, r#"{"text":"third"}"#).unwrap();
+    process::answer_question(&place.dir(), 2, r#"{"text":"second"}"#).unwrap();
     assert_eq!(one.answer_to("c")["text"], "third");
     assert_eq!(two.answer_to("b")["text"], "second");
-    process::answer(&place.dir(), 1, r#"{"text":"first"}"#).unwrap();
+    process::answer_question(&place.dir(), 1, r#"{"text":"first"}"#).unwrap();
     assert_eq!(one.answer_to("a")["text"], "first");
     let_end(&place);
     place.end();
@@ -159,19 +159,19 @@ fn who_comes_back_gets_the_answer_and_the_question_is_asked_once() {
     let mut first = Guest::enter(&door);
     first.ask("same");
     drop(first);
-    process::answer(&place.dir(), 1, r#"{"text":"kept"}"#).unwrap();
+    process::answer_question(&place.dir(), 1, r#"{"text":"kept"}"#).unwrap();
     let mut again = Guest::enter(&door);
     again.ask("same");
     assert_eq!(again.answer_to("same")["text"], "kept");
     let_end(&place);
     place.end();
-    assert_eq!(place.lines().iter().filter(|l| process::is_ask(&l.text)).count(), 1);
+    assert_eq!(place.lines().iter().filter(|l| process::is_question_line(&l.text)).count(), 1);
 }
 
 #[test]
 fn questions_on_stdout_and_through_the_door_are_counted_together() {
     let place = Place::new();
-    let door = DoorSpec::new(place.file("d.sock"), &KINDS).unwrap();
+    let door = ToolSocketSpec::new(place.file("d.sock"), &KINDS).unwrap();
     let ask = r#"echo '{"mainstem":"ask","question":"which?"}'"#;
     let script =
         format!("while [ ! -e go ]; do sleep 0.02; done; {ask}; read -r a; echo \"got $a\"");
@@ -180,9 +180,9 @@ fn questions_on_stdout_and_through_the_door_are_counted_together() {
     let mut guest = Guest::enter(&door);
     guest.ask("first");
     std::fs::write(place.file("go"), "").unwrap();
-    let asks = || place.lines().iter().filter(|l| process::is_ask(&l.text)).count();
+    let asks = || place.lines().iter().filter(|l| process::is_question_line(&l.text)).count();
     wait_for("both questions", || (asks() == 2).then_some(()));
-    process::answer(&place.dir(), 2, "stdin").unwrap();
+    process::answer_question(&place.dir(), 2, "stdin").unwrap();
     assert_eq!(place.end().ending, exited(0), "only the question on stdout was waited for");
     assert!(place.stdout().contains(&"got stdin".to_owned()));
 }
@@ -195,7 +195,7 @@ fn time_does_not_pass_while_a_question_is_open() {
     let mut guest = Guest::enter(&door);
     guest.ask("slow");
     std::thread::sleep(Duration::from_millis(1500));
-    process::answer(&place.dir(), 1, "late").unwrap();
+    process::answer_question(&place.dir(), 1, "late").unwrap();
     assert_eq!(guest.answer_to("slow"), "late");
     let_end(&place);
     assert_eq!(place.end().ending, exited(0));
@@ -206,7 +206,7 @@ fn a_path_too_long_for_a_socket_gets_a_private_folder_that_goes_with_the_job() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let near = place.file(&"long".repeat(30)).join("d.sock");
-    let door = DoorSpec::new(near, &KINDS).unwrap();
+    let door = ToolSocketSpec::new(near, &KINDS).unwrap();
     assert!(door.own_folder && door.path.as_os_str().len() <= 100, "{door:?}");
     let (spec, _) = staying(&place);
     place.start(&JobSpec { door: Some(door.clone()), ..spec });
@@ -215,7 +215,7 @@ fn a_path_too_long_for_a_socket_gets_a_private_folder_that_goes_with_the_job() {
     assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     // Also if nobody could tidy up.
     kill9(place.pids().pid);
-    wait_for("the end", || process::kill_leftovers(&place.dir()).ok());
+    wait_for("the end", || process::kill_job_leftovers(&place.dir()).ok());
     assert!(!folder.exists());
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use mainstem_host::process::{self, JobSpec, Stop};
+use mainstem_host::process::{self, JobSpec, JobStopMode};
 
 use super::{PROGRAM, Place, exited, wait_for};
 
@@ -30,7 +30,7 @@ fn a_flood_of_200_mb_is_bounded_on_disk_and_in_memory() {
     let (mut most, mut from) = (0, 0);
     wait_for("the last line", || {
         most = most.max(disk_use(&place.dir()));
-        let output = process::read_output(&place.dir(), from, 4 << 20).unwrap();
+        let output = process::read_job_output(&place.dir(), from, 4 << 20).unwrap();
         from = output.next;
         output.lines.iter().any(|l| l.text == b"last").then_some(())
     });
@@ -40,7 +40,7 @@ fn a_flood_of_200_mb_is_bounded_on_disk_and_in_memory() {
     assert!(most < (8 << 20) + (2 << 20), "{most} bytes on disk");
     assert!(peak < 64 * 1024, "{peak} KiB");
     assert!(exit.output_bytes > 200_000_000 && exit.output_dropped > 190_000_000, "{exit:?}");
-    let first = process::read_output(&place.dir(), 0, 1000).unwrap();
+    let first = process::read_job_output(&place.dir(), 0, 1000).unwrap();
     assert!(first.lines[0].text.starts_with(b"a line"));
 }
 
@@ -73,7 +73,7 @@ fn a_full_disk_drops_output_and_does_not_stop_the_command() {
         "trap '' XFSZ; ulimit -f 100; exec \"$0\" __supervise \"$1\"".into(),
         PROGRAM.into(),
     ];
-    process::start(&place.dir(), &spec, &wrapper).unwrap();
+    process::start_job(&place.dir(), &spec, &wrapper).unwrap();
     let exit = place.end();
     assert_eq!(exit.ending, exited(4));
     assert!(exit.output_dropped > 1_000_000, "{exit:?}");
@@ -114,8 +114,8 @@ fn an_end_that_cannot_be_recorded_at_once_is_recorded_later() {
     wait_for("a try", || tried(&place.dir()).then_some(()));
     assert!(super::alive(pids.pid), "the supervisor must not leave without a record");
     fs::remove_dir(&exit).unwrap();
-    assert_eq!(place.end().ending, process::Ending::Stopped);
-    process::stop(&place.dir(), Stop::Term).unwrap();
+    assert_eq!(place.end().ending, process::JobEnding::Stopped);
+    process::stop_job(&place.dir(), JobStopMode::Term).unwrap();
 }
 
 /// The environment is forgotten right before the end is recorded.

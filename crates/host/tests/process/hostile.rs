@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mainstem_host::process::{self, Ending, JobSpec, JobState, Pids, Stop};
+use mainstem_host::process::{self, JobEnding, JobPids, JobSpec, JobState, JobStopMode};
 
 use super::{PROGRAM, Place, alive, kill9, wait_for, with_word};
 
@@ -41,7 +41,7 @@ fn stubborn(word: &str) -> String {
 }
 
 /// Ends the tree in this way once `ready` holds, and waits until it counts as ended.
-fn end(place: &Place, spec: &JobSpec, way: Way, ready: impl Fn() -> bool) -> Option<Pids> {
+fn end(place: &Place, spec: &JobSpec, way: Way, ready: impl Fn() -> bool) -> Option<JobPids> {
     let spec = match way {
         Way::OutOfTime => JobSpec { wall_ms: Some(4_000), ..spec.clone() },
         _ => spec.clone(),
@@ -56,13 +56,13 @@ fn end(place: &Place, spec: &JobSpec, way: Way, ready: impl Fn() -> bool) -> Opt
     }
     let pids = place.pids();
     if way == Way::OutOfTime {
-        assert_eq!(place.end().ending, Ending::TimedOut { idle: false });
+        assert_eq!(place.end().ending, JobEnding::TimedOut { idle: false });
         return Some(pids);
     }
     wait_for("the whole tree", || ready().then_some(()));
     match way {
-        Way::Cancelled => process::stop(&place.dir(), Stop::Term).unwrap(),
-        Way::Killed => process::stop(&place.dir(), Stop::Kill).unwrap(),
+        Way::Cancelled => process::stop_job(&place.dir(), JobStopMode::Term).unwrap(),
+        Way::Killed => process::stop_job(&place.dir(), JobStopMode::Kill).unwrap(),
         _ => {
             if let Some(starter) = &mut starter {
                 starter.kill().unwrap();
@@ -70,13 +70,13 @@ fn end(place: &Place, spec: &JobSpec, way: Way, ready: impl Fn() -> bool) -> Opt
             }
             kill9(pids.pid);
             wait_for("vanished", || {
-                (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+                (process::read_job_state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
             });
-            process::end(&place.dir()).unwrap();
+            process::end_job(&place.dir()).unwrap();
             return Some(pids);
         }
     }
-    assert_eq!(place.end().ending, Ending::Stopped);
+    assert_eq!(place.end().ending, JobEnding::Stopped);
     Some(pids)
 }
 
@@ -88,7 +88,7 @@ fn nobody_left(word: &str, way: Way) {
     assert!(left.is_empty(), "{way:?}: {} of {word} survived", left.len());
 }
 
-fn leaf_is_gone(pids: Option<Pids>) {
+fn leaf_is_gone(pids: Option<JobPids>) {
     if let Some(leaf) = pids.and_then(|pids| pids.cgroup) {
         assert!(!leaf.exists(), "{} is left", leaf.display());
     }
@@ -169,22 +169,22 @@ fn a_process_that_got_the_number_of_a_dead_one_is_left_alone() {
     let pids = place.pids();
     kill9(pids.pid);
     wait_for("vanished", || {
-        (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+        (process::read_job_state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
     });
-    process::end(&place.dir()).unwrap();
+    process::end_job(&place.dir()).unwrap();
     let bystander = || Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
     let (mut first, mut second) = (bystander(), bystander());
     // As if both numbers had been given to others since; the start times are those of the dead.
-    let mut record = Pids { pid: first.id(), agent_pid: Some(second.id()), ..pids };
+    let mut record = JobPids { pid: first.id(), agent_pid: Some(second.id()), ..pids };
     if !super::FINDS_ALL {
         // `ps` tells the second of a start only: they must not have begun within the same one.
         record.start_time -= 60;
         record.agent_start_time = record.agent_start_time.map(|start| start - 60);
     }
     fs::write(place.dir().join("pid.json"), serde_json::to_vec(&record).unwrap()).unwrap();
-    assert_eq!(process::kill_leftovers(&place.dir()).unwrap(), 0);
-    process::stop(&place.dir(), Stop::Kill).unwrap();
-    process::end(&place.dir()).unwrap();
+    assert_eq!(process::kill_job_leftovers(&place.dir()).unwrap(), 0);
+    process::stop_job(&place.dir(), JobStopMode::Kill).unwrap();
+    process::end_job(&place.dir()).unwrap();
     assert!(alive(first.id()) && alive(second.id()));
     for child in [&mut first, &mut second] {
         child.kill().unwrap();
@@ -200,19 +200,19 @@ fn a_copy_of_a_jobs_folder_harms_nobody_and_a_moved_one_is_the_job() {
     let copy = place.file("copy");
     fs::create_dir(&copy).unwrap();
     fs::copy(place.dir().join("pid.json"), copy.join("pid.json")).unwrap();
-    assert_eq!(process::state(&copy).unwrap(), JobState::Vanished);
-    assert_eq!(process::kill_leftovers(&copy).unwrap(), 0);
-    process::stop(&copy, Stop::Kill).unwrap();
-    process::end(&copy).unwrap();
+    assert_eq!(process::read_job_state(&copy).unwrap(), JobState::Vanished);
+    assert_eq!(process::kill_job_leftovers(&copy).unwrap(), 0);
+    process::stop_job(&copy, JobStopMode::Kill).unwrap();
+    process::end_job(&copy).unwrap();
     assert!(alive(pids.pid) && alive(pids.agent_pid.unwrap()));
 
     kill9(pids.pid);
     let moved = place.file("moved");
     wait_for("vanished", || {
-        (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+        (process::read_job_state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
     });
     fs::rename(place.dir(), &moved).unwrap();
-    process::end(&moved).unwrap();
+    process::end_job(&moved).unwrap();
     wait_for("the command to be gone", || (!alive(pids.agent_pid.unwrap())).then_some(()));
 }
 
@@ -224,16 +224,16 @@ fn a_record_that_names_a_group_of_others_harms_nobody() {
     let Some(leaf) = pids.cgroup.clone() else { return };
     kill9(pids.pid);
     wait_for("vanished", || {
-        (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+        (process::read_job_state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
     });
     let theirs = leaf.with_file_name(format!("not-ours-{}", std::process::id()));
     fs::create_dir(&theirs).unwrap();
     let mut bystander = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
     fs::write(theirs.join("cgroup.procs"), bystander.id().to_string()).unwrap();
     for bad in [theirs.clone(), leaf.join("..").join(theirs.file_name().unwrap())] {
-        let record = Pids { cgroup: Some(bad), ..pids.clone() };
+        let record = JobPids { cgroup: Some(bad), ..pids.clone() };
         fs::write(place.dir().join("pid.json"), serde_json::to_vec(&record).unwrap()).unwrap();
-        process::kill_leftovers(&place.dir()).unwrap();
+        process::kill_job_leftovers(&place.dir()).unwrap();
         assert!(alive(bystander.id()));
     }
     bystander.kill().unwrap();
@@ -252,8 +252,8 @@ fn a_group_made_inside_the_jobs_own_dies_and_goes_with_it() {
     place.start(&place.spec(script));
     let pids = place.pids();
     wait_for("ready", || (!place.stdout().is_empty()).then_some(()));
-    process::stop(&place.dir(), Stop::Kill).unwrap();
-    assert_eq!(place.end().ending, Ending::Stopped);
+    process::stop_job(&place.dir(), JobStopMode::Kill).unwrap();
+    assert_eq!(place.end().ending, JobEnding::Stopped);
     leaf_is_gone(Some(pids));
 }
 
@@ -268,7 +268,7 @@ fn a_job_that_takes_too_much_memory_is_ended_and_the_end_says_so() {
         ..place.spec(&format!("yes | {PROGRAM} __hog 32 & yes | {PROGRAM} __hog 32"))
     };
     let begun = Instant::now();
-    assert_eq!(place.run(&spec).ending, Ending::OutOfMemory { limit: 48 * MIB });
+    assert_eq!(place.run(&spec).ending, JobEnding::OutOfMemory { limit: 48 * MIB });
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
@@ -277,6 +277,6 @@ fn a_job_within_its_memory_is_left_alone() {
     let place = Place::new();
     let hog = format!("(sleep 2.5) | {PROGRAM} __hog 16");
     let spec = JobSpec { memory_bytes: Some(256 * MIB), ..place.spec(&hog) };
-    assert_eq!(place.run(&spec).ending, Ending::Exited { code: 0 });
+    assert_eq!(place.run(&spec).ending, JobEnding::Exited { code: 0 });
     assert_eq!(place.stdout(), ["taken"]);
 }

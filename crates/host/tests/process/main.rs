@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mainstem_host::process::{
-    self, Ending, Exit, JobSpec, JobState, OutputLine, SpawnError, Start, Stop, Stream,
+    self, JobEnding, JobExit, JobSpawnError, JobSpec, JobStart, JobState, JobStopMode, OutputLine,
+    OutputStream,
 };
-use mainstem_host::wall::{Access, Kind, Wall};
+use mainstem_host::sandbox::{SandboxBackend, SandboxPathAccess, SandboxPolicy};
 use tempfile::TempDir;
 
 mod door;
@@ -32,14 +33,14 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const FINDS_ALL: bool = cfg!(not(mainstem_portable));
 
 /// These tests are built three times: without a wall, and behind each kind of it.
-fn wall() -> Option<Wall> {
+fn wall() -> Option<SandboxPolicy> {
     let kind = match env!("CARGO_CRATE_NAME") {
-        "process_bwrap" => Kind::Bwrap,
-        "process_landlock" => Kind::Landlock,
+        "process_bwrap" => SandboxBackend::Bwrap,
+        "process_landlock" => SandboxBackend::Landlock,
         _ => return None,
     };
-    let mut wall = Wall::bare(kind);
-    wall.allow(&std::env::temp_dir(), Access::Write);
+    let mut wall = SandboxPolicy::minimal(kind);
+    wall.set_path_access(&std::env::temp_dir(), SandboxPathAccess::Write);
     Some(wall)
 }
 
@@ -91,15 +92,18 @@ impl Place {
     }
 
     fn start(&self, spec: &JobSpec) {
-        assert_eq!(process::start(&self.dir(), spec, &supervisor()).unwrap(), Start::Started);
+        assert_eq!(
+            process::start_job(&self.dir(), spec, &supervisor()).unwrap(),
+            JobStart::Started
+        );
     }
 
-    fn run(&self, spec: &JobSpec) -> Exit {
-        process::run_to_end(&self.dir(), spec, &supervisor(), &AtomicBool::new(false)).unwrap()
+    fn run(&self, spec: &JobSpec) -> JobExit {
+        process::run_job_to_end(&self.dir(), spec, &supervisor(), &AtomicBool::new(false)).unwrap()
     }
 
-    fn end(&self) -> Exit {
-        wait_for("the end", || match process::state(&self.dir()).unwrap() {
+    fn end(&self) -> JobExit {
+        wait_for("the end", || match process::read_job_state(&self.dir()).unwrap() {
             JobState::Ended(exit) => Some(exit),
             _ => None,
         })
@@ -108,7 +112,7 @@ impl Place {
     fn lines(&self) -> Vec<OutputLine> {
         let (mut all, mut from) = (Vec::new(), 0);
         loop {
-            let output = process::read_output(&self.dir(), from, 1 << 20).unwrap();
+            let output = process::read_job_output(&self.dir(), from, 1 << 20).unwrap();
             if output.next == from {
                 return all;
             }
@@ -119,12 +123,12 @@ impl Place {
 
     fn stdout(&self) -> Vec<String> {
         let lines = self.lines();
-        let stdout = lines.iter().filter(|l| l.stream == Stream::Stdout);
+        let stdout = lines.iter().filter(|l| l.stream == OutputStream::Stdout);
         stdout.map(|l| String::from_utf8_lossy(&l.text).into_owned()).collect()
     }
 
-    fn pids(&self) -> process::Pids {
-        wait_for("the command", || match process::state(&self.dir()).unwrap() {
+    fn pids(&self) -> process::JobPids {
+        wait_for("the command", || match process::read_job_state(&self.dir()).unwrap() {
             JobState::Alive(pids) if pids.agent_pid.is_some() => Some(pids),
             _ => None,
         })
@@ -134,7 +138,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.dir().exists() {
-            let _ = process::stop(&self.dir(), Stop::Kill);
+            let _ = process::stop_job(&self.dir(), JobStopMode::Kill);
         }
     }
 }
@@ -172,8 +176,8 @@ fn with_word(word: &str) -> Vec<u32> {
     found
 }
 
-fn exited(code: i32) -> Ending {
-    Ending::Exited { code }
+fn exited(code: i32) -> JobEnding {
+    JobEnding::Exited { code }
 }
 
 #[test]
@@ -181,8 +185,8 @@ fn exit_codes_and_signals_are_reported_as_they_are() {
     for (script, ending) in [
         ("exit 0", exited(0)),
         ("exit 37", exited(37)),
-        ("kill -SEGV $$", Ending::Signalled { signal: 11 }),
-        ("kill -KILL $$", Ending::Signalled { signal: 9 }),
+        ("kill -SEGV $$", JobEnding::Signalled { signal: 11 }),
+        ("kill -KILL $$", JobEnding::Signalled { signal: 9 }),
     ] {
         let place = Place::new();
         let exit = place.run(&place.spec(script));
@@ -227,7 +231,7 @@ fn both_streams_are_kept_in_order_with_any_bytes() {
     place.run(&place.spec(r"printf 'a\377\000b\n'; echo err >&2; printf 'no newline'"));
     let lines = place.lines();
     let texts: BTreeSet<(u8, &[u8])> =
-        lines.iter().map(|l| (u8::from(l.stream == Stream::Stderr), &l.text[..])).collect();
+        lines.iter().map(|l| (u8::from(l.stream == OutputStream::Stderr), &l.text[..])).collect();
     let expected: BTreeSet<(u8, &[u8])> =
         BTreeSet::from([(0, &b"a\xff\0b"[..]), (1, b"err"), (0, b"no newline")]);
     assert_eq!(texts, expected);
@@ -264,15 +268,18 @@ fn a_job_outlives_its_starter_and_its_end_is_read_later() {
     for signal in ["-HUP", "-INT"] {
         Command::new("kill").arg(signal).arg(pids.pid.to_string()).status().unwrap();
     }
-    assert_eq!(process::start(&place.dir(), &spec, &supervisor()).unwrap(), Start::AlreadyAlive);
+    assert_eq!(
+        process::start_job(&place.dir(), &spec, &supervisor()).unwrap(),
+        JobStart::AlreadyAlive
+    );
     assert!(alive(pids.pid) && alive(pids.agent_pid.unwrap()));
     fs::write(place.file("go"), "").unwrap();
     let exit = place.end();
     assert_eq!(exit.ending, exited(5));
     assert_eq!(place.stdout(), ["done"]);
     assert_eq!(
-        process::start(&place.dir(), &spec, &supervisor()).unwrap(),
-        Start::AlreadyEnded(exit)
+        process::start_job(&place.dir(), &spec, &supervisor()).unwrap(),
+        JobStart::AlreadyEnded(exit)
     );
 }
 
@@ -303,21 +310,22 @@ fn a_job_whose_supervisor_is_killed_has_vanished_and_leaves_nothing_after_the_sw
     let word = format!("600.{}", std::process::id());
     place.start(&place.spec(&format!("(setsid sleep {word} &); sleep {word} & sleep {word}")));
     wait_for("three sleepers", || (with_word(&format!("sleep\0{word}")).len() == 3).then_some(()));
-    assert!(process::kill_leftovers(&place.dir()).is_err(), "its supervisor lives");
+    assert!(process::kill_job_leftovers(&place.dir()).is_err(), "its supervisor lives");
     kill9(place.pids().pid);
     wait_for("vanished", || {
-        (process::state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
+        (process::read_job_state(&place.dir()).unwrap() == JobState::Vanished).then_some(())
     });
     assert!(matches!(
-        process::start(&place.dir(), &place.spec("true"), &supervisor()),
-        Err(SpawnError::Vanished { .. })
+        process::start_job(&place.dir(), &place.spec("true"), &supervisor()),
+        Err(JobSpawnError::Vanished { .. })
     ));
     // Two more are the wall's own.
-    let scaffold = if wall().is_some_and(|wall| wall.kind == Kind::Bwrap) { 2 } else { 0 };
-    assert_eq!(process::kill_leftovers(&place.dir()).unwrap(), 4 + scaffold);
+    let scaffold =
+        if wall().is_some_and(|wall| wall.kind == SandboxBackend::Bwrap) { 2 } else { 0 };
+    assert_eq!(process::kill_job_leftovers(&place.dir()).unwrap(), 4 + scaffold);
     assert_eq!(with_word(&word), Vec::<u32>::new());
-    assert_eq!(process::kill_leftovers(&place.dir()).unwrap(), 0);
-    process::stop(&place.dir(), Stop::Term).unwrap();
+    assert_eq!(process::kill_job_leftovers(&place.dir()).unwrap(), 0);
+    process::stop_job(&place.dir(), JobStopMode::Term).unwrap();
 }
 
 #[test]
@@ -328,14 +336,14 @@ fn a_vanished_job_is_run_once_more_and_then_given_up() {
     let count = || fs::read_to_string(&runs).unwrap_or_default().lines().count();
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            process::run_to_end(&place.dir(), &spec, &supervisor(), &AtomicBool::new(false))
+            process::run_job_to_end(&place.dir(), &spec, &supervisor(), &AtomicBool::new(false))
         });
         for n in 1..=2 {
             wait_for("a run", || (count() == n).then_some(()));
             kill9(place.pids().pid);
         }
         let error = waiter.join().unwrap().unwrap_err();
-        assert!(matches!(error, SpawnError::Vanished { .. }), "{error}");
+        assert!(matches!(error, JobSpawnError::Vanished { .. }), "{error}");
     });
     assert_eq!(count(), 2);
     assert!(place.dir().join("old.1/spec.json").exists());
@@ -358,8 +366,8 @@ fn hostile(word: &str, then: &str) -> String {
 #[test]
 fn a_hostile_tree_is_dead_when_the_end_is_recorded() {
     for (then, how, ending) in [
-        ("while :; do sleep 1; done", Some(Stop::Term), Ending::Stopped),
-        ("while :; do sleep 1; done", Some(Stop::Kill), Ending::Stopped),
+        ("while :; do sleep 1; done", Some(JobStopMode::Term), JobEnding::Stopped),
+        ("while :; do sleep 1; done", Some(JobStopMode::Kill), JobEnding::Stopped),
         ("exit 3", None, exited(3)),
     ] {
         let place = Place::new();
@@ -369,8 +377,8 @@ fn a_hostile_tree_is_dead_when_the_end_is_recorded() {
             wait_for("the tree", || {
                 (with_word(&word).len() >= 5 && !place.lines().is_empty()).then_some(())
             });
-            process::stop(&place.dir(), how).unwrap();
-            process::stop(&place.dir(), Stop::Term).unwrap();
+            process::stop_job(&place.dir(), how).unwrap();
+            process::stop_job(&place.dir(), JobStopMode::Term).unwrap();
         }
         let exit = place.end();
         assert_eq!(with_word(&word), Vec::<u32>::new(), "{how:?}");
@@ -394,13 +402,13 @@ fn a_grandchild_that_holds_stdout_does_not_delay_the_end() {
 fn a_command_that_lives_or_is_silent_for_too_long_is_ended() {
     let place = Place::new();
     let spec = JobSpec { wall_ms: Some(300), ..place.spec("while :; do echo x; sleep 0.05; done") };
-    assert_eq!(place.run(&spec).ending, Ending::TimedOut { idle: false });
+    assert_eq!(place.run(&spec).ending, JobEnding::TimedOut { idle: false });
     let place = Place::new();
     let spec = JobSpec {
         idle_ms: Some(300),
         ..place.spec("echo once; trap '' TERM; sleep 300; sleep 300")
     };
-    assert_eq!(place.run(&spec).ending, Ending::TimedOut { idle: true });
+    assert_eq!(place.run(&spec).ending, JobEnding::TimedOut { idle: true });
     assert_eq!(place.stdout(), ["once"]);
     let place = Place::new();
     let talks = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.2; done";
@@ -418,7 +426,7 @@ fn a_request_to_end_gives_the_command_its_grace() {
     place.start(&spec);
     wait_for("up", || (place.stdout() == ["up"]).then_some(()));
     kill_term(place.pids().pid);
-    assert_eq!(place.end().ending, Ending::Stopped);
+    assert_eq!(place.end().ending, JobEnding::Stopped);
     assert_eq!(place.stdout(), ["up", "cleaned"]);
 }
 
@@ -432,11 +440,11 @@ fn cancelling_a_wait_stops_the_job() {
     let cancel = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
-            process::run_to_end(&place.dir(), &place.spec("sleep 300"), &supervisor(), &cancel)
+            process::run_job_to_end(&place.dir(), &place.spec("sleep 300"), &supervisor(), &cancel)
         });
         place.pids();
         cancel.store(true, Ordering::Relaxed);
-        assert_eq!(waiter.join().unwrap().unwrap().ending, Ending::Stopped);
+        assert_eq!(waiter.join().unwrap().unwrap().ending, JobEnding::Stopped);
     });
 }
 
@@ -447,11 +455,13 @@ fn many_starters_at_once_run_the_job_once() {
     let spec = place.spec(&format!("echo x >> {}; sleep 0.2", runs.display()));
     let started = std::thread::scope(|scope| {
         let starters: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| process::start(&place.dir(), &spec, &supervisor()).unwrap()))
+            .map(|_| {
+                scope.spawn(|| process::start_job(&place.dir(), &spec, &supervisor()).unwrap())
+            })
             .collect();
         starters.into_iter().map(|s| s.join().unwrap()).collect::<Vec<_>>()
     });
-    assert_eq!(started.iter().filter(|s| **s == Start::Started).count(), 1);
+    assert_eq!(started.iter().filter(|s| **s == JobStart::Started).count(), 1);
     place.end();
     assert_eq!(fs::read_to_string(runs).unwrap(), "x\n");
 }
@@ -460,33 +470,37 @@ fn many_starters_at_once_run_the_job_once() {
 fn what_cannot_start_says_why() {
     let place = Place::new();
     let spec = JobSpec { argv: vec!["no-such-program".into()], ..place.spec("") };
-    let Ending::NotStarted { why, not_found } = place.run(&spec).ending else { panic!("it ran") };
+    let JobEnding::NotStarted { why, not_found } = place.run(&spec).ending else {
+        panic!("it ran")
+    };
     assert!(not_found && why.contains("no-such-program") && why.contains("PATH"), "{why}");
 
     let place = Place::new();
     let spec = JobSpec { cwd: "/no/such/folder".into(), ..place.spec("true") };
-    let Ending::NotStarted { why, not_found } = place.run(&spec).ending else { panic!("it ran") };
+    let JobEnding::NotStarted { why, not_found } = place.run(&spec).ending else {
+        panic!("it ran")
+    };
     assert!(!not_found && why.contains("/no/such/folder"), "{why}");
 
     let place = Place::new();
     let spec = JobSpec { stdin: Some("/no/prompt".into()), ..place.spec("true") };
-    let Ending::NotStarted { why, .. } = place.run(&spec).ending else { panic!("it ran") };
+    let JobEnding::NotStarted { why, .. } = place.run(&spec).ending else { panic!("it ran") };
     assert!(why.contains("/no/prompt"), "{why}");
 
     let place = Place::new();
     let spec = JobSpec { argv: vec![], ..place.spec("true") };
-    assert!(matches!(place.run(&spec).ending, Ending::NotStarted { .. }));
+    assert!(matches!(place.run(&spec).ending, JobEnding::NotStarted { .. }));
 }
 
 #[test]
 fn a_supervisor_that_does_not_exist_or_says_nothing_is_an_error() {
     let place = Place::new();
     let spec = place.spec("true");
-    let missing = process::start(&place.dir(), &spec, &["/no/supervisor".into()]).unwrap_err();
+    let missing = process::start_job(&place.dir(), &spec, &["/no/supervisor".into()]).unwrap_err();
     assert!(missing.to_string().contains("/no/supervisor"), "{missing}");
-    let silent = process::start(&place.dir(), &spec, &["true".into()]).unwrap_err();
-    assert!(matches!(silent, SpawnError::Refused { .. }), "{silent}");
-    assert_eq!(process::state(&place.dir()).unwrap(), JobState::Absent);
+    let silent = process::start_job(&place.dir(), &spec, &["true".into()]).unwrap_err();
+    assert!(matches!(silent, JobSpawnError::Refused { .. }), "{silent}");
+    assert_eq!(process::read_job_state(&place.dir()).unwrap(), JobState::Absent);
     assert_eq!(place.run(&spec).ending, exited(0));
 }
 

@@ -44,13 +44,13 @@ fn a_program_that_polls_its_input_gets_prompt_and_end() {
 const ASK: &str = r#"echo '{"mainstem":"ask","question":"which?"}'"#;
 
 fn asks(place: &Place) -> usize {
-    place.lines().iter().filter(|l| process::is_ask(&l.text)).count()
+    place.lines().iter().filter(|l| process::is_question_line(&l.text)).count()
 }
 
 #[cfg(not(mainstem_portable))]
 fn answer_when_asked(place: &Place, n: u32) {
     wait_for("a question", || (asks(place) >= n as usize).then_some(()));
-    process::answer(&place.dir(), n, &format!("{{\"answer\":{n}}}")).unwrap();
+    process::answer_question(&place.dir(), n, &format!("{{\"answer\":{n}}}")).unwrap();
 }
 
 // Holds where one can see who waits for input.
@@ -75,7 +75,7 @@ fn a_program_that_asks_right_after_the_end_of_its_prompt_gets_the_answer() {
     let place = Place::new();
     place.start(&place.talking(b"prompt", &script));
     for n in 1..40 {
-        process::answer(&place.dir(), n, &n.to_string()).unwrap();
+        process::answer_question(&place.dir(), n, &n.to_string()).unwrap();
     }
     let exit = place.end();
     assert_eq!(exit.ending, exited(0), "{:?}", place.lines());
@@ -94,7 +94,7 @@ fn a_late_answer_is_waited_for_without_an_end_of_file() {
     wait_for("a question", || (asks(&place) == 1).then_some(()));
     // Longer than the idle time-out, which does not run while a question is open.
     std::thread::sleep(Duration::from_millis(1200));
-    process::answer(&place.dir(), 1, "late").unwrap();
+    process::answer_question(&place.dir(), 1, "late").unwrap();
     assert_eq!(place.end().ending, exited(0));
     assert_eq!(&place.stdout()[1..], ["got late"]);
 }
@@ -107,10 +107,10 @@ fn two_questions_at_once_and_one_after_are_answered_in_order() {
     );
     place.start(&place.talking(b"prompt\n", &script));
     wait_for("two questions", || (asks(&place) == 2).then_some(()));
-    process::answer(&place.dir(), 2, "second").unwrap();
-    process::answer(&place.dir(), 1, "first").unwrap();
+    process::answer_question(&place.dir(), 2, "second").unwrap();
+    process::answer_question(&place.dir(), 1, "first").unwrap();
     wait_for("the third", || (asks(&place) == 3).then_some(()));
-    process::answer(&place.dir(), 3, "third").unwrap();
+    process::answer_question(&place.dir(), 3, "third").unwrap();
     assert_eq!(place.end().ending, exited(0));
     assert_eq!(&place.stdout()[2..3], ["first second"]);
     assert_eq!(place.stdout().last().unwrap(), "third");
@@ -119,5 +119,5 @@ fn two_questions_at_once_and_one_after_are_answered_in_order() {
 #[test]
 fn an_answer_of_two_lines_is_refused() {
     let place = Place::new();
-    assert!(process::answer(&place.dir(), 1, "a\nb").is_err());
+    assert!(process::answer_question(&place.dir(), 1, "a\nb").is_err());
 }

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mainstem_host::process::{self, Batch, JobSpec, Watch, WatchEvent};
+use mainstem_host::process::{self, JobSpec, JobWatch, OutputBatch, WatchEvent};
 
 use super::{PATIENCE, Place, exited, kill9, supervisor, wait_for};
 
-fn watch() -> (Watch, mpsc::Receiver<WatchEvent>) {
+fn watch() -> (JobWatch, mpsc::Receiver<WatchEvent>) {
     let (tx, rx) = mpsc::channel();
-    (Watch::start(move |event| drop(tx.send(event))).unwrap(), rx)
+    (JobWatch::start(move |event| drop(tx.send(event))).unwrap(), rx)
 }
 
 #[test]
@@ -19,9 +19,9 @@ fn watching_delivers_every_line_then_the_end_and_resumes_from_an_offset() {
     let script = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done";
     place.start(&place.spec(script));
     let (first, events) = watch();
-    first.watch(7, place.dir(), 0);
+    first.watch_job(7, place.dir(), 0);
     let (mut texts, mut resume) = (Vec::new(), 0);
-    let mut take = |texts: &mut Vec<String>, lines: Batch| {
+    let mut take = |texts: &mut Vec<String>, lines: OutputBatch| {
         for line in lines {
             resume = line.offset;
             texts.push(String::from_utf8(line.text).unwrap());
@@ -34,7 +34,7 @@ fn watching_delivers_every_line_then_the_end_and_resumes_from_an_offset() {
     let from = take(&mut texts, lines);
     drop(first);
     let (second, events) = watch();
-    second.watch(8, place.dir(), from);
+    second.watch_job(8, place.dir(), from);
     loop {
         match events.recv_timeout(PATIENCE).unwrap() {
             WatchEvent::Lines { key: 8, lines } => drop(take(&mut texts, lines)),
@@ -56,7 +56,7 @@ fn watching_tells_that_a_job_vanished_and_of_dropped_output() {
     place.start(&spec);
     wait_for("the last line", || place.stdout().last().is_some_and(|l| l == "last").then_some(()));
     let (watch, events) = watch();
-    watch.watch(1, place.dir(), 0);
+    watch.watch_job(1, place.dir(), 0);
     let (mut gap, mut last) = (0, Vec::new());
     while last != b"last" {
         match events.recv_timeout(PATIENCE).unwrap() {
@@ -83,8 +83,8 @@ fn two_hundred_jobs_are_watched_at_once() {
                 for key in (part..jobs).step_by(4) {
                     let dir = root.path().join(key.to_string());
                     let script = format!("echo one {key}; sleep 0.2; echo two {key}");
-                    process::start(&dir, &place.spec(&script), &supervisor()).unwrap();
-                    watch.watch(key, dir, 0);
+                    process::start_job(&dir, &place.spec(&script), &supervisor()).unwrap();
+                    watch.watch_job(key, dir, 0);
                 }
             });
         }
@@ -117,10 +117,10 @@ fn a_listener_that_does_not_read_holds_a_bounded_backlog_and_misses_nothing_that
         JobSpec { output_bytes: 512 << 20, ..place.spec("yes 0123456789 | head -n 3000000") };
     let (watch, events) = watch();
     place.start(&spec);
-    watch.watch(1, place.dir(), 0);
+    watch.watch_job(1, place.dir(), 0);
     place.end();
     let (mut held, mut ended, mut most) = (Vec::new(), false, 0);
-    let weight = |lines: &Batch| lines.iter().map(|l| l.text.len() + 96).sum::<usize>();
+    let weight = |lines: &OutputBatch| lines.iter().map(|l| l.text.len() + 96).sum::<usize>();
     let mut hold = |most: &mut usize, event| match event {
         WatchEvent::Lines { key: 1, lines } => {
             *most += weight(&lines);

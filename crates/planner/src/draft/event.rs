@@ -1,14 +1,14 @@
 //! A fact as an event of the decomposition, in the words that other tools listen for.
 
-use mainstem_core::fact::Class;
+use mainstem_core::fact::FailureClass;
 use mainstem_core::id::Time;
 use serde::Serialize;
 
-use super::fact::{DraftFact, Part};
+use super::fact::{DraftFact, DraftPart};
 
 /// Something a listener wants to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
+pub struct DraftNotification {
     /// `shred_` or `worker_` with `started`, `retry`, `completed`, `failed`; or `rate_limited`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -26,28 +26,36 @@ pub struct Event {
 }
 
 /// The event that a fact is; none if nobody listens for it.
-pub fn event_of(fact: &DraftFact) -> Option<Event> {
-    let named = |part: &Part, what: &str, attempt: Option<u32>, message: String| {
+pub fn notification_for(fact: &DraftFact) -> Option<DraftNotification> {
+    let named = |part: &DraftPart, what: &str, attempt: Option<u32>, message: String| {
         let who = if part.epic().is_some() { "worker" } else { "shred" };
         let epic = part.epic().map(str::to_owned);
-        Some(Event { kind: format!("{who}_{what}"), epic, attempt, message, until: None })
+        Some(DraftNotification {
+            kind: format!("{who}_{what}"),
+            epic,
+            attempt,
+            message,
+            until: None,
+        })
     };
     match fact {
         DraftFact::CallIntended { part, call, agent, .. } => {
             named(part, "started", Some(*call), format!("asks {agent}"))
         }
-        DraftFact::ProviderLimited { part, call, provider, message, until, .. } => Some(Event {
-            kind: "rate_limited".to_owned(),
-            epic: part.epic().map(str::to_owned),
-            attempt: Some(*call),
-            message: limited(provider, message),
-            until: Some(*until),
-        }),
-        DraftFact::ProviderParked { provider, message, until, .. } => Some(Event {
+        DraftFact::ProviderLimited { part, call, provider, message, until, .. } => {
+            Some(DraftNotification {
+                kind: "rate_limited".to_owned(),
+                epic: part.epic().map(str::to_owned),
+                attempt: Some(*call),
+                message: rate_limit_text(provider, message),
+                until: Some(*until),
+            })
+        }
+        DraftFact::ProviderParked { provider, message, until, .. } => Some(DraftNotification {
             kind: "rate_limited".to_owned(),
             epic: None,
             attempt: None,
-            message: limited(provider, message),
+            message: rate_limit_text(provider, message),
             until: Some(*until),
         }),
         DraftFact::AnswerTaken { part, call, breakdown, tasks, .. } => {
@@ -68,7 +76,8 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
         // The limit itself was told of, and it costs no try; one that was stopped is asked again only by the
         // next life.
         DraftFact::CallFailed {
-            class: Class::RateLimited | Class::QuotaExhausted | Class::Interrupted,
+            class:
+                FailureClass::RateLimited | FailureClass::QuotaExhausted | FailureClass::Interrupted,
             ..
         } => None,
         DraftFact::CallFailed { part, call, reason, problems, .. } => {
@@ -89,7 +98,7 @@ pub fn event_of(fact: &DraftFact) -> Option<Event> {
 }
 
 /// A limit in words; many are told without any.
-fn limited(provider: &str, message: &str) -> String {
+fn rate_limit_text(provider: &str, message: &str) -> String {
     match message.trim() {
         "" => format!("{provider} is rate-limited"),
         said => format!("{provider} is rate-limited: {said}"),

@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use mainstem_core::fact::{Class, Fact, Fault, LimitKind, Usage};
+use mainstem_core::fact::{AgentFault, Fact, FailureClass, LimitKind, Usage};
 use mainstem_core::id::{TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::schema::{EpicBreakdown, EpicTasks, Problem};
+use crate::schema::{AnswerProblem, EpicBreakdown, EpicTasks};
 
 /// What a call is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub enum Part {
+pub enum DraftPart {
     /// To split the PRD into epics.
     Shred,
     /// To write the tasks of this epic.
@@ -20,7 +20,7 @@ pub enum Part {
     Whole,
 }
 
-impl Part {
+impl DraftPart {
     /// `MAINSTEM_STAGE` of its agents.
     pub fn stage(&self) -> &'static str {
         match self {
@@ -39,13 +39,13 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for DraftPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.epic().unwrap_or_else(|| self.stage()))
     }
 }
 
-impl From<String> for Part {
+impl From<String> for DraftPart {
     fn from(text: String) -> Self {
         match text.as_str() {
             "shred" => Self::Shred,
@@ -55,8 +55,8 @@ impl From<String> for Part {
     }
 }
 
-impl From<Part> for String {
-    fn from(part: Part) -> Self {
+impl From<DraftPart> for String {
+    fn from(part: DraftPart) -> Self {
         part.to_string()
     }
 }
@@ -75,7 +75,7 @@ pub enum DraftFact {
     /// An agent is about to be asked.
     CallIntended {
         /// For what.
-        part: Part,
+        part: DraftPart,
         /// Which call of this part, from 1.
         call: u32,
         /// The agent.
@@ -92,7 +92,7 @@ pub enum DraftFact {
     /// Tokens and money since the last such fact of the call.
     UsageReported {
         /// For what.
-        part: Part,
+        part: DraftPart,
         /// In which call.
         call: u32,
         /// Place in its output.
@@ -106,7 +106,7 @@ pub enum DraftFact {
         /// Whose.
         provider: String,
         /// For what.
-        part: Part,
+        part: DraftPart,
         /// In which call.
         call: u32,
         /// Place in its output.
@@ -135,7 +135,7 @@ pub enum DraftFact {
     /// An answer fits and is taken.
     AnswerTaken {
         /// For what.
-        part: Part,
+        part: DraftPart,
         /// In which call.
         call: u32,
         /// The epics, if they were asked for.
@@ -151,14 +151,14 @@ pub enum DraftFact {
     /// A call ended without an answer that fits.
     CallFailed {
         /// For what.
-        part: Part,
+        part: DraftPart,
         /// Which call.
         call: u32,
         /// What kind of end.
-        class: Class,
+        class: FailureClass,
         /// In which way the provider or the program gave up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        fault: Option<Fault>,
+        fault: Option<AgentFault>,
         /// In words.
         reason: String,
         /// What helps.
@@ -166,7 +166,7 @@ pub enum DraftFact {
         help: Option<String>,
         /// All that is wrong with the answer.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        problems: Vec<Problem>,
+        problems: Vec<AnswerProblem>,
         /// When it is tried again; the part is given up if never.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         again_at: Option<Time>,
@@ -174,7 +174,7 @@ pub enum DraftFact {
     /// A part is given up without another call.
     PartFailed {
         /// Which.
-        part: Part,
+        part: DraftPart,
         /// Why.
         reason: String,
         /// What helps.
@@ -184,7 +184,7 @@ pub enum DraftFact {
     /// A part that was given up is tried again.
     PartReopened {
         /// Which.
-        part: Part,
+        part: DraftPart,
     },
     /// A plan was written.
     PlanWritten {
@@ -199,7 +199,7 @@ pub enum DraftFact {
 
 impl DraftFact {
     /// The part and the call that it is about, for facts about a call under way.
-    pub(super) fn call(&self) -> Option<(&Part, u32)> {
+    pub(super) fn call(&self) -> Option<(&DraftPart, u32)> {
         match self {
             Self::UsageReported { part, call, .. }
             | Self::ProviderLimited { part, call, .. }
@@ -210,7 +210,7 @@ impl DraftFact {
     }
 
     /// The part that it is about.
-    pub fn part(&self) -> Option<&Part> {
+    pub fn part(&self) -> Option<&DraftPart> {
         match self {
             Self::CallIntended { part, .. }
             | Self::PartFailed { part, .. }
@@ -221,8 +221,8 @@ impl DraftFact {
 }
 
 /// The fact as the cost ledger knows it, where it is about money: a part counts as a task of its name.
-pub fn ledger(fact: &DraftFact) -> Option<Fact> {
-    let task = |part: &Part| TaskId::new(format!("plan:{part}"));
+pub fn to_cost_fact(fact: &DraftFact) -> Option<Fact> {
+    let task = |part: &DraftPart| TaskId::new(format!("plan:{part}"));
     match fact {
         DraftFact::CallIntended { part, call, agent, provider, model, .. } => {
             Some(Fact::AttemptIntended {

@@ -1,15 +1,15 @@
 //! What a draft is told, what it wants done, and what a life of it came to.
 
-use mainstem_core::fact::{Claim, Ending, LimitKind, Usage};
+use mainstem_core::fact::{AgentClaim, AgentEnding, LimitKind, Usage};
 use mainstem_core::id::Time;
 
-use super::fact::Part;
-use super::judge::Answer;
-use crate::schema::Problem;
+use super::answer_check::DraftAnswer;
+use super::fact::DraftPart;
+use crate::schema::AnswerProblem;
 
 /// What an agent said on the way that counts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Word {
+pub enum DraftAgentWord {
     /// Tokens and money.
     Usage(Usage),
     /// The provider says to wait.
@@ -32,7 +32,7 @@ pub enum Word {
 
 /// A limit of a provider that somebody else met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parked {
+pub struct DraftRateLimit {
     /// Whose quota.
     pub provider: String,
     /// What kind.
@@ -45,36 +45,36 @@ pub struct Parked {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Input {
+pub enum DraftInput {
     /// A new life of the program: what failed before is tried again. Nobody is asked before limits that
     /// others have met are known.
-    Begin(Vec<Parked>),
+    Begin(Vec<DraftRateLimit>),
     /// An agent said something.
     Said {
         /// For which part.
-        part: Part,
+        part: DraftPart,
         /// In which call.
         call: u32,
         /// Place in its output.
         mark: u64,
         /// What.
-        word: Word,
+        word: DraftAgentWord,
     },
     /// A call ended.
     Ended {
         /// For which part.
-        part: Part,
+        part: DraftPart,
         /// Which call.
         call: u32,
         /// How its process ended.
-        ending: Ending,
+        ending: AgentEnding,
         /// What it claimed last.
-        claim: Claim,
+        claim: AgentClaim,
         /// Its answer, or everything that is wrong with it.
-        answer: Result<Answer, Vec<Problem>>,
+        answer: Result<DraftAnswer, Vec<AnswerProblem>>,
     },
     /// Somebody else found a provider's limit.
-    Park(Parked),
+    Park(DraftRateLimit),
     /// Stop: first in good order, then at once.
     Interrupt,
     /// A plan was written.
@@ -92,18 +92,18 @@ pub enum Input {
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Want {
+pub enum DraftEffect {
     /// Start this call, or find it running or ended.
     Call {
         /// For which part.
-        part: Part,
+        part: DraftPart,
         /// Which call.
         call: u32,
     },
     /// End this call.
     Stop {
         /// For which part.
-        part: Part,
+        part: DraftPart,
         /// Which call.
         call: u32,
         /// At once.
@@ -113,7 +113,7 @@ pub enum Want {
 
 /// What a life came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
+pub enum DraftOutcome {
     /// Every part is answered.
     Done,
     /// Some parts are given up.

@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use mainstem_core::config::layers::resolve;
+use mainstem_core::config::layers::resolve_settings;
 use mainstem_core::fact::Usage;
 use proptest::prelude::*;
 use serde_json::json;
@@ -8,20 +8,20 @@ use serde_json::json;
 use super::*;
 use crate::schema::{EpicPart, TaskDraft};
 
-const EXIT_0: Ending = Ending::Exited { code: 0 };
+const EXIT_0: AgentEnding = AgentEnding::Exited { code: 0 };
 
 fn settings() -> Settings {
-    resolve(&[]).unwrap().settings
+    resolve_settings(&[]).unwrap().settings
 }
 
-fn rules(jobs: u32, agents: &[&str]) -> Rules {
-    let hand = |name: &&str| Hand {
+fn rules(jobs: u32, agents: &[&str]) -> DraftRules {
+    let hand = |name: &&str| DraftAgent {
         agent: (*name).to_owned(),
         provider: format!("{name}-provider"),
         model: None,
         effort: None,
     };
-    Rules {
+    DraftRules {
         hands: agents.iter().map(hand).collect(),
         jobs,
         retries: RETRIES,
@@ -53,13 +53,15 @@ fn tasks(epic: &str) -> EpicTasks {
     EpicTasks { epic_id: epic.to_owned(), tasks: vec![task] }
 }
 
-fn answer_for(part: &Part, count: usize) -> Answer {
+fn answer_for(part: &DraftPart, count: usize) -> DraftAnswer {
     match part {
-        Part::Shred => Answer { breakdown: Some(epics(count)), ..Answer::default() },
-        Part::Epic(id) => Answer { tasks: vec![tasks(id)], ..Answer::default() },
-        Part::Whole => {
-            Answer { breakdown: Some(epics(1)), tasks: vec![tasks("E-001")], ..Answer::default() }
-        }
+        DraftPart::Shred => DraftAnswer { breakdown: Some(epics(count)), ..DraftAnswer::default() },
+        DraftPart::Epic(id) => DraftAnswer { tasks: vec![tasks(id)], ..DraftAnswer::default() },
+        DraftPart::Whole => DraftAnswer {
+            breakdown: Some(epics(1)),
+            tasks: vec![tasks("E-001")],
+            ..DraftAnswer::default()
+        },
     }
 }
 
@@ -67,37 +69,37 @@ fn answer_for(part: &Part, count: usize) -> Answer {
 struct Stage {
     draft: Draft,
     now: Time,
-    calls: Vec<(Part, u32)>,
+    calls: Vec<(DraftPart, u32)>,
     facts: Vec<(DraftFact, Time)>,
-    stops: Vec<Want>,
+    stops: Vec<DraftEffect>,
     most: usize,
     count: usize,
 }
 
 impl Stage {
     /// With the epics known, or about to be asked for if there are none.
-    fn new(rules: Rules, count: usize) -> Self {
+    fn new(rules: DraftRules, count: usize) -> Self {
         let draft = Draft::new(rules);
         let (calls, facts, stops) = (Vec::new(), Vec::new(), Vec::new());
         let mut stage = Self { draft, now: Time(1_000), calls, facts, stops, most: 0, count };
-        stage.input(Input::Begin(Vec::new()));
+        stage.input(DraftInput::Begin(Vec::new()));
         stage
     }
 
     /// The same after the split.
-    fn scattering(rules: Rules, count: usize) -> Self {
+    fn scattering(rules: DraftRules, count: usize) -> Self {
         let mut stage = Self::new(rules, count);
-        stage.answer(&Part::Shred);
+        stage.answer(&DraftPart::Shred);
         stage
     }
 
-    fn input(&mut self, input: Input) {
+    fn input(&mut self, input: DraftInput) {
         let facts = self.draft.step(input, self.now);
         self.facts.extend(facts.into_iter().map(|fact| (fact, self.now)));
-        for want in self.draft.wants() {
+        for want in self.draft.outstanding_effects() {
             match want {
-                Want::Call { part, call } => self.calls.push((part, call)),
-                stop @ Want::Stop { .. } => self.stops.push(stop),
+                DraftEffect::Call { part, call } => self.calls.push((part, call)),
+                stop @ DraftEffect::Stop { .. } => self.stops.push(stop),
             }
         }
         self.most = self.most.max(self.calls.len());
@@ -105,40 +107,45 @@ impl Stage {
 
     fn end(
         &mut self,
-        part: &Part,
-        ending: Ending,
-        claim: Claim,
-        answer: Result<Answer, Vec<Problem>>,
+        part: &DraftPart,
+        ending: AgentEnding,
+        claim: AgentClaim,
+        answer: Result<DraftAnswer, Vec<AnswerProblem>>,
     ) {
         let at = self.calls.iter().position(|(calling, _)| calling == part).unwrap();
         let (part, call) = self.calls.remove(at);
-        self.input(Input::Ended { part, call, ending, claim, answer });
+        self.input(DraftInput::Ended { part, call, ending, claim, answer });
     }
 
-    fn answer(&mut self, part: &Part) {
+    fn answer(&mut self, part: &DraftPart) {
         let answer = Ok(answer_for(part, self.count));
-        self.end(part, EXIT_0, Claim::None, answer);
+        self.end(part, EXIT_0, AgentClaim::None, answer);
     }
 
-    fn refuse(&mut self, part: &Part) {
-        self.end(part, EXIT_0, Claim::None, Err(vec![Problem::new("json", "is none")]));
+    fn refuse(&mut self, part: &DraftPart) {
+        self.end(part, EXIT_0, AgentClaim::None, Err(vec![AnswerProblem::new("json", "is none")]));
     }
 
-    fn limit(&mut self, part: &Part, wait_ms: u64, mark: u64) {
+    fn limit(&mut self, part: &DraftPart, wait_ms: u64, mark: u64) {
         let call = self.calls.iter().find(|(calling, _)| calling == part).unwrap().1;
-        let word = Word::RateLimited {
+        let word = DraftAgentWord::RateLimited {
             wait_ms: Some(wait_ms),
             message: "429".to_owned(),
             retrying: false,
         };
-        self.input(Input::Said { part: part.clone(), call, mark, word });
-        self.end(part, Ending::Exited { code: 1 }, Claim::RateLimited {}, Err(Vec::new()));
+        self.input(DraftInput::Said { part: part.clone(), call, mark, word });
+        self.end(
+            part,
+            AgentEnding::Exited { code: 1 },
+            AgentClaim::RateLimited {},
+            Err(Vec::new()),
+        );
     }
 
     /// Everything that is asked is answered, until it rests.
-    fn answer_all(&mut self) -> Rest {
+    fn answer_all(&mut self) -> DraftOutcome {
         loop {
-            if let Some(rest) = self.draft.rest() {
+            if let Some(rest) = self.draft.outcome() {
                 return rest;
             }
             match self.calls.first().cloned() {
@@ -150,27 +157,27 @@ impl Stage {
 
     fn wake(&mut self) {
         self.now = self.draft.wake_at().expect("something is waited for");
-        self.input(Input::Tick);
+        self.input(DraftInput::Tick);
     }
 
     fn events(&self) -> Vec<String> {
         let event = |(fact, _): &(DraftFact, Time)| {
-            let event = event_of(fact)?;
+            let event = notification_for(fact)?;
             Some(format!("{} {}", event.kind, event.epic.unwrap_or_default()).trim().to_owned())
         };
         self.facts.iter().filter_map(event).collect()
     }
 
     fn failures(&self) -> Vec<String> {
-        let failed = |(part, state): (&Part, &PartState)| {
-            matches!(state.stand, Stand::Failed(_)).then(|| part.to_string())
+        let failed = |(part, state): (&DraftPart, &DraftPartState)| {
+            matches!(state.phase, DraftPartPhase::Failed(_)).then(|| part.to_string())
         };
         self.draft.parts().iter().filter_map(failed).collect()
     }
 }
 
-fn epic(n: usize) -> Part {
-    Part::Epic(format!("E-{n:03}"))
+fn epic(n: usize) -> DraftPart {
+    DraftPart::Epic(format!("E-{n:03}"))
 }
 
 // ---- the tests that the seed asked for ------------------------------------------------------
@@ -181,24 +188,29 @@ fn times_count_every_call_and_wait_of_a_part_and_nothing_between_two_lives() {
     // Two answers that do not fit, then one that does: all three calls count.
     for _ in 0..2 {
         stage.now = stage.now.plus_ms(1_000);
-        stage.end(&Part::Shred, EXIT_0, Claim::None, Err(vec![Problem::new("epics", "is empty")]));
+        stage.end(
+            &DraftPart::Shred,
+            EXIT_0,
+            AgentClaim::None,
+            Err(vec![AnswerProblem::new("epics", "is empty")]),
+        );
     }
     stage.now = stage.now.plus_ms(500);
-    stage.answer(&Part::Shred);
-    assert_eq!(stage.draft.parts()[&Part::Shred].worked_ms, 2_500);
+    stage.answer(&DraftPart::Shred);
+    assert_eq!(stage.draft.parts()[&DraftPart::Shred].worked_ms, 2_500);
     // An epic is interrupted, and goes on much later.
-    let epic = Part::Epic("E-001".to_owned());
+    let epic = DraftPart::Epic("E-001".to_owned());
     stage.now = stage.now.plus_ms(2_000);
-    stage.input(Input::Interrupt);
-    stage.end(&epic, Ending::Stopped {}, Claim::None, Err(Vec::new()));
+    stage.input(DraftInput::Interrupt);
+    stage.end(&epic, AgentEnding::Stopped {}, AgentClaim::None, Err(Vec::new()));
     let mut next = Draft::new(rules(1, &["a"]));
     for (fact, at) in &stage.facts {
         next.apply(fact, *at).unwrap();
     }
     stage.draft = next;
     stage.now = stage.now.plus_ms(86_400_000);
-    stage.input(Input::Begin(Vec::new()));
-    assert_eq!(stage.draft.before_ms(), 4_500);
+    stage.input(DraftInput::Begin(Vec::new()));
+    assert_eq!(stage.draft.earlier_epochs_ms(), 4_500);
     stage.now = stage.now.plus_ms(300);
     stage.answer(&epic);
     assert_eq!(stage.draft.parts()[&epic].worked_ms, 2_300);
@@ -212,14 +224,14 @@ fn three_epics_with_concurrency_two_only_two_workers_run_simultaneously() {
     assert_eq!(stage.calls, [(epic(1), 1), (epic(2), 1)]);
     stage.answer(&epic(2));
     assert_eq!(stage.calls, [(epic(1), 1), (epic(3), 1)]);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     assert_eq!(stage.most, 2);
 }
 
 #[test]
 fn all_workers_succeed_on_first_attempt_three_results_no_failures() {
     let mut stage = Stage::scattering(rules(3, &["a"]), 3);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     let ids: Vec<String> = stage.draft.answers().into_iter().map(|a| a.epic_id).collect();
     assert_eq!(ids, ["E-001", "E-002", "E-003"]);
     assert!(stage.failures().is_empty() && stage.draft.is_complete());
@@ -230,8 +242,8 @@ fn all_workers_succeed_on_first_attempt_three_results_no_failures() {
 fn one_worker_fails_validation_and_succeeds_on_retry() {
     let mut stage = Stage::scattering(rules(3, &["a"]), 3);
     stage.refuse(&epic(2));
-    assert_eq!(stage.draft.parts()[&epic(2)].problems, [Problem::new("json", "is none")]);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.draft.parts()[&epic(2)].problems, [AnswerProblem::new("json", "is none")]);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     assert_eq!(stage.draft.parts()[&epic(2)].calls, 2);
     assert_eq!(stage.draft.answers().len(), 3);
 }
@@ -242,13 +254,13 @@ fn one_worker_fails_all_retries_two_results_one_failure() {
     for _ in 0..4 {
         stage.refuse(&epic(2));
     }
-    assert_eq!(stage.answer_all(), Rest::Partial);
+    assert_eq!(stage.answer_all(), DraftOutcome::Partial);
     assert_eq!((stage.draft.answers().len(), stage.failures()), (2, vec!["E-002".to_owned()]));
     assert_eq!(stage.draft.parts()[&epic(2)].calls, 4, "one and three more");
     // The next life asks again, and only for this one.
-    stage.input(Input::Begin(Vec::new()));
+    stage.input(DraftInput::Begin(Vec::new()));
     assert_eq!(stage.calls, [(epic(2), 5)]);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
 }
 
 #[test]
@@ -257,16 +269,16 @@ fn rate_limit_on_one_worker_pauses_all_workers_then_resume() {
     stage.limit(&epic(1), 30_000, 1);
     stage.answer(&epic(2));
     assert!(stage.calls.is_empty(), "the others wait, too: {:?}", stage.calls);
-    assert_eq!(stage.draft.rest(), None);
-    let until = stage.draft.waits_for(&epic(3)).unwrap().1.unwrap();
+    assert_eq!(stage.draft.outcome(), None);
+    let until = stage.draft.provider_wait(&epic(3)).unwrap().1.unwrap();
     assert!(until.0 >= stage.now.0 + 30_000, "{until:?}");
     stage.wake();
     assert_eq!(stage.now, until);
     assert_eq!(stage.calls.len(), 1, "one goes first");
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     // The limit cost no try.
     assert_eq!(stage.draft.parts()[&epic(1)].calls, 2);
-    assert_eq!(stage.draft.parts()[&epic(1)].spent, Spent::default());
+    assert_eq!(stage.draft.parts()[&epic(1)].spent, RetryCounts::default());
 }
 
 #[test]
@@ -277,37 +289,37 @@ fn all_workers_hit_the_rate_limit_at_once_and_it_is_one_wait() {
     }
     let known = &stage.draft.providers["a-provider"];
     assert_eq!(known.incidents(), 1);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
 }
 
 #[test]
 fn cancelled_mid_scatter_partial_results_are_returned() {
     let mut stage = Stage::scattering(rules(2, &["a"]), 4);
     stage.answer(&epic(1));
-    stage.input(Input::Interrupt);
+    stage.input(DraftInput::Interrupt);
     assert_eq!(stage.stops.len(), 2, "{:?}", stage.stops);
-    assert_eq!(stage.draft.rest(), None, "those at work are waited for");
-    stage.end(&epic(2), Ending::Stopped {}, Claim::None, Err(Vec::new()));
+    assert_eq!(stage.draft.outcome(), None, "those at work are waited for");
+    stage.end(&epic(2), AgentEnding::Stopped {}, AgentClaim::None, Err(Vec::new()));
     // One that answers all the same has answered.
     stage.answer(&epic(3));
-    assert_eq!(stage.draft.rest(), Some(Rest::Interrupted));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Interrupted));
     assert_eq!(stage.draft.answers().len(), 2);
-    stage.input(Input::Interrupt);
+    stage.input(DraftInput::Interrupt);
     // The next life goes on where this one stopped.
     let mut draft = Draft::new(rules(2, &["a"]));
     for (fact, at) in &stage.facts {
         draft.apply(fact, *at).unwrap();
     }
     let mut next = Stage { draft, calls: Vec::new(), ..stage };
-    next.input(Input::Begin(Vec::new()));
+    next.input(DraftInput::Begin(Vec::new()));
     assert_eq!(next.calls, [(epic(2), 2), (epic(4), 1)]);
-    assert_eq!(next.answer_all(), Rest::Done);
+    assert_eq!(next.answer_all(), DraftOutcome::Done);
 }
 
 #[test]
 fn concurrency_of_one_workers_run_sequentially() {
     let mut stage = Stage::scattering(rules(1, &["a"]), 5);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     assert_eq!(stage.most, 1);
     let want: Vec<String> = std::iter::once("shred_started".to_owned())
         .chain(["shred_completed".to_owned()])
@@ -321,7 +333,7 @@ fn concurrency_of_one_workers_run_sequentially() {
 #[test]
 fn an_empty_breakdown_gives_an_empty_result_without_error() {
     let mut stage = Stage::scattering(rules(3, &["a"]), 0);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     assert!(stage.draft.answers().is_empty() && stage.calls.is_empty());
 }
 
@@ -334,16 +346,16 @@ fn mixed_agents_take_epics_in_turn_and_a_limit_rests_only_its_provider() {
     stage.refuse(&epic(2));
     assert!(stage.calls.contains(&(epic(2), 2)), "b goes on: {:?}", stage.calls);
     assert!(!stage.calls.contains(&(epic(1), 2)), "a rests: {:?}", stage.calls);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
 }
 
 #[test]
 fn a_worker_that_was_stopped_is_announced_as_nothing_else() {
     let mut stage = Stage::scattering(rules(1, &["a"]), 1);
-    stage.input(Input::Interrupt);
-    let problems = vec![Problem::new("json", "there is no JSON")];
-    stage.end(&epic(1), Ending::Stopped {}, Claim::None, Err(problems));
-    assert_eq!(stage.draft.rest(), Some(Rest::Interrupted));
+    stage.input(DraftInput::Interrupt);
+    let problems = vec![AnswerProblem::new("json", "there is no JSON")];
+    stage.end(&epic(1), AgentEnding::Stopped {}, AgentClaim::None, Err(problems));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Interrupted));
     assert_eq!(stage.events().last().map(String::as_str), Some("worker_started E-001"));
     assert!(stage.draft.parts()[&epic(1)].problems.is_empty(), "its answer is not blamed");
 }
@@ -370,9 +382,9 @@ fn a_refused_login_is_asked_once_and_fails_all_epics_of_that_agent_alone() {
     let mut stage = Stage::scattering(rules(1, &["a", "b"]), 4);
     let message = "no key".to_owned();
     let help = Some("a login".to_owned());
-    let claim = Claim::Failed { fault: Fault::Auth, message, help };
-    stage.end(&epic(1), Ending::Exited { code: 1 }, claim, Err(Vec::new()));
-    assert_eq!(stage.answer_all(), Rest::Partial);
+    let claim = AgentClaim::Failed { fault: AgentFault::Auth, message, help };
+    stage.end(&epic(1), AgentEnding::Exited { code: 1 }, claim, Err(Vec::new()));
+    assert_eq!(stage.answer_all(), DraftOutcome::Partial);
     assert_eq!(stage.failures(), ["E-001", "E-003"]);
     assert_eq!(stage.draft.parts()[&epic(3)].calls, 0);
     assert_eq!(stage.draft.parts()[&epic(3)].help.as_deref(), Some("a login"));
@@ -382,18 +394,18 @@ fn a_refused_login_is_asked_once_and_fails_all_epics_of_that_agent_alone() {
 fn a_split_that_fails_leaves_nothing_else_to_do() {
     let mut stage = Stage::new(rules(3, &["a"]), 3);
     for _ in 0..4 {
-        stage.refuse(&Part::Shred);
+        stage.refuse(&DraftPart::Shred);
     }
-    assert_eq!(stage.draft.rest(), Some(Rest::Partial));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Partial));
     assert_eq!(stage.failures(), ["shred"]);
     assert_eq!(stage.events().last().unwrap(), "shred_failed");
 }
 
 #[test]
 fn one_pass_asks_once_for_all() {
-    let mut stage = Stage::new(Rules { single_pass: true, ..rules(3, &["a"]) }, 1);
-    assert_eq!(stage.calls, [(Part::Whole, 1)]);
-    assert_eq!(stage.answer_all(), Rest::Done);
+    let mut stage = Stage::new(DraftRules { single_pass: true, ..rules(3, &["a"]) }, 1);
+    assert_eq!(stage.calls, [(DraftPart::Whole, 1)]);
+    assert_eq!(stage.answer_all(), DraftOutcome::Done);
     assert_eq!((stage.draft.answers().len(), stage.most), (1, 1));
 }
 
@@ -401,20 +413,20 @@ fn one_pass_asks_once_for_all() {
 fn an_answer_counts_however_its_agent_ended() {
     let mut stage = Stage::scattering(rules(1, &["a"]), 1);
     let answer = Ok(answer_for(&epic(1), 1));
-    stage.end(&epic(1), Ending::Exited { code: 1 }, Claim::RateLimited {}, answer);
-    assert_eq!(stage.draft.rest(), Some(Rest::Done));
+    stage.end(&epic(1), AgentEnding::Exited { code: 1 }, AgentClaim::RateLimited {}, answer);
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Done));
 }
 
 #[test]
 fn calls_lost_with_the_machine_cost_no_answer_but_not_for_ever() {
     let mut stage = Stage::scattering(rules(1, &["a"]), 1);
     for _ in 0..2 {
-        stage.end(&epic(1), Ending::Vanished {}, Claim::None, Err(Vec::new()));
+        stage.end(&epic(1), AgentEnding::Vanished {}, AgentClaim::None, Err(Vec::new()));
         assert_eq!(stage.calls.len(), 1);
     }
     assert_eq!(stage.draft.parts()[&epic(1)].spent.retries, 0);
-    stage.end(&epic(1), Ending::Vanished {}, Claim::None, Err(Vec::new()));
-    assert_eq!(stage.draft.rest(), Some(Rest::Partial));
+    stage.end(&epic(1), AgentEnding::Vanished {}, AgentClaim::None, Err(Vec::new()));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Partial));
 }
 
 #[test]
@@ -423,16 +435,20 @@ fn what_is_spent_stops_further_calls_when_the_budget_is_hard() {
     (rules.settings.budget.usd, rules.settings.budget.hard) = (Some(1.0), true);
     let mut stage = Stage::scattering(rules, 3);
     let usage = Usage { output_tokens: 10, cost_usd: Some(1.5), ..Usage::default() };
-    let said =
-        |mark| Input::Said { part: epic(1), call: 1, mark, word: Word::Usage(usage.clone()) };
+    let said = |mark| DraftInput::Said {
+        part: epic(1),
+        call: 1,
+        mark,
+        word: DraftAgentWord::Usage(usage.clone()),
+    };
     stage.input(said(16));
     // Read again after a crash, it counts once.
     stage.input(said(16));
     assert_eq!(stage.draft.account().total.paid_usd(), 1.5);
     stage.answer(&epic(1));
-    assert_eq!(stage.draft.rest(), Some(Rest::Partial));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Partial));
     assert_eq!(stage.failures(), ["E-002", "E-003"]);
-    let Stand::Failed(why) = &stage.draft.parts()[&epic(2)].stand else { unreachable!() };
+    let DraftPartPhase::Failed(why) = &stage.draft.parts()[&epic(2)].phase else { unreachable!() };
     assert!(why.contains("budget.usd"), "{why}");
     assert!(stage.draft.account().sums.contains_key("plan:E-001"));
 }
@@ -442,26 +458,31 @@ fn a_quota_that_only_a_person_frees_is_no_endless_wait() {
     let mut rules = rules(2, &["a"]);
     rules.settings.limits.auto_resume = false;
     let mut stage = Stage::scattering(rules, 2);
-    let word = Word::QuotaExhausted { wait_ms: None, message: "used up".to_owned() };
-    stage.input(Input::Said { part: epic(1), call: 1, mark: 1, word });
-    stage.end(&epic(1), Ending::Exited { code: 1 }, Claim::QuotaExhausted {}, Err(Vec::new()));
+    let word = DraftAgentWord::QuotaExhausted { wait_ms: None, message: "used up".to_owned() };
+    stage.input(DraftInput::Said { part: epic(1), call: 1, mark: 1, word });
+    stage.end(
+        &epic(1),
+        AgentEnding::Exited { code: 1 },
+        AgentClaim::QuotaExhausted {},
+        Err(Vec::new()),
+    );
     stage.answer(&epic(2));
-    assert_eq!(stage.draft.rest(), Some(Rest::Parked));
+    assert_eq!(stage.draft.outcome(), Some(DraftOutcome::Parked));
 }
 
 #[test]
 fn a_limit_that_somebody_else_met_is_waited_for_and_told_once() {
     let mut stage = Stage::new(rules(1, &["a"]), 1);
     let until = Time(50_000);
-    let park = Parked {
+    let park = DraftRateLimit {
         provider: "a-provider".to_owned(),
         kind: LimitKind::Rate,
         until,
         message: "429".to_owned(),
     };
-    stage.input(Input::Park(park.clone()));
-    stage.input(Input::Park(park));
-    stage.answer(&Part::Shred);
+    stage.input(DraftInput::Park(park.clone()));
+    stage.input(DraftInput::Park(park));
+    stage.answer(&DraftPart::Shred);
     assert!(stage.calls.is_empty());
     stage.wake();
     assert_eq!((stage.now, stage.calls.len()), (until, 1));
@@ -475,7 +496,7 @@ fn nobody_is_asked_before_limits_that_others_met_are_known() {
     let (calls, facts, stops) = (Vec::new(), Vec::new(), Vec::new());
     let mut stage = Stage { draft, now: Time(1_000), calls, facts, stops, most: 0, count: 1 };
     let until = Time(50_000);
-    stage.input(Input::Begin(vec![Parked {
+    stage.input(DraftInput::Begin(vec![DraftRateLimit {
         provider: "a-provider".to_owned(),
         kind: LimitKind::Rate,
         until,
@@ -505,20 +526,21 @@ fn answers_come_from_the_file_first_and_from_the_output_else() {
     let (part, known) = (epic(1), std::collections::BTreeSet::from(["E-001".to_owned()]));
     let whole = json!(tasks("E-001")).to_string();
     let other = whole.replace("Do E-001", "Other");
-    let title =
-        |found: Result<Answer, Vec<Problem>>| found.unwrap().tasks[0].tasks[0].title.clone();
-    assert_eq!(title(judge(&part, &known, Some(&whole), &other)), "Do E-001");
-    assert_eq!(title(judge(&part, &known, Some(" \n"), &other)), "Other");
+    let title = |found: Result<DraftAnswer, Vec<AnswerProblem>>| {
+        found.unwrap().tasks[0].tasks[0].title.clone()
+    };
+    assert_eq!(title(find_answer(&part, &known, Some(&whole), &other)), "Do E-001");
+    assert_eq!(title(find_answer(&part, &known, Some(" \n"), &other)), "Other");
     assert_eq!(
-        title(judge(&part, &known, None, &format!("Here:\n```json\n{other}\n```"))),
+        title(find_answer(&part, &known, None, &format!("Here:\n```json\n{other}\n```"))),
         "Other"
     );
     // A file that was cut off does not hide a whole answer in the output.
-    assert_eq!(title(judge(&part, &known, Some(&whole[..40]), &other)), "Other");
-    let problems = judge(&part, &known, Some(&whole[..40]), "nothing").unwrap_err();
+    assert_eq!(title(find_answer(&part, &known, Some(&whole[..40]), &other)), "Other");
+    let problems = find_answer(&part, &known, Some(&whole[..40]), "nothing").unwrap_err();
     assert!(problems[0].message.contains("cut off"), "{problems:?}");
     let foreign = whole.replace("E-001\",\"tasks", "E-002\",\"tasks");
-    assert_eq!(judge(&part, &known, Some(&foreign), "").unwrap_err()[0].field, "epic_id");
+    assert_eq!(find_answer(&part, &known, Some(&foreign), "").unwrap_err()[0].field, "epic_id");
 }
 
 #[test]
@@ -528,7 +550,7 @@ fn answers_that_go_round_are_refused_with_the_names() {
     breakdown.epics[1].dependencies_on_epics = vec!["E-001".to_owned()];
     let none = std::collections::BTreeSet::new();
     let text = json!(breakdown).to_string();
-    let problems = judge(&Part::Shred, &none, Some(&text), "").unwrap_err();
+    let problems = find_answer(&DraftPart::Shred, &none, Some(&text), "").unwrap_err();
     assert!(problems[0].message.contains("E-001 → E-002"), "{problems:?}");
     let mut answer = tasks("E-001");
     let mut second = answer.tasks[0].clone();
@@ -537,7 +559,7 @@ fn answers_that_go_round_are_refused_with_the_names() {
     answer.tasks[0].local_dependencies = vec!["E001-T02".to_owned()];
     answer.tasks.push(second);
     let known = std::collections::BTreeSet::from(["E-001".to_owned()]);
-    let problems = judge(&epic(1), &known, Some(&json!(answer).to_string()), "").unwrap_err();
+    let problems = find_answer(&epic(1), &known, Some(&json!(answer).to_string()), "").unwrap_err();
     assert!(
         problems[0].message.contains("dependency cycle in local_dependencies: E001-T01, E001-T02"),
         "{problems:?}"
@@ -551,12 +573,12 @@ fn one_pass_says_which_epics_task_is_wrong() {
         {"id": "E-002", "title": "B", "description": "b", "tasks": []},
     ]});
     let none = std::collections::BTreeSet::new();
-    let problems = judge(&Part::Whole, &none, Some(&whole.to_string()), "").unwrap_err();
+    let problems = find_answer(&DraftPart::Whole, &none, Some(&whole.to_string()), "").unwrap_err();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].field, "epics[1].tasks");
     let mut right = whole;
     right["epics"][1]["tasks"] = json!(tasks("E-002").tasks);
-    let answer = judge(&Part::Whole, &none, None, &right.to_string()).unwrap();
+    let answer = find_answer(&DraftPart::Whole, &none, None, &right.to_string()).unwrap();
     assert_eq!((answer.breakdown.unwrap().epics.len(), answer.tasks.len()), (2, 2));
 }
 
@@ -576,24 +598,24 @@ proptest! {
         for (what, which) in moves {
             mark += 16;
             let Some((part, call)) = stage.calls.get(which % stage.calls.len().max(1)).cloned() else {
-                if stage.draft.rest().is_some() { break }
+                if stage.draft.outcome().is_some() { break }
                 stage.wake();
                 continue;
             };
-            let prior: BTreeSet<Part> = stage.draft.parts().iter()
-                .filter(|(_, state)| state.stand == Stand::Done).map(|(part, _)| part.clone()).collect();
+            let prior: BTreeSet<DraftPart> = stage.draft.parts().iter()
+                .filter(|(_, state)| state.phase == DraftPartPhase::Done).map(|(part, _)| part.clone()).collect();
             match what {
                 0 | 1 => stage.answer(&part),
                 2 => stage.refuse(&part),
                 3 => stage.limit(&part, 5_000, mark),
-                4 => stage.end(&part, Ending::Vanished {}, Claim::None, Err(Vec::new())),
+                4 => stage.end(&part, AgentEnding::Vanished {}, AgentClaim::None, Err(Vec::new())),
                 5 => {
-                    let claim = Claim::Failed { fault: Fault::Transient, message: String::new(), help: None };
-                    stage.end(&part, Ending::Exited { code: 1 }, claim, Err(Vec::new()));
+                    let claim = AgentClaim::Failed { fault: AgentFault::Transient, message: String::new(), help: None };
+                    stage.end(&part, AgentEnding::Exited { code: 1 }, claim, Err(Vec::new()));
                 }
                 6 => {
                     let usage = Usage { input_tokens: 3, ..Usage::default() };
-                    stage.input(Input::Said { part, call, mark, word: Word::Usage(usage) });
+                    stage.input(DraftInput::Said { part, call, mark, word: DraftAgentWord::Usage(usage) });
                 }
                 _ => {
                     // The program dies and comes back: calls under way are found again.
@@ -604,7 +626,7 @@ proptest! {
                     }
                     let before: Vec<_> = stage.calls.drain(..).collect();
                     stage.draft = draft;
-                    stage.input(Input::Begin(Vec::new()));
+                    stage.input(DraftInput::Begin(Vec::new()));
                     prop_assert!(before.iter().all(|call| stage.calls.contains(call)));
                 }
             }
@@ -612,7 +634,7 @@ proptest! {
             prop_assert!(stage.calls.iter().all(|(part, _)| !prior.contains(part)));
         }
         let rest = stage.answer_all();
-        prop_assert!(matches!(rest, Rest::Done | Rest::Partial), "{:?}", rest);
+        prop_assert!(matches!(rest, DraftOutcome::Done | DraftOutcome::Partial), "{:?}", rest);
         let mut numbers = BTreeSet::new();
         for (fact, _) in &stage.facts {
             if let DraftFact::CallIntended { part, call, .. } = fact {

@@ -3,32 +3,35 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Exported, View};
-use crate::import::State;
-use crate::words::{slug, unique};
+use super::{ExportView, ExportedFiles};
+use crate::import::SourceTaskState;
+use crate::text_forms::{slugify, unique_name};
 
 /// A text that YAML reads as that text.
-fn text(text: &str) -> String {
+fn yaml_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn list<'t>(items: impl Iterator<Item = &'t str>) -> String {
-    format!("[{}]", items.map(text).collect::<Vec<_>>().join(", "))
+fn yaml_list<'t>(items: impl Iterator<Item = &'t str>) -> String {
+    format!("[{}]", items.map(yaml_text).collect::<Vec<_>>().join(", "))
 }
 
-pub(super) fn backlog(view: &View<'_>) -> Exported {
+pub(super) fn export_backlog(view: &ExportView<'_>) -> ExportedFiles {
     let mut files = Vec::new();
     let name = |at: usize| format!("task-{}", at + 1);
     for (at, task) in view.plan.tasks.iter().enumerate() {
         let status = match view.states[at] {
-            State::Done | State::Dropped => "Done",
-            State::Doing => "In Progress",
+            SourceTaskState::Done | SourceTaskState::Dropped => "Done",
+            SourceTaskState::Doing => "In Progress",
             _ => "To Do",
         };
         let needs: Vec<String> = view.needs[at].iter().map(|need| name(*need)).collect();
-        let mut out =
-            format!("---\nid: {}\ntitle: {}\nstatus: {status}\n", name(at), text(&view.title(at)));
-        let _ = writeln!(out, "dependencies: {}", list(needs.iter().map(String::as_str)));
+        let mut out = format!(
+            "---\nid: {}\ntitle: {}\nstatus: {status}\n",
+            name(at),
+            yaml_text(&view.title(at))
+        );
+        let _ = writeln!(out, "dependencies: {}", yaml_list(needs.iter().map(String::as_str)));
         let priority = match task.priority {
             10.. => "high",
             ..=-10 => "low",
@@ -36,20 +39,28 @@ pub(super) fn backlog(view: &View<'_>) -> Exported {
         };
         let _ = writeln!(out, "priority: {priority}");
         if !task.writes.is_empty() {
-            let _ =
-                writeln!(out, "modified_files: {}", list(task.writes.iter().map(String::as_str)));
+            let _ = writeln!(
+                out,
+                "modified_files: {}",
+                yaml_list(task.writes.iter().map(String::as_str))
+            );
         }
         let _ = write!(out, "---\n\n## Description\n\n{}\n\n", lower_headings(&task.description));
         out.push_str("## Acceptance Criteria\n<!-- AC:BEGIN -->\n");
         for (n, criterion) in task.acceptance.iter().enumerate() {
-            let _ = writeln!(out, "- [ ] #{} {}", n + 1, crate::words::one_line(criterion));
+            let _ = writeln!(
+                out,
+                "- [ ] #{} {}",
+                n + 1,
+                crate::text_forms::collapse_to_line(criterion)
+            );
         }
         out.push_str("<!-- AC:END -->\n");
-        let file = format!("tasks/{} - {}.md", name(at), file_name(&view.title(at)));
+        let file = format!("tasks/{} - {}.md", name(at), title_file_name(&view.title(at)));
         files.push((file, out));
     }
     let ids = view.plan.tasks.iter().enumerate().map(|(at, task)| (task.id.to_string(), name(at)));
-    Exported { files, ids: ids.collect(), ..Exported::default() }
+    ExportedFiles { files, ids: ids.collect(), ..ExportedFiles::default() }
 }
 
 /// Headings of a text must not end the section it is put in.
@@ -62,12 +73,12 @@ fn lower_headings(text: &str) -> String {
     text.lines().map(lower).collect::<Vec<_>>().join("\n")
 }
 
-fn file_name(title: &str) -> String {
-    let slug = slug(title);
+fn title_file_name(title: &str) -> String {
+    let slug = slugify(title);
     if slug.is_empty() { "task".to_owned() } else { slug }
 }
 
-pub(super) fn gsd(view: &View<'_>) -> Exported {
+pub(super) fn export_gsd(view: &ExportView<'_>) -> ExportedFiles {
     let mut files = Vec::new();
     let mut ids = Vec::new();
     let mut names: Vec<String> = vec![String::new(); view.plan.tasks.len()];
@@ -80,26 +91,26 @@ pub(super) fn gsd(view: &View<'_>) -> Exported {
     let mut roadmap = String::from("# Roadmap\n");
     for (g, (.., members)) in view.groups.iter().enumerate() {
         let head = view.heading(g);
-        let phase = format!("{:02}-{}", g + 1, file_name(&head));
+        let phase = format!("{:02}-{}", g + 1, title_file_name(&head));
         let _ = write!(roadmap, "\n## Phase {}: {head}\n\n", g + 1);
         for (n, at) in members.iter().enumerate() {
             let task = view.task(*at);
             let needs = view.needs[*at].iter().map(|need| names[*need].as_str());
             let mut out = format!(
                 "---\nphase: {}\nplan: {:02}\ntype: execute\nwave: {}\ndepends_on: {}\nfiles_modified: {}\n",
-                text(&phase),
+                yaml_text(&phase),
                 n + 1,
                 view.level(*at) + 1,
-                list(needs),
-                list(task.writes.iter().map(String::as_str)),
+                yaml_list(needs),
+                yaml_list(task.writes.iter().map(String::as_str)),
             );
-            let truths = list(task.acceptance.iter().map(String::as_str));
+            let truths = yaml_list(task.acceptance.iter().map(String::as_str));
             let _ = write!(out, "autonomous: true\nmust_haves:\n  truths: {truths}\n---\n\n");
             let _ = writeln!(out, "<objective>\n{}\n</objective>", view.title(*at));
             if !task.description.is_empty() {
                 let _ = writeln!(out, "\n{}", task.description);
             }
-            let done = view.states[*at] == State::Done;
+            let done = view.states[*at] == SourceTaskState::Done;
             let tick = if done { "x" } else { " " };
             let _ = writeln!(roadmap, "- [{tick}] {}-PLAN.md — {}", names[*at], view.title(*at));
             let base = format!("phases/{phase}/{}", names[*at]);
@@ -113,16 +124,16 @@ pub(super) fn gsd(view: &View<'_>) -> Exported {
         }
     }
     files.push(("ROADMAP.md".to_owned(), roadmap));
-    Exported { files, ids, ..Exported::default() }
+    ExportedFiles { files, ids, ..ExportedFiles::default() }
 }
 
-pub(super) fn plan_folder(view: &View<'_>) -> Exported {
+pub(super) fn export_plan_folder(view: &ExportView<'_>) -> ExportedFiles {
     let mut files = Vec::new();
     let mut ids = Vec::new();
     let mut taken = BTreeMap::new();
     for (g, (.., members)) in view.groups.iter().enumerate() {
         let head = view.heading(g);
-        let epic = unique(&file_name(&head).replace('-', "_"), &mut taken);
+        let epic = unique_name(&title_file_name(&head).replace('-', "_"), &mut taken);
         let place: BTreeMap<usize, usize> =
             members.iter().enumerate().map(|(n, at)| (*at, n + 1)).collect();
         let mut status = String::from(
@@ -131,7 +142,7 @@ pub(super) fn plan_folder(view: &View<'_>) -> Exported {
         for (at, n) in members.iter().zip(1..) {
             let task = view.task(*at);
             ids.push((task.id.to_string(), format!("{epic}-{n:03}")));
-            let name = format!("{n:03}_{}", file_name(&view.title(*at)).replace('-', "_"));
+            let name = format!("{n:03}_{}", title_file_name(&view.title(*at)).replace('-', "_"));
             let needs: Vec<String> = view.needs[*at]
                 .iter()
                 .filter_map(|need| Some(format!("{:03}", place.get(need)?)))
@@ -147,16 +158,16 @@ pub(super) fn plan_folder(view: &View<'_>) -> Exported {
             needs.iter().for_each(|need| out.push_str(&format!("- {need}\n")));
             out.push_str("\n## Success Criteria\n\n");
             for (n, criterion) in task.acceptance.iter().zip(1..).map(|(text, n)| (n, text)) {
-                let _ = writeln!(out, "{n}. {}", crate::words::one_line(criterion));
+                let _ = writeln!(out, "{n}. {}", crate::text_forms::collapse_to_line(criterion));
             }
             if !task.writes.is_empty() {
                 out.push_str("\n## Files to Modify\n\n");
                 task.writes.iter().for_each(|path| out.push_str(&format!("- `{path}`\n")));
             }
             let state = match view.states[*at] {
-                State::Done => "[x] Complete",
-                State::Doing => "[~] In Progress",
-                State::Blocked => "[!] Blocked",
+                SourceTaskState::Done => "[x] Complete",
+                SourceTaskState::Doing => "[~] In Progress",
+                SourceTaskState::Blocked => "[!] Blocked",
                 _ => "[ ] Pending",
             };
             let title = view.title(*at).replace('|', "/");
@@ -166,5 +177,5 @@ pub(super) fn plan_folder(view: &View<'_>) -> Exported {
         files.push((format!("{epic}/PLAN.md"), format!("# Epic: {head}\n")));
         files.push((format!("{epic}/tasks/README.md"), status));
     }
-    Exported { files, ids, ..Exported::default() }
+    ExportedFiles { files, ids, ..ExportedFiles::default() }
 }

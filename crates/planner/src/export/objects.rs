@@ -1,34 +1,34 @@
 //! JSON formats: task-master, Beads, Ralph, GitHub issues, and our own plan.
 
-use mainstem_core::plan::{Effort, Plan};
+use mainstem_core::plan::{Plan, TaskEffort};
 use serde_json::{Value, json};
 
-use super::{Exported, View};
-use crate::import::State;
+use super::{ExportView, ExportedFiles};
+use crate::import::SourceTaskState;
 
-fn pretty(value: &Value) -> String {
+fn to_pretty_json(value: &Value) -> String {
     let mut text = format!("{value:#}");
     text.push('\n');
     text
 }
 
 /// A plan of ours, with the keys that a plan file has.
-pub(super) fn plan(plan: &Plan) -> String {
+pub(super) fn plan_to_json(plan: &Plan) -> String {
     let mut value =
         json!({ "version": 1, "title": plan.title, "epics": plan.epics, "tasks": plan.tasks });
     for task in value["tasks"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
     {
         if let Some(ms) = task.remove("timeout_ms").and_then(|ms| ms.as_u64()) {
-            let text = mainstem_core::plan::units::render_duration_ms(ms);
+            let text = mainstem_core::plan::quantities::render_duration_ms(ms);
             task.insert("timeout".to_owned(), Value::from(text));
         }
     }
-    pretty(&value)
+    to_pretty_json(&value)
 }
 
 /// Numbers for tasks, in the order of the plan.
-fn numbered(
-    view: &View<'_>,
+fn number_tasks(
+    view: &ExportView<'_>,
     start: usize,
     make: impl Fn(usize) -> String,
 ) -> Vec<(String, String)> {
@@ -40,7 +40,7 @@ fn numbered(
         .collect()
 }
 
-pub(super) fn taskmaster(view: &View<'_>, start: usize) -> Exported {
+pub(super) fn export_taskmaster(view: &ExportView<'_>, start: usize) -> ExportedFiles {
     let tasks: Vec<Value> = view
         .plan
         .tasks
@@ -52,12 +52,12 @@ pub(super) fn taskmaster(view: &View<'_>, start: usize) -> Exported {
                 "title": view.title(at),
                 "description": task.description,
                 "status": match view.states[at] {
-                    State::Done => "done",
-                    State::Doing => "in-progress",
-                    State::Blocked => "blocked",
-                    State::Held => "deferred",
-                    State::Dropped => "cancelled",
-                    State::Open => "pending",
+                    SourceTaskState::Done => "done",
+                    SourceTaskState::Doing => "in-progress",
+                    SourceTaskState::Blocked => "blocked",
+                    SourceTaskState::Held => "deferred",
+                    SourceTaskState::Dropped => "cancelled",
+                    SourceTaskState::Open => "pending",
                 },
                 "dependencies": view.needs[at].iter().map(|need| start + need).collect::<Vec<_>>(),
                 "priority": match task.priority {
@@ -67,9 +67,9 @@ pub(super) fn taskmaster(view: &View<'_>, start: usize) -> Exported {
                     _ => "medium",
                 },
                 "complexity": match task.effort {
-                    Effort::Small => 2,
-                    Effort::Medium => 5,
-                    Effort::Large => 8,
+                    TaskEffort::Small => 2,
+                    TaskEffort::Medium => 5,
+                    TaskEffort::Large => 8,
                 },
                 "details": "",
                 "testStrategy": "",
@@ -81,11 +81,11 @@ pub(super) fn taskmaster(view: &View<'_>, start: usize) -> Exported {
         .collect();
     let value =
         json!({ "master": { "tasks": tasks, "metadata": { "description": view.plan.title } } });
-    let ids = numbered(view, start, |n| n.to_string());
-    Exported { ids, ..Exported::one("tasks.json", pretty(&value)) }
+    let ids = number_tasks(view, start, |n| n.to_string());
+    ExportedFiles { ids, ..ExportedFiles::single_file("tasks.json", to_pretty_json(&value)) }
 }
 
-pub(super) fn beads(view: &View<'_>) -> Exported {
+pub(super) fn export_beads(view: &ExportView<'_>) -> ExportedFiles {
     let mut out = String::new();
     for (id, title, _) in view.groups.iter().filter(|(id, ..)| !id.is_empty()) {
         let issue = json!({
@@ -109,27 +109,27 @@ pub(super) fn beads(view: &View<'_>) -> Exported {
             "description": task.description,
             "acceptance_criteria": task.acceptance.iter().map(|text| format!("- {text}")).collect::<Vec<_>>().join("\n"),
             "status": match view.states[at] {
-                State::Done | State::Dropped => "closed",
-                State::Doing => "in_progress",
-                State::Blocked => "blocked",
-                State::Held => "deferred",
-                State::Open => "open",
+                SourceTaskState::Done | SourceTaskState::Dropped => "closed",
+                SourceTaskState::Doing => "in_progress",
+                SourceTaskState::Blocked => "blocked",
+                SourceTaskState::Held => "deferred",
+                SourceTaskState::Open => "open",
             },
             "priority": (2 - task.priority).clamp(0, 4),
             "issue_type": "task",
             "estimated_minutes": match task.effort {
-                Effort::Small => 30,
-                Effort::Medium => 120,
-                Effort::Large => 480,
+                TaskEffort::Small => 30,
+                TaskEffort::Medium => 120,
+                TaskEffort::Large => 480,
             },
             "dependencies": edges,
         });
         out.push_str(&format!("{issue}\n"));
     }
-    Exported::one("issues.jsonl", out)
+    ExportedFiles::single_file("issues.jsonl", out)
 }
 
-pub(super) fn ralph(view: &View<'_>, start: usize) -> Exported {
+pub(super) fn export_ralph(view: &ExportView<'_>, start: usize) -> ExportedFiles {
     let name = |at: usize| format!("US-{:03}", start + at);
     let stories: Vec<Value> = view
         .plan
@@ -143,18 +143,18 @@ pub(super) fn ralph(view: &View<'_>, start: usize) -> Exported {
                 "description": task.description,
                 "acceptanceCriteria": task.acceptance,
                 "priority": at + 1,
-                "passes": view.states[at] == State::Done,
+                "passes": view.states[at] == SourceTaskState::Done,
                 "notes": "",
                 "dependencies": view.needs[at].iter().map(|need| name(*need)).collect::<Vec<_>>(),
             })
         })
         .collect();
     let value = json!({ "project": view.plan.title, "userStories": stories });
-    let ids = numbered(view, start, |n| format!("US-{n:03}"));
-    Exported { ids, ..Exported::one("prd.json", pretty(&value)) }
+    let ids = number_tasks(view, start, |n| format!("US-{n:03}"));
+    ExportedFiles { ids, ..ExportedFiles::single_file("prd.json", to_pretty_json(&value)) }
 }
 
-pub(super) fn github(view: &View<'_>, start: usize) -> Exported {
+pub(super) fn export_github(view: &ExportView<'_>, start: usize) -> ExportedFiles {
     let issues: Vec<Value> = view
         .plan
         .tasks
@@ -172,7 +172,7 @@ pub(super) fn github(view: &View<'_>, start: usize) -> Exported {
                 ..=-10 => vec![json!({ "name": "low" })],
                 _ => Vec::new(),
             };
-            let closed = matches!(view.states[at], State::Done | State::Dropped);
+            let closed = matches!(view.states[at], SourceTaskState::Done | SourceTaskState::Dropped);
             let mut issue = json!({
                 "number": start + at,
                 "title": view.title(at),
@@ -190,6 +190,9 @@ pub(super) fn github(view: &View<'_>, start: usize) -> Exported {
             issue
         })
         .collect();
-    let ids = numbered(view, start, |n| format!("#{n}"));
-    Exported { ids, ..Exported::one("issues.json", pretty(&Value::from(issues))) }
+    let ids = number_tasks(view, start, |n| format!("#{n}"));
+    ExportedFiles {
+        ids,
+        ..ExportedFiles::single_file("issues.json", to_pretty_json(&Value::from(issues)))
+    }
 }

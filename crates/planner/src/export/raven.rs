@@ -6,96 +6,103 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use mainstem_core::plan::Effort;
+use mainstem_core::plan::TaskEffort;
 
-use super::{Exported, View, graphs};
-use crate::import::State;
-use crate::words::{slug, unique};
+use super::{ExportView, ExportedFiles, graphs};
+use crate::import::SourceTaskState;
+use crate::text_forms::{slugify, unique_name};
 
 /// A picture of more tasks than this shows nothing.
 const PICTURE_MAX: usize = 100;
 
 /// An id and a phase for each task, by its place in the plan.
-pub(super) struct Ids {
+pub(super) struct RavenIds {
     ids: Vec<String>,
     /// Places in the order of ids.
     order: Vec<usize>,
 }
 
 /// The plan's own ids, by depth.
-pub(super) fn own_ids(view: &View<'_>) -> Ids {
+pub(super) fn own_ids(view: &ExportView<'_>) -> RavenIds {
     let ids = view.plan.tasks.iter().map(|task| task.id.to_string()).collect();
-    Ids { ids, order: by_depth(view) }
+    RavenIds { ids, order: tasks_by_depth(view) }
 }
 
-fn by_depth(view: &View<'_>) -> Vec<usize> {
+fn tasks_by_depth(view: &ExportView<'_>) -> Vec<usize> {
     let mut order: Vec<usize> = (0..view.plan.tasks.len()).collect();
     order.sort_by_key(|at| view.level(*at));
     order
 }
 
-fn numbered(view: &View<'_>, start: usize) -> Ids {
-    let order = by_depth(view);
+fn numbered_ids(view: &ExportView<'_>, start: usize) -> RavenIds {
+    let order = tasks_by_depth(view);
     let width = (start + order.len().saturating_sub(1)).to_string().len().max(3);
     let mut ids = vec![String::new(); order.len()];
     for (n, at) in order.iter().enumerate() {
         ids[*at] = format!("T-{:0width$}", start + n);
     }
-    Ids { ids, order }
+    RavenIds { ids, order }
 }
 
-pub(super) fn folder(view: &View<'_>, start: usize) -> Exported {
-    let ids = numbered(view, start);
+pub(super) fn export_raven(view: &ExportView<'_>, start: usize) -> ExportedFiles {
+    let ids = numbered_ids(view, start);
     let mut files = Vec::new();
     let mut taken = BTreeMap::new();
     let mut states = String::from("# id|status|agent|updated|notes\n");
     for at in &ids.order {
         let id = &ids.ids[*at];
-        let name = slug(&view.title(*at));
+        let name = slugify(&view.title(*at));
         let name = if name.is_empty() { id.to_lowercase() } else { name };
-        files.push((format!("{id}-{}.md", unique(&name, &mut taken)), task(view, *at, &ids)));
+        files.push((
+            format!("{id}-{}.md", unique_name(&name, &mut taken)),
+            render_task(view, *at, &ids),
+        ));
         let state = match view.states[*at] {
-            State::Done => "completed",
-            State::Doing => "in_progress",
-            State::Blocked => "blocked",
-            State::Dropped => "skipped",
-            State::Open | State::Held => "not_started",
+            SourceTaskState::Done => "completed",
+            SourceTaskState::Doing => "in_progress",
+            SourceTaskState::Blocked => "blocked",
+            SourceTaskState::Dropped => "skipped",
+            SourceTaskState::Open | SourceTaskState::Held => "not_started",
         };
         let _ = writeln!(states, "{id}|{state}|||");
     }
     let mut phases = String::from("# id|name|first|last\n");
-    for (n, members) in phases_of(view, &ids).iter().enumerate() {
+    for (n, members) in tasks_by_phase(view, &ids).iter().enumerate() {
         let (first, last) = (members[0], members[members.len() - 1]);
         let name = phase_name(view, members, n + 1);
         let _ = writeln!(phases, "{}|{name}|{}|{}", n + 1, ids.ids[first], ids.ids[last]);
     }
     files.push(("task-state.conf".to_owned(), states));
     files.push(("phases.conf".to_owned(), phases));
-    files.push(("PROGRESS.md".to_owned(), progress(view, &ids)));
-    files.push(("INDEX.md".to_owned(), index(view, &ids)));
+    files.push(("PROGRESS.md".to_owned(), render_progress(view, &ids)));
+    files.push(("INDEX.md".to_owned(), render_index(view, &ids)));
     let pairs =
         view.plan.tasks.iter().zip(&ids.ids).map(|(task, id)| (task.id.to_string(), id.clone()));
-    Exported { files, ids: pairs.filter(|(a, b)| a != b).collect(), ..Exported::default() }
+    ExportedFiles {
+        files,
+        ids: pairs.filter(|(a, b)| a != b).collect(),
+        ..ExportedFiles::default()
+    }
 }
 
-fn task(view: &View<'_>, at: usize, ids: &Ids) -> String {
+fn render_task(view: &ExportView<'_>, at: usize, ids: &RavenIds) -> String {
     let task = view.task(at);
     let needs: Vec<&str> = view.needs[at].iter().map(|need| ids.ids[*need].as_str()).collect();
     let needs = if needs.is_empty() { "None".to_owned() } else { needs.join(", ") };
     let effort = match task.effort {
-        Effort::Small => "Small",
-        Effort::Medium => "Medium",
-        Effort::Large => "Large",
+        TaskEffort::Small => "Small",
+        TaskEffort::Medium => "Medium",
+        TaskEffort::Large => "Large",
     };
     let mut out = format!(
         "# {}: {}\n\n## Metadata\n\n| Field | Value |\n|---|---|\n| Priority | {} |\n| Estimated Effort | {effort} |\n| Dependencies | {needs} |\n\n## Goal\n\n{}\n\n## Acceptance Criteria\n\n",
         ids.ids[at],
         view.title(at),
-        priority(task.priority),
+        priority_word(task.priority),
         if task.description.is_empty() { view.title(at) } else { task.description.clone() },
     );
     for criterion in &task.acceptance {
-        let _ = writeln!(out, "- [ ] {}", crate::words::one_line(criterion));
+        let _ = writeln!(out, "- [ ] {}", crate::text_forms::collapse_to_line(criterion));
     }
     if task.acceptance.is_empty() {
         out.push_str("- [ ] TBD\n");
@@ -103,7 +110,7 @@ fn task(view: &View<'_>, at: usize, ids: &Ids) -> String {
     out
 }
 
-fn priority(number: i64) -> &'static str {
+fn priority_word(number: i64) -> &'static str {
     match number {
         10.. => "must-have",
         ..=-10 => "nice-to-have",
@@ -112,12 +119,12 @@ fn priority(number: i64) -> &'static str {
 }
 
 /// Tasks of one depth, in the order of ids.
-fn phases_of(view: &View<'_>, ids: &Ids) -> Vec<Vec<usize>> {
+fn tasks_by_phase(view: &ExportView<'_>, ids: &RavenIds) -> Vec<Vec<usize>> {
     ids.order.chunk_by(|a, b| view.level(*a) == view.level(*b)).map(<[usize]>::to_vec).collect()
 }
 
 /// The epic that most tasks of the phase belong to.
-fn phase_name(view: &View<'_>, members: &[usize], number: usize) -> String {
+fn phase_name(view: &ExportView<'_>, members: &[usize], number: usize) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for epic in members.iter().filter_map(|at| view.task(*at).epic.as_ref()) {
         *counts.entry(epic.as_str()).or_default() += 1;
@@ -129,17 +136,21 @@ fn phase_name(view: &View<'_>, members: &[usize], number: usize) -> String {
 }
 
 /// Boxes by phase, with counts.
-pub(super) fn progress(view: &View<'_>, ids: &Ids) -> String {
-    let done = view.states.iter().filter(|state| **state == State::Done).count();
+pub(super) fn render_progress(view: &ExportView<'_>, ids: &RavenIds) -> String {
+    let done = view.states.iter().filter(|state| **state == SourceTaskState::Done).count();
     let mut out = format!("# Progress\n\n{done} of {} tasks are done.\n", view.states.len());
-    for (n, members) in phases_of(view, ids).iter().enumerate() {
-        let over = members.iter().filter(|at| view.states[**at] == State::Done).count();
+    for (n, members) in tasks_by_phase(view, ids).iter().enumerate() {
+        let over = members.iter().filter(|at| view.states[**at] == SourceTaskState::Done).count();
         let name = phase_name(view, members, n + 1);
         let _ = write!(out, "\n## Phase {}: {name} ({over}/{})\n\n", n + 1, members.len());
         for at in members {
             let state = view.states[*at];
-            let tick = if state == State::Done { "x" } else { " " };
-            let word = if matches!(state, State::Open | State::Done) { "" } else { state.word() };
+            let tick = if state == SourceTaskState::Done { "x" } else { " " };
+            let word = if matches!(state, SourceTaskState::Open | SourceTaskState::Done) {
+                ""
+            } else {
+                state.as_str()
+            };
             let gap = if word.is_empty() { "" } else { " — " };
             let _ = writeln!(out, "- [{tick}] {} {}{gap}{word}", ids.ids[*at], view.title(*at));
         }
@@ -148,7 +159,7 @@ pub(super) fn progress(view: &View<'_>, ids: &Ids) -> String {
 }
 
 /// Every task in a table, and a picture where one helps.
-pub(super) fn index(view: &View<'_>, ids: &Ids) -> String {
+pub(super) fn render_index(view: &ExportView<'_>, ids: &RavenIds) -> String {
     let title = if view.plan.title.is_empty() { "Tasks" } else { view.plan.title.as_str() };
     let mut out =
         format!("# {title}\n\n| Id | Task | Epic | Effort | Needs |\n|---|---|---|---|---|\n");
@@ -157,9 +168,9 @@ pub(super) fn index(view: &View<'_>, ids: &Ids) -> String {
         let needs: Vec<&str> = view.needs[*at].iter().map(|need| ids.ids[*need].as_str()).collect();
         let epic = task.epic.as_ref().map(|epic| epic.as_str()).unwrap_or_default();
         let effort = match task.effort {
-            Effort::Small => "small",
-            Effort::Medium => "medium",
-            Effort::Large => "large",
+            TaskEffort::Small => "small",
+            TaskEffort::Medium => "medium",
+            TaskEffort::Large => "large",
         };
         let name = view.title(*at).replace('|', "\\|");
         let _ = writeln!(
@@ -170,7 +181,7 @@ pub(super) fn index(view: &View<'_>, ids: &Ids) -> String {
         );
     }
     if view.plan.tasks.len() < PICTURE_MAX {
-        let picture = graphs::mermaid_with(view, &|at| ids.ids[at].clone());
+        let picture = graphs::render_mermaid_with_ids(view, &|at| ids.ids[at].clone());
         let _ = write!(out, "\n```mermaid\n{picture}```\n");
     }
     out

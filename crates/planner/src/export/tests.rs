@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 
 use mainstem_core::id::{EpicId, TaskId};
 use mainstem_core::plan::Epic;
-use mainstem_core::plan::read::{Format as Syntax, read_plan};
+use mainstem_core::plan::read::{DocumentFormat as Syntax, read_plan};
 
 use super::*;
-use crate::import::{Accept, FORMATS, Order, detect, read};
-use crate::push::push;
-use crate::source::{Source, apply};
+use crate::import::{FORMATS, ImportOptions, ImportOrder, detect_formats, import_plan};
+use crate::import_source::{ImportSource, apply_edits};
+use crate::status_push::plan_status_push;
 
 /// Five epics of a hundred tasks, edges inside epics and between them.
 fn large() -> Plan {
@@ -53,24 +53,28 @@ fn edges(plan: &Plan) -> BTreeSet<(String, String)> {
 #[test]
 fn every_format_round_trips_five_hundred_tasks() {
     let plan = large();
-    let states =
-        BTreeMap::from([("T-001".to_owned(), State::Done), ("T-002".to_owned(), State::Doing)]);
-    let accept = Accept { all: true, order: Order::Free, ..Accept::default() };
+    let states = BTreeMap::from([
+        ("T-001".to_owned(), SourceTaskState::Done),
+        ("T-002".to_owned(), SourceTaskState::Doing),
+    ]);
+    let accept = ImportOptions { all: true, order: ImportOrder::Free, ..ImportOptions::default() };
     for (format, name, _) in FORMATS {
-        let out = export(&plan, &states, Target::Tool(format), &Options::default()).unwrap();
+        let out =
+            export_plan(&plan, &states, ExportTarget::Tool(format), &ExportOptions::default())
+                .unwrap();
         let root = match format {
-            Format::PlanFolder => ".plan",
-            Format::Backlog => "backlog",
-            Format::SpecKit => "specs/a",
-            Format::OpenSpec => "openspec/changes/a",
-            Format::Kiro => ".kiro/specs/a",
+            ToolFormat::PlanFolder => ".plan",
+            ToolFormat::Backlog => "backlog",
+            ToolFormat::SpecKit => "specs/a",
+            ToolFormat::OpenSpec => "openspec/changes/a",
+            ToolFormat::Kiro => ".kiro/specs/a",
             _ => "",
         };
-        let source = Source::new(root, out.files.clone());
-        if format != Format::Checklist {
-            assert_eq!(detect(&source), [format], "{name}");
+        let source = ImportSource::new(root, out.files.clone());
+        if format != ToolFormat::Checklist {
+            assert_eq!(detect_formats(&source), [format], "{name}");
         }
-        let back = read(&source, format, &accept)
+        let back = import_plan(&source, format, &accept)
             .unwrap_or_else(|why| panic!("{name}: {:?}", why.diagnostics));
         assert_eq!(back.plan.tasks.len(), 500, "{name}");
         assert_eq!(edges(&back.plan), edges(&plan), "{name}");
@@ -88,22 +92,23 @@ fn every_format_round_trips_five_hundred_tasks() {
             };
             assert!(task.acceptance.iter().all(kept), "{name}: {other:?}");
         }
-        let done: Vec<_> = back.rows.iter().filter(|row| row.state == State::Done).collect();
+        let done: Vec<_> =
+            back.rows.iter().filter(|row| row.state == SourceTaskState::Done).collect();
         assert_eq!(
             (done.len(), done[0].title.as_str()),
             (1, plan.tasks[0].title.as_str()),
             "{name}"
         );
         // A push of every task changes only statuses: reading again differs in nothing else.
-        let all: BTreeMap<String, State> =
-            back.rows.iter().map(|row| (row.ours.clone(), State::Done)).collect();
-        let pushed = push(&back, &all);
+        let all: BTreeMap<String, SourceTaskState> =
+            back.rows.iter().map(|row| (row.ours.clone(), SourceTaskState::Done)).collect();
+        let pushed = plan_status_push(&back, &all);
         assert!(pushed.notices.is_empty() && pushed.changes.len() >= 499, "{name}");
         let mut files: BTreeMap<String, String> = out.files.into_iter().collect();
-        files.extend(apply(&source, &pushed.edits));
-        let again = read(&Source::new(root, files), format, &accept).unwrap();
+        files.extend(apply_edits(&source, &pushed.edits));
+        let again = import_plan(&ImportSource::new(root, files), format, &accept).unwrap();
         assert_eq!(again.plan, back.plan, "{name}");
-        let finished = again.rows.iter().filter(|row| row.state == State::Done).count();
+        let finished = again.rows.iter().filter(|row| row.state == SourceTaskState::Done).count();
         assert_eq!(finished, 500, "{name}");
     }
 }
@@ -118,8 +123,9 @@ fn our_own_files_read_back_as_the_same_plan() {
     plan.tasks[5].verify = vec!["cargo test \"x\"".to_owned()];
     plan.tasks[6].writes = vec!["src/**".to_owned()];
     plan.tasks[6].after = vec![plan.tasks[5].id.clone()];
-    for (target, syntax) in [(Target::Toml, Syntax::Toml), (Target::Json, Syntax::Json)] {
-        let out = export(&plan, &BTreeMap::new(), target, &Options::default()).unwrap();
+    for (target, syntax) in [(ExportTarget::Toml, Syntax::Toml), (ExportTarget::Json, Syntax::Json)]
+    {
+        let out = export_plan(&plan, &BTreeMap::new(), target, &ExportOptions::default()).unwrap();
         let (back, _) = read_plan(out.files[0].1.as_bytes(), syntax)
             .unwrap_or_else(|faults| panic!("{faults:?}"));
         assert_eq!(back, plan);
@@ -129,9 +135,13 @@ fn our_own_files_read_back_as_the_same_plan() {
 #[test]
 fn the_task_folder_has_phases_that_do_not_overlap() {
     let plan = large();
-    let out =
-        export(&plan, &BTreeMap::new(), Target::Tool(Format::Raven), &Options { start_id: 600 })
-            .unwrap();
+    let out = export_plan(
+        &plan,
+        &BTreeMap::new(),
+        ExportTarget::Tool(ToolFormat::Raven),
+        &ExportOptions { start_id: 600 },
+    )
+    .unwrap();
     let file = |name: &str| &out.files.iter().find(|(path, _)| path == name).unwrap().1;
     let mut last = 599;
     for line in file("phases.conf").lines().filter(|line| !line.starts_with('#')) {
@@ -158,8 +168,8 @@ fn the_picture_of_a_task_folder_has_the_ids_of_its_files() {
     // Written by depth, so that the second and the third change places.
     let tasks = vec![task("A", "Alpha", &[]), task("B", "Beta", &["A"]), task("C", "Gamma", &[])];
     let plan = Plan { title: "Three".to_owned(), epics: Vec::new(), tasks };
-    let raven = Target::Tool(Format::Raven);
-    let out = export(&plan, &BTreeMap::new(), raven, &Options::default()).unwrap();
+    let raven = ExportTarget::Tool(ToolFormat::Raven);
+    let out = export_plan(&plan, &BTreeMap::new(), raven, &ExportOptions::default()).unwrap();
     let index = &out.files.iter().find(|(path, _)| path == "INDEX.md").unwrap().1;
     for title in ["Alpha", "Beta", "Gamma"] {
         let lower = title.to_lowercase();
@@ -176,13 +186,15 @@ fn pictures_hold_every_edge_and_no_markup_of_titles() {
     plan.tasks[0].title = "a\"] --> b; click x".to_owned();
     let count = edges(&plan).len();
     let text = |target| {
-        export(&plan, &BTreeMap::new(), target, &Options::default()).unwrap().files[0].1.clone()
+        export_plan(&plan, &BTreeMap::new(), target, &ExportOptions::default()).unwrap().files[0]
+            .1
+            .clone()
     };
-    let mermaid = text(Target::Mermaid);
+    let mermaid = text(ExportTarget::Mermaid);
     assert_eq!(mermaid.lines().filter(|line| line.contains(" --> ")).count(), count);
     assert!(!mermaid.contains("a\"]"));
-    assert_eq!(text(Target::Dot).matches("\" -> \"").count(), count);
-    assert!(text(Target::Index).contains("```mermaid"));
+    assert_eq!(text(ExportTarget::Dot).matches("\" -> \"").count(), count);
+    assert!(text(ExportTarget::Index).contains("```mermaid"));
 }
 
 #[test]
@@ -190,8 +202,13 @@ fn what_a_format_has_no_place_for_is_named() {
     let mut plan = large();
     plan.tasks[0].model = Some("m".to_owned());
     plan.tasks[1].after = vec![plan.tasks[0].id.clone()];
-    let out =
-        export(&plan, &BTreeMap::new(), Target::Tool(Format::Ralph), &Options::default()).unwrap();
+    let out = export_plan(
+        &plan,
+        &BTreeMap::new(),
+        ExportTarget::Tool(ToolFormat::Ralph),
+        &ExportOptions::default(),
+    )
+    .unwrap();
     assert_eq!(out.lost, ["after of 1 task", "priority of 50 tasks", "model of 1 task"]);
     assert_eq!(out.ids[0], ("T-001".to_owned(), "US-001".to_owned()));
 }

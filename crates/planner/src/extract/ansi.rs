@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The text without escape sequences (colours, titles, cursor movements); linear.
-pub(super) fn strip(text: &str) -> Cow<'_, str> {
+pub(super) fn strip_ansi(text: &str) -> Cow<'_, str> {
     if !text.contains(['\u{1b}', '\u{9b}']) {
         return Cow::Borrowed(text);
     }

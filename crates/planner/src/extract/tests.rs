@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::schema::{EpicTasks, WantTasks};
+use crate::schema::{EpicTasks, EpicTasksSchema};
 
 const GOOD: &str = r#"{"epic_id":"E-001","tasks":[{"temp_id":"E001-T01","title":"Tables","description":"Make the tables.","acceptance_criteria":["they exist"],"local_dependencies":[],"cross_epic_dependencies":[],"effort":"small","priority":"must-have"},{"temp_id":"E001-T02","title":"Queries","description":"Write them.","acceptance_criteria":["they work"],"local_dependencies":["E001-T01"],"cross_epic_dependencies":["E-002:server"],"effort":"medium","priority":"should-have"}]}"#;
 
@@ -16,9 +16,9 @@ fn epics() -> BTreeSet<String> {
     ["E-001", "E-002"].map(str::to_owned).into()
 }
 
-fn read(text: &str) -> Result<Extracted<EpicTasks>, NoAnswer> {
+fn read(text: &str) -> Result<ExtractedAnswer<EpicTasks>, ExtractError> {
     let epics = epics();
-    extract(text, &WantTasks { epic: "E-001", epics: &epics })
+    extract_answer(text, &EpicTasksSchema { epic: "E-001", epics: &epics })
 }
 
 fn good() -> EpicTasks {
@@ -223,7 +223,7 @@ fn broken_answers_are_read_right_or_refused_and_never_silently_wrong() {
 fn what_is_wrong_with_the_nearest_miss_is_said_in_full() {
     let text = GOOD.replace("\"small\"", "\"tiny\"").replace("\"they work\"", "");
     let why = read(&text).unwrap_err();
-    let list = crate::schema::numbered(&why.problems());
+    let list = crate::schema::format_problems(&why.problems());
     assert!(
         list.contains("1. [tasks[0].effort] is `tiny`; it must be one of small, medium, large"),
         "{list}"
@@ -233,7 +233,7 @@ fn what_is_wrong_with_the_nearest_miss_is_said_in_full() {
 
 #[test]
 fn more_than_ten_megabytes_are_refused_unread() {
-    assert_eq!(read(&" ".repeat(SIZE_MAX + 1)), Err(NoAnswer::TooLarge(SIZE_MAX + 1)));
+    assert_eq!(read(&" ".repeat(SIZE_MAX + 1)), Err(ExtractError::TooLarge(SIZE_MAX + 1)));
 }
 
 #[test]
@@ -280,10 +280,10 @@ fn hostile_texts_cost_linear_work() {
     ];
     let epics = epics();
     for text in &texts {
-        let wanted = WantTasks { epic: "E-001", epics: &epics };
-        let mut search = Search::new(&wanted);
-        search.scan(text, Mode::Strict, 1);
-        search.scan(text, Mode::Repair, 1);
+        let wanted = EpicTasksSchema { epic: "E-001", epics: &epics };
+        let mut search = AnswerSearch::new(&wanted);
+        search.scan_text(text, JsonParseMode::Strict, 1);
+        search.scan_text(text, JsonParseMode::Repair, 1);
         let limit = 24 * text.len() + 200_000;
         assert!(
             search.steps <= limit,

@@ -7,46 +7,51 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mainstem_core::glob::check_glob;
 use mainstem_core::id::{EpicId, TaskId};
-use mainstem_core::plan::{Epic, OnFailure, Plan, Task};
+use mainstem_core::plan::{Epic, Plan, Task, TaskFailureAction};
 
 use super::{
-    Accept, Entry, Format, FoundCommand, Imported, Notice, Order, Reading, Row, State, commands_in,
+    ImportCommand, ImportEntry, ImportNotice, ImportOptions, ImportOrder, ImportReading, ImportRow,
+    ImportedPlan, SourceTaskState, ToolFormat, find_commands,
 };
-use crate::knots::strong_components;
-use crate::words::{as_glob, one_line, safe_id, unique};
+use crate::strong_components::find_strong_components;
+use crate::text_forms::{collapse_to_line, path_as_glob, safe_task_id, unique_name};
 
 /// Titles are one line that people read in lists.
 const TITLE_MAX: usize = 200;
 
-struct Assembly<'a> {
-    entries: &'a [Entry],
+struct ImportAssembly<'a> {
+    entries: &'a [ImportEntry],
     /// By their id in lower case; the first of equals.
     index: BTreeMap<String, usize>,
     parent: Vec<Option<usize>>,
     members: Vec<Vec<usize>>,
-    notices: Vec<Notice>,
+    notices: Vec<ImportNotice>,
 }
 
-pub(super) fn assemble(format: Format, reading: Reading, accept: &Accept) -> Imported {
-    let Reading { title, mut entries, notices, lost } = reading;
+pub(super) fn assemble_import(
+    format: ToolFormat,
+    reading: ImportReading,
+    accept: &ImportOptions,
+) -> ImportedPlan {
+    let ImportReading { title, mut entries, notices, lost } = reading;
     for entry in &mut entries {
-        entry.commands.extend(commands_in(&entry.acceptance));
+        entry.commands.extend(find_commands(&entry.acceptance));
         entry.commands.dedup();
     }
-    let mut assembly = Assembly::new(&entries, notices);
-    let ids = assembly.ids();
-    let kept = assembly.keep(accept.all);
-    let edges = assembly.edges(&kept, accept.order);
-    let epics = assembly.epics(&kept);
+    let mut assembly = ImportAssembly::new(&entries, notices);
+    let ids = assembly.assign_ids();
+    let kept = assembly.choose_kept(accept.all);
+    let edges = assembly.build_edges(&kept, accept.order);
+    let epics = assembly.build_epics(&kept);
     let mut tasks = Vec::new();
     let mut rows = Vec::new();
     let mut commands = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
         let Some(id) = &ids[i] else { continue };
-        rows.push(Row {
+        rows.push(ImportRow {
             theirs: entry.id.clone(),
             ours: id.clone(),
-            title: clip_title(&entry.title),
+            title: truncate_title(&entry.title),
             state: entry.state,
             place: entry.place.clone(),
             kept: kept[i],
@@ -54,7 +59,7 @@ pub(super) fn assemble(format: Format, reading: Reading, accept: &Accept) -> Imp
         if !kept[i] {
             continue;
         }
-        commands.extend(entry.commands.iter().map(|text| FoundCommand {
+        commands.extend(entry.commands.iter().map(|text| ImportCommand {
             task: id.clone(),
             place: entry.place.clone(),
             text: text.clone(),
@@ -67,18 +72,18 @@ pub(super) fn assemble(format: Format, reading: Reading, accept: &Accept) -> Imp
                 .group_of(i)
                 .and_then(|group| epics.get(&group))
                 .map(|epic| epic.id.clone()),
-            ..task(entry, id, accept)
+            ..build_task(entry, id, accept)
         });
     }
-    let Assembly { notices, .. } = assembly;
+    let ImportAssembly { notices, .. } = assembly;
     let epics: Vec<Epic> = epics.into_values().collect();
-    let plan = Plan { title: clip_title(&title), epics, tasks };
-    Imported { format, plan, rows, notices, lost, commands, entries, ids }
+    let plan = Plan { title: truncate_title(&title), epics, tasks };
+    ImportedPlan { format, plan, rows, notices, lost, commands, entries, ids }
 }
 
-fn task(entry: &Entry, id: &str, accept: &Accept) -> Task {
+fn build_task(entry: &ImportEntry, id: &str, accept: &ImportOptions) -> Task {
     let mut writes: Vec<String> = Vec::new();
-    for glob in entry.writes.iter().map(|path| as_glob(path.trim_start_matches("./"))) {
+    for glob in entry.writes.iter().map(|path| path_as_glob(path.trim_start_matches("./"))) {
         if check_glob(&glob).is_ok() && !writes.contains(&glob) {
             writes.push(glob);
         }
@@ -86,22 +91,22 @@ fn task(entry: &Entry, id: &str, accept: &Accept) -> Task {
     let clean = |text: &str| text.replace('\0', "");
     Task {
         id: TaskId::new(id),
-        title: clip_title(&entry.title),
+        title: truncate_title(&entry.title),
         description: clean(entry.description.trim()),
         acceptance: entry.acceptance.iter().map(|text| clean(text)).collect(),
         writes,
-        role: entry.role.as_deref().map(one_line).filter(|role| !role.is_empty()),
-        phase: entry.phase.as_deref().map(one_line).filter(|phase| !phase.is_empty()),
+        role: entry.role.as_deref().map(collapse_to_line).filter(|role| !role.is_empty()),
+        phase: entry.phase.as_deref().map(collapse_to_line).filter(|phase| !phase.is_empty()),
         effort: entry.effort,
         priority: entry.priority,
-        on_failure: if entry.optional { OnFailure::Skip } else { OnFailure::Block },
+        on_failure: if entry.optional { TaskFailureAction::Skip } else { TaskFailureAction::Block },
         verify: if accept.commands { entry.commands.clone() } else { Vec::new() },
         ..Task::empty()
     }
 }
 
-fn clip_title(text: &str) -> String {
-    let line = one_line(text);
+fn truncate_title(text: &str) -> String {
+    let line = collapse_to_line(text);
     match line.char_indices().nth(TITLE_MAX) {
         Some((at, _)) => format!("{}…", &line[..at]),
         None => line,
@@ -109,13 +114,13 @@ fn clip_title(text: &str) -> String {
 }
 
 #[derive(Default, Clone)]
-struct Edges {
+struct ImportEdges {
     needs: Vec<usize>,
     after: Vec<usize>,
 }
 
-impl<'a> Assembly<'a> {
-    fn new(entries: &'a [Entry], notices: Vec<Notice>) -> Self {
+impl<'a> ImportAssembly<'a> {
+    fn new(entries: &'a [ImportEntry], notices: Vec<ImportNotice>) -> Self {
         let mut index = BTreeMap::new();
         for (i, entry) in entries.iter().enumerate() {
             index.entry(entry.id.to_lowercase()).or_insert(i);
@@ -159,25 +164,30 @@ impl<'a> Assembly<'a> {
     }
 
     /// Our ids of tasks; groups get theirs with the epics.
-    fn ids(&self) -> Vec<Option<String>> {
+    fn assign_ids(&self) -> Vec<Option<String>> {
         let mut taken = BTreeMap::new();
         (0..self.entries.len())
-            .map(|i| (!self.is_group(i)).then(|| unique(&safe_id(&self.entries[i].id), &mut taken)))
+            .map(|i| {
+                (!self.is_group(i))
+                    .then(|| unique_name(&safe_task_id(&self.entries[i].id), &mut taken))
+            })
             .collect()
     }
 
     /// Which entries become tasks: what is finished, put off or being worked on by others does not, nor
     /// does what needs such work, because that work would not be in its base.
-    fn keep(&mut self, all: bool) -> Vec<bool> {
+    fn choose_kept(&mut self, all: bool) -> Vec<bool> {
         if all {
             return vec![true; self.entries.len()];
         }
-        let finished = |entry: &Entry| matches!(entry.state, State::Done | State::Dropped);
+        let finished = |entry: &ImportEntry| {
+            matches!(entry.state, SourceTaskState::Done | SourceTaskState::Dropped)
+        };
         let mut kept = Vec::new();
         for (i, entry) in self.entries.iter().enumerate() {
             // An epic is in progress as soon as one of its tasks is.
             let why = entry.unavailable.as_ref().filter(|_| !finished(entry) && !self.is_group(i));
-            kept.push(!finished(entry) && entry.state != State::Held && why.is_none());
+            kept.push(!finished(entry) && entry.state != SourceTaskState::Held && why.is_none());
             if let Some(why) = why {
                 self.leave_out(i, &format!("is {why}"));
             }
@@ -205,27 +215,28 @@ impl<'a> Assembly<'a> {
     }
 
     fn leave_out(&mut self, at: usize, why: &str) {
-        let Entry { id, place, .. } = &self.entries[at];
+        let ImportEntry { id, place, .. } = &self.entries[at];
         let message = format!("{id} {why}: not imported; use --all to import all tasks");
-        self.notices.push(Notice { place: place.clone(), message });
+        self.notices.push(ImportNotice { place: place.clone(), message });
     }
 
     /// Epics with tasks of their own that stay.
-    fn epics(&self, kept: &[bool]) -> BTreeMap<usize, Epic> {
+    fn build_epics(&self, kept: &[bool]) -> BTreeMap<usize, Epic> {
         let mut taken = BTreeMap::new();
         let mut epics = BTreeMap::new();
         for (i, entry) in self.entries.iter().enumerate() {
             let lives = self.members[i].iter().any(|at| kept[*at] && !self.is_group(*at));
             if self.is_group(i) && lives {
-                let id = EpicId::new(unique(&safe_id(&entry.id), &mut taken));
-                epics.insert(i, Epic { id, title: clip_title(&entry.title), needs: Vec::new() });
+                let id = EpicId::new(unique_name(&safe_task_id(&entry.id), &mut taken));
+                epics
+                    .insert(i, Epic { id, title: truncate_title(&entry.title), needs: Vec::new() });
             }
         }
         epics
     }
 
     /// Tasks below a group that nothing else below it waits for: its ends.
-    fn ends(&self, group: usize, kept: &[bool], direct: &[Vec<usize>]) -> Vec<usize> {
+    fn group_end_tasks(&self, group: usize, kept: &[bool], direct: &[Vec<usize>]) -> Vec<usize> {
         let below = self.tasks_below(group);
         let inside: BTreeSet<usize> = below.iter().copied().collect();
         let needed: BTreeSet<usize> = below
@@ -255,17 +266,17 @@ impl<'a> Assembly<'a> {
         found
     }
 
-    fn find(&mut self, from: usize, name: &str) -> Option<usize> {
+    fn find_entry(&mut self, from: usize, name: &str) -> Option<usize> {
         let at = self.index.get(&name.trim().to_lowercase()).copied();
         if at.is_none() {
-            let message = format!("needs the unknown task `{}`", one_line(name));
+            let message = format!("needs the unknown task `{}`", collapse_to_line(name));
             let place = self.entries[from].place.clone();
-            self.notices.push(Notice { place, message });
+            self.notices.push(ImportNotice { place, message });
         }
         at
     }
 
-    fn edges(&mut self, kept: &[bool], order: Order) -> Vec<Edges> {
+    fn build_edges(&mut self, kept: &[bool], order: ImportOrder) -> Vec<ImportEdges> {
         let count = self.entries.len();
         let mut hard: Vec<Vec<usize>> = vec![Vec::new(); count];
         let mut soft: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -276,7 +287,7 @@ impl<'a> Assembly<'a> {
                 [(&entry.needs, &mut hard), (&entry.after, &mut soft), (&entry.order, &mut placed)]
             {
                 for name in names {
-                    if let Some(to) = self.find(i, name).filter(|to| *to != i) {
+                    if let Some(to) = self.find_entry(i, name).filter(|to| *to != i) {
                         list[i].push(to);
                     }
                 }
@@ -285,7 +296,7 @@ impl<'a> Assembly<'a> {
         let inside: Vec<Vec<usize>> =
             (0..count).map(|i| hard[i].iter().chain(&placed[i]).copied().collect()).collect();
         let mut ends: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let mut edges = vec![Edges::default(); count];
+        let mut edges = vec![ImportEdges::default(); count];
         let mut by_order: Vec<Vec<usize>> = vec![Vec::new(); count];
         for i in 0..count {
             if self.is_group(i) || !kept[i] {
@@ -294,8 +305,9 @@ impl<'a> Assembly<'a> {
             let mut spread = |list: &[usize], into: &mut Vec<usize>| {
                 for to in list {
                     if self.is_group(*to) {
-                        let found =
-                            ends.entry(*to).or_insert_with(|| self.ends(*to, kept, &inside));
+                        let found = ends
+                            .entry(*to)
+                            .or_insert_with(|| self.group_end_tasks(*to, kept, &inside));
                         into.extend(found.iter().copied());
                     } else if kept[*to] {
                         into.push(*to);
@@ -313,7 +325,7 @@ impl<'a> Assembly<'a> {
                 up = self.parent[at];
             }
         }
-        self.lay_order(&mut edges, by_order, order);
+        self.add_order_edges(&mut edges, by_order, order);
         for (i, edges) in edges.iter_mut().enumerate() {
             for list in [&mut edges.needs, &mut edges.after] {
                 list.retain(|to| *to != i);
@@ -327,8 +339,13 @@ impl<'a> Assembly<'a> {
     }
 
     /// Adds the edges of order that close no circle with what is written down.
-    fn lay_order(&mut self, edges: &mut [Edges], by_order: Vec<Vec<usize>>, order: Order) {
-        if order == Order::Free {
+    fn add_order_edges(
+        &mut self,
+        edges: &mut [ImportEdges],
+        by_order: Vec<Vec<usize>>,
+        order: ImportOrder,
+    ) {
+        if order == ImportOrder::Free {
             return;
         }
         let graph: Vec<Vec<usize>> = edges
@@ -338,17 +355,17 @@ impl<'a> Assembly<'a> {
                 edges.needs.iter().chain(&edges.after).chain(order).copied().collect()
             })
             .collect();
-        let knots = strong_components(&graph);
+        let knots = find_strong_components(&graph);
         for (i, list) in by_order.into_iter().enumerate() {
             let before = list.len();
             let free: Vec<usize> = list.into_iter().filter(|to| knots[*to] != knots[i]).collect();
             if free.len() < before {
                 let message = "the position in the file contradicts the written dependencies; the position is ignored";
                 let place = self.entries[i].place.clone();
-                self.notices.push(Notice { place, message: message.to_owned() });
+                self.notices.push(ImportNotice { place, message: message.to_owned() });
             }
             match order {
-                Order::Needs => edges[i].needs.extend(free),
+                ImportOrder::Needs => edges[i].needs.extend(free),
                 _ => edges[i].after.extend(free),
             }
         }

@@ -3,12 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use mainstem_core::plan::doc::{Format as Syntax, Node, Value, parse};
+use mainstem_core::plan::document::{
+    DocumentFormat as Syntax, DocumentNode, DocumentValue, parse_document,
+};
 
-use super::{At, Entry, Mark, Reading, Refused, State};
-use crate::source::{File, Source};
-use crate::tree::{any, bullets, get, int, list, part, text};
-use crate::words::paths;
+use super::{
+    ImportEntry, ImportReading, PlanImportError, SourceLocator, SourceStatusMark, SourceTaskState,
+};
+use crate::import_source::{ImportSource, SourceFile};
+use crate::lenient_tree::{
+    bullet_items, find_markdown_section, first_key, get_key, list_items, scalar_int, scalar_text,
+};
+use crate::text_forms::find_paths;
 
 const TAKEN: [&str; 18] = [
     "number",
@@ -31,89 +37,99 @@ const TAKEN: [&str; 18] = [
     "closed",
 ];
 
-pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
-    let mut reading = Reading::default();
+pub(super) fn read_github(source: &ImportSource) -> Result<ImportReading, PlanImportError> {
+    let mut reading = ImportReading::default();
     let Some(file) = source.files.iter().find(|file| file.path.ends_with(".json")) else {
         return Ok(reading);
     };
-    let root =
-        parse(&file.text, Syntax::Json).map_err(|faults| Refused::new(source, file, faults))?;
-    let at = At::new(file);
+    let root = parse_document(&file.text, Syntax::Json)
+        .map_err(|faults| PlanImportError::new(source, file, faults))?;
+    let at = SourceLocator::new(file);
     let issues = match &root.value {
-        Value::List(items) => items.as_slice(),
-        _ => list(any(&root, &["issues", "items", "nodes"])),
+        DocumentValue::List(items) => items.as_slice(),
+        _ => list_items(first_key(&root, &["issues", "items", "nodes"])),
     };
     let mut milestones: BTreeSet<String> = BTreeSet::new();
     for node in issues {
-        issue(file, &at, node, &mut reading, &mut milestones);
+        read_issue(file, &at, node, &mut reading, &mut milestones);
     }
-    children(issues, &mut reading);
+    link_sub_issues(issues, &mut reading);
     Ok(reading)
 }
 
-fn name(number: i64) -> String {
+fn issue_name(number: i64) -> String {
     format!("issue-{number}")
 }
 
-fn issue(
-    file: &File,
-    at: &At<'_>,
-    node: &Node<'_>,
-    reading: &mut Reading,
+fn read_issue(
+    file: &SourceFile,
+    at: &SourceLocator<'_>,
+    node: &DocumentNode<'_>,
+    reading: &mut ImportReading,
     milestones: &mut BTreeSet<String>,
 ) {
     let source = file.text.as_str();
-    let Some(number) = int(get(node, "number")) else { return };
-    let place = at.place(node.span.start);
-    reading.lose_keys(node, &TAKEN, "", &place);
-    let body = text(get(node, "body"), source).unwrap_or_default().replace("\r\n", "\n");
-    let milestone = get(node, "milestone");
-    let milestone = text(milestone.and_then(|m| get(m, "title")).or(milestone), source);
+    let Some(number) = scalar_int(get_key(node, "number")) else { return };
+    let place = at.location_at(node.span.start);
+    reading.add_lost_keys(node, &TAKEN, "", &place);
+    let body = scalar_text(get_key(node, "body"), source).unwrap_or_default().replace("\r\n", "\n");
+    let milestone = get_key(node, "milestone");
+    let milestone = scalar_text(milestone.and_then(|m| get_key(m, "title")).or(milestone), source);
     if let Some(title) = &milestone
         && milestones.insert(title.clone())
     {
-        reading.entries.push(Entry {
+        reading.entries.push(ImportEntry {
             id: format!("milestone {title}"),
             group: true,
             title: title.clone(),
             place: place.clone(),
-            ..Entry::default()
+            ..ImportEntry::default()
         });
     }
-    let reason = text(any(node, &["stateReason", "state_reason"]), source).unwrap_or_default();
-    let closed = text(get(node, "state"), source).is_some_and(|s| s.eq_ignore_ascii_case("closed"));
+    let reason =
+        scalar_text(first_key(node, &["stateReason", "state_reason"]), source).unwrap_or_default();
+    let closed = scalar_text(get_key(node, "state"), source)
+        .is_some_and(|s| s.eq_ignore_ascii_case("closed"));
     let state = match (closed, reason.to_lowercase().as_str()) {
-        (true, "not_planned" | "duplicate") => State::Dropped,
-        (true, _) => State::Done,
-        _ => State::Open,
+        (true, "not_planned" | "duplicate") => SourceTaskState::Dropped,
+        (true, _) => SourceTaskState::Done,
+        _ => SourceTaskState::Open,
     };
-    let mut needs: Vec<String> =
-        numbers(any(node, &["blockedBy", "blocked_by"])).into_iter().map(name).collect();
-    needs.extend(named(&body).into_iter().map(name));
-    let criteria = part(&body, &["acceptance criteria", "acceptance", "definition of done"]);
-    let parent = get(node, "parent");
-    let parent = int(parent.and_then(|p| get(p, "number")).or(parent)).map(name);
-    let priority = labels(node, source, reading, &place);
-    reading.entries.push(Entry {
-        id: name(number),
+    let mut needs: Vec<String> = issue_numbers(first_key(node, &["blockedBy", "blocked_by"]))
+        .into_iter()
+        .map(issue_name)
+        .collect();
+    needs.extend(mentioned_issues(&body).into_iter().map(issue_name));
+    let criteria =
+        find_markdown_section(&body, &["acceptance criteria", "acceptance", "definition of done"]);
+    let parent = get_key(node, "parent");
+    let parent = scalar_int(parent.and_then(|p| get_key(p, "number")).or(parent)).map(issue_name);
+    let priority = read_labels(node, source, reading, &place);
+    reading.entries.push(ImportEntry {
+        id: issue_name(number),
         parent: parent.or_else(|| milestone.map(|title| format!("milestone {title}"))),
-        title: text(get(node, "title"), source).unwrap_or_default(),
-        acceptance: criteria.map(bullets).unwrap_or_default(),
-        writes: paths(&body),
+        title: scalar_text(get_key(node, "title"), source).unwrap_or_default(),
+        acceptance: criteria.map(bullet_items).unwrap_or_default(),
+        writes: find_paths(&body),
         description: body,
         needs,
         priority,
         state,
-        marks: mark(file, node).into_iter().collect(),
+        marks: status_mark(file, node).into_iter().collect(),
         place,
-        ..Entry::default()
+        ..ImportEntry::default()
     });
 }
 
-fn labels(node: &Node<'_>, source: &str, reading: &mut Reading, place: &super::Place) -> i64 {
+fn read_labels(
+    node: &DocumentNode<'_>,
+    source: &str,
+    reading: &mut ImportReading,
+    place: &super::SourceLocation,
+) -> i64 {
     let mut priority = 0;
-    for label in list(get(node, "labels")) {
-        let label = text(get(label, "name").or(Some(label)), source).unwrap_or_default();
+    for label in list_items(get_key(node, "labels")) {
+        let label = scalar_text(get_key(label, "name").or(Some(label)), source).unwrap_or_default();
         match label
             .to_lowercase()
             .trim_start_matches("priority:")
@@ -123,23 +139,23 @@ fn labels(node: &Node<'_>, source: &str, reading: &mut Reading, place: &super::P
             "p0" | "critical" | "urgent" => priority = 20,
             "p1" | "high" => priority = 10,
             "p3" | "low" => priority = -10,
-            _ => reading.lose("labels", place),
+            _ => reading.add_lost_field("labels", place),
         }
     }
     priority
 }
 
 /// Numbers in a list of numbers or of objects with one, also behind `nodes`.
-fn numbers(node: Option<&Node<'_>>) -> Vec<i64> {
+fn issue_numbers(node: Option<&DocumentNode<'_>>) -> Vec<i64> {
     let items = match node {
-        Some(holder) if get(holder, "nodes").is_some() => list(get(holder, "nodes")),
-        other => list(other),
+        Some(holder) if get_key(holder, "nodes").is_some() => list_items(get_key(holder, "nodes")),
+        other => list_items(other),
     };
-    items.iter().filter_map(|item| int(get(item, "number").or(Some(item)))).collect()
+    items.iter().filter_map(|item| scalar_int(get_key(item, "number").or(Some(item)))).collect()
 }
 
 /// Numbers after "depends on" and "blocked by" in a text.
-fn named(body: &str) -> Vec<i64> {
+fn mentioned_issues(body: &str) -> Vec<i64> {
     let lower = body.to_ascii_lowercase();
     let mut found = Vec::new();
     for phrase in ["depends on", "blocked by"] {
@@ -158,23 +174,24 @@ fn named(body: &str) -> Vec<i64> {
 }
 
 /// Sub-issues say so from above.
-fn children(issues: &[Node<'_>], reading: &mut Reading) {
+fn link_sub_issues(issues: &[DocumentNode<'_>], reading: &mut ImportReading) {
     for node in issues {
-        let Some(number) = int(get(node, "number")) else { continue };
-        for child in numbers(any(node, &["subIssues", "sub_issues"])) {
-            let child = name(child);
+        let Some(number) = scalar_int(get_key(node, "number")) else { continue };
+        for child in issue_numbers(first_key(node, &["subIssues", "sub_issues"])) {
+            let child = issue_name(child);
             if let Some(entry) = reading.entries.iter_mut().find(|entry| entry.id == child) {
-                entry.parent = Some(name(number));
+                entry.parent = Some(issue_name(number));
             }
         }
     }
 }
 
-fn mark(file: &File, node: &Node<'_>) -> Option<Mark> {
-    let state = get(node, "state")?;
+fn status_mark(file: &SourceFile, node: &DocumentNode<'_>) -> Option<SourceStatusMark> {
+    let state = get_key(node, "state")?;
     let upper = file.text.get(state.span.clone())?.contains(|c: char| c.is_ascii_uppercase());
     let (open, closed) =
         if upper { ("\"OPEN\"", "\"CLOSED\"") } else { ("\"open\"", "\"closed\"") };
-    let words = vec![(State::Open, open.to_owned()), (State::Done, closed.to_owned())];
-    Some(Mark { file: file.path.clone(), span: state.span.clone(), words })
+    let words =
+        vec![(SourceTaskState::Open, open.to_owned()), (SourceTaskState::Done, closed.to_owned())];
+    Some(SourceStatusMark { file: file.path.clone(), span: state.span.clone(), words })
 }

@@ -1,11 +1,16 @@
 //! Ralph's `prd.json`: user stories that pass or not.
 
-use mainstem_core::plan::doc::{Format as Syntax, Node, Value, parse};
+use mainstem_core::plan::document::{
+    DocumentFormat as Syntax, DocumentNode, DocumentValue, parse_document,
+};
 
-use super::{At, Entry, Mark, Reading, Refused, State, joined, only_file};
-use crate::source::{File, Source};
-use crate::tree::{any, get, int, list, text, texts};
-use crate::words::paths;
+use super::{
+    ImportEntry, ImportReading, PlanImportError, SourceLocator, SourceStatusMark, SourceTaskState,
+    find_only_file, join_sections,
+};
+use crate::import_source::{ImportSource, SourceFile};
+use crate::lenient_tree::{first_key, get_key, list_items, scalar_int, scalar_text, scalar_texts};
+use crate::text_forms::find_paths;
 
 const TAKEN: [&str; 12] = [
     "id",
@@ -24,38 +29,39 @@ const TAKEN: [&str; 12] = [
 
 const HELD: [&str; 5] = ["userStories", "user_stories", "stories", "features", "tasks"];
 
-pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
-    let mut reading = Reading::default();
-    let Some(file) = only_file(source, &["prd.json"], &[".json"]) else { return Ok(reading) };
-    let root =
-        parse(&file.text, Syntax::Json).map_err(|faults| Refused::new(source, file, faults))?;
-    let at = At::new(file);
+pub(super) fn read_ralph(source: &ImportSource) -> Result<ImportReading, PlanImportError> {
+    let mut reading = ImportReading::default();
+    let Some(file) = find_only_file(source, &["prd.json"], &[".json"]) else { return Ok(reading) };
+    let root = parse_document(&file.text, Syntax::Json)
+        .map_err(|faults| PlanImportError::new(source, file, faults))?;
+    let at = SourceLocator::new(file);
     let source = file.text.as_str();
-    reading.title =
-        text(any(&root, &["project", "feature", "name", "title"]), source).unwrap_or_default();
+    reading.title = scalar_text(first_key(&root, &["project", "feature", "name", "title"]), source)
+        .unwrap_or_default();
     for key in ["branchName", "description"] {
-        if get(&root, key).is_some() {
-            reading.lose(&format!("{key} of the whole"), &at.place(0));
+        if get_key(&root, key).is_some() {
+            reading.add_lost_field(&format!("{key} of the whole"), &at.location_at(0));
         }
     }
     let stories = match &root.value {
-        Value::List(items) => items.as_slice(),
-        _ => list(any(&root, &HELD)),
+        DocumentValue::List(items) => items.as_slice(),
+        _ => list_items(first_key(&root, &HELD)),
     };
     let mut ranked: Vec<(i64, usize)> = Vec::new();
     for (i, story) in stories.iter().enumerate() {
-        let rank = int(get(story, "priority")).unwrap_or(i64::try_from(i).unwrap_or(0) + 1);
-        if let Some(entry) = story_entry(file, &at, story, i, &mut reading) {
+        let rank =
+            scalar_int(get_key(story, "priority")).unwrap_or(i64::try_from(i).unwrap_or(0) + 1);
+        if let Some(entry) = read_story(file, &at, story, i, &mut reading) {
             ranked.push((rank, reading.entries.len()));
             reading.entries.push(entry);
         }
     }
-    chain(&mut reading, ranked);
+    chain_by_priority(&mut reading, ranked);
     Ok(reading)
 }
 
 /// Without any graph, the loop takes one story after the other by priority.
-fn chain(reading: &mut Reading, mut ranked: Vec<(i64, usize)>) {
+fn chain_by_priority(reading: &mut ImportReading, mut ranked: Vec<(i64, usize)>) {
     if reading.entries.iter().any(|entry| !entry.needs.is_empty()) {
         return;
     }
@@ -66,53 +72,60 @@ fn chain(reading: &mut Reading, mut ranked: Vec<(i64, usize)>) {
     }
 }
 
-fn story_entry(
-    file: &File,
-    at: &At<'_>,
-    node: &Node<'_>,
+fn read_story(
+    file: &SourceFile,
+    at: &SourceLocator<'_>,
+    node: &DocumentNode<'_>,
     i: usize,
-    reading: &mut Reading,
-) -> Option<Entry> {
+    reading: &mut ImportReading,
+) -> Option<ImportEntry> {
     let source = file.text.as_str();
-    let Value::Table(_) = &node.value else { return None };
-    let place = at.place(node.span.start);
-    reading.lose_keys(node, &TAKEN, "", &place);
-    let id = text(get(node, "id"), source).unwrap_or_else(|| format!("US-{:03}", i + 1));
+    let DocumentValue::Table(_) = &node.value else { return None };
+    let place = at.location_at(node.span.start);
+    reading.add_lost_keys(node, &TAKEN, "", &place);
+    let id = scalar_text(get_key(node, "id"), source).unwrap_or_else(|| format!("US-{:03}", i + 1));
     let id = if id.bytes().all(|b| b.is_ascii_digit()) { format!("US-{id}") } else { id };
-    let description = text(get(node, "description"), source);
-    let mut acceptance = texts(any(node, &["acceptanceCriteria", "acceptance_criteria"]), source);
-    acceptance.extend(texts(get(node, "steps"), source));
-    let passes = get(node, "passes");
-    let done = matches!(passes.map(|node| &node.value), Some(Value::Bool(true)));
+    let description = scalar_text(get_key(node, "description"), source);
+    let mut acceptance =
+        scalar_texts(first_key(node, &["acceptanceCriteria", "acceptance_criteria"]), source);
+    acceptance.extend(scalar_texts(get_key(node, "steps"), source));
+    let passes = get_key(node, "passes");
+    let done = matches!(passes.map(|node| &node.value), Some(DocumentValue::Bool(true)));
     let file_path = file.path.clone();
     let mark = match passes {
-        Some(passes) => Mark {
+        Some(passes) => SourceStatusMark {
             file: file_path,
             span: passes.span.clone(),
-            words: vec![(State::Done, "true".to_owned()), (State::Open, "false".to_owned())],
+            words: vec![
+                (SourceTaskState::Done, "true".to_owned()),
+                (SourceTaskState::Open, "false".to_owned()),
+            ],
         },
         None => {
             let start = node.span.start + 1;
-            let words = vec![(State::Done, "\"passes\": true, ".to_owned())];
-            Mark { file: file_path, span: start..start, words }
+            let words = vec![(SourceTaskState::Done, "\"passes\": true, ".to_owned())];
+            SourceStatusMark { file: file_path, span: start..start, words }
         }
     };
-    let title = text(any(node, &["title", "name"]), source)
+    let title = scalar_text(first_key(node, &["title", "name"]), source)
         .or_else(|| description.as_deref().and_then(|text| text.lines().next()).map(str::to_owned));
-    let needs = texts(any(node, &["dependencies", "dependsOn"]), source);
+    let needs = scalar_texts(first_key(node, &["dependencies", "dependsOn"]), source);
     let prefixed = |name: String| {
         if name.bytes().all(|b| b.is_ascii_digit()) { format!("US-{name}") } else { name }
     };
-    Some(Entry {
+    Some(ImportEntry {
         id,
         title: title.unwrap_or_default(),
-        writes: paths(description.as_deref().unwrap_or_default()),
-        description: joined(&[("", description), ("Notes", text(get(node, "notes"), source))]),
+        writes: find_paths(description.as_deref().unwrap_or_default()),
+        description: join_sections(&[
+            ("", description),
+            ("Notes", scalar_text(get_key(node, "notes"), source)),
+        ]),
         acceptance,
         needs: needs.into_iter().map(prefixed).collect(),
-        state: if done { State::Done } else { State::Open },
+        state: if done { SourceTaskState::Done } else { SourceTaskState::Open },
         marks: vec![mark],
         place,
-        ..Entry::default()
+        ..ImportEntry::default()
     })
 }

@@ -2,13 +2,20 @@
 //!
 //! A task with subtasks becomes a group: its subtasks are the work, and its own text their context.
 
-use mainstem_core::plan::Effort;
-use mainstem_core::plan::doc::{Format as Syntax, Node, Value, parse};
+use mainstem_core::plan::TaskEffort;
+use mainstem_core::plan::document::{
+    DocumentFormat as Syntax, DocumentNode, DocumentValue, parse_document,
+};
 
-use super::{At, Entry, Mark, Reading, Refused, State, joined, only_file};
-use crate::source::{File, Source};
-use crate::tree::{any, get, int, keys, list, text, texts};
-use crate::words::paths;
+use super::{
+    ImportEntry, ImportReading, PlanImportError, SourceLocator, SourceStatusMark, SourceTaskState,
+    find_only_file, join_sections,
+};
+use crate::import_source::{ImportSource, SourceFile};
+use crate::lenient_tree::{
+    first_key, get_key, key_names, list_items, scalar_int, scalar_text, scalar_texts,
+};
+use crate::text_forms::find_paths;
 
 const TAKEN: [&str; 16] = [
     "id",
@@ -29,130 +36,147 @@ const TAKEN: [&str; 16] = [
     "technicalConstraints",
 ];
 
-pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
-    let mut reading = Reading::default();
-    let Some(file) = only_file(source, &["tasks.json"], &[".json"]) else { return Ok(reading) };
-    let root =
-        parse(&file.text, Syntax::Json).map_err(|faults| Refused::new(source, file, faults))?;
-    let at = At::new(file);
-    let Some((tag, holder)) = tag(&root, &mut reading, &at) else { return Ok(reading) };
+pub(super) fn read_taskmaster(source: &ImportSource) -> Result<ImportReading, PlanImportError> {
+    let mut reading = ImportReading::default();
+    let Some(file) = find_only_file(source, &["tasks.json"], &[".json"]) else {
+        return Ok(reading);
+    };
+    let root = parse_document(&file.text, Syntax::Json)
+        .map_err(|faults| PlanImportError::new(source, file, faults))?;
+    let at = SourceLocator::new(file);
+    let Some((tag, holder)) = find_task_tag(&root, &mut reading, &at) else { return Ok(reading) };
     reading.title = tag;
-    for task in list(get(holder, "tasks")) {
-        Task { file, at: &at, reading: &mut reading, parent: None }.read(task);
+    for task in list_items(get_key(holder, "tasks")) {
+        TaskmasterReader { file, at: &at, reading: &mut reading, parent: None }.read_task(task);
     }
     Ok(reading)
 }
 
 /// The object with the tasks: the root, the tag `master`, or the first tag with tasks.
-fn tag<'a, 's>(
-    root: &'a Node<'s>,
-    reading: &mut Reading,
-    at: &At<'_>,
-) -> Option<(String, &'a Node<'s>)> {
-    if matches!(get(root, "tasks").map(|node| &node.value), Some(Value::List(_))) {
+fn find_task_tag<'a, 's>(
+    root: &'a DocumentNode<'s>,
+    reading: &mut ImportReading,
+    at: &SourceLocator<'_>,
+) -> Option<(String, &'a DocumentNode<'s>)> {
+    if matches!(get_key(root, "tasks").map(|node| &node.value), Some(DocumentValue::List(_))) {
         return Some((String::new(), root));
     }
-    let tags: Vec<&str> = keys(root)
+    let tags: Vec<&str> = key_names(root)
         .into_iter()
-        .filter(|key| get(root, key).is_some_and(|tag| !list(get(tag, "tasks")).is_empty()))
+        .filter(|key| {
+            get_key(root, key).is_some_and(|tag| !list_items(get_key(tag, "tasks")).is_empty())
+        })
         .collect();
     let chosen = tags.iter().find(|tag| **tag == "master").or(tags.first())?;
     for other in tags.iter().filter(|tag| *tag != chosen) {
-        let count = get(root, other).map_or(0, |tag| list(get(tag, "tasks")).len());
-        reading.notice(&at.place(0), format!("the tag `{other}` ({count} tasks) is ignored"));
+        let count = get_key(root, other).map_or(0, |tag| list_items(get_key(tag, "tasks")).len());
+        reading.add_notice(
+            &at.location_at(0),
+            format!("the tag `{other}` ({count} tasks) is ignored"),
+        );
     }
-    Some(((*chosen).to_owned(), get(root, chosen)?))
+    Some(((*chosen).to_owned(), get_key(root, chosen)?))
 }
 
-struct Task<'a> {
-    file: &'a File,
-    at: &'a At<'a>,
-    reading: &'a mut Reading,
+struct TaskmasterReader<'a> {
+    file: &'a SourceFile,
+    at: &'a SourceLocator<'a>,
+    reading: &'a mut ImportReading,
     parent: Option<String>,
 }
 
-impl Task<'_> {
-    fn read(&mut self, node: &Node<'_>) {
+impl TaskmasterReader<'_> {
+    fn read_task(&mut self, node: &DocumentNode<'_>) {
         let source = self.file.text.as_str();
-        let Some(own) = text(get(node, "id"), source) else { return };
-        let place = self.at.place(node.span.start);
+        let Some(own) = scalar_text(get_key(node, "id"), source) else { return };
+        let place = self.at.location_at(node.span.start);
         let id = match &self.parent {
             Some(parent) if !own.contains('.') => format!("{parent}.{own}"),
             _ => own,
         };
-        self.reading.lose_keys(node, &TAKEN, "", &place);
-        let details = text(get(node, "details"), source);
-        let limits = texts(get(node, "technicalConstraints"), source).join("\n");
-        let mut writes: Vec<String> = list(get(node, "relevantFiles"))
+        self.reading.add_lost_keys(node, &TAKEN, "", &place);
+        let details = scalar_text(get_key(node, "details"), source);
+        let limits = scalar_texts(get_key(node, "technicalConstraints"), source).join("\n");
+        let mut writes: Vec<String> = list_items(get_key(node, "relevantFiles"))
             .iter()
-            .filter_map(|file| text(get(file, "path").or(Some(file)), source))
+            .filter_map(|file| scalar_text(get_key(file, "path").or(Some(file)), source))
             .collect();
-        writes.extend(paths(details.as_deref().unwrap_or_default()));
-        let mut acceptance = texts(get(node, "acceptanceCriteria"), source);
-        acceptance
-            .extend(text(get(node, "testStrategy"), source).filter(|text| !text.trim().is_empty()));
-        let status = text(get(node, "status"), source);
-        let (words, priority) = (texts(get(node, "dependencies"), source), get(node, "priority"));
-        self.reading.entries.push(Entry {
+        writes.extend(find_paths(details.as_deref().unwrap_or_default()));
+        let mut acceptance = scalar_texts(get_key(node, "acceptanceCriteria"), source);
+        acceptance.extend(
+            scalar_text(get_key(node, "testStrategy"), source)
+                .filter(|text| !text.trim().is_empty()),
+        );
+        let status = scalar_text(get_key(node, "status"), source);
+        let (words, priority) =
+            (scalar_texts(get_key(node, "dependencies"), source), get_key(node, "priority"));
+        self.reading.entries.push(ImportEntry {
             id: id.clone(),
             parent: self.parent.clone(),
-            title: text(get(node, "title"), source).unwrap_or_default(),
-            description: joined(&[
-                ("", text(get(node, "description"), source)),
+            title: scalar_text(get_key(node, "title"), source).unwrap_or_default(),
+            description: join_sections(&[
+                ("", scalar_text(get_key(node, "description"), source)),
                 ("Details", details),
                 ("Constraints", Some(limits)),
             ]),
             acceptance,
-            needs: words.into_iter().map(|name| self.reference(name)).collect(),
+            needs: words.into_iter().map(|name| self.dependency_name(name)).collect(),
             writes,
-            effort: effort(any(node, &["complexity", "effort"]), source),
-            priority: match text(priority, source).as_deref() {
+            effort: parse_effort(first_key(node, &["complexity", "effort"]), source),
+            priority: match scalar_text(priority, source).as_deref() {
                 Some("critical") => 20,
                 Some("high") => 10,
                 Some("low") => -10,
                 _ => 0,
             },
-            state: state(status.as_deref().unwrap_or_default()),
-            marks: vec![self.mark(node)],
+            state: parse_state(status.as_deref().unwrap_or_default()),
+            marks: vec![self.status_mark(node)],
             place,
-            ..Entry::default()
+            ..ImportEntry::default()
         });
-        let subtasks = list(get(node, "subtasks"));
+        let subtasks = list_items(get_key(node, "subtasks"));
         let parent = Some(id);
         for subtask in subtasks {
-            Task { parent: parent.clone(), file: self.file, at: self.at, reading: self.reading }
-                .read(subtask);
+            TaskmasterReader {
+                parent: parent.clone(),
+                file: self.file,
+                at: self.at,
+                reading: self.reading,
+            }
+            .read_task(subtask);
         }
     }
 
     /// Inside a task, a plain number is a subtask beside it.
-    fn reference(&self, name: String) -> String {
+    fn dependency_name(&self, name: String) -> String {
         match &self.parent {
             Some(parent) if !name.contains('.') => format!("{parent}.{name}"),
             _ => name,
         }
     }
 
-    fn mark(&self, node: &Node<'_>) -> Mark {
+    fn status_mark(&self, node: &DocumentNode<'_>) -> SourceStatusMark {
         let words = |quote: fn(&str) -> String| {
             [
-                (State::Open, "pending"),
-                (State::Doing, "in-progress"),
-                (State::Blocked, "blocked"),
-                (State::Done, "done"),
-                (State::Dropped, "cancelled"),
+                (SourceTaskState::Open, "pending"),
+                (SourceTaskState::Doing, "in-progress"),
+                (SourceTaskState::Blocked, "blocked"),
+                (SourceTaskState::Done, "done"),
+                (SourceTaskState::Dropped, "cancelled"),
             ]
             .map(|(state, word)| (state, quote(word)))
             .to_vec()
         };
         let file = self.file.path.clone();
-        match get(node, "status") {
-            Some(status) => {
-                Mark { file, span: status.span.clone(), words: words(|word| format!("\"{word}\"")) }
-            }
+        match get_key(node, "status") {
+            Some(status) => SourceStatusMark {
+                file,
+                span: status.span.clone(),
+                words: words(|word| format!("\"{word}\"")),
+            },
             None => {
                 let start = node.span.start + 1;
-                Mark {
+                SourceStatusMark {
                     file,
                     span: start..start,
                     words: words(|word| format!("\"status\": \"{word}\", ")),
@@ -162,26 +186,26 @@ impl Task<'_> {
     }
 }
 
-fn state(word: &str) -> State {
+fn parse_state(word: &str) -> SourceTaskState {
     match word {
-        "in-progress" | "review" => State::Doing,
-        "done" | "completed" => State::Done,
-        "blocked" => State::Blocked,
-        "deferred" => State::Held,
-        "cancelled" => State::Dropped,
-        _ => State::Open,
+        "in-progress" | "review" => SourceTaskState::Doing,
+        "done" | "completed" => SourceTaskState::Done,
+        "blocked" => SourceTaskState::Blocked,
+        "deferred" => SourceTaskState::Held,
+        "cancelled" => SourceTaskState::Dropped,
+        _ => SourceTaskState::Open,
     }
 }
 
-fn effort(node: Option<&Node<'_>>, source: &str) -> Effort {
-    match int(node) {
-        Some(..=3) => Effort::Small,
-        Some(8..) => Effort::Large,
-        Some(_) => Effort::Medium,
-        None => match text(node, source).unwrap_or_default().to_lowercase().as_str() {
-            "low" | "small" | "simple" | "easy" => Effort::Small,
-            "high" | "large" | "complex" | "hard" => Effort::Large,
-            _ => Effort::Medium,
+fn parse_effort(node: Option<&DocumentNode<'_>>, source: &str) -> TaskEffort {
+    match scalar_int(node) {
+        Some(..=3) => TaskEffort::Small,
+        Some(8..) => TaskEffort::Large,
+        Some(_) => TaskEffort::Medium,
+        None => match scalar_text(node, source).unwrap_or_default().to_lowercase().as_str() {
+            "low" | "small" | "simple" | "easy" => TaskEffort::Small,
+            "high" | "large" | "complex" | "hard" => TaskEffort::Large,
+            _ => TaskEffort::Medium,
         },
     }
 }

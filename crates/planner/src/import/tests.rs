@@ -6,19 +6,23 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::push::push;
-use crate::source::{Source, apply};
+use crate::import_source::{ImportSource, apply_edits};
+use crate::status_push::plan_status_push;
 
-fn source(root: &str, files: &[(&str, &str)]) -> Source {
-    Source::new(root, files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())))
+fn source(root: &str, files: &[(&str, &str)]) -> ImportSource {
+    ImportSource::new(
+        root,
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())),
+    )
 }
 
-fn imported(source: &Source, format: Format) -> Imported {
-    read(source, format, &Accept::default()).unwrap_or_else(|why| panic!("{:?}", why.diagnostics))
+fn imported(source: &ImportSource, format: ToolFormat) -> ImportedPlan {
+    import_plan(source, format, &ImportOptions::default())
+        .unwrap_or_else(|why| panic!("{:?}", why.diagnostics))
 }
 
 /// `id < needs` of every task of the plan.
-fn graph(imported: &Imported) -> Vec<String> {
+fn graph(imported: &ImportedPlan) -> Vec<String> {
     let line = |task: &mainstem_core::plan::Task| {
         let needs: Vec<&str> = task.needs.iter().map(|id| id.as_str()).collect();
         format!("{} < {}", task.id, needs.join(" ")).trim_end().to_owned()
@@ -28,19 +32,19 @@ fn graph(imported: &Imported) -> Vec<String> {
 
 /// Says that these are done and those are being done; answers each file that changes.
 fn pushed(
-    source: &Source,
-    format: Format,
+    source: &ImportSource,
+    format: ToolFormat,
     done: &[&str],
     doing: &[&str],
 ) -> BTreeMap<String, String> {
-    let accept = Accept { all: true, ..Accept::default() };
-    let imported = read(source, format, &accept).unwrap();
-    let mut states: BTreeMap<String, State> =
-        done.iter().map(|id| ((*id).to_owned(), State::Done)).collect();
-    states.extend(doing.iter().map(|id| ((*id).to_owned(), State::Doing)));
-    let push = push(&imported, &states);
+    let accept = ImportOptions { all: true, ..ImportOptions::default() };
+    let imported = import_plan(source, format, &accept).unwrap();
+    let mut states: BTreeMap<String, SourceTaskState> =
+        done.iter().map(|id| ((*id).to_owned(), SourceTaskState::Done)).collect();
+    states.extend(doing.iter().map(|id| ((*id).to_owned(), SourceTaskState::Doing)));
+    let push = plan_status_push(&imported, &states);
     assert_eq!(push.notices, [], "every task has a place for its status");
-    apply(source, &push.edits)
+    apply_edits(source, &push.edits)
 }
 
 /// The lines that differ.
@@ -88,8 +92,8 @@ const SPECKIT: &str = "# Tasks: Cart
 #[test]
 fn spec_kit_lists_become_phases_stories_and_edges() {
     let source = source("specs/004-cart", &[("tasks.md", SPECKIT)]);
-    assert_eq!(detect(&source), [Format::SpecKit]);
-    let got = imported(&source, Format::SpecKit);
+    assert_eq!(detect_formats(&source), [ToolFormat::SpecKit]);
+    let got = imported(&source, ToolFormat::SpecKit);
     assert_eq!(
         graph(&got),
         [
@@ -112,7 +116,7 @@ fn spec_kit_lists_become_phases_stories_and_edges() {
     );
     assert!(!got.rows[0].kept && got.rows[0].theirs == "T001");
     assert_eq!(got.rows[1].place.line, 8);
-    let after = pushed(&source, Format::SpecKit, &["T006"], &["T005"]);
+    let after = pushed(&source, ToolFormat::SpecKit, &["T006"], &["T005"]);
     let was = "- [ ] T006 [US1] Cart service in src/services/cart.py (depends on T005)".to_owned();
     assert_eq!(diff(SPECKIT, &after["tasks.md"]), [(was.clone(), was.replace("[ ]", "[x]"))]);
     assert_eq!(after["tasks.md"].len(), SPECKIT.len());
@@ -121,8 +125,15 @@ fn spec_kit_lists_become_phases_stories_and_edges() {
 #[test]
 fn order_can_be_soft_or_free() {
     let source = source("", &[("todo.md", "- [ ] First thing\n- [ ] Second thing\n")]);
-    for (order, want) in [(Order::Needs, (1, 0)), (Order::After, (0, 1)), (Order::Free, (0, 0))] {
-        let got = read(&source, Format::Checklist, &Accept { order, ..Accept::default() }).unwrap();
+    for (order, want) in
+        [(ImportOrder::Needs, (1, 0)), (ImportOrder::After, (0, 1)), (ImportOrder::Free, (0, 0))]
+    {
+        let got = import_plan(
+            &source,
+            ToolFormat::Checklist,
+            &ImportOptions { order, ..ImportOptions::default() },
+        )
+        .unwrap();
         let second = &got.plan.tasks[1];
         assert_eq!((second.needs.len(), second.after.len()), want);
         assert_eq!(second.id.as_str(), "second-thing");
@@ -132,7 +143,7 @@ fn order_can_be_soft_or_free() {
 #[test]
 fn a_place_in_the_file_never_makes_a_circle() {
     let text = "- [ ] T001 One (depends on T003)\n- [ ] T002 Two\n- [ ] T003 Three\n";
-    let got = imported(&source("", &[("tasks.md", text)]), Format::SpecKit);
+    let got = imported(&source("", &[("tasks.md", text)]), ToolFormat::SpecKit);
     assert_eq!(graph(&got), ["T001 < T003", "T002 <", "T003 <"]);
     assert!(got.notices.iter().any(|notice| notice.message.contains("contradicts")));
 }
@@ -142,11 +153,11 @@ const OPENSPEC: &str = "## 1. Database\r\n\r\n- [x] 1.1 Table\r\n- [ ] 1.2 Query
 #[test]
 fn openspec_groups_follow_each_other_and_line_ends_stay() {
     let source = source("openspec/changes/add-cart", &[("tasks.md", OPENSPEC)]);
-    assert_eq!(detect(&source), [Format::OpenSpec]);
-    let got = imported(&source, Format::OpenSpec);
+    assert_eq!(detect_formats(&source), [ToolFormat::OpenSpec]);
+    let got = imported(&source, ToolFormat::OpenSpec);
     assert_eq!(graph(&got), ["1.2 <", "2.1 < 1.2"]);
     assert_eq!(got.plan.epics.len(), 2);
-    let after = pushed(&source, Format::OpenSpec, &["2.1"], &["1.2"]);
+    let after = pushed(&source, ToolFormat::OpenSpec, &["2.1"], &["1.2"]);
     assert_eq!(after["tasks.md"], OPENSPEC.replace("[ ] 2.1", "[x] 2.1"));
 }
 
@@ -168,12 +179,12 @@ fn kiro_parents_are_groups_and_close_with_their_last_required_child() {
     let requirements = "# Requirements\n\n### Requirement 1: Cart\n\n#### Acceptance Criteria\n\n1. WHEN an item is added THEN the cart SHALL hold it\n2. WHEN it is removed THEN it SHALL be gone\n";
     let source =
         source(".kiro/specs/cart", &[("requirements.md", requirements), ("tasks.md", KIRO)]);
-    assert_eq!(detect(&source), [Format::Kiro]);
-    let got = imported(&source, Format::Kiro);
+    assert_eq!(detect_formats(&source), [ToolFormat::Kiro]);
+    let got = imported(&source, ToolFormat::Kiro);
     assert_eq!(graph(&got), ["1.2 <", "1.3 < 1.2", "2 < 1.3"]);
     assert_eq!(got.plan.tasks[2].acceptance, ["1.2: WHEN it is removed THEN it SHALL be gone"]);
-    assert_eq!(got.plan.tasks[0].on_failure, mainstem_core::plan::OnFailure::Skip);
-    let after = pushed(&source, Format::Kiro, &["1.3"], &["2"]);
+    assert_eq!(got.plan.tasks[0].on_failure, mainstem_core::plan::TaskFailureAction::Skip);
+    let after = pushed(&source, ToolFormat::Kiro, &["1.3"], &["2"]);
     let want = KIRO
         .replace("[ ] 1. ", "[x] 1. ")
         .replace("[ ] 1.3", "[x] 1.3")
@@ -203,14 +214,14 @@ const TASKMASTER: &str = r#"{
 #[test]
 fn task_master_subtasks_are_the_work_and_unknown_fields_stay() {
     let source = source(".taskmaster/tasks", &[("tasks.json", TASKMASTER)]);
-    assert_eq!(detect(&source), [Format::TaskMaster]);
-    let got = imported(&source, Format::TaskMaster);
+    assert_eq!(detect_formats(&source), [ToolFormat::TaskMaster]);
+    let got = imported(&source, ToolFormat::TaskMaster);
     assert_eq!(graph(&got), ["2.1 <", "2.2 < 2.1", "3 < 2.2"]);
     assert_eq!(got.plan.epics[0].title, "API");
     assert_eq!(got.plan.tasks[1].writes, ["src/auth.ts"]);
     assert_eq!(got.lost["mood"].count, 1);
     assert!(got.notices[0].message.contains("`feature`"));
-    let after = pushed(&source, Format::TaskMaster, &["2.1", "2.2"], &["3"]);
+    let after = pushed(&source, ToolFormat::TaskMaster, &["2.1", "2.2"], &["3"]);
     let want = TASKMASTER
         .replace("\"r\", \"status\": \"pending\"", "\"r\", \"status\": \"done\"")
         .replace("\"status\":   \"pending\"  ", "\"status\":   \"done\"  ")
@@ -231,15 +242,15 @@ const BEADS: &str = r#"{"id":"bd-a1","title":"Epic","status":"open","priority":1
 #[test]
 fn beads_lines_become_groups_and_blockers() {
     let source = source(".beads", &[("issues.jsonl", BEADS)]);
-    assert_eq!(detect(&source), [Format::Beads]);
-    let accept = Accept { all: true, ..Accept::default() };
-    let got = read(&source, Format::Beads, &accept).unwrap();
+    assert_eq!(detect_formats(&source), [ToolFormat::Beads]);
+    let accept = ImportOptions { all: true, ..ImportOptions::default() };
+    let got = import_plan(&source, ToolFormat::Beads, &accept).unwrap();
     assert_eq!(graph(&got), ["bd-a1.1 <", "bd-a1.2 < bd-a1.1", "bd-b2 < bd-a1.2"]);
     assert_eq!(got.plan.tasks[0].acceptance, ["exists", "is fast"]);
     assert_eq!((got.plan.tasks[0].priority, got.plan.tasks[2].priority), (2, -2));
     assert_eq!(got.lost["dependencies of type related"].first.line, 3);
     assert!(got.lost.contains_key("metadata"));
-    let after = pushed(&source, Format::Beads, &["bd-a1.1", "bd-a1.2"], &["bd-b2"]);
+    let after = pushed(&source, ToolFormat::Beads, &["bd-a1.1", "bd-a1.2"], &["bd-b2"]);
     let lines = diff(BEADS, &after["issues.jsonl"]);
     assert_eq!(lines.len(), 4);
     for ((old, new), word) in lines.iter().zip(["closed", "closed", "closed", "in_progress"]) {
@@ -261,7 +272,7 @@ fn beads_that_others_work_on_are_left_out_with_what_needs_them() {
 {"id":"bd-6","title":"F","status":"open","dependencies":[{"depends_on_id":"bd-7","type":"blocks"}]}
 {"id":"bd-7","title":"G","status":"closed"}
 "#;
-    let got = imported(&source("", &[("issues", lines)]), Format::Beads);
+    let got = imported(&source("", &[("issues", lines)]), ToolFormat::Beads);
     assert_eq!(graph(&got), ["bd-4 <", "bd-6 <"]);
     let notices: Vec<&str> = got.notices.iter().map(|notice| notice.message.as_str()).collect();
     for words in [
@@ -283,7 +294,7 @@ fn beads_come_as_list_object_and_envelope() {
         format!("{{\"schema_version\":2,\"data\":[{issue}]}}"),
         issue.to_owned(),
     ] {
-        let got = imported(&source("", &[("out.json", &text)]), Format::Beads);
+        let got = imported(&source("", &[("out.json", &text)]), ToolFormat::Beads);
         assert_eq!(graph(&got), ["bd-1 <"], "{text}");
     }
 }
@@ -324,8 +335,8 @@ fn backlog_files_keep_every_other_byte() {
             ("tasks/task-7 - Paste.md", BACKLOG),
         ],
     );
-    assert_eq!(detect(&source), [Format::Backlog]);
-    let got = imported(&source, Format::Backlog);
+    assert_eq!(detect_formats(&source), [ToolFormat::Backlog]);
+    let got = imported(&source, ToolFormat::Backlog);
     assert_eq!(graph(&got), ["task-3 <", "task-7 < task-3"]);
     let task = &got.plan.tasks[1];
     assert_eq!(
@@ -334,7 +345,7 @@ fn backlog_files_keep_every_other_byte() {
     );
     assert_eq!(task.acceptance, ["It pastes", "It is markdown"]);
     assert!(got.lost.contains_key("custom") && got.lost.contains_key("labels"));
-    let after = pushed(&source, Format::Backlog, &["task-3", "task-7"], &[]);
+    let after = pushed(&source, ToolFormat::Backlog, &["task-3", "task-7"], &[]);
     assert_eq!(after["tasks/task-7 - Paste.md"], BACKLOG.replace("To Do", "Shipped"));
     assert_eq!(after["tasks/task-3 - Base.md"], three.replace("In Progress", "Shipped"));
     assert_eq!(after.len(), 2);
@@ -351,22 +362,26 @@ const RALPH: &str = r#"{
 #[test]
 fn ralph_stories_chain_by_priority_and_pass() {
     let source = source("", &[("prd.json", RALPH)]);
-    assert_eq!(detect(&source), [Format::Ralph]);
-    let got = imported(&source, Format::Ralph);
+    assert_eq!(detect_formats(&source), [ToolFormat::Ralph]);
+    let got = imported(&source, ToolFormat::Ralph);
     assert_eq!(graph(&got), ["US-002 < US-001", "US-001 <"]);
-    let after = pushed(&source, Format::Ralph, &["US-001"], &[]);
+    let after = pushed(&source, ToolFormat::Ralph, &["US-001"], &[]);
     assert_eq!(after["prd.json"], RALPH.replace("\"passes\":false", "\"passes\":true"));
 }
 
 #[test]
 fn commands_are_listed_and_become_gates_only_if_accepted() {
     let source = source("", &[("prd.json", RALPH)]);
-    let got = imported(&source, Format::Ralph);
+    let got = imported(&source, ToolFormat::Ralph);
     assert_eq!(got.commands[0].text, "npm test");
     assert_eq!(got.commands[0].place.line, 4);
     assert!(got.plan.tasks.iter().all(|task| task.verify.is_empty() && task.run.is_none()));
-    let got =
-        read(&source, Format::Ralph, &Accept { commands: true, ..Accept::default() }).unwrap();
+    let got = import_plan(
+        &source,
+        ToolFormat::Ralph,
+        &ImportOptions { commands: true, ..ImportOptions::default() },
+    )
+    .unwrap();
     assert_eq!(got.plan.tasks[0].verify, ["npm test"]);
 }
 
@@ -410,31 +425,31 @@ fn gsd_plans_have_waves_files_and_a_box_in_the_roadmap() {
             ("phases/02-more/02-01-SUMMARY.md", "done"),
         ],
     );
-    assert_eq!(detect(&source), [Format::Gsd]);
-    let got = imported(&source, Format::Gsd);
+    assert_eq!(detect_formats(&source), [ToolFormat::Gsd]);
+    let got = imported(&source, ToolFormat::Gsd);
     assert_eq!(graph(&got), ["01-01 <", "01-02 < 01-01"]);
     let task = &got.plan.tasks[1];
     assert_eq!(task.title, "Make the thing.");
     assert_eq!(task.writes, ["src/a.ts", "src/b/**"]);
     assert_eq!(task.acceptance, ["It works", "src/a.ts exists: the thing"]);
     assert_eq!(got.commands[0].text, "npm run check");
-    let after = pushed(&source, Format::Gsd, &["01-02"], &[]);
+    let after = pushed(&source, ToolFormat::Gsd, &["01-02"], &[]);
     assert_eq!(after["ROADMAP.md"], roadmap.replace("[ ] 01-02", "[x] 01-02"));
     assert_eq!(after.len(), 1);
     // What a push ticked is done for the next reading.
-    let ticked = crate::source::Source {
+    let ticked = crate::import_source::ImportSource {
         files: source
             .files
             .iter()
-            .map(|file| crate::source::File {
+            .map(|file| crate::import_source::SourceFile {
                 text: after.get(&file.path).unwrap_or(&file.text).clone(),
                 ..file.clone()
             })
             .collect(),
         ..source.clone()
     };
-    assert_eq!(graph(&imported(&ticked, Format::Gsd)), ["01-01 <"]);
-    assert_eq!(pushed(&ticked, Format::Gsd, &["01-02"], &[]).len(), 0);
+    assert_eq!(graph(&imported(&ticked, ToolFormat::Gsd)), ["01-01 <"]);
+    assert_eq!(pushed(&ticked, ToolFormat::Gsd, &["01-02"], &[]).len(), 0);
 }
 
 #[test]
@@ -453,9 +468,9 @@ fn raven_folders_keep_their_conf_lines() {
         ("phases.conf", "1|Base|T-001|T-002\n2|more|More|003|1000|*\n".to_owned()),
         ("task-state.conf", conf.to_owned()),
     ];
-    let source = Source::new("docs/tasks", files.map(|(path, text)| (path.to_owned(), text)));
-    assert_eq!(detect(&source), [Format::Raven]);
-    let got = imported(&source, Format::Raven);
+    let source = ImportSource::new("docs/tasks", files.map(|(path, text)| (path.to_owned(), text)));
+    assert_eq!(detect_formats(&source), [ToolFormat::Raven]);
+    let got = imported(&source, ToolFormat::Raven);
     assert_eq!(graph(&got), ["T-002 <", "T-003 < T-002 T-1000", "T-1000 <"]);
     let second = &got.plan.tasks[0];
     assert_eq!((second.priority, second.acceptance.len()), (10, 2));
@@ -464,7 +479,7 @@ fn raven_folders_keep_their_conf_lines() {
         got.plan.epics.iter().map(|e| e.title.as_str()).collect::<Vec<_>>(),
         ["Base", "More"]
     );
-    let after = pushed(&source, Format::Raven, &["T-002", "T-1000", "T-003"], &[]);
+    let after = pushed(&source, ToolFormat::Raven, &["T-002", "T-1000", "T-003"], &[]);
     let want = "# states\nT-001|completed|claude|2026-02-18T10:00:00Z|merged\nT-002|completed|codex|2026-02-18T10:00:00Z|a|b\nT-1000|completed\nT-003|completed|||";
     assert_eq!(after["task-state.conf"], want);
 }
@@ -486,8 +501,8 @@ metadata: {sprint: S1, phase: 5}
 #[test]
 fn worker_specs_get_a_status_beside_the_id() {
     let source = source("", &[("spec.yaml", WORKERS)]);
-    assert_eq!(detect(&source), [Format::Workers]);
-    let got = imported(&source, Format::Workers);
+    assert_eq!(detect_formats(&source), [ToolFormat::Workers]);
+    let got = imported(&source, ToolFormat::Workers);
     assert_eq!(graph(&got), ["TASK-001 <", "TASK-002 < TASK-001"]);
     let task = &got.plan.tasks[0];
     assert_eq!(
@@ -496,7 +511,7 @@ fn worker_specs_get_a_status_beside_the_id() {
     );
     assert_eq!(got.commands[0].text, "make test");
     assert!(got.lost.contains_key("colour"));
-    let after = pushed(&source, Format::Workers, &["TASK-001", "TASK-002"], &[]);
+    let after = pushed(&source, ToolFormat::Workers, &["TASK-001", "TASK-002"], &[]);
     let want = WORKERS
         .replace("- id: TASK-001\n", "- id: TASK-001\n    status: done\n")
         .replace("{id: TASK-002,", "{id: TASK-002, status: done,");
@@ -504,7 +519,7 @@ fn worker_specs_get_a_status_beside_the_id() {
     // Once it is there, only its word changes.
     let again =
         self::source("", &[("spec.yaml", &want.replace("status: done", "status: working"))]);
-    let after = pushed(&again, Format::Workers, &["TASK-001"], &[]);
+    let after = pushed(&again, ToolFormat::Workers, &["TASK-001"], &[]);
     assert_eq!(
         after["spec.yaml"],
         want.replacen("{id: TASK-002, status: done", "{id: TASK-002, status: working", 1)
@@ -516,7 +531,7 @@ fn every_section_of_a_plan_folders_task_is_in_the_plan() {
     let task = "# Task 001: Do it\n\nIntro.\n\n## Summary\n\nShort.\n\n## Requirements\n\n- one\n\n\
         ## Description\n\nLong.\n\n## Context\n\n### Deep\n\nWhy.\n\n## Acceptance Criteria\n\n- ok\n";
     let files = [("e/PLAN.md", "# Epic: E\n"), ("e/tasks/001_do.md", task)];
-    let got = imported(&source(".plan", &files), Format::PlanFolder);
+    let got = imported(&source(".plan", &files), ToolFormat::PlanFolder);
     assert_eq!(
         got.plan.tasks[0].description,
         "Intro.\n\nSummary:\nShort.\n\nRequirements:\n- one\n\nLong.\n\nContext:\n### Deep\n\nWhy."
@@ -540,13 +555,13 @@ fn plan_folders_have_a_table_of_states() {
         ("e2e/tasks/003_tests.md", task("003", "- `002_fixture` - needs 001 too")),
         ("e2e/tasks/README.md", readme.to_owned()),
     ];
-    let source = Source::new(".plan", files.map(|(path, text)| (path.to_owned(), text)));
-    assert_eq!(detect(&source), [Format::PlanFolder]);
-    let got = imported(&source, Format::PlanFolder);
+    let source = ImportSource::new(".plan", files.map(|(path, text)| (path.to_owned(), text)));
+    assert_eq!(detect_formats(&source), [ToolFormat::PlanFolder]);
+    let got = imported(&source, ToolFormat::PlanFolder);
     assert_eq!(graph(&got), ["e2e-002 <", "e2e-003 < e2e-002"]);
     assert_eq!(got.plan.epics[0].title, "End to end");
     assert_eq!((got.plan.tasks[0].acceptance.len(), got.plan.tasks[0].writes.len()), (2, 1));
-    let after = pushed(&source, Format::PlanFolder, &["e2e-003"], &["e2e-002"]);
+    let after = pushed(&source, ToolFormat::PlanFolder, &["e2e-003"], &["e2e-002"]);
     let want = readme
         .replace("Fixture | [ ] Pending", "Fixture | [~] In Progress")
         .replace("Tests | [ ] Pending", "Tests | [x] Complete");
@@ -564,8 +579,8 @@ const GITHUB: &str = r###"[
 #[test]
 fn github_issues_with_dependencies_and_sub_issues() {
     let source = source("", &[("issues.json", GITHUB)]);
-    assert_eq!(detect(&source), [Format::GitHub]);
-    let got = imported(&source, Format::GitHub);
+    assert_eq!(detect_formats(&source), [ToolFormat::GitHub]);
+    let got = imported(&source, ToolFormat::GitHub);
     assert_eq!(graph(&got), ["issue-12 <", "issue-13 < issue-12", "issue-15 < issue-13"]);
     assert_eq!(got.plan.tasks[0].acceptance, ["exists"]);
     assert_eq!(got.plan.tasks[0].priority, 10);
@@ -573,7 +588,7 @@ fn github_issues_with_dependencies_and_sub_issues() {
         got.plan.epics.iter().map(|e| e.title.as_str()).collect::<Vec<_>>(),
         ["v1", "Parent"]
     );
-    let after = pushed(&source, Format::GitHub, &["issue-12", "issue-15"], &[]);
+    let after = pushed(&source, ToolFormat::GitHub, &["issue-12", "issue-15"], &[]);
     let lines = diff(GITHUB, &after["issues.json"]);
     assert_eq!(lines.len(), 3, "the parent closes with its last child");
     assert!(lines[1].1.contains("\"state\":\"closed\""), "in the spelling of the file");
@@ -582,20 +597,22 @@ fn github_issues_with_dependencies_and_sub_issues() {
 #[test]
 fn what_cannot_be_read_says_file_line_and_cure() {
     let cases = [
-        (Format::TaskMaster, "tasks.json", "{\n  \"tasks\": [\n    {\"id\": 1,}\n]}", 3),
-        (Format::Beads, "issues.jsonl", "{\"id\":\"a\"}\n{\"id\":}\n", 2),
-        (Format::Workers, "spec.yaml", "tasks:\n  - id: [\n", 3),
-        (Format::Backlog, "task-1 - x.md", "---\nid: task-1\ntitle: a: b: c\n---\n", 3),
+        (ToolFormat::TaskMaster, "tasks.json", "{\n  \"tasks\": [\n    {\"id\": 1,}\n]}", 3),
+        (ToolFormat::Beads, "issues.jsonl", "{\"id\":\"a\"}\n{\"id\":}\n", 2),
+        (ToolFormat::Workers, "spec.yaml", "tasks:\n  - id: [\n", 3),
+        (ToolFormat::Backlog, "task-1 - x.md", "---\nid: task-1\ntitle: a: b: c\n---\n", 3),
     ];
     for (format, path, text, line) in cases {
-        let why = read(&source("x", &[(path, text)]), format, &Accept::default()).unwrap_err();
+        let why = import_plan(&source("x", &[(path, text)]), format, &ImportOptions::default())
+            .unwrap_err();
         assert_eq!(why.file, format!("x/{path}"));
         assert_eq!(why.diagnostics[0].line, line, "{path}: {:?}", why.diagnostics);
         assert!(why.diagnostics[0].help.is_some());
     }
     for (format, name, _) in FORMATS {
         let why =
-            read(&source("x", &[("a.md", "words\n")]), format, &Accept::default()).unwrap_err();
+            import_plan(&source("x", &[("a.md", "words\n")]), format, &ImportOptions::default())
+                .unwrap_err();
         assert!(why.diagnostics[0].message.contains(name), "{name}");
     }
 }
@@ -604,24 +621,29 @@ fn what_cannot_be_read_says_file_line_and_cure() {
 fn a_push_goes_only_forward() {
     let text = "- [x] Done one\n- [ ] Open one\n";
     let source = source("", &[("todo.md", text)]);
-    let got = read(&source, Format::Checklist, &Accept { all: true, ..Accept::default() }).unwrap();
+    let got = import_plan(
+        &source,
+        ToolFormat::Checklist,
+        &ImportOptions { all: true, ..ImportOptions::default() },
+    )
+    .unwrap();
     let states = BTreeMap::from([
-        ("done-one".to_owned(), State::Open),
-        ("open-one".to_owned(), State::Open),
+        ("done-one".to_owned(), SourceTaskState::Open),
+        ("open-one".to_owned(), SourceTaskState::Open),
     ]);
-    assert_eq!(push(&got, &states).edits, []);
+    assert_eq!(plan_status_push(&got, &states).edits, []);
 }
 
 #[test]
 fn several_features_keep_their_ids_apart() {
     let one = "- [ ] T001 One\n- [ ] T002 Two (depends on T001)\n";
     let source = source("specs", &[("001-a/tasks.md", one), ("002-b/tasks.md", one)]);
-    let got = imported(&source, Format::SpecKit);
+    let got = imported(&source, ToolFormat::SpecKit);
     assert_eq!(
         graph(&got),
         ["001-a.T001 <", "001-a.T002 < 001-a.T001", "002-b.T001 <", "002-b.T002 < 002-b.T001"]
     );
-    assert!(detect(&source).contains(&Format::SpecKit));
+    assert!(detect_formats(&source).contains(&ToolFormat::SpecKit));
 }
 
 proptest::proptest! {
@@ -640,22 +662,22 @@ proptest::proptest! {
         let text = parts.concat();
         let paths = ["tasks.md", "tasks/tasks.json", "backlog/tasks/task-1 - x.md", "prd.json", "phases/01-a/01-01-PLAN.md", "ROADMAP.md",
             "issues.jsonl", "T-001-x.md", "task-state.conf", "phases.conf", "spec.yaml", "e/tasks/001_x.md", "e/tasks/README.md", "requirements.md"];
-        let source = Source::new(".plan", paths.map(|path| (path.to_owned(), text.clone())));
-        let one = Source::new("", [("a.json".to_owned(), text.clone())]);
-        let _ = (detect(&source), detect(&one));
+        let source = ImportSource::new(".plan", paths.map(|path| (path.to_owned(), text.clone())));
+        let one = ImportSource::new("", [("a.json".to_owned(), text.clone())]);
+        let _ = (detect_formats(&source), detect_formats(&one));
         for (format, name, _) in FORMATS {
             for source in [&source, &one] {
-                let accept = Accept { all: true, commands: true, ..Accept::default() };
-                let Ok(got) = read(source, format, &accept) else { continue };
+                let accept = ImportOptions { all: true, commands: true, ..ImportOptions::default() };
+                let Ok(got) = import_plan(source, format, &accept) else { continue };
                 let known: std::collections::BTreeSet<_> = got.plan.tasks.iter().map(|task| task.id.as_str()).collect();
                 for task in &got.plan.tasks {
                     proptest::prop_assert!(mainstem_core::id::check_id(task.id.as_str()).is_ok(), "{} {}", name, task.id);
                     proptest::prop_assert!(task.needs.iter().all(|need| known.contains(need.as_str()) && *need != task.id));
                 }
                 proptest::prop_assert_eq!(known.len(), got.plan.tasks.len());
-                let all = got.rows.iter().map(|row| (row.ours.clone(), State::Done)).collect();
-                let _ = apply(source, &push(&got, &all).edits);
-                let _ = crate::suggest::suggest(&got.plan);
+                let all = got.rows.iter().map(|row| (row.ours.clone(), SourceTaskState::Done)).collect();
+                let _ = apply_edits(source, &plan_status_push(&got, &all).edits);
+                let _ = crate::suggest::suggest_edges(&got.plan);
             }
         }
     }

@@ -2,13 +2,21 @@
 //!
 //! The format has no status of its own; a push puts `status` beside the id, and it is read back.
 
-use mainstem_core::plan::Effort;
-use mainstem_core::plan::doc::{Format as Syntax, Node, Value, parse};
+use mainstem_core::plan::TaskEffort;
+use mainstem_core::plan::document::{
+    DocumentFormat as Syntax, DocumentNode, DocumentValue, parse_document,
+};
 
-use super::{At, Entry, Mark, Reading, Refused, State, effort_of_hours};
-use crate::source::{File, Source};
-use crate::tree::{any, get, int, list, number, text, texts, tight};
-use crate::words::paths;
+use super::{
+    ImportEntry, ImportReading, PlanImportError, SourceLocator, SourceStatusMark, SourceTaskState,
+    effort_from_hours,
+};
+use crate::import_source::{ImportSource, SourceFile};
+use crate::lenient_tree::{
+    first_key, get_key, list_items, scalar_int, scalar_number, scalar_text, scalar_texts,
+    trimmed_span,
+};
+use crate::text_forms::find_paths;
 
 const TAKEN: [&str; 15] = [
     "id",
@@ -38,18 +46,18 @@ pub struct WorkerSpec {
 }
 
 /// Reads what `read` has no place for in a plan.
-pub fn read_worker_spec(source: &Source) -> Result<WorkerSpec, Refused> {
+pub fn read_worker_spec(source: &ImportSource) -> Result<WorkerSpec, PlanImportError> {
     let mut spec = WorkerSpec::default();
     let Some((file, root)) = parse_spec(source)? else { return Ok(spec) };
-    let tasks = list(get(&root, "tasks"));
-    let word = |node: &Node<'_>, key: &str| text(get(node, key), &file.text);
+    let tasks = list_items(get_key(&root, "tasks"));
+    let word = |node: &DocumentNode<'_>, key: &str| scalar_text(get_key(node, key), &file.text);
     let ids: Vec<String> = tasks.iter().filter_map(|task| word(task, "id")).collect();
     for node in std::iter::once(&root).chain(tasks) {
         let branch =
             word(node, "base_branch").filter(|branch| !spec.base_branches.contains(branch));
         spec.base_branches.extend(branch);
         let Some(id) = word(node, "id") else { continue };
-        for needed in texts(any(node, &["dependencies", "depends_on"]), &file.text) {
+        for needed in scalar_texts(first_key(node, &["dependencies", "depends_on"]), &file.text) {
             if !ids.iter().any(|known| known.eq_ignore_ascii_case(needed.trim())) {
                 spec.outside_dependencies.push((id.clone(), needed.trim().to_owned()));
             }
@@ -58,80 +66,93 @@ pub fn read_worker_spec(source: &Source) -> Result<WorkerSpec, Refused> {
     Ok(spec)
 }
 
-fn parse_spec(source: &Source) -> Result<Option<(&File, Node<'_>)>, Refused> {
+fn parse_spec(
+    source: &ImportSource,
+) -> Result<Option<(&SourceFile, DocumentNode<'_>)>, PlanImportError> {
     let yaml = |path: &str| path.ends_with(".yaml") || path.ends_with(".yml");
     let file = source.files.iter().find(|file| {
         (yaml(&file.path) && file.text.contains("tasks:")) || file.path.ends_with(".json")
     });
     let Some(file) = file else { return Ok(None) };
     let syntax = if yaml(&file.path) { Syntax::Yaml } else { Syntax::Json };
-    let root = parse(&file.text, syntax).map_err(|faults| Refused::new(source, file, faults))?;
+    let root = parse_document(&file.text, syntax)
+        .map_err(|faults| PlanImportError::new(source, file, faults))?;
     Ok(Some((file, root)))
 }
 
-pub(super) fn read(source: &Source) -> Result<Reading, Refused> {
-    let mut reading = Reading::default();
+pub(super) fn read_workers(source: &ImportSource) -> Result<ImportReading, PlanImportError> {
+    let mut reading = ImportReading::default();
     let Some((file, root)) = parse_spec(source)? else { return Ok(reading) };
-    let at = At::new(file);
-    reading.title = text(get(&root, "project"), &file.text).unwrap_or_default();
+    let at = SourceLocator::new(file);
+    reading.title = scalar_text(get_key(&root, "project"), &file.text).unwrap_or_default();
     for key in ["base_branch", "metadata"] {
-        if get(&root, key).is_some() {
-            reading.lose(&format!("{key} of the whole"), &at.place(0));
+        if get_key(&root, key).is_some() {
+            reading.add_lost_field(&format!("{key} of the whole"), &at.location_at(0));
         }
     }
-    for node in list(get(&root, "tasks")) {
-        task(file, &at, node, &mut reading);
+    for node in list_items(get_key(&root, "tasks")) {
+        read_task(file, &at, node, &mut reading);
     }
     Ok(reading)
 }
 
-fn task(file: &File, at: &At<'_>, node: &Node<'_>, reading: &mut Reading) {
+fn read_task(
+    file: &SourceFile,
+    at: &SourceLocator<'_>,
+    node: &DocumentNode<'_>,
+    reading: &mut ImportReading,
+) {
     let source = file.text.as_str();
-    let read = |key: &str| text(get(node, key), source);
+    let read = |key: &str| scalar_text(get_key(node, key), source);
     let Some(id) = read("id") else { return };
-    let place = at.place(node.span.start);
-    reading.lose_keys(node, &TAKEN, "", &place);
+    let place = at.location_at(node.span.start);
+    reading.add_lost_keys(node, &TAKEN, "", &place);
     let description = read("description").unwrap_or_default();
     let title = read("title").or_else(|| description.lines().next().map(str::to_owned));
     let mut commands: Vec<String> = Vec::new();
     for key in ["verify", "run", "command"] {
-        commands.extend(texts(get(node, key), source));
+        commands.extend(scalar_texts(get_key(node, key), source));
     }
-    let mut writes = texts(get(node, "files"), source);
-    writes.extend(paths(&description));
+    let mut writes = scalar_texts(get_key(node, "files"), source);
+    writes.extend(find_paths(&description));
     let status = read("status").unwrap_or_default().to_lowercase();
-    reading.entries.push(Entry {
+    reading.entries.push(ImportEntry {
         id,
         title: title.unwrap_or_default(),
         description,
-        acceptance: texts(any(node, &["acceptance", "acceptance_criteria"]), source),
-        needs: texts(any(node, &["dependencies", "depends_on"]), source),
+        acceptance: scalar_texts(first_key(node, &["acceptance", "acceptance_criteria"]), source),
+        needs: scalar_texts(first_key(node, &["dependencies", "depends_on"]), source),
         writes,
         // Their agents are roles: code-author, test-author.
         role: read("agent"),
-        effort: number(get(node, "estimated_hours")).map_or(Effort::Medium, effort_of_hours),
-        priority: int(get(node, "priority")).map_or(0, |priority| priority - 5),
+        effort: scalar_number(get_key(node, "estimated_hours"))
+            .map_or(TaskEffort::Medium, effort_from_hours),
+        priority: scalar_int(get_key(node, "priority")).map_or(0, |priority| priority - 5),
         state: match status.as_str() {
-            "done" | "merged" | "completed" => State::Done,
-            "working" | "pr_open" | "in_progress" => State::Doing,
-            "error" | "blocked" => State::Blocked,
-            "cancelled" => State::Dropped,
-            _ => State::Open,
+            "done" | "merged" | "completed" => SourceTaskState::Done,
+            "working" | "pr_open" | "in_progress" => SourceTaskState::Doing,
+            "error" | "blocked" => SourceTaskState::Blocked,
+            "cancelled" => SourceTaskState::Dropped,
+            _ => SourceTaskState::Open,
         },
-        marks: mark(file, at, node).into_iter().collect(),
+        marks: status_mark(file, at, node).into_iter().collect(),
         commands,
         place,
-        ..Entry::default()
+        ..ImportEntry::default()
     });
 }
 
-fn mark(file: &File, at: &At<'_>, node: &Node<'_>) -> Option<Mark> {
+fn status_mark(
+    file: &SourceFile,
+    at: &SourceLocator<'_>,
+    node: &DocumentNode<'_>,
+) -> Option<SourceStatusMark> {
     let states = [
-        (State::Open, "open"),
-        (State::Doing, "working"),
-        (State::Blocked, "blocked"),
-        (State::Done, "done"),
-        (State::Dropped, "cancelled"),
+        (SourceTaskState::Open, "open"),
+        (SourceTaskState::Doing, "working"),
+        (SourceTaskState::Blocked, "blocked"),
+        (SourceTaskState::Done, "done"),
+        (SourceTaskState::Dropped, "cancelled"),
     ];
     let source = file.text.as_str();
     let json = file.path.ends_with(".json");
@@ -139,26 +160,26 @@ fn mark(file: &File, at: &At<'_>, node: &Node<'_>) -> Option<Mark> {
         states.iter().map(|(state, word)| (*state, make(word))).collect()
     };
     let path = file.path.clone();
-    if let Some(status) = get(node, "status") {
-        let span = tight(source, &status.span);
+    if let Some(status) = get_key(node, "status") {
+        let span = trimmed_span(source, &status.span);
         let quote = source.get(span.clone())?.chars().next().filter(|c| matches!(c, '"' | '\''));
         let quote = quote.map(String::from).unwrap_or_default();
-        return Some(Mark {
+        return Some(SourceStatusMark {
             file: path,
             span,
             words: with(&|word| format!("{quote}{word}{quote}")),
         });
     }
-    let Value::Table(entries) = &node.value else { return None };
+    let DocumentValue::Table(entries) = &node.value else { return None };
     let (key, id) = entries.iter().find(|(key, _)| &*key.text == "id")?;
-    let end = tight(source, &id.span).end;
+    let end = trimmed_span(source, &id.span).end;
     let words = if json {
         with(&|word| format!(", \"status\": \"{word}\""))
     } else if source.get(node.span.start..)?.starts_with('{') {
         with(&|word| format!(", status: {word}"))
     } else {
-        let column = at.lines.place(key.span.start).1 - 1;
+        let column = at.lines.line_and_column(key.span.start).1 - 1;
         with(&|word| format!("\n{}status: {word}", " ".repeat(column)))
     };
-    Some(Mark { file: path, span: end..end, words })
+    Some(SourceStatusMark { file: path, span: end..end, words })
 }

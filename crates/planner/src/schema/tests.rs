@@ -10,7 +10,7 @@ fn epics() -> BTreeSet<String> {
     ["E-001", "E-002"].map(str::to_owned).into()
 }
 
-fn fields(problems: &[Problem]) -> Vec<&str> {
+fn fields(problems: &[AnswerProblem]) -> Vec<&str> {
     problems.iter().map(|problem| problem.field.as_str()).collect()
 }
 
@@ -93,5 +93,5 @@ fn references_are_checked_as_far_as_one_answer_can_know() {
             "tasks[0].cross_epic_dependencies[4]",
         ]
     );
-    assert!(numbered(&problems).starts_with("1. [tasks[0].effort] is `huge`"));
+    assert!(format_problems(&problems).starts_with("1. [tasks[0].effort] is `huge`"));
 }

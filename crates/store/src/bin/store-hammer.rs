@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use mainstem_store::{Journal, NewRecord, Reader, SqliteJournal, SqliteReader, StoreError};
+use mainstem_store::{
+    Journal, JournalReader, NewJournalRecord, SqliteJournal, SqliteJournalReader, StoreError,
+};
 
 /// Says that another writer took over.
 const FENCED: u8 = 3;
@@ -23,8 +25,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments[..] {
-        ["write", path, batch] => write(path, batch),
-        ["read", path] => read(path),
+        ["write", path, batch] => write_records(path, batch),
+        ["read", path] => verify_records(path),
         _ => Err("usage: store-hammer write PATH BATCH | read PATH".into()),
     };
     match outcome {
@@ -39,25 +41,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn write(path: &str, batch: &str) -> Result<(), Box<dyn Error>> {
+fn write_records(path: &str, batch: &str) -> Result<(), Box<dyn Error>> {
     let batch: u64 = batch.parse()?;
-    let input = Input::watch();
+    let input = StdinWatch::start();
     let mut journal = SqliteJournal::open(path)?;
     let epoch = journal.take_over()?;
     let mut last = journal.last_seq()?;
     while !input.ends_within(Duration::ZERO) {
-        let facts: Vec<_> = (last + 1..=last + batch).map(fact).collect();
+        let facts: Vec<_> = (last + 1..=last + batch).map(test_record).collect();
         last = journal.append(epoch, &facts)?;
-        say(last)?;
+        report_seq(last)?;
     }
     Ok(())
 }
 
-fn read(path: &str) -> Result<(), Box<dyn Error>> {
-    let input = Input::watch();
+fn verify_records(path: &str) -> Result<(), Box<dyn Error>> {
+    let input = StdinWatch::start();
     let mut seen = 0;
     let reader = loop {
-        match SqliteReader::open(path) {
+        match SqliteJournalReader::open(path) {
             Err(StoreError::Absent { .. }) if !input.ends_within(POLL) => {}
             other => break other?,
         }
@@ -72,19 +74,19 @@ fn read(path: &str) -> Result<(), Box<dyn Error>> {
         wait = Duration::ZERO;
         for record in page {
             seen += 1;
-            if record != fact(seen).at(seen) {
+            if record != test_record(seen).with_seq(seen) {
                 return Err(format!("instead of fact {seen}: {record:?}").into());
             }
         }
-        say(seen)?;
+        report_seq(seen)?;
     }
     Ok(())
 }
 
 /// What stands at place `seq`: sizes vary, so that pages and overflow pages of all kinds are met.
-fn fact(seq: u64) -> NewRecord {
+fn test_record(seq: u64) -> NewJournalRecord {
     let size = usize::try_from(seq * 7919 % 3001).unwrap_or_default();
-    NewRecord {
+    NewJournalRecord {
         at_ms: 0,
         run: format!("run-{}", seq / 1000),
         kind: "hammered".into(),
@@ -93,19 +95,19 @@ fn fact(seq: u64) -> NewRecord {
     }
 }
 
-fn say(seq: u64) -> io::Result<()> {
+fn report_seq(seq: u64) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{seq}")?;
     out.flush()
 }
 
 /// Standard input, of which only the end matters.
-struct Input {
+struct StdinWatch {
     end: Receiver<()>,
 }
 
-impl Input {
-    fn watch() -> Self {
+impl StdinWatch {
+    fn start() -> Self {
         let (sender, end) = channel();
         thread::spawn(move || {
             // The outcome does not matter: nothing more will come either way.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use super::{SqliteReader, open, schema};
-use crate::{Journal, NewRecord, StoreError, check_sizes};
+use super::{SqliteJournalReader, open, schema};
+use crate::{Journal, NewJournalRecord, StoreError, check_sizes};
 
 /// The journal file, open for writing.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl SqliteJournal {
     pub(super) fn open_with(path: &Path, migrations: &[&str]) -> Result<Self, StoreError> {
         let path = std::path::absolute(path)
             .map_err(|error| StoreError::from_io(path, "opened", &error))?;
-        let conn = open::for_writing(&path, migrations)?;
+        let conn = open::open_for_writing(&path, migrations)?;
         Ok(Self { conn, path, halted: false })
     }
 
@@ -40,18 +40,21 @@ impl SqliteJournal {
     }
 
     /// A reader of the same journal.
-    pub fn reader(&self) -> Result<SqliteReader, StoreError> {
-        SqliteReader::open(&self.path)
+    pub fn reader(&self) -> Result<SqliteJournalReader, StoreError> {
+        SqliteJournalReader::open(&self.path)
     }
 
     /// The newest epoch; 0 if nobody has ever taken over.
     pub fn epoch(&self) -> Result<u64, StoreError> {
-        Ok(counters(&self.conn).map_err(|error| self.failed("read", error))?.epoch.cast_unsigned())
+        Ok(read_counters(&self.conn)
+            .map_err(|error| self.store_error("read", error))?
+            .epoch
+            .cast_unsigned())
     }
 
     /// Writes a complete copy of the journal to `to`, a new file.
     pub fn backup_to(&self, to: impl AsRef<Path>) -> Result<(), StoreError> {
-        open::snapshot(&self.conn, &self.path, to.as_ref(), open::Existing::Keep)
+        open::write_copy(&self.conn, &self.path, to.as_ref(), open::ExistingFilePolicy::Keep)
     }
 
     #[cfg(test)]
@@ -59,12 +62,12 @@ impl SqliteJournal {
         &self.conn
     }
 
-    fn failed(&self, doing: &'static str, error: rusqlite::Error) -> StoreError {
+    fn store_error(&self, doing: &'static str, error: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, doing, error)
     }
 
     /// Runs `work` in one transaction that holds the write lock from its start.
-    fn transact<T>(
+    fn run_transaction<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &Path) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -95,21 +98,21 @@ impl SqliteJournal {
 }
 
 impl Journal for SqliteJournal {
-    fn append(&mut self, epoch: u64, facts: &[NewRecord]) -> Result<u64, StoreError> {
+    fn append(&mut self, epoch: u64, facts: &[NewJournalRecord]) -> Result<u64, StoreError> {
         check_sizes(facts)?;
-        self.transact(|tx, path| {
+        self.run_transaction(|tx, path| {
             let failed = |error| StoreError::from_sqlite(path, "written", error);
-            let now = counters(tx).map_err(failed)?;
+            let now = read_counters(tx).map_err(failed)?;
             let current = now.epoch.cast_unsigned();
             if epoch != current {
                 return Err(StoreError::Fenced { ours: epoch, current });
             }
-            insert(tx, now.last_seq, facts).map(i64::cast_unsigned).map_err(failed)
+            insert_records(tx, now.last_seq, facts).map(i64::cast_unsigned).map_err(failed)
         })
     }
 
     fn take_over(&mut self) -> Result<u64, StoreError> {
-        self.transact(|tx, path| {
+        self.run_transaction(|tx, path| {
             tx.prepare_cached(
                 "UPDATE meta SET value = value + 1 WHERE key = 'epoch' RETURNING value",
             )
@@ -120,26 +123,31 @@ impl Journal for SqliteJournal {
     }
 
     fn last_seq(&self) -> Result<u64, StoreError> {
-        let counters = counters(&self.conn).map_err(|error| self.failed("read", error))?;
+        let counters =
+            read_counters(&self.conn).map_err(|error| self.store_error("read", error))?;
         Ok(counters.last_seq.cast_unsigned())
     }
 }
 
-struct Counters {
+struct JournalCounters {
     epoch: i64,
     last_seq: i64,
 }
 
-fn counters(conn: &Connection) -> rusqlite::Result<Counters> {
+fn read_counters(conn: &Connection) -> rusqlite::Result<JournalCounters> {
     conn.prepare_cached(
         "SELECT (SELECT value FROM meta WHERE key = 'epoch'),
                 (SELECT value FROM meta WHERE key = 'last_seq')",
     )?
-    .query_row([], |row| Ok(Counters { epoch: row.get(0)?, last_seq: row.get(1)? }))
+    .query_row([], |row| Ok(JournalCounters { epoch: row.get(0)?, last_seq: row.get(1)? }))
 }
 
 /// Adds the facts behind `last_seq` and returns the new one.
-fn insert(tx: &Transaction<'_>, last_seq: i64, facts: &[NewRecord]) -> rusqlite::Result<i64> {
+fn insert_records(
+    tx: &Transaction<'_>,
+    last_seq: i64,
+    facts: &[NewJournalRecord],
+) -> rusqlite::Result<i64> {
     if facts.is_empty() {
         return Ok(last_seq);
     }

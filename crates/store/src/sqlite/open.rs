@@ -30,30 +30,30 @@ const WAL_BYTES_KEPT: i64 = 64 * 1024 * 1024;
 
 /// What is at a path, as far as it can be told without locks.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum JournalFileState {
     Nothing,
     OurFile,
 }
 
 /// Opens the journal for writing; makes it, or brings its schema up to date, if need be.
-pub(super) fn for_writing(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+pub(super) fn open_for_writing(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
     check_sqlite()?;
-    if look(path, migrations)? == Found::Nothing {
-        create(path, migrations)?;
+    if inspect_file(path, migrations)? == JournalFileState::Nothing {
+        create_journal(path, migrations)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |error| StoreError::from_sqlite(path, "opened", error);
     let mut conn = Connection::open_with_flags(path, flags).map_err(failed)?;
     // Until the file is known to be sound, closing must not copy the WAL into it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
-    tune(&conn).map_err(failed)?;
-    let found = schema::found(&conn).map_err(failed)?;
+    configure_connection(&conn).map_err(failed)?;
+    let found = schema::stored_version(&conn).map_err(failed)?;
     check_version(path, found, migrations)?;
-    verify(&conn, path)?;
+    verify_counters(&conn, path)?;
     use_wal(&conn, path)?;
-    if found < schema::known(migrations) {
-        snapshot(&conn, path, &backup_path(path, found), Existing::Replace)?;
-        schema::migrate(&mut conn, migrations)
+    if found < schema::latest_version(migrations) {
+        write_copy(&conn, path, &backup_path(path, found), ExistingFilePolicy::Replace)?;
+        schema::apply_migrations(&mut conn, migrations)
             .map_err(|error| StoreError::from_sqlite(path, "upgraded", error))?;
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(failed)?;
@@ -62,16 +62,16 @@ pub(super) fn for_writing(path: &Path, migrations: &[&str]) -> Result<Connection
 }
 
 /// Opens the journal for reading only, beside whoever writes it.
-pub(super) fn for_reading(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+pub(super) fn open_for_reading(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
     check_sqlite()?;
-    if look(path, migrations)? == Found::Nothing {
+    if inspect_file(path, migrations)? == JournalFileState::Nothing {
         return Err(StoreError::Absent { path: path.to_path_buf() });
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let failed = |error| StoreError::from_sqlite(path, "opened for reading", error);
     let prepare = |conn: Connection| {
-        tune(&conn)?;
-        let found = schema::found(&conn)?;
+        configure_connection(&conn)?;
+        let found = schema::stored_version(&conn)?;
         Ok((conn, found))
     };
     let (conn, found) = match Connection::open_with_flags(path, flags).and_then(prepare) {
@@ -82,7 +82,7 @@ pub(super) fn for_reading(path: &Path, migrations: &[&str]) -> Result<Connection
         other => other.map_err(failed)?,
     };
     check_version(path, found, migrations)?;
-    let known = schema::known(migrations);
+    let known = schema::latest_version(migrations);
     if found < known {
         return Err(StoreError::Older { path: path.to_path_buf(), found, known });
     }
@@ -90,35 +90,37 @@ pub(super) fn for_reading(path: &Path, migrations: &[&str]) -> Result<Connection
 }
 
 /// Reads application id and schema from the file alone: takes no lock, makes no side file, changes nothing.
-fn look(path: &Path, migrations: &[&str]) -> Result<Found, StoreError> {
+fn inspect_file(path: &Path, migrations: &[&str]) -> Result<JournalFileState, StoreError> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(JournalFileState::Nothing);
+        }
         Err(error) => return Err(StoreError::from_io(path, "found", &error)),
         Ok(meta) if !meta.is_file() => {
-            return Err(corrupt(path, "it is not a regular file"));
+            return Err(corrupt_error(path, "it is not a regular file"));
         }
         Ok(_) => {}
     }
     let id = open_immutable(path).and_then(|conn| {
         let id: i32 = conn.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-        Ok((id, schema::found(&conn)?))
+        Ok((id, schema::stored_version(&conn)?))
     });
     match id {
         Ok((schema::APPLICATION_ID, version)) => {
             check_version(path, version, migrations)?;
-            Ok(Found::OurFile)
+            Ok(JournalFileState::OurFile)
         }
-        Ok(_) => Err(corrupt(path, "it was not written by mainstem")),
+        Ok(_) => Err(corrupt_error(path, "it was not written by mainstem")),
         // Without locks, a checkpoint going on can look like damage: the real opening decides.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
-            Ok(Found::OurFile)
+            Ok(JournalFileState::OurFile)
         }
         Err(error) => Err(StoreError::from_sqlite(path, "opened", error)),
     }
 }
 
 /// Builds a complete, empty journal beside `path` and links it into place; an existing file wins.
-fn create(path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+fn create_journal(path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let directory = path.parent().unwrap_or(Path::new("/"));
     let failed = |error: io::Error| StoreError::from_io(path, "created", &error);
@@ -126,7 +128,7 @@ fn create(path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     let mut name = leftover_prefix(path);
     name.push(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
     let fresh = directory.join(name);
-    let built = build(&fresh, migrations)
+    let built = build_journal(&fresh, migrations)
         .map_err(|error| StoreError::from_sqlite(path, "created", error))
         .and_then(|()| File::open(&fresh).and_then(|file| file.sync_all()).map_err(failed));
     let linked = built.and_then(|()| fs::hard_link(&fresh, path).map_err(failed));
@@ -139,11 +141,11 @@ fn create(path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     sync_directory(directory).map_err(failed)
 }
 
-fn build(fresh: &Path, migrations: &[&str]) -> rusqlite::Result<()> {
+fn build_journal(fresh: &Path, migrations: &[&str]) -> rusqlite::Result<()> {
     let mut conn = Connection::open(fresh)?;
-    tune(&conn)?;
+    configure_connection(&conn)?;
     conn.pragma_update(None, "application_id", schema::APPLICATION_ID)?;
-    schema::migrate(&mut conn, migrations)?;
+    schema::apply_migrations(&mut conn, migrations)?;
     conn.execute(
         "INSERT INTO meta (key, value) VALUES ('created_by', ?1)",
         [concat!("mainstem ", env!("CARGO_PKG_VERSION"))],
@@ -154,7 +156,7 @@ fn build(fresh: &Path, migrations: &[&str]) -> rusqlite::Result<()> {
 }
 
 /// Settings of a connection; none of them changes the file.
-fn tune(conn: &Connection) -> rusqlite::Result<()> {
+fn configure_connection(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(32);
     conn.pragma_update(None, "synchronous", "FULL")?;
@@ -186,7 +188,7 @@ fn use_wal(conn: &Connection, path: &Path) -> Result<(), StoreError> {
 /// The cheap check at every opening: the newest fact is the one the counter names, and the oldest is number 1.
 ///
 /// The counter moves in the transaction that adds the facts. Holes further back are seen when they are read.
-fn verify(conn: &Connection, path: &Path) -> Result<(), StoreError> {
+fn verify_counters(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     let (first, last, counted): (i64, i64, i64) = conn
         .query_row(
             "SELECT coalesce((SELECT min(seq) FROM facts), 1),
@@ -198,7 +200,7 @@ fn verify(conn: &Connection, path: &Path) -> Result<(), StoreError> {
         .map_err(|error| StoreError::from_sqlite(path, "checked", error))?;
     if first != 1 || last != counted {
         let detail = format!("it should hold the facts 1 to {counted} and holds {first} to {last}");
-        return Err(corrupt(path, &detail));
+        return Err(corrupt_error(path, &detail));
     }
     Ok(())
 }
@@ -214,9 +216,9 @@ fn check_sqlite() -> Result<(), StoreError> {
 }
 
 fn check_version(path: &Path, found: u32, migrations: &[&str]) -> Result<(), StoreError> {
-    let known = schema::known(migrations);
+    let known = schema::latest_version(migrations);
     match found {
-        0 => Err(corrupt(path, "it carries our mark but no schema")),
+        0 => Err(corrupt_error(path, "it carries our mark but no schema")),
         _ if found > known => Err(StoreError::Newer { path: path.to_path_buf(), found, known }),
         _ => Ok(()),
     }
@@ -224,21 +226,21 @@ fn check_version(path: &Path, found: u32, migrations: &[&str]) -> Result<(), Sto
 
 /// Whether a file that is already there is kept or replaced by a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Existing {
+pub(super) enum ExistingFilePolicy {
     Keep,
     Replace,
 }
 
 /// Writes a complete copy of the journal to `to`, which appears only when it is durable.
-pub(super) fn snapshot(
+pub(super) fn write_copy(
     conn: &Connection,
     path: &Path,
     to: &Path,
-    existing: Existing,
+    existing: ExistingFilePolicy,
 ) -> Result<(), StoreError> {
     let failed = |error: io::Error| StoreError::from_io(to, "written as a backup", &error);
     let to = &std::path::absolute(to).map_err(failed)?;
-    if existing == Existing::Keep && to.try_exists().map_err(failed)? {
+    if existing == ExistingFilePolicy::Keep && to.try_exists().map_err(failed)? {
         return Err(failed(io::Error::new(
             io::ErrorKind::AlreadyExists,
             "the file already exists; choose another name",
@@ -324,6 +326,6 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
     if cfg!(windows) { Ok(()) } else { File::open(directory)?.sync_all() }
 }
 
-fn corrupt(path: &Path, detail: &str) -> StoreError {
+fn corrupt_error(path: &Path, detail: &str) -> StoreError {
     StoreError::Corrupt { path: path.to_path_buf(), detail: detail.to_owned() }
 }

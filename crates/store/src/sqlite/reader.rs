@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Params, Row};
 
 use super::{open, schema};
-use crate::{Reader, Record, RunRow, StopReading, StoreError};
+use crate::{JournalReader, JournalRecord, JournalRun, StopReading, StoreError};
 
 /// How many facts `for_each` fetches at a time: enough to make the statement's cost vanish.
 const PAGE_FACTS_MAX: usize = 1024;
@@ -17,12 +17,12 @@ const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The journal file, open for reading, in the writer's process or any other.
 #[derive(Debug)]
-pub struct SqliteReader {
+pub struct SqliteJournalReader {
     conn: Connection,
     path: PathBuf,
 }
 
-impl SqliteReader {
+impl SqliteJournalReader {
     /// Opens the journal at `path`; [`StoreError::Absent`] if there is none.
     ///
     /// In a directory that cannot be written, a journal whose writer has closed it is read as it stands; facts added
@@ -34,7 +34,7 @@ impl SqliteReader {
     pub(super) fn open_with(path: &Path, migrations: &[&str]) -> Result<Self, StoreError> {
         let path = std::path::absolute(path)
             .map_err(|error| StoreError::from_io(path, "opened for reading", &error))?;
-        let conn = open::for_reading(&path, migrations)?;
+        let conn = open::open_for_reading(&path, migrations)?;
         Ok(Self { conn, path })
     }
 
@@ -49,9 +49,9 @@ impl SqliteReader {
     /// Reads everything, so it takes a while on a large journal. Works beside a running writer.
     pub fn integrity_check(&self) -> Result<Vec<String>, StoreError> {
         // One transaction, or facts added in between would look like a disagreement.
-        let tx = self.conn.unchecked_transaction().map_err(|error| self.failed(error))?;
+        let tx = self.conn.unchecked_transaction().map_err(|error| self.store_error(error))?;
         let mut findings =
-            self.rows("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))?;
+            self.query_rows("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))?;
         findings.retain(|finding| finding != "ok");
         let (count, first, last, counted): (i64, i64, i64, i64) = tx
             .query_row(
@@ -61,7 +61,7 @@ impl SqliteReader {
                 [],
                 |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
             )
-            .map_err(|error| self.failed(error))?;
+            .map_err(|error| self.store_error(error))?;
         if first != 1 || last != count || last != counted {
             findings.push(format!(
                 "facts 1 to {counted} should be there, found {count} facts between {first} and {last}"
@@ -72,28 +72,33 @@ impl SqliteReader {
 
     /// Writes a complete copy of the journal to `to`, a new file. Works beside a running writer.
     pub fn backup_to(&self, to: impl AsRef<Path>) -> Result<(), StoreError> {
-        open::snapshot(&self.conn, &self.path, to.as_ref(), open::Existing::Keep)
+        open::write_copy(&self.conn, &self.path, to.as_ref(), open::ExistingFilePolicy::Keep)
     }
 
-    fn failed(&self, error: rusqlite::Error) -> StoreError {
+    fn store_error(&self, error: rusqlite::Error) -> StoreError {
         StoreError::from_sqlite(&self.path, "read", error)
     }
 
-    fn rows<T>(
+    fn query_rows<T>(
         &self,
         sql: &str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
-        let failed = |error| self.failed(error);
+        let failed = |error| self.store_error(error);
         let mut statement = self.conn.prepare_cached(sql).map_err(failed)?;
         let rows = statement.query_map(params, read).map_err(failed)?;
         rows.collect::<rusqlite::Result<Vec<T>>>().map_err(failed)
     }
 
     /// The next facts after `seq`, none skipped: at most `max`, fewer if their bodies are large together.
-    fn page(&self, seq: u64, max: usize, bytes_max: usize) -> Result<Vec<Record>, StoreError> {
-        let failed = |error| self.failed(error);
+    fn read_page(
+        &self,
+        seq: u64,
+        max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError> {
+        let failed = |error| self.store_error(error);
         let mut statement = self
             .conn
             .prepare_cached(
@@ -101,13 +106,13 @@ impl SqliteReader {
                  WHERE seq > ?1 ORDER BY seq LIMIT ?2",
             )
             .map_err(failed)?;
-        let mut rows = statement.query([place(seq), limit(max)]).map_err(failed)?;
+        let mut rows = statement.query([clamp_seq(seq), clamp_limit(max)]).map_err(failed)?;
         let mut page = Vec::new();
         let mut bytes = 0;
         let mut expected = seq;
         while bytes < bytes_max {
             let Some(row) = rows.next().map_err(failed)? else { break };
-            let record = record(row).map_err(failed)?;
+            let record = record_from_row(row).map_err(failed)?;
             expected += 1;
             if record.seq != expected {
                 let detail = format!("fact {expected} is missing, {} follows", record.seq);
@@ -120,9 +125,9 @@ impl SqliteReader {
     }
 }
 
-impl Reader for SqliteReader {
-    fn read_after(&self, seq: u64, max: usize) -> Result<Vec<Record>, StoreError> {
-        self.page(seq, max, usize::MAX)
+impl JournalReader for SqliteJournalReader {
+    fn read_after(&self, seq: u64, max: usize) -> Result<Vec<JournalRecord>, StoreError> {
+        self.read_page(seq, max, usize::MAX)
     }
 
     fn last_seq(&self) -> Result<u64, StoreError> {
@@ -130,17 +135,17 @@ impl Reader for SqliteReader {
             .prepare_cached("SELECT coalesce(max(seq), 0) FROM facts")
             .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)))
             .map(i64::cast_unsigned)
-            .map_err(|error| self.failed(error))
+            .map_err(|error| self.store_error(error))
     }
 
     fn for_each(
         &self,
         after: u64,
-        f: &mut dyn FnMut(Record) -> Result<(), StopReading>,
+        f: &mut dyn FnMut(JournalRecord) -> Result<(), StopReading>,
     ) -> Result<u64, StoreError> {
         let mut seen = after;
         loop {
-            let page = self.page(seen, PAGE_FACTS_MAX, PAGE_BYTES_MAX)?;
+            let page = self.read_page(seen, PAGE_FACTS_MAX, PAGE_BYTES_MAX)?;
             if page.is_empty() {
                 return Ok(seen);
             }
@@ -153,12 +158,17 @@ impl Reader for SqliteReader {
         }
     }
 
-    fn read_run(&self, run: &str, after: u64, max: usize) -> Result<Vec<Record>, StoreError> {
-        self.rows(
+    fn read_run(
+        &self,
+        run: &str,
+        after: u64,
+        max: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError> {
+        self.query_rows(
             "SELECT seq, at_ms, run, kind, task, body FROM facts INDEXED BY facts_by_run
              WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
-            (run, place(after), limit(max)),
-            record,
+            (run, clamp_seq(after), clamp_limit(max)),
+            record_from_row,
         )
     }
 
@@ -168,18 +178,18 @@ impl Reader for SqliteReader {
         task: &str,
         after: u64,
         max: usize,
-    ) -> Result<Vec<Record>, StoreError> {
-        self.rows(
+    ) -> Result<Vec<JournalRecord>, StoreError> {
+        self.query_rows(
             "SELECT seq, at_ms, run, kind, task, body FROM facts INDEXED BY facts_by_task
              WHERE run = ?1 AND task = ?2 AND task IS NOT NULL AND seq > ?3 ORDER BY seq LIMIT ?4",
-            (run, task, place(after), limit(max)),
-            record,
+            (run, task, clamp_seq(after), clamp_limit(max)),
+            record_from_row,
         )
     }
 
-    fn runs(&self) -> Result<Vec<RunRow>, StoreError> {
+    fn list_runs(&self) -> Result<Vec<JournalRun>, StoreError> {
         // Hops from run to run along the index instead of walking every fact.
-        self.rows(
+        self.query_rows(
             "WITH RECURSIVE hop (run) AS (
                  SELECT min(run) FROM facts
                  UNION ALL
@@ -193,7 +203,7 @@ impl Reader for SqliteReader {
              ORDER BY first",
             [],
             |row| {
-                Ok(RunRow {
+                Ok(JournalRun {
                     run: row.get(0)?,
                     first_seq: row.get::<_, i64>(1)?.cast_unsigned(),
                     last_seq: row.get::<_, i64>(2)?.cast_unsigned(),
@@ -204,8 +214,8 @@ impl Reader for SqliteReader {
     }
 }
 
-fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
-    Ok(Record {
+fn record_from_row(row: &Row<'_>) -> rusqlite::Result<JournalRecord> {
+    Ok(JournalRecord {
         seq: row.get::<_, i64>(0)?.cast_unsigned(),
         at_ms: row.get(1)?,
         run: row.get(2)?,
@@ -216,10 +226,10 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
 }
 
 /// Places beyond what SQLite can count do not exist, so the largest stands for them all.
-fn place(seq: u64) -> i64 {
+fn clamp_seq(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
-fn limit(max: usize) -> i64 {
+fn clamp_limit(max: usize) -> i64 {
     i64::try_from(max).unwrap_or(i64::MAX)
 }

@@ -33,20 +33,20 @@ INSERT INTO meta (key, value) VALUES ('epoch', 0), ('last_seq', 0);
 ";
 
 /// How many steps of `migrations` there are, as a schema version.
-pub(super) fn known(migrations: &[&str]) -> u32 {
+pub(super) fn latest_version(migrations: &[&str]) -> u32 {
     u32::try_from(migrations.len()).expect("BUG: the list of migrations is short")
 }
 
 /// The file's schema version.
-pub(super) fn found(conn: &Connection) -> rusqlite::Result<u32> {
+pub(super) fn stored_version(conn: &Connection) -> rusqlite::Result<u32> {
     conn.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
 /// Takes the steps the file has not taken yet; stops at the first that fails, with the ones before it kept.
-pub(super) fn migrate(conn: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
+pub(super) fn apply_migrations(conn: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     loop {
         let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let taken = found(&tx)?;
+        let taken = stored_version(&tx)?;
         let Some(step) = migrations.get(taken as usize) else {
             return tx.commit();
         };

@@ -8,9 +8,9 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::schema::{self, MIGRATIONS};
-use super::{SqliteJournal, SqliteReader, open};
-use crate::conformance::{self, TestJournal, fact};
-use crate::{Journal, NewRecord, Reader, StoreError};
+use super::{SqliteJournal, SqliteJournalReader, open};
+use crate::conformance::{self, JournalUnderTest, test_record};
+use crate::{Journal, JournalReader, NewJournalRecord, StoreError};
 
 struct Scratch {
     directory: TempDir,
@@ -59,13 +59,13 @@ impl Scratch {
     }
 }
 
-impl TestJournal for Scratch {
-    fn writer(&self) -> Box<dyn Journal> {
+impl JournalUnderTest for Scratch {
+    fn open_writer(&self) -> Box<dyn Journal> {
         Box::new(SqliteJournal::open(self.path()).unwrap())
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(SqliteReader::open(self.path()).unwrap())
+    fn open_reader(&self) -> Box<dyn JournalReader> {
+        Box::new(SqliteJournalReader::open(self.path()).unwrap())
     }
 
     fn refuse_kind(&self, kind: &str) {
@@ -76,9 +76,11 @@ impl TestJournal for Scratch {
     }
 }
 
-fn facts(count: usize) -> Vec<NewRecord> {
+fn facts(count: usize) -> Vec<NewJournalRecord> {
     (1..=count)
-        .map(|n| fact("r", "k", Some("T-1"), &format!("{{\"n\":{n},\"pad\":\"{:200}\"}}", "")))
+        .map(|n| {
+            test_record("r", "k", Some("T-1"), &format!("{{\"n\":{n},\"pad\":\"{:200}\"}}", ""))
+        })
         .collect()
 }
 
@@ -91,7 +93,7 @@ fn check_refused(scratch: &Scratch) {
     let before = fs::read(scratch.path()).unwrap();
     let names = scratch.names();
     assert!(is_corrupt(&SqliteJournal::open(scratch.path())));
-    assert!(is_corrupt(&SqliteReader::open(scratch.path())));
+    assert!(is_corrupt(&SqliteJournalReader::open(scratch.path())));
     assert!(fs::read(scratch.path()).unwrap() == before, "the file was changed");
     assert_eq!(scratch.names(), names);
 }
@@ -104,7 +106,7 @@ fn the_journal_in_a_file_keeps_every_promise() {
 #[test]
 fn reading_where_nothing_is_says_absent_and_makes_nothing() {
     let scratch = Scratch::new();
-    let absent = SqliteReader::open(scratch.path()).unwrap_err();
+    let absent = SqliteJournalReader::open(scratch.path()).unwrap_err();
     assert_eq!(absent, StoreError::Absent { path: scratch.path() });
     assert_eq!(scratch.names(), Vec::<String>::new());
 }
@@ -135,7 +137,7 @@ fn a_directory_in_its_place_is_refused() {
     let scratch = Scratch::new();
     fs::create_dir(scratch.path()).unwrap();
     assert!(is_corrupt(&SqliteJournal::open(scratch.path())));
-    assert!(is_corrupt(&SqliteReader::open(scratch.path())));
+    assert!(is_corrupt(&SqliteJournalReader::open(scratch.path())));
 }
 
 #[test]
@@ -161,7 +163,8 @@ fn damaged_pages_are_reported_when_read_and_never_written_to() {
     drop(file);
     let before = fs::read(scratch.path()).unwrap();
     assert!(is_corrupt(&SqliteJournal::open(scratch.path())));
-    let read = SqliteReader::open(scratch.path()).and_then(|reader| reader.read_after(0, 2000));
+    let read =
+        SqliteJournalReader::open(scratch.path()).and_then(|reader| reader.read_after(0, 2000));
     assert!(is_corrupt(&read), "{read:?}");
     assert!(fs::read(scratch.path()).unwrap() == before, "the file was changed");
 }
@@ -180,10 +183,10 @@ fn a_journal_that_lost_its_newest_facts_is_refused() {
 #[test]
 fn a_hole_in_the_middle_is_seen_by_readers_and_by_the_full_check() {
     let scratch = Scratch::holding(10);
-    let sound = SqliteReader::open(scratch.path()).unwrap().integrity_check().unwrap();
+    let sound = SqliteJournalReader::open(scratch.path()).unwrap().integrity_check().unwrap();
     assert_eq!(sound, Vec::<String>::new());
     scratch.meddle("DROP TRIGGER facts_are_never_removed; DELETE FROM facts WHERE seq = 5;");
-    let reader = SqliteReader::open(scratch.path()).unwrap();
+    let reader = SqliteJournalReader::open(scratch.path()).unwrap();
     let error = reader.for_each(0, &mut |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("fact 5 is missing, 6 follows"), "{error}");
     assert!(is_corrupt(&reader.read_after(4, 1)));
@@ -210,7 +213,7 @@ fn a_newer_schema_asks_for_an_upgrade_of_the_program() {
     scratch.meddle("PRAGMA user_version=7");
     let newer = StoreError::Newer { path: scratch.path(), found: 7, known: 1 };
     assert_eq!(SqliteJournal::open(scratch.path()).unwrap_err(), newer);
-    assert_eq!(SqliteReader::open(scratch.path()).unwrap_err(), newer);
+    assert_eq!(SqliteJournalReader::open(scratch.path()).unwrap_err(), newer);
     assert!(newer.to_string().contains("upgrade mainstem"));
 }
 
@@ -221,23 +224,26 @@ fn a_newer_schema_that_is_still_in_the_wal_is_seen() {
     conn.execute_batch("PRAGMA user_version=7").unwrap();
     assert!(fs::metadata(scratch.beside("-wal")).unwrap().len() > 0);
     assert!(matches!(SqliteJournal::open(scratch.path()), Err(StoreError::Newer { found: 7, .. })));
-    assert!(matches!(SqliteReader::open(scratch.path()), Err(StoreError::Newer { found: 7, .. })));
+    assert!(matches!(
+        SqliteJournalReader::open(scratch.path()),
+        Err(StoreError::Newer { found: 7, .. })
+    ));
 }
 
 #[test]
 fn an_older_schema_is_upgraded_after_a_backup() {
     const STEPS: &[&str] = &[MIGRATIONS[0], "ALTER TABLE facts ADD COLUMN note TEXT;"];
     let scratch = Scratch::holding(3);
-    let older = SqliteReader::open_with(&scratch.path(), STEPS).unwrap_err();
+    let older = SqliteJournalReader::open_with(&scratch.path(), STEPS).unwrap_err();
     assert_eq!(older, StoreError::Older { path: scratch.path(), found: 1, known: 2 });
 
     let mut journal = SqliteJournal::open_with(&scratch.path(), STEPS).unwrap();
     let epoch = journal.take_over().unwrap();
     assert_eq!(journal.append(epoch, &facts(1)), Ok(4));
-    let reader = SqliteReader::open_with(&scratch.path(), STEPS).unwrap();
+    let reader = SqliteJournalReader::open_with(&scratch.path(), STEPS).unwrap();
     assert_eq!(reader.last_seq(), Ok(4));
 
-    let backup = SqliteReader::open(open::backup_path(&scratch.path(), 1)).unwrap();
+    let backup = SqliteJournalReader::open(open::backup_path(&scratch.path(), 1)).unwrap();
     assert_eq!(backup.last_seq(), Ok(3));
     assert_eq!(backup.read_after(0, 9).unwrap(), reader.read_after(0, 3).unwrap());
 }
@@ -252,7 +258,7 @@ fn an_upgrade_that_fails_changes_nothing_and_can_be_tried_again() {
     let (mut journal, epoch) = scratch.take_over();
     assert_eq!(journal.append(epoch, &facts(1)), Ok(4));
     let conn = Connection::open(scratch.path()).unwrap();
-    assert_eq!(schema::found(&conn).unwrap(), 1);
+    assert_eq!(schema::stored_version(&conn).unwrap(), 1);
     assert!(conn.prepare("SELECT * FROM half").is_err());
 }
 
@@ -270,7 +276,7 @@ fn a_full_disk_refuses_the_batch_and_writing_goes_on_once_there_is_space() {
     };
     journal.limit_pages(limited(0));
     assert_eq!(journal.append(epoch, &facts(1000)), Err(StoreError::Full { path: scratch.path() }));
-    assert_eq!(scratch.reader().last_seq(), Ok(10));
+    assert_eq!(scratch.open_reader().last_seq(), Ok(10));
     journal.limit_pages(limited(1_000_000));
     assert_eq!(journal.append(epoch, &facts(1)), Ok(11));
 }
@@ -279,7 +285,7 @@ fn a_full_disk_refuses_the_batch_and_writing_goes_on_once_there_is_space() {
 fn a_reader_works_when_the_side_files_are_gone() {
     let scratch = Scratch::holding(5);
     assert_eq!(scratch.names(), ["journal.db"], "closing leaves one file");
-    assert_eq!(scratch.reader().last_seq(), Ok(5));
+    assert_eq!(scratch.open_reader().last_seq(), Ok(5));
 }
 
 #[test]
@@ -290,7 +296,7 @@ fn a_reader_finds_the_facts_a_killed_writer_left_in_the_wal() {
     // What a kill and a reboot leave: the file and its WAL, but no shared memory.
     fs::copy(scratch.path(), killed.path()).unwrap();
     fs::copy(scratch.beside("-wal"), killed.beside("-wal")).unwrap();
-    assert_eq!(killed.reader().last_seq(), Ok(5));
+    assert_eq!(killed.open_reader().last_seq(), Ok(5));
     assert_eq!(killed.take_over().0.last_seq(), Ok(5));
 }
 
@@ -303,7 +309,7 @@ fn a_journal_at_an_odd_path_works() {
     journal.append(epoch, &facts(2)).unwrap();
     assert_eq!(journal.reader().unwrap().last_seq(), Ok(2));
     drop(journal);
-    assert_eq!(SqliteReader::open(&path).unwrap().last_seq(), Ok(2));
+    assert_eq!(SqliteJournalReader::open(&path).unwrap().last_seq(), Ok(2));
 }
 
 #[test]
@@ -315,7 +321,7 @@ fn a_directory_that_cannot_be_written_can_still_be_read() {
         fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
     };
     set_mode(0o555);
-    let last = SqliteReader::open(scratch.path()).and_then(|reader| reader.last_seq());
+    let last = SqliteJournalReader::open(scratch.path()).and_then(|reader| reader.last_seq());
     set_mode(0o755);
     assert_eq!(last, Ok(5));
 }
@@ -326,11 +332,11 @@ fn a_backup_taken_beside_a_writer_is_a_sound_journal() {
     let (mut journal, epoch) = scratch.take_over();
     journal.append(epoch, &facts(50)).unwrap();
     let copy = scratch.beside(".copy");
-    let reader = SqliteReader::open(scratch.path()).unwrap();
+    let reader = SqliteJournalReader::open(scratch.path()).unwrap();
     reader.backup_to(&copy).unwrap();
     journal.append(epoch, &facts(1)).unwrap();
 
-    let backup = SqliteReader::open(&copy).unwrap();
+    let backup = SqliteJournalReader::open(&copy).unwrap();
     assert_eq!(backup.integrity_check().unwrap(), Vec::<String>::new());
     assert_eq!(backup.read_after(0, 99).unwrap(), reader.read_after(0, 50).unwrap());
     assert_eq!(SqliteJournal::open(&copy).unwrap().epoch(), Ok(epoch));
@@ -383,8 +389,8 @@ fn a_body_beyond_the_limit_is_refused_before_anything_is_written() {
     let scratch = Scratch::new();
     let (mut journal, epoch) = scratch.take_over();
     let huge = " ".repeat(crate::BODY_BYTES_MAX + 1);
-    let refused =
-        journal.append(epoch, &[fact("r", "k", None, "1"), fact("r", "huge", None, &huge)]);
+    let refused = journal
+        .append(epoch, &[test_record("r", "k", None, "1"), test_record("r", "huge", None, &huge)]);
     assert!(matches!(refused, Err(StoreError::TooBig { kind, .. }) if kind == "huge"));
     assert_eq!(journal.append(epoch, &facts(1)), Ok(1));
 }
@@ -414,7 +420,7 @@ fn a_relative_path_means_the_same_file_for_good() {
     let here = std::env::current_dir().unwrap();
     let up: PathBuf = here.components().skip(1).map(|_| Path::new("..")).collect();
     let relative = up.join(scratch.path().strip_prefix("/").unwrap());
-    let reader = SqliteReader::open(&relative).unwrap();
+    let reader = SqliteJournalReader::open(&relative).unwrap();
     assert!(reader.path().is_absolute());
     assert_eq!(reader.last_seq(), Ok(2));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// What goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum ForgeFaultKind {
     /// This status, and nothing was done.
     Status(u16),
     /// The connection breaks before anything was done.
@@ -23,17 +23,17 @@ pub enum FaultKind {
 
 /// Something that goes wrong with some requests.
 #[derive(Debug, Clone)]
-pub struct Fault {
+pub struct ForgeFault {
     pub(super) method: String,
     pub(super) path: String,
-    pub(super) kind: FaultKind,
+    pub(super) kind: ForgeFaultKind,
     pub(super) skip: u32,
     pub(super) times: u32,
 }
 
-impl Fault {
+impl ForgeFault {
     /// With the next request of this method whose path contains this.
-    pub fn once(method: &str, path: &str, kind: FaultKind) -> Self {
+    pub fn once(method: &str, path: &str, kind: ForgeFaultKind) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), kind, skip: 0, times: 1 }
     }
 
@@ -51,7 +51,11 @@ impl Fault {
 }
 
 /// The fault that this request meets.
-pub(super) fn due(faults: &mut Vec<Fault>, method: &str, path: &str) -> Option<FaultKind> {
+pub(super) fn due(
+    faults: &mut Vec<ForgeFault>,
+    method: &str,
+    path: &str,
+) -> Option<ForgeFaultKind> {
     let at = faults.iter().position(|f| f.method == method && path.contains(&f.path))?;
     let fault = &mut faults[at];
     if fault.skip > 0 {

@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 
 /// A bare repository.
 #[derive(Clone)]
-pub(super) struct Bare(pub(super) PathBuf);
+pub(super) struct BareTestRepo(pub(super) PathBuf);
 
-impl Bare {
+impl BareTestRepo {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git");
         command.arg("--git-dir").arg(&self.0).args(args).stdin(Stdio::null());

@@ -8,7 +8,7 @@
 
 mod fault;
 mod git;
-mod serve;
+mod routes;
 mod state;
 
 use std::io;
@@ -19,12 +19,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-pub use self::fault::{Fault, FaultKind};
-pub use self::state::Rules;
+pub use self::fault::{ForgeFault, ForgeFaultKind};
+pub use self::state::ForgeBranchRules;
 
-use self::git::Bare;
-use self::serve::Guarded;
-use self::state::State;
+use self::git::BareTestRepo;
+use self::routes::ForgeStandInGuard;
+use self::state::ForgeStandInState;
 
 /// The repository that it keeps.
 pub const REPOSITORY: &str = "o/r";
@@ -32,16 +32,16 @@ pub const REPOSITORY: &str = "o/r";
 /// A running stand-in; it ends with the process.
 pub struct ForgeStandIn {
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<ForgeStandInShared>,
 }
 
-struct Shared {
+struct ForgeStandInShared {
     url: String,
     page_max: usize,
-    state: Guarded,
+    state: ForgeStandInGuard,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ForgeStandInState>) -> MutexGuard<'_, ForgeStandInState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -59,19 +59,19 @@ impl ForgeStandIn {
     pub fn start_at(bare: &Path, port: u16, page_max: usize) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let url = format!("http://127.0.0.1:{}", listener.local_addr()?.port());
-        let state = Mutex::new(State::new(Bare::make(bare)));
-        let shared = Arc::new(Shared { url, page_max, state });
+        let state = Mutex::new(ForgeStandInState::new(BareTestRepo::make(bare)));
+        let shared = Arc::new(ForgeStandInShared { url, page_max, state });
         let serving = Arc::clone(&shared);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&serving);
-                std::thread::spawn(move || serve::connection(stream, &shared));
+                std::thread::spawn(move || routes::connection(stream, &shared));
             }
         });
         Ok(Self { path: bare.to_owned(), shared })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ForgeStandInState> {
         lock(&self.shared.state)
     }
 
@@ -96,12 +96,12 @@ impl ForgeStandIn {
     }
 
     /// Rules of the base branch.
-    pub fn rules(&self, rules: Rules) {
+    pub fn rules(&self, rules: ForgeBranchRules) {
         self.state().rules = rules;
     }
 
     /// Orders a fault.
-    pub fn fault(&self, fault: Fault) {
+    pub fn fault(&self, fault: ForgeFault) {
         self.state().faults.push(fault);
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::fault::Fault;
-use super::git::Bare;
+use super::fault::ForgeFault;
+use super::git::BareTestRepo;
 
 /// A pull request.
-pub(super) struct Pull {
+pub(super) struct ForgeStandInPullRequest {
     pub(super) number: u64,
     pub(super) title: String,
     pub(super) body: String,
@@ -31,7 +31,7 @@ pub(super) struct Pull {
 
 /// The rules of the base branch.
 #[derive(Debug, Clone, Default)]
-pub struct Rules {
+pub struct ForgeBranchRules {
     /// Checks that must have passed.
     pub checks: Vec<String>,
     /// Reviewers that must have approved.
@@ -41,13 +41,13 @@ pub struct Rules {
 }
 
 /// Everything.
-pub(super) struct State {
-    pub(super) bare: Bare,
-    pub(super) pulls: Vec<Pull>,
+pub(super) struct ForgeStandInState {
+    pub(super) bare: BareTestRepo,
+    pub(super) pulls: Vec<ForgeStandInPullRequest>,
     pub(super) checks: BTreeMap<String, Vec<Value>>,
     pub(super) logs: BTreeMap<u64, String>,
     pub(super) ci: Option<String>,
-    pub(super) rules: Rules,
+    pub(super) rules: ForgeBranchRules,
     /// Pull requests whose base goes are closed, also if that was merged.
     pub(super) closes_orphans: bool,
     /// Rules are not met before there was a pull request of this branch.
@@ -56,7 +56,7 @@ pub(super) struct State {
     pub(super) blocked_by: BTreeMap<u64, Vec<u64>>,
     pub(super) parts: BTreeMap<u64, Vec<u64>>,
     pub(super) milestones: Vec<String>,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<ForgeFault>,
     pub(super) requests: Vec<Value>,
     /// Requests that the hour still has.
     pub(super) remaining: u64,
@@ -64,15 +64,15 @@ pub(super) struct State {
     pub(super) token: Option<String>,
 }
 
-impl State {
-    pub(super) fn new(bare: Bare) -> Self {
+impl ForgeStandInState {
+    pub(super) fn new(bare: BareTestRepo) -> Self {
         Self {
             bare,
             pulls: Vec::new(),
             checks: BTreeMap::new(),
             logs: BTreeMap::new(),
             ci: None,
-            rules: Rules::default(),
+            rules: ForgeBranchRules::default(),
             closes_orphans: false,
             held_until: None,
             issues: Vec::new(),
@@ -93,7 +93,7 @@ impl State {
         self.numbers
     }
 
-    pub(super) fn pull(&mut self, number: u64) -> Option<&mut Pull> {
+    pub(super) fn pull(&mut self, number: u64) -> Option<&mut ForgeStandInPullRequest> {
         self.pulls.iter_mut().find(|pull| pull.number == number)
     }
 
@@ -129,7 +129,8 @@ impl State {
                 continue;
             }
             let of_base = self.pulls.iter().rev().find(|other| other.head == pull.base);
-            let follows = |other: &&Pull| other.merged.is_some() && !self.closes_orphans;
+            let follows =
+                |other: &&ForgeStandInPullRequest| other.merged.is_some() && !self.closes_orphans;
             match of_base.filter(follows).map(|other| other.base.clone()) {
                 Some(base) => self.pulls[at].base = base,
                 None => self.pulls[at].open = false,
@@ -150,7 +151,7 @@ impl State {
             return Err("No commits between base and head");
         }
         let number = self.next_number();
-        self.pulls.push(Pull {
+        self.pulls.push(ForgeStandInPullRequest {
             number,
             title: text("title"),
             body: text("body"),
@@ -201,7 +202,7 @@ impl State {
         }))
     }
 
-    fn mergeable(&self, pull: &Pull, base: &str) -> (Value, &'static str) {
+    fn mergeable(&self, pull: &ForgeStandInPullRequest, base: &str) -> (Value, &'static str) {
         if self.bare.merge_tree(base, &pull.head_commit).is_none() {
             return (json!(false), "dirty");
         }
@@ -216,7 +217,7 @@ impl State {
         (json!(true), word)
     }
 
-    fn blocked(&self, pull: &Pull) -> bool {
+    fn blocked(&self, pull: &ForgeStandInPullRequest) -> bool {
         let checks = self.checks.get(&pull.head_commit);
         let passed = |name: &String| {
             let mut of_name = checks.into_iter().flatten().filter(|check| check["name"] == **name);

@@ -26,26 +26,26 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use self::script::{Step, choose, play};
-use self::wire::Wire;
-use crate::http::{self, Reply, Request};
+use self::script::{LlmScriptStep, choose, play};
+use self::wire::LlmProtocol;
+use crate::http::{self, StandInReply, StandInRequest};
 
 /// A running stand-in; it ends with the process.
-pub struct StandIn {
+pub struct LlmStandIn {
     port: u16,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LlmStandInState>>,
 }
 
 /// What was asked and served.
 #[derive(Default)]
-struct State {
+struct LlmStandInState {
     requests: Vec<Value>,
     faults: BTreeMap<String, u64>,
 }
 
 /// Tokens that answers named.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct LlmServedTokens {
     /// Read, those from a cache included.
     pub input: u64,
     /// Written.
@@ -54,7 +54,7 @@ pub struct Served {
     pub answers: u64,
 }
 
-impl StandIn {
+impl LlmStandIn {
     /// Starts one on a free port.
     pub fn start() -> Self {
         Self::start_at(0).expect("loopback has a free port")
@@ -64,7 +64,7 @@ impl StandIn {
     pub fn start_at(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(LlmStandInState::default()));
         let shared = Arc::clone(&state);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -88,8 +88,8 @@ impl StandIn {
 
     /// What was served by answers that played a step of a script that holds this text; titles and
     /// summaries on the side are not in it.
-    pub fn served(&self, part: &str) -> Served {
-        let mut served = Served::default();
+    pub fn served(&self, part: &str) -> LlmServedTokens {
+        let mut served = LlmServedTokens::default();
         for request in &self.requests() {
             let script = request["script"].as_str().unwrap_or_default();
             if request["fault"].is_null() && request["side"] == false && script.contains(part) {
@@ -102,13 +102,13 @@ impl StandIn {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<LlmStandInState>) -> MutexGuard<'_, LlmStandInState> {
     state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// One connection, request after request.
-fn serve(stream: TcpStream, state: &Mutex<State>) {
-    let Ok(mut connection) = http::Connection::new(stream) else {
+fn serve(stream: TcpStream, state: &Mutex<LlmStandInState>) {
+    let Ok(mut connection) = http::StandInConnection::new(stream) else {
         return;
     };
     while let Ok(Some(request)) = connection.next() {
@@ -118,7 +118,11 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
     }
 }
 
-fn answer(http: &mut http::Connection, request: &Request, state: &Mutex<State>) -> io::Result<()> {
+fn answer(
+    http: &mut http::StandInConnection,
+    request: &StandInRequest,
+    state: &Mutex<LlmStandInState>,
+) -> io::Result<()> {
     let path = request.path.split('?').next().unwrap_or_default();
     if request.method != "POST" {
         let body = match path {
@@ -126,22 +130,24 @@ fn answer(http: &mut http::Connection, request: &Request, state: &Mutex<State>) 
             "/__stub/requests" => Value::Array(lock(state).requests.clone()),
             _ if path.ends_with("/models") => models(),
             _ => {
-                return http
-                    .send(&Reply::error(404, json!({"error": {"message": "no such path"}})));
+                return http.send(&StandInReply::error(
+                    404,
+                    json!({"error": {"message": "no such path"}}),
+                ));
             }
         };
-        return http.send(&Reply::ok(body));
+        return http.send(&StandInReply::ok(body));
     }
     if path == "/__stub/reset" {
-        *lock(state) = State::default();
-        return http.send(&Reply::ok(json!({"ok": true})));
+        *lock(state) = LlmStandInState::default();
+        return http.send(&StandInReply::ok(json!({"ok": true})));
     }
     if path.ends_with("/count_tokens") || path.ends_with(":countTokens") {
-        return http.send(&Reply::ok(json!({"input_tokens": 1000, "totalTokens": 1000})));
+        return http.send(&StandInReply::ok(json!({"input_tokens": 1000, "totalTokens": 1000})));
     }
-    match Wire::of(path) {
+    match LlmProtocol::of(path) {
         Some(wire) => speak(http, wire, path, &request.body, state),
-        None => http.send(&Reply::error(404, json!({"error": {"message": "no such path"}}))),
+        None => http.send(&StandInReply::error(404, json!({"error": {"message": "no such path"}}))),
     }
 }
 
@@ -157,11 +163,11 @@ fn models() -> Value {
 
 /// Plays the step that the conversation has come to.
 fn speak(
-    http: &mut http::Connection,
-    wire: Wire,
+    http: &mut http::StandInConnection,
+    wire: LlmProtocol,
     path: &str,
     body: &Value,
-    state: &Mutex<State>,
+    state: &Mutex<LlmStandInState>,
 ) -> io::Result<()> {
     let talk = wire.read(body);
     let stream = wire.is_stream(path, body);
@@ -191,7 +197,7 @@ fn speak(
         if kind.is_some() {
             return http.drop_it();
         }
-        return http.send(&Reply::ok(message));
+        return http.send(&StandInReply::ok(message));
     }
     http.begin_stream(&step.plan["headers"])?;
     for (n, (event, data)) in wire.events(&message).into_iter().enumerate() {
@@ -208,7 +214,12 @@ fn speak(
 }
 
 /// The step's fault, unless it has happened as often as it should.
-fn due_fault(raw: &str, script: &Value, step: &Step, state: &Mutex<State>) -> Option<Value> {
+fn due_fault(
+    raw: &str,
+    script: &Value,
+    step: &LlmScriptStep,
+    state: &Mutex<LlmStandInState>,
+) -> Option<Value> {
     let fault = step.plan.get("fault")?.clone();
     if let Some(times) = fault["times"].as_u64() {
         let key = format!("{raw}|{}|{}", script["id"], step.number);

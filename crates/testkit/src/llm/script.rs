@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// Who said something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(super) enum LlmSpeaker {
     User,
     Model,
     Other,
@@ -15,7 +15,7 @@ pub(super) enum Who {
 
 /// A tool that the agent offers.
 #[derive(Debug, Clone)]
-pub(super) struct Offered {
+pub(super) struct LlmOfferedTool {
     pub(super) name: String,
     pub(super) schema: Value,
     /// The group it is in, for protocols that have groups.
@@ -24,16 +24,16 @@ pub(super) struct Offered {
 
 /// A conversation, whatever its protocol.
 #[derive(Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct LlmConversation {
     /// Who, what, and the highest step number among its call ids.
-    pub(super) items: Vec<(Who, String, Option<u64>)>,
-    pub(super) tools: Vec<Offered>,
+    pub(super) items: Vec<(LlmSpeaker, String, Option<u64>)>,
+    pub(super) tools: Vec<LlmOfferedTool>,
     /// Everything that may name the working directory.
     pub(super) blob: String,
 }
 
 /// A script and where the conversation is in it.
-pub(super) struct Chosen {
+pub(super) struct LlmScriptPosition {
     pub(super) script: Value,
     pub(super) raw: String,
     pub(super) step: u64,
@@ -42,14 +42,14 @@ pub(super) struct Chosen {
 }
 
 /// A step in the agent's own tools.
-pub(super) struct Step {
+pub(super) struct LlmScriptStep {
     pub(super) number: u64,
     pub(super) plan: Value,
     pub(super) text: String,
     pub(super) calls: Vec<(String, Value)>,
 }
 
-impl Step {
+impl LlmScriptStep {
     /// Tokens read, written and cached.
     pub(super) fn usage(&self) -> (u64, u64, u64) {
         let count = |key: &str, other: u64| self.plan["usage"][key].as_u64().unwrap_or(other);
@@ -104,9 +104,9 @@ fn case_of(script: Value, prompt: &str) -> Value {
     cases.iter().find(fits).cloned().unwrap_or(json!({"steps": []}))
 }
 
-pub(super) fn choose(talk: &Talk) -> Chosen {
+pub(super) fn choose(talk: &LlmConversation) -> LlmScriptPosition {
     let newest = talk.items.iter().enumerate().rev().find_map(|(at, (who, text, _))| {
-        let found = (*who == Who::User).then(|| directive(text))??;
+        let found = (*who == LlmSpeaker::User).then(|| directive(text))??;
         Some((at, found))
     });
     let newest = newest.map(|(at, (script, raw))| {
@@ -115,22 +115,22 @@ pub(super) fn choose(talk: &Talk) -> Chosen {
     });
     let (start, (script, raw)) =
         newest.unwrap_or((0, (json!({"steps": [{"say": "stub: nothing to do"}]}), String::new())));
-    let earlier = talk.items[..start].iter().filter(|(who, ..)| *who == Who::Model).count();
+    let earlier = talk.items[..start].iter().filter(|(who, ..)| *who == LlmSpeaker::Model).count();
     if talk.tools.is_empty() && script["toolless"] != true {
         let script = json!({"steps": [{"say": "stub side answer"}]});
-        return Chosen { script, raw: format!("(side) {raw}"), step: 0, earlier };
+        return LlmScriptPosition { script, raw: format!("(side) {raw}"), step: 0, earlier };
     }
     // The highest number in our call ids, and the turns without calls after it.
     let (mut base, mut turns, mut before) = (0, 0, None);
     for (who, _, mark) in &talk.items[start..] {
         match (who, mark) {
-            (Who::Model, Some(mark)) => (base, turns) = (base.max(mark + 1), 0),
-            (Who::Model, None) if before != Some(Who::Model) => turns += 1,
+            (LlmSpeaker::Model, Some(mark)) => (base, turns) = (base.max(mark + 1), 0),
+            (LlmSpeaker::Model, None) if before != Some(LlmSpeaker::Model) => turns += 1,
             _ => {}
         }
         before = Some(*who);
     }
-    Chosen { script, raw, step: base + turns, earlier }
+    LlmScriptPosition { script, raw, step: base + turns, earlier }
 }
 
 fn list(value: &Value) -> Vec<Value> {
@@ -142,7 +142,7 @@ fn list(value: &Value) -> Vec<Value> {
 }
 
 /// The step in the agent's own tools.
-pub(super) fn play(chosen: &Chosen, talk: &Talk) -> Step {
+pub(super) fn play(chosen: &LlmScriptPosition, talk: &LlmConversation) -> LlmScriptStep {
     let at = usize::try_from(chosen.step).unwrap_or(usize::MAX);
     let plan = chosen.script["steps"].get(at).cloned().unwrap_or(json!({"say": "stub: done"}));
     let cwd = working_directory(&talk.blob);
@@ -166,7 +166,7 @@ pub(super) fn play(chosen: &Chosen, talk: &Talk) -> Step {
     if text.is_empty() && calls.is_empty() {
         text = "stub: ok".to_owned();
     }
-    Step { number: chosen.step, plan, text, calls }
+    LlmScriptStep { number: chosen.step, plan, text, calls }
 }
 
 const WRITERS: [&str; 7] =
@@ -183,16 +183,16 @@ const SHELLS: [&str; 9] = [
     "run_command",
 ];
 
-fn offered<'t>(tools: &'t [Offered], names: &[&str]) -> Option<&'t Offered> {
+fn offered<'t>(tools: &'t [LlmOfferedTool], names: &[&str]) -> Option<&'t LlmOfferedTool> {
     names.iter().find_map(|name| tools.iter().find(|tool| tool.name.eq_ignore_ascii_case(name)))
 }
 
-fn key<'k>(tool: &Offered, keys: &[&'k str]) -> Option<&'k str> {
+fn key<'k>(tool: &LlmOfferedTool, keys: &[&'k str]) -> Option<&'k str> {
     keys.iter().copied().find(|key| tool.schema["properties"].get(key).is_some())
 }
 
 /// Gives every other required parameter a value that may pass.
-fn filled(tool: &Offered, mut args: Map<String, Value>) -> Value {
+fn filled(tool: &LlmOfferedTool, mut args: Map<String, Value>) -> Value {
     for name in tool.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if args.contains_key(name) {
             continue;
@@ -211,7 +211,7 @@ fn filled(tool: &Offered, mut args: Map<String, Value>) -> Value {
     Value::Object(args)
 }
 
-fn shell(tools: &[Offered], command: &str) -> Option<(String, Value)> {
+fn shell(tools: &[LlmOfferedTool], command: &str) -> Option<(String, Value)> {
     let tool = offered(tools, &SHELLS)?;
     let key = key(tool, &["command", "cmd", "script"]).unwrap_or("command");
     let array = tool.schema["properties"][key]["type"] == "array";
@@ -220,7 +220,7 @@ fn shell(tools: &[Offered], command: &str) -> Option<(String, Value)> {
 }
 
 fn write(
-    tools: &[Offered],
+    tools: &[LlmOfferedTool],
     path: &str,
     content: &str,
     cwd: Option<&str>,
@@ -244,8 +244,8 @@ fn write(
 }
 
 /// A tool by its name or, for those of servers, by the end of it.
-fn named(tools: &[Offered], name: &str) -> String {
-    let ends = |tool: &&Offered| {
+fn named(tools: &[LlmOfferedTool], name: &str) -> String {
+    let ends = |tool: &&LlmOfferedTool| {
         ["__", "_", "-"].iter().any(|s| tool.name.ends_with(&format!("{s}{name}")))
     };
     let exact = tools.iter().find(|tool| tool.name == name);
@@ -268,27 +268,34 @@ fn working_directory(blob: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn talk(items: &[(Who, &str, Option<u64>)]) -> Talk {
+    fn talk(items: &[(LlmSpeaker, &str, Option<u64>)]) -> LlmConversation {
         let items = items.iter().map(|(who, text, mark)| (*who, (*text).to_owned(), *mark));
-        let bash = Offered {
+        let bash = LlmOfferedTool {
             name: "Bash".into(),
             schema: json!({"properties": {"command": {"type": "string"}}, "required": ["command"]}),
             group: None,
         };
-        Talk { items: items.collect(), tools: vec![bash], blob: "Working directory: /w/x\n".into() }
+        LlmConversation {
+            items: items.collect(),
+            tools: vec![bash],
+            blob: "Working directory: /w/x\n".into(),
+        }
     }
 
     #[test]
     fn the_step_follows_from_the_conversation_alone() {
         let prompt = "Do <<STUB [{\"run\":\"a\"},{\"say\":\"b\"}] STUB>> now";
-        let first = talk(&[(Who::User, prompt, None)]);
+        let first = talk(&[(LlmSpeaker::User, prompt, None)]);
         let step = play(&choose(&first), &first);
         assert_eq!(step.calls, [("Bash".to_owned(), json!({"command": "a"}))]);
         let id = step.call_id("toolu_");
         let seen = mark([id.as_str()].into_iter());
         assert_eq!(seen, Some(0));
-        let second =
-            talk(&[(Who::User, prompt, None), (Who::Model, "", seen), (Who::Other, "", None)]);
+        let second = talk(&[
+            (LlmSpeaker::User, prompt, None),
+            (LlmSpeaker::Model, "", seen),
+            (LlmSpeaker::Other, "", None),
+        ]);
         let step = play(&choose(&second), &second);
         assert_eq!((step.text.as_str(), step.calls.len()), ("b", 0));
     }

@@ -10,22 +10,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::script::{Offered, Step, Talk, unique};
-use crate::http::Reply;
+use super::script::{LlmConversation, LlmOfferedTool, LlmScriptStep, unique};
+use crate::http::StandInReply;
 
 /// An event of a stream: its name, which may be empty, and its data. The name `hang` stands for a pause.
-pub(super) type Event = (String, Value);
+pub(super) type LlmStreamEvent = (String, Value);
 
 /// One protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum LlmProtocol {
     Anthropic,
     Responses,
     Chat,
     Gemini,
 }
 
-impl Wire {
+impl LlmProtocol {
     /// The protocol of a path.
     pub(super) fn of(path: &str) -> Option<Self> {
         if path.ends_with("/messages") {
@@ -66,7 +66,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn read(self, body: &Value) -> Talk {
+    pub(super) fn read(self, body: &Value) -> LlmConversation {
         match self {
             Self::Anthropic => anthropic::read(body),
             Self::Responses => responses::read(body),
@@ -75,7 +75,12 @@ impl Wire {
         }
     }
 
-    pub(super) fn message(self, body: &Value, step: &Step, talk: &Talk) -> Value {
+    pub(super) fn message(
+        self,
+        body: &Value,
+        step: &LlmScriptStep,
+        talk: &LlmConversation,
+    ) -> Value {
         match self {
             Self::Anthropic => anthropic::message(body, step),
             Self::Responses => responses::message(body, step, talk),
@@ -84,7 +89,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn events(self, message: &Value) -> Vec<Event> {
+    pub(super) fn events(self, message: &Value) -> Vec<LlmStreamEvent> {
         match self {
             Self::Anthropic => anthropic::events(message),
             Self::Responses => responses::events(message),
@@ -94,7 +99,7 @@ impl Wire {
     }
 
     /// An answer with the fault's status.
-    pub(super) fn refusal(self, fault: &Value) -> Reply {
+    pub(super) fn refusal(self, fault: &Value) -> StandInReply {
         let status = fault["status"].as_u64().unwrap_or(500);
         let usual = match status {
             429 => "stub: rate limited",
@@ -117,11 +122,11 @@ impl Wire {
         for (name, value) in fault["headers"].as_object().into_iter().flatten() {
             headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
         }
-        Reply { status, headers, body }
+        StandInReply { status, headers, body }
     }
 
     /// What a subscription that is used up answers.
-    pub(super) fn usage_limit(self, fault: &Value) -> Reply {
+    pub(super) fn usage_limit(self, fault: &Value) -> StandInReply {
         let seconds = fault["resets_in"].as_u64().unwrap_or(3600);
         let at = epoch() + seconds;
         let (headers, body) = match self {
@@ -137,7 +142,7 @@ impl Wire {
             Self::Gemini => (Vec::new(), gemini::usage_limit()),
         };
         let headers = headers.into_iter().map(|(n, v): (&str, String)| (n.to_owned(), v)).collect();
-        Reply { status: 429, headers, body }
+        StandInReply { status: 429, headers, body }
     }
 }
 
@@ -175,8 +180,8 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-fn offered(name: &Value, schema: &Value) -> Option<Offered> {
-    Some(Offered { name: name.as_str()?.to_owned(), schema: schema.clone(), group: None })
+fn offered(name: &Value, schema: &Value) -> Option<LlmOfferedTool> {
+    Some(LlmOfferedTool { name: name.as_str()?.to_owned(), schema: schema.clone(), group: None })
 }
 
 /// A text in pieces of about this many characters.
@@ -185,6 +190,6 @@ fn pieces(text: &str, n: usize) -> Vec<String> {
     all.chunks(n).map(|piece| piece.iter().collect()).collect()
 }
 
-fn hang() -> Event {
+fn hang() -> LlmStreamEvent {
     ("hang".to_owned(), Value::Null)
 }

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use mainstem_planner::draft::{Part, judge as read};
-use mainstem_planner::gather::{Options, gather};
+use mainstem_planner::draft::{DraftPart, find_answer as read};
+use mainstem_planner::plan_assembly::{AssemblyOptions, assemble_plan};
 use mainstem_planner::schema::{EpicBreakdown, EpicPart, EpicTasks, TaskDraft};
 
 use super::table::{Table, judge};
@@ -23,12 +23,12 @@ pub(super) fn run(_context: &Context) -> Result<Verdict, String> {
         .map(|answer| serde_json::to_string(answer).map_err(|error| error.to_string()))
         .collect::<Result<_, _>>()?;
     let prd = document();
-    let options = Options { start_id: 1, prd: Some(&prd), drop_circles: false };
+    let options = AssemblyOptions { start_id: 1, prd: Some(&prd), drop_circles: false };
     let (mut gathering, mut reading, mut judging) = (f64::MAX, f64::MAX, f64::MAX);
     let known = breakdown.epics.iter().map(|epic| epic.id.clone()).collect();
     for _ in 0..ROUNDS {
         // The fastest: whatever else the machine did only adds.
-        let (gathered, took) = proc::cost(|| gather(&breakdown, &answers, &options));
+        let (gathered, took) = proc::cost(|| assemble_plan(&breakdown, &answers, &options));
         let tasks = gathered.map_err(|error| error.to_string())?.plan.tasks.len();
         if tasks != EPICS * TASKS {
             return Err(format!("{tasks} tasks were gathered"));
@@ -38,7 +38,7 @@ pub(super) fn run(_context: &Context) -> Result<Verdict, String> {
             proc::cost(|| texts.iter().all(|text| serde_json::from_str::<EpicTasks>(text).is_ok()));
         reading = reading.min(took.as_secs_f64());
         let (judged, took) = proc::cost(|| {
-            let parts = breakdown.epics.iter().map(|epic| Part::Epic(epic.id.clone()));
+            let parts = breakdown.epics.iter().map(|epic| DraftPart::Epic(epic.id.clone()));
             parts.zip(&texts).all(|(part, text)| read(&part, &known, Some(text), "").is_ok())
         });
         judging = judging.min(took.as_secs_f64());

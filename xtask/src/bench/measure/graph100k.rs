@@ -7,8 +7,8 @@ use std::time::Duration;
 use mainstem_core::config::Settings;
 use mainstem_core::graph::Graph;
 use mainstem_core::plan::Plan;
-use mainstem_core::plan::check::{Known, load_plan};
-use mainstem_core::plan::doc::Format;
+use mainstem_core::plan::check::{PlanCheckContext, load_plan};
+use mainstem_core::plan::document::DocumentFormat;
 
 use super::graphs::Rng;
 use super::scene::{Scene, default_settings};
@@ -66,14 +66,14 @@ fn check(scene: &Scene, plans: &[(&str, &str)]) -> Result<(), String> {
 fn inside(toml: &str, json: &str) -> Result<(), String> {
     let mut settings = default_settings()?;
     settings.snapshot_every_ms = 0;
-    let known = Known { agents: &settings.agents, default_agent: None };
+    let known = PlanCheckContext { agents: &settings.agents, default_agent: None };
     let load = |text: &str, format| {
         let (plan, took) = proc::cost(|| load_plan(text.as_bytes(), format, &known));
         let plan = plan.map_err(|faults| format!("the plan is refused: {}", faults[0].message))?;
         Ok::<_, String>((plan, took))
     };
-    let (plan, toml_took) = load(toml, Format::Toml)?;
-    let (_, json_took) = load(json, Format::Json)?;
+    let (plan, toml_took) = load(toml, DocumentFormat::Toml)?;
+    let (_, json_took) = load(json, DocumentFormat::Json)?;
     let (graph, graph_took) = proc::cost(|| Graph::new(&plan).map_err(|error| error.to_string()));
     drop(graph?);
     let (copy, copy_took) = proc::cost(|| plan.clone());
@@ -116,7 +116,7 @@ fn schedule(settings: &Settings, plan: &Plan) -> [Duration; 4] {
     let step = steps / u32::try_from(timeline.steps - before).unwrap_or(1);
     let ((), looks) = proc::cost(|| {
         for _ in 0..LOOKS {
-            std::hint::black_box((timeline.machine.rest(), timeline.machine.wake_at()));
+            std::hint::black_box((timeline.machine.rest_reason(), timeline.machine.wake_at()));
         }
     });
     [adopt, first, step, looks / LOOKS]

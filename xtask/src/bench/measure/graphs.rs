@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use mainstem_core::id::TaskId;
-use mainstem_core::plan::{Effort, Plan, Task};
+use mainstem_core::plan::{Plan, Task, TaskEffort};
 
 /// A small generator of random numbers (splitmix): the same seed, the same work, on every machine.
 #[derive(Debug, Clone)]
@@ -164,24 +164,24 @@ impl Work {
     }
 
     /// Small, medium or large by their true lengths; the two shares say where medium and large begin.
-    pub(super) fn efforts(&self, cuts: [f64; 2]) -> Vec<Effort> {
+    pub(super) fn efforts(&self, cuts: [f64; 2]) -> Vec<TaskEffort> {
         let mut sorted = self.ms.clone();
         sorted.sort_unstable();
         let [one, two] = cuts.map(|share| sorted[(sorted.len() as f64 * share) as usize]);
         let effort = |ms: &u64| match *ms {
-            ms if ms < one => Effort::Small,
-            ms if ms < two => Effort::Medium,
-            _ => Effort::Large,
+            ms if ms < one => TaskEffort::Small,
+            ms if ms < two => TaskEffort::Medium,
+            _ => TaskEffort::Large,
         };
         self.ms.iter().map(effort).collect()
     }
 
     /// The work as a plan; without efforts all tasks are medium.
-    pub(super) fn plan(&self, efforts: Option<&[Effort]>) -> Plan {
+    pub(super) fn plan(&self, efforts: Option<&[TaskEffort]>) -> Plan {
         let task = |at: usize| Task {
             id: id(at),
             needs: self.needs[at].iter().map(|need| id(*need)).collect(),
-            effort: efforts.map_or(Effort::Medium, |efforts| efforts[at]),
+            effort: efforts.map_or(TaskEffort::Medium, |efforts| efforts[at]),
             ..Task::empty()
         };
         Plan { tasks: (0..self.ms.len()).map(task).collect(), ..Plan::default() }
@@ -238,7 +238,10 @@ mod tests {
         for (cuts, counts) in [([1.0 / 3.0, 2.0 / 3.0], [30, 30, 30]), ([0.5, 0.9], [45, 36, 9])] {
             let efforts = work.efforts(cuts);
             let count = |wanted| efforts.iter().filter(|effort| **effort == wanted).count();
-            assert_eq!([Effort::Small, Effort::Medium, Effort::Large].map(count), counts);
+            assert_eq!(
+                [TaskEffort::Small, TaskEffort::Medium, TaskEffort::Large].map(count),
+                counts
+            );
         }
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::time::Instant;
 
 use mainstem_core::id::{Oid, TaskId};
-use mainstem_engine::survey::{Surveyor, Work};
-use mainstem_host::git::{Cas, Identity, Merge, Repo};
+use mainstem_engine::conflict_forecast::{ConflictForecaster, ForecastWork};
+use mainstem_host::git::{GitIdentity, GitMergeOutcome, RefUpdateOutcome, Repo};
 
 use super::Context;
 use super::scene::Scene;
@@ -72,20 +72,20 @@ fn ahead(scene: &Scene, repo: &Repo, start: &str) -> Result<(), String> {
     for n in 0..WORKSPACES {
         let commit = Oid::new(scene.git(&["rev-parse", &format!("work-{n}")])?);
         let task = TaskId::new(format!("T-{n}"));
-        works.push(Work { task, attempt: 1, base: Oid::new(start), commit });
+        works.push(ForecastWork { task, attempt: 1, base: Oid::new(start), commit });
     }
-    let mut surveyor = Surveyor::default();
+    let mut surveyor = ConflictForecaster::default();
     let mut looks = Vec::new();
     for _ in 0..2 {
         let begun = Instant::now();
-        surveyor.look(repo, "refs/heads/bare", &works).map_err(words)?;
+        surveyor.forecast_conflicts(repo, "refs/heads/bare", &works).map_err(words)?;
         looks.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    let probe = repo.probe().map_err(words)?;
+    let probe = repo.create_merge_probe().map_err(words)?;
     let mut merges = Vec::new();
     for pair in works.windows(2) {
         let begun = Instant::now();
-        probe.clashes(&pair[0].commit, &pair[1].commit).map_err(words)?;
+        probe.find_conflicts(&pair[0].commit, &pair[1].commit).map_err(words)?;
         merges.push(begun.elapsed().as_secs_f64() * 1e3);
     }
     let pair = Sample::new(merges).median();
@@ -132,13 +132,13 @@ fn land(repo: &Repo, tip: &Oid) -> Result<(), String> {
     let branch = "refs/heads/bare";
     let words = |error: mainstem_host::git::GitError| error.to_string();
     let head = repo.read_ref(branch).map_err(words)?.ok_or("the branch is gone")?;
-    let Merge::Clean { tree } = repo.merge(&head, tip).map_err(words)? else {
+    let GitMergeOutcome::Clean { tree } = repo.merge(&head, tip).map_err(words)? else {
         return Err("a conflict where there is none".to_owned());
     };
-    let (who, parents) = (Identity::ours(), [head.clone(), tip.clone()]);
+    let (who, parents) = (GitIdentity::fallback(), [head.clone(), tip.clone()]);
     let new = repo.commit_tree(&tree, &parents, "A landing", &who, &who, 0).map_err(words)?;
     match repo.update_ref(branch, &new, Some(&head), "landing").map_err(words)? {
-        Cas::Moved => Ok(()),
-        Cas::Refused { .. } => Err("the branch moved meanwhile".to_owned()),
+        RefUpdateOutcome::Moved => Ok(()),
+        RefUpdateOutcome::Refused { .. } => Err("the branch moved meanwhile".to_owned()),
     }
 }

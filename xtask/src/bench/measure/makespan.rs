@@ -3,8 +3,8 @@
 //! "Ours" and "waves" are the product's own machine, without and with `barrier = "level"`. Two lists that know no machine
 //! stand beside them: one that knows every length in advance, and a plain queue.
 
-use mainstem_core::config::{Barrier, Settings};
-use mainstem_core::plan::Effort;
+use mainstem_core::config::{ScheduleBarrier, Settings};
+use mainstem_core::plan::TaskEffort;
 
 use super::Context;
 use super::graphs::{Law, Shape, Work};
@@ -47,11 +47,11 @@ pub(super) fn run(_: &Context) -> Result<Verdict, String> {
             let bound = work.bound_ms(slots) as f64;
             let ours = |barrier, efforts| simulate(&settings, &work, slots, barrier, efforts);
             let spans = [
-                ours(Barrier::None, Some(efforts.as_slice()))?,
-                ours(Barrier::None, Some(tenth.as_slice()))?,
-                ours(Barrier::None, None)?,
-                ours(Barrier::Level, Some(efforts.as_slice()))?,
-                ours(Barrier::Level, None)?,
+                ours(ScheduleBarrier::None, Some(efforts.as_slice()))?,
+                ours(ScheduleBarrier::None, Some(tenth.as_slice()))?,
+                ours(ScheduleBarrier::None, None)?,
+                ours(ScheduleBarrier::Level, Some(efforts.as_slice()))?,
+                ours(ScheduleBarrier::Level, None)?,
                 work.list_ms(slots, &work.ms),
                 work.fifo_ms(slots),
             ];
@@ -83,8 +83,8 @@ fn simulate(
     settings: &Settings,
     work: &Work,
     slots: u32,
-    barrier: Barrier,
-    efforts: Option<&[Effort]>,
+    barrier: ScheduleBarrier,
+    efforts: Option<&[TaskEffort]>,
 ) -> Result<u64, String> {
     let mut settings = settings.clone();
     settings.run.jobs = slots;
@@ -92,8 +92,8 @@ fn simulate(
     let mut timeline = Timeline::new(&settings, work.plan(efforts), &work.ms, false);
     timeline.begin();
     while timeline.go_on(10_000) {}
-    match timeline.machine.rest() {
-        Some(mainstem_core::machine::Rest::Done) => Ok(timeline.makespan_ms()),
+    match timeline.machine.rest_reason() {
+        Some(mainstem_core::machine::RestReason::Done) => Ok(timeline.makespan_ms()),
         other => Err(format!("a simulated run ended with {other:?}")),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
-use mainstem_core::plan::Effort;
+use mainstem_core::plan::TaskEffort;
 
 use super::graphs::{self, Law, Shape, Work, id};
 use super::scene::Scene;
@@ -63,9 +63,9 @@ fn plan_text(work: &Work) -> String {
         let needs: Vec<String> =
             work.needs[at].iter().map(|need| format!("\"{}\"", id(*need))).collect();
         let effort = match effort {
-            Effort::Small => "small",
-            Effort::Medium => "medium",
-            Effort::Large => "large",
+            TaskEffort::Small => "small",
+            TaskEffort::Medium => "medium",
+            TaskEffort::Large => "large",
         };
         let (id, ms) = (id(at), work.ms[at]);
         let _ = writeln!(

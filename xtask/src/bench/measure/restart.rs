@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use mainstem_core::fact::Fact;
 use mainstem_core::id::RunId;
 use mainstem_core::plan::ScriptStep;
-use mainstem_engine::ledger;
+use mainstem_engine::run_journal;
 use mainstem_store::{Journal, SqliteJournal};
 
 use super::graphs::{Law, Shape, Work};
@@ -27,10 +27,12 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     let mut table = Table::new(&["", "wall ms", "CPU ms", "peak MiB"]);
     let begun = Instant::now();
     let settings = default_settings()?;
-    let reader = ledger::open_reader(&scene.journal()).map_err(|error| error.to_string())?;
+    let reader =
+        run_journal::open_journal_reader(&scene.journal()).map_err(|error| error.to_string())?;
     let reader = reader.ok_or("the journal was not written")?;
     let run = RunId::new("r-bench");
-    let (machine, _) = ledger::fold(&reader, &run, &settings).map_err(|error| error.to_string())?;
+    let (machine, _) =
+        run_journal::fold_run(&reader, &run, &settings).map_err(|error| error.to_string())?;
     let fold = begun.elapsed().as_secs_f64() * 1e3;
     drop((machine, reader));
     table.row(&["fold, from inside".to_owned(), format!("{fold:.0}")]);
@@ -105,17 +107,18 @@ fn write_journal(scene: &Scene) -> Result<usize, String> {
     let mut timeline = Timeline::new(&settings, plan, &ms, true);
     timeline.begin();
     let landed = |timeline: &Timeline<'_>| {
-        timeline.machine.tasks().count(mainstem_core::phase::Phase::Landed) as usize
+        timeline.machine.tasks().count_in_phase(mainstem_core::phase::Phase::Landed) as usize
     };
     while landed(&timeline) < LANDED && timeline.go_on(1) {}
-    while timeline.machine.tasks().any_removal() && timeline.go_on(1) {}
+    while timeline.machine.tasks().is_any_workspace_being_removed() && timeline.go_on(1) {}
     let open: Vec<_> = (LANDED..LANDED + OPEN).map(super::graphs::id).collect();
     let facts = timeline.facts.take().unwrap_or_default();
     // Those that never ended have not been begun either.
     let kept =
         facts.into_iter().filter(|(_, fact)| !fact.task().is_some_and(|task| open.contains(task)));
     let run = RunId::new("r-bench");
-    let records: Vec<_> = kept.map(|(at, fact)| ledger::encode(&run, &fact, at)).collect();
+    let records: Vec<_> =
+        kept.map(|(at, fact)| run_journal::encode_fact(&run, &fact, at)).collect();
     std::fs::create_dir_all(scene.state()).map_err(|error| error.to_string())?;
     let written = SqliteJournal::open(scene.journal()).and_then(|mut journal| {
         let epoch = journal.take_over()?;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use mainstem_core::config::{Settings, layers};
 use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
-use mainstem_engine::ledger;
-use mainstem_store::Reader;
+use mainstem_engine::run_journal;
+use mainstem_store::JournalReader;
 
 use super::Context;
 use crate::shell;
@@ -118,7 +118,8 @@ impl Scene {
     /// All facts after a place in the journal, and the place of the last one. None while there is no journal.
     pub(super) fn facts(&self, after: u64) -> Result<(Vec<(Time, Fact)>, u64), String> {
         let words = |error: &dyn std::fmt::Display| format!("the journal cannot be read: {error}");
-        let Some(reader) = ledger::open_reader(&self.journal()).map_err(|error| words(&error))?
+        let Some(reader) =
+            run_journal::open_journal_reader(&self.journal()).map_err(|error| words(&error))?
         else {
             return Ok((Vec::new(), after));
         };
@@ -128,7 +129,7 @@ impl Scene {
             let Some(end) = records.last() else { return Ok((facts, last)) };
             last = end.seq;
             for record in &records {
-                let fact = ledger::decode(record).map_err(|error| words(&error))?;
+                let fact = run_journal::decode_fact(record).map_err(|error| words(&error))?;
                 facts.push((Time(record.at_ms), fact));
             }
         }
@@ -137,7 +138,7 @@ impl Scene {
 
 /// The settings that nobody set.
 pub(super) fn default_settings() -> Result<Settings, String> {
-    match layers::resolve(&[]) {
+    match layers::resolve_settings(&[]) {
         Ok(resolved) => Ok(resolved.settings),
         Err(_) => Err("the defaults are refused".to_owned()),
     }

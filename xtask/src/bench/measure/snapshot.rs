@@ -138,13 +138,13 @@ impl Cost {
 impl Place {
     /// As the engine takes one while an agent works; returns the tree.
     fn snapshot(&self) -> Result<String, String> {
-        let kept = self.repo.snapshot_in_passing(&self.path, SERIES, "work in progress");
+        let kept = self.repo.take_quick_snapshot(&self.path, SERIES, "work in progress");
         Ok(kept.map_err(words)?.ok_or("there was nothing to keep")?.tree.to_string())
     }
 
     /// As the engine takes one before a workspace goes.
     fn whole(&self) -> Result<(), String> {
-        self.repo.snapshot(&self.path, SERIES, "the end").map(drop).map_err(words)
+        self.repo.take_snapshot(&self.path, SERIES, "the end").map(drop).map_err(words)
     }
 
     fn plainly(&self) -> Result<String, String> {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use mainstem_core::config::Settings;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{Claim, Ending, Evidence, Fact};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Evidence, Fact};
 use mainstem_core::id::{Oid, TaskIx, Time};
 use mainstem_core::machine::{Input, Machine};
 use mainstem_core::plan::Plan;
-use mainstem_core::train::yard::{Formed, Step};
+use mainstem_core::train::batches::{BatchMerge, CandidateMerge};
 
 /// A run and its clock.
 pub(super) struct Timeline<'w> {
@@ -103,16 +103,18 @@ impl<'w> Timeline<'w> {
             Effect::CollectEvidence { task, attempt, base } => {
                 let base = base.unwrap_or_else(|| self.head.clone());
                 let tip = self.commit();
-                Input::Collected { task, attempt, evidence: Ok(evidence(base, tip)) }
+                Input::EvidenceCollected { task, attempt, evidence: Ok(evidence(base, tip)) }
             }
-            Effect::FormLine { purpose, seats, .. } => {
+            Effect::MergeBatch { purpose, candidates: seats, .. } => {
                 let (onto, tip, tree) = (self.head.clone(), self.commit(), self.commit());
                 let (commit, reused) = (tip.clone(), Vec::new());
-                let step = Step { onto: onto.clone(), commit, tree: tree.clone(), reused };
-                let places = seats.iter().map(|seat| seat.place).collect();
+                let step =
+                    CandidateMerge { onto: onto.clone(), commit, tree: tree.clone(), reused };
+                let places = seats.iter().map(|seat| seat.queue_number).collect();
                 let (steps, base_tree) = (vec![step], onto.clone());
-                let formed = Formed { onto, steps, commit: tip.clone(), tip, tree };
-                Input::LineFormed { purpose, places, formed, base_tree }
+                let formed =
+                    BatchMerge { onto, candidate_merges: steps, commit: tip.clone(), tip, tree };
+                Input::BatchMerged { purpose, places, formed, base_tree }
             }
             Effect::Land { task, attempt, old, new, .. } => {
                 self.head = new.clone();
@@ -125,16 +127,16 @@ impl<'w> Timeline<'w> {
             // A run without gates, questions, snapshots, a checkout and a forge needs none of these.
             Effect::StopAgent { .. }
             | Effect::DeliverAnswer { .. }
-            | Effect::Consult { .. }
+            | Effect::ConsultAgent { .. }
             | Effect::TakeSnapshot { .. }
             | Effect::RunGates { .. }
             | Effect::StopJobs { .. }
             | Effect::StopLane { .. }
-            | Effect::VerifyCar { .. }
+            | Effect::VerifyBatch { .. }
             | Effect::RecheckTarget { .. }
-            | Effect::LookAtCheckout { .. }
+            | Effect::InspectCheckout { .. }
             | Effect::Review { .. }
-            | Effect::Pull { .. } => return,
+            | Effect::RunForgeAction { .. } => return,
         };
         self.inbox.push_back(input);
     }
@@ -142,9 +144,9 @@ impl<'w> Timeline<'w> {
     fn work(&mut self, task: TaskIx, attempt: u32) {
         self.first_start.get_or_insert(self.now);
         self.inbox.push_back(Input::AgentStarted { task, attempt, pid: 7 });
-        let end = self.now.plus_ms(self.ms[task.ix()]);
+        let end = self.now.plus_ms(self.ms[task.index()]);
         self.last_end = self.last_end.max(end);
-        let (ending, claim) = (Ending::Exited { code: 0 }, Claim::None);
+        let (ending, claim) = (AgentEnding::Exited { code: 0 }, AgentClaim::None);
         let ended = Input::AgentEnded { task, attempt, ending, claim };
         self.later.insert((end, self.steps), ended);
         // Several agents may end at the same time; the number of their step keeps them apart.
@@ -164,14 +166,14 @@ fn evidence(base: Oid, tip: Oid) -> Evidence {
         insertions: 10,
         deletions: 2,
         diff_hash: "0".repeat(64),
-        ..Evidence::nothing(base)
+        ..Evidence::empty_on(base)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use mainstem_core::machine::Rest;
+    use mainstem_core::machine::RestReason;
 
     use super::super::graphs::{Law, Shape, Work};
     use super::super::scene::default_settings;
@@ -186,7 +188,7 @@ mod tests {
         let mut timeline = Timeline::new(&settings, work.plan(None), &work.ms, true);
         timeline.begin();
         while timeline.go_on(100) {}
-        assert_eq!(timeline.machine.rest(), Some(Rest::Done));
+        assert_eq!(timeline.machine.rest_reason(), Some(RestReason::Done));
         assert!(timeline.makespan_ms() >= work.bound_ms(3));
         assert!(timeline.makespan_ms() <= work.ms.iter().sum());
         assert!(!timeline.facts.unwrap().is_empty());

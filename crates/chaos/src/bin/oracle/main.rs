@@ -10,27 +10,27 @@
     reason = "a program's findings are its output"
 )]
 
-mod landed;
-mod left;
-mod power;
-mod truth;
-mod work;
+mod target_branch;
+mod leftovers;
+mod power_cut;
+mod ground_truth;
+mod unlanded_work;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use mainstem_chaos::Stage;
+use mainstem_chaos::ChaosFixture;
 use serde_json::Value;
 
-use truth::Truth;
+use ground_truth::GroundTruth;
 
 /// What the product says of itself.
-struct Said {
+struct ProductReport {
     status: Value,
     facts: Vec<Value>,
 }
 
-impl Said {
+impl ProductReport {
     fn tasks(&self) -> impl Iterator<Item = &Value> {
         self.status["tasks"].as_array().into_iter().flatten()
     }
@@ -61,8 +61,8 @@ fn main() -> ExitCode {
 }
 
 fn look(outside: &Path) -> Result<Vec<String>, String> {
-    let stage = Stage::load(outside)?;
-    let truth = Truth::read(&stage)?;
+    let stage = ChaosFixture::load(outside)?;
+    let truth = GroundTruth::read(&stage)?;
     let mut wrong = Vec::new();
     let said = match hear(&stage) {
         Ok(said) => said,
@@ -70,18 +70,18 @@ fn look(outside: &Path) -> Result<Vec<String>, String> {
         Err(why) => return Ok(vec![why]),
     };
     journal(&stage, &said, &mut wrong);
-    let landings = landed::landings(&stage)?;
-    landed::check(&stage, &truth, &said, &landings, &mut wrong)?;
-    work::check(&stage, &truth, &said, &landings, &mut wrong)?;
-    left::check(&stage, &truth, &said, &mut wrong)?;
+    let landings = target_branch::landings(&stage)?;
+    target_branch::check(&stage, &truth, &said, &landings, &mut wrong)?;
+    unlanded_work::check(&stage, &truth, &said, &landings, &mut wrong)?;
+    leftovers::check(&stage, &truth, &said, &mut wrong)?;
     money(&stage, &truth, &said, &mut wrong);
     if let Some(cut) = &stage.power_cut {
-        power::check(&stage, cut, &said, &mut wrong)?;
+        power_cut::check(&stage, cut, &said, &mut wrong)?;
     }
     Ok(wrong)
 }
 
-fn hear(stage: &Stage) -> Result<Said, String> {
+fn hear(stage: &ChaosFixture) -> Result<ProductReport, String> {
     let (code, status, complaint) = stage.mainstem(&["status", "--json"])?;
     if code != 0 && code != 2 && code != 3 {
         return Err(format!("status fails with {code}: {complaint}"));
@@ -94,11 +94,11 @@ fn hear(stage: &Stage) -> Result<Said, String> {
     }
     let facts: Result<Vec<Value>, _> = history.lines().map(serde_json::from_str).collect();
     let facts = facts.map_err(|error| format!("history is no JSON: {error}"))?;
-    Ok(Said { status, facts })
+    Ok(ProductReport { status, facts })
 }
 
 /// Gapless, at rest, one landing per landed task.
-fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
+fn journal(stage: &ChaosFixture, said: &ProductReport, wrong: &mut Vec<String>) {
     for (n, pair) in said.facts.windows(2).enumerate() {
         if pair[1]["seq"].as_u64() != pair[0]["seq"].as_u64().map(|seq| seq + 1) {
             wrong.push(format!("journal: a gap after fact {n}: {} then {}", pair[0], pair[1]));
@@ -140,7 +140,7 @@ fn journal(stage: &Stage, said: &Said, wrong: &mut Vec<String>) {
 }
 
 /// Money is counted once: never more than was spent, and all of it where no output was lost.
-fn money(stage: &Stage, truth: &Truth, said: &Said, wrong: &mut Vec<String>) {
+fn money(stage: &ChaosFixture, truth: &GroundTruth, said: &ProductReport, wrong: &mut Vec<String>) {
     for script in &truth.scripts {
         let id = &script.task;
         let cost = said.task(id).and_then(|task| task["cost_usd"].as_f64()).unwrap_or(0.0);

@@ -4,80 +4,86 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use mainstem_api::exit_code;
-use mainstem_engine::draft::DraftSession;
-use mainstem_planner::draft::{Draft, Part, PartState, Rest, Stand};
-use mainstem_planner::gather::Report;
+use mainstem_engine::draft::DraftRunner;
+use mainstem_planner::draft::{Draft, DraftOutcome, DraftPart, DraftPartPhase, DraftPartState};
+use mainstem_planner::plan_assembly::AssemblyReport;
 use serde_json::{Value, json};
 
-use super::{End, folder_of, view};
-use crate::context::Context;
-use crate::failure::{Failure, Outcome};
-use crate::print;
+use super::{DraftFinish, call_folder, live_view};
+use crate::context::CliContext;
+use crate::error::{CliError, CommandResult};
+use crate::output;
 
 /// Entries of one kind that are shown.
 const SHOWN: usize = 20;
 
 /// What a draft came to.
-pub(super) struct Verdict {
+pub(super) struct DraftReport {
     name: String,
-    rest: Rest,
+    rest: DraftOutcome,
     began: i64,
     folder: String,
     /// Where to look, by part that failed.
-    failed: Vec<(Part, Option<String>)>,
-    pub(super) end: End,
+    failed: Vec<(DraftPart, Option<String>)>,
+    pub(super) end: DraftFinish,
 }
 
-impl Verdict {
-    pub(super) fn new(session: &DraftSession, rest: Rest, began: i64) -> Self {
+impl DraftReport {
+    pub(super) fn new(session: &DraftRunner, rest: DraftOutcome, began: i64) -> Self {
         let draft = session.draft();
-        let failed = draft.parts().iter().filter(|(_, state)| state.stand != Stand::Done);
-        let place = |part: &Part| folder_of(session, draft, part).map(|p| p.display().to_string());
+        let failed = draft.parts().iter().filter(|(_, state)| state.phase != DraftPartPhase::Done);
+        let place =
+            |part: &DraftPart| call_folder(session, draft, part).map(|p| p.display().to_string());
         Self {
-            name: session.name().to_string(),
+            name: session.run_id().to_string(),
             rest,
             began,
             folder: session.folder().display().to_string(),
             failed: failed.map(|(part, _)| (part.clone(), place(part))).collect(),
-            end: End::default(),
+            end: DraftFinish::default(),
         }
     }
 
     /// Shows it and says how the command ends.
-    pub(super) fn show(self, context: &Context, draft: &Draft, output: &Path) -> Outcome {
-        let code = self.code(draft);
+    pub(super) fn print_report(
+        self,
+        context: &CliContext,
+        draft: &Draft,
+        output: &Path,
+    ) -> CommandResult {
+        let code = self.exit_code(draft);
         if context.global.json {
-            print::out(&format!("{}\n", self.json(draft, output, code)))?;
+            output::write_stdout(&format!("{}\n", self.to_json(draft, output, code)))?;
         } else if !context.global.quiet || code != exit_code::OK {
-            print::err(self.text(draft, output).trim_end());
+            output::write_stderr(self.to_text(draft, output).trim_end());
         }
         match self.end.refused {
             Some(failure) => Err(failure),
-            None if code == exit_code::ERROR => Err(nothing(draft, &self.failed)),
+            None if code == exit_code::ERROR => Err(no_answer_error(draft, &self.failed)),
             None => Ok(code),
         }
     }
 
-    fn code(&self, draft: &Draft) -> u8 {
+    fn exit_code(&self, draft: &Draft) -> u8 {
         match self.rest {
-            Rest::Interrupted => exit_code::INTERRUPTED,
+            DraftOutcome::Interrupted => exit_code::INTERRUPTED,
             _ if draft.breakdown().is_none() || !self.end.written => exit_code::ERROR,
             _ if draft.is_complete() => exit_code::OK,
             _ => exit_code::NOT_LANDED,
         }
     }
 
-    fn text(&self, draft: &Draft, output: &Path) -> String {
+    fn to_text(&self, draft: &Draft, output: &Path) -> String {
         let mut out = String::new();
         if let Some(gathered) = &self.end.gathered {
-            out.push_str(&report_text(&gathered.report));
+            out.push_str(&assembly_report_text(&gathered.report));
             if !self.end.written
                 && let Some(changes) = &self.end.changes
             {
-                out.push_str(&view::changes_text(changes, Some(&gathered.plan)));
+                out.push_str(&live_view::changes_text(changes, Some(&gathered.plan)));
             }
         }
-        self.add_missing(&mut out, draft);
+        self.write_missing_parts(&mut out, draft);
         out.push_str(&spent_text(draft, self.began));
         if let (true, Some(gathered)) = (self.end.written, &self.end.gathered) {
             let edges: usize = gathered.plan.tasks.iter().map(|task| task.needs.len()).sum();
@@ -85,9 +91,9 @@ impl Verdict {
                 out,
                 "wrote {}: {}, {}, {}",
                 output.display(),
-                print::count(gathered.plan.epics.len() as u64, "epic"),
-                print::count(gathered.plan.tasks.len() as u64, "task"),
-                print::count(edges as u64, "edge"),
+                output::count_noun(gathered.plan.epics.len() as u64, "epic"),
+                output::count_noun(gathered.plan.tasks.len() as u64, "task"),
+                output::count_noun(edges as u64, "edge"),
             );
             let _ = writeln!(
                 out,
@@ -95,7 +101,7 @@ impl Verdict {
                 output.display()
             );
         }
-        if self.rest == Rest::Interrupted {
+        if self.rest == DraftOutcome::Interrupted {
             out.push_str(
                 "interrupted; answers are kept. To continue, run the same command again\n",
             );
@@ -104,13 +110,13 @@ impl Verdict {
     }
 
     /// Every part without an answer, and why.
-    fn add_missing(&self, out: &mut String, draft: &Draft) {
+    fn write_missing_parts(&self, out: &mut String, draft: &Draft) {
         for (part, folder) in &self.failed {
             let Some(state) = draft.parts().get(part) else { continue };
-            let why = match &state.stand {
-                Stand::Failed(why) => why.clone(),
-                _ if self.rest == Rest::Parked => {
-                    let provider = draft.waits_for(part).map(|(name, _)| name.to_owned());
+            let why = match &state.phase {
+                DraftPartPhase::Failed(why) => why.clone(),
+                _ if self.rest == DraftOutcome::Parked => {
+                    let provider = draft.provider_wait(part).map(|(name, _)| name.to_owned());
                     format!(
                         "the quota of {} is used up (limits.auto_resume = false)",
                         provider.unwrap_or_default()
@@ -118,28 +124,32 @@ impl Verdict {
                 }
                 _ => "not finished".to_owned(),
             };
-            let _ = writeln!(out, "missing: {part}: {}", print::harmless(&why).replace('\n', " "));
+            let _ = writeln!(
+                out,
+                "missing: {part}: {}",
+                output::sanitize_text(&why).replace('\n', " ")
+            );
             for problem in state.problems.iter().take(SHOWN) {
-                let _ = writeln!(out, "    {}", print::harmless(&problem.to_string()));
+                let _ = writeln!(out, "    {}", output::sanitize_text(&problem.to_string()));
             }
             if let Some(help) = &state.help {
-                let _ = writeln!(out, "    help: {}", print::harmless(help));
+                let _ = writeln!(out, "    help: {}", output::sanitize_text(help));
             }
             if let Some(folder) = folder {
                 let _ = writeln!(out, "    prompt, log and answer: {folder}");
             }
         }
-        if !self.failed.is_empty() && self.rest != Rest::Interrupted {
+        if !self.failed.is_empty() && self.rest != DraftOutcome::Interrupted {
             out.push_str("to ask only for the missing parts, run the same command again\n");
         }
     }
 
-    fn json(&self, draft: &Draft, output: &Path, code: u8) -> Value {
-        let part = |(part, state): (&Part, &PartState)| {
-            let (stand, why) = match &state.stand {
-                Stand::Done => ("done", None),
-                Stand::Failed(why) => ("failed", Some(why.clone())),
-                Stand::Calling | Stand::Waiting(_) => ("waiting", None),
+    fn to_json(&self, draft: &Draft, output: &Path, code: u8) -> Value {
+        let part = |(part, state): (&DraftPart, &DraftPartState)| {
+            let (stand, why) = match &state.phase {
+                DraftPartPhase::Done => ("done", None),
+                DraftPartPhase::Failed(why) => ("failed", Some(why.clone())),
+                DraftPartPhase::Calling | DraftPartPhase::Waiting(_) => ("waiting", None),
             };
             let sum = draft.account().sums.get(&format!("plan:{part}"));
             json!({
@@ -164,11 +174,11 @@ impl Verdict {
             "type": "plan_result", "schema": "mainstem.plan/1", "plan": self.name, "exit_code": code,
             "written": self.end.written.then_some(output), "folder": self.folder,
             "missing": missing, "parts": draft.parts().iter().map(part).collect::<Vec<_>>(),
-            "report": self.end.gathered.as_ref().map(|gathered| as_json(&gathered.report)),
+            "report": self.end.gathered.as_ref().map(|gathered| assembly_report_json(&gathered.report)),
             "tasks": self.end.gathered.as_ref().map(|gathered| gathered.plan.tasks.len()),
             "changes": changes,
             "totals": {
-                "ms": draft.before_ms() + elapsed(self.began), "calls": calls(draft),
+                "ms": draft.earlier_epochs_ms() + elapsed_ms(self.began), "calls": count_calls(draft),
                 "input_tokens": total.input_tokens, "output_tokens": total.output_tokens,
                 "cost_usd": total.paid_usd(), "included_usd": total.included_usd,
                 "basis": total.basis(),
@@ -177,11 +187,11 @@ impl Verdict {
     }
 }
 
-fn elapsed(began: i64) -> u64 {
+fn elapsed_ms(began: i64) -> u64 {
     u64::try_from(mainstem_host::clock::now_ms() - began).unwrap_or(0)
 }
 
-fn calls(draft: &Draft) -> u32 {
+fn count_calls(draft: &Draft) -> u32 {
     draft.parts().values().map(|state| state.calls).sum()
 }
 
@@ -189,7 +199,7 @@ fn calls(draft: &Draft) -> u32 {
 fn spent_text(draft: &Draft, began: i64) -> String {
     let stages = [("shred", "shred"), ("scatter", "scatter"), ("whole", "one pass")];
     let stages = stages.into_iter().filter_map(|(stage, name)| {
-        Some(format!("{name} {}", print::duration(draft.stage_ms(stage)?)))
+        Some(format!("{name} {}", output::format_duration(draft.stage_ms(stage)?)))
     });
     let stages: Vec<String> = stages.collect();
     let total = &draft.account().total;
@@ -200,37 +210,38 @@ fn spent_text(draft: &Draft, began: i64) -> String {
     format!(
         "{}; {} in total, {}, {} tokens in, {} out, {money}\n",
         stages.join(", "),
-        print::duration(draft.before_ms() + elapsed(began)),
-        print::count(u64::from(calls(draft)), "call"),
+        output::format_duration(draft.earlier_epochs_ms() + elapsed_ms(began)),
+        output::count_noun(u64::from(count_calls(draft)), "call"),
         total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
         total.output_tokens,
     )
 }
 
 /// Nothing came of it.
-fn nothing(draft: &Draft, failed: &[(Part, Option<String>)]) -> Failure {
+fn no_answer_error(draft: &Draft, failed: &[(DraftPart, Option<String>)]) -> CliError {
     let what = match draft.breakdown() {
         None => "the document could not be split into epics",
         Some(_) => "no epic was planned",
     };
-    let mut failure = Failure::new(what);
+    let mut failure = CliError::new(what);
     for (part, _) in failed.iter().take(SHOWN) {
-        if let Some(Stand::Failed(why)) = draft.parts().get(part).map(|state| &state.stand) {
-            failure.causes.push(format!("{part}: {}", print::harmless(why)));
+        if let Some(DraftPartPhase::Failed(why)) = draft.parts().get(part).map(|state| &state.phase)
+        {
+            failure.causes.push(format!("{part}: {}", output::sanitize_text(why)));
         }
         if let Some(help) = draft.parts().get(part).and_then(|state| state.help.clone()) {
-            failure = failure.hint(print::harmless(&help));
+            failure = failure.with_hint(output::sanitize_text(&help));
         }
     }
     failure
 }
 
 /// What was decided on the way, for people to review.
-fn report_text(report: &Report) -> String {
+fn assembly_report_text(report: &AssemblyReport) -> String {
     let mut out = String::new();
     let mut list = |lines: Vec<String>, more: &str| {
         for line in lines.iter().take(SHOWN) {
-            let _ = writeln!(out, "{}", print::harmless(line));
+            let _ = writeln!(out, "{}", output::sanitize_text(line));
         }
         if lines.len() > SHOWN {
             let _ = writeln!(
@@ -295,7 +306,7 @@ fn report_text(report: &Report) -> String {
 }
 
 /// The same for programs.
-pub(super) fn as_json(report: &Report) -> Value {
+pub(super) fn assembly_report_json(report: &AssemblyReport) -> Value {
     json!({
         "ids": report.ids, "resolved": report.resolved,
         "unresolved": report.unresolved.iter().map(|r| json!({ "from": r.from, "label": r.label })).collect::<Vec<_>>(),

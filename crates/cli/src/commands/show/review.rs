@@ -4,19 +4,19 @@ use mainstem_core::fact::Fact;
 use mainstem_core::review;
 use serde_json::{Value, json};
 
-use crate::print;
+use crate::output;
 
 /// A review as its facts tell it.
 #[derive(Default)]
-pub(super) struct ReviewSeen {
+pub(super) struct ShowReview {
     cycle: u32,
-    reports: Vec<review::Report>,
-    end: Option<review::Ended>,
+    reports: Vec<review::ReviewReportFact>,
+    end: Option<review::ReviewEndFact>,
 }
 
-impl ReviewSeen {
+impl ShowReview {
     /// Takes a fact in, if it is one of a review.
-    pub(super) fn learn(all: &mut Vec<Self>, fact: Fact) {
+    pub(super) fn apply_fact(all: &mut Vec<Self>, fact: Fact) {
         match (fact, all.last_mut()) {
             (Fact::ReviewStarted(started), _) => {
                 all.push(Self { cycle: started.cycle, ..Self::default() });
@@ -27,39 +27,41 @@ impl ReviewSeen {
         }
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         json!({
             "cycle": self.cycle, "reports": self.reports,
-            "verdict": self.end.as_ref().map(|end| end.verdict.word()),
+            "verdict": self.end.as_ref().map(|end| end.verdict.as_str()),
             "by": self.end.as_ref().map(|end| &end.by),
             "findings": self.end.as_ref().map(|end| &end.findings),
             "stats": self.end.as_ref().map(|end| &end.stats),
         })
     }
 
-    pub(super) fn lines(&self) -> Vec<String> {
-        let verdict = self.end.as_ref().map_or("in progress", |end| end.verdict.word());
+    pub(super) fn to_lines(&self) -> Vec<String> {
+        let verdict = self.end.as_ref().map_or("in progress", |end| end.verdict.as_str());
         let by = self.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by you");
         let mut lines = vec![format!("review {}  {verdict}{by}", self.cycle)];
         for report in &self.reports {
             let what = match &report.outcome {
-                review::Outcome::Said { verdict, findings } => {
+                review::ReviewerOutcome::Said { verdict, findings } => {
                     format!(
                         "{}, {}",
-                        verdict.word(),
-                        print::count(findings.len() as u64, "finding")
+                        verdict.as_str(),
+                        output::count_noun(findings.len() as u64, "finding")
                     )
                 }
-                review::Outcome::Skipped { why } => format!("skipped: {why}"),
-                review::Outcome::Failed { why } => format!("no verdict: {why}"),
-                review::Outcome::Limited { message, .. } => format!("rate-limited: {message}"),
-                review::Outcome::Stopped {} => "stopped".to_owned(),
+                review::ReviewerOutcome::Skipped { why } => format!("skipped: {why}"),
+                review::ReviewerOutcome::Failed { why } => format!("no verdict: {why}"),
+                review::ReviewerOutcome::Limited { message, .. } => {
+                    format!("rate-limited: {message}")
+                }
+                review::ReviewerOutcome::Stopped {} => "stopped".to_owned(),
             };
-            let took = print::duration(report.duration_ms);
+            let took = output::format_duration(report.duration_ms);
             lines.push(format!("  {} ({}) {what} ({took})", report.reviewer, report.agent));
         }
         let findings = self.end.iter().flat_map(|end| &end.findings);
-        lines.extend(findings.map(|finding| format!("  {}", finding.line())));
+        lines.extend(findings.map(|finding| format!("  {}", finding.to_line())));
         lines
     }
 }

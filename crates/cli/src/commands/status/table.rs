@@ -10,8 +10,8 @@ use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_host::clock;
 
-use super::{one_line, short};
-use crate::{events, print};
+use super::{collapse_to_line, short_oid};
+use crate::{events, output};
 
 /// Runs with more tasks than this show landed and waiting ones as counts.
 const TASKS_SHOWN_MAX: usize = 40;
@@ -46,11 +46,11 @@ const BY_ATTENTION: [Phase; 13] = [
 ];
 
 /// All tasks, those that need a person first.
-pub(crate) fn table(machine: &Machine, color: bool) -> String {
-    tasks(machine, &[], color, false, clock::now_ms())
+pub(crate) fn task_table(machine: &Machine, color: bool) -> String {
+    task_rows(machine, &[], color, false, clock::now_ms())
 }
 
-pub(super) fn tasks(
+pub(super) fn task_rows(
     machine: &Machine,
     told: &[wire::TaskStatus],
     color: bool,
@@ -62,89 +62,92 @@ pub(super) fn tasks(
     let mut notes = Vec::new();
     let mut folded = Vec::new();
     let mut outputs = 0;
-    let grouped = !all && blocked_by_others(machine) > BLOCKED_LISTED_MAX;
+    let grouped = !all && count_blocked(machine) > BLOCKED_LISTED_MAX;
     for phase in BY_ATTENTION {
         if phase == Phase::Blocked && grouped {
             folded.extend(blocked_groups(machine, color));
         }
         let shown = match phase {
             Phase::Blocked if grouped => 0,
-            _ if many => shown_max(phase),
+            _ if many => rows_shown_max(phase),
             _ => usize::MAX,
         };
-        let those = machine.tasks().all().filter(|t| machine.tasks().phase(*t) == phase);
+        let those = machine.tasks().all_tasks().filter(|t| machine.tasks().phase(*t) == phase);
         for t in those.take(shown) {
-            let doing = told.get(t.ix()).and_then(|task| task.progress.as_ref());
+            let doing = told.get(t.index()).and_then(|task| task.progress.as_ref());
             let doing = doing.map(Progress::line);
-            rows.push(row(machine, t, doing.as_deref(), color, now));
+            rows.push(task_row(machine, t, doing.as_deref(), color, now));
             let output = machine.failed_check(t).filter(|_| all || outputs < OUTPUTS_SHOWN_MAX);
             outputs += usize::from(output.is_some());
-            notes.push((output, action(machine, t)));
+            notes.push((output, action_text(machine, t)));
         }
-        let count = usize::try_from(machine.tasks().count(phase)).unwrap_or(usize::MAX);
+        let count = usize::try_from(machine.tasks().count_in_phase(phase)).unwrap_or(usize::MAX);
         if count > shown && !(grouped && phase == Phase::Blocked) {
             let more = if shown > 0 { " more" } else { "" };
-            let words = format!("{} {}{more} {}", print::sign(phase), count - shown, phase.word());
-            folded.push(print::paint(&words, print::style(phase), color));
+            let words =
+                format!("{} {}{more} {}", output::phase_sign(phase), count - shown, phase.as_str());
+            folded.push(output::paint_text(&words, output::phase_style(phase), color));
         }
     }
-    let columns = print::columns();
+    let columns = output::stdout_columns();
     let mut text = String::new();
-    for (row, (output, action)) in fit(&rows, columns).into_iter().zip(notes) {
+    for (row, (output, action)) in fit_rows(&rows, columns).into_iter().zip(notes) {
         text.push_str(&row);
         if let Some(failed) = output {
-            let how = failed.ended_where(machine.target());
-            let head = format!("{}, {how}", one_line(&failed.gate));
-            text.push_str(&print::indented(&head, 4, columns));
+            let how = failed.describe_ending(machine.target_branch());
+            let head = format!("{}, {how}", collapse_to_line(&failed.gate));
+            text.push_str(&output::indent_block(&head, 4, columns));
         }
         for line in
             output.map(|failed| events::output_block(failed, OUTPUT_LINES)).unwrap_or_default()
         {
-            let line = columns
-                .map_or(line.clone(), |columns| print::clip(&line, columns.saturating_sub(6)));
+            let line = columns.map_or(line.clone(), |columns| {
+                output::truncate_to_width(&line, columns.saturating_sub(6))
+            });
             let _ = writeln!(text, "    │ {line}");
         }
         if let Some(action) = action {
-            let below = print::indented(&action, 6, columns);
+            let below = output::indent_block(&action, 6, columns);
             let _ = write!(text, "    → {}", below.trim_start());
         }
     }
     if !folded.is_empty() {
-        folded.iter().for_each(|line| text.push_str(&print::indented(line, 0, columns)));
+        folded.iter().for_each(|line| text.push_str(&output::indent_block(line, 0, columns)));
         text.push_str("(use -v to list all tasks)\n");
     }
     text
 }
 
 /// How many tasks wait in vain for others.
-fn blocked_by_others(machine: &Machine) -> usize {
+fn count_blocked(machine: &Machine) -> usize {
     let tasks = machine.tasks();
-    let blocked = tasks.all().filter(|t| tasks.phase(*t) == Phase::Blocked);
+    let blocked = tasks.all_tasks().filter(|t| tasks.phase(*t) == Phase::Blocked);
     blocked.filter(|t| !tasks.get(*t).chain.is_empty()).count()
 }
 
 /// Blocked tasks under their causes.
 fn blocked_groups(machine: &Machine, color: bool) -> Vec<String> {
-    let groups = machine.tasks().all().filter_map(|root| {
+    let groups = machine.tasks().all_tasks().filter_map(|root| {
         let blocked = machine.tasks_blocked_by(root);
-        let (n, sign) = (blocked.len(), print::sign(Phase::Blocked));
+        let (n, sign) = (blocked.len(), output::phase_sign(Phase::Blocked));
         let words = format!(
             "{sign} {n} blocked by {}: {}",
             machine.graph().id(root),
-            events::names(&blocked)
+            events::join_names(&blocked)
         );
-        (n > 0).then(|| print::paint(&words, print::style(Phase::Blocked), color))
+        (n > 0).then(|| output::paint_text(&words, output::phase_style(Phase::Blocked), color))
     });
     groups.collect()
 }
 
 /// Checks that run now, and the one that fails on the target branch itself.
-pub(super) fn checks(status: &wire::Status, now: i64) -> String {
-    let columns = print::columns();
+pub(super) fn check_lines(status: &wire::RunStatus, now: i64) -> String {
+    let columns = output::stdout_columns();
     let mut text = String::new();
     for gate in &status.gates {
-        let since = print::duration(u64::try_from(now - gate.since).unwrap_or(0));
-        let usually = gate.usually_ms.map(|ms| format!(", usually {}", print::duration(ms)));
+        let since = output::format_duration(u64::try_from(now - gate.since).unwrap_or(0));
+        let usually =
+            gate.usually_ms.map(|ms| format!(", usually {}", output::format_duration(ms)));
         let place = match gate.scope.as_str() {
             "base" => "the target branch itself".to_owned(),
             "train" => format!("{}, merged", gate.task),
@@ -152,31 +155,36 @@ pub(super) fn checks(status: &wire::Status, now: i64) -> String {
         };
         let line = format!(
             "check  {} for {since}{} ({place}): mainstem logs {} --gates -f",
-            one_line(&gate.gate),
+            collapse_to_line(&gate.gate),
             usually.unwrap_or_default(),
             gate.task
         );
-        let _ = write!(text, "\n{}", print::indented(&line, 0, columns));
+        let _ = write!(text, "\n{}", output::indent_block(&line, 0, columns));
     }
     if let Some(failed) = &status.red_target {
         let code = failed.exit_code.map(|code| format!(", exit {code}")).unwrap_or_default();
-        let line = format!("Merging is paused: {}{code}, {}", one_line(&failed.gate), failed.place);
-        let _ = write!(text, "\n{}", print::indented(&line, 0, columns));
+        let line = format!(
+            "Merging is paused: {}{code}, {}",
+            collapse_to_line(&failed.gate),
+            failed.place
+        );
+        let _ = write!(text, "\n{}", output::indent_block(&line, 0, columns));
         for line in failed.output.iter().rev().take(OUTPUT_LINES).rev() {
-            let line = print::harmless(line);
-            let line = columns
-                .map_or(line.clone(), |columns| print::clip(&line, columns.saturating_sub(4)));
+            let line = output::sanitize_text(line);
+            let line = columns.map_or(line.clone(), |columns| {
+                output::truncate_to_width(&line, columns.saturating_sub(4))
+            });
             let _ = writeln!(text, "  │ {line}");
         }
         if let Some(hint) = &failed.hint {
-            text.push_str(&print::indented(hint, 2, columns));
+            text.push_str(&output::indent_block(hint, 2, columns));
         }
     }
     text
 }
 
 /// How many of a phase a large run lists: all that need a person or are under way.
-fn shown_max(phase: Phase) -> usize {
+fn rows_shown_max(phase: Phase) -> usize {
     match phase {
         Phase::Landed | Phase::Waiting => 0,
         Phase::Ready | Phase::Blocked | Phase::Cancelled | Phase::Skipped => FOLDED_SHOWN_MAX,
@@ -184,23 +192,29 @@ fn shown_max(phase: Phase) -> usize {
     }
 }
 
-fn row(machine: &Machine, t: TaskIx, doing: Option<&str>, color: bool, now: i64) -> Vec<String> {
-    let view = machine.view(t);
-    let task = &machine.plan().tasks[t.ix()];
-    let words = format!("{} {}", print::sign(view.phase), view.phase.word());
+fn task_row(
+    machine: &Machine,
+    t: TaskIx,
+    doing: Option<&str>,
+    color: bool,
+    now: i64,
+) -> Vec<String> {
+    let view = machine.task_view(t);
+    let task = &machine.plan().tasks[t.index()];
+    let words = format!("{} {}", output::phase_sign(view.phase), view.phase.as_str());
     let attempt = if view.attempt > 0 { format!(" #{}", view.attempt) } else { String::new() };
     vec![
-        print::paint(&words, print::style(view.phase), color),
+        output::paint_text(&words, output::phase_style(view.phase), color),
         task.id.to_string(),
-        format!("{}{attempt}", print::clip(&one_line(&view.agent), 16)),
-        elapsed(machine, t, now),
-        note(machine, t, doing),
-        print::clip(&one_line(&task.title), TITLE_WIDTH),
+        format!("{}{attempt}", output::truncate_to_width(&collapse_to_line(&view.agent), 16)),
+        elapsed_text(machine, t, now),
+        note_text(machine, t, doing),
+        output::truncate_to_width(&collapse_to_line(&task.title), TITLE_WIDTH),
     ]
 }
 
 /// How long it has been at it, or how long its agents worked.
-fn elapsed(machine: &Machine, t: TaskIx, now: i64) -> String {
+fn elapsed_text(machine: &Machine, t: TaskIx, now: i64) -> String {
     let state = machine.tasks().get(t);
     let phase = state.phase();
     if phase.is_active() {
@@ -209,16 +223,16 @@ fn elapsed(machine: &Machine, t: TaskIx, now: i64) -> String {
         } else {
             state.since
         };
-        return print::duration(u64::try_from(now - since.0).unwrap_or(0));
+        return output::format_duration(u64::try_from(now - since.0).unwrap_or(0));
     }
-    if state.agent_ms > 0 { print::duration(state.agent_ms) } else { String::new() }
+    if state.agent_ms > 0 { output::format_duration(state.agent_ms) } else { String::new() }
 }
 
 /// What it waits for, why it stands where it stands, or what it landed as.
-fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
-    let view = machine.view(t);
+fn note_text(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
+    let view = machine.task_view(t);
     if view.phase == Phase::Landed {
-        let commit = view.commit.as_ref().map(|commit| short(commit.as_str()).to_owned());
+        let commit = view.commit.as_ref().map(|commit| short_oid(commit.as_str()).to_owned());
         let empty = machine.tasks().get(t).landed.as_ref().is_some_and(|landing| landing.empty);
         return if empty { "nothing to do".to_owned() } else { commit.unwrap_or_default() };
     }
@@ -232,19 +246,20 @@ fn note(machine: &Machine, t: TaskIx, doing: Option<&str>) -> String {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        parts.push(format!("for {}{more}", one_line(&view.waiting_for[..shown].join(", "))));
+        parts
+            .push(format!("for {}{more}", collapse_to_line(&view.waiting_for[..shown].join(", "))));
     }
     let told = !matches!(view.phase, Phase::Working | Phase::Preparing | Phase::Merging)
-        || machine.trouble(t).is_some()
-        || machine.is_held_up(t);
+        || machine.current_trouble(t).is_some()
+        || machine.waits_for_target_fix(t);
     if told && !view.reason.is_empty() {
-        parts.push(one_line(&view.reason));
+        parts.push(collapse_to_line(&view.reason));
     }
-    parts.extend(doing.map(one_line));
+    parts.extend(doing.map(collapse_to_line));
     parts.join("; ")
 }
 
-fn action(machine: &Machine, t: TaskIx) -> Option<String> {
+fn action_text(machine: &Machine, t: TaskIx) -> Option<String> {
     let state = machine.tasks().get(t);
     let wanted = match state.phase() {
         Phase::Asking | Phase::Failed | Phase::Conflicted => true,
@@ -252,13 +267,14 @@ fn action(machine: &Machine, t: TaskIx) -> Option<String> {
         Phase::Blocked => state.chain.is_empty(),
         _ => false,
     };
-    machine.view(t).next_action.filter(|_| wanted)
+    machine.task_view(t).next_action.filter(|_| wanted)
 }
 
 /// Rows as text. Where they do not fit, the title goes first, then the time, then the agent; the reason stays and is
 /// folded below itself.
-fn fit(rows: &[Vec<String>], columns: Option<usize>) -> Vec<String> {
-    let widest = |c: usize| rows.iter().map(|row| print::visible(&row[c])).max().unwrap_or(0);
+fn fit_rows(rows: &[Vec<String>], columns: Option<usize>) -> Vec<String> {
+    let widest =
+        |c: usize| rows.iter().map(|row| output::visible_width(&row[c])).max().unwrap_or(0);
     // Phase, id, agent, time: each with the blanks after it.
     let widths: Vec<usize> = (0..4).map(widest).collect();
     let taken = |shown: &[usize]| shown.iter().map(|c| widths[*c] + 2).sum::<usize>();
@@ -273,17 +289,17 @@ fn fit(rows: &[Vec<String>], columns: Option<usize>) -> Vec<String> {
             let mut line = String::new();
             for c in shown {
                 line.push_str(&row[*c]);
-                line.push_str(&" ".repeat(widths[*c] + 2 - print::visible(&row[*c])));
+                line.push_str(&" ".repeat(widths[*c] + 2 - output::visible_width(&row[*c])));
             }
             let last = match (titled, row[4].is_empty()) {
-                (true, _) => format!("{}  {}", print::pad(&row[4], widest(4)), row[5]),
+                (true, _) => format!("{}  {}", output::pad_to_width(&row[4], widest(4)), row[5]),
                 (false, true) => row[5].clone(),
                 (false, false) => row[4].clone(),
             };
             let Some(room) = room(shown).filter(|_| !titled) else {
                 return format!("{}\n", format!("{line}{last}").trim_end());
             };
-            let folded = print::fold(&last, room.max(20));
+            let folded = output::wrap_text(&last, room.max(20));
             let cut = folded.len() > NOTE_LINES_MAX;
             let mut text = String::new();
             for (n, part) in folded.iter().take(NOTE_LINES_MAX).enumerate() {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::{log_of, shell_plan};
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::{log_of, shell_plan};
 
 use super::BIN;
 
@@ -12,10 +12,10 @@ use super::BIN;
 const BREAKS: &str = "echo 'pub fn answer() -> u32 { 2 }' > src/lib.rs";
 
 /// A crate whose test holds, with the toolchain that built this test.
-fn crate_scene() -> Scene {
+fn crate_scene() -> TestScene {
     let tools = Path::new(env!("CARGO")).parent().expect("a program is in a folder");
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
-    let scene = Scene::new(BIN).env("PATH", path);
+    let scene = TestScene::new(BIN).env("PATH", path);
     scene.repo().commit(
         "a crate",
         &[
@@ -36,7 +36,7 @@ fn config(gate: &Path) -> String {
 }
 
 /// In one lane the good tree is built while the bad one is checked out in the other, older than what was built.
-fn meeting_gate(scene: &Scene) -> std::path::PathBuf {
+fn meeting_gate(scene: &TestScene) -> std::path::PathBuf {
     let at = |name: &str| scene.outside(name).display().to_string();
     let wait = |name: &str| {
         format!("n=0; until [ -e {0} ] || [ $n -gt 600 ]; do n=$((n+1)); sleep 0.1; done", at(name))
@@ -55,7 +55,7 @@ fn meeting_gate(scene: &Scene) -> std::path::PathBuf {
     gate
 }
 
-fn assert_bad_is_seen(scene: Scene) {
+fn assert_bad_is_seen(scene: TestScene) {
     let gate = meeting_gate(&scene);
     let bad = format!("touch second; {BREAKS}");
     let plan = shell_plan(&[
@@ -129,7 +129,7 @@ fn a_clock_that_goes_back_does_not_make_a_lane_believe_an_older_build() {
 
 #[test]
 fn a_lane_keeps_what_was_built_there_and_nothing_else() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (log, gate) = (scene.outside("log"), scene.outside("gate.sh"));
     scene.repo().commit("ignores", &[(".gitignore", "/target/\n"), ("tracked", "1\n")]);
     let text = format!(

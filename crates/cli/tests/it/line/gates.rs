@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use mainstem_testkit::Scene;
-use mainstem_testkit::shell::{meet, shell_plan};
+use mainstem_testkit::TestScene;
+use mainstem_testkit::shell_plans::{meet, shell_plan};
 
 use super::{BIN, text};
 
 #[test]
 fn a_red_task_gate_sends_its_output_into_the_next_prompt_and_then_fails_the_task() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "echo $MAINSTEM_ATTEMPT > x.txt",
         "retries = 1\nverify = [\"printf 'NOT %s' ENOUGH; false\"]",
@@ -30,7 +30,7 @@ fn a_red_task_gate_sends_its_output_into_the_next_prompt_and_then_fails_the_task
 
 #[test]
 fn a_red_gate_on_the_merged_tree_evicts_and_leaves_main_untouched() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[run]\nretries = 0\n[gates]\nverify = [\"test ! -e broken.txt\"]\n")
         .plan(&shell_plan(&[
             ("T-1", "echo x > broken.txt", "priority = 9"),
@@ -49,7 +49,7 @@ fn a_red_gate_on_the_merged_tree_evicts_and_leaves_main_untouched() {
 
 #[test]
 fn two_tasks_that_merge_cleanly_but_break_the_gate_together_do_not_both_land() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let log = scene.outside("log");
     let both = meet(&log, 2);
     let gate = "test ! -e a.txt || test ! -e b.txt";
@@ -74,7 +74,7 @@ fn two_tasks_that_merge_cleanly_but_break_the_gate_together_do_not_both_land() {
 #[test]
 fn work_with_conflict_markers_does_not_land() {
     let work = "printf '<<<<<<< ours\\na\\n=======\\nb\\n>>>>>>> theirs\\n' > code.txt";
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", work, "retries = 0")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", work, "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert!(text(&task, "reason").contains("code.txt"), "{task:#}");
@@ -84,11 +84,9 @@ fn work_with_conflict_markers_does_not_land() {
 #[test]
 fn a_file_above_the_limit_does_not_land() {
     let work = "head -c 5000 /dev/zero > big.bin; echo x > small.txt";
-    let scene = Scene::new(BIN).config("[limits]\nfile_size = \"1K\"\n").plan(&shell_plan(&[(
-        "T-1",
-        work,
-        "retries = 0",
-    )]));
+    let scene = TestScene::new(BIN)
+        .config("[limits]\nfile_size = \"1K\"\n")
+        .plan(&shell_plan(&[("T-1", work, "retries = 0")]));
     scene.expect(2, &["run", "plan.toml"]);
     let task = scene.task("T-1");
     assert!(text(&task, "reason").contains("big.bin"), "{task:#}");
@@ -97,7 +95,7 @@ fn a_file_above_the_limit_does_not_land() {
 
 #[test]
 fn a_gate_that_hangs_gives_no_verdict_and_nothing_lands() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[run]\nretries = 0\n[gates]\nverify = [\"sleep 600\"]\ntimeout = \"500ms\"\n")
         .plan(&shell_plan(&[("T-1", "echo x > x.txt", "")]));
     scene.expect(2, &["run", "plan.toml"]);
@@ -111,21 +109,21 @@ fn a_gate_that_ran_no_test_or_cannot_run_gives_no_verdict_and_nothing_lands() {
     for gate in ["echo running 0 tests", "exit 127", "/no/such/program"] {
         let config = format!("[run]\nretries = 0\n[gates]\nverify = [\"{gate}\"]\n");
         let plan = shell_plan(&[("T-1", "echo x > x.txt", "")]);
-        let scene = Scene::new(BIN).config(&config).plan(&plan);
+        let scene = TestScene::new(BIN).config(&config).plan(&plan);
         let head = scene.repo().git(&["rev-parse", "main"]);
         scene.expect(2, &["run", "plan.toml"]);
         assert_eq!(scene.repo().git(&["rev-parse", "main"]), head, "{gate}");
     }
     let config = "[gates]\nneed_tests = false\nverify = [\"echo running 0 tests\"]\n";
     let plan = shell_plan(&[("T-1", "echo x > x.txt", "")]);
-    let scene = Scene::new(BIN).config(config).plan(&plan);
+    let scene = TestScene::new(BIN).config(config).plan(&plan);
     scene.expect(0, &["run", "plan.toml"]);
     scene.assert_phases(&[("T-1", "landed")]);
 }
 
 #[test]
 fn a_gate_that_changes_files_changes_nothing_that_lands() {
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .config("[gates]\nverify = [\"echo litter > litter.txt; echo more >> x.txt\"]\n")
         .plan(&shell_plan(&[("T-1", "echo x > x.txt", ""), ("T-2", "echo y > y.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
@@ -138,7 +136,7 @@ fn a_gate_that_changes_files_changes_nothing_that_lands() {
 fn the_value_of_a_secret_does_not_land() {
     let agent = "[agents.mine]\nkind = \"command\"\nsecrets = [\"MY_TOKEN\"]\n\
          command = [\"/bin/sh\", \"-c\", \"echo key=$MY_TOKEN > config.ini\"]\n";
-    let scene = Scene::new(BIN)
+    let scene = TestScene::new(BIN)
         .env("MY_TOKEN", "correct-horse-battery")
         .config(&format!("[run]\nretries = 0\n{agent}"))
         .plan("version = 1\n[[task]]\nid = \"T-1\"\nagent = \"mine\"\n");

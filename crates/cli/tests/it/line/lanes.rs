@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::{log_of, meet, shell_plan};
-use mainstem_testkit::{Scene, wait_until};
+use mainstem_testkit::shell_plans::{log_of, meet, shell_plan};
+use mainstem_testkit::{TestScene, wait_until};
 
 use super::BIN;
 
@@ -12,7 +12,7 @@ use super::BIN;
 const GATE: &str = "sleep 0.1; test ! -e red || exit 1; test ! -e left || test ! -e right";
 
 /// A plan of tasks that all join the train at about the same time.
-fn crowd(scene: &Scene, works: &[String]) -> String {
+fn crowd(scene: &TestScene, works: &[String]) -> String {
     let all = meet(&scene.outside("met"), works.len());
     let works: Vec<(String, String)> = works
         .iter()
@@ -31,7 +31,7 @@ fn with_lanes(lanes: u32, gate: &str) -> String {
 }
 
 /// Every commit of the branch's own line passes the gate in a checkout of its own.
-fn assert_line_is_green(scene: &Scene, gate: &str) {
+fn assert_line_is_green(scene: &TestScene, gate: &str) {
     let copy = scene.outside("copy");
     let repo = scene.repo().path().display().to_string();
     scene.repo().git(&["clone", "-q", "--no-checkout", &repo, &copy.display().to_string()]);
@@ -45,7 +45,7 @@ fn assert_line_is_green(scene: &Scene, gate: &str) {
 
 #[test]
 fn with_three_lanes_every_commit_passes_although_three_in_ten_tasks_are_red() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let works: Vec<String> = (0..16)
         .map(|n| match n {
             2 | 5 | 9 | 11 => format!("echo {n} > {n}.txt; echo > red"),
@@ -74,7 +74,7 @@ fn with_three_lanes_every_commit_passes_although_three_in_ten_tasks_are_red() {
 
 #[test]
 fn without_groups_every_task_is_one_commit_of_the_branchs_own_line_and_all_pass() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let works: Vec<String> = (0..9)
         .map(|n| match n {
             2 | 5 => format!("echo {n} > {n}.txt; echo > red"),
@@ -102,7 +102,7 @@ fn without_groups_every_task_is_one_commit_of_the_branchs_own_line_and_all_pass(
 
 #[test]
 fn a_group_lands_as_one_commit_whose_tasks_can_be_undone_one_by_one() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let works: Vec<String> = (0..6).map(|n| format!("echo {n} > {n}.txt")).collect();
     let plan = crowd(&scene, &works);
     let scene = scene.config(&with_lanes(4, "sleep 0.3; test ! -e red")).plan(&plan);
@@ -120,7 +120,7 @@ fn a_group_lands_as_one_commit_whose_tasks_can_be_undone_one_by_one() {
 
 #[test]
 fn a_commit_of_somebody_else_between_verifying_and_landing_is_never_lost() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (flag, repo) = (scene.outside("flag"), scene.repo().path().display().to_string());
     let gate = format!(
         "if mkdir {} 2>/dev/null; then git -C {repo} -c user.name=a -c user.email=a@b commit -q --allow-empty -m foreign; fi",
@@ -139,7 +139,7 @@ fn a_commit_of_somebody_else_between_verifying_and_landing_is_never_lost() {
 #[test]
 fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
     for lanes in [1, 3] {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         scene.repo().commit("breaks it", &[("red", "x")]);
         let works: Vec<String> = (0..2).map(|n| format!("echo {n} > {n}.txt")).collect();
         let plan = crowd(&scene, &works);
@@ -179,7 +179,7 @@ fn a_red_target_branch_holds_the_train_up_and_blames_nobody() {
 }
 
 /// How far the cars are, by `status --json`, in order.
-fn car_states(scene: &Scene) -> Vec<String> {
+fn car_states(scene: &TestScene) -> Vec<String> {
     let status = scene.status();
     let train = status["train"].as_array().expect("a list").iter();
     train.map(|car| car["state"].as_str().unwrap_or_default().to_owned()).collect()
@@ -187,7 +187,7 @@ fn car_states(scene: &Scene) -> Vec<String> {
 
 #[test]
 fn a_car_whose_gates_run_is_told_from_one_that_waits_for_those_before_it() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (begun, go) = (scene.outside("begun"), scene.outside("go"));
     let (begun_at, go_at) = (begun.display(), go.display());
     let wait = |file: &str| format!("until [ -e {file} ]; do sleep 0.1; done");
@@ -214,7 +214,7 @@ fn a_car_whose_gates_run_is_told_from_one_that_waits_for_those_before_it() {
 
 #[test]
 fn a_car_that_repairs_a_red_branch_lands() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.repo().commit("breaks it", &[("red", "x")]);
     let plan = shell_plan(&[("T-1", "rm red", "")]);
     let scene = scene.config(&with_lanes(2, "test ! -e red")).plan(&plan);
@@ -224,7 +224,7 @@ fn a_car_that_repairs_a_red_branch_lands() {
 
 #[test]
 fn a_gate_that_flakes_costs_nobody_an_attempt_and_is_noted() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let flag = scene.outside("flag");
     let gate = format!("mkdir {} 2>/dev/null && exit 1; true", flag.display());
     let config = format!("[gates]\nretries = 2\nverify = [\"{gate}\"]\n");
@@ -239,7 +239,7 @@ fn a_gate_that_flakes_costs_nobody_an_attempt_and_is_noted() {
 fn kill_9_at_any_step_with_three_lanes_lands_everything_once() {
     let works: Vec<String> = (0..5).map(|n| format!("echo {n} > {n}.txt")).collect();
     let ready = || {
-        let scene = Scene::new(BIN);
+        let scene = TestScene::new(BIN);
         let plan = crowd(&scene, &works);
         scene.config(&with_lanes(3, "sleep 0.1; test ! -e red")).plan(&plan)
     };

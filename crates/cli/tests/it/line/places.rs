@@ -1,7 +1,7 @@
 //! The user's checkout, odd repositories, and somebody else at work on the same branch.
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Repo, Scene};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestRepo, TestScene};
 
 use super::{BIN, text};
 
@@ -11,7 +11,7 @@ fn one() -> String {
 
 #[test]
 fn a_clean_checkout_follows_the_landings() {
-    let scene = Scene::new(BIN).plan(&one());
+    let scene = TestScene::new(BIN).plan(&one());
     scene.expect(0, &["run", "plan.toml"]);
     assert_eq!(scene.repo().read("x.txt"), "x\n");
     assert!(scene.repo().git(&["status", "--porcelain"]).is_empty());
@@ -19,7 +19,7 @@ fn a_clean_checkout_follows_the_landings() {
 
 #[test]
 fn work_that_meets_an_edit_waits_and_the_checkout_is_left_alone() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[(
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[(
         "T-1",
         "echo landed >> README.md; echo x > x.txt",
         "",
@@ -37,7 +37,7 @@ fn work_that_meets_an_edit_waits_and_the_checkout_is_left_alone() {
 
 #[test]
 fn edits_elsewhere_survive_when_the_checkout_follows() {
-    let scene = Scene::new(BIN).plan(&one());
+    let scene = TestScene::new(BIN).plan(&one());
     scene.repo().write("README.md", "# Being edited\n");
     scene.repo().write("draft.txt", "untracked\n");
     scene.expect(0, &["run", "plan.toml"]);
@@ -49,7 +49,7 @@ fn edits_elsewhere_survive_when_the_checkout_follows() {
 
 #[test]
 fn an_untracked_file_in_the_way_is_not_overwritten() {
-    let scene = Scene::new(BIN).plan(&one());
+    let scene = TestScene::new(BIN).plan(&one());
     scene.repo().write("x.txt", "mine\n");
     let output = scene.expect(2, &["run", "plan.toml"]);
     assert!(output.stdout.contains("is in the way"), "{}", output.stdout);
@@ -59,7 +59,7 @@ fn an_untracked_file_in_the_way_is_not_overwritten() {
 
 #[test]
 fn a_detached_head_stays_where_it_is() {
-    let scene = Scene::new(BIN).config("[land]\nbranch = \"main\"\n").plan(&one());
+    let scene = TestScene::new(BIN).config("[land]\nbranch = \"main\"\n").plan(&one());
     scene.repo().git(&["switch", "-q", "--detach"]);
     let before = scene.repo().commit_of("HEAD");
     scene.expect(0, &["run", "plan.toml"]);
@@ -71,7 +71,7 @@ fn a_detached_head_stays_where_it_is() {
 
 #[test]
 fn a_checkout_of_another_branch_stays_where_it_is() {
-    let scene = Scene::new(BIN).config("[land]\nbranch = \"main\"\n").plan(&one());
+    let scene = TestScene::new(BIN).config("[land]\nbranch = \"main\"\n").plan(&one());
     scene.repo().git(&["switch", "-q", "-c", "mine"]);
     let before = scene.repo().commit_of("mine");
     scene.expect(0, &["run", "plan.toml"]);
@@ -83,7 +83,7 @@ fn a_checkout_of_another_branch_stays_where_it_is() {
 
 #[test]
 fn a_repository_without_commits_gets_its_first() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let empty = scene.outside("empty");
     let path = empty.display().to_string();
     scene.repo().git(&["init", "-q", "-b", "main", &path]);
@@ -98,7 +98,7 @@ fn a_repository_without_commits_gets_its_first() {
 
 #[test]
 fn a_bare_repository_works_too() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let bare = scene.outside("bare.git").display().to_string();
     scene.repo().git(&["clone", "-q", "--bare", ".", &bare]);
     let plan = scene.outside("plan.toml");
@@ -111,8 +111,8 @@ fn a_bare_repository_works_too() {
 
 #[test]
 fn a_path_with_odd_characters_is_a_path() {
-    for repo in [Repo::odd(), Repo::named("line\nbreak")] {
-        let scene = Scene::in_repo(repo, BIN)
+    for repo in [TestRepo::odd(), TestRepo::named("line\nbreak")] {
+        let scene = TestScene::in_repo(repo, BIN)
             .config("[gates]\nverify = [\"test -e x.txt\"]\n")
             .plan(&one());
         scene.expect(0, &["run", "plan.toml"]);
@@ -124,8 +124,8 @@ fn a_path_with_odd_characters_is_a_path() {
 
 #[test]
 fn a_submodule_is_left_as_it_is() {
-    let scene = Scene::new(BIN);
-    let part = Repo::new();
+    let scene = TestScene::new(BIN);
+    let part = TestRepo::new();
     let url = part.path().display().to_string();
     let add = ["-c", "protocol.file.allow=always", "submodule", "add", "-q", &url, "part"];
     scene.repo().git(&add);
@@ -141,7 +141,7 @@ fn a_submodule_is_left_as_it_is() {
 
 #[test]
 fn somebody_elses_commit_on_the_branch_is_kept_and_the_car_is_formed_again() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let (done, repo) = (scene.outside("done"), scene.repo().path().display().to_string());
     // The gate runs between forming and landing: the latest moment for somebody to be first.
     let gate = format!(

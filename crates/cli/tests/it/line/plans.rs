@@ -3,15 +3,15 @@
 use std::fs;
 use std::time::Duration;
 
-use mainstem_testkit::shell::shell_plan;
-use mainstem_testkit::{Scene, assert_history_gapless, wait_until};
+use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, assert_history_gapless, wait_until};
 use serde_json::Value;
 
 use super::{BIN, text};
 
 #[test]
 fn a_changed_plan_is_the_runs_next_revision() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[
         ("T-1", "echo one > 1.txt", ""),
         ("T-2", "echo old > 2.txt", "needs = [\"T-1\"]"),
         ("T-3", "echo dropped > 3.txt", "needs = [\"T-1\"]"),
@@ -37,7 +37,7 @@ fn a_changed_plan_is_the_runs_next_revision() {
 
 #[test]
 fn the_same_plan_again_resumes_and_a_new_run_is_another_one() {
-    let scene = Scene::new(BIN).plan(&shell_plan(&[("T-1", "date +%N >> x.txt", "")]));
+    let scene = TestScene::new(BIN).plan(&shell_plan(&[("T-1", "date +%N >> x.txt", "")]));
     scene.expect(0, &["run", "plan.toml"]);
     scene.expect(0, &["run", "plan.toml"]);
     scene.expect(0, &["run"]);
@@ -73,7 +73,7 @@ run = "echo 3 > 3.txt"
 
 #[test]
 fn a_run_may_be_limited_to_tasks_and_epics_with_what_they_need() {
-    let scene = Scene::new(BIN).plan(EPICS);
+    let scene = TestScene::new(BIN).plan(EPICS);
     scene.expect(0, &["run", "plan.toml", "--epic", "E-2"]);
     scene.assert_each_lands_once(&["T-2", "T-3"]);
     scene.expect(0, &["run", "--task", "T-1"]);
@@ -88,7 +88,7 @@ fn every_strategy_gives_one_first_parent_commit_per_task_with_the_trailers() {
     for (strategy, parents) in [("merge", 2), ("squash", 1), ("rebase", 2)] {
         let commit = "git add -A && git -c user.name=a -c user.email=a@example.invalid commit -qm";
         let work = format!("echo 1 > 1.txt; {commit} one; echo 2 > 2.txt; {commit} two");
-        let scene = Scene::new(BIN)
+        let scene = TestScene::new(BIN)
             .config(&format!("[land]\nstrategy = \"{strategy}\"\n"))
             .plan(&shell_plan(&[("T-1", &work, ""), ("T-2", "echo 3 > 3.txt", "")]));
         let before = scene.repo().commit_of("main");
@@ -112,7 +112,7 @@ fn every_strategy_gives_one_first_parent_commit_per_task_with_the_trailers() {
 
 #[test]
 fn tasks_of_an_epic_may_share_a_workspace_one_after_the_other() {
-    let scene = Scene::new(BIN).config("[workspace]\nunit = \"epic\"\n").plan(EPICS);
+    let scene = TestScene::new(BIN).config("[workspace]\nunit = \"epic\"\n").plan(EPICS);
     scene.expect(0, &["run", "plan.toml", "-j", "3"]);
     scene.assert_each_lands_once(&["T-1", "T-2", "T-3"]);
     let place_of = |task: &str| {
@@ -127,7 +127,7 @@ fn tasks_of_an_epic_may_share_a_workspace_one_after_the_other() {
 
 #[test]
 fn a_barrier_holds_the_next_level_back() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let repo = scene.repo().path().display().to_string();
     // A ends well after B has landed, so that without a barrier C would start before.
     let slow = format!(
@@ -150,7 +150,7 @@ fn a_barrier_holds_the_next_level_back() {
 
 #[test]
 fn a_dry_run_changes_nothing() {
-    let scene = Scene::new(BIN).plan(EPICS);
+    let scene = TestScene::new(BIN).plan(EPICS);
     let refs = scene.repo().git(&["for-each-ref"]);
     let output = scene.expect(0, &["run", "plan.toml", "--dry-run", "--json"]);
     let said: Value = serde_json::from_str(&output.stdout).expect("one JSON document");
@@ -163,7 +163,7 @@ fn a_dry_run_changes_nothing() {
 
 #[test]
 fn a_detached_run_goes_on_by_itself() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     let go = scene.outside("go");
     let work = format!("until [ -e {} ]; do sleep 0.02; done; echo x > x.txt", go.display());
     let scene = scene.plan(&shell_plan(&[("T-1", &work, "")]));
@@ -177,7 +177,7 @@ fn a_detached_run_goes_on_by_itself() {
 
 #[test]
 fn a_run_as_json_is_the_end_of_history() {
-    let scene = Scene::new(BIN).plan(EPICS);
+    let scene = TestScene::new(BIN).plan(EPICS);
     let output = scene.expect(0, &["run", "plan.toml", "--json"]);
     let facts = assert_history_gapless(&output.stdout);
     let history = scene.facts();
@@ -187,7 +187,7 @@ fn a_run_as_json_is_the_end_of_history() {
 
 #[test]
 fn exit_codes_are_the_promised_ones() {
-    let scene = Scene::new(BIN);
+    let scene = TestScene::new(BIN);
     scene.expect(64, &["run", "--no-such-flag"]);
     scene.expect(64, &["no-such-command"]);
     scene.expect(64, &["jobs", "0"]);

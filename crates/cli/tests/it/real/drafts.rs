@@ -1,7 +1,7 @@
 //! A PRD planned by the vendor's own agent.
 
-use mainstem_testkit::llm::StandIn;
-use mainstem_testkit::{Scene, real_agent};
+use mainstem_testkit::llm::LlmStandIn;
+use mainstem_testkit::{TestScene, real_agent};
 use serde_json::{Value, json};
 
 use super::{BIN, PATIENCE, settings};
@@ -47,8 +47,8 @@ fn claude_plans_a_prd_through_malformed_answers_and_a_rate_limit() {
         println!("skipped: claude is not installed; cargo xtask test installs it");
         return;
     };
-    let llm = StandIn::start();
-    let scene = Scene::new(BIN);
+    let llm = LlmStandIn::start();
+    let scene = TestScene::new(BIN);
     let root = scene.repo().root().to_owned();
     // No sandbox is switched off for this: a planner's agent may write its answer and nothing else.
     let config = settings("claude", &program, &root, &llm.url());
@@ -85,8 +85,8 @@ fn claude_plans_a_prd_through_malformed_answers_and_a_rate_limit() {
 #[test]
 fn every_vendors_agent_can_plan_an_epic() {
     let agents = ["claude", "codex", "gemini", "opencode"];
-    let llm = StandIn::start();
-    let scene = Scene::new(BIN);
+    let llm = LlmStandIn::start();
+    let scene = TestScene::new(BIN);
     let root = scene.repo().root().to_owned();
     let mut config = "[run]\nagent = \"claude\"\n".to_owned();
     for agent in agents {

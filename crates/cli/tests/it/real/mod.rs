@@ -14,8 +14,8 @@ mod reviews;
 use std::path::Path;
 use std::time::Duration;
 
-use mainstem_testkit::llm::StandIn;
-use mainstem_testkit::{Output, Running, Scene, real_agent};
+use mainstem_testkit::llm::LlmStandIn;
+use mainstem_testkit::{TestCommandOutput, TestScene, TestSceneProcess, real_agent};
 use serde_json::{Value, json};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
@@ -25,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A scene with a stand-in and every agent pointed at it.
 struct Stage {
-    scene: Scene,
-    llm: StandIn,
+    scene: TestScene,
+    llm: LlmStandIn,
 }
 
 /// A task: its id, its agent, its script.
@@ -36,8 +36,8 @@ impl Stage {
     /// None, with a line that says so, if one of the agents is not installed.
     #[expect(clippy::print_stdout, reason = "a skipped test says so")]
     fn with(agents: &[&str], run: &str, jobs: &[Job<'_>]) -> Option<Self> {
-        let llm = StandIn::start();
-        let scene = Scene::new(BIN).walled("auto");
+        let llm = LlmStandIn::start();
+        let scene = TestScene::new(BIN).walled("auto");
         let root = scene.repo().root().to_owned();
         // `$HOME/../shared` for gates: behind a wall they write nowhere else outside their checkout.
         let shared = root.join("shared");
@@ -54,12 +54,12 @@ impl Stage {
         Some(Self { scene, llm })
     }
 
-    fn start(&self, jobs: &str) -> Running {
+    fn start(&self, jobs: &str) -> TestSceneProcess {
         self.scene.spawn(&["run", "plan.toml", "-j", jobs])
     }
 
     #[track_caller]
-    fn run(&self, code: i32, jobs: &str) -> Output {
+    fn run(&self, code: i32, jobs: &str) -> TestCommandOutput {
         let output = self.start(jobs).wait_for(PATIENCE);
         assert_eq!(output.code, code, "{}\n{}\n{}", output.stdout, output.stderr, self.logs());
         output

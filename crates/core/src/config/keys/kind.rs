@@ -2,7 +2,7 @@
 
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum SettingKind {
     /// True or false.
     Bool,
     /// A whole number within bounds.
@@ -47,7 +47,7 @@ pub enum Kind {
     Variables,
 }
 
-impl Kind {
+impl SettingKind {
     /// The kind in words, for messages and the reference.
     pub fn describe(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ pub struct KeyDoc {
     /// Dotted path such as `run.jobs`; `agents.*.kind` stands for every agent.
     pub key: &'static str,
     /// What it takes.
-    pub kind: Kind,
+    pub kind: SettingKind,
     /// The default as TOML; empty if there is none.
     pub default: &'static str,
     /// One line for people.

@@ -1,254 +1,284 @@
 //! Settings of what is looked at before work lands, and of how it lands.
 
-use super::{KeyDoc, Kind, choice, int, key};
+use super::{KeyDoc, SettingKind, choice_key, int_kind, setting_key};
 
 const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
 
 pub(super) static KEYS: &[KeyDoc] = &[
-    key(
+    setting_key(
         "gates.verify",
-        Kind::Gates,
+        SettingKind::Gates,
         "[]",
         "Checks that must pass on the merged tree before a task lands; @review reviews the work of a task before the merge, @approval asks a person after the merge.",
     ),
-    key("gates.timeout", Kind::Duration, "\"20m\"", "Time limit of each check; 0s means no limit."),
-    key(
+    setting_key(
+        "gates.timeout",
+        SettingKind::Duration,
+        "\"20m\"",
+        "Time limit of each check; 0s means no limit.",
+    ),
+    setting_key(
         "gates.retries",
-        int(0, 10),
+        int_kind(0, 10),
         "0",
         "Reruns of a failed check before the failure counts; a check that passes on a rerun is marked as flaky.",
     ),
-    key(
+    setting_key(
         "gates.need_tests",
-        Kind::Bool,
+        SettingKind::Bool,
         "true",
         "A check that passes but reports that no test ran does not count as passed; false accepts such a check.",
     ),
-    choice(
+    choice_key(
         "gates.wait",
         &["auto", "always", "never"],
         "\"auto\"",
         "Whether a run that only waits for people keeps running; auto keeps running in a terminal and when detached, and stops otherwise.",
     ),
-    key(
+    setting_key(
         "gates.caches",
-        Kind::Globs,
+        SettingKind::Globs,
         "[]",
         "Build caches that the merge train keeps from one merge to the next, such as \"target\" (patterns as in .gitignore). Other untracked files are removed before checks run, and so are caches after a merge that failed or did not land.",
     ),
-    key(
+    setting_key(
         "gates.recheck",
-        int(0, 10_000),
+        int_kind(0, 10_000),
         "10",
         "Check the target branch again in the background after this many landings, in a clean checkout without build caches; 0 means never. Has no effect without gates.caches, since every checkout is clean then.",
     ),
-    key(
+    setting_key(
         "gates.guard",
-        Kind::Globs,
+        SettingKind::Globs,
         "[]",
         "Globs of files whose changes need a person's approval to land, in addition to the scripts used by checks and setup commands; `!glob` exempts files, [\"!**\"] exempts all.",
     ),
-    key(
+    setting_key(
         "review.agents",
-        Kind::Texts,
+        SettingKind::Texts,
         "[]",
         "Reviewers or agents that review the work of each task before the merge train; empty means no review.",
     ),
-    choice(
+    choice_key(
         "review.mode",
         &["all", "split"],
         "\"all\"",
         "Whether every reviewer reviews all files (all) or each reviewer a share of them (split).",
     ),
-    key("review.concurrency", int(1, 100), "2", "Maximum number of reviewers running at once."),
-    key(
+    setting_key(
+        "review.concurrency",
+        int_kind(1, 100),
+        "2",
+        "Maximum number of reviewers running at once.",
+    ),
+    setting_key(
         "review.max_cycles",
-        int(0, 100),
+        int_kind(0, 100),
         "3",
         "How often a task is returned to the agent with review findings.",
     ),
-    choice(
+    choice_key(
         "review.changes_at",
         &SEVERITIES,
         "\"medium\"",
         "Findings of this severity or worse require changes, whatever the verdict of the reviewer.",
     ),
-    choice(
+    choice_key(
         "review.blocks_at",
         &SEVERITIES,
         "\"critical\"",
         "Findings of this severity or worse block the task.",
     ),
-    choice(
+    choice_key(
         "review.on_stuck",
         &["fail", "ask"],
         "\"fail\"",
         "When reviewers still request changes after the last cycle: fail the task, or ask a person.",
     ),
-    key(
+    setting_key(
         "review.extensions",
-        Kind::Texts,
+        SettingKind::Texts,
         "[]",
         "Review only files with these extensions; empty means all files.",
     ),
-    key(
+    setting_key(
         "review.ignore",
-        Kind::Globs,
+        SettingKind::Globs,
         "[\"**/*.lock\", \"**/package-lock.json\", \"**/*.min.js\"]",
         "Files to leave out of reviews.",
     ),
-    key(
+    setting_key(
         "review.risk_high",
-        Kind::Globs,
+        SettingKind::Globs,
         "[\".github/**\", \"**/Dockerfile*\", \"**/*compose*.y*ml\", \"**/.env*\", \"**/*auth*\", \"**/migrations/**\"]",
         "Risky files, which reviewers see first.",
     ),
-    key(
+    setting_key(
         "review.risk_low",
-        Kind::Globs,
+        SettingKind::Globs,
         "[\"**/*.md\", \"docs/**\"]",
         "Low-risk files, which reviewers see last.",
     ),
-    key(
+    setting_key(
         "review.timeout",
-        Kind::Duration,
+        SettingKind::Duration,
         "\"20m\"",
         "Time limit of a reviewer; 0s means no limit.",
     ),
-    choice(
+    choice_key(
         "land.mode",
         &["local", "pr", "phase-pr", "none"],
         "\"local\"",
         "Where work that passed all checks lands.",
     ),
-    key(
+    setting_key(
         "land.branch",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Target branch (default: the branch that is checked out where the run is first started).",
     ),
-    choice(
+    choice_key(
         "land.checkout",
         &["follow", "branch"],
         "\"follow\"",
         "When the target branch is checked out: follow updates your files with each landing; branch lands on a separate branch, which `mainstem land` merges.",
     ),
-    choice(
+    choice_key(
         "land.strategy",
         &["merge", "squash", "rebase"],
         "\"merge\"",
         "How work is merged into the target branch: with a merge commit, squashed into one commit, or rebased and then merged with a merge commit.",
     ),
-    key(
+    setting_key(
         "land.lanes",
-        Kind::IntOrAuto { min: 1, max: 1_000 },
+        SettingKind::IntOrAuto { min: 1, max: 1_000 },
         "\"auto\"",
         "Maximum number of merges being checked at once, as far as the machine has room for them; \"auto\" is 1 in this version.",
     ),
-    key(
+    setting_key(
         "land.groups",
-        Kind::Switch,
+        SettingKind::Switch,
         "\"auto\"",
         "Whether waiting tasks are checked and land in groups. \"off\" checks and lands every task's commit by itself, and so does \"auto\" in this version. true needs two or more lanes: faster, but one first-parent commit per group instead of one per task. false is the same as \"off\".",
     ),
-    choice(
+    choice_key(
         "land.on_conflict",
         &["rework", "agent", "manual", "fail"],
         "\"rework\"",
         "On a merge conflict: rework (redo the task on the new base), agent (an agent resolves the conflict), manual (wait for a person), or fail the task.",
     ),
-    key(
+    setting_key(
         "land.resolver",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Agent that resolves conflicts with on_conflict = \"agent\" (default: the agent of the task).",
     ),
-    key(
+    setting_key(
         "land.reuse_resolutions",
-        Kind::Bool,
+        SettingKind::Bool,
         "true",
         "Reuse an earlier resolution of exactly the same conflict; the result is checked like any other merge.",
     ),
-    key(
+    setting_key(
         "land.mergiraf",
-        Kind::Bool,
+        SettingKind::Bool,
         "true",
         "Try to resolve conflicts with mergiraf first, if mergiraf is installed; the result is checked like any other merge.",
     ),
-    choice(
+    choice_key(
         "land.sign",
         &["auto", "off", "required"],
         "\"auto\"",
         "Sign commits: auto follows git's commit.gpgSign where signing works without a prompt; required lands nothing unsigned.",
     ),
-    key(
+    setting_key(
         "land.push",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Git remote to push every landing to, such as \"origin\" (default: nothing is pushed). Only with land.mode = \"local\".",
     ),
-    key(
+    setting_key(
         "land.push_branch",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Remote branch to push to (default: the name of the target branch).",
     ),
-    key(
+    setting_key(
         "land.push_tries",
-        int(1, 1_000),
+        int_kind(1, 1_000),
         "8",
         "Consecutive attempts to reach an unreachable remote before the run stops; the pauses grow to a minute.",
     ),
-    key("land.remote", Kind::Text, "\"origin\"", "Git remote to push pull request branches to."),
-    key(
+    setting_key(
+        "land.remote",
+        SettingKind::Text,
+        "\"origin\"",
+        "Git remote to push pull request branches to.",
+    ),
+    setting_key(
         "land.repository",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Repository on the forge, such as \"octo/app\" (default: read from the URL of the remote).",
     ),
-    key(
+    setting_key(
         "land.api",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "URL of the forge's API (default: derived from the host of the remote).",
     ),
-    key("land.labels", Kind::Texts, "[]", "Labels of pull requests."),
-    key("land.milestone", Kind::Text, "", "Milestone of pull requests, by title or number."),
-    key(
+    setting_key("land.labels", SettingKind::Texts, "[]", "Labels of pull requests."),
+    setting_key(
+        "land.milestone",
+        SettingKind::Text,
+        "",
+        "Milestone of pull requests, by title or number.",
+    ),
+    setting_key(
         "land.draft",
-        Kind::Bool,
+        SettingKind::Bool,
         "false",
         "Open pull requests as drafts, for a person to mark as ready.",
     ),
-    key(
+    setting_key(
         "land.template",
-        Kind::Text,
+        SettingKind::Text,
         "",
         "Template file for pull request descriptions, relative to the repository.",
     ),
-    key(
+    setting_key(
         "land.require_checks",
-        Kind::Bool,
+        SettingKind::Bool,
         "true",
         "Merge a pull request only if at least one check passed (a failed check always prevents merging).",
     ),
-    key("land.approvals", int(0, 100), "0", "Number of approving reviews a pull request needs."),
-    key(
+    setting_key(
+        "land.approvals",
+        int_kind(0, 100),
+        "0",
+        "Number of approving reviews a pull request needs.",
+    ),
+    setting_key(
         "land.auto_merge",
-        Kind::Bool,
+        SettingKind::Bool,
         "true",
         "Merge pull requests as soon as they are ready; false leaves merging to a person.",
     ),
-    key(
+    setting_key(
         "land.stacked",
-        Kind::Bool,
+        SettingKind::Bool,
         "false",
         "Start a task on top of the open pull requests of the tasks that it needs, instead of waiting for their merge. Only with land.mode = \"pr\".",
     ),
-    key("land.delete_branch", Kind::Bool, "true", "Delete the branch of a merged pull request."),
-    key(
+    setting_key(
+        "land.delete_branch",
+        SettingKind::Bool,
+        "true",
+        "Delete the branch of a merged pull request.",
+    ),
+    setting_key(
         "land.poll",
-        Kind::Duration,
+        SettingKind::Duration,
         "\"30s\"",
         "How often to poll a pull request; less often while nothing changes.",
     ),

@@ -1,24 +1,27 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::config::{Barrier, Keep, OnConflict, RunOnFailure, SandboxKind, Unit};
+use crate::config::{
+    ConflictAction, RunFailureAction, SandboxKind, ScheduleBarrier, WorkspaceRetention,
+    WorkspaceSharing,
+};
 use proptest::prelude::*;
 
-fn project(text: &str) -> Layer {
-    Layer::project("mainstem.toml", text)
+fn project(text: &str) -> SettingLayer {
+    SettingLayer::from_project_file("mainstem.toml", text)
 }
 
-fn env(name: &str, value: &str) -> Layer {
-    Layer::environment([(name.to_owned(), value.to_owned())]).remove(0)
+fn env(name: &str, value: &str) -> SettingLayer {
+    SettingLayer::from_environment([(name.to_owned(), value.to_owned())]).remove(0)
 }
 
-fn settings(layers: &[Layer]) -> Settings {
-    resolve(layers).unwrap().settings
+fn settings(layers: &[SettingLayer]) -> Settings {
+    resolve_settings(layers).unwrap().settings
 }
 
 /// Exactly one fault, with this code and these words in its text.
-fn refused(layer: Layer, code: &str, words: &[&str]) {
-    let got = resolve(std::slice::from_ref(&layer)).unwrap_err();
+fn refused(layer: SettingLayer, code: &str, words: &[&str]) {
+    let got = resolve_settings(std::slice::from_ref(&layer)).unwrap_err();
     let all: Vec<_> = got.iter().map(|(_, fault)| fault.to_string()).collect();
     assert_eq!(got.len(), 1, "{layer:?}\n{all:#?}");
     assert_eq!(got[0].1.code, code, "{all:#?}");
@@ -29,8 +32,8 @@ fn refused(layer: Layer, code: &str, words: &[&str]) {
     }
 }
 
-fn shown(layers: &[Layer], key: &str) -> Shown {
-    let resolved = resolve(layers).unwrap();
+fn shown(layers: &[SettingLayer], key: &str) -> SettingListing {
+    let resolved = resolve_settings(layers).unwrap();
     resolved.values.into_iter().find(|shown| shown.key == key).unwrap()
 }
 
@@ -38,16 +41,19 @@ fn shown(layers: &[Layer], key: &str) -> Shown {
 fn defaults_are_as_documented() {
     let s = settings(&[]);
     assert_eq!((s.run.jobs, s.run.retries, s.run.agent.as_deref()), (3, 1, None));
-    assert_eq!(s.run.on_failure, RunOnFailure::Continue);
+    assert_eq!(s.run.on_failure, RunFailureAction::Continue);
     assert_eq!((s.run.timeout_ms, s.run.idle_timeout_ms, s.run.grace_ms), (3_600_000, 0, 10_000));
     assert_eq!((s.limits.disk_floor, s.limits.output_bytes), (500 << 20, 64 << 20));
     assert_eq!((s.limits.file_bytes, s.limits.memory_per_agent), (10 << 20, 0));
     assert_eq!((s.limits.memory_floor, s.limits.pressure_ceiling), (256 << 20, 20.0));
     assert_eq!((s.limits.rate_limit_waits, s.limits.rate_limit_wait_ms), (5, 60_000));
-    assert_eq!((s.workspace.unit, s.workspace.keep), (Unit::Task, Keep::UntilLanded));
-    assert_eq!(s.schedule.barrier, Barrier::None);
+    assert_eq!(
+        (s.workspace.unit, s.workspace.keep),
+        (WorkspaceSharing::Task, WorkspaceRetention::UntilLanded)
+    );
+    assert_eq!(s.schedule.barrier, ScheduleBarrier::None);
     assert_eq!(s.gates.timeout_ms, 1_200_000);
-    assert_eq!((s.land.lanes, s.land.on_conflict), (1, OnConflict::Rework));
+    assert_eq!((s.land.lanes, s.land.on_conflict), (1, ConflictAction::Rework));
     assert_eq!((s.budget.usd, s.budget.hard, s.budget.per_attempt_usd), (None, true, 0.0));
     assert_eq!((s.sandbox.kind, s.snapshot_every_ms), (SandboxKind::Auto, 60_000));
     assert_eq!(s.snapshot_keep_ms, 14 * 86_400_000);
@@ -109,7 +115,7 @@ kind = "embedded"
 fn the_contract_example_is_understood() {
     let s = settings(&[project(CONTRACT)]);
     assert_eq!(s.run.agent.as_deref(), Some("claude"));
-    assert_eq!(s.run.on_failure, RunOnFailure::Drain);
+    assert_eq!(s.run.on_failure, RunFailureAction::Drain);
     assert_eq!(s.limits.per_provider["anthropic"], 3);
     assert_eq!((s.limits.memory_per_agent, s.limits.disk_floor), (4 << 30, 2 << 30));
     assert_eq!(s.workspace.setup, ["npm ci"]);
@@ -125,37 +131,39 @@ fn the_contract_example_is_understood() {
 
 #[test]
 fn flag_beats_environment_beats_project_beats_user_beats_default() {
-    let user = Layer::user("/u.toml", "[run]\njobs = 11\nretries = 7\ngrace = '1s'\n");
+    let user =
+        SettingLayer::from_user_file("/u.toml", "[run]\njobs = 11\nretries = 7\ngrace = '1s'\n");
     let file = project("[run]\njobs = 12\nretries = 8\n");
     let env = env("MAINSTEM_RUN_JOBS", "13");
-    let flag = Layer::flag_pair("run.jobs=14").unwrap();
+    let flag = SettingLayer::from_flag_pair("run.jobs=14").unwrap();
     // The order of the layers does not matter.
     let all = [flag.clone(), user.clone(), env.clone(), file.clone()];
     let s = settings(&all);
     assert_eq!((s.run.jobs, s.run.retries, s.run.grace_ms), (14, 8, 1_000));
     assert_eq!(settings(&[env.clone(), user.clone(), file.clone()]).run.jobs, 13);
     let jobs = shown(&all, "run.jobs");
-    assert_eq!((jobs.value.as_str(), jobs.origin, jobs.line), ("14", Origin::Flag, None));
+    assert_eq!((jobs.value.as_str(), jobs.origin, jobs.line), ("14", SettingOrigin::Flag, None));
     let retries = shown(&all, "run.retries");
     assert_eq!((retries.origin, retries.line), (file.origin, Some(3)));
     let grace = shown(&all, "run.grace");
     assert_eq!((grace.value.as_str(), grace.origin, grace.line), ("\"1s\"", user.origin, Some(4)));
-    assert_eq!(shown(&all, "run.timeout").origin, Origin::Default);
-    let later = [Layer::flag("run.jobs", "5"), Layer::flag("run.jobs", "6")];
+    assert_eq!(shown(&all, "run.timeout").origin, SettingOrigin::Default);
+    let later =
+        [SettingLayer::from_flag("run.jobs", "5"), SettingLayer::from_flag("run.jobs", "6")];
     assert_eq!(settings(&later).run.jobs, 6);
 }
 
 #[test]
 fn tables_are_layered_entry_by_entry() {
     let layers = [
-        Layer::user(
+        SettingLayer::from_user_file(
             "u",
             "[limits.per_provider]\na = 1\nb = 2\n[agents.x]\nkind = 'codex'\nmodel = 'old'\n",
         ),
         project("[limits]\nper_provider = { b = 3 }\n[agents.x]\nmodel = 'new'\n"),
         env("MAINSTEM_LIMITS_PER_PROVIDER_C", "4"),
-        Layer::flag("limits.per_agent", "x=1, y=2"),
-        Layer::flag("agents.x.env.TOKEN", "t"),
+        SettingLayer::from_flag("limits.per_agent", "x=1, y=2"),
+        SettingLayer::from_flag("agents.x.env.TOKEN", "t"),
     ];
     let s = settings(&layers);
     let per: Vec<_> = s.limits.per_provider.iter().map(|(n, c)| (n.as_str(), *c)).collect();
@@ -183,13 +191,17 @@ fn texts_from_flags_and_variables_are_read_by_the_keys_kind() {
         (env("MAINSTEM_RUN_TIMEOUT", "90m"), "run.timeout", "\"1h30m\""),
         (env("MAINSTEM_LIMITS_OUTPUT", "1024K"), "limits.output", "\"1M\""),
         (env("MAINSTEM_RUN_AGENT", "\"mine\""), "run.agent", "\"mine\""),
-        (Layer::flag("limits.per_role", "{ coder = 2 }"), "limits.per_role.coder", "2"),
+        (SettingLayer::from_flag("limits.per_role", "{ coder = 2 }"), "limits.per_role.coder", "2"),
         (
-            Layer::flag("agents.command.command", "a b"),
+            SettingLayer::from_flag("agents.command.command", "a b"),
             "agents.command.command",
             r#"["sh", "-c", "a b"]"#,
         ),
-        (Layer::flag("agents.command.command", "[\"a\"]"), "agents.command.command", r#"["a"]"#),
+        (
+            SettingLayer::from_flag("agents.command.command", "[\"a\"]"),
+            "agents.command.command",
+            r#"["a"]"#,
+        ),
         (env("MAINSTEM_AGENTS_COMMAND_MODEL", "m"), "agents.command.model", "\"m\""),
     ] {
         assert_eq!(shown(std::slice::from_ref(&layer), key).value, value, "{layer:?}");
@@ -211,10 +223,10 @@ fn unknown_keys_name_the_nearest() {
     refused(project("[rnu]\njobs = 1\n"), "config::unknown_key", &["`run`"]);
     refused(project("jobs = 1\n"), "config::unknown_key", &["jobs"]);
     refused(project("[agents.x]\nkidn = 'codex'\n"), "config::unknown_key", &["`kind`"]);
-    refused(Layer::flag("run.jbos", "1"), "config::unknown_key", &["`run.jobs`"]);
+    refused(SettingLayer::from_flag("run.jbos", "1"), "config::unknown_key", &["`run.jobs`"]);
     refused(env("MAINSTEM_RUN_JOB", "1"), "config::unknown_key", &["MAINSTEM_RUN_JOBS"]);
-    refused(Layer::flag("", ""), "config::unknown_key", &[]);
-    assert!(Layer::flag_pair("run.jobs").is_none());
+    refused(SettingLayer::from_flag("", ""), "config::unknown_key", &[]);
+    assert!(SettingLayer::from_flag_pair("run.jobs").is_none());
 }
 
 #[test]
@@ -250,8 +262,8 @@ fn wrong_values_are_refused_with_a_cure() {
     refused(project("agents = 3\n"), "config::type", &["section"]);
     refused(project("[agents]\nx = 3\n"), "config::type", &["agents.x"]);
     refused(project("[run]\njobs = 1\njobs = 2\n"), "syntax::duplicate_key", &["3:1"]);
-    refused(Layer::flag("run.jobs", "many"), "config::type", &["run.jobs"]);
-    refused(Layer::flag("gates.verify", "[1"), "config::value", &["TOML"]);
+    refused(SettingLayer::from_flag("run.jobs", "many"), "config::type", &["run.jobs"]);
+    refused(SettingLayer::from_flag("gates.verify", "[1"), "config::value", &["TOML"]);
     refused(env("MAINSTEM_LIMITS_PER_AGENT", "a"), "config::type", &["per_agent.a"]);
 }
 
@@ -261,14 +273,14 @@ fn without_help(fault: &Diagnostic) -> (&'static str, usize) {
 
 #[test]
 fn all_faults_of_all_layers_come_together() {
-    let got = resolve(&[
+    let got = resolve_settings(&[
         project("[run]\njobs = 0\nx = 1\n"),
         env("MAINSTEM_NO_SUCH", "1"),
-        Layer::user("u", "x = "),
+        SettingLayer::from_user_file("u", "x = "),
     ])
     .unwrap_err();
     let got: Vec<_> =
-        got.iter().map(|(origin, fault)| (origin.rank(), without_help(fault))).collect();
+        got.iter().map(|(origin, fault)| (origin.precedence(), without_help(fault))).collect();
     assert_eq!(got.len(), 4, "{got:?}");
     assert_eq!(got[0].0, 1);
     assert_eq!(got[1], (2, ("config::range", 2)));
@@ -279,26 +291,26 @@ fn all_faults_of_all_layers_come_together() {
 #[test]
 fn what_agents_are_given_is_no_setting() {
     let ours = ["MAINSTEM_RUN", "MAINSTEM_TASK", "MAINSTEM_TMP", "PATH", "mainstem_run_jobs"];
-    let layers = Layer::environment(ours.map(|name| (name.to_owned(), "x".to_owned())));
+    let layers = SettingLayer::from_environment(ours.map(|name| (name.to_owned(), "x".to_owned())));
     assert_eq!(layers, []);
 }
 
 #[test]
 fn every_shown_value_reads_back_to_the_same_settings() {
-    let resolved = resolve(&[project(CONTRACT)]).unwrap();
+    let resolved = resolve_settings(&[project(CONTRACT)]).unwrap();
     let flags: Vec<_> = resolved
         .values
         .iter()
         .filter(|shown| !shown.value.is_empty() && !shown.key.contains("B.C"))
-        .map(|shown| Layer::flag(&shown.key, &shown.value))
-        .chain([Layer::flag("agents.claude.env", "{ \"B.C\" = \"2\" }")])
+        .map(|shown| SettingLayer::from_flag(&shown.key, &shown.value))
+        .chain([SettingLayer::from_flag("agents.claude.env", "{ \"B.C\" = \"2\" }")])
         .collect();
     assert_eq!(settings(&flags), resolved.settings);
 }
 
 #[test]
 fn every_key_is_shown_once_and_in_order() {
-    let resolved = resolve(&[]).unwrap();
+    let resolved = resolve_settings(&[]).unwrap();
     let sections: Vec<_> = resolved.values.iter().filter_map(|s| s.key.split('.').next()).collect();
     let mut once = sections.clone();
     once.dedup();
@@ -312,7 +324,7 @@ fn prices_models_and_fallbacks_are_read() {
     let text = "[agents.claude]\nfallback = ['codex']\nmodels = { cheap = 'h', top = 'o' }\nbilling = 'included'\n\
         [agents.codex]\n[models]\nby_role = { coder = 'top' }\nby_priority = { '5' = 'top' }\n\
         [prices]\n'gpt-5.1' = { input = 1.25, output = 10 }\n[limits]\nquiet_hours = '22:00-07:00'\n";
-    let resolved = resolve(&[project(text)]).unwrap();
+    let resolved = resolve_settings(&[project(text)]).unwrap();
     let s = &resolved.settings;
     let claude = &s.agents["claude"];
     assert_eq!(
@@ -323,9 +335,9 @@ fn prices_models_and_fallbacks_are_read() {
         (claude.models.cheap.as_deref(), claude.models.middle.as_deref()),
         (Some("h"), None)
     );
-    assert_eq!(claude.provider_of("claude"), "anthropic");
-    assert_eq!(s.agents["codex"].provider_of("codex"), "openai");
-    assert_eq!(s.agents["command"].provider_of("command"), "command");
+    assert_eq!(claude.provider_name("claude"), "anthropic");
+    assert_eq!(s.agents["codex"].provider_name("codex"), "openai");
+    assert_eq!(s.agents["command"].provider_name("command"), "command");
     assert_eq!(s.models.by_role["coder"], "top");
     assert_eq!(s.models.by_priority[&5], "top");
     let price = s.prices["gpt-5.1"];
@@ -333,7 +345,7 @@ fn prices_models_and_fallbacks_are_read() {
     assert!(s.limits.quiet_hours.is_some() && s.limits.auto_resume);
     let shown = |key: &str| resolved.values.iter().any(|shown| shown.key == key);
     assert!(shown("prices.gpt-5.1.input") && shown("agents.claude.models.top"));
-    let flag = settings(&[Layer::flag("prices.m.input", "3")]);
+    let flag = settings(&[SettingLayer::from_flag("prices.m.input", "3")]);
     assert_eq!(flag.prices["m"].input, 3.0);
 }
 
@@ -347,7 +359,7 @@ fn what_prices_models_and_hours_cannot_be_is_refused() {
         ("[prices]\nm = { inptu = 3 }\n", "input"),
         ("[limits]\nquiet_hours = 'at night'\n", "22:00"),
     ] {
-        let wrong = resolve(&[project(text)]).unwrap_err();
+        let wrong = resolve_settings(&[project(text)]).unwrap_err();
         let said = format!("{} {:?}", wrong[0].1.message, wrong[0].1.help);
         assert!(said.contains(word), "{text}: {said}");
     }
@@ -366,10 +378,10 @@ proptest! {
         key in "[a-z.*]{0,20}",
         value in "[\\[\\]{}\"a1=,. ]{0,12}",
     ) {
-        let _ = resolve(&[project(&text), Layer::flag(&key, &value)]);
-        for doc in keys() {
+        let _ = resolve_settings(&[project(&text), SettingLayer::from_flag(&key, &value)]);
+        for doc in all_keys() {
             let path = doc.key.replace('*', "command");
-            let _ = resolve(&[Layer::flag(&path, &value), env(&env_name(&path), &value)]);
+            let _ = resolve_settings(&[SettingLayer::from_flag(&path, &value), env(&env_var_name(&path), &value)]);
         }
     }
 }
@@ -377,17 +389,24 @@ proptest! {
 #[test]
 fn lanes_and_groups_may_be_left_to_mainstem() {
     let of = |text: &str| {
-        let resolved = resolve(&[Layer::project("mainstem.toml", text)]).unwrap();
+        let resolved =
+            resolve_settings(&[SettingLayer::from_project_file("mainstem.toml", text)]).unwrap();
         (resolved.settings.land.lanes, resolved.settings.land.groups)
     };
     assert_eq!(of(""), (1, false));
     assert_eq!(of("[land]\nlanes = \"auto\"\ngroups = \"auto\""), (1, false));
     assert_eq!(of("[land]\nlanes = 4\ngroups = \"off\""), (4, false));
     assert_eq!(of("[land]\nlanes = 4\ngroups = true"), (4, true));
-    let flags = [Layer::flag("land.lanes", "auto"), Layer::flag("land.groups", "auto")];
-    assert!(resolve(&flags).is_ok());
+    let flags = [
+        SettingLayer::from_flag("land.lanes", "auto"),
+        SettingLayer::from_flag("land.groups", "auto"),
+    ];
+    assert!(resolve_settings(&flags).is_ok());
     for text in ["[land]\nlanes = \"many\"", "[land]\nlanes = 0", "[land]\ngroups = \"some\""] {
-        assert!(resolve(&[Layer::project("mainstem.toml", text)]).is_err(), "{text}");
+        assert!(
+            resolve_settings(&[SettingLayer::from_project_file("mainstem.toml", text)]).is_err(),
+            "{text}"
+        );
     }
 }
 
@@ -400,7 +419,8 @@ fn settings_of_later_versions_are_refused_as_such() {
         "[store]\nkind = \"postgres\"",
         "[store]\nkind = \"beads\"",
     ] {
-        let wrong = resolve(&[Layer::project("mainstem.toml", text)]).unwrap_err();
+        let wrong = resolve_settings(&[SettingLayer::from_project_file("mainstem.toml", text)])
+            .unwrap_err();
         let message = &wrong[0].1.message;
         assert!(message.contains("not available in this version"), "{text}: {message}");
     }

@@ -6,15 +6,15 @@ use crate::id::{EpicId, TaskId};
 use crate::plan::Epic;
 use proptest::prelude::*;
 
-fn agent(kind: &str, command: &[&str]) -> config::Agent {
-    config::Agent {
+fn agent(kind: &str, command: &[&str]) -> config::AgentSettings {
+    config::AgentSettings {
         kind: kind.into(),
         command: command.iter().map(|c| (*c).to_owned()).collect(),
-        ..config::Agent::default()
+        ..config::AgentSettings::default()
     }
 }
 
-fn agents() -> BTreeMap<String, config::Agent> {
+fn agents() -> BTreeMap<String, config::AgentSettings> {
     BTreeMap::from([
         ("command".to_owned(), agent("command", &[])),
         ("script".to_owned(), agent("script", &[])),
@@ -26,7 +26,11 @@ fn agents() -> BTreeMap<String, config::Agent> {
 
 fn load_with(source: &str, default_agent: Option<&str>) -> Result<Plan, Vec<Diagnostic>> {
     let agents = agents();
-    load_plan(source.as_bytes(), Format::Toml, &Known { agents: &agents, default_agent })
+    load_plan(
+        source.as_bytes(),
+        DocumentFormat::Toml,
+        &PlanCheckContext { agents: &agents, default_agent },
+    )
 }
 
 fn load(source: &str) -> Result<Plan, Vec<Diagnostic>> {
@@ -194,7 +198,7 @@ fn thousands_of_faults_are_cut_and_cheap() {
     let lines: Vec<_> = (0..20_000).map(|i| format!("t{i}: gone{i}")).collect();
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let got = faults(&tasks(&lines));
-    assert_eq!(got.len(), doc::FAULTS_MAX + 1);
+    assert_eq!(got.len(), document::FAULTS_MAX + 1);
     assert!(got.last().unwrap().contains("19000 more"));
 }
 
@@ -237,9 +241,9 @@ proptest! {
             }
             plan.tasks.push(task);
         }
-        let places = Places::nowhere(&plan);
+        let places = PlanSpans::without_source(&plan);
         let agents = agents();
-        let known = Known { agents: &agents, default_agent: None };
+        let known = PlanCheckContext { agents: &agents, default_agent: None };
         let faults = check_plan(&plan, &places, "", &known);
         let graph = Graph::new(&plan);
         if faults.is_empty() {
@@ -286,10 +290,14 @@ fn a_plan_is_written_with_one_spelling_of_task() {
 #[test]
 fn a_plan_can_be_looked_at_although_its_agent_is_not_configured() {
     let agents = agents();
-    let known = Known { agents: &agents, default_agent: None };
+    let known = PlanCheckContext { agents: &agents, default_agent: None };
     let source = "version = 1\n[[task]]\nid = \"x\"\nagent = \"nobody\"\n";
-    let (plan, lacking) = load_plan_to_show(source.as_bytes(), Format::Toml, &known).unwrap();
+    let (plan, lacking) =
+        load_plan_for_display(source.as_bytes(), DocumentFormat::Toml, &known).unwrap();
     assert_eq!((plan.tasks.len(), lacking.len()), (1, 1));
     let broken = source.replace("nobody\"", "nobody\"\nneeds = [\"gone\"]");
-    assert_eq!(load_plan_to_show(broken.as_bytes(), Format::Toml, &known).unwrap_err().len(), 2);
+    assert_eq!(
+        load_plan_for_display(broken.as_bytes(), DocumentFormat::Toml, &known).unwrap_err().len(),
+        2
+    );
 }

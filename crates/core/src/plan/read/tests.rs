@@ -5,7 +5,7 @@ use crate::plan::ScriptStep;
 
 fn task(body: &str) -> Result<Task, Vec<Diagnostic>> {
     let source = format!("version = 1\n[[task]]\nid = 'a'\n{body}\n");
-    read_plan(source.as_bytes(), Format::Toml).map(|(mut plan, _)| plan.tasks.remove(0))
+    read_plan(source.as_bytes(), DocumentFormat::Toml).map(|(mut plan, _)| plan.tasks.remove(0))
 }
 
 /// Checks that a task's body gives exactly one fault with this code, whose text holds `word`.
@@ -51,15 +51,15 @@ phase = "one"
 
 #[test]
 fn the_contract_example_reads_whole() {
-    let (plan, places) = read_plan(CONTRACT.as_bytes(), Format::Toml).unwrap();
+    let (plan, places) = read_plan(CONTRACT.as_bytes(), DocumentFormat::Toml).unwrap();
     assert_eq!(plan.title, "Todo service");
     assert_eq!(plan.epics[0].id.as_str(), "E-001");
     let task = &plan.tasks[0];
     assert_eq!(task.epic.as_ref().unwrap().as_str(), "E-001");
     assert!(task.description.contains("heart"));
     assert_eq!(task.writes, ["crates/store/**"]);
-    assert_eq!((task.effort, task.priority), (Effort::Small, -3));
-    assert_eq!(task.on_failure, OnFailure::Skip);
+    assert_eq!((task.effort, task.priority), (TaskEffort::Small, -3));
+    assert_eq!(task.on_failure, TaskFailureAction::Skip);
     assert_eq!((task.timeout_ms, task.retries), (Some(2_700_000), Some(2)));
     assert_eq!(task.phase.as_deref(), Some("one"));
     assert_eq!(&CONTRACT[Range::from(places.tasks[0].id)], "\"T-001\"");
@@ -72,13 +72,13 @@ fn all_formats_and_plural_keys_give_the_same_plan() {
     let yaml = "version: 1\ntasks:\n- id: a\n  run: 'true'\n  epic: null\n- id: b\n  needs: [a]\n";
     let json =
         r#"{"version":1,"tasks":[{"id":"a","run":"true","agent":null},{"id":"b","needs":["a"]}]}"#;
-    let (want, _) = read_plan(toml.as_bytes(), Format::Toml).unwrap();
+    let (want, _) = read_plan(toml.as_bytes(), DocumentFormat::Toml).unwrap();
     assert_eq!(want.tasks[0].agent.as_deref(), Some("command"));
     assert_eq!(want.tasks[1].agent, None);
-    assert_eq!(read_plan(yaml.as_bytes(), Format::Yaml).unwrap().0, want);
-    assert_eq!(read_plan(json.as_bytes(), Format::Json).unwrap().0, want);
+    assert_eq!(read_plan(yaml.as_bytes(), DocumentFormat::Yaml).unwrap().0, want);
+    assert_eq!(read_plan(json.as_bytes(), DocumentFormat::Json).unwrap().0, want);
     assert_eq!(
-        read_plan(toml.replace("task]]", "tasks]]").as_bytes(), Format::Toml).unwrap().0,
+        read_plan(toml.replace("task]]", "tasks]]").as_bytes(), DocumentFormat::Toml).unwrap().0,
         want
     );
 }
@@ -87,7 +87,7 @@ fn all_formats_and_plural_keys_give_the_same_plan() {
 fn every_fault_comes_in_one_report_in_order() {
     let source =
         "tilte = 'x'\n[[task]]\nid = 7\nneed = []\ntimeout = 45\n[[epic]]\ntitle = 'no id'\n";
-    let faults = read_plan(source.as_bytes(), Format::Toml).unwrap_err();
+    let faults = read_plan(source.as_bytes(), DocumentFormat::Toml).unwrap_err();
     let found: Vec<_> = faults.iter().map(|f| (f.code, f.line)).collect();
     assert_eq!(
         found,
@@ -185,16 +185,16 @@ fn bad_steps_are_refused() {
 #[test]
 fn shapes_that_are_no_plan_are_refused() {
     for (source, format) in [
-        ("[]", Format::Json),
-        ("3", Format::Json),
-        ("just words", Format::Yaml),
-        ("version = 1\n[task]\nid = 'a'\n", Format::Toml),
-        ("version = 1\ntask = ['a']\n", Format::Toml),
-        ("version = 2\n", Format::Toml),
-        ("version = '1'\n", Format::Toml),
+        ("[]", DocumentFormat::Json),
+        ("3", DocumentFormat::Json),
+        ("just words", DocumentFormat::Yaml),
+        ("version = 1\n[task]\nid = 'a'\n", DocumentFormat::Toml),
+        ("version = 1\ntask = ['a']\n", DocumentFormat::Toml),
+        ("version = 2\n", DocumentFormat::Toml),
+        ("version = '1'\n", DocumentFormat::Toml),
     ] {
         let faults = read_plan(source.as_bytes(), format).unwrap_err();
         assert!(!faults.is_empty(), "{source}");
     }
-    assert!(read_plan(b"\xff\xfe", Format::Toml).is_err());
+    assert!(read_plan(b"\xff\xfe", DocumentFormat::Toml).is_err());
 }

@@ -1,14 +1,14 @@
 use std::os::unix::fs::PermissionsExt;
 
-use super::super::{Published, Pushed, Remote};
+use super::super::{BranchPublishOutcome, BranchPushOutcome, GitRemote};
 use super::{Scene, git};
 
-fn with_remote() -> (Scene, Remote) {
+fn with_remote() -> (Scene, GitRemote) {
     let scene = Scene::new();
     let bare = scene.at("far away.git");
     git(&scene.top(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
     git(&scene.top(), &["remote", "add", "far", bare.to_str().unwrap()]);
-    (scene, Remote::new("far"))
+    (scene, GitRemote::new("far"))
 }
 
 #[test]
@@ -18,16 +18,20 @@ fn a_push_moves_the_branch_only_from_where_it_is_known_to_be() {
     let mine = scene.change(&first, &[("a.txt", Some("mine"))]);
     let theirs = scene.change(&first, &[("a.txt", Some("theirs"))]);
     let push = |tip, lease| scene.repo.push_branch(&far, "mainstem/T-1", tip, lease);
-    assert_eq!(scene.repo.remote_branch(&far, "mainstem/T-1").unwrap(), None);
-    assert_eq!(push(&mine, None).unwrap(), Pushed::Done);
-    assert_eq!(push(&mine, None).unwrap(), Pushed::Done, "the second time finds the first");
+    assert_eq!(scene.repo.read_remote_branch(&far, "mainstem/T-1").unwrap(), None);
+    assert_eq!(push(&mine, None).unwrap(), BranchPushOutcome::Done);
+    assert_eq!(
+        push(&mine, None).unwrap(),
+        BranchPushOutcome::Done,
+        "the second time finds the first"
+    );
     let found = Some(mine.clone());
-    assert_eq!(push(&theirs, None).unwrap(), Pushed::Refused { found: found.clone() });
-    assert_eq!(push(&theirs, Some(&first)).unwrap(), Pushed::Refused { found });
-    assert_eq!(push(&theirs, Some(&mine)).unwrap(), Pushed::Done);
-    assert_eq!(scene.repo.remote_branch(&far, "mainstem/T-1").unwrap(), Some(theirs.clone()));
+    assert_eq!(push(&theirs, None).unwrap(), BranchPushOutcome::Refused { found: found.clone() });
+    assert_eq!(push(&theirs, Some(&first)).unwrap(), BranchPushOutcome::Refused { found });
+    assert_eq!(push(&theirs, Some(&mine)).unwrap(), BranchPushOutcome::Done);
+    assert_eq!(scene.repo.read_remote_branch(&far, "mainstem/T-1").unwrap(), Some(theirs.clone()));
     git(&scene.top(), &["push", "-q", "far", "--delete", "mainstem/T-1"]);
-    assert_eq!(push(&mine, Some(&theirs)).unwrap(), Pushed::Refused { found: None });
+    assert_eq!(push(&mine, Some(&theirs)).unwrap(), BranchPushOutcome::Refused { found: None });
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn a_branch_is_fetched_into_one_ref_and_its_absence_is_an_answer() {
     let next = scene.change(&first, &[("a.txt", Some("next"))]);
     scene.repo.push_branch(&far, "main", &next, Some(&first)).unwrap();
     assert_eq!(scene.repo.fetch_branch(&far, "main", into).unwrap(), Some(next));
-    assert_eq!(scene.repo.remote_url("nowhere").unwrap(), None);
+    assert_eq!(scene.repo.read_remote_url("nowhere").unwrap(), None);
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn a_remote_that_cannot_be_reached_is_an_error_and_not_absent() {
     let (scene, far) = with_remote();
     std::fs::rename(scene.at("far away.git"), scene.at("gone.git")).unwrap();
     let tip = scene.tip("main");
-    assert!(scene.repo.remote_branch(&far, "main").is_err());
+    assert!(scene.repo.read_remote_branch(&far, "main").is_err());
     assert!(scene.repo.push_branch(&far, "main", &tip, None).is_err());
     assert!(scene.repo.fetch_branch(&far, "main", "refs/mainstem/upstream/main").is_err());
 }
@@ -91,15 +95,15 @@ fn a_remote_that_says_no_is_told_apart_from_one_whose_branch_moved() {
     let next = scene.change(&first, &[("a.txt", Some("next"))]);
     let publish = |lease| scene.repo.publish_branch(&far, "main", &next, lease).unwrap();
     let said = publish(Some(&first));
-    let Published::Denied(error) = said else { panic!("{said:?}") };
+    let BranchPublishOutcome::Denied(error) = said else { panic!("{said:?}") };
     assert!(error.to_string().contains("not today"), "{error}");
     let said = publish(None);
     assert!(
-        matches!(&said, Published::Moved { found: Some(found) } if *found == first),
+        matches!(&said, BranchPublishOutcome::Moved { found: Some(found) } if *found == first),
         "{said:?}"
     );
     std::fs::remove_file(&hook).unwrap();
-    assert!(matches!(publish(Some(&first)), Published::Done));
+    assert!(matches!(publish(Some(&first)), BranchPublishOutcome::Done));
 }
 
 #[test]
@@ -109,5 +113,5 @@ fn an_address_that_is_a_path_is_meant_as_seen_from_the_checkout() {
     scene.repo.push_branch(&far, "main", &first, None).unwrap();
     std::fs::rename(scene.at("far away.git"), scene.top().join("near.git")).unwrap();
     git(&scene.top(), &["remote", "set-url", "far", "./near.git"]);
-    assert_eq!(scene.repo.remote_branch(&far, "main").unwrap(), Some(first));
+    assert_eq!(scene.repo.read_remote_branch(&far, "main").unwrap(), Some(first));
 }

@@ -2,8 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use super::super::run::Git;
-use super::super::{GitError, Identity, Repo, parse_version};
+use super::super::command::GitCommand;
+use super::super::{GitError, GitIdentity, Repo, parse_git_version};
 use super::{KEEP, Scene, git};
 
 #[test]
@@ -16,10 +16,10 @@ fn a_folder_without_a_repository_is_named_as_such() {
 
 #[test]
 fn versions_of_all_builds_are_understood() {
-    assert_eq!(parse_version("git version 2.47.3"), Some((2, 47)));
-    assert_eq!(parse_version("git version 2.39.5 (Apple Git-154)"), Some((2, 39)));
-    assert_eq!(parse_version("git version 3.0-rc1"), Some((3, 0)));
-    assert_eq!(parse_version("hub version 1"), None);
+    assert_eq!(parse_git_version("git version 2.47.3"), Some((2, 47)));
+    assert_eq!(parse_git_version("git version 2.39.5 (Apple Git-154)"), Some((2, 39)));
+    assert_eq!(parse_git_version("git version 3.0-rc1"), Some((3, 0)));
+    assert_eq!(parse_git_version("hub version 1"), None);
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn a_bare_repository_has_no_toplevel_and_serves_workspaces() {
     assert_eq!(repo.toplevel(), None);
     assert_eq!(repo.dir(), bare);
     assert_eq!(repo.default_branch().unwrap(), "main");
-    let base = repo.resolve("main").unwrap().unwrap();
+    let base = repo.resolve_commit("main").unwrap().unwrap();
     let path = scene.at("work");
     repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash(), KEEP).unwrap();
     fs::write(path.join("a.txt"), "changed").unwrap();
     repo.prepare_worktree(&path, "mainstem/t", &base, &scene.trash(), KEEP).unwrap();
-    assert!(!repo.worktree_dirty(&path).unwrap());
+    assert!(!repo.is_worktree_dirty(&path).unwrap());
     fs::write(path.join("new"), "n").unwrap();
-    assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
+    assert!(repo.take_snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn the_identity_comes_from_the_configuration_or_is_ours() {
     let scene = Scene::new();
     git(&scene.top(), &["config", "user.name", "Grace"]);
     git(&scene.top(), &["config", "user.email", "grace@example.org"]);
-    let grace = Identity { name: "Grace".into(), email: "grace@example.org".into() };
+    let grace = GitIdentity { name: "Grace".into(), email: "grace@example.org".into() };
     assert_eq!(scene.repo.identity().unwrap(), grace);
     git(&scene.top(), &["config", "user.name", ""]);
     assert_eq!(scene.repo.identity().unwrap(), grace, "one engine commits as one person");
     let again = Repo::discover(&scene.top()).unwrap();
-    assert_eq!(again.identity().unwrap(), Identity::ours());
+    assert_eq!(again.identity().unwrap(), GitIdentity::fallback());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn repositories_with_long_object_ids_work() {
     fs::write(path.join("f"), "x").unwrap();
     let made = scene.repo.commit_leftovers(&path, "mainstem/t", "m", &super::who(), 0).unwrap();
     let merged = scene.repo.merge(&first, &made.commit.unwrap()).unwrap();
-    assert!(matches!(merged, super::super::Merge::Clean { .. }));
+    assert!(matches!(merged, super::super::GitMergeOutcome::Clean { .. }));
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn a_hanging_program_is_stopped_with_everything_it_started() {
     let text = format!("#!/bin/sh\nsleep 1000 &\necho $! > '{}'\nwait\n", pid_file.display());
     fs::write(&script, text).unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let error = Git::new(&scene.top())
-        .set(format!("alias.hang=!'{}'", script.display()))
+    let error = GitCommand::new(&scene.top())
+        .config_setting(format!("alias.hang=!'{}'", script.display()))
         .arg("hang")
         .timeout(Duration::from_secs(3))
         .run()
@@ -148,8 +148,8 @@ fn a_hanging_program_is_stopped_with_everything_it_started() {
 fn a_child_that_keeps_the_pipe_open_does_not_hold_us() {
     let scene = Scene::new();
     let begun = std::time::Instant::now();
-    let answer = Git::new(&scene.top())
-        .set("alias.leave=!echo said; sleep 500 &")
+    let answer = GitCommand::new(&scene.top())
+        .config_setting("alias.leave=!echo said; sleep 500 &")
         .arg("leave")
         .run()
         .unwrap();
@@ -161,7 +161,7 @@ fn a_child_that_keeps_the_pipe_open_does_not_hold_us() {
 fn hooks_that_commits_run_are_named_wherever_they_are() {
     use std::os::unix::fs::PermissionsExt;
     let scene = super::Scene::new();
-    assert!(scene.repo.commit_hooks().unwrap().is_empty(), "samples are none");
+    assert!(scene.repo.list_commit_hooks().unwrap().is_empty(), "samples are none");
     let put = |folder: &std::path::Path, name: &str| {
         std::fs::create_dir_all(folder).unwrap();
         std::fs::write(folder.join(name), "#!/bin/sh\n").unwrap();
@@ -169,9 +169,9 @@ fn hooks_that_commits_run_are_named_wherever_they_are() {
         std::fs::set_permissions(folder.join(name), mode).unwrap();
     };
     put(&scene.repo.common_dir().join("hooks"), "pre-commit");
-    assert_eq!(scene.repo.commit_hooks().unwrap(), ["pre-commit"]);
+    assert_eq!(scene.repo.list_commit_hooks().unwrap(), ["pre-commit"]);
     super::git(&scene.top(), &["config", "core.hooksPath", ".husky"]);
-    assert!(scene.repo.commit_hooks().unwrap().is_empty());
+    assert!(scene.repo.list_commit_hooks().unwrap().is_empty());
     put(&scene.top().join(".husky"), "commit-msg");
-    assert_eq!(scene.repo.commit_hooks().unwrap(), ["commit-msg"]);
+    assert_eq!(scene.repo.list_commit_hooks().unwrap(), ["commit-msg"]);
 }

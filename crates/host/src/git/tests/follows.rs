@@ -3,7 +3,7 @@ use std::process::Command;
 
 use mainstem_core::id::Oid;
 
-use super::super::{Cas, Follow, Ready};
+use super::super::{CheckoutReadiness, CheckoutUpdate, RefUpdateOutcome};
 use super::{Scene, commit, git};
 
 fn status(scene: &Scene) -> String {
@@ -14,20 +14,20 @@ fn read(scene: &Scene, name: &str) -> String {
     fs::read_to_string(scene.top().join(name)).unwrap()
 }
 
-fn land(scene: &Scene, files: &[(&str, Option<&str>)]) -> Follow {
+fn land(scene: &Scene, files: &[(&str, Option<&str>)]) -> CheckoutUpdate {
     let old = scene.tip("main");
     let new = scene.change(&old, files);
     move_main(scene, &old, &new);
-    scene.repo.follow_checkout("main", &old, &new).unwrap()
+    scene.repo.update_checkouts("main", &old, &new).unwrap()
 }
 
 fn move_main(scene: &Scene, old: &Oid, new: &Oid) {
     let moved = scene.repo.update_ref("refs/heads/main", new, Some(old), "land").unwrap();
-    assert_eq!(moved, Cas::Moved);
+    assert_eq!(moved, RefUpdateOutcome::Moved);
 }
 
-fn left(follow: Follow) -> String {
-    let Follow::Left { why } = follow else { panic!("{follow:?}") };
+fn left(follow: CheckoutUpdate) -> String {
+    let CheckoutUpdate::LeftUnchanged { why } = follow else { panic!("{follow:?}") };
     why
 }
 
@@ -65,7 +65,7 @@ fn a_checkout_left_once_catches_up_with_everything_as_soon_as_nothing_is_in_the_
     assert_eq!(read(&scene, "dir/b.txt"), "b\n");
     fs::remove_file(pick).unwrap();
     scene.write(".gitignore", "my edit\n");
-    assert_eq!(land(&scene, &[("c.txt", Some("third\n"))]), Follow::Moved);
+    assert_eq!(land(&scene, &[("c.txt", Some("third\n"))]), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), " M .gitignore\n");
     assert_eq!(read(&scene, "a.txt"), "landed\n");
     assert_eq!(read(&scene, "n ü/x"), "new\n");
@@ -78,7 +78,7 @@ fn the_advice_for_a_checkout_that_was_left_works_as_printed() {
     let pick = busy(&scene);
     let why = left(land(&scene, &[("c.txt", Some("new\n")), ("a.txt", Some("landed\n"))]));
     assert!(why.contains("would revert the landed work"), "{why}");
-    let behind = || scene.repo.left_behind("main").unwrap();
+    let behind = || scene.repo.list_outdated_checkouts("main").unwrap();
     assert!(behind().len() == 1 && behind()[0].1.contains("read-tree -m -u"), "{:?}", behind());
     fs::remove_file(pick).unwrap();
     paste(&scene, commands(&why)[0]);
@@ -87,7 +87,7 @@ fn the_advice_for_a_checkout_that_was_left_works_as_printed() {
     scene.write("dir/b.txt", "staged\n");
     git(&scene.top(), &["add", "dir/b.txt"]);
     assert!(record(&scene));
-    assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), Follow::Moved);
+    assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), "M  dir/b.txt\n");
     assert!(!record(&scene));
 }
@@ -104,7 +104,10 @@ fn an_edit_made_while_the_branch_moves_and_the_landing_are_both_in_the_file() {
         }
         let landed = ("o'dd name", Some("theirs\n2\n3\n4\n5\n6\n7\n8\n9\n"));
         let follow = land(&scene, &[landed, ("a.txt", Some("landed\n"))]);
-        assert!(matches!(&follow, Follow::Aside { why } if why.contains("both")), "{follow:?}");
+        assert!(
+            matches!(&follow, CheckoutUpdate::UpdatedFilesAside { why } if why.contains("both")),
+            "{follow:?}"
+        );
         assert_eq!(read(&scene, "o'dd name"), "theirs\n2\n3\n4\n5\n6\n7\n8\nmine\n");
         assert_eq!(status(&scene), " M \"o'dd name\"\n");
         git(&scene.top(), &["commit", "-qam", "mine"]);
@@ -154,8 +157,11 @@ fn whatever_the_user_does_in_the_last_moment_a_commit_of_everything_keeps_the_la
         let is_there = || super::plain(&scene.top(), &args).status.success();
         let mine = is_there();
         move_main(&scene, &old, &new);
-        let follow = scene.repo.follow_checkout("main", &old, &new).unwrap();
-        assert!(matches!(follow, Follow::Moved | Follow::Aside { .. }), "{name}: {follow:?}");
+        let follow = scene.repo.update_checkouts("main", &old, &new).unwrap();
+        assert!(
+            matches!(follow, CheckoutUpdate::Updated | CheckoutUpdate::UpdatedFilesAside { .. }),
+            "{name}: {follow:?}"
+        );
         let head = || {
             let listed = git(&scene.top(), &["ls-tree", "-r", "--name-only", "-z", "HEAD"]);
             let there: Vec<&str> = listed.split('\0').collect();
@@ -180,12 +186,12 @@ fn a_person_who_switched_away_and_back_is_followed_from_where_they_are() {
     fs::remove_file(pick).unwrap();
     git(&scene.top(), &["checkout", "-q", "-f", "--detach"]);
     git(&scene.top(), &["checkout", "-q", "main"]);
-    assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), Follow::Moved);
+    assert_eq!(land(&scene, &[("d.txt", Some("d\n"))]), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), "");
     // One commit of the person's own, and on.
     scene.write("e.txt", "e\n");
     commit(&scene.top(), "mine");
-    assert_eq!(land(&scene, &[("f.txt", Some("f\n"))]), Follow::Moved);
+    assert_eq!(land(&scene, &[("f.txt", Some("f\n"))]), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), "");
 }
 
@@ -214,7 +220,7 @@ fn a_checkout_nobody_brought_along_is_not_taken_for_a_followed_one() {
     assert_eq!(read(&scene, "a.txt"), "one\ntwo\nthree\n");
     paste(&scene, commands(&why)[0]);
     assert_eq!(status(&scene), "");
-    assert_eq!(land(&scene, &[("e.txt", Some("e\n"))]), Follow::Moved);
+    assert_eq!(land(&scene, &[("e.txt", Some("e\n"))]), CheckoutUpdate::Updated);
 }
 
 #[test]
@@ -226,7 +232,10 @@ fn going_back_to_where_a_checkout_was_left_ends_the_matter() {
     fs::remove_file(pick).unwrap();
     let landed = scene.tip("main");
     move_main(&scene, &landed, &old);
-    assert_eq!(scene.repo.follow_checkout("main", &landed, &old).unwrap(), Follow::Moved);
+    assert_eq!(
+        scene.repo.update_checkouts("main", &landed, &old).unwrap(),
+        CheckoutUpdate::Updated
+    );
     assert_eq!(status(&scene), "");
     assert!(!record(&scene));
 }
@@ -244,9 +253,9 @@ fn a_checkout_that_a_killed_follower_left_locked_is_freed_and_brought_along_by_t
     let why = left(land(&scene, &[("a.txt", Some("landed\n"))]));
     assert!(why.contains("index.lock"), "{why}");
     assert_ne!(scene.tip("main"), first);
-    scene.repo.sweep_locks(None).unwrap();
+    scene.repo.sweep_stale_locks(None).unwrap();
     assert!(!lock.exists());
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), "");
     assert_eq!(read(&scene, "a.txt"), "landed\n");
     assert!(!record(&scene));
@@ -256,7 +265,7 @@ fn a_checkout_that_a_killed_follower_left_locked_is_freed_and_brought_along_by_t
 fn catching_up_leaves_alone_what_shows_the_branch_already() {
     let scene = Scene::new();
     scene.write("a.txt", "my edit\n");
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), " M a.txt\n");
     assert_eq!(read(&scene, "a.txt"), "my edit\n");
 }
@@ -266,11 +275,11 @@ fn a_checkout_is_brought_along_by_the_next_life_if_this_one_ends_right_after_the
     let scene = Scene::new();
     let old = scene.tip("main");
     let new = scene.change(&old, &[("a.txt", Some("landed\n"))]);
-    let hold = || match scene.repo.hold_checkouts("main", &old, &new).unwrap() {
-        Ready::Go(followers) => followers,
-        Ready::Blocked(way) => panic!("{way:?}"),
+    let hold = || match scene.repo.lock_checkouts("main", &old, &new).unwrap() {
+        CheckoutReadiness::Locked(followers) => followers,
+        CheckoutReadiness::Blocked(way) => panic!("{way:?}"),
     };
-    hold().withdraw();
+    hold().release();
     assert!(!record(&scene), "the branch did not move");
     let followers = hold();
     // Nobody commits the old files on top of the new commit meanwhile.
@@ -278,7 +287,7 @@ fn a_checkout_is_brought_along_by_the_next_life_if_this_one_ends_right_after_the
     let commit = super::plain(&scene.top(), &["commit", "-qam", "meanwhile"]);
     assert!(!commit.status.success(), "{commit:?}");
     drop(followers);
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!((status(&scene), read(&scene, "a.txt")), (String::new(), "landed\n".to_owned()));
     assert!(!record(&scene));
 }

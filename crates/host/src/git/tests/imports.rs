@@ -52,7 +52,7 @@ fn objects(scene: &Scene) -> String {
 
 #[track_caller]
 fn assert_refused(scene: &Scene, path: &Path, before: &str, words: &str) {
-    let told = scene.repo.take_in(path, BRANCH, true).unwrap().unwrap_or_default();
+    let told = scene.repo.import_agent_commits(path, BRANCH, true).unwrap().unwrap_or_default();
     assert!(told.contains("commits were refused") && told.contains(words), "{told}");
     assert_eq!(objects(scene), before, "something of it is in the user's store: {told}");
     let base = scene.repo.read_ref("refs/heads/main").unwrap();
@@ -68,7 +68,7 @@ fn what_an_agent_writes_stays_in_its_own_store_until_it_is_taken_in() {
         let before = objects(&scene);
         let tip = commit(&path, "one.txt");
         assert_eq!(objects(&scene), before, "clone: {clone}");
-        assert_eq!(scene.repo.take_in(&path, BRANCH, false).unwrap(), None);
+        assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, false).unwrap(), None);
         assert!(objects(&scene).contains(tip.as_str()), "clone: {clone}");
         git(&scene.top(), &["fsck", "--strict"]);
     }
@@ -95,15 +95,15 @@ fn an_object_that_the_user_has_is_never_replaced() {
         let blob = git(&scene.top(), &["rev-parse", "main:a.txt"]).trim().to_owned();
         plant(&store_of(&path), &blob, "blob", b"planted");
         let tip = commit(&path, "one.txt");
-        let told = scene.repo.take_in(&path, BRANCH, true).unwrap();
+        let told = scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
         let shown = git(&scene.top(), &["cat-file", "blob", &blob]);
         assert_eq!(shown, "one\ntwo\nthree\n", "clone: {clone}");
         // Its own commit names the object, so it cannot come in without it.
         assert!(told.is_some(), "clone: {clone}");
         let folder = store_of(&path).join(&blob[..2]);
         fs::remove_file(folder.join(&blob[2..])).unwrap();
-        assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
-        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+        assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+        assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip));
         git(&scene.top(), &["fsck", "--strict"]);
     }
 }
@@ -157,7 +157,7 @@ fn packed_objects_come_in_and_planted_ones_among_them_do_not() {
     let first = commit(&path, "one.txt");
     git(&path, &["repack", "-qad", "--local"]);
     git(&path, &["prune-packed"]);
-    assert_eq!(scene.repo.take_in(&path, BRANCH, false).unwrap(), None);
+    assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, false).unwrap(), None);
     let branch = format!("refs/heads/{BRANCH}");
     assert_eq!(scene.repo.read_ref(&branch).unwrap(), Some(first));
     assert!(scene.repo.list_refs("refs/mainstem/fetched").unwrap().is_empty());
@@ -191,8 +191,8 @@ fn names_of_64_digits_are_checked_as_well() {
     scene.commit("first");
     let (path, _) = made(&scene, false);
     let tip = commit(&path, "one.txt");
-    assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+    assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip));
     git(&scene.top(), &["fsck", "--strict"]);
 }
 
@@ -211,17 +211,20 @@ fn a_partial_clone_takes_in_work_and_refuses_what_is_planted() {
     let path = origin.at("work");
     let base = repo.read_ref("refs/heads/main").unwrap().unwrap();
     repo.prepare_worktree(&path, BRANCH, &base, &origin.trash(), KEEP).unwrap();
-    repo.seclude(&path).unwrap();
+    repo.create_agent_git_dir(&path).unwrap();
     let tip = commit(&path, "one.txt");
-    assert_eq!(repo.take_in(&path, BRANCH, true).unwrap(), None);
-    assert_eq!(repo.worktree_tip(&path).unwrap(), Some(tip.clone()));
+    assert_eq!(repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+    assert_eq!(repo.read_worktree_tip(&path).unwrap(), Some(tip.clone()));
     commit(&path, "two.txt");
     let blob = git(&path, &["rev-parse", "HEAD:two.txt"]).trim().to_owned();
     plant(&store_of(&path), &blob, "blob", b"something else");
-    assert!(repo.take_in(&path, BRANCH, true).unwrap().is_some());
+    assert!(repo.import_agent_commits(&path, BRANCH, true).unwrap().is_some());
     fs::remove_file(store_of(&path).join(&blob[..2]).join(&blob[2..])).unwrap();
-    assert!(repo.take_in(&path, BRANCH, true).unwrap().is_some(), "nobody promised it");
-    assert_eq!(repo.worktree_tip(&path).unwrap(), Some(tip));
+    assert!(
+        repo.import_agent_commits(&path, BRANCH, true).unwrap().is_some(),
+        "nobody promised it"
+    );
+    assert_eq!(repo.read_worktree_tip(&path).unwrap(), Some(tip));
 }
 
 #[test]
@@ -230,7 +233,7 @@ fn many_imports_do_not_leave_many_packs() {
     let (path, _) = made(&scene, false);
     for n in 0..65 {
         commit(&path, &format!("{n}.txt"));
-        assert_eq!(scene.repo.take_in(&path, BRANCH, false).unwrap(), None);
+        assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, false).unwrap(), None);
     }
     let packs = fs::read_dir(scene.repo.common_dir().join("objects/pack")).unwrap().flatten();
     let count = packs.filter(|e| e.path().extension().is_some_and(|end| end == "pack")).count();
@@ -265,7 +268,7 @@ fn settings_of_an_agent_have_no_credentials_and_ask_for_no_signature() {
         assert_eq!(git(&path, &["config", "alias.st"]).trim(), "status -s # \"quoted\" \\ text");
         assert_eq!(git(&path, &["config", "commit.gpgsign"]).trim(), "false");
         commit(&path, "one.txt");
-        let found = scene.repo.credentials().unwrap();
+        let found = scene.repo.find_credentials().unwrap();
         let values: Vec<&str> = found.values.iter().map(|found| found.value.as_str()).collect();
         assert!(values.contains(&"s3cr3t-t0ken") && values.contains(&"aGVhZGVyLXNlY3JldA=="));
         let config = scene.repo.common_dir().join("config");

@@ -1,6 +1,6 @@
 use std::fs;
 
-use crate::git::Dropped;
+use crate::git::BranchDeletion;
 
 use super::{KEEP, Scene, commit, git, write};
 
@@ -12,7 +12,7 @@ fn a_tip_nothing_else_holds_is_kept_and_only_then() {
     let scene = Scene::new();
     let repo = &scene.repo;
     let base = scene.tip("main");
-    let keep = |also| repo.keep_tip(BRANCH_REF, KEEP, also, "test").unwrap();
+    let keep = |also| repo.keep_ref_tip(BRANCH_REF, KEEP, also, "test").unwrap();
     assert_eq!(keep(None), None);
     let work = scene.change(&base, &[("w", Some("1"))]);
     git(&scene.top(), &["branch", BRANCH, work.as_str()]);
@@ -92,13 +92,13 @@ fn a_branch_that_somebody_else_made_is_never_moved_and_never_deleted() {
         assert!(!scene.repo.owns_branch(BRANCH).unwrap());
         assert!(scene.repo.owns_branch(&other).unwrap());
         let kept = |branch: &str, tip| {
-            matches!(scene.repo.drop_branch(branch, tip).unwrap(), Dropped::Kept(_))
+            matches!(scene.repo.delete_owned_branch(branch, tip).unwrap(), BranchDeletion::Kept(_))
         };
         assert!(kept(BRANCH, &before));
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
         assert!(!kept(&other, &base));
         assert_eq!(scene.repo.read_ref(&format!("refs/heads/{other}")).unwrap(), None);
-        assert_eq!(scene.repo.owned_branches().unwrap().len(), 0);
+        assert_eq!(scene.repo.list_owned_branches().unwrap().len(), 0);
         assert_eq!(scene.tip(BRANCH_REF), before);
     }
 }
@@ -111,7 +111,7 @@ fn a_branch_left_for_a_person_is_ours_until_somebody_commits_to_it() {
     let prepare = || repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     let hand_over = |tip| {
         repo.remove_worktree(&path, &scene.trash()).unwrap();
-        assert!(repo.hand_over(BRANCH, tip).unwrap());
+        assert!(repo.hand_over_branch(BRANCH, tip).unwrap());
         assert_eq!(scene.tip(BRANCH), *tip);
     };
     let _ = prepare();
@@ -126,7 +126,7 @@ fn a_branch_left_for_a_person_is_ours_until_somebody_commits_to_it() {
     assert_eq!(scene.tip(BRANCH), fix);
     // A mark without its branch says nothing of a branch that comes later.
     git(&scene.top(), &["update-ref", "refs/mainstem/owned/mainstem/gone", base.as_str()]);
-    repo.sweep_owned().unwrap();
+    repo.sweep_branch_marks().unwrap();
     git(&scene.top(), &["branch", "mainstem/gone"]);
     assert!(!repo.owns_branch("mainstem/gone").unwrap());
 }
@@ -143,8 +143,8 @@ fn a_branch_that_points_at_another_one_does_not_drag_it_along() {
     assert_eq!(made.branch, Some(format!("{BRANCH}+2")));
     assert_eq!(scene.tip("refs/heads/other"), tip);
     assert_eq!(git(&scene.top(), &["symbolic-ref", BRANCH_REF]).trim(), "refs/heads/other");
-    assert_eq!(scene.repo.real_branch(BRANCH).unwrap(), "other");
-    assert_eq!(scene.repo.real_branch("main").unwrap(), "main");
+    assert_eq!(scene.repo.resolve_branch_alias(BRANCH).unwrap(), "other");
+    assert_eq!(scene.repo.resolve_branch_alias("main").unwrap(), "main");
 }
 
 #[test]
@@ -172,13 +172,13 @@ fn a_branch_whose_commit_is_lost_is_usable_again() {
 #[test]
 fn a_branch_named_like_our_folder_of_branches_is_named_and_does_not_stop_a_sweep() {
     let scene = Scene::new();
-    let room = |prefix| scene.repo.branch_room(prefix).unwrap();
+    let room = |prefix| scene.repo.find_blocking_branch(prefix).unwrap();
     assert_eq!(room("mainstem"), None);
     git(&scene.top(), &["branch", "mainstem"]);
     let lock = scene.repo.common_dir().join("refs/mainstem/snapshots/x.lock");
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     fs::write(&lock, "").unwrap();
-    let swept = scene.repo.sweep_locks(None).unwrap();
+    let swept = scene.repo.sweep_stale_locks(None).unwrap();
     assert_eq!(swept.removed, [lock]);
     assert_eq!(room("mainstem/").as_deref(), Some("mainstem"));
     assert_eq!(room("mainstem/t/deep").as_deref(), Some("mainstem"));
@@ -222,10 +222,10 @@ fn needles_are_found_in_everything_new_also_in_what_was_taken_out_again() {
     ]
     .map(<[u8]>::to_vec)
     .into();
-    let find = |base, tip| scene.repo.blobs_containing(base, tip, &needles).unwrap();
+    let find = |base, tip| scene.repo.find_needles_in_history(base, tip, &needles).unwrap();
     assert_eq!(find(&base, &tip), [1, 2, 3, 4, 5]);
     assert_eq!(find(&tip, &tip), [0; 0]);
-    assert_eq!(scene.repo.blobs_containing(&base, &tip, &[]).unwrap(), [0; 0]);
+    assert_eq!(scene.repo.find_needles_in_history(&base, &tip, &[]).unwrap(), [0; 0]);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_replaced_object_does_not_hide_the_real_one() {
     git(&scene.top(), &["replace", blob(&tip).trim(), blob(&harmless).trim()]);
     git(&scene.top(), &["replace", tip.as_str(), harmless.as_str()]);
     let needles = [b"real-needle".to_vec()];
-    assert_eq!(scene.repo.blobs_containing(&base, &tip, &needles).unwrap(), [0]);
+    assert_eq!(scene.repo.find_needles_in_history(&base, &tip, &needles).unwrap(), [0]);
 }
 
 #[test]
@@ -249,5 +249,5 @@ fn an_object_that_is_missing_is_an_error_and_not_nothing_found() {
     let blob = git(&scene.top(), &["rev-parse", &format!("{tip}:k")]);
     let (start, rest) = blob.trim().split_at(2);
     fs::remove_file(scene.repo.common_dir().join("objects").join(start).join(rest)).unwrap();
-    assert!(scene.repo.blobs_containing(&base, &tip, &[b"whatever".to_vec()]).is_err());
+    assert!(scene.repo.find_needles_in_history(&base, &tip, &[b"whatever".to_vec()]).is_err());
 }

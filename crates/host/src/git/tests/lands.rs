@@ -2,13 +2,16 @@ use std::fs;
 
 use mainstem_core::id::Oid;
 
-use super::super::{Cas, Flaw, Follow, GitError, Merge, Ready, Replay};
+use super::super::{
+    CheckoutReadiness, CheckoutUpdate, GitError, GitMergeOutcome, GitReplayOutcome, HygieneFlaw,
+    RefUpdateOutcome,
+};
 use super::{Scene, git, plain, who, write};
 
-fn clean(merge: Merge) -> Oid {
+fn clean(merge: GitMergeOutcome) -> Oid {
     match merge {
-        Merge::Clean { tree } => tree,
-        Merge::Conflict { files, text, .. } => panic!("conflict in {files:?}: {text}"),
+        GitMergeOutcome::Clean { tree } => tree,
+        GitMergeOutcome::Conflict { files, text, .. } => panic!("conflict in {files:?}: {text}"),
     }
 }
 
@@ -24,11 +27,11 @@ fn a_conflict_is_told_from_a_clean_merge_and_from_an_error() {
     assert_eq!(scene.show(&tree, "a.txt"), "ONE\ntwo\nthree\n");
     assert_eq!(scene.show(&tree, "dir/b.txt"), "B\n");
     match scene.repo.merge(&left, &clash).unwrap() {
-        Merge::Conflict { files, text, .. } => {
+        GitMergeOutcome::Conflict { files, text, .. } => {
             assert_eq!(files, ["a.txt", "ü \n"]);
             assert!(text.contains("CONFLICT (content): Merge conflict in a.txt"), "{text}");
         }
-        Merge::Clean { .. } => panic!("merged"),
+        GitMergeOutcome::Clean { .. } => panic!("merged"),
     }
     let nothing: Oid = "1".repeat(40).as_str().into();
     assert!(matches!(scene.repo.merge(&left, &nothing), Err(GitError::Failed { .. })));
@@ -47,7 +50,7 @@ fn how_to_merge_is_decided_by_the_target_and_never_by_the_branch() {
         clean(merged);
     } else {
         // It cannot be told whose attributes count, and then nobody's do.
-        assert!(matches!(merged, Merge::Conflict { .. }), "{merged:?}");
+        assert!(matches!(merged, GitMergeOutcome::Conflict { .. }), "{merged:?}");
     }
 
     let plain_left = edit(&first, "left\ntwo\nthree\n");
@@ -56,7 +59,7 @@ fn how_to_merge_is_decided_by_the_target_and_never_by_the_branch() {
         &[("a.txt", Some("right\ntwo\nthree\n")), (".gitattributes", Some("a.txt merge=union\n"))],
     );
     let merged = scene.repo.merge(&plain_left, &sly).unwrap();
-    assert!(matches!(merged, Merge::Conflict { .. }), "{merged:?}");
+    assert!(matches!(merged, GitMergeOutcome::Conflict { .. }), "{merged:?}");
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn the_same_commit_has_the_same_id_and_keeps_its_people() {
     let base = scene.tip("main");
     let tree = scene.repo.tree_of(&base).unwrap();
     let ada = who();
-    let ours = super::Identity::ours();
+    let ours = super::GitIdentity::fallback();
     let make = |message| {
         scene
             .repo
@@ -82,8 +85,8 @@ fn the_same_commit_has_the_same_id_and_keeps_its_people() {
     let commit = make("subject\n\nbody\n\nMainstem-Task: T-1\n");
     assert_eq!(commit, make("subject\n\nbody\n\nMainstem-Task: T-1\n"));
     assert_ne!(commit, make("other"));
-    assert_eq!(scene.repo.author_of(&commit).unwrap(), ada);
-    let nameless = super::Identity { name: String::new(), email: String::new() };
+    assert_eq!(scene.repo.read_author(&commit).unwrap(), ada);
+    let nameless = super::GitIdentity { name: String::new(), email: String::new() };
     scene.repo.commit_tree(&tree, &[], "m", &nameless, &nameless, 0).unwrap();
 }
 
@@ -94,24 +97,30 @@ fn commits_are_replayed_with_their_authors_and_messages() {
     let one = scene.change(&base, &[("n1", Some("1\n"))]);
     let two = scene.change(&one, &[("n2", Some("2\n"))]);
     let onto = scene.change(&base, &[("a.txt", Some("moved\n")), ("n1", Some("1\n"))]);
-    let Replay::Clean { tip } = scene.repo.replay(&base, &two, &onto).unwrap() else { panic!() };
+    let GitReplayOutcome::Clean { tip } = scene.repo.replay_commits(&base, &two, &onto).unwrap()
+    else {
+        panic!()
+    };
     assert_eq!(scene.tip(&format!("{tip}^")), onto, "a commit that brings nothing is left out");
     assert_eq!(scene.show(&tip, "a.txt"), "moved\n");
     assert_eq!(scene.show(&tip, "n2"), "2\n");
-    assert_eq!(scene.repo.author_of(&tip).unwrap(), who());
+    assert_eq!(scene.repo.read_author(&tip).unwrap(), who());
     let format = ["log", "-1", "--format=%B%ad"];
     let of = |commit: &Oid| git(&scene.top(), &[&format[..], &[commit.as_str()]].concat());
     assert_eq!(of(&tip), of(&two));
-    assert_eq!(scene.repo.replay(&base, &two, &onto).unwrap(), Replay::Clean { tip });
     assert_eq!(
-        scene.repo.replay(&base, &base, &onto).unwrap(),
-        Replay::Clean { tip: onto.clone() }
+        scene.repo.replay_commits(&base, &two, &onto).unwrap(),
+        GitReplayOutcome::Clean { tip }
+    );
+    assert_eq!(
+        scene.repo.replay_commits(&base, &base, &onto).unwrap(),
+        GitReplayOutcome::Clean { tip: onto.clone() }
     );
 
     let clash = scene.change(&one, &[("a.txt", Some("mine\n"))]);
-    let replayed = scene.repo.replay(&base, &clash, &onto).unwrap();
+    let replayed = scene.repo.replay_commits(&base, &clash, &onto).unwrap();
     assert!(
-        matches!(&replayed, Replay::Conflict { files, .. } if files == &["a.txt"]),
+        matches!(&replayed, GitReplayOutcome::Conflict { files, .. } if files == &["a.txt"]),
         "{replayed:?}"
     );
 }
@@ -125,7 +134,10 @@ fn a_replay_over_merges_becomes_one_commit() {
     let tree = clean(scene.repo.merge(&one, &side).unwrap());
     let merge = scene.repo.commit_tree(&tree, &[one, side], "merged", &who(), &who(), 0).unwrap();
     let onto = scene.change(&base, &[("a.txt", Some("moved\n"))]);
-    let Replay::Clean { tip } = scene.repo.replay(&base, &merge, &onto).unwrap() else { panic!() };
+    let GitReplayOutcome::Clean { tip } = scene.repo.replay_commits(&base, &merge, &onto).unwrap()
+    else {
+        panic!()
+    };
     assert_eq!(scene.tip(&format!("{tip}^")), onto);
     let names = scene.names(&tip);
     assert!(names.contains(&"n1".to_owned()) && names.contains(&"n2".to_owned()));
@@ -143,13 +155,13 @@ fn a_landing_can_be_taken_back_unless_others_built_on_it() {
     assert!(!scene.names(&tree).contains(&"n".to_owned()));
     let built = scene.change(&landed, &[("a.txt", Some("built on it\n"))]);
     let merge = scene.repo.revert_in_memory(&landed, &built).unwrap();
-    assert!(matches!(merge, Merge::Conflict { .. }));
+    assert!(matches!(merge, GitMergeOutcome::Conflict { .. }));
     assert!(scene.repo.revert_in_memory(&base, &built).is_err());
     // What a git without --merge-base is given must say the same.
-    let by_hand = scene.repo.merge_tree_by_hand(&landed, &head, &base).unwrap();
-    assert_eq!(by_hand, Merge::Clean { tree });
-    let by_hand = scene.repo.merge_tree_by_hand(&landed, &built, &base).unwrap();
-    assert!(matches!(by_hand, Merge::Conflict { .. }));
+    let by_hand = scene.repo.merge_tree_with_grafted_base(&landed, &head, &base).unwrap();
+    assert_eq!(by_hand, GitMergeOutcome::Clean { tree });
+    let by_hand = scene.repo.merge_tree_with_grafted_base(&landed, &built, &base).unwrap();
+    assert!(matches!(by_hand, GitMergeOutcome::Conflict { .. }));
 }
 
 #[test]
@@ -179,14 +191,14 @@ fn landings_are_found_by_their_trailers_on_the_first_parent_line() {
     assert_eq!(find("T-9", None), None, "not on the first-parent line");
     assert_eq!(find("T-8", None), None, "not a trailer");
     assert_eq!(find("T-1", Some(&one)), None);
-    let all = scene.repo.landings(&ten, None).unwrap();
+    let all = scene.repo.list_landings(&ten, None).unwrap();
     let commits: Vec<_> = all.iter().map(|landing| landing.commit.clone()).collect();
     assert_eq!(commits, [ten.clone(), one.clone()]);
     assert_eq!(all[1].parent, base);
     assert_eq!((all[1].subject.as_str(), &all[1].tree), ("Land T-1", &tree));
     assert_eq!(all[1].trailers[0], ("Mainstem-Task".to_owned(), "T-1".to_owned()));
-    assert_eq!(scene.repo.landings(&ten, Some(&quoting)).unwrap().len(), 1);
-    assert!(scene.repo.landings(&base, None).unwrap().is_empty());
+    assert_eq!(scene.repo.list_landings(&ten, Some(&quoting)).unwrap().len(), 1);
+    assert!(scene.repo.list_landings(&base, None).unwrap().is_empty());
 }
 
 #[test]
@@ -197,14 +209,14 @@ fn changes_are_counted_and_named() {
     fs::rename(scene.top().join("dir/b.txt"), scene.top().join("moved\tü")).unwrap();
     fs::write(scene.top().join("bin"), [0, 1, 2, 0]).unwrap();
     let tip = scene.commit("many");
-    let changes = scene.repo.changes(&base, &tip).unwrap();
+    let changes = scene.repo.diff_stats(&base, &tip).unwrap();
     let mut paths: Vec<_> = changes.files.iter().map(|file| file.path.as_str()).collect();
     paths.sort_unstable();
     assert_eq!(paths, ["a.txt", "bin", "moved\tü"]);
     assert_eq!((changes.insertions, changes.deletions), (2, 1));
     let bin = changes.files.iter().find(|file| file.path == "bin").unwrap();
     assert_eq!((bin.added, bin.removed), (None, None));
-    assert_eq!(scene.repo.changes(&base, &base).unwrap(), super::super::Changes::default());
+    assert_eq!(scene.repo.diff_stats(&base, &base).unwrap(), super::super::DiffStats::default());
 
     let patch = String::from_utf8(scene.repo.diff(&base, &tip, false).unwrap()).unwrap();
     assert!(patch.contains("--- a/a.txt\n+++ b/a.txt\n") && patch.contains("+2\n"), "{patch}");
@@ -227,8 +239,8 @@ fn programs_set_for_diffs_do_not_run() {
     let tip =
         scene.change(&base, &[("a.txt", Some("x\n")), (".gitattributes", Some("* diff=evil\n"))]);
     scene.repo.diff(&base, &tip, true).unwrap();
-    scene.repo.changes(&base, &tip).unwrap();
-    scene.repo.hygiene(&base, &tip, 10).unwrap();
+    scene.repo.diff_stats(&base, &tip).unwrap();
+    scene.repo.find_hygiene_flaws(&base, &tip, 10).unwrap();
     assert!(!trace.exists());
 }
 
@@ -239,9 +251,9 @@ fn flaws_of_a_change_are_found_and_old_ones_are_not_its_fault() {
     scene.write("old markers.txt", markers);
     scene.write("old big", &"x".repeat(500));
     let base = scene.commit("with old flaws");
-    assert_eq!(scene.repo.hygiene(&base, &base, 100).unwrap(), []);
+    assert_eq!(scene.repo.find_hygiene_flaws(&base, &base, 100).unwrap(), []);
     let fine = scene.change(&base, &[("doc.md", Some("Title\n=======\n<<<<<<< quoted\n"))]);
-    assert_eq!(scene.repo.hygiene(&base, &fine, 100).unwrap(), []);
+    assert_eq!(scene.repo.find_hygiene_flaws(&base, &fine, 100).unwrap(), []);
 
     scene.write("new ü.txt", markers);
     scene.write("big\n", &"x".repeat(101));
@@ -252,16 +264,21 @@ fn flaws_of_a_change_are_found_and_old_ones_are_not_its_fault() {
     git(&nested, &["init", "-q"]);
     super::commit(&nested, "inner");
     let tip = scene.commit("flawed");
-    let mut flaws: Vec<String> =
-        scene.repo.hygiene(&base, &tip, 100).unwrap().iter().map(Flaw::to_string).collect();
+    let mut flaws: Vec<String> = scene
+        .repo
+        .find_hygiene_flaws(&base, &tip, 100)
+        .unwrap()
+        .iter()
+        .map(HygieneFlaw::to_string)
+        .collect();
     flaws.sort();
     assert_eq!(flaws.len(), 4, "{flaws:#?}");
     assert!(flaws[0].starts_with("A.TXT: differs from a.txt"));
     assert!(flaws[1].starts_with("big\n: 101 bytes"));
     assert!(flaws[2].starts_with("nested: a nested repository"));
     assert!(flaws[3].starts_with("new ü.txt: conflict markers"));
-    let unlimited = scene.repo.hygiene(&base, &tip, 0).unwrap();
-    assert!(!unlimited.iter().any(|flaw| matches!(flaw, Flaw::TooLarge { .. })));
+    let unlimited = scene.repo.find_hygiene_flaws(&base, &tip, 0).unwrap();
+    assert!(!unlimited.iter().any(|flaw| matches!(flaw, HygieneFlaw::TooLarge { .. })));
 }
 
 #[test]
@@ -269,17 +286,21 @@ fn a_tree_with_a_git_folder_inside_is_a_flaw() {
     let scene = Scene::new();
     let base = scene.tip("main");
     let blob = git(&scene.top(), &["rev-parse", "HEAD:a.txt"]);
-    let inner =
-        scene.repo.git().args(["mktree"]).input(format!("100644 blob {}\tconfig\n", blob.trim()));
-    let inner = inner.run().unwrap().line().unwrap().to_owned();
-    let outer = scene.repo.git().args(["mktree"]).input(format!("040000 tree {inner}\t.GIT\n"));
-    let tree: Oid = outer.run().unwrap().line().unwrap().into();
+    let inner = scene
+        .repo
+        .git()
+        .args(["mktree"])
+        .stdin_bytes(format!("100644 blob {}\tconfig\n", blob.trim()));
+    let inner = inner.run().unwrap().single_line().unwrap().to_owned();
+    let outer =
+        scene.repo.git().args(["mktree"]).stdin_bytes(format!("040000 tree {inner}\t.GIT\n"));
+    let tree: Oid = outer.run().unwrap().single_line().unwrap().into();
     let tip = scene
         .repo
         .commit_tree(&tree, std::slice::from_ref(&base), "sly", &who(), &who(), 0)
         .unwrap();
-    let flaws = scene.repo.hygiene(&base, &tip, 0).unwrap();
-    assert_eq!(flaws, [Flaw::GitComponent { path: ".GIT/config".into() }]);
+    let flaws = scene.repo.find_hygiene_flaws(&base, &tip, 0).unwrap();
+    assert_eq!(flaws, [HygieneFlaw::GitComponent { path: ".GIT/config".into() }]);
 }
 
 /// Moves main to a commit that edits one file, adds one and deletes one.
@@ -290,7 +311,7 @@ fn land(scene: &Scene) -> (Oid, Oid) {
         &[("a.txt", Some("landed\n")), ("n ü/x", Some("new\n")), ("dir/b.txt", None)],
     );
     let moved = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
-    assert_eq!(moved, Cas::Moved);
+    assert_eq!(moved, RefUpdateOutcome::Moved);
     (old, new)
 }
 
@@ -302,13 +323,16 @@ fn a_clean_checkout_follows_and_unrelated_files_stay() {
     // The same content with a new time is no edit.
     scene.write("a.txt", "one\ntwo\nthree\n");
     let (old, new) = land(&scene);
-    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(scene.repo.update_checkouts("main", &old, &new).unwrap(), CheckoutUpdate::Updated);
     assert_eq!(fs::read_to_string(scene.top().join("a.txt")).unwrap(), "landed\n");
     assert_eq!(fs::read_to_string(scene.top().join("n ü/x")).unwrap(), "new\n");
     assert!(!scene.top().join("dir/b.txt").exists());
     assert_eq!(git(&scene.top(), &["status", "--porcelain"]), " M .gitignore\n?? notes.txt\n");
-    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
-    assert_eq!(scene.repo.follow_checkout("other", &old, &new).unwrap(), Follow::NotCheckedOut);
+    assert_eq!(scene.repo.update_checkouts("main", &old, &new).unwrap(), CheckoutUpdate::Updated);
+    assert_eq!(
+        scene.repo.update_checkouts("other", &old, &new).unwrap(),
+        CheckoutUpdate::NotCheckedOut
+    );
 }
 
 #[test]
@@ -349,11 +373,11 @@ fn a_landing_waits_for_a_checkout_with_something_to_lose_and_leaves_it_exactly_a
         );
         let index = fs::read(scene.repo.common_dir().join("index")).unwrap();
         let before = plain(&scene.top(), &["status", "--porcelain", "-uall"]).stdout;
-        let ready = scene.repo.hold_checkouts("main", &old, &new).unwrap();
-        let Ready::Blocked(way) = ready else { panic!("{name}: {ready:?}") };
+        let ready = scene.repo.lock_checkouts("main", &old, &new).unwrap();
+        let CheckoutReadiness::Blocked(way) = ready else { panic!("{name}: {ready:?}") };
         assert_eq!(way.checkout, scene.top(), "{name}");
         assert_eq!(way.paths.len() + usize::from(way.trouble.is_some()), 1, "{name}: {way:?}");
-        let seen = scene.repo.in_the_way_of("main", &old, &new).unwrap();
+        let seen = scene.repo.find_blocked_checkout("main", &old, &new).unwrap();
         assert_eq!(seen, Some(way), "{name}: a look sees what a landing meets");
         assert!(!scene.repo.common_dir().join("mainstem-left").exists(), "{name}");
         assert_eq!(fs::read(scene.repo.common_dir().join("index")).unwrap(), index, "{name}");
@@ -369,7 +393,7 @@ fn a_linked_checkout_of_the_branch_follows_as_well() {
     let linked = scene.at("linked");
     git(&scene.top(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
     let (old, new) = land(&scene);
-    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(scene.repo.update_checkouts("main", &old, &new).unwrap(), CheckoutUpdate::Updated);
     assert_eq!(git(&linked, &["status", "--porcelain"]), "");
     assert_eq!(fs::read_to_string(linked.join("a.txt")).unwrap(), "landed\n");
     write(&linked, "a.txt", "edit\n");
@@ -382,15 +406,17 @@ fn what_would_run_a_command_for_a_submodule_is_a_flaw() {
     let base = scene.repo.read_ref("refs/heads/main").unwrap().unwrap();
     let flaws = |text: &str| {
         let tip = scene.change(&base, &[(".gitmodules", Some(text))]);
-        scene.repo.hygiene(&base, &tip, 0).unwrap()
+        scene.repo.find_hygiene_flaws(&base, &tip, 0).unwrap()
     };
     let module = |line: &str| format!("[submodule \"e\"]\n\tpath = e\n\t{line}\n");
     for line in ["update = !touch x", "url = ext::touch x", "url = -u./x", "path = -x", "[broken"] {
         let found = flaws(&module(line));
-        assert!(matches!(found[..], [Flaw::BadModules { .. }]), "{line}: {found:?}");
+        assert!(matches!(found[..], [HygieneFlaw::BadGitmodules { .. }]), "{line}: {found:?}");
     }
     let named = flaws("[submodule \"../e\"]\n\tpath = e\n\turl = ./e\n");
-    assert!(!named.is_empty() && named.iter().all(|f| matches!(f, Flaw::BadModules { .. })));
+    assert!(
+        !named.is_empty() && named.iter().all(|f| matches!(f, HygieneFlaw::BadGitmodules { .. }))
+    );
     for line in ["url = https://example.invalid/e.git", "url = ../e", "update = rebase"] {
         assert_eq!(flaws(&module(line)), [], "{line}");
     }

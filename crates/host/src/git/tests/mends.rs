@@ -2,7 +2,7 @@ use std::fs;
 
 use mainstem_core::id::Oid;
 
-use super::super::Follow;
+use super::super::CheckoutUpdate;
 use super::{Scene, git};
 
 fn status(scene: &Scene) -> String {
@@ -32,7 +32,7 @@ fn a_follower_that_died_between_files_and_index_is_finished() {
     // Two files are written, the index is not.
     scene.write("a.txt", "landed\n");
     scene.write("new/n.txt", "new\n");
-    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(scene.repo.update_checkouts("main", &old, &new).unwrap(), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), "");
     assert_eq!(read(&scene, "dir/b.txt"), "b2\n");
 }
@@ -46,7 +46,7 @@ fn files_with_odd_names_are_mended_like_any_other() {
     for name in &names[1..] {
         scene.write(name, "x\n");
     }
-    assert_eq!(scene.repo.follow_checkout("main", &old, &new).unwrap(), Follow::Moved);
+    assert_eq!(scene.repo.update_checkouts("main", &old, &new).unwrap(), CheckoutUpdate::Updated);
     assert_eq!(status(&scene), "");
     for name in names {
         assert_eq!(read(&scene, name), "x\n", "{name:?}");
@@ -60,7 +60,7 @@ fn files_that_the_power_emptied_while_a_checkout_followed_come_back() {
     // The index came to the disk, the files did not.
     git(&scene.top(), &["read-tree", "-m", "-u", "HEAD~1", "HEAD"]);
     scene.write("a.txt", "");
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), "");
     assert_eq!(read(&scene, "a.txt"), "landed\n");
     assert_eq!(scene.tip("main"), new);
@@ -71,7 +71,7 @@ fn what_a_person_changed_meanwhile_is_put_beside_the_landed_file() {
     let scene = Scene::new();
     begun(&scene, &[("a.txt", Some("landed\n"))]);
     scene.write("a.txt", "mine\n");
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     // Left in its place, it would take the landing back with the next commit of everything.
     assert_eq!(read(&scene, "a.txt"), "landed\n");
     assert_eq!(read(&scene, "a.txt.yours"), "mine\n");
@@ -85,8 +85,8 @@ fn a_file_that_a_person_emptied_is_put_aside_and_not_taken_for_one_half_written(
         let old = scene.tip("main");
         let new = scene.change(&old, &[("a.txt", Some(text))]);
         let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
-        let followed = scene.repo.follow_checkout("main", &old, &new).unwrap();
-        assert!(matches!(followed, Follow::Aside { .. }), "{followed:?}");
+        let followed = scene.repo.update_checkouts("main", &old, &new).unwrap();
+        assert!(matches!(followed, CheckoutUpdate::UpdatedFilesAside { .. }), "{followed:?}");
         assert_eq!((read(&scene, "a.txt").as_str(), read(&scene, beside).as_str()), (text, ""));
     }
 }
@@ -104,7 +104,7 @@ fn files_that_were_only_begun_or_taken_away_come_back() {
     scene.write("a.txt", "landed, and");
     fs::remove_file(scene.top().join("dir/b.txt")).unwrap();
     scene.write("new.txt", "ne");
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), "");
     assert_eq!(read(&scene, "a.txt"), "landed, and quite long\n");
     assert_eq!(read(&scene, "dir/b.txt"), "b2\n");
@@ -125,11 +125,11 @@ fn a_step_that_fails_half_way_leaves_the_checkout_as_it_was_and_blames_nobody() 
     git(&scene.top(), &["config", "filter.broken.smudge", "false"]);
     let _ = scene.repo.update_ref("refs/heads/main", &new, Some(&old), "land").unwrap();
     // Written by the time the filter fails: `a.txt`, and `z.txt` is gone.
-    let followed = scene.repo.follow_checkout("main", &old, &new);
+    let followed = scene.repo.update_checkouts("main", &old, &new);
     let told = format!("{followed:?}");
     assert!(!told.contains("was changed here"), "{told}");
     git(&scene.top(), &["config", "filter.broken.smudge", "cat"]);
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), "");
     assert_eq!((read(&scene, "a.txt"), read(&scene, "z.txt")), ("landed\n".into(), "z2\n".into()));
 }
@@ -143,9 +143,9 @@ fn a_checkout_that_could_not_be_looked_at_is_brought_along_by_the_next_life() {
     let index = scene.repo.common_dir().join("index");
     let sound = fs::read(&index).unwrap();
     fs::write(&index, "no index").unwrap();
-    scene.repo.follow_checkout("main", &old, &new).unwrap_err();
+    scene.repo.update_checkouts("main", &old, &new).unwrap_err();
     fs::write(&index, sound).unwrap();
-    scene.repo.catch_up("main").unwrap();
+    scene.repo.resume_checkout_updates("main").unwrap();
     assert_eq!(status(&scene), "");
     assert_eq!(read(&scene, "a.txt"), "landed\n");
 }
@@ -154,7 +154,7 @@ fn a_checkout_that_could_not_be_looked_at_is_brought_along_by_the_next_life() {
 fn empty_objects_and_refs_go_after_a_reboot_and_only_then() {
     let scene = Scene::new();
     let repo = &scene.repo;
-    repo.heal_after_boot().unwrap();
+    repo.remove_empty_files_after_boot().unwrap();
     let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
     let object = repo.common_dir().join("objects").join(&blob[..2]).join(&blob[2..]);
     fs::create_dir_all(object.parent().unwrap()).unwrap();
@@ -164,11 +164,11 @@ fn empty_objects_and_refs_go_after_a_reboot_and_only_then() {
     fs::write(&ours, "").unwrap();
     let theirs = repo.common_dir().join("refs/heads/theirs");
     fs::write(&theirs, "").unwrap();
-    assert!(repo.heal_after_boot().unwrap().is_empty());
+    assert!(repo.remove_empty_files_after_boot().unwrap().is_empty());
     assert!(object.exists() && ours.exists());
 
     fs::write(repo.common_dir().join("mainstem/boot"), "another boot").unwrap();
-    assert_eq!(repo.heal_after_boot().unwrap(), [object.clone(), ours]);
+    assert_eq!(repo.remove_empty_files_after_boot().unwrap(), [object.clone(), ours]);
     assert!(theirs.exists());
     // With the empty file in its place git would not have written it.
     fs::remove_file(theirs).unwrap();

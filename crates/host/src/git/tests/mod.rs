@@ -23,7 +23,7 @@ use std::process::Command;
 
 use mainstem_core::id::Oid;
 
-use super::{Identity, Repo};
+use super::{GitIdentity, Repo};
 
 /// Where tests keep what a branch held before it is used again.
 const KEEP: &str = "refs/mainstem/snapshots/t-1/1";
@@ -75,12 +75,12 @@ impl Scene {
     }
 
     fn tip(&self, rev: &str) -> Oid {
-        self.repo.resolve(rev).unwrap().unwrap()
+        self.repo.resolve_commit(rev).unwrap().unwrap()
     }
 
     /// A commit on top of `parent` with these files changed (`None`: deleted), no checkout involved.
     fn change(&self, parent: &Oid, files: &[(&str, Option<&str>)]) -> Oid {
-        let place = self.at(&format!("side-{}", crate::files::unique()));
+        let place = self.at(&format!("side-{}", crate::files::unique_name()));
         let place_text = place.to_str().unwrap();
         git(&self.top(), &["worktree", "add", "-q", "--detach", place_text, parent.as_str()]);
         for (name, text) in files {
@@ -123,8 +123,8 @@ impl Scene {
     }
 }
 
-fn who() -> Identity {
-    Identity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() }
+fn who() -> GitIdentity {
+    GitIdentity { name: "Ada".to_owned(), email: "ada@example.org".to_owned() }
 }
 
 fn write(dir: &Path, name: &str, text: &str) {

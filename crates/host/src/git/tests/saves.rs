@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use mainstem_core::id::Oid;
 
-use super::super::Snapshot;
+use super::super::WorktreeSnapshot;
 use super::{KEEP, Scene, commit, git, plain, who, write};
 
 const BRANCH: &str = "mainstem/t-1";
@@ -16,13 +16,13 @@ fn workspace(scene: &Scene) -> (PathBuf, Oid) {
     (path, base)
 }
 
-fn snapshot(scene: &Scene, path: &std::path::Path) -> Snapshot {
-    scene.repo.snapshot(path, PREFIX, "snapshot").unwrap().unwrap()
+fn snapshot(scene: &Scene, path: &std::path::Path) -> WorktreeSnapshot {
+    scene.repo.take_snapshot(path, PREFIX, "snapshot").unwrap().unwrap()
 }
 
 /// The same, found and not made.
-fn again(kept: &Snapshot) -> Snapshot {
-    Snapshot { fresh: false, ..kept.clone() }
+fn again(kept: &WorktreeSnapshot) -> WorktreeSnapshot {
+    WorktreeSnapshot { is_new: false, ..kept.clone() }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_snapshot_holds_all_files_but_ignored_ones_and_touches_nothing() {
     assert_eq!(scene.tip(&format!("{}^", kept.commit)), base);
     assert_eq!(scene.repo.tree_of(&kept.commit).unwrap(), kept.tree);
     assert_eq!(git(&path, &["status", "--porcelain", "-z"]), before);
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(base));
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(base));
     // The private index stays for the next one, and goes with the worktree.
     let left = || fs::read_dir(scene.repo.common_dir().join("mainstem/tmp")).unwrap().count();
     assert_eq!(left(), 1);
@@ -64,7 +64,7 @@ fn snapshots_are_numbered_and_an_unchanged_one_is_not_repeated() {
     let (path, base) = workspace(&scene);
     let clean = snapshot(&scene, &path);
     assert_eq!((clean.number, &clean.commit), (1, &base));
-    assert!(clean.fresh);
+    assert!(clean.is_new);
     assert_eq!(snapshot(&scene, &path), again(&clean));
     write(&path, "a.txt", "edited\n");
     let edited = snapshot(&scene, &path);
@@ -76,8 +76,8 @@ fn snapshots_are_numbered_and_an_unchanged_one_is_not_repeated() {
     commit(&path, "agent");
     let committed = snapshot(&scene, &path);
     assert_eq!(committed.number, 4);
-    assert_eq!(Some(committed.commit), scene.repo.worktree_tip(&path).unwrap());
-    assert_eq!(scene.repo.snapshot(&scene.at("nowhere"), PREFIX, "s").unwrap(), None);
+    assert_eq!(Some(committed.commit), scene.repo.read_worktree_tip(&path).unwrap());
+    assert_eq!(scene.repo.take_snapshot(&scene.at("nowhere"), PREFIX, "s").unwrap(), None);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_files_of_nested_repositories_are_not_lost() {
     );
     assert!(kept.notes.iter().any(|note| note.starts_with("tool ")), "{:?}", kept.notes);
     let same = snapshot(&scene, &path);
-    assert_eq!((same.commit, same.number, same.fresh), (kept.commit, 1, false));
+    assert_eq!((same.commit, same.number, same.is_new), (kept.commit, 1, false));
     let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.names(&made), names);
 }
@@ -136,7 +136,7 @@ fn a_tampered_workspace_still_gives_up_its_files() {
     let kept = snapshot(&scene, &path);
     assert_eq!(scene.show(&kept.commit, "work.txt"), "more\n");
     // And one whose admin folder is gone altogether.
-    let admin = scene.repo.admin_dirs(&path).unwrap().remove(0);
+    let admin = scene.repo.list_admin_dirs(&path).unwrap().remove(0);
     fs::write(admin.join("HEAD"), "garbage").unwrap();
     write(&path, "work.txt", "even more\n");
     let kept = snapshot(&scene, &path);
@@ -159,14 +159,14 @@ fn a_hostile_git_file_and_commondir_are_not_followed() {
     git(&evil, &["config", "filter.evil.clean", &command]);
     git(&evil, &["config", "core.fsmonitor", &command]);
     write(&path, ".gitattributes", "* filter=evil\n");
-    let admin = scene.repo.admin_dirs(&path).unwrap().remove(0);
+    let admin = scene.repo.list_admin_dirs(&path).unwrap().remove(0);
     fs::write(path.join(".git"), format!("gitdir: {}\n", evil.join(".git").display())).unwrap();
     fs::write(admin.join("commondir"), evil.join(".git").as_os_str().as_encoded_bytes()).unwrap();
     write(&path, "work.txt", "w\n");
     let kept = snapshot(&scene, &path);
     assert_eq!(scene.show(&kept.commit, "work.txt"), "w\n");
-    scene.repo.worktree_dirty(&path).unwrap();
-    scene.repo.worktree_tip(&path).unwrap();
+    scene.repo.is_worktree_dirty(&path).unwrap();
+    scene.repo.read_worktree_tip(&path).unwrap();
     assert!(!trace.exists());
 }
 
@@ -180,7 +180,7 @@ fn unborn_and_hidden_edits_are_kept_too() {
     git(&path, &["checkout", "-q", "--orphan", "fresh"]);
     let kept = snapshot(&scene, &path);
     assert_eq!(scene.show(&kept.commit, "a.txt"), "hidden\n");
-    assert_eq!(scene.repo.resolve(&format!("{}^", kept.commit)).unwrap(), None);
+    assert_eq!(scene.repo.resolve_commit(&format!("{}^", kept.commit)).unwrap(), None);
     assert_eq!(snapshot(&scene, &path), again(&kept));
 }
 
@@ -195,16 +195,16 @@ fn leftovers_become_one_commit_on_the_branch() {
     write(&path, "new file", "n\n");
     write(&path, "x.ignored", "i");
     fs::remove_file(path.join("dir/b.txt")).unwrap();
-    let admin = scene.repo.admin_dirs(&path).unwrap().remove(0);
+    let admin = scene.repo.list_admin_dirs(&path).unwrap().remove(0);
     fs::write(admin.join("index.lock"), "").unwrap();
     let made = save().unwrap().commit.unwrap();
     assert_eq!(scene.names(&made), [".gitignore", "a.txt", "new file"]);
     assert_eq!(scene.tip(&format!("{made}^")), base);
     assert_eq!(scene.tip(BRANCH), made);
-    assert_eq!(scene.repo.author_of(&made).unwrap(), who());
+    assert_eq!(scene.repo.read_author(&made).unwrap(), who());
     assert_eq!(git(&path, &["log", "-1", "--format=%ct"]).trim(), "1700000000");
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
-    assert!(!scene.repo.worktree_dirty(&path).unwrap());
+    assert!(!scene.repo.is_worktree_dirty(&path).unwrap());
     assert_eq!(save().unwrap().commit, None);
 }
 
@@ -212,7 +212,7 @@ fn leftovers_become_one_commit_on_the_branch() {
 fn an_index_that_the_agent_damaged_is_made_whole_though_nothing_is_left_over() {
     let scene = Scene::new();
     let (path, base) = workspace(&scene);
-    let index = scene.repo.admin_dirs(&path).unwrap().remove(0).join("index");
+    let index = scene.repo.list_admin_dirs(&path).unwrap().remove(0).join("index");
     fs::write(&index, "no index").unwrap();
     let saved = scene.repo.commit_leftovers(&path, BRANCH, "left over\n", &who(), 0).unwrap();
     assert_eq!((saved.commit, scene.tip(BRANCH)), (None, base));
@@ -243,15 +243,15 @@ fn leftovers_never_move_a_branch_that_is_not_the_workspaces() {
     let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.tip("release"), base);
     assert_eq!(scene.tip(BRANCH), base);
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(made.clone()));
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(made.clone()));
     // Detached now, and again so.
     write(&path, "a.txt", "more\n");
     let more = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
     assert_eq!(scene.tip(&format!("{more}^")), made);
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(more));
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(more));
     git(&path, &["checkout", "-q", "--orphan", "unborn"]);
     let unborn =
         scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(unborn));
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(unborn));
     assert_eq!(scene.repo.read_ref("refs/heads/unborn").unwrap(), None);
 }

@@ -15,9 +15,9 @@ pub(super) fn made(scene: &Scene, clone: bool) -> (PathBuf, Oid) {
     let base = scene.repo.read_ref("refs/heads/main").unwrap().unwrap();
     scene.repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     if clone {
-        scene.repo.make_clone(&path, &scene.trash()).unwrap();
+        scene.repo.create_agent_clone(&path, &scene.trash()).unwrap();
     } else {
-        scene.repo.seclude(&path).unwrap();
+        scene.repo.create_agent_git_dir(&path).unwrap();
     }
     (path, base)
 }
@@ -41,11 +41,11 @@ fn commits_come_in_and_refs_do_not() {
         git(&path, &["tag", "planted"]);
         git(&path, &["config", "core.hooksPath", "/nowhere"]);
         for _ in 0..2 {
-            assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+            assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
             let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
             assert_eq!(branch.as_ref(), Some(&tip), "clone: {clone}");
         }
-        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+        assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip));
         assert_eq!(scene.repo.read_ref("refs/heads/main").unwrap(), Some(base));
         assert_eq!(scene.repo.read_ref("refs/tags/planted").unwrap(), None);
         assert!(scene.repo.list_refs("refs/mainstem/fetched").unwrap().is_empty());
@@ -65,8 +65,8 @@ fn git_that_tidies_up_in_a_workspace_deletes_nothing_of_others() {
         assert!(scene.repo.has_object(&other).unwrap(), "clone: {clone}");
         let tip = commit(&path, "one.txt");
         git(&path, &["gc", "-q", "--prune=now"]);
-        assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
-        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
+        assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+        assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
     }
 }
 
@@ -77,8 +77,8 @@ fn work_on_another_branch_comes_in_when_its_agent_is_gone() {
         let (path, base) = made(&scene, clone);
         git(&path, &["checkout", "-qb", "elsewhere"]);
         let tip = commit(&path, "one.txt");
-        scene.repo.take_in(&path, BRANCH, true).unwrap();
-        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
+        scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
+        assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip), "clone: {clone}");
         assert_eq!(scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap(), Some(base));
     }
 }
@@ -89,7 +89,7 @@ fn the_place_is_used_again_whatever_became_of_it() {
         let scene = Scene::new();
         let (path, base) = made(&scene, clone);
         commit(&path, "one.txt");
-        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
         // Twice: a death in between leaves either state.
         for again in [clone, !clone] {
             let (path, second) = made(&scene, again);
@@ -100,7 +100,7 @@ fn the_place_is_used_again_whatever_became_of_it() {
         }
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
         assert!(!path.exists());
-        assert_eq!(scene.repo.worktrees().unwrap().len(), 1);
+        assert_eq!(scene.repo.list_worktrees().unwrap().len(), 1);
     }
 }
 
@@ -112,9 +112,9 @@ fn a_snapshot_holds_what_is_not_committed() {
         let tip = commit(&path, "one.txt");
         fs::write(path.join("two.txt"), "two").unwrap();
         git(&path, &["add", "two.txt"]);
-        scene.repo.take_in(&path, BRANCH, false).unwrap();
-        let kept = scene.repo.snapshot(&path, KEEP, "test").unwrap().unwrap();
-        let parent = scene.repo.resolve(&format!("{}^1", kept.commit)).unwrap();
+        scene.repo.import_agent_commits(&path, BRANCH, false).unwrap();
+        let kept = scene.repo.take_snapshot(&path, KEEP, "test").unwrap().unwrap();
+        let parent = scene.repo.resolve_commit(&format!("{}^1", kept.commit)).unwrap();
         assert_eq!(parent, Some(tip), "clone: {clone}");
         let names = git(&scene.top(), &["ls-tree", "-r", "--name-only", kept.commit.as_str()]);
         assert!(names.contains("one.txt") && names.contains("two.txt"), "{names}");
@@ -129,11 +129,11 @@ fn a_file_that_is_committed_although_it_is_ignored_stays() {
         fs::write(path.join("kept.ignored"), "x").unwrap();
         git(&path, &["add", "-f", "kept.ignored"]);
         let tip = commit(&path, "one.txt");
-        scene.repo.take_in(&path, BRANCH, true).unwrap();
+        scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
         let who = super::who();
         let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &who, 0).unwrap();
         assert_eq!(left.commit, None, "clone: {clone}");
-        assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+        assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip));
     }
 }
 
@@ -156,13 +156,13 @@ fn pipes_in_an_agents_git_folder_hold_nobody_up() {
             let own = PathBuf::from(git(&path, &["rev-parse", "--absolute-git-dir"]).trim());
             names.iter().for_each(|name| pipe(&own.join(name)));
             let began = std::time::Instant::now();
-            assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
-            assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(base));
-            assert_eq!(scene.repo.worktrees().unwrap().len(), 2);
+            assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+            assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(base));
+            assert_eq!(scene.repo.list_worktrees().unwrap().len(), 2);
             fs::write(path.join("left.txt"), "left").unwrap();
             let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &super::who(), 0);
             assert!(left.unwrap().commit.is_some(), "clone: {clone}");
-            scene.repo.snapshot(&path, KEEP, "test").unwrap();
+            scene.repo.take_snapshot(&path, KEEP, "test").unwrap();
             scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
             assert!(began.elapsed() < std::time::Duration::from_secs(60), "{names:?}");
         }
@@ -193,15 +193,15 @@ fn read_no_object_that_is_no_file(clone: bool) {
             _ => {}
         }
         pipe(&objects.join("info/alternates"));
-        let told = scene.repo.take_in(&path, BRANCH, true).unwrap();
+        let told = scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
         assert!(told.is_some_and(|told| told.contains("were refused")), "{attack}");
         let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
         assert_eq!(branch.as_ref(), Some(&base), "{attack}");
         let _ = fs::remove_file(&object);
     }
     fs::rename(&aside, &object).unwrap();
-    assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
-    assert_eq!(scene.repo.worktree_tip(&path).unwrap(), Some(tip));
+    assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
+    assert_eq!(scene.repo.read_worktree_tip(&path).unwrap(), Some(tip));
     assert!(fs::read_dir(scene.repo.common_dir().join("mainstem/tmp")).unwrap().next().is_none());
 }
 
@@ -227,8 +227,8 @@ fn commits_in_a_nested_repository_with_a_pipe_are_left_and_its_files_kept() {
     fs::write(nested.join("file.txt"), "x").unwrap();
     pipe(&nested.join(".git/config"));
     let began = std::time::Instant::now();
-    scene.repo.keep_inside(&path, KEEP).unwrap();
-    let kept = scene.repo.snapshot(&path, KEEP, "test").unwrap().unwrap();
+    scene.repo.keep_nested_repos(&path, KEEP).unwrap();
+    let kept = scene.repo.take_snapshot(&path, KEEP, "test").unwrap().unwrap();
     let names = git(&scene.top(), &["ls-tree", "-r", "--name-only", kept.commit.as_str()]);
     assert!(names.contains("nested/file.txt"), "{names}");
     assert!(began.elapsed() < std::time::Duration::from_secs(25));
@@ -241,11 +241,11 @@ fn commits_outlive_the_folder_they_were_made_in_and_what_is_gone_is_no_error() {
         let (path, base) = made(&scene, clone);
         let tip = commit(&path, "one.txt");
         fs::remove_dir_all(&path).unwrap();
-        assert_eq!(scene.repo.take_in(&path, BRANCH, true).unwrap(), None);
+        assert_eq!(scene.repo.import_agent_commits(&path, BRANCH, true).unwrap(), None);
         let branch = scene.repo.read_ref(&format!("refs/heads/{BRANCH}")).unwrap();
         assert_eq!(branch, Some(if clone { base } else { tip }), "clone: {clone}");
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
-        assert_eq!(scene.repo.worktrees().unwrap().len(), 1);
+        assert_eq!(scene.repo.list_worktrees().unwrap().len(), 1);
     }
 }
 
@@ -261,14 +261,14 @@ fn pipes_that_every_git_would_read_are_taken_out_of_the_tree() {
             pipe(&path.join(name));
         }
         let began = std::time::Instant::now();
-        scene.repo.take_in(&path, BRANCH, true).unwrap();
-        scene.repo.keep_inside(&path, KEEP).unwrap();
+        scene.repo.import_agent_commits(&path, BRANCH, true).unwrap();
+        scene.repo.keep_nested_repos(&path, KEEP).unwrap();
         let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &super::who(), 0).unwrap();
         assert!(left.commit.is_some(), "clone: {clone}");
         pipe(&path.join("deep/.gitignore"));
-        scene.repo.snapshot_in_passing(&path, KEEP, "test").unwrap();
+        scene.repo.take_quick_snapshot(&path, KEEP, "test").unwrap();
         pipe(&path.join("deep/.gitignore"));
-        assert!(scene.repo.worktree_is_held(&path, KEEP, "refs/heads/main").unwrap());
+        assert!(scene.repo.is_worktree_kept(&path, KEEP, "refs/heads/main").unwrap());
         assert!(began.elapsed() < std::time::Duration::from_secs(60));
     }
 }

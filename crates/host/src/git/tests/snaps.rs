@@ -4,7 +4,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Repo, Snapshot};
+use super::super::{Repo, WorktreeSnapshot};
 use super::{KEEP, Scene, commit, git, who, write};
 
 const BRANCH: &str = "mainstem/t-1";
@@ -17,12 +17,12 @@ fn workspace(scene: &Scene) -> PathBuf {
     path
 }
 
-fn passing(scene: &Scene, path: &Path) -> Snapshot {
-    scene.repo.snapshot_in_passing(path, SERIES, "in passing").unwrap().unwrap()
+fn passing(scene: &Scene, path: &Path) -> WorktreeSnapshot {
+    scene.repo.take_quick_snapshot(path, SERIES, "in passing").unwrap().unwrap()
 }
 
-fn whole(scene: &Scene, path: &Path) -> Snapshot {
-    scene.repo.snapshot(path, SERIES, "whole").unwrap().unwrap()
+fn whole(scene: &Scene, path: &Path) -> WorktreeSnapshot {
+    scene.repo.take_snapshot(path, SERIES, "whole").unwrap().unwrap()
 }
 
 fn objects(scene: &Scene) -> String {
@@ -40,14 +40,14 @@ fn a_snapshot_of_nothing_new_writes_nothing() {
     let before = (objects(&scene), scene.repo.list_refs("refs").unwrap());
     for _ in 0..3 {
         let same = passing(&scene, &path);
-        assert!(!same.fresh && same.commit == first.commit && same.notes == first.notes);
-        assert!(!whole(&scene, &path).fresh);
+        assert!(!same.is_new && same.commit == first.commit && same.notes == first.notes);
+        assert!(!whole(&scene, &path).is_new);
     }
     assert_eq!((objects(&scene), scene.repo.list_refs("refs").unwrap()), before);
     // Nor does another process find anything new.
     let other = Repo::discover(&scene.top()).unwrap();
-    let same = other.snapshot(&path, SERIES, "other").unwrap().unwrap();
-    assert!(!same.fresh && same.commit == first.commit);
+    let same = other.take_snapshot(&path, SERIES, "other").unwrap().unwrap();
+    assert!(!same.is_new && same.commit == first.commit);
     // A new file in the nested repository is seen like any other.
     write(&path, "tool/y", "y\n");
     let more = passing(&scene, &path);
@@ -62,7 +62,7 @@ fn edits_within_one_tick_of_the_clock_are_seen_by_the_index_that_stays() {
         // Always the same size.
         write(&path, "a.txt", &format!("{round:04}\n"));
         let kept = passing(&scene, &path);
-        assert!(kept.fresh);
+        assert!(kept.is_new);
         assert_eq!(scene.show(&kept.commit, "a.txt"), format!("{round:04}\n"));
     }
 }
@@ -73,9 +73,9 @@ fn what_the_agent_does_to_its_own_index_is_followed_and_never_disturbed() {
     let path = workspace(&scene);
     passing(&scene, &path);
     write(&path, "forced.ignored", "by force\n");
-    assert!(!passing(&scene, &path).fresh);
+    assert!(!passing(&scene, &path).is_new);
     git(&path, &["add", "--force", "forced.ignored"]);
-    let admin = scene.repo.admin_dirs(&path).unwrap().remove(0);
+    let admin = scene.repo.list_admin_dirs(&path).unwrap().remove(0);
     // The agent's git is at work on its index.
     fs::write(admin.join("index.lock"), "held").unwrap();
     let before = fs::read(admin.join("index")).unwrap();
@@ -89,7 +89,7 @@ fn what_the_agent_does_to_its_own_index_is_followed_and_never_disturbed() {
     assert_eq!(passing(&scene, &path).commit, tip);
     git(&path, &["reset", "-q", "--hard", "HEAD~1"]);
     let back = passing(&scene, &path);
-    assert!(back.fresh);
+    assert!(back.is_new);
     assert_eq!(back.commit, scene.tip("main"));
     fs::remove_file(admin.join("index")).unwrap();
     assert_eq!(whole(&scene, &path).commit, back.commit);
@@ -111,12 +111,12 @@ fn a_bad_private_index_is_thrown_away() {
         fs::write(private(), damage).unwrap();
         fs::write(private().with_added_extension("lock"), "killed").unwrap();
         let kept = passing(&scene, &path);
-        assert!(kept.fresh);
+        assert!(kept.is_new);
         assert_eq!(scene.show(&kept.commit, "a.txt"), text);
         assert_eq!(scene.names(&kept.commit), [".gitignore", "a.txt", "dir/b.txt"]);
     }
     fs::remove_file(private()).unwrap();
-    assert!(!passing(&scene, &path).fresh);
+    assert!(!passing(&scene, &path).is_new);
 }
 
 #[test]
@@ -200,13 +200,13 @@ fn very_large_files_wait_for_the_whole_snapshot_and_are_named_meanwhile() {
     let message = git(&scene.top(), &["log", "-1", "--format=%B", kept.commit.as_str()]);
     assert!(message.starts_with("in passing\n\n- large.bin is large"), "{message}");
     // It alone is no reason for another one.
-    assert!(!passing(&scene, &path).fresh);
+    assert!(!passing(&scene, &path).is_new);
     let kept = whole(&scene, &path);
-    assert!(kept.fresh && kept.notes.is_empty());
+    assert!(kept.is_new && kept.notes.is_empty());
     assert_eq!(scene.show(&kept.commit, "large.bin").len(), large.len());
-    assert!(!passing(&scene, &path).fresh);
+    assert!(!passing(&scene, &path).is_new);
     let other = Repo::discover(&scene.top()).unwrap();
-    let there = other.snapshot(&path, "refs/mainstem/snapshots/t-1/2", "elsewhere");
+    let there = other.take_snapshot(&path, "refs/mainstem/snapshots/t-1/2", "elsewhere");
     assert_eq!(there.unwrap().unwrap().tree, kept.tree);
 }
 
@@ -258,7 +258,7 @@ fn filters_of_the_owner_run_and_planted_ones_do_not() {
     let kept = passing(&scene, &path);
     assert_eq!(scene.show(&kept.commit, "y.up"), "text\n");
     scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
-    scene.repo.worktree_dirty(&path).unwrap();
+    scene.repo.is_worktree_dirty(&path).unwrap();
     assert!(!trace.exists());
 }
 

@@ -25,8 +25,8 @@ fn tracked_files_are_set_back_however_they_were_changed_and_others_stay() {
     let scene = Scene::new();
     let lane = scene.at("lane");
     let tip = scene.tip("main");
-    scene.repo.checkout_detached(&lane, &tip, &scene.trash()).unwrap();
-    let changed = || scene.repo.tracked_changes(&lane, &tip).unwrap();
+    scene.repo.prepare_detached_worktree(&lane, &tip, &scene.trash()).unwrap();
+    let changed = || scene.repo.list_tracked_changes(&lane, &tip).unwrap();
     assert_eq!(changed(), Vec::<PathBuf>::new());
     // Edited and hidden from git, deleted, staged, and a lock that a killed git left.
     write(&lane, "a.txt", "edited\n");
@@ -40,7 +40,7 @@ fn tracked_files_are_set_back_however_they_were_changed_and_others_stay() {
     git(&lane, &["add", "dir/b.txt"]);
     assert_eq!(changed().len(), 2);
 
-    scene.repo.restore_tracked(&lane, &tip).unwrap();
+    scene.repo.restore_tracked_files(&lane, &tip).unwrap();
     assert_eq!(changed(), Vec::<PathBuf>::new());
     assert_eq!(read(&lane, "a.txt"), "one\ntwo\nthree\n");
     assert_eq!(read(&lane, "dir/b.txt"), "b\n");
@@ -73,7 +73,7 @@ fn what_lies_outside_a_sparse_checkout_is_not_deleted_by_an_index_that_is_made_a
             // It cannot be asked what lies outside: nothing is taken for deleted.
             wanted.push("in/y");
         }
-        let kept = scene.repo.snapshot(&path, KEEP, "s").unwrap().unwrap();
+        let kept = scene.repo.take_snapshot(&path, KEEP, "s").unwrap().unwrap();
         assert_eq!(scene.names(&kept.commit), wanted, "{harm}");
         let made =
             scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
@@ -103,29 +103,29 @@ fn with_submodule() -> (Scene, PathBuf, Oid) {
 #[test]
 fn what_an_agent_did_in_a_submodule_outlives_its_workspace_and_can_be_checked_out() {
     let (scene, path, base) = with_submodule();
-    let held = || scene.repo.worktree_is_held(&path, KEEP, "refs/heads/main").unwrap();
+    let held = || scene.repo.is_worktree_kept(&path, KEEP, "refs/heads/main").unwrap();
     assert!(held(), "nothing was done in it yet");
-    assert_eq!(scene.repo.keep_inside(&path, KEEP).unwrap(), Vec::<String>::new());
+    assert_eq!(scene.repo.keep_nested_repos(&path, KEEP).unwrap(), Vec::<String>::new());
     write(&path, "lib/new.txt", "precious\n");
     let inner = commit(&path.join("lib"), "work in the submodule");
     write(&path, "lib/dirty.txt", "not committed\n");
     fs::write(path.join("lib/l.txt"), "edited\n").unwrap();
     assert!(!held());
-    let notes = scene.repo.keep_inside(&path, KEEP).unwrap();
+    let notes = scene.repo.keep_nested_repos(&path, KEEP).unwrap();
     assert!(notes.len() == 1 && notes[0].starts_with("lib is a repository"), "{notes:?}");
     assert_eq!(
-        scene.repo.keep_inside(&path, KEEP).unwrap(),
+        scene.repo.keep_nested_repos(&path, KEEP).unwrap(),
         Vec::<String>::new(),
         "once is enough"
     );
     let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
-    assert_eq!(scene.repo.hygiene(&base, &made, 0).unwrap(), []);
+    assert_eq!(scene.repo.find_hygiene_flaws(&base, &made, 0).unwrap(), []);
     scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
 
     // The lane, and then the user: both have the commit.
     let lane = scene.at("lane");
-    let prepared = scene.repo.checkout_detached(&lane, &made, &scene.trash()).unwrap();
-    assert!(!prepared.unfilled, "{:?}", prepared.notes);
+    let prepared = scene.repo.prepare_detached_worktree(&lane, &made, &scene.trash()).unwrap();
+    assert!(!prepared.submodule_incomplete, "{:?}", prepared.notes);
     assert_eq!(read(&lane, "lib/new.txt"), "precious\n");
     let home = scene.repo.common_dir().join("modules/lib");
     let refs = git(&home, &["for-each-ref", "--format=%(refname)", "refs/mainstem/inside/t-1/1"]);
@@ -143,11 +143,12 @@ fn a_submodule_at_a_commit_that_nobody_else_has_is_a_flaw_and_leaves_the_lane_un
     write(&path, "lib/new.txt", "x\n");
     commit(&path.join("lib"), "never kept");
     let made = scene.repo.commit_leftovers(&path, BRANCH, "m", &who(), 0).unwrap().commit.unwrap();
-    let flaws = scene.repo.hygiene(&base, &made, 0).unwrap();
+    let flaws = scene.repo.find_hygiene_flaws(&base, &made, 0).unwrap();
     assert_eq!(flaws.len(), 1, "{flaws:?}");
     assert!(flaws[0].to_string().starts_with("lib: the submodule is at"), "{flaws:?}");
-    let prepared = scene.repo.checkout_detached(&scene.at("lane"), &made, &scene.trash()).unwrap();
-    assert!(prepared.unfilled && !prepared.notes.is_empty());
+    let prepared =
+        scene.repo.prepare_detached_worktree(&scene.at("lane"), &made, &scene.trash()).unwrap();
+    assert!(prepared.submodule_incomplete && !prepared.notes.is_empty());
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_submodule_without_its_git_file_or_its_folder_is_kept_too() {
     let inner = commit(&path.join("lib"), "work");
     write(&path, "lib/dirty.txt", "dirty\n");
     fs::remove_file(path.join("lib/.git")).unwrap();
-    assert_eq!(scene.repo.keep_inside(&path, KEEP).unwrap().len(), 1);
+    assert_eq!(scene.repo.keep_nested_repos(&path, KEEP).unwrap().len(), 1);
     let home = scene.repo.common_dir().join("modules/lib");
     git(&home, &["cat-file", "-e", inner.as_str()]);
     let kept = git(&home, &["for-each-ref", "--format=%(refname)", "refs/mainstem/inside"]);
@@ -167,7 +168,7 @@ fn a_submodule_without_its_git_file_or_its_folder_is_kept_too() {
     write(&path, "lib/new.txt", "x\n");
     let inner = commit(&path.join("lib"), "work");
     fs::remove_dir_all(path.join("lib")).unwrap();
-    assert_eq!(scene.repo.keep_inside(&path, KEEP).unwrap().len(), 1);
+    assert_eq!(scene.repo.keep_nested_repos(&path, KEEP).unwrap().len(), 1);
     git(&scene.repo.common_dir().join("modules/lib"), &["cat-file", "-e", inner.as_str()]);
 }
 
@@ -185,7 +186,7 @@ fn the_history_of_a_repository_that_an_agent_made_is_kept_with_the_snapshot() {
     let side = commit(&path.join("tool"), "on a side branch");
     git(&path.join("tool"), &["checkout", "-q", "main"]);
     let deeper = Oid::new(git(&path.join("tool/deeper"), &["rev-parse", "HEAD"]).trim());
-    let kept = scene.repo.snapshot(&path, KEEP, "s").unwrap().unwrap();
+    let kept = scene.repo.take_snapshot(&path, KEEP, "s").unwrap().unwrap();
     assert!(
         kept.notes.iter().any(|note| note.contains("refs/mainstem/inside/")),
         "{:?}",

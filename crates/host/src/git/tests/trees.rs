@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mainstem_core::id::Oid;
 
-use super::super::Merge;
+use super::super::GitMergeOutcome;
 use super::{KEEP, Scene, commit, git, plain, who, write};
 
 const CARS: usize = 200;
@@ -91,14 +91,14 @@ fn two_hundred_cars_come_to_the_trees_of_git_merge_in_the_same_order() {
         let merge = format!("car-{n}");
         let theirs = plain(&scene.top(), &["merge", "-q", "--no-ff", "-m", "car", &merge]);
         match scene.repo.merge(&ours, car).unwrap() {
-            Merge::Clean { tree } => {
+            GitMergeOutcome::Clean { tree } => {
                 assert!(theirs.status.success(), "git does not merge car {n}");
                 let parents = [ours, car.clone()];
                 ours = scene.repo.commit_tree(&tree, &parents, "car", &who(), &who(), 0).unwrap();
                 let head = scene.tip("HEAD");
                 assert_eq!(scene.repo.tree_of(&head).unwrap(), tree, "car {n}");
             }
-            Merge::Conflict { .. } => {
+            GitMergeOutcome::Conflict { .. } => {
                 assert!(!theirs.status.success(), "git merges car {n}");
                 git(&scene.top(), &["merge", "--abort"]);
                 clashed += 1;
@@ -123,13 +123,13 @@ fn sixteen_workspaces_at_once_and_an_agent_that_is_watched_meet_no_lock() {
             });
         }
     });
-    assert_eq!(scene.repo.worktrees().unwrap().len(), 17);
+    assert_eq!(scene.repo.list_worktrees().unwrap().len(), 17);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                scene.repo.snapshot_in_passing(&place(0), KEEP, "watching").unwrap();
-                scene.repo.worktree_tip(&place(0)).unwrap();
+                scene.repo.take_quick_snapshot(&place(0), KEEP, "watching").unwrap();
+                scene.repo.read_worktree_tip(&place(0)).unwrap();
             }
         });
         for n in 0..200 {

@@ -10,7 +10,7 @@ use super::{KEEP, Repo, Scene, git, who};
 /// The reasons given for what is not in the leftovers and not in the snapshot.
 #[track_caller]
 fn reasons(repo: &Repo, path: &Path) -> Vec<String> {
-    let kept = repo.snapshot(path, KEEP, "test").unwrap().unwrap();
+    let kept = repo.take_snapshot(path, KEEP, "test").unwrap().unwrap();
     let left = repo.commit_leftovers(path, BRANCH, "left", &who(), 0).unwrap();
     assert_eq!(kept.unstored, left.unstored);
     left.unstored.iter().map(ToString::to_string).collect()
@@ -42,9 +42,11 @@ fn a_required_filter_that_fails_is_the_reason_for_its_files_alone() {
     assert_eq!(told, ["git could not store model.bin: clean filter 'lfs' failed: lfs: no room"]);
     let tree = git(&scene.top(), &["ls-tree", "--name-only", BRANCH]);
     assert!(tree.contains("note.txt") && !tree.contains("model.bin"), "{tree}");
-    let kept = scene.repo.snapshot(&path, KEEP, "test").unwrap().unwrap();
-    let place =
-        scene.repo.set_aside(&path, &kept.unstored, &scene.trash(), "unstored-T-1").unwrap();
+    let kept = scene.repo.take_snapshot(&path, KEEP, "test").unwrap().unwrap();
+    let place = scene
+        .repo
+        .set_unstored_aside(&path, &kept.unstored, &scene.trash(), "unstored-T-1")
+        .unwrap();
     assert_eq!(fs::read_to_string(place.unwrap().join("model.bin")).unwrap(), "precious");
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mainstem_core::id::Oid;
 
-use super::super::{Dropped, GitError};
+use super::super::{BranchDeletion, GitError};
 use super::{KEEP, Scene, commit, git, plain, who, write};
 use crate::files;
 
@@ -21,9 +21,9 @@ fn assert_ready(scene: &Scene, path: &Path, base: &Oid) {
     assert_eq!(git(path, &["rev-parse", "HEAD"]).trim(), base.as_str());
     assert_eq!(git(path, &["symbolic-ref", "--short", "HEAD"]).trim(), BRANCH);
     assert_eq!(git(path, &["status", "--porcelain"]), "");
-    assert!(scene.repo.worktree_is_intact(path, BRANCH).unwrap());
+    assert!(scene.repo.is_worktree_intact(path, BRANCH).unwrap());
     let ours: Vec<_> =
-        scene.repo.worktrees().unwrap().into_iter().filter(|w| w.path == path).collect();
+        scene.repo.list_worktrees().unwrap().into_iter().filter(|w| w.path == path).collect();
     assert_eq!(ours.len(), 1);
     assert!(!ours[0].locked && !ours[0].prunable);
     assert_eq!(ours[0].branch.as_deref(), Some(BRANCH));
@@ -31,7 +31,7 @@ fn assert_ready(scene: &Scene, path: &Path, base: &Oid) {
 }
 
 fn admin_of(scene: &Scene, path: &Path) -> std::path::PathBuf {
-    scene.repo.admin_dirs(path).unwrap().remove(0)
+    scene.repo.list_admin_dirs(path).unwrap().remove(0)
 }
 
 fn kept(scene: &Scene) -> Vec<std::path::PathBuf> {
@@ -206,9 +206,9 @@ fn a_link_in_a_workspaces_place_is_never_followed() {
         prepare(&scene, &path, &base);
         fs::remove_dir_all(&path).unwrap();
         std::os::unix::fs::symlink(target, &path).unwrap();
-        assert!(scene.repo.is_replaced(&path));
-        assert!(!scene.repo.would_lose(&path).unwrap());
-        assert_eq!(scene.repo.snapshot(&path, KEEP, "why").unwrap(), None);
+        assert!(scene.repo.is_worktree_replaced(&path));
+        assert!(!scene.repo.would_lose_work(&path).unwrap());
+        assert_eq!(scene.repo.take_snapshot(&path, KEEP, "why").unwrap(), None);
         let left = scene.repo.commit_leftovers(&path, BRANCH, "left", &who(), 0);
         assert!(matches!(left, Err(GitError::NotOurs { .. })), "{left:?}");
         // Used again, and removed: the link goes, what it leads to stays.
@@ -260,15 +260,15 @@ fn another_repositorys_workspace_is_neither_used_nor_removed() {
     let other = theirs.tip("main");
     theirs.repo.prepare_worktree(&path, BRANCH, &other, &theirs.trash(), KEEP).unwrap();
     write(&path, "live.txt", "at work");
-    assert!(ours.repo.is_replaced(&path) && !theirs.repo.is_replaced(&path));
+    assert!(ours.repo.is_worktree_replaced(&path) && !theirs.repo.is_worktree_replaced(&path));
     let made = ours.repo.prepare_worktree(&path, BRANCH, &base, &ours.trash(), KEEP);
     assert!(matches!(made, Err(GitError::NotOurs { .. })), "{made:?}");
     let left = ours.repo.commit_leftovers(&path, BRANCH, "left", &who(), 0);
     assert!(matches!(left, Err(GitError::NotOurs { .. })), "{left:?}");
     ours.repo.remove_worktree(&path, &ours.trash()).unwrap();
     assert_eq!(fs::read_to_string(path.join("live.txt")).unwrap(), "at work");
-    assert!(theirs.repo.worktree_is_intact(&path, BRANCH).unwrap());
-    assert_eq!(ours.repo.worktrees().unwrap().len(), 1);
+    assert!(theirs.repo.is_worktree_intact(&path, BRANCH).unwrap());
+    assert_eq!(ours.repo.list_worktrees().unwrap().len(), 1);
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn one_agents_git_does_not_remove_anothers_workspace() {
     prepare(&scene, &third, &base);
     scene.repo.remove_worktree(&third, &scene.trash()).unwrap();
     scene.repo.remove_worktree(&second, &scene.trash()).unwrap();
-    assert_eq!(scene.repo.worktrees().unwrap().len(), 2);
+    assert_eq!(scene.repo.list_worktrees().unwrap().len(), 2);
 }
 
 #[test]
@@ -319,9 +319,12 @@ fn a_branch_in_use_elsewhere_is_left_alone_and_another_one_is_used() {
     assert_eq!(prepare("main"), "main+2");
     assert_eq!(git(&theirs, &["status", "--porcelain"]), "");
     assert_eq!(scene.tip(BRANCH), fix);
-    let dropped = scene.repo.drop_branch(BRANCH, &fix).unwrap();
-    assert!(matches!(&dropped, Dropped::Kept(why) if why.contains("checked out")), "{dropped:?}");
-    assert!(!scene.repo.hand_over(BRANCH, &base).unwrap());
+    let dropped = scene.repo.delete_owned_branch(BRANCH, &fix).unwrap();
+    assert!(
+        matches!(&dropped, BranchDeletion::Kept(why) if why.contains("checked out")),
+        "{dropped:?}"
+    );
+    assert!(!scene.repo.hand_over_branch(BRANCH, &base).unwrap());
     assert_eq!(scene.tip(BRANCH), fix);
 }
 
@@ -357,7 +360,7 @@ fn removing_works_with_either_half_missing_and_twice() {
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
         assert!(!path.exists() && !admin.exists(), "{half}");
-        assert_eq!(scene.repo.worktrees().unwrap().len(), 2, "{half}");
+        assert_eq!(scene.repo.list_worktrees().unwrap().len(), 2, "{half}");
     }
     assert!(kept(&scene).is_empty());
     assert!(theirs.join("a.txt").exists());
@@ -369,11 +372,11 @@ fn a_lane_is_reset_to_a_commit_and_keeps_ignored_files() {
     let base = scene.tip("main");
     let next = scene.change(&base, &[("dir/b.txt", None), ("c.txt", Some("c\n"))]);
     let path = scene.at("lane 0");
-    scene.repo.checkout_detached(&path, &base, &scene.trash()).unwrap();
+    scene.repo.prepare_detached_worktree(&path, &base, &scene.trash()).unwrap();
     write(&path, "target/warm", "w");
     write(&path, "left over", "x");
     write(&path, "a.txt", "edited by a gate");
-    scene.repo.checkout_detached(&path, &next, &scene.trash()).unwrap();
+    scene.repo.prepare_detached_worktree(&path, &next, &scene.trash()).unwrap();
     assert_eq!(git(&path, &["rev-parse", "HEAD"]).trim(), next.as_str());
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
     assert!(path.join("target/warm").exists() && !path.join("left over").exists());
@@ -384,11 +387,11 @@ fn a_lane_is_reset_to_a_commit_and_keeps_ignored_files() {
 fn files_of_a_lane_can_be_made_newer_than_a_build_of_the_future() {
     let scene = Scene::new();
     let path = scene.at("lane 0");
-    scene.repo.checkout_detached(&path, &scene.tip("main"), &scene.trash()).unwrap();
+    scene.repo.prepare_detached_worktree(&path, &scene.tip("main"), &scene.trash()).unwrap();
     write(&path, "target/warm", "w");
     let time = |name: &str| fs::symlink_metadata(path.join(name)).unwrap().modified().unwrap();
     let built = std::time::SystemTime::now() + std::time::Duration::from_secs(3600);
-    scene.repo.freshen(&path, built).unwrap();
+    scene.repo.touch_tracked_files(&path, built).unwrap();
     assert!(time("a.txt") > built && time("dir/b.txt") > built);
     assert!(time("target/warm") < built, "what was built keeps its time");
     assert_eq!(git(&path, &["status", "--porcelain"]), "");
@@ -403,12 +406,12 @@ fn planted_hooks_and_monitors_never_run() {
     let path = scene.at("work");
     prepare_quietly(&scene, &path, &base);
     write(&path, "new", "n");
-    scene.repo.worktree_dirty(&path).unwrap();
-    scene.repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap();
+    scene.repo.is_worktree_dirty(&path).unwrap();
+    scene.repo.take_snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap();
     scene.repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().commit.unwrap();
     prepare_quietly(&scene, &path, &next);
     let _ = scene.repo.update_ref("refs/heads/main", &next, Some(&base), "land").unwrap();
-    let _ = scene.repo.follow_checkout("main", &base, &next).unwrap();
+    let _ = scene.repo.update_checkouts("main", &base, &next).unwrap();
     scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
     assert!(!trace.exists(), "{}", fs::read_to_string(trace).unwrap());
     // The trap itself works: the user's own git springs it.
@@ -455,11 +458,11 @@ fn parallel_workspaces_do_not_disturb_each_other() {
                 let path = scene.at(&format!("pool/{n}/same name"));
                 let branch = format!("mainstem/t-{n}");
                 scene.repo.prepare_worktree(&path, &branch, base, &scene.trash(), KEEP).unwrap();
-                assert!(scene.repo.worktree_is_intact(&path, &branch).unwrap());
+                assert!(scene.repo.is_worktree_intact(&path, &branch).unwrap());
             });
         }
     });
-    assert_eq!(scene.repo.worktrees().unwrap().len(), 9);
+    assert_eq!(scene.repo.list_worktrees().unwrap().len(), 9);
 }
 
 #[test]
@@ -470,10 +473,10 @@ fn ignored_files_are_copied_only_if_asked_for_and_really_ignored() {
     scene.write("plain.txt", "untracked, not ignored");
     scene.write("target/big", "ignored, not asked for");
     let patterns = ["*.ignored".to_owned(), "plain.txt".to_owned(), "a.txt".to_owned()];
-    let mut found = scene.repo.ignored_to_copy(scene.repo.dir(), &patterns).unwrap();
+    let mut found = scene.repo.list_ignored_to_copy(scene.repo.dir(), &patterns).unwrap();
     found.sort();
     assert_eq!(found, [Path::new("dir/deep.ignored"), Path::new("secret.ignored")]);
-    assert!(scene.repo.ignored_to_copy(scene.repo.dir(), &[]).unwrap().is_empty());
+    assert!(scene.repo.list_ignored_to_copy(scene.repo.dir(), &[]).unwrap().is_empty());
 }
 
 #[test]
@@ -499,7 +502,7 @@ fn a_git_killed_at_any_moment_of_making_a_worktree_is_no_obstacle() {
         let group = rustix::process::Pid::from_child(&killed);
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
         killed.wait().unwrap();
-        scene.repo.sweep_locks(None).unwrap();
+        scene.repo.sweep_stale_locks(None).unwrap();
         prepare(&scene, &path, &base);
         scene.repo.remove_worktree(&path, &scene.trash()).unwrap();
     }
@@ -555,7 +558,7 @@ fn a_repository_with_another_ref_store_works_too() {
     for _ in 0..2 {
         repo.prepare_worktree(&path, BRANCH, &base, &dir.path().join("trash"), KEEP).unwrap();
         write(&path, "f", "x");
-        assert!(repo.snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
+        assert!(repo.take_snapshot(&path, "refs/mainstem/snapshots/t/1", "s").unwrap().is_some());
         let saved = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap();
         assert!(saved.commit.is_some());
     }
@@ -571,14 +574,17 @@ fn a_submodule_can_be_the_repository() {
     let inner = outer.join("inner");
     let repo = super::super::Repo::discover(&inner).unwrap();
     assert_eq!(repo.toplevel(), Some(inner.as_path()));
-    let base = repo.resolve("main").unwrap().unwrap();
+    let base = repo.resolve_commit("main").unwrap().unwrap();
     let path = scene.at("work");
     repo.prepare_worktree(&path, BRANCH, &base, &scene.trash(), KEEP).unwrap();
     assert_eq!(super::super::Repo::discover(&path).unwrap().toplevel(), Some(inner.as_path()));
     write(&path, "a.txt", "landed\n");
     let tip = repo.commit_leftovers(&path, BRANCH, "m", &super::who(), 0).unwrap().commit.unwrap();
     let _ = repo.update_ref("refs/heads/main", &tip, Some(&base), "land").unwrap();
-    assert_eq!(repo.follow_checkout("main", &base, &tip).unwrap(), super::super::Follow::Moved);
+    assert_eq!(
+        repo.update_checkouts("main", &base, &tip).unwrap(),
+        super::super::CheckoutUpdate::Updated
+    );
     assert_eq!(fs::read_to_string(inner.join("a.txt")).unwrap(), "landed\n");
     assert_eq!(git(&inner, &["status", "--porcelain"]), "");
 }
@@ -588,7 +594,7 @@ fn only_what_is_or_was_a_worktree_of_ours_would_be_lost() {
     let scene = Scene::new();
     let base = scene.tip("main");
     let path = scene.at("work");
-    let lose = || scene.repo.would_lose(&path).unwrap();
+    let lose = || scene.repo.would_lose_work(&path).unwrap();
     assert!(!lose());
     write(&path, "somebody's", "precious");
     assert!(!lose(), "it is moved aside and kept");
@@ -616,7 +622,7 @@ fn a_worktree_is_held_only_if_all_of_it_is() {
     let base = scene.tip("main");
     let path = scene.at("work");
     scene.repo.prepare_worktree(&path, "mainstem/t-1", &base, &scene.trash(), KEEP).unwrap();
-    let held = || scene.repo.worktree_is_held(&path, KEEP, "refs/heads/main").unwrap();
+    let held = || scene.repo.is_worktree_kept(&path, KEEP, "refs/heads/main").unwrap();
     assert!(held());
     write(&path, "new", "n");
     assert!(!held(), "an untracked file");

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, hang, id, offered, pieces, text_of};
-use crate::llm::script::{Step, Talk, Who, mark};
+use super::{LlmStreamEvent, hang, id, offered, pieces, text_of};
+use crate::llm::script::{LlmConversation, LlmScriptStep, LlmSpeaker, mark};
 
-pub(super) fn read(body: &Value) -> Talk {
-    let mut talk = Talk { blob: text_of(&body["system"]), ..Talk::default() };
+pub(super) fn read(body: &Value) -> LlmConversation {
+    let mut talk = LlmConversation { blob: text_of(&body["system"]), ..LlmConversation::default() };
     for message in body["messages"].as_array().into_iter().flatten() {
-        let who = if message["role"] == "assistant" { Who::Model } else { Who::User };
+        let who = if message["role"] == "assistant" { LlmSpeaker::Model } else { LlmSpeaker::User };
         let blocks = message["content"].as_array().into_iter().flatten();
         let calls = blocks.filter(|block| block["type"] == "tool_use");
         let seen = mark(calls.filter_map(|block| block["id"].as_str()));
@@ -22,7 +22,7 @@ pub(super) fn read(body: &Value) -> Talk {
     talk
 }
 
-pub(super) fn message(body: &Value, step: &Step) -> Value {
+pub(super) fn message(body: &Value, step: &LlmScriptStep) -> Value {
     let (input, output, cached) = step.usage();
     let mut content = Vec::new();
     if let Some(thought) = step.plan["think"].as_str() {
@@ -44,7 +44,7 @@ pub(super) fn message(body: &Value, step: &Step) -> Value {
     })
 }
 
-pub(super) fn events(message: &Value) -> Vec<Event> {
+pub(super) fn events(message: &Value) -> Vec<LlmStreamEvent> {
     let mut all = Vec::new();
     let mut event = |name: &str, mut data: Value| {
         data["type"] = json!(name);

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, epoch, hang, id, offered, pieces, text_of};
-use crate::llm::script::{Step, Talk, Who, mark};
+use super::{LlmStreamEvent, epoch, hang, id, offered, pieces, text_of};
+use crate::llm::script::{LlmConversation, LlmScriptStep, LlmSpeaker, mark};
 
-pub(super) fn read(body: &Value) -> Talk {
-    let mut talk = Talk::default();
+pub(super) fn read(body: &Value) -> LlmConversation {
+    let mut talk = LlmConversation::default();
     for message in body["messages"].as_array().into_iter().flatten() {
         let who = match message["role"].as_str() {
-            Some("assistant") => Who::Model,
-            Some("user") => Who::User,
-            _ => Who::Other,
+            Some("assistant") => LlmSpeaker::Model,
+            Some("user") => LlmSpeaker::User,
+            _ => LlmSpeaker::Other,
         };
         let calls = message["tool_calls"].as_array().into_iter().flatten();
         let seen = mark(calls.filter_map(|call| call["id"].as_str()));
@@ -25,7 +25,7 @@ pub(super) fn read(body: &Value) -> Talk {
     talk
 }
 
-pub(super) fn message(body: &Value, step: &Step) -> Value {
+pub(super) fn message(body: &Value, step: &LlmScriptStep) -> Value {
     let (input, output, cached) = step.usage();
     let text = if step.text.is_empty() { Value::Null } else { json!(step.text) };
     let mut message = json!({"role": "assistant", "content": text});
@@ -50,7 +50,7 @@ pub(super) fn message(body: &Value, step: &Step) -> Value {
     })
 }
 
-pub(super) fn events(message: &Value) -> Vec<Event> {
+pub(super) fn events(message: &Value) -> Vec<LlmStreamEvent> {
     let base = json!({"id": message["id"], "object": "chat.completion.chunk",
         "created": message["created"], "model": message["model"]});
     let chunk = |delta: Value, finish: &Value| {

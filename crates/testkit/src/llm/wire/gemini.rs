@@ -2,19 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, hang, id, offered, text_of};
-use crate::llm::script::{Step, Talk, Who, mark};
+use super::{LlmStreamEvent, hang, id, offered, text_of};
+use crate::llm::script::{LlmConversation, LlmScriptStep, LlmSpeaker, mark};
 
-pub(super) fn read(body: &Value) -> Talk {
-    let mut talk = Talk { blob: text_of(&body["systemInstruction"]["parts"]), ..Talk::default() };
+pub(super) fn read(body: &Value) -> LlmConversation {
+    let mut talk = LlmConversation {
+        blob: text_of(&body["systemInstruction"]["parts"]),
+        ..LlmConversation::default()
+    };
     for content in body["contents"].as_array().into_iter().flatten() {
         let parts = content["parts"].as_array().cloned().unwrap_or_default();
         let who = if content["role"] == "model" {
-            Who::Model
+            LlmSpeaker::Model
         } else if parts.iter().any(|part| part.get("functionResponse").is_some()) {
-            Who::Other
+            LlmSpeaker::Other
         } else {
-            Who::User
+            LlmSpeaker::User
         };
         let seen = mark(parts.iter().filter_map(|part| part["functionCall"]["id"].as_str()));
         let text = text_of(&content["parts"]);
@@ -31,7 +34,7 @@ pub(super) fn read(body: &Value) -> Talk {
     talk
 }
 
-pub(super) fn message(step: &Step) -> Value {
+pub(super) fn message(step: &LlmScriptStep) -> Value {
     let (input, output, cached) = step.usage();
     let mut parts = Vec::new();
     if let Some(thought) = step.plan["think"].as_str() {
@@ -53,7 +56,7 @@ pub(super) fn message(step: &Step) -> Value {
     })
 }
 
-pub(super) fn events(message: &Value) -> Vec<Event> {
+pub(super) fn events(message: &Value) -> Vec<LlmStreamEvent> {
     let part = |part: &Value, finish: Option<&str>| {
         let mut chunk = message.clone();
         let mut candidate = json!({"content": {"role": "model", "parts": [part]}, "index": 0});
@@ -64,7 +67,7 @@ pub(super) fn events(message: &Value) -> Vec<Event> {
         (String::new(), chunk)
     };
     let parts = message["candidates"][0]["content"]["parts"].as_array().into_iter().flatten();
-    let mut all: Vec<Event> = parts.map(|one| part(one, None)).collect();
+    let mut all: Vec<LlmStreamEvent> = parts.map(|one| part(one, None)).collect();
     all.push(hang());
     all.push(part(&json!({"text": ""}), Some("STOP")));
     all

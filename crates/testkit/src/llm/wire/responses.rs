@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Event, epoch, hang, id, offered, pieces, text_of};
-use crate::llm::script::{Step, Talk, Who, mark};
+use super::{LlmStreamEvent, epoch, hang, id, offered, pieces, text_of};
+use crate::llm::script::{LlmConversation, LlmScriptStep, LlmSpeaker, mark};
 
 const OF_THE_MODEL: [&str; 6] = [
     "function_call",
@@ -14,8 +14,9 @@ const OF_THE_MODEL: [&str; 6] = [
     "tool_search_call",
 ];
 
-pub(super) fn read(body: &Value) -> Talk {
-    let mut talk = Talk { blob: text_of(&body["instructions"]), ..Talk::default() };
+pub(super) fn read(body: &Value) -> LlmConversation {
+    let mut talk =
+        LlmConversation { blob: text_of(&body["instructions"]), ..LlmConversation::default() };
     let input = match &body["input"] {
         Value::String(text) => vec![json!({"role": "user", "content": text})],
         other => other.as_array().cloned().unwrap_or_default(),
@@ -23,12 +24,12 @@ pub(super) fn read(body: &Value) -> Talk {
     for item in &input {
         let kind = item["type"].as_str().unwrap_or("message");
         let (who, seen) = match (kind, item["role"].as_str()) {
-            ("message", Some("assistant")) => (Who::Model, None),
-            ("message", Some("user")) => (Who::User, None),
+            ("message", Some("assistant")) => (LlmSpeaker::Model, None),
+            ("message", Some("user")) => (LlmSpeaker::User, None),
             (kind, _) if OF_THE_MODEL.contains(&kind) => {
-                (Who::Model, mark(item["call_id"].as_str().into_iter()))
+                (LlmSpeaker::Model, mark(item["call_id"].as_str().into_iter()))
             }
-            _ => (Who::Other, None),
+            _ => (LlmSpeaker::Other, None),
         };
         let text = if kind == "message" { text_of(&item["content"]) } else { String::new() };
         talk.blob.push('\n');
@@ -55,7 +56,7 @@ pub(super) fn read(body: &Value) -> Talk {
     talk
 }
 
-pub(super) fn message(body: &Value, step: &Step, talk: &Talk) -> Value {
+pub(super) fn message(body: &Value, step: &LlmScriptStep, talk: &LlmConversation) -> Value {
     let (input, output, cached) = step.usage();
     let mut items = Vec::new();
     if let Some(thought) = step.plan["think"].as_str() {
@@ -98,9 +99,9 @@ fn deferred(name: &str) -> Option<(&str, &str)> {
     Some((&name[..at], &name[at + 2..]))
 }
 
-pub(super) fn events(message: &Value) -> Vec<Event> {
-    let mut all: Vec<Event> = Vec::new();
-    let event = |all: &mut Vec<Event>, name: &str, mut data: Value| {
+pub(super) fn events(message: &Value) -> Vec<LlmStreamEvent> {
+    let mut all: Vec<LlmStreamEvent> = Vec::new();
+    let event = |all: &mut Vec<LlmStreamEvent>, name: &str, mut data: Value| {
         data["type"] = json!(name);
         data["sequence_number"] = json!(all.len() + 1);
         all.push((name.to_owned(), data));
