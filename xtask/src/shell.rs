@@ -45,7 +45,6 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
 pub(crate) struct Watched {
     /// Every line of stdout and stderr; the order between the two is not kept.
     pub(crate) lines: Vec<String>,
-    /// Exit code 0.
     pub(crate) ok: bool,
 }
 

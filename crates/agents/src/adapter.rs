@@ -43,7 +43,6 @@ pub struct LaunchBrief<'a> {
     pub session: Option<&'a str>,
     /// The agent's name under `[agents.*]`.
     pub agent_name: &'a str,
-    /// The agent's settings.
     pub agent: &'a config::AgentSettings,
     /// Where the steps of a `script` agent are to be written.
     pub script_file: &'a str,
@@ -84,34 +83,21 @@ pub enum LaunchError {
     #[error(
         "agent `{agent}` has no command to run; set `command = [\"program\", \"argument\"]` under [agents.{agent}]"
     )]
-    EmptyCommand {
-        /// Name under `[agents.*]`.
-        agent: String,
-    },
+    EmptyCommand { agent: String },
     /// A `run` line with nothing in it.
     #[error("task `{task}` has an empty `run`; add a shell command or remove the key")]
-    EmptyRun {
-        /// The task.
-        task: String,
-    },
+    EmptyRun { task: String },
     /// A `script` agent without steps.
     #[error(
         "task `{task}` has no `script` steps for agent `{agent}`; add steps or choose another agent"
     )]
-    NoSteps {
-        /// The task.
-        task: String,
-        /// Name under `[agents.*]`.
-        agent: String,
-    },
+    NoSteps { task: String, agent: String },
     /// A NUL byte, which no operating system takes in an argument or a variable.
     #[error("{place} of task `{task}` with agent `{agent}` contains a NUL byte; remove the byte")]
     Nul {
         /// What holds the byte.
         place: String,
-        /// The task.
         task: String,
-        /// Name under `[agents.*]`.
         agent: String,
     },
     /// A variable name that cannot be one.
@@ -121,13 +107,11 @@ pub enum LaunchError {
     VariableName {
         /// The name as configured.
         name: String,
-        /// Name under `[agents.*]`.
         agent: String,
     },
     /// Steps that do not fit into JSON.
     #[error("cannot write the script of task `{task}` as JSON: {cause}")]
     Script {
-        /// The task.
         task: String,
         /// What the encoder said.
         cause: String,
@@ -137,9 +121,7 @@ pub enum LaunchError {
         "{name} under [agents.{agent}] env is not a JSON object: {cause}; Mainstem adds settings to this object"
     )]
     Settings {
-        /// The variable.
         name: String,
-        /// Name under `[agents.*]`.
         agent: String,
         /// What the parser said.
         cause: String,

@@ -7,7 +7,6 @@ use crate::adapter::{
 };
 use crate::line_protocol::{AgentOutputParser, JsonLineParser};
 
-/// The `command` kind.
 pub(crate) struct CommandAdapter;
 
 impl AgentAdapter for CommandAdapter {

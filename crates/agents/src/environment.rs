@@ -77,7 +77,6 @@ const DENIED: &[&str] = &[
 /// The environment of an agent process, and what could not be put into it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentEnvironment {
-    /// The whole environment.
     pub vars: BTreeMap<String, String>,
     /// Secrets that the settings name and that are not set, in the order named.
     pub missing: Vec<String>,

@@ -2,7 +2,6 @@
 //!
 //! A table. Looks at nothing itself: whoever asks looks at the files and variables named here.
 
-/// One tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownAgent {
     /// The `kind` under `[agents.*]`.
@@ -55,9 +54,7 @@ pub struct AgentCapabilities {
     pub permissions: bool,
     /// It can use our MCP server.
     pub mcp: bool,
-    /// It reports tokens.
     pub tokens: bool,
-    /// It reports money.
     pub cost: bool,
     /// It says when a limit ends.
     pub reset_times: bool,

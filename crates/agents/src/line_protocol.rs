@@ -24,10 +24,7 @@ pub const TOKENS_MAX: u64 = 1_000_000_000_000;
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentEvent {
     /// The agent's own name for the conversation, to take it up again later.
-    Session {
-        /// The name.
-        id: String,
-    },
+    Session { id: String },
     /// Tokens and money spent since the last such line.
     Usage(Usage),
     /// The provider refuses more work for now.
@@ -52,7 +49,6 @@ pub enum AgentEvent {
     },
     /// The provider, or the agent's program, gave up.
     Failed {
-        /// In which way.
         fault: AgentFault,
         /// What was said; may be empty.
         message: String,
@@ -68,9 +64,7 @@ pub enum AgentEvent {
     },
     /// A question; the agent waits for the answer.
     Ask {
-        /// The question.
         question: String,
-        /// Offered answers.
         options: Vec<String>,
         /// The answer to take when nobody answers in time.
         default: Option<String>,
@@ -107,15 +101,9 @@ pub enum AgentEvent {
         needs: Vec<String>,
     },
     /// The task needs no change.
-    NothingToDo {
-        /// Why.
-        reason: String,
-    },
+    NothingToDo { reason: String },
     /// The task cannot be done as it stands.
-    Blocked {
-        /// Why.
-        reason: String,
-    },
+    Blocked { reason: String },
 }
 
 /// Reads an agent's standard output, one line at a time.

@@ -49,7 +49,6 @@ const LINE_BYTES_MAX: usize = 512;
 /// What goes into a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct PromptInput<'a> {
-    /// The task.
     pub task: &'a Task,
     /// Title of its epic, if it has one.
     pub epic_title: Option<&'a str>,

@@ -78,7 +78,6 @@ impl SecretRedactor {
         }
     }
 
-    /// [`Self::redact`] for text.
     pub fn redact_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         match self.redact_bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),

@@ -10,7 +10,6 @@ use crate::line_protocol::{AgentOutputParser, JsonLineParser};
 /// The hidden subcommand of our binary that walks a script file.
 pub const SCRIPT_COMMAND: &str = "__script";
 
-/// The `script` kind.
 pub(crate) struct ScriptAdapter;
 
 impl AgentAdapter for ScriptAdapter {

@@ -3,10 +3,8 @@
 //! Only shapes that are hardly ever anything else: a scan that cries wolf is switched off. Never repeats
 //! what it found. Knows lines, not files: where they come from and what a find means is decided elsewhere.
 
-/// One find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretLeak {
-    /// The rule's name.
     pub rule: &'static str,
 }
 
@@ -16,17 +14,13 @@ pub const ALLOW_MARK: &str = "mainstem:allow-secret";
 /// Letters that may follow a rule's start.
 #[derive(Clone, Copy)]
 enum SecretCharset {
-    /// `A-Z 0-9`
     Upper,
-    /// `A-Z a-z 0-9`
     Alnum,
     /// The same with `_ -`
     Token,
     /// The same with `_ - .`
     Dotted,
-    /// `0-9 a-f`
     Hex,
-    /// Base64
     Base64,
 }
 

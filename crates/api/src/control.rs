@@ -19,9 +19,7 @@ pub enum ControlRequest {
     },
     /// Give tasks another attempt: all of them, or none if one of them cannot have one.
     Retry {
-        /// The task.
         task: String,
-        /// Further tasks.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<String>,
         /// What their agents are told.
@@ -35,35 +33,20 @@ pub enum ControlRequest {
         fresh: bool,
     },
     /// Count a task as done without doing it.
-    Skip {
-        /// The task.
-        task: String,
-    },
+    Skip { task: String },
     /// Change how many agents work at once.
-    Jobs {
-        /// The new number.
-        n: u32,
-    },
+    Jobs { n: u32 },
     /// Make a proposed task part of the run.
-    Accept {
-        /// The proposal.
-        proposal: String,
-    },
+    Accept { proposal: String },
     /// Decline a proposed task.
-    Reject {
-        /// The proposal.
-        proposal: String,
-    },
+    Reject { proposal: String },
     /// Make further tasks part of the run.
     Add {
         /// The tasks, as a plan in JSON has them.
         tasks: Value,
     },
-    /// Answer a question.
     Answer {
-        /// The question.
         question: String,
-        /// The answer.
         text: String,
         /// In words of one's own, although the question offers a choice.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -71,13 +54,11 @@ pub enum ControlRequest {
     },
     /// Leave a provider alone for a while: somebody else ran into its limit.
     Park {
-        /// Whose quota.
         provider: String,
         /// `rate`, `quota` or `breaker`.
         kind: String,
         /// Until when, in milliseconds since 1970 (UTC).
         until: i64,
-        /// What was said.
         message: String,
     },
     /// Ask whether anybody is there.
@@ -130,7 +111,6 @@ pub enum ControlError {
 }
 
 impl ControlResponse {
-    /// It was done.
     #[must_use]
     pub fn done(message: impl Into<String>) -> Self {
         Self { ok: true, message: message.into(), error: None, data: None }

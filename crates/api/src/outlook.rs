@@ -10,7 +10,6 @@ use crate::time;
 pub struct EpicStatus {
     /// Its id in the plan.
     pub id: String,
-    /// Its title.
     pub title: String,
     /// The epics whose tasks all its tasks need.
     pub needs: Vec<String>,
@@ -55,13 +54,11 @@ pub struct Eta {
 /// A machine that runs agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// Its name.
     pub host: String,
     /// `ok`, `draining` or `lost`.
     pub state: String,
     /// How many agents may work there at once.
     pub slots: u32,
-    /// How many do.
     pub used: u32,
     /// How many merged candidates are verified there at once.
     pub lanes: u32,
@@ -81,7 +78,6 @@ pub struct HostStatus {
 pub struct Progress {
     /// The tool it uses; null if it only says something.
     pub tool: Option<String>,
-    /// In words.
     pub text: String,
 }
 

@@ -12,10 +12,8 @@ use crate::time;
 /// The name of this shape.
 pub const SCHEMA: &str = "mainstem.status/1";
 
-/// A run, whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
-    /// Always [`SCHEMA`].
     pub schema: String,
     /// The place of the last fact that is in it: the number of that fact in `history --json`.
     #[serde(default)]
@@ -78,9 +76,7 @@ pub struct RunStatus {
 /// A task that landed and is no longer in the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedTask {
-    /// Its id.
     pub id: String,
-    /// What it landed.
     pub commit: String,
 }
 
@@ -96,15 +92,11 @@ pub struct StatusActivity {
 /// A check that runs now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusRunningGate {
-    /// For whose work.
     pub task: String,
-    /// Which attempt.
     pub attempt: u32,
     /// `task` in its workspace, `train` on the merged tree, `base` on the target branch itself.
     pub scope: String,
-    /// The command.
     pub gate: String,
-    /// Since when.
     #[serde(with = "time::wire")]
     pub since: i64,
     /// How long it usually takes; null if it never ran in this run.
@@ -116,7 +108,6 @@ pub struct StatusRunningGate {
 /// A check that did not pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusFailedCheck {
-    /// The command.
     pub gate: String,
     /// Where it ran, in words.
     pub place: String,
@@ -158,7 +149,6 @@ pub enum StatusPhase {
     Working,
     /// Its agent waits for an answer.
     Asking,
-    /// Its gates run.
     Verifying,
     /// It is on the train.
     Merging,
@@ -170,7 +160,6 @@ pub enum StatusPhase {
     Failed,
     /// Something it needs will not land.
     Blocked,
-    /// Somebody cancelled it.
     Cancelled,
     /// It counts as done without having been done.
     Skipped,
@@ -221,22 +210,18 @@ impl StatusPhase {
     }
 }
 
-/// One task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
     /// Its id in the plan.
     pub id: String,
-    /// Its title.
     pub title: String,
     /// The epic it belongs to.
     pub epic: Option<String>,
-    /// Where it stands.
     pub phase: StatusPhase,
     /// Its newest attempt, from 1; 0 before the first.
     pub attempt: u32,
     /// Who works on it, a name under `[agents.*]`.
     pub agent: Option<String>,
-    /// With which model.
     pub model: Option<String>,
     /// The branch its work is on.
     pub branch: Option<String>,
@@ -307,12 +292,9 @@ pub struct TaskStatus {
     pub stacked_on: Option<String>,
 }
 
-/// A pull request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusPullRequest {
-    /// Its number.
     pub number: u64,
-    /// Its page.
     pub url: String,
     /// What it waits for, in words.
     pub waits_for: String,
@@ -321,7 +303,6 @@ pub struct StatusPullRequest {
 /// A task's work on its way to the target branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCandidate {
-    /// The task.
     pub task: String,
     /// The attempt whose work it is.
     pub attempt: u32,
@@ -376,7 +357,6 @@ pub struct StatusQuestion {
     pub task: Option<String>,
     /// The attempt that asks.
     pub attempt: Option<u32>,
-    /// What it asks.
     pub question: String,
     /// The answers it offers; empty means any text.
     pub options: Vec<String>,
@@ -400,7 +380,6 @@ pub struct StatusInboxItem {
     pub kind: String,
     /// The task it is about; null if it is about the run.
     pub task: Option<String>,
-    /// In words.
     pub text: String,
     /// Answers that are offered; empty means any text, or that a command helps instead.
     pub options: Vec<String>,
@@ -423,12 +402,10 @@ pub struct StatusInboxItem {
 /// A provider that must be waited for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusRateLimit {
-    /// The provider.
     pub provider: String,
     /// Until when; null if only a person ends it.
     #[serde(with = "time::wire_option")]
     pub until: Option<i64>,
-    /// What it said.
     pub reason: String,
     /// `rate`, `quota`, `breaker`, or `quiet_hours` for all providers.
     #[serde(default)]

@@ -27,12 +27,10 @@ pub fn zone_minutes(at_ms: i64) -> i32 {
 pub mod wire {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    /// Writes the text.
     pub fn serialize<S: Serializer>(at_ms: &i64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&super::to_rfc3339(*at_ms))
     }
 
-    /// Reads the text.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
         let text = String::deserialize(deserializer)?;
         super::from_rfc3339(&text)

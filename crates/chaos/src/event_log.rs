@@ -10,79 +10,46 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "kebab-case")]
 pub enum ChaosEvent {
-    /// An agent began.
     Start {
-        /// Its task.
         task: String,
-        /// Its attempt.
         attempt: u32,
         /// The commit it was told it starts from.
         base: String,
     },
     /// An agent is about to do a step.
     Doing {
-        /// Its task.
         task: String,
-        /// Its attempt.
         attempt: u32,
         /// The step, from 0.
         n: usize,
     },
     /// An agent has done a step.
     Did {
-        /// Its task.
         task: String,
-        /// Its attempt.
         attempt: u32,
         /// The step, from 0.
         n: usize,
     },
     /// An agent is about to end as its script says.
-    End {
-        /// Its task.
-        task: String,
-        /// Its attempt.
-        attempt: u32,
-    },
+    End { task: String, attempt: u32 },
     /// A gate judged a tree.
-    Gate {
-        /// Which.
-        tree: String,
-        /// How.
-        passed: bool,
-    },
+    Gate { tree: String, passed: bool },
     /// Somebody else committed to the target branch.
-    Others {
-        /// The commit.
-        commit: String,
-    },
+    Others { commit: String },
     /// Somebody else moved the target branch elsewhere: what was only there is theirs to miss.
-    Withdrawn {
-        /// Where it was.
-        from: String,
-    },
+    Withdrawn { from: String },
     /// Somebody destroyed a task's workspace: what was not kept by then is gone.
-    Destroyed {
-        /// Whose.
-        task: String,
-    },
+    Destroyed { task: String },
     /// The user wrote a file of the checkout and did not commit it.
     Edited {
-        /// Which.
         path: String,
         /// What is in it.
         text: String,
     },
     /// The user put changes on the stash.
-    Stashed {
-        /// The stash's commit.
-        commit: String,
-    },
+    Stashed { commit: String },
     /// The attacker did something.
-    Fault {
-        /// What.
-        what: String,
-    },
+    Fault { what: String },
 }
 
 /// Name of the file in the ledger's folder.

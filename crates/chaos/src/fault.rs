@@ -14,18 +14,15 @@ use crate::event_log::{self, ChaosEvent};
 use crate::fixture::ChaosFixture;
 use crate::process_table::{self, ChaosProcessKind};
 
-/// One attack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosFault {
     /// Fires once the ledger has this many lines.
     pub at: usize,
     /// And so many milliseconds later.
     pub delay_ms: u64,
-    /// What happens.
     pub what: ChaosFaultKind,
 }
 
-/// What happens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChaosFaultKind {
@@ -63,9 +60,7 @@ pub enum ChaosFaultKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspaceDamage {
-    /// Deletes it.
     Delete,
-    /// Moves it away.
     Move,
     /// Deletes its entry in the repository's list of worktrees.
     Forget,
@@ -79,7 +74,6 @@ pub enum WorkspaceDamage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetBranchChange {
-    /// Commits to it.
     Commit,
     /// Commits what makes every gate red.
     CommitRed,
@@ -99,13 +93,10 @@ pub enum ChaosUserAction {
     Edit,
     /// Writes a new file.
     New,
-    /// Edits and stages.
     Stage,
-    /// Edits and stashes.
     Stash,
     /// Goes to another branch.
     Leave,
-    /// Comes back.
     Return,
     /// Packs refs and collects garbage.
     Gc,

@@ -14,11 +14,8 @@ use crate::scenario::ChaosScenario;
 /// The programs of a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosPrograms {
-    /// The product.
     pub mainstem: PathBuf,
-    /// The scripted agent.
     pub agent: PathBuf,
-    /// The judge.
     pub oracle: PathBuf,
 }
 
@@ -45,7 +42,6 @@ pub struct ChaosFixture {
     pub repo: PathBuf,
     /// What the product must not reach.
     pub outside: PathBuf,
-    /// The programs.
     pub tools: ChaosPrograms,
     /// Tasks that must have landed at rest.
     pub must_land: Vec<String>,

@@ -26,13 +26,9 @@ pub enum ChaosProcessKind {
 /// A process of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChaosProcess {
-    /// Its id.
     pub pid: i32,
-    /// Its parent's id.
     pub parent: i32,
-    /// What it is.
     pub kind: ChaosProcessKind,
-    /// Its command line.
     pub command: String,
 }
 

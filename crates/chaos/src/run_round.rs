@@ -20,7 +20,6 @@ pub struct RoundResult {
     pub lives: usize,
     /// Faults that came to be fired.
     pub fired: Vec<String>,
-    /// Tasks that landed.
     pub landed: usize,
 }
 

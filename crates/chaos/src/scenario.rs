@@ -9,14 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::fault::{ChaosFault, ChaosFaultKind, TargetBranchChange};
 use crate::script::{ChaosAttempt, ChaosAttemptEnd, ChaosScript, ChaosStep, ChaosTrick, RED};
 
-/// A whole round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosScenario {
     /// Where it comes from.
     pub seed: u64,
     /// The settings in force.
     pub settings: ChaosSettings,
-    /// The tasks.
     pub scripts: Vec<ChaosScript>,
     /// What is done to it, in order.
     pub faults: Vec<ChaosFault>,
@@ -25,29 +23,18 @@ pub struct ChaosScenario {
 /// The settings that a round varies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosSettings {
-    /// Agents at once.
     pub jobs: u32,
-    /// `run.retries`
     pub retries: u32,
-    /// `run.on_failure`
     pub on_failure: String,
-    /// `land.strategy`
     pub strategy: String,
-    /// `land.on_conflict`
     pub on_conflict: String,
-    /// `snapshots.every`
     pub snapshots: String,
-    /// `workspace.keep`
     pub keep: String,
-    /// `schedule.barrier`
     pub barrier: String,
-    /// `sandbox.kind`
     #[serde(default = "off")]
     pub sandbox: String,
-    /// `workspace.kind`
     #[serde(default = "worktree")]
     pub workspace: String,
-    /// `land.lanes`
     #[serde(default = "one")]
     pub lanes: u32,
     /// Landings are pushed to a remote that others push to as well.
@@ -102,7 +89,6 @@ impl ChaosSettings {
 }
 
 impl ChaosScenario {
-    /// Draws a round.
     pub fn draw(seed: u64) -> Self {
         let mut rng = SeededRng::new(seed);
         let mut settings = settings(&mut rng);
@@ -173,7 +159,6 @@ impl ChaosScenario {
         self.faults.sort_by_key(|fault| fault.at);
     }
 
-    /// The plan file.
     pub fn plan(&self) -> String {
         let mut text = "version = 1\n".to_owned();
         for script in &self.scripts {

@@ -6,20 +6,15 @@ use serde::{Deserialize, Serialize};
 /// All attempts of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosScript {
-    /// The task.
     pub task: String,
-    /// What it needs.
     pub needs: Vec<String>,
     /// First, second, …; the last one stands for all that follow.
     pub attempts: Vec<ChaosAttempt>,
 }
 
-/// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChaosAttempt {
-    /// In order.
     pub steps: Vec<ChaosStep>,
-    /// How it goes.
     pub end: ChaosAttemptEnd,
 }
 
@@ -29,41 +24,32 @@ pub struct ChaosAttempt {
 pub enum ChaosStep {
     /// Writes a file of its own.
     Write {
-        /// Where.
         path: String,
         /// How often the line that names task, attempt and step is repeated.
         lines: u32,
     },
     /// Adds a line to a file that others edit too.
     Line {
-        /// Where.
         path: String,
     },
     /// Deletes a file of its own written before.
     Remove {
-        /// Where.
         path: String,
     },
-    /// Commits everything.
     Commit,
     /// Reports money spent, in millionths of a dollar.
     Usage {
-        /// How much.
         micros: u64,
     },
-    /// Takes its time.
     Pause {
-        /// How much.
         ms: u64,
     },
     /// Waits until the first attempt of another task has begun, if it ever does.
     Await {
-        /// Which.
         task: String,
     },
     /// Asks a question that answers itself soon, and reads the answer.
     Ask,
-    /// Misbehaves.
     Trick(ChaosTrick),
 }
 
@@ -77,17 +63,14 @@ pub enum ChaosTrick {
     Daemon,
     /// Leaves a process that keeps standard output open.
     HoldOutput,
-    /// Prints many megabytes.
     Flood,
     /// Prints invalid UTF-8, NUL bytes and terminal escapes.
     Garbage,
-    /// Deletes its workspace.
     DeleteWorkspace,
     /// Points the workspace's `.git` file at nothing.
     BreakGitFile,
     /// Points the workspace's `.git` file at the user's repository.
     StealGitFile,
-    /// Leaves an `index.lock`.
     IndexLock,
     /// Overwrites the workspace's index with rubbish.
     CorruptIndex,
@@ -145,9 +128,7 @@ impl ChaosTrick {
 pub enum ChaosAttemptEnd {
     /// With this exit code.
     Exit(u8),
-    /// Never by itself.
     Hang,
-    /// By SIGABRT.
     Crash,
 }
 

@@ -94,7 +94,6 @@ fn there(stage: &ChaosFixture, args: &[&str]) -> String {
     stage.git_in(&stage.remote(), args).expect("git works on the remote")
 }
 
-/// Rewrites the ledger.
 fn forge(stage: &ChaosFixture, keep: impl Fn(&ChaosEvent) -> bool) {
     let events = read(&stage.outside).expect("a ledger");
     fs::remove_file(stage.outside.join("events")).expect("a ledger");

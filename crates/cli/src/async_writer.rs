@@ -5,12 +5,9 @@ use std::io::Write;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-/// Where words go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TerminalStream {
-    /// Standard output.
     Out,
-    /// Standard error.
     Err,
 }
 
@@ -22,7 +19,6 @@ pub(crate) struct AsyncWriter {
 }
 
 impl AsyncWriter {
-    /// A new one.
     pub(crate) fn new() -> Self {
         let (words, ink) = mpsc::channel::<(TerminalStream, String)>();
         let write = move || {

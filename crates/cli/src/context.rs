@@ -32,7 +32,6 @@ const PLAN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub(crate) struct CliContext {
     /// Options of every command.
     pub(crate) global: GlobalArgs,
-    /// Where to work.
     pub(crate) dir: PathBuf,
     /// Colours on standard output.
     pub(crate) color_out: bool,
@@ -41,7 +40,6 @@ pub(crate) struct CliContext {
 }
 
 impl CliContext {
-    /// From the options.
     pub(crate) fn new(global: GlobalArgs) -> Result<Self, CliError> {
         let here = std::env::current_dir()
             .map_err(|error| CliError::io_error("cannot read the current directory", &error))?;
@@ -60,7 +58,6 @@ impl CliContext {
         Ok(Self { global, dir, color_out, color_err })
     }
 
-    /// The repository.
     pub(crate) fn open_repo(&self) -> Result<Repo, CliError> {
         Ok(Repo::discover(&self.dir)?)
     }
@@ -196,7 +193,6 @@ impl CliContext {
         Ok(resolved)
     }
 
-    /// The settings.
     pub(crate) fn load_settings(&self, repo: Option<&Repo>) -> Result<Settings, CliError> {
         Ok(self.resolve_settings(repo)?.settings)
     }
@@ -359,7 +355,6 @@ fn known_names(settings: &Settings) -> PlanCheckContext<'_> {
     PlanCheckContext { agents: &settings.agents, default_agent: settings.run.agent.as_deref() }
 }
 
-/// Our own binary.
 pub(crate) fn own_executable() -> Result<PathBuf, CliError> {
     std::env::current_exe()
         .map_err(|error| CliError::io_error("cannot find the mainstem executable", &error))

@@ -17,7 +17,6 @@ use mainstem_host::git::GitError;
 /// Something went wrong, ready to be shown.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    /// The exit code.
     pub(crate) code: u8,
     /// What, in one sentence.
     pub(crate) message: String,
@@ -25,7 +24,6 @@ pub(crate) struct CliError {
     pub(crate) causes: Vec<String>,
     /// Lines shown as they are, between the message and what helps.
     pub(crate) detail: Vec<String>,
-    /// What helps.
     pub(crate) hints: Vec<String>,
     /// Places in a text that a person wrote.
     pub(crate) places: Box<[CliErrorSource]>,
@@ -34,11 +32,8 @@ pub(crate) struct CliError {
 /// Everything wrong with one text.
 #[derive(Debug)]
 pub(crate) struct CliErrorSource {
-    /// The file.
     pub(crate) file: String,
-    /// Its content.
     pub(crate) source: String,
-    /// What is wrong.
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
@@ -53,7 +48,6 @@ impl CliError {
         self.places = places.into_boxed_slice();
     }
 
-    /// A plain error.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
             code: exit_code::ERROR,
@@ -65,7 +59,6 @@ impl CliError {
         }
     }
 
-    /// Wrong usage.
     pub(crate) fn usage_error(message: impl Into<String>) -> Self {
         Self { code: exit_code::USAGE, ..Self::new(message) }
     }
@@ -97,7 +90,6 @@ impl CliError {
         failure
     }
 
-    /// For a terminal.
     pub(crate) fn render(&self, color: bool) -> String {
         let mut out = String::new();
         for place in &self.places {
@@ -125,7 +117,6 @@ impl CliError {
         out
     }
 
-    /// For a script.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         let places: Vec<serde_json::Value> = self
             .places

@@ -23,7 +23,6 @@ const NAMES_MAX: usize = 6;
 /// One event as people read it.
 #[derive(Debug, Clone)]
 pub(crate) struct EventLine {
-    /// Its sign.
     pub(crate) sign: &'static str,
     /// How the sign is painted.
     pub(crate) style: Style,

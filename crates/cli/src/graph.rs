@@ -32,9 +32,7 @@ const EXTRA_ROWS: usize = 1;
 /// A plan and its graph, with where its tasks stand if it is being run.
 #[derive(Clone, Copy)]
 pub(crate) struct GraphSubject<'a> {
-    /// The plan.
     pub(crate) plan: &'a Plan,
-    /// Its graph.
     pub(crate) graph: &'a Graph,
     /// Phases by task, if there are any.
     pub(crate) phases: Option<&'a [Phase]>,
@@ -43,9 +41,7 @@ pub(crate) struct GraphSubject<'a> {
 /// Why a task waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GraphEdgeReason {
-    /// Its own `needs`.
     Needs,
-    /// Order only.
     After,
     /// Its epic needs the other's.
     Epic,
@@ -262,7 +258,6 @@ pub(crate) fn render_levels(subject: GraphSubject<'_>, width: usize, color: bool
     out
 }
 
-/// A Mermaid flowchart.
 pub(crate) fn render_mermaid(subject: GraphSubject<'_>) -> String {
     let mut out = String::from("flowchart TD\n");
     let node = |task: TaskIx| {
@@ -365,7 +360,6 @@ pub(crate) fn edges_json(subject: GraphSubject<'_>) -> Vec<Value> {
     subject.list_edges().into_iter().map(edge).collect()
 }
 
-/// Levels for programs.
 pub(crate) fn levels_json(subject: GraphSubject<'_>) -> Vec<Vec<&str>> {
     let ids = |level: Vec<TaskIx>| level.into_iter().map(|task| subject.task_id(task)).collect();
     subject.graph.levels().into_iter().map(ids).collect()

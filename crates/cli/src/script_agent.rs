@@ -44,7 +44,6 @@ enum ScriptAgentError {
     /// A stream of ours broke.
     #[error("cannot use {stream}: {cause}")]
     Stream { stream: &'static str, cause: io::Error },
-    /// Nobody answered.
     #[error("standard input ended before the question was answered: {0}")]
     Unanswered(String),
     /// The grandchild did not start.

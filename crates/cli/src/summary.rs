@@ -43,13 +43,11 @@ const COUNTED: &[(Phase, &str)] = &[
 /// How and where the summary is printed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SummaryStyle {
-    /// With colors.
     pub(crate) color: bool,
     /// As wide as this; any width if none.
     pub(crate) columns: Option<usize>,
 }
 
-/// The whole block.
 pub(crate) fn render_summary(
     machine: &Machine,
     elapsed_ms: u64,

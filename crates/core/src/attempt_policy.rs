@@ -19,7 +19,6 @@ pub enum AttemptJudgement {
     Bad {
         /// What kind of end.
         class: FailureClass,
-        /// In words.
         reason: String,
         /// The command that helps.
         help: Option<String>,

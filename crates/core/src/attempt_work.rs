@@ -27,7 +27,6 @@ pub struct AttemptWork {
 /// How a workspace is made from earlier work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceContinuation {
-    /// The work.
     pub work: AttemptWork,
     /// On which commit it is put.
     pub place: WorkPlacement,
@@ -54,7 +53,6 @@ pub struct ContinuedWork {
     pub attempt: u32,
     /// The work as it stands there.
     pub commit: Oid,
-    /// Its tree.
     pub tree: Oid,
     /// It is there as edits, not as commits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

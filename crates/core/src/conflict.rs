@@ -14,7 +14,6 @@ pub struct TargetConflict {
     pub attempt: u32,
     /// Where that attempt started.
     pub base: Oid,
-    /// What it made.
     pub tip: Oid,
     /// Where the target branch stood.
     pub onto: Oid,
@@ -27,9 +26,7 @@ pub struct TargetConflict {
 /// A piece of work that is under way or waits to land, and what it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnlandedWork {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// Its newest commit that is known.
     pub commit: Oid,
@@ -40,11 +37,9 @@ pub struct UnlandedWork {
 /// Two pieces of work that do not merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConflictPair {
-    /// Whose.
     pub a: TaskId,
     /// And whose; none is the target branch.
     pub b: Option<TaskId>,
-    /// In which files.
     pub paths: Vec<String>,
 }
 
@@ -54,7 +49,6 @@ pub struct ConflictPair {
 pub struct ConflictForecast {
     /// The pieces that were looked at.
     pub unlanded_work: Vec<UnlandedWork>,
-    /// Those that clash.
     pub pairs: Vec<ConflictPair>,
     /// Every pair was looked at.
     pub complete: bool,

@@ -12,9 +12,7 @@ use crate::train::batches::BatchPurpose;
 pub enum Effect {
     /// Make the workspace of this attempt, from the target branch's current commit.
     PrepareWorkspace {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Commits that the base must contain: landings of what it needs.
         must_contain: Vec<Oid>,
@@ -26,41 +24,29 @@ pub enum Effect {
         continues: Option<WorkspaceContinuation>,
     },
     /// Start the agent, or find it still running or ended, and report all it says.
-    RunAgent {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-    },
+    RunAgent { task: TaskIx, attempt: u32 },
     /// End the agent's whole process tree.
     StopAgent {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Without asking it first.
         now: bool,
     },
     /// Hand an answer to the agent.
     DeliverAnswer {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Which question of that attempt.
         number: u32,
         /// Its name in the inbox.
         question: String,
-        /// The answer.
         text: String,
         /// The asker's own name for the question.
         reference: Option<String>,
     },
     /// Ask the answering agent a question.
     ConsultAgent {
-        /// Whose question.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Which question of that attempt.
         number: u32,
@@ -69,65 +55,43 @@ pub enum Effect {
     },
     /// Commit leftovers, take a snapshot, and say what there is.
     CollectEvidence {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Where it started; none if its workspace never stood.
         base: Option<Oid>,
     },
     /// Put a running attempt's work on a hidden ref.
-    TakeSnapshot {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-    },
+    TakeSnapshot { task: TaskIx, attempt: u32 },
     /// Run the task's gates in its workspace.
     RunGates {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The commit they judge.
         tip: Oid,
     },
     /// Ask a reviewer about exactly this commit, in a checkout of its own.
     Review {
-        /// Whose work.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Where it started.
         base: Oid,
-        /// The commit.
         tip: Oid,
-        /// Its tree.
         tree: Oid,
         /// Which review of the task.
         cycle: u32,
         /// How often this reviewer was told to wait in it.
         asked: u32,
-        /// Who.
         reviewer: String,
         /// Where: reviewers look side by side.
         lane: u32,
     },
     /// End setup commands or gates of this attempt.
-    StopJobs {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-    },
+    StopJobs { task: TaskIx, attempt: u32 },
     /// Merge these cars, one onto the other, onto the target branch, in memory. Without cars: say
     /// where the target branch stands.
     MergeBatch {
         /// Whose car comes last, or is suspected.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// What for.
         purpose: BatchPurpose,
         /// The cars, in order.
         candidates: Vec<CandidateToMerge>,
@@ -136,11 +100,9 @@ pub enum Effect {
     VerifyBatch {
         /// Whose car comes last in it, or is suspected.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The merge, or the target branch's commit.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
         /// Where: lanes run side by side.
         lane: u32,
@@ -151,33 +113,24 @@ pub enum Effect {
     RecheckTarget {
         /// Whose work landed with it.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// The commit.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
-        /// Where.
         lane: u32,
     },
     /// Nobody needs what is being verified in this lane any more.
     StopLane {
         /// Whom it was for.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Which lane.
         lane: u32,
     },
     /// Move the target branch, compare-and-swap.
     Land {
         /// Whose car comes last.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// From here.
         old: Oid,
-        /// To here.
         new: Oid,
         /// Whose tree must be this.
         tree: Oid,
@@ -185,28 +138,11 @@ pub enum Effect {
         candidates: Vec<CandidateToLand>,
     },
     /// Look whether the user's files are still in the way of work that is held because of them.
-    InspectCheckout {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-        /// Where it started.
-        base: Oid,
-        /// The work.
-        tip: Oid,
-    },
+    InspectCheckout { task: TaskIx, attempt: u32, base: Oid, tip: Oid },
     /// Bring a pull request on.
-    RunForgeAction {
-        /// Whose.
-        task: TaskIx,
-        /// Which attempt.
-        attempt: u32,
-        /// How.
-        action: ForgeAction,
-    },
+    RunForgeAction { task: TaskIx, attempt: u32, action: ForgeAction },
     /// Remove a workspace and its branch, after a last snapshot.
     RemoveWorkspace {
-        /// Whose.
         task: TaskIx,
         /// Which attempt used it last.
         attempt: u32,
@@ -246,13 +182,9 @@ impl Effect {
 /// A car in a line that is to be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateToMerge {
-    /// Its queue number.
     pub queue_number: u64,
-    /// Whose.
     pub task: TaskIx,
-    /// Which attempt.
     pub attempt: u32,
-    /// What is merged.
     pub tip: Oid,
     /// Where the attempt started.
     pub base: Oid,
@@ -265,13 +197,10 @@ pub struct CandidateToMerge {
 /// A car that lands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateToLand {
-    /// Whose.
     pub task: TaskIx,
-    /// Which attempt.
     pub attempt: u32,
     /// What it was merged onto.
     pub onto: Oid,
-    /// Its own merge.
     pub commit: Oid,
     /// It settles a clash: how that was done is worth remembering.
     pub resolved: Option<ConflictResolution>,
@@ -280,7 +209,6 @@ pub struct CandidateToLand {
 /// Work that settles a clash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConflictResolution {
-    /// Where it started.
     pub base: Oid,
     /// The earlier work that clashed with that.
     pub work: Oid,
@@ -291,14 +219,11 @@ pub struct ConflictResolution {
 /// Why the attempt before this one did not lead on; for the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LastFailure {
-    /// Which attempt.
     pub attempt: u32,
     /// What kind of end.
     pub class: FailureClass,
-    /// In words.
     pub reason: String,
     /// The end of a gate's output.
     pub gate_output: String,
-    /// Files that clashed.
     pub files: Vec<String>,
 }

@@ -8,17 +8,12 @@ use crate::id::{Oid, TaskId};
 /// What an attempt left behind, read from git by us.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Where it started.
     pub base: Oid,
     /// Where its branch stands.
     pub tip: Oid,
-    /// Commits between.
     pub commits: u32,
-    /// Files that differ.
     pub files: u32,
-    /// Lines added.
     pub insertions: u64,
-    /// Lines removed.
     pub deletions: u64,
     /// Hash of the whole difference.
     pub diff_hash: String,
@@ -58,9 +53,7 @@ impl Evidence {
 /// The branch of an attempt, where the one that was intended is somebody else's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BranchChoiceFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// The branch it works on.
     pub branch: String,

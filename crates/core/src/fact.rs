@@ -38,7 +38,6 @@ pub enum Fact {
         revision: u32,
         /// Hash of the plan as adopted.
         hash: String,
-        /// The plan itself.
         plan: Box<Plan>,
         /// Tasks of the last revision that this one no longer has.
         #[serde(default)]
@@ -51,11 +50,8 @@ pub enum Fact {
     EngineStarted {
         /// Grows with every take-over; writes of older ones are refused.
         epoch: u64,
-        /// Its process.
         pid: u32,
-        /// Its machine.
         host: String,
-        /// Its version.
         version: String,
         /// Agents at once, as it was started.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +59,6 @@ pub enum Fact {
     },
     /// That engine ended in good order.
     EngineStopped {
-        /// Why.
         why: StopReason,
     },
     /// No attempt starts until further notice.
@@ -72,7 +67,6 @@ pub enum Fact {
     RunResumed {},
     /// Nothing new starts because a task failed and the settings ask for that.
     RunDraining {
-        /// The failed task.
         task: TaskId,
         /// Running attempts are stopped as well.
         abort: bool,
@@ -81,18 +75,14 @@ pub enum Fact {
     RunCancelled {},
     /// Agents at once, changed while running.
     JobsChanged {
-        /// The new number.
         jobs: u32,
     },
 
     // ---- an attempt ----------------------------------------------------------------------
     /// An attempt is about to be made; nothing of it exists yet.
     AttemptIntended {
-        /// Whose.
         task: TaskId,
-        /// From 1.
         attempt: u32,
-        /// Who will work.
         agent: String,
         /// Whose quota that uses.
         provider: String,
@@ -119,11 +109,8 @@ pub enum Fact {
     },
     /// Its workspace stands, at the base commit.
     WorkspaceReady {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// Where.
         workspace: String,
         /// The commit that its work counts from.
         base: Oid,
@@ -135,18 +122,13 @@ pub enum Fact {
     BranchChosen(BranchChoiceFact),
     /// The agent's process was seen alive.
     AgentStarted {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// The agent's process.
         pid: u32,
     },
     /// The agent reported tokens and money.
     UsageReported {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// Place in the output, so that a second reading counts nothing twice.
         mark: u64,
@@ -156,9 +138,7 @@ pub enum Fact {
     },
     /// The agent named the session it works in, so that a later attempt can take it up.
     SessionSeen {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// Place in the output.
         mark: u64,
@@ -167,11 +147,8 @@ pub enum Fact {
     },
     /// A provider told an agent to wait.
     ProviderLimited {
-        /// Whose quota.
         provider: String,
-        /// Who was told.
         task: TaskId,
-        /// In which attempt.
         attempt: u32,
         /// Place in the output.
         mark: u64,
@@ -189,46 +166,37 @@ pub enum Fact {
     },
     /// A provider is left alone for another reason than an agent's word.
     ProviderParked {
-        /// Whose quota.
         provider: String,
         /// What kind of wait.
         kind: LimitKind,
         /// No attempt of this provider starts before.
         until: Time,
-        /// In words.
         #[serde(default)]
         message: String,
     },
     /// A person lets a provider be used again.
     ProviderFreed {
-        /// Whose quota.
         provider: String,
     },
     /// Spending passed a mark of a budget; said once per mark.
     BudgetReached {
-        /// Whose spending.
         task: TaskId,
         /// It is the budget of that task alone, not of the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         per_task: bool,
         /// Percent of the budget.
         percent: u32,
-        /// Money spent.
         spent_usd: f64,
-        /// The budget.
         limit_usd: f64,
     },
     /// An agent found something that is not part of its task.
     IssueLogged {
-        /// Who found it.
         task: TaskId,
-        /// In which attempt.
         attempt: u32,
         /// Place in the output.
         mark: u64,
         /// In a few words.
         title: String,
-        /// In more.
         #[serde(default)]
         text: String,
         /// As the agent sees it.
@@ -237,9 +205,7 @@ pub enum Fact {
     },
     /// An agent proposes a further task. Nothing comes of it before somebody accepts it.
     TaskProposed {
-        /// Who proposes.
         task: TaskId,
-        /// In which attempt.
         attempt: u32,
         /// Place in the output.
         mark: u64,
@@ -248,7 +214,6 @@ pub enum Fact {
         id: Option<String>,
         /// In a few words.
         title: String,
-        /// What to do.
         #[serde(default)]
         description: String,
         /// What it would need.
@@ -266,68 +231,51 @@ pub enum Fact {
     QuestionAsked {
         /// Its name in the inbox.
         question: String,
-        /// Who asks.
         task: TaskId,
-        /// In which attempt.
         attempt: u32,
         /// Which question of that attempt, from 1.
         number: u32,
         /// Place in the output.
         mark: u64,
-        /// The question.
         text: String,
-        /// Offered answers.
         #[serde(default)]
         options: Vec<String>,
         /// Taken when the deadline passes.
         default: Option<String>,
-        /// When that is.
         #[serde(default)]
         deadline: Option<Time>,
         /// The asker's own name for it: the answer goes to whoever asked with it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
     },
-    /// Somebody answered.
     QuestionAnswered {
         /// Its name in the inbox.
         question: String,
-        /// Who asked.
         task: TaskId,
-        /// In which attempt.
         attempt: u32,
-        /// The answer.
         text: String,
         /// `person`, `policy`, `deadline`, or `agent` and its name.
         by: String,
     },
     /// The answer may go to the agent: it has a slot again.
     AgentResumed {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// Which question was answered.
         question: String,
     },
     /// The attempt is to end, and what becomes of its task then.
     StopRequested {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// What becomes of the task.
         then: StopFollowUp,
-        /// In words.
         reason: String,
     },
     /// The agent's whole process tree is gone.
     AgentEnded {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// How it ended.
         ending: AgentEnding,
         /// What it claimed in its output.
         #[serde(default)]
@@ -335,11 +283,8 @@ pub enum Fact {
     },
     /// Work was put on a hidden ref.
     SnapshotTaken {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// The ref.
         refname: String,
         /// The commit it points to.
         commit: Oid,
@@ -348,24 +293,18 @@ pub enum Fact {
     },
     /// What the attempt left behind, looked at by us.
     EvidenceCollected {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// What it left.
         evidence: Evidence,
     },
     /// One gate gave its verdict.
     GateRan {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// `task` in the workspace, `train` on the merged tree, `base` on the target branch.
         scope: GateScope,
         /// The command or check.
         gate: String,
-        /// What came out.
         verdict: GateVerdict,
         /// The tree it looked at.
         tree: Oid,
@@ -399,18 +338,14 @@ pub enum Fact {
     /// All gates of the attempt passed: it waits in the train.
     #[serde(alias = "task_boarded")]
     TaskQueued {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// What will be merged.
         tip: Oid,
     },
     /// All gates passed on the target branch itself, before any attempt of this life started.
     TargetVerified {
-        /// The branch's commit.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
         /// The commands that passed.
         gates: Vec<String>,
@@ -426,15 +361,11 @@ pub enum Fact {
     TargetRechecked(recheck::TargetRecheckFact),
     /// The attempt did not lead on; the task is free for another one.
     AttemptFailed {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// What kind of end.
         class: FailureClass,
-        /// In words.
         reason: String,
-        /// Not again before.
         #[serde(default)]
         retry_at: Option<Time>,
         /// The command that helps.
@@ -443,7 +374,6 @@ pub enum Fact {
     },
 
     // ---- what others say -----------------------------------------------------------------
-    /// Reviewers are asked.
     ReviewStarted(review::ReviewStartFact),
     /// One reviewer is through, or was told to wait.
     ReviewerEnded(review::ReviewReportFact),
@@ -453,15 +383,11 @@ pub enum Fact {
     // ---- the train -----------------------------------------------------------------------
     /// A merge of the car exists, in no branch yet.
     CarFormed {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// The target branch's commit it was merged onto, or the merge of a car before it.
         onto: Oid,
-        /// The merge.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
         /// Conflicts in it that were resolved as they had been before.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -469,9 +395,7 @@ pub enum Fact {
     },
     /// It does not merge with what landed before.
     CarConflicted {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// The target branch's commit it was merged onto.
         onto: Oid,
@@ -480,11 +404,8 @@ pub enum Fact {
     },
     /// It left the train without landing.
     CarEvicted {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         reason: String,
     },
     /// It stays in the train and does not land for now; others pass.
@@ -493,34 +414,24 @@ pub enum Fact {
     CandidateReleased(hold::HoldReleaseFact),
     /// The target branch is about to move, from exactly here to exactly there.
     LandingIntended {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// The branch's commit now.
         old: Oid,
-        /// The verified commit.
         new: Oid,
-        /// Its tree.
         tree: Oid,
     },
     /// Somebody else moved the branch first; the car is formed again.
     LandingRefused {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
-        /// What was expected.
         expected: Oid,
-        /// What was there.
         #[serde(default)]
         found: Option<Oid>,
     },
     /// The work is on the target branch.
     TaskLanded {
-        /// Whose.
         task: TaskId,
-        /// Which attempt.
         attempt: u32,
         /// The commit on the target branch.
         commit: Oid,
@@ -532,19 +443,15 @@ pub enum Fact {
     },
     /// The user's checkout of the target branch, after a landing.
     CheckoutFollowed {
-        /// The landed task.
         task: TaskId,
         /// It was brought along.
         moved: bool,
-        /// Why not.
         #[serde(default)]
         why: String,
     },
     /// A landing was taken back.
     LandingUndone {
-        /// Whose.
         task: TaskId,
-        /// What had landed.
         commit: Oid,
         /// The target branch's commit before.
         old: Oid,
@@ -573,52 +480,41 @@ pub enum Fact {
     // ---- the task ------------------------------------------------------------------------
     /// No further attempt will be made by itself.
     TaskFailed {
-        /// Whose.
         task: TaskId,
         /// What kind of end the last attempt had.
         class: FailureClass,
-        /// In words.
         reason: String,
     },
     /// Its work clashes with what landed; a person decides.
     TaskConflicted {
-        /// Whose.
         task: TaskId,
         /// The files that clash.
         files: Vec<String>,
     },
     /// It can never run as things stand, or its agent says that it cannot.
     TaskBlocked {
-        /// Whose.
         task: TaskId,
         /// From this task to the one that blocks it; empty if the agent said so.
         #[serde(default)]
         chain: Vec<TaskId>,
-        /// In words.
         reason: String,
     },
     /// What blocked it no longer does.
     TaskUnblocked {
-        /// Whose.
         task: TaskId,
     },
     /// A person called it off.
     TaskCancelled {
-        /// Whose.
         task: TaskId,
-        /// In words.
         reason: String,
     },
     /// It counts as done without having been done.
     TaskSkipped {
-        /// Whose.
         task: TaskId,
-        /// In words.
         reason: String,
     },
     /// A person wants it tried again.
     TaskRetried {
-        /// Whose.
         task: TaskId,
         /// What the person says about it; stands in the prompt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -632,11 +528,9 @@ pub enum Fact {
     },
     /// A workspace is gone; what was in it is landed or on a snapshot.
     WorkspaceRemoved {
-        /// Whose.
         task: TaskId,
         /// Which attempt used it last.
         attempt: u32,
-        /// Where it was.
         workspace: String,
     },
     /// Refs of ours are about to be removed. Written before it happens, with the values that bring
@@ -644,7 +538,6 @@ pub enum Fact {
     RefsRemoved {
         /// Each ref with the commit it was on.
         refs: Vec<RefValue>,
-        /// Why.
         why: String,
     },
     /// Something people should know that changes nothing.
@@ -652,7 +545,6 @@ pub enum Fact {
         /// About which task, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
-        /// In words.
         message: String,
         /// It is so until something else is said of the same task, or of the run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -736,9 +628,7 @@ impl Fact {
 /// A ref and where it pointed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefValue {
-    /// Its full name.
     pub refname: String,
-    /// The commit.
     pub commit: Oid,
 }
 
@@ -768,14 +658,11 @@ pub enum StopFollowUp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum AgentEnding {
-    /// By itself.
     Exited {
-        /// Exit code.
         code: i32,
     },
     /// By a signal that was not ours.
     Signalled {
-        /// Which.
         signal: i32,
     },
     /// It took too long.
@@ -790,9 +677,7 @@ pub enum AgentEnding {
     },
     /// We asked it to.
     Stopped {},
-    /// It never ran.
     NotStarted {
-        /// Why.
         why: String,
         /// It cannot run as things are set up: another try would end in the same way.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -807,28 +692,19 @@ pub enum AgentEnding {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "claim", rename_all = "snake_case")]
 pub enum AgentClaim {
-    /// Nothing special.
     #[default]
     None,
     /// There was nothing to do.
-    NothingToDo {
-        /// Why.
-        reason: String,
-    },
+    NothingToDo { reason: String },
     /// It cannot be done.
-    Blocked {
-        /// Why.
-        reason: String,
-    },
+    Blocked { reason: String },
     /// The provider said to wait.
     RateLimited {},
     /// The provider's quota is used up.
     QuotaExhausted {},
     /// The provider, or the agent's program, gave up.
     Failed {
-        /// In which way.
         fault: AgentFault,
-        /// In its words.
         #[serde(default)]
         message: String,
         /// The command that helps.
@@ -837,7 +713,6 @@ pub enum AgentClaim {
     },
     /// The agent says that it is done. Its word, not a verdict.
     Done {
-        /// What it did.
         #[serde(default)]
         summary: String,
         /// What it offers as proof.
@@ -870,7 +745,6 @@ pub enum AgentFault {
     Looping,
     /// The agent cannot work as it is set up: no command, no such program, an option it does not know.
     Setup,
-    /// Something else.
     Other,
 }
 
@@ -917,7 +791,6 @@ impl AgentFault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// Too many requests.
     #[default]
     Rate,
     /// Its quota is used up until it is reset.

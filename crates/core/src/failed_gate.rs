@@ -15,13 +15,10 @@ const TELLING_CHARS_MAX: usize = 160;
 pub struct FailedGate {
     /// For whose work it ran.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// The command or check.
     pub gate: String,
-    /// Where it ran.
     pub scope: GateScope,
-    /// `Failed` or `Error`.
     pub verdict: GateVerdict,
     /// Its exit code, if it ended by itself.
     pub exit_code: Option<i32>,

@@ -20,18 +20,11 @@ pub use gate_output::{
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum GateFailureCause {
     /// The shell, or a program it started, did not find a command (usually exit code 127).
-    CommandNotFound {
-        /// Which.
-        program: String,
-    },
+    CommandNotFound { program: String },
     /// A command is there and may not be executed (exit code 126).
-    NotExecutable {
-        /// Which.
-        program: String,
-    },
+    NotExecutable { program: String },
     /// A library or tool that a package manager installs is not installed where the check ran.
     MissingDependency {
-        /// Its name.
         name: String,
         /// The command that installs such things here.
         setup: String,
@@ -57,10 +50,7 @@ pub enum GateFailureCause {
         limit_ms: u64,
     },
     /// A signal ended it.
-    Killed {
-        /// Which.
-        signal: i32,
-    },
+    Killed { signal: i32 },
     /// There was too little memory for it.
     OutOfMemory {
         /// What it may use, if that is why.
@@ -90,7 +80,6 @@ pub struct GateEnvironment<'a> {
     pub has: &'a dyn Fn(&str) -> bool,
     /// The sandbox keeps the network away.
     pub no_network: bool,
-    /// The home folder.
     pub home: Option<&'a str>,
     /// How long a check may run.
     pub limit_ms: u64,

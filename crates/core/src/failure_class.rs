@@ -22,7 +22,6 @@ pub enum FailureClass {
     NeedsInput,
     /// Our side or the provider's failed: no workspace, no process, no connection.
     Transient,
-    /// Out of time.
     TimedOut,
     /// Gone without a word: killed, or the machine went down.
     Killed,

@@ -32,28 +32,16 @@ pub enum GateSpec {
     /// A shell command that ends with exit code 0.
     Command(String),
     /// At least one file matches.
-    FileExists {
-        /// A glob.
-        files: String,
-    },
+    FileExists { files: String },
     /// Lines of files match, or none does.
-    Content {
-        /// A glob.
-        files: String,
-        /// A regular expression.
-        pattern: String,
-        /// How often.
-        wants: MatchRequirement,
-    },
+    Content { files: String, pattern: String, wants: MatchRequirement },
     /// A value in a file is as expected.
     Query {
-        /// The file.
         file: String,
         /// Keys and list places, joined by dots.
         path: String,
         /// How it is compared.
         compare: GateComparison,
-        /// With what.
         value: String,
     },
     /// A person says yes.
@@ -72,20 +60,15 @@ pub enum GateSpec {
 pub enum MatchRequirement {
     /// So many or more.
     AtLeast(u64),
-    /// None.
     None,
 }
 
 /// How a value is compared with what is expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateComparison {
-    /// The same.
     Equal,
-    /// Not the same.
     NotEqual,
-    /// At least.
     AtLeast,
-    /// At most.
     AtMost,
 }
 

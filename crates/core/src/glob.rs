@@ -142,7 +142,6 @@ struct GlobTransition {
 /// Where a step comes from: `**` must not take every named file for a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransitionKind {
-    /// Written as such.
     Plain,
     /// Part of a `**`.
     Deep,

@@ -23,16 +23,10 @@ pub enum GraphError {
     Cycle(Vec<TaskIx>),
     /// A task or epic names one that is not there.
     #[error("unknown task `{to}` in the dependencies of `{from}`")]
-    Unknown {
-        /// Who names it.
-        from: String,
-        /// The name.
-        to: String,
-    },
+    Unknown { from: String, to: String },
     /// Two tasks have one id.
     #[error("duplicate task id `{0}`")]
     Duplicate(TaskId),
-    /// More than [`EDGES_MAX`].
     #[error("the plan has {0} dependencies; the limit is {EDGES_MAX}")]
     TooManyEdges(u64),
 }
@@ -321,7 +315,6 @@ impl Graph {
         Ok(())
     }
 
-    /// How many tasks.
     pub fn len(&self) -> usize {
         self.ids.len()
     }

@@ -12,7 +12,6 @@ use crate::gate::compile_glob;
 const PACKAGE_RUNNERS: [&str; 4] = ["npm", "pnpm", "yarn", "bun"];
 /// What `make` reads, whichever is there.
 const MAKEFILES: [&str; 3] = ["GNUmakefile", "makefile", "Makefile"];
-/// What `just` reads.
 const JUSTFILES: [&str; 3] = ["justfile", "Justfile", ".justfile"];
 /// Programs whose arguments are test sources.
 const TEST_RUNNERS: [&str; 14] = [
@@ -49,7 +48,6 @@ pub struct GuardRules {
 /// Why a change is guarded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardReason {
-    /// For people.
     pub because: String,
     /// Only if the `scripts` of that package file changed.
     pub scripts_only: bool,
@@ -130,7 +128,6 @@ impl GuardRules {
         self.named.entry(really).or_insert(rule.because);
     }
 
-    /// Nothing is guarded.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
             && self.package.is_none()

@@ -22,13 +22,9 @@ pub struct GuardedChange {
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum HoldReason {
     /// It changes files that decide about runs: a person accepts or rejects that.
-    GuardedFiles {
-        /// The changes.
-        changes: Vec<GuardedChange>,
-    },
+    GuardedFiles { changes: Vec<GuardedChange> },
     /// The user's own edits in a checkout of the target branch are in its way: it lands once they are gone.
     CheckoutInTheWay {
-        /// The checkout.
         checkout: String,
         /// The user's files that are in the way.
         paths: Vec<String>,
@@ -37,10 +33,7 @@ pub enum HoldReason {
         trouble: Option<CheckoutProblem>,
     },
     /// Its gates ask for a person's approval, and all others have passed on the merged tree.
-    Approval {
-        /// That tree.
-        merged: Oid,
-    },
+    Approval { merged: Oid },
 }
 
 /// Why a checkout cannot follow, other than by the user's files.
@@ -56,16 +49,12 @@ pub struct CheckoutProblem {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldKind {
-    /// [`HoldReason::GuardedFiles`].
     GuardedFiles,
-    /// [`HoldReason::CheckoutInTheWay`].
     CheckoutInTheWay,
-    /// [`HoldReason::Approval`].
     Approval,
 }
 
 impl HoldReason {
-    /// Its kind.
     pub fn kind(&self) -> HoldKind {
         match self {
             Self::GuardedFiles { .. } => HoldKind::GuardedFiles,
@@ -113,11 +102,8 @@ impl HoldReason {
 /// Work is held from now on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Why.
     #[serde(flatten)]
     pub reason: HoldReason,
 }
@@ -125,9 +111,7 @@ pub struct HoldFact {
 /// That reason no longer holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldReleaseFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// Which kind of reason.
     pub kind: HoldKind,

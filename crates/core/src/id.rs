@@ -15,10 +15,8 @@ pub const ID_LEN_MAX: usize = 64;
 /// Why a text cannot be an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing there.
     #[error("an id cannot be empty")]
     Empty,
-    /// Longer than [`ID_LEN_MAX`].
     #[error("an id has at most {ID_LEN_MAX} characters")]
     TooLong,
     /// A character outside the allowed set, or a bad first one.
@@ -64,7 +62,6 @@ macro_rules! text_id {
             pub fn new(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
-            /// The text itself.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

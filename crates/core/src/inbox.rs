@@ -14,7 +14,6 @@ use crate::schedule::StartObstacle;
 pub enum InboxKind {
     /// The target branch fails its own gates: nothing lands.
     Target,
-    /// An agent asks.
     Question,
     /// Work asks for an approval, or its review for a decision.
     Approval,
@@ -61,7 +60,6 @@ pub struct InboxItem {
     pub kind: InboxKind,
     /// The task it is about.
     pub task: Option<TaskId>,
-    /// In words.
     pub text: String,
     /// Answers that are offered; empty means any text, or that a command helps instead.
     pub options: Vec<String>,
@@ -82,7 +80,6 @@ pub struct InboxItem {
 /// A file that decides about runs, as a landing left it, and that nobody has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingFile {
-    /// The file.
     pub path: String,
     /// The tasks whose landing changed it.
     pub tasks: Vec<String>,

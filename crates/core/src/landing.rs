@@ -2,7 +2,6 @@
 
 use crate::id::{Oid, Time};
 
-/// A landing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskLanding {
     /// The commit on the target branch.
@@ -13,6 +12,5 @@ pub struct TaskLanding {
     pub empty: bool,
     /// Landings are numbered in order.
     pub order: u64,
-    /// When.
     pub at: Time,
 }

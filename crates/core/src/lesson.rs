@@ -35,11 +35,9 @@ const TOLD_TECHNIQUES: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LessonDomain {
-    /// Schemas, migrations, queries.
     Database,
     /// Endpoints and what they speak.
     Api,
-    /// What people see.
     Frontend,
     /// Tests and their tools.
     Testing,
@@ -47,7 +45,6 @@ pub enum LessonDomain {
     Security,
     /// How it gets to where it runs.
     Deployment,
-    /// Everything else.
     General,
 }
 
@@ -152,11 +149,8 @@ impl LessonDomain {
 /// Where a lesson comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonSource {
-    /// The run.
     pub run: String,
-    /// The task.
     pub task: String,
-    /// The attempt.
     pub attempt: u32,
     /// When, in milliseconds since the epoch.
     pub at_ms: i64,
@@ -176,7 +170,6 @@ pub struct LessonFailure {
     /// What was seen of it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// What helped.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cure: String,
     /// Where it comes from, oldest first.
@@ -186,7 +179,6 @@ pub struct LessonFailure {
 /// A line that is worth knowing: a pattern, a technique, or a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LessonNote {
-    /// The line.
     pub text: String,
     /// Where it comes from, oldest first.
     pub from: Vec<LessonSource>,
@@ -195,16 +187,13 @@ pub struct LessonNote {
 /// All that is known in one domain, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DomainLessons {
-    /// What went wrong.
     #[serde(default)]
     pub failures: Vec<LessonFailure>,
-    /// What goes together.
     #[serde(default)]
     pub patterns: Vec<LessonNote>,
     /// Files that were changed, the latest last.
     #[serde(default)]
     pub files: Vec<LessonNote>,
-    /// What worked.
     #[serde(default)]
     pub techniques: Vec<LessonNote>,
 }
@@ -212,13 +201,10 @@ pub struct DomainLessons {
 /// What one attempt taught.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptLesson {
-    /// Which attempt.
     pub source: LessonSource,
     /// What went wrong: issue and what was seen of it.
     pub failures: Vec<(String, String)>,
-    /// It landed.
     pub landed: bool,
-    /// What it changed.
     pub files: Vec<String>,
     /// What the agent offered as proof.
     pub evidence: Vec<String>,

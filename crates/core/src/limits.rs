@@ -11,7 +11,6 @@ pub const TRANSIENTS_MAX: u32 = 3;
 /// First wait after such a failure; doubles each time up to [`TRANSIENT_WAIT_MS_MAX`].
 pub const TRANSIENT_WAIT_MS: u64 = 500;
 
-/// Longest such wait.
 pub const TRANSIENT_WAIT_MS_MAX: u64 = 60_000;
 
 /// How often a remote that says no to a push is asked. It may be another push at the same time; it is
@@ -29,7 +28,6 @@ pub const OUTAGES_MAX: u32 = 8;
 /// First wait after such a failure; doubles each time up to [`OUTAGE_WAIT_MS_MAX`].
 pub const OUTAGE_WAIT_MS: u64 = 2_000;
 
-/// Longest such wait.
 pub const OUTAGE_WAIT_MS_MAX: u64 = 300_000;
 
 /// Proposals and issues that are kept in mind per run; the journal has them all.

@@ -28,13 +28,10 @@ pub struct ModelRecord {
 /// Everything a choice may depend on.
 #[derive(Clone, Copy)]
 pub struct ModelChoiceContext<'a> {
-    /// The task.
     pub task: &'a Task,
-    /// Who works.
     pub agent: &'a AgentSettings,
     /// The task names a model of another agent than the one that works.
     pub stands_in: bool,
-    /// `[models]`
     pub models: &'a ModelSettings,
     /// What a model has achieved.
     pub record: &'a dyn Fn(&str) -> ModelRecord,

@@ -14,7 +14,6 @@ use crate::limits::REPORT_USD_MAX;
 pub struct Usage {
     /// Tokens read, without those from a cache.
     pub input_tokens: u64,
-    /// Tokens written.
     pub output_tokens: u64,
     /// Tokens read from a cache.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -25,7 +24,6 @@ pub struct Usage {
     /// Money, if it is known.
     #[serde(default)]
     pub cost_usd: Option<f64>,
-    /// By which model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// How the money is known.
@@ -41,7 +39,6 @@ pub struct Usage {
 pub struct AnsweringAgent {
     /// Its name under `[agents.*]`.
     pub agent: String,
-    /// The question.
     pub question: String,
 }
 
@@ -159,17 +156,13 @@ pub fn price_usage(
 /// What sums are made by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CostGrouping {
-    /// Task and attempt.
     Attempt,
-    /// Task.
     Task,
     /// Epic; tasks without one are together.
     Epic,
     /// Model, as reported or else as chosen.
     Model,
-    /// Agent.
     Agent,
-    /// Day, in UTC.
     Day,
 }
 
@@ -178,9 +171,7 @@ pub enum CostGrouping {
 pub struct CostSum {
     /// Attempts that used something.
     pub attempts: BTreeSet<(TaskId, u32)>,
-    /// Tokens read.
     pub input_tokens: u64,
-    /// Tokens written.
     pub output_tokens: u64,
     /// Tokens read from a cache.
     pub cache_read_tokens: u64,
@@ -198,7 +189,6 @@ pub struct CostSum {
 }
 
 impl CostSum {
-    /// Money really paid.
     pub fn paid_usd(&self) -> f64 {
         self.reported_usd + self.estimated_usd
     }
@@ -245,14 +235,11 @@ pub struct CostAccount {
     epics: BTreeMap<TaskId, String>,
     /// Agent and model of each attempt.
     attempts: BTreeMap<(TaskId, u32), (String, Option<String>)>,
-    /// Sums by name.
     pub sums: BTreeMap<String, CostSum>,
-    /// All together.
     pub total: CostSum,
 }
 
 impl CostAccount {
-    /// Nothing spent.
     pub fn new(by: CostGrouping) -> Self {
         let (epics, attempts) = (BTreeMap::new(), BTreeMap::new());
         Self { by, epics, attempts, sums: BTreeMap::new(), total: CostSum::default() }

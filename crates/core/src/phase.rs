@@ -65,7 +65,6 @@ pub struct IllegalFact {
 }
 
 impl Phase {
-    /// The contract's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",

@@ -25,7 +25,6 @@ pub enum ProviderStanding {
     Free,
     /// At most so many at once.
     Ramps(u32),
-    /// None.
     Rests,
 }
 
@@ -63,7 +62,6 @@ pub struct LimitReport<'a> {
     pub until: Time,
     /// What kind of limit.
     pub kind: LimitKind,
-    /// In its words.
     pub message: &'a str,
     /// It waits by itself, so somebody is trying already.
     pub retrying: bool,

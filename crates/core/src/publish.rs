@@ -8,11 +8,8 @@ use crate::id::TaskId;
 /// A landing waits for a remote that does not take it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PushTrouble {
-    /// Whose landing.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// The remote.
     pub remote: String,
     /// In words, the remote's own among them.
     pub reason: String,
@@ -26,7 +23,6 @@ pub struct PushTrouble {
 /// Why a push did not go through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushRefusal {
-    /// In words.
     pub reason: String,
     /// What a person can do about it.
     pub help: String,

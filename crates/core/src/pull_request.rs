@@ -10,13 +10,10 @@ use crate::id::{Oid, TaskId};
 /// The branch on the remote is about to move, from exactly here to exactly there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullRequestPush {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// The branch, here and there.
     pub branch: String,
-    /// To here.
     pub tip: Oid,
     /// From here; none if it must not be there yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,13 +23,9 @@ pub struct PullRequestPush {
 /// A pull request stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullOpenedFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Its number.
     pub number: u64,
-    /// Its page.
     pub url: String,
     /// It was made; otherwise it was there.
     pub created: bool,
@@ -41,11 +34,8 @@ pub struct PullOpenedFact {
 /// How a pull request stands, told when that changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullSeenFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Its number.
     pub number: u64,
     /// The commit it offers.
     pub head: Oid,
@@ -59,24 +49,18 @@ pub struct PullSeenFact {
 /// A pull request is about to be merged, if it still offers this commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeIntentFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Its number.
     pub number: u64,
-    /// The commit.
     pub head: Oid,
 }
 
 /// Work on a pull request goes on, in another attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullReworkFact {
-    /// Whose.
     pub task: TaskId,
     /// Which attempt was not good enough.
     pub attempt: u32,
-    /// Its number.
     pub number: u64,
     /// The next attempt begins here.
     pub head: Oid,
@@ -88,20 +72,15 @@ pub struct PullReworkFact {
 /// A pull request is over and was not merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullClosedFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Its number.
     pub number: u64,
 }
 
 /// What an attempt's work builds on, besides the target branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PullStackedFact {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// The pull request below; none if there is none any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +90,6 @@ pub struct PullStackedFact {
 /// The pull request below another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LowerPullRequest {
-    /// Whose.
     pub task: TaskId,
     /// The commit of it that is in the work above.
     pub tip: Oid,
@@ -142,7 +120,6 @@ pub struct TaskPullRequest {
     pub stage: PullRequestStage,
     /// Its number, once it stands.
     pub number: Option<u64>,
-    /// Its page.
     pub url: String,
     /// What the branch on the remote was last known to be, by our own doing or consent.
     pub pushed: Option<Oid>,
@@ -189,7 +166,6 @@ impl TaskPullRequest {
         self.from = None;
     }
 
-    /// The same.
     pub fn apply_opened(&mut self, opened: &PullOpenedFact) {
         if let PullRequestStage::Opening(push) = std::mem::take(&mut self.stage) {
             self.head = Some(push.tip.clone());
@@ -202,7 +178,6 @@ impl TaskPullRequest {
         self.foreign = false;
     }
 
-    /// The same.
     pub fn apply_seen(&mut self, seen: &PullSeenFact) {
         self.stage = PullRequestStage::Open;
         self.foreign = seen.foreign;
@@ -210,12 +185,10 @@ impl TaskPullRequest {
         seen.waits_for.clone_into(&mut self.waits_for);
     }
 
-    /// The same.
     pub fn apply_merging(&mut self, wish: &MergeIntentFact) {
         self.stage = PullRequestStage::Merging { head: wish.head.clone() };
     }
 
-    /// The same.
     pub fn apply_rework(&mut self, rework: &PullReworkFact) {
         self.stage = PullRequestStage::Idle;
         self.from = Some(rework.head.clone());
@@ -223,14 +196,12 @@ impl TaskPullRequest {
         self.reviews = self.reviews.max(rework.reviews);
     }
 
-    /// The same.
     pub fn apply_closed(&mut self, closed: &PullClosedFact) {
         self.stage = PullRequestStage::Idle;
         self.number = None;
         self.closed.push(closed.number);
     }
 
-    /// The same.
     pub fn apply_stacked(&mut self, stacked: &PullStackedFact) {
         self.stacked_on.clone_from(&stacked.on);
         self.stacked_on_attempt = stacked.attempt;
@@ -260,28 +231,24 @@ pub enum ForgeAction {
     },
     /// Look how it stands.
     Look {
-        /// Its number.
         number: u64,
         /// What we put there.
         pushed: Option<Oid>,
     },
     /// Let the forge merge the target branch into it.
     Update {
-        /// Its number.
         number: u64,
         /// If it still offers this.
         head: Oid,
     },
     /// Merge it, or find it merged.
     Merge {
-        /// Its number.
         number: u64,
         /// If it still offers this.
         head: Oid,
     },
     /// What it was stacked on is merged: take in what the target branch made of that.
     Restack {
-        /// Its number.
         number: u64,
         /// What we put there.
         pushed: Option<Oid>,
@@ -295,22 +262,16 @@ pub enum ForgeAction {
 pub struct PullRequestBase {
     /// Its number, once it stands.
     pub number: Option<u64>,
-    /// Its branch.
     pub branch: String,
 }
 
 /// What became of a deed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ForgeActionResult {
-    /// It stands.
     Opened {
-        /// Its number.
         number: u64,
-        /// Its page.
         url: String,
-        /// It was made.
         created: bool,
-        /// What was pushed.
         tip: Oid,
     },
     /// The branch on the remote is not where it was to be.
@@ -324,7 +285,6 @@ pub enum ForgeActionResult {
     },
     /// This is how it stands.
     Looked(PullRequestObservation),
-    /// It is merged.
     Merged {
         /// The commit on the target branch.
         commit: Oid,
@@ -340,21 +300,17 @@ pub enum ForgeActionResult {
     },
     /// Without what it was stacked on it clashes with the target branch.
     RestackClashed {
-        /// What it offers.
         head: Oid,
         /// The target branch's commit.
         onto: Oid,
-        /// Where.
         files: Vec<String>,
     },
     /// The forge does not merge it.
     MergeRefused {
-        /// In its words.
         why: String,
     },
     /// It is not known, or not now: all that is wanted is asked for again.
     Failed {
-        /// In words.
         reason: String,
         /// Not before so many milliseconds.
         after_ms: Option<u64>,
@@ -366,7 +322,6 @@ pub enum ForgeActionResult {
 /// How a pull request stands, as somebody saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestObservation {
-    /// Its number.
     pub number: u64,
     /// Open, closed or merged.
     pub state: ObservedPullState,
@@ -389,16 +344,13 @@ pub struct PullRequestObservation {
 /// Open, closed or merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedPullState {
-    /// Open.
     Open,
     /// Closed and not merged.
     Closed,
     /// Merged into another branch than the target branch.
     Elsewhere {
-        /// Which.
         branch: String,
     },
-    /// Merged.
     Merged {
         /// The commit on the target branch.
         commit: Oid,
@@ -410,11 +362,8 @@ pub enum ObservedPullState {
 /// Whether it can be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullRequestMergeability {
-    /// Not known yet.
     Unknown,
-    /// It can.
     Yes,
-    /// It clashes.
     Conflict,
     /// The forge's rules hold it.
     Blocked,
@@ -425,11 +374,8 @@ pub enum PullRequestMergeability {
 /// What one check says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedPullCheck {
-    /// Its name.
     pub name: String,
-    /// How it stands.
     pub state: ObservedCheckState,
-    /// In its words.
     pub detail: String,
 }
 
@@ -438,20 +384,15 @@ pub struct ObservedPullCheck {
 pub enum ObservedCheckState {
     /// It has not ended.
     Pending,
-    /// Content.
     Passed,
-    /// Nothing to say.
     Neutral,
-    /// Not content.
     Failed,
 }
 
 /// What one reviewer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedPullReview {
-    /// Grows.
     pub id: u64,
-    /// Who.
     pub who: String,
     /// Content, not content, or neither.
     pub verdict: Option<bool>,
@@ -459,7 +400,6 @@ pub struct ObservedPullReview {
     pub text: String,
 }
 
-/// What follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PullRequestDecision {
     /// Nothing, until this changes.
@@ -475,25 +415,21 @@ pub enum PullRequestDecision {
     Conflict {
         /// The target branch's commit.
         onto: Oid,
-        /// Where.
         files: Vec<String>,
     },
     /// The target branch is to be merged into it.
     Update,
     /// It is to be merged.
     Merge,
-    /// It is merged.
     Landed {
         /// The commit on the target branch.
         commit: Oid,
         /// The target branch's commit before.
         old: Oid,
     },
-    /// Somebody closed it.
     GiveUp,
     /// Somebody merged it into another branch than the target branch.
     Elsewhere {
-        /// Which.
         branch: String,
     },
 }

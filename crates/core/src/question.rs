@@ -8,7 +8,6 @@ pub struct PendingAnswer {
     pub number: u32,
     /// Its name in the inbox.
     pub question: String,
-    /// The answer.
     pub text: String,
     /// The asker's own name for the question.
     pub reference: Option<String>,
@@ -21,18 +20,14 @@ pub struct EarlyAnswer {
     pub name: String,
     /// The question, word for word.
     pub question: String,
-    /// The answer.
     pub answer: String,
-    /// Who gave it.
     pub by: String,
 }
 
-/// `PATTERN => ANSWER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerRule {
     /// Lower case; `*` stands for any text. It may match anywhere in the question.
     pieces: Vec<String>,
-    /// What is answered.
     pub answer: String,
 }
 

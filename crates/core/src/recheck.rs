@@ -15,7 +15,6 @@ pub struct TargetBranchMove {
     pub attempt: u32,
     /// Where the branch stood then.
     pub commit: Oid,
-    /// Its tree.
     pub tree: Oid,
 }
 
@@ -24,7 +23,6 @@ pub struct TargetBranchMove {
 pub struct TargetRecheckFact {
     /// The commit that was verified.
     pub commit: Oid,
-    /// Its tree.
     pub tree: Oid,
     /// The tasks whose work landed with it.
     pub tasks: Vec<TaskId>,
@@ -36,7 +34,6 @@ pub struct TargetRecheckFact {
 /// What failed in a clean checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecheckFailure {
-    /// The command.
     pub gate: String,
     /// What failed and why, in one sentence.
     pub headline: String,

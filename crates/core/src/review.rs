@@ -24,15 +24,10 @@ const NOTE_CHARS_MAX: usize = 120;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing.
     Info,
-    /// A nicety.
     Low,
-    /// Should be mended.
     Medium,
-    /// Must be mended.
     High,
-    /// Dangerous.
     Critical,
 }
 
@@ -60,7 +55,6 @@ impl Severity {
 /// One thing that a reviewer found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewFinding {
-    /// How bad.
     pub severity: Severity,
     /// What kind of thing, in a word.
     pub category: String,
@@ -70,12 +64,9 @@ pub struct ReviewFinding {
     /// The line there; 0 if it is about the whole file.
     #[serde(default)]
     pub line: u64,
-    /// What is wrong.
     pub description: String,
-    /// What would help.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub suggestion: String,
-    /// Who found it.
     #[serde(default)]
     pub agents: Vec<String>,
 }
@@ -84,7 +75,6 @@ pub struct ReviewFinding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ReviewOpinion {
-    /// It may land.
     Approved,
     /// Not as it is.
     ChangesNeeded,
@@ -110,21 +100,16 @@ impl ReviewOpinion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ReviewerOutcome {
-    /// It answered.
     Said {
-        /// Its opinion.
         verdict: ReviewOpinion,
-        /// What it found.
         findings: Vec<ReviewFinding>,
     },
     /// There was nothing for it to look at.
     Skipped {
-        /// Why.
         why: String,
     },
     /// It gave no answer that can be used. Counts as wanting changes.
     Failed {
-        /// Why.
         why: String,
     },
     /// Its provider said to wait: it is asked again.
@@ -142,33 +127,25 @@ pub enum ReviewerOutcome {
     Stopped {},
 }
 
-/// A review begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReviewStartFact {
-    /// Whose work.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// What is looked at.
     pub tree: Oid,
     /// Reviews of this task so far, with this one.
     pub cycle: u32,
-    /// Who looks.
     pub reviewers: Vec<String>,
 }
 
 /// One reviewer is through.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReviewReportFact {
-    /// Whose work.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// What was looked at.
     pub tree: Oid,
-    /// Who looked.
     pub reviewer: String,
-    /// By which agent.
     pub agent: String,
     /// What came of it.
     #[serde(flatten)]
@@ -184,21 +161,17 @@ pub struct ReviewReportFact {
 /// A review is over: all that was said, as one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReviewEndFact {
-    /// Whose work.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
     /// What was looked at.
     pub tree: Oid,
     /// Which review of the task.
     pub cycle: u32,
-    /// The verdict.
     pub verdict: ReviewOpinion,
     /// `reviewers`, or `person` if somebody overruled them.
     pub by: String,
     /// What was found, worst first.
     pub findings: Vec<ReviewFinding>,
-    /// In numbers.
     pub stats: ReviewStats,
 }
 
@@ -207,7 +180,6 @@ pub struct ReviewEndFact {
 pub struct ReviewStats {
     /// Findings of all reviewers.
     pub inputs: u64,
-    /// Different ones.
     pub unique: u64,
     /// Said more than once.
     pub duplicates: u64,
@@ -215,7 +187,6 @@ pub struct ReviewStats {
     pub escalations: u64,
     /// Percent of places that several reviewers named.
     pub overlap_percent: u64,
-    /// Findings by reviewer.
     pub per_agent: BTreeMap<String, u64>,
     /// Different findings by severity.
     pub per_severity: BTreeMap<String, u64>,
@@ -393,13 +364,10 @@ pub struct ReviewProgress {
     pub tree: Oid,
     /// Which review of the task.
     pub cycle: u32,
-    /// Who looks.
     pub reviewers: Vec<String>,
-    /// Who is through.
     pub reports: BTreeMap<String, ReviewReportFact>,
     /// How often each was told to wait.
     pub limits: BTreeMap<String, u32>,
-    /// The end.
     pub ended: Option<ReviewEndFact>,
 }
 
@@ -446,7 +414,6 @@ pub struct ReviewHistory {
     pub verdicts: BTreeMap<Oid, ReviewEndFact>,
     /// What a person approved: the gate and the tree.
     pub approved: BTreeSet<(String, Oid)>,
-    /// Reviews begun.
     pub cycles: u32,
 }
 

@@ -16,13 +16,10 @@ use crate::tasks::{SlotKind, TaskTable};
 
 /// What the scheduler looks at.
 pub struct ScheduleContext<'a> {
-    /// The plan.
     pub plan: &'a Plan,
     /// Where all tasks stand.
     pub tasks: &'a TaskTable,
-    /// The settings.
     pub settings: &'a Settings,
-    /// Agents at once.
     pub jobs: u32,
     /// May attempts of this provider start now?
     pub provider: &'a dyn Fn(&str) -> ProviderStanding,
@@ -80,9 +77,7 @@ pub enum StartObstacle {
 /// A task and who is to work on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduledStart {
-    /// The task.
     pub task: TaskIx,
-    /// Who.
     pub agent: String,
     /// Whose quota that uses.
     pub provider: String,

@@ -35,7 +35,6 @@ pub struct TaskState {
     pub current: Option<AttemptState>,
     /// Not to be started before.
     pub not_before: Option<Time>,
-    /// Budgets used.
     pub spent: RetryCounts,
     /// Money over all attempts.
     pub cost_usd: f64,
@@ -81,7 +80,6 @@ pub struct TaskState {
     pub agent: Option<String>,
     /// A person wants it done from the beginning.
     pub fresh: bool,
-    /// Newest snapshot.
     pub snapshot: Option<(String, Oid)>,
     /// When it got into its phase.
     pub since: Time,
@@ -98,15 +96,11 @@ pub struct TaskState {
 /// All that is known of one attempt.
 #[derive(Debug, Clone)]
 pub struct AttemptState {
-    /// From 1.
     pub n: u32,
-    /// Who works.
     pub agent: String,
     /// Whose quota that uses.
     pub provider: String,
-    /// Which model.
     pub model: Option<String>,
-    /// Why that one.
     pub model_reason: String,
     /// The session of an earlier attempt that it takes up.
     pub session: Option<String>,
@@ -126,7 +120,6 @@ pub struct AttemptState {
     pub previous_workspace: Option<String>,
     /// The commit it starts from.
     pub base: Option<Oid>,
-    /// The agent's process.
     pub pid: Option<u32>,
     /// When the agent was seen alive.
     pub started_at: Option<Time>,
@@ -148,21 +141,17 @@ pub struct AttemptState {
     pub asked: u32,
     /// The open or just answered question: name and number, and how the asker calls it.
     pub question: Option<(String, u32, Option<String>)>,
-    /// Its answer.
     pub answer: Option<String>,
     /// All answers that may go to the agent.
     pub answers: Vec<PendingAnswer>,
     /// How the agent ended, and what it claimed.
     pub ending: Option<(AgentEnding, AgentClaim)>,
-    /// What it left.
     pub evidence: Option<Evidence>,
     /// The wish that it ends.
     pub stop: Option<(StopFollowUp, String)>,
-    /// Money set aside.
     pub reserved_usd: f64,
     /// The end of the output of the gate that said no.
     pub gate_output: String,
-    /// Files that clashed.
     pub conflict_files: Vec<String>,
     /// Its workspace is gone for good.
     pub removed: bool,
@@ -172,7 +161,6 @@ pub struct AttemptState {
     pub removing: bool,
     /// When its work was last put on a hidden ref.
     pub snapshot_at: Option<Time>,
-    /// That work.
     pub snapshot: Option<Oid>,
     /// The review of its work.
     pub review: Option<review::ReviewProgress>,
@@ -276,7 +264,6 @@ impl TaskState {
         }
     }
 
-    /// Where it stands.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -291,7 +278,6 @@ pub struct TaskResources {
     pub provider: String,
     /// Which model, if one is set.
     pub model: Option<String>,
-    /// Role.
     pub role: Option<String>,
     /// What shares its workspace: tasks with the same number never run at once.
     pub workspace_key: u32,
@@ -302,7 +288,6 @@ pub struct TaskResources {
 /// How others see a task's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DependencyStanding {
-    /// Not decided yet.
     Open,
     /// Those that need it may run.
     Satisfied,
@@ -338,11 +323,8 @@ pub struct TaskTable {
 /// Kinds of named slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlotKind {
-    /// Per provider.
     Provider,
-    /// Per agent.
     Agent,
-    /// Per role.
     Role,
 }
 

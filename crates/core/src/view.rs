@@ -10,21 +10,16 @@ use crate::tasks::AttemptState;
 /// One task as people see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskView {
-    /// Its place.
     pub ix: TaskIx,
-    /// Where it stands.
     pub phase: Phase,
-    /// Attempts so far.
     pub attempt: u32,
     /// Who works, or would.
     pub agent: String,
-    /// Which model.
     pub model: Option<String>,
     /// Its branch, while there is one.
     pub branch: Option<String>,
     /// Its workspace, while there is one.
     pub workspace: Option<String>,
-    /// The agent's process.
     pub pid: Option<u32>,
     /// When its current attempt started.
     pub started_at: Option<Time>,

@@ -30,17 +30,11 @@ const LOCK_WITHIN: Duration = Duration::from_secs(20);
 /// Why the record could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptedFilesError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The files could not be used.
     #[error("cannot read the accepted settings in {}: {source}", folder.display())]
-    Io {
-        /// Where it is.
-        folder: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { folder: PathBuf, source: io::Error },
 }
 
 /// A version that a landing brought and nobody has accepted.
@@ -50,18 +44,15 @@ pub struct PendingFileVersion {
     pub path: String,
     /// Its content; none if the landing removed the file.
     pub blob: Option<Oid>,
-    /// The landing's commit.
     pub commit: Oid,
     /// The tasks that landed with it.
     pub tasks: Vec<String>,
-    /// When.
     pub at_ms: i64,
     /// Contents in which a checkout showed this version, where attributes made other bytes of it.
     #[serde(default)]
     pub shown_as: Vec<Oid>,
 }
 
-/// One file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct AcceptedFileEntry {
     /// A version is known that a person had.
@@ -85,7 +76,6 @@ pub enum FileInForce {
     EarlierVersion {
         /// That version; none if there was no such file.
         content: Option<Vec<u8>>,
-        /// What waits.
         pending: PendingFileVersion,
     },
 }

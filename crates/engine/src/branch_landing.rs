@@ -16,16 +16,13 @@ use crate::maintenance::{build_maintenance_context, find_failing_gate, find_last
 /// Why work was not brought over. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BranchLandingError {
-    /// The session failed.
     #[error(transparent)]
     Session(#[from] EngineError),
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// It lands where it is meant to.
     #[error("nothing to land: this run lands directly on {0}")]
     LandsThere(String),
-    /// Nothing has landed.
     #[error("nothing has landed on {0} yet")]
     NothingLanded(String),
     /// A branch is gone.
@@ -34,21 +31,17 @@ pub enum BranchLandingError {
     /// Both sides changed the same.
     #[error("{from} does not merge into {to}: conflicts in {}", files.join(", "))]
     Conflict {
-        /// The run's branch.
         from: String,
         /// Where it is meant to go.
         to: String,
-        /// Where they clash.
         files: Vec<String>,
     },
     /// The merge is red.
     #[error("the check `{gate}` failed on the merge of {from} into {to}; full output: {log}")]
     Red {
-        /// The run's branch.
         from: String,
         /// Where it is meant to go.
         to: String,
-        /// Which gate.
         gate: String,
         /// Where its output is.
         log: String,
@@ -65,7 +58,6 @@ pub enum BranchLandingError {
 }
 
 impl BranchLandingError {
-    /// What helps.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Conflict { from, to, .. } => {
@@ -85,7 +77,6 @@ impl BranchLandingError {
 /// What was brought over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchLanding {
-    /// The run's branch.
     pub from: String,
     /// Where its work is now.
     pub to: String,

@@ -25,7 +25,6 @@ const ENTRIES_MAX: usize = 5_000;
 /// Where the user's caches are, by the environment that we were started with.
 #[derive(Debug)]
 pub struct BuildCaches<'a> {
-    /// That environment.
     pub env: &'a BTreeMap<String, String>,
     /// Where the tools will run.
     pub workspace: &'a Path,

@@ -16,9 +16,7 @@ const OWN: &str = "target";
 /// A folder for the results of all checkouts, and who says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SharedBuildDir {
-    /// The file.
     pub file: PathBuf,
-    /// The folder.
     pub folder: PathBuf,
 }
 

@@ -30,13 +30,9 @@ const PATHS_MAX: usize = 2_000;
 /// A piece of work as git knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForecastWork {
-    /// Whose.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: u32,
-    /// Where it started.
     pub base: Oid,
-    /// Its newest commit.
     pub commit: Oid,
 }
 
@@ -63,7 +59,6 @@ pub struct ForecastSchedule {
     looking: bool,
     /// What was looked at last, and after how many landings.
     last: Option<(Vec<ForecastWork>, u32)>,
-    /// When that was.
     at: Option<Time>,
 }
 
@@ -109,7 +104,6 @@ pub struct ConflictForecaster {
     merged: BTreeMap<(Oid, Oid), Vec<String>>,
 }
 
-/// One look.
 struct ForecastPass<'a> {
     probe: MergeProbe<'a>,
     merges: usize,

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine_context::EngineContext;
 
-/// Where they are.
 pub const PREFIX: &str = "refs/mainstem/resolutions";
 const TRAILER: &str = "Mainstem-Resolution";
 const REUSED: &str = "reused";

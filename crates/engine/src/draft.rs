@@ -48,10 +48,7 @@ const HASH_DIGITS: usize = 12;
 pub enum DraftError {
     /// Another process drafts in this repository.
     #[error("another draft is active in this repository (pid {pid})")]
-    Owned {
-        /// Its process.
-        pid: String,
-    },
+    Owned { pid: String },
     /// The lock could not be tried.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -66,28 +63,16 @@ pub enum DraftError {
     Wall(#[from] SandboxError),
     /// The journal of drafts holds what does not fit.
     #[error("cannot use fact {seq} of the journal of drafts: {why}; start over with --fresh")]
-    Fact {
-        /// Its place.
-        seq: u64,
-        /// Why.
-        why: String,
-    },
+    Fact { seq: u64, why: String },
     /// The state folder cannot be used.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
 }
 
 /// What to draft from.
 #[derive(Debug, Clone)]
 pub struct DraftRequest {
-    /// The PRD.
     pub prd: String,
-    /// How.
     pub rules: DraftRules,
     /// How hard models should think, if that was chosen.
     pub effort: Option<String>,
@@ -100,9 +85,7 @@ pub struct DraftRequest {
 pub struct JournaledDraftFact<'a> {
     /// Its place in the journal of drafts.
     pub seq: u64,
-    /// When it happened.
     pub at: Time,
-    /// What happened.
     pub fact: &'a DraftFact,
 }
 
@@ -112,7 +95,6 @@ pub trait DraftObserver {
     fn on_fact(&mut self, shown: &JournaledDraftFact<'_>, draft: &Draft);
     /// What an agent is at.
     fn on_progress(&mut self, part: &DraftPart, text: &str);
-    /// Time to redraw.
     fn on_tick(&mut self, draft: &Draft);
 }
 

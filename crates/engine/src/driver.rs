@@ -96,11 +96,8 @@ pub enum DriverError {
 
 /// What a driver starts from.
 pub struct DriverStart {
-    /// The run.
     pub run: RunId,
-    /// It, folded.
     pub machine: Machine,
-    /// The record.
     pub journal: Box<dyn Journal>,
     /// Our number among its writers.
     pub epoch: u64,

@@ -11,7 +11,6 @@ const SHORT_MAX: usize = 4;
 /// Whose turn it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EffectQueueKey {
-    /// One task's effects.
     Task(TaskIx),
     /// The train's merges and landings.
     Train,
@@ -26,7 +25,6 @@ pub enum EffectQueueKey {
 /// How long an effect may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectWeight {
-    /// Git calls, files.
     Short,
     /// Commands of the user: setup, gates.
     Long,
@@ -41,7 +39,6 @@ pub struct EffectTicket {
     weight: EffectWeight,
 }
 
-/// The waiting effects.
 pub struct EffectQueue<J> {
     waiting: BTreeMap<EffectQueueKey, VecDeque<(EffectWeight, J)>>,
     busy: BTreeMap<EffectQueueKey, EffectWeight>,
@@ -50,7 +47,6 @@ pub struct EffectQueue<J> {
 }
 
 impl<J> EffectQueue<J> {
-    /// Nothing waits.
     pub fn new() -> Self {
         Self {
             waiting: BTreeMap::new(),
@@ -60,7 +56,6 @@ impl<J> EffectQueue<J> {
         }
     }
 
-    /// One more effect.
     pub fn push(&mut self, key: EffectQueueKey, weight: EffectWeight, job: J) {
         self.waiting.entry(key).or_default().push_back((weight, job));
         if !self.turn_order.contains(&key) && !self.busy.contains_key(&key) {
@@ -99,7 +94,6 @@ impl<J> EffectQueue<J> {
         Some((EffectTicket { key, weight }, job))
     }
 
-    /// Effects under way.
     pub fn running_count(&self) -> usize {
         self.busy.len()
     }

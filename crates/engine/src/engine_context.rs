@@ -28,17 +28,12 @@ const LINE_BYTES: usize = 1024 * 1024;
 /// The surroundings of one engine.
 #[derive(Debug)]
 pub struct EngineContext {
-    /// The repository.
     pub repo: Repo,
-    /// Where things are.
     pub layout: RepoLayout,
     /// The settings in force.
     pub settings: Settings,
-    /// The run.
     pub run: RunId,
-    /// The target branch.
     pub target: String,
-    /// Our own binary.
     pub exe: PathBuf,
     /// The environment that we were started with.
     pub env: Vec<(String, String)>,
@@ -70,7 +65,6 @@ pub struct EngineContext {
 pub struct CreatedWorkspaces(Mutex<BTreeSet<(TaskIx, u32)>>);
 
 impl CreatedWorkspaces {
-    /// Notes one.
     pub fn insert(&self, task: TaskIx, attempt: u32) {
         if let Ok(mut made) = self.0.lock() {
             made.insert((task, attempt));

@@ -20,11 +20,8 @@ pub enum EngineEvent {
     Input(Input),
     /// An attempt's job stands: follow its output.
     WatchAgent {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// The job.
         dir: PathBuf,
     },
     /// An effect has been performed; the next one of the same key may go.
@@ -45,7 +42,6 @@ pub enum EngineEvent {
     ForecastRequested(Sender<ConflictForecast>),
     /// Stop: once gently, twice at once.
     Interrupt,
-    /// Stop at once.
     StopNow,
     /// Leave without waiting for anything: something of ours broke.
     Abandon,

@@ -22,7 +22,6 @@ const GH_WITHIN: Duration = Duration::from_secs(10);
 /// Why there is no forge to go to.
 #[derive(Debug, thiserror::Error)]
 pub enum ForgeConnectionError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no such remote.
@@ -30,12 +29,7 @@ pub enum ForgeConnectionError {
     NoRemote(String),
     /// Its address names no repository on a forge.
     #[error("the URL of the remote `{remote}` ({url}) is not a repository on a forge")]
-    NotOnForge {
-        /// The remote.
-        remote: String,
-        /// Its address.
-        url: String,
-    },
+    NotOnForge { remote: String, url: String },
     /// The setting is no repository.
     #[error("land.repository is \"{0}\", which is not of the form owner/name")]
     BadName(String),
@@ -44,18 +38,12 @@ pub enum ForgeConnectionError {
     NoToken(String),
     /// The remote does not have the target branch.
     #[error("the remote `{remote}` has no branch {branch}")]
-    NoTarget {
-        /// The remote.
-        remote: String,
-        /// The branch.
-        branch: String,
-    },
+    NoTarget { remote: String, branch: String },
     /// The template of pull requests cannot be read.
     #[error("cannot read the template {path} (land.template): {source}")]
     TemplateUnreadable {
         /// Where it should be.
         path: PathBuf,
-        /// The system's answer.
         source: std::io::Error,
     },
     /// It has a mistake.
@@ -64,7 +52,6 @@ pub enum ForgeConnectionError {
 }
 
 impl ForgeConnectionError {
-    /// What helps.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Git(_) | Self::TemplateUnreadable { .. } | Self::Template(_) => return None,
@@ -82,7 +69,6 @@ impl ForgeConnectionError {
 
 /// A forge, the remote beside it, and how pull requests are worded.
 pub struct ForgeConnection {
-    /// The forge.
     pub forge: Box<dyn Forge>,
     /// Where branches are pushed to.
     pub remote: GitRemote,

@@ -53,7 +53,6 @@ pub use error::EngineError;
 pub use revision::{check_dropped, starts_anew};
 pub use target_check::{TargetCheck, TargetCheckOutcome, TargetCheckProgress};
 
-/// What to run.
 #[derive(Debug, Clone, Default)]
 pub struct RunRequest {
     /// A plan; the adopted one if none.
@@ -186,11 +185,9 @@ impl EngineInstance {
         Ok(self.sandbox.as_ref().and_then(Option::as_ref))
     }
 
-    /// Where things are.
     pub fn layout(&self) -> &RepoLayout {
         &self.layout
     }
-    /// The repository.
     pub fn repo(&self) -> &Repo {
         &self.repo
     }
@@ -410,7 +407,6 @@ impl EngineInstance {
         }
     }
 
-    /// Runs to rest.
     pub fn run(
         mut self,
         request: &RunRequest,

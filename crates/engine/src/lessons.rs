@@ -37,20 +37,10 @@ const FILES_MAX: usize = 40;
 pub enum LessonError {
     /// A file of them.
     #[error("{path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A file that is not ours any more.
     #[error("cannot read the lessons in {path}: {why}; fix or remove the file")]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Damaged { path: PathBuf, why: String },
     /// Somebody else writes for too long.
     #[error("{0} is in use")]
     Busy(PathBuf),

@@ -27,13 +27,10 @@ use crate::upstream::{self, UpstreamBranch, UpstreamError, UpstreamPushOutcome};
 /// A snapshot of a task's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotRef {
-    /// The ref.
     pub refname: String,
-    /// Of which attempt.
     pub attempt: u32,
     /// Which one of that attempt.
     pub number: u32,
-    /// The commit.
     pub commit: Oid,
 }
 
@@ -73,13 +70,10 @@ pub fn list_all_snapshots(repo: &Repo) -> Result<BTreeMap<String, Vec<SnapshotRe
 /// Why a landing cannot be taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// The session failed.
     #[error(transparent)]
     Session(#[from] EngineError),
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// Nothing has landed.
     #[error("nothing has landed in this run")]
     NothingLanded,
     /// It landed by a pull request.
@@ -87,26 +81,14 @@ pub enum UndoError {
     OnForge(String),
     /// The landing is not on the branch any more.
     #[error("{commit} is no longer on {branch}")]
-    Gone {
-        /// What had landed.
-        commit: Oid,
-        /// Where.
-        branch: String,
-    },
+    Gone { commit: Oid, branch: String },
     /// Later work builds on it.
     #[error("undoing {task} conflicts with later changes in {}", files.join(", "))]
-    Conflict {
-        /// Whose landing.
-        task: String,
-        /// Where.
-        files: Vec<String>,
-    },
+    Conflict { task: String, files: Vec<String> },
     /// Without it the gates fail.
     #[error("the check `{gate}` failed without {task}; full output: {log}")]
     Red {
-        /// Whose landing.
         task: String,
-        /// Which gate.
         gate: String,
         /// Where its output is.
         log: String,
@@ -131,9 +113,7 @@ pub enum UndoError {
 /// What an undo did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndoOutcome {
-    /// Whose landing.
     pub task: String,
-    /// What had landed.
     pub commit: Oid,
     /// Where the branch stands now.
     pub now: Oid,
@@ -392,7 +372,6 @@ pub(crate) fn find_failing_gate(
 /// Something that `clean` may remove, or must leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CleanupItem {
-    /// What it is.
     pub what: String,
     /// Where it is: a path or a ref.
     pub place: String,
@@ -403,7 +382,6 @@ pub struct CleanupItem {
 /// What of a repository is looked after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CleanScope {
-    /// All of it.
     Everything,
     /// Workspaces and branches of these tasks.
     Tasks(BTreeSet<TaskId>),

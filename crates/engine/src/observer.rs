@@ -12,11 +12,8 @@ use mainstem_core::machine::Machine;
 pub struct JournaledFact<'a> {
     /// Its place in the journal.
     pub seq: u64,
-    /// When it happened.
     pub at: Time,
-    /// In which run.
     pub run: &'a RunId,
-    /// What happened.
     pub fact: &'a Fact,
     /// The same as JSON, as the journal has it.
     pub body: &'a str,
@@ -25,15 +22,10 @@ pub struct JournaledFact<'a> {
 /// A check that runs now. Never journaled: it is gone with the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateActivity {
-    /// For whose work.
     pub task: String,
-    /// Which attempt.
     pub attempt: u32,
-    /// Where it runs.
     pub scope: GateScope,
-    /// The command.
     pub gate: String,
-    /// Since when.
     pub since: Time,
     /// How long it usually takes.
     pub usually_ms: Option<u64>,
@@ -59,7 +51,6 @@ pub trait RunObserver {
     fn on_tick(&mut self, machine: &Machine, activity: &dyn Fn() -> EngineActivity);
 }
 
-/// Shows nothing.
 #[derive(Debug, Default)]
 pub struct SilentObserver;
 

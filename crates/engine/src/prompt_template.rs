@@ -17,13 +17,11 @@ pub enum PromptTemplateLoadError {
     Unread {
         /// Where it should be.
         path: PathBuf,
-        /// The system's answer.
         source: std::io::Error,
     },
     /// It has a mistake.
     #[error("error in the template {path} (prompt.template): {source}")]
     Wrong {
-        /// Where it is.
         path: PathBuf,
         /// Which line, and what.
         source: PromptTemplateError,

@@ -9,7 +9,6 @@ use minijinja::value::Serde;
 use minijinja::{Environment, Value};
 use serde_json::json;
 
-/// The built-in template.
 pub const DEFAULT: &str = "\
 ⟦% if task.description %⟧
 ## Summary

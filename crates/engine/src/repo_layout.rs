@@ -113,11 +113,9 @@ impl RepoLayout {
     pub fn state_dir(&self) -> &Path {
         &self.state
     }
-    /// All workspaces.
     pub fn workspace_root(&self) -> &Path {
         &self.root
     }
-    /// The journal.
     pub fn journal_path(&self) -> PathBuf {
         self.state.join("journal.db")
     }
@@ -238,7 +236,6 @@ impl RepoLayout {
         let name = workspace.file_name().unwrap_or_default();
         self.state.join("runs").join(run.as_str()).join(".workspaces").join(name)
     }
-    /// The agent's job.
     pub fn agent_job(&self, run: &RunId, task: &TaskId, attempt: u32) -> PathBuf {
         self.attempt_dir(run, task, attempt).join("agent")
     }

@@ -11,7 +11,6 @@ const TASK_BYTES_MAX: usize = 16 * 1024;
 
 /// What a reviewer is told.
 pub(crate) struct ReviewerPrompt<'a> {
-    /// Whose work.
     pub(crate) task: &'a Task,
     /// What it looks for.
     pub(crate) focus: Option<&'a str>,
@@ -28,7 +27,6 @@ pub(crate) struct ReviewerPrompt<'a> {
 }
 
 impl ReviewerPrompt<'_> {
-    /// The whole prompt.
     pub(crate) fn render(&self) -> String {
         let task = self.task;
         let mut out = format!(

@@ -16,27 +16,16 @@ use crate::event::CommandReply;
 /// The journal cannot be read as a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunJournalError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A fact that this version does not know, or a damaged one.
     #[error(
         "cannot read fact {seq} of the journal: {source}; the journal may be from a newer version of Mainstem"
     )]
-    Fact {
-        /// Its place.
-        seq: u64,
-        /// Why.
-        source: serde_json::Error,
-    },
+    Fact { seq: u64, source: serde_json::Error },
     /// The facts contradict each other.
     #[error("fact {seq} of the journal contradicts earlier facts: {source}")]
-    Order {
-        /// Its place.
-        seq: u64,
-        /// Why.
-        source: Box<ApplyError>,
-    },
+    Order { seq: u64, source: Box<ApplyError> },
 }
 
 /// A fact on its way into the journal.
@@ -115,11 +104,8 @@ pub fn load_newest_run(
 /// A fact that was written down before a face could be told.
 #[derive(Debug)]
 pub struct UnshownFact {
-    /// Its place.
     pub seq: u64,
-    /// When it happened.
     pub at: Time,
-    /// It.
     pub fact: Fact,
     /// The same as JSON.
     pub body: String,

@@ -51,7 +51,6 @@ pub fn find_run(reader: &dyn JournalReader, name: &str) -> Result<RunId, RunLook
 pub struct JournaledRun {
     /// The run; none if there is none yet.
     pub run: Option<RunId>,
-    /// The folded machine.
     pub machine: Machine,
     /// Place of the last fact.
     pub seq: u64,

@@ -37,29 +37,15 @@ pub enum SandboxError {
     Unsupported,
     /// The one asked for does not work.
     #[error("the sandbox {} does not work here: {why}", .kind.name())]
-    Broken {
-        /// Which.
-        kind: SandboxBackend,
-        /// What it said.
-        why: String,
-    },
-    /// None works.
+    Broken { kind: SandboxBackend, why: String },
     #[error("no sandbox works here: bubblewrap: {bwrap}; Landlock: {landlock}")]
-    None {
-        /// Why not bubblewrap.
-        bwrap: String,
-        /// Why not Landlock.
-        landlock: String,
-    },
+    None { bwrap: String, landlock: String },
     /// A socket that is as good as root cannot be hidden and may not be blocked.
     #[error(
         "agents could reach {socket}, which gives root access, and {} cannot hide sockets",
         SandboxBackend::Landlock.name()
     )]
-    Socket {
-        /// Which.
-        socket: PathBuf,
-    },
+    Socket { socket: PathBuf },
     /// All refs are in one file, so an agent that may commit could move them all.
     #[error(
         "this repository stores its refs in a reftable, which agents in worktrees cannot use in a sandbox"
@@ -148,7 +134,6 @@ pub struct EngineSandbox {
 /// What stands behind one wall.
 #[derive(Debug, Clone)]
 pub struct SandboxScope<'a> {
-    /// Where it works.
     pub workspace: &'a Path,
     /// Its branch; none for a detached checkout.
     pub branch: Option<&'a str>,

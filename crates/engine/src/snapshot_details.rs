@@ -48,7 +48,6 @@ pub struct SnapshotHistory {
 }
 
 impl SnapshotHistory {
-    /// Reads it.
     pub fn read_history(reader: &dyn JournalReader, task: &str) -> Result<Self, RunJournalError> {
         let mut tale = Self::default();
         for row in reader.list_runs()? {

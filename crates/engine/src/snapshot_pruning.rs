@@ -35,7 +35,6 @@ const BATCH: usize = 4_096;
 /// Why nothing could be pruned. Nothing is lost by that.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotPruneError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The journal cannot be read.
@@ -53,15 +52,11 @@ struct TaskLandingRecord {
 
 /// Where to look and what is wanted.
 pub struct SnapshotPruner<'a> {
-    /// The repository.
     pub repo: &'a Repo,
-    /// The journal.
     pub reader: &'a dyn JournalReader,
     /// The newest run, folded.
     pub newest: (&'a RunId, &'a Machine),
-    /// `[snapshots] keep`.
     pub keep_ms: u64,
-    /// The present.
     pub now: Time,
 }
 

@@ -18,18 +18,14 @@ const UPSTREAM: &str = "refs/mainstem/upstream/";
 /// A landing that is on record and not on the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostLanding {
-    /// Whose.
     pub task: TaskId,
-    /// What had landed.
     pub commit: Oid,
 }
 
 /// An agent that works for a run of which the journal knows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAgent {
-    /// Its run.
     pub run: String,
-    /// Its task.
     pub task: String,
     /// Its process, if that is known.
     pub pid: Option<u32>,

@@ -12,7 +12,6 @@ use mainstem_host::git::{GitError, RefUpdateOutcome, Repo};
 /// Why there is no branch to land on.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetBranchError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// Nobody says which branch is meant.
@@ -20,18 +19,9 @@ pub enum TargetBranchError {
     Detached,
     /// What has a branch of its own never touches a checkout.
     #[error("--branch {branch} is checked out at {}, and --branch never touches a checkout", at.display())]
-    CheckedOut {
-        /// The branch.
-        branch: String,
-        /// Where.
-        at: PathBuf,
-    },
-    /// It is fixed.
+    CheckedOut { branch: String, at: PathBuf },
     #[error("this run lands on {target}; the target of a run cannot be changed")]
-    Fixed {
-        /// Where it lands.
-        target: String,
-    },
+    Fixed { target: String },
     /// A branch of the run's own is not pushed.
     #[error("land.push cannot be combined with a separate branch of the run")]
     Pushed,
@@ -44,7 +34,6 @@ pub enum TargetBranchError {
 }
 
 impl TargetBranchError {
-    /// What helps.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Git(_) | Self::BadName(_) => return None,
@@ -69,7 +58,6 @@ impl TargetBranchError {
 /// Where a new run lands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunTarget {
-    /// The branch.
     pub branch: String,
     /// Where it stands, or where it is to begin.
     pub base: Oid,

@@ -26,7 +26,6 @@ use crate::shared_limits::SharedLimits;
 /// How often faces may redraw and the machine's room is looked at when nothing happens.
 const TICK: Duration = Duration::from_millis(200);
 
-/// This machine.
 pub struct ThreadedHost {
     world: Arc<EngineContext>,
     events: Receiver<EngineEvent>,

@@ -19,7 +19,6 @@ use crate::repo_layout::{RepoLayout, UNSTORED};
 pub enum UnlandedWorkPolicy {
     /// It stays on its refs.
     Kept,
-    /// It goes.
     Discarded,
 }
 

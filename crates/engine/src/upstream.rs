@@ -33,7 +33,6 @@ const NOT_LET_IN: &[&str] = &[
 /// Why nothing can be pushed in this run.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// There is no such remote.
@@ -41,18 +40,10 @@ pub enum UpstreamError {
     NoRemote(String),
     /// Each has commits that the other does not have.
     #[error("{target} and {branch} of {remote} have diverged")]
-    Apart {
-        /// Here.
-        target: String,
-        /// There.
-        branch: String,
-        /// Where.
-        remote: String,
-    },
+    Apart { target: String, branch: String, remote: String },
 }
 
 impl UpstreamError {
-    /// What helps.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Git(_) => None,
@@ -138,11 +129,9 @@ impl UpstreamBranch {
         }
     }
 
-    /// The remote's name.
     pub fn remote_name(&self) -> &str {
         self.remote.name()
     }
-    /// The branch there.
     pub fn branch_name(&self) -> &str {
         &self.branch
     }

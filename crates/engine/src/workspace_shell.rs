@@ -18,15 +18,10 @@ use crate::sandbox_policy::{self, EngineSandbox, SandboxScope};
 /// The workspace to go into.
 #[derive(Debug)]
 pub struct WorkspaceShell<'a> {
-    /// The run.
     pub run: &'a RunId,
-    /// The task.
     pub task: &'a TaskId,
-    /// Its newest attempt.
     pub attempt: u32,
-    /// Its branch.
     pub branch: &'a str,
-    /// Where it is.
     pub workspace: &'a Path,
 }
 
@@ -35,9 +30,7 @@ pub struct WorkspaceShell<'a> {
 pub struct WorkspaceShellCommand {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
-    /// Where.
     pub cwd: PathBuf,
-    /// The whole environment.
     pub env: BTreeMap<String, String>,
     /// The sandbox in words; none if the settings say that there is none.
     pub sandbox: Option<String>,

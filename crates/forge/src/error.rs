@@ -5,18 +5,10 @@
 pub enum ForgeError {
     /// Nobody said who we are.
     #[error("no token for {host}: set GH_TOKEN, or log in with `gh auth login`")]
-    NoToken {
-        /// Which forge.
-        host: String,
-    },
+    NoToken { host: String },
     /// The token is not good.
     #[error("{host} rejected the token ({why}): set a new GH_TOKEN, or run `gh auth login`")]
-    NotLoggedIn {
-        /// Which forge.
-        host: String,
-        /// In its words.
-        why: String,
-    },
+    NotLoggedIn { host: String, why: String },
     /// The token may not do this.
     #[error(
         "{what} is not allowed ({why}): the token needs write access to contents and pull requests of the repository"
@@ -45,16 +37,10 @@ pub enum ForgeError {
     },
     /// Too many requests: nothing more may be asked before.
     #[error("rate-limited by {host}; retrying in {}s", after_ms.div_ceil(1000))]
-    Limited {
-        /// Which forge.
-        host: String,
-        /// Milliseconds from now.
-        after_ms: u64,
-    },
+    Limited { host: String, after_ms: u64 },
     /// The forge could not be reached, and the wish surely did not get there.
     #[error("cannot reach {host}: {why}")]
     Unreached {
-        /// Which forge.
         host: String,
         /// In the system's words.
         why: String,
@@ -64,7 +50,6 @@ pub enum ForgeError {
     Unsure {
         /// What was asked for.
         what: String,
-        /// What happened.
         why: String,
     },
     /// An answer that makes no sense.

@@ -18,7 +18,6 @@ pub trait Forge: Send + Sync {
     /// Open pull requests that go into this branch, newest first.
     fn pull_requests_into(&self, base: &str) -> Result<Vec<ForgePullRequest>, ForgeError>;
 
-    /// One pull request.
     fn get_pull_request(&self, number: u64) -> Result<ForgePullRequest, ForgeError>;
 
     /// Makes one. Its labels and milestone are set by [`Forge::dress`].
@@ -50,7 +49,6 @@ pub trait Forge: Send + Sync {
     /// The remarks, on lines and in general, oldest first.
     fn list_comments(&self, number: u64) -> Result<Vec<ForgeComment>, ForgeError>;
 
-    /// Writes a remark.
     fn add_comment(&self, number: u64, body: &str) -> Result<(), ForgeError>;
 
     /// Merges it, if its head is still this commit.
@@ -73,12 +71,10 @@ pub trait Forge: Send + Sync {
     fn list_issues(&self, with_closed: bool) -> Result<Vec<ForgeIssue>, ForgeError>;
 }
 
-/// How to merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForgeMergeOptions<'a> {
     /// Only if this is still the head.
     pub head: &'a str,
-    /// In which way.
     pub method: MergeMethod,
     /// Subject of the commit.
     pub title: &'a str,
@@ -89,7 +85,6 @@ pub struct ForgeMergeOptions<'a> {
 /// A pull request that was found or made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedPullRequest {
-    /// It.
     pub pull: ForgePullRequest,
     /// It was not there before.
     pub created: bool,

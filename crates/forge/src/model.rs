@@ -1,13 +1,9 @@
 //! What a forge has, in our words. Plain data.
 
-/// A pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgePullRequest {
-    /// Its number.
     pub number: u64,
-    /// Its page.
     pub url: String,
-    /// Its title.
     pub title: String,
     /// Open, closed or merged.
     pub state: ForgePullRequestState,
@@ -26,11 +22,9 @@ pub struct ForgePullRequest {
 /// Whether a pull request is open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForgePullRequestState {
-    /// It is.
     Open,
     /// It was closed and not merged.
     Closed,
-    /// It was merged.
     Merged {
         /// The commit on the base branch.
         commit: String,
@@ -42,7 +36,6 @@ pub enum ForgePullRequestState {
 pub enum ForgeMergeability {
     /// The forge has not found out yet.
     Unknown,
-    /// It can.
     Yes,
     /// It clashes with its base.
     Conflict,
@@ -59,13 +52,10 @@ pub struct NewPullRequest {
     pub head: String,
     /// The branch it should go into.
     pub base: String,
-    /// Its title.
     pub title: String,
-    /// Its text.
     pub body: String,
     /// Not meant to be merged yet.
     pub draft: bool,
-    /// Labels, by name.
     pub labels: Vec<String>,
     /// The milestone, by title or number.
     pub milestone: Option<String>,
@@ -74,9 +64,7 @@ pub struct NewPullRequest {
 /// One check of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeCheck {
-    /// Its name.
     pub name: String,
-    /// How it stands.
     pub state: ForgeCheckState,
     /// What it says: title, summary, the end of its log.
     pub detail: String,
@@ -89,7 +77,6 @@ pub struct ForgeCheck {
 pub enum ForgeCheckState {
     /// It has not ended.
     Pending,
-    /// It is content.
     Passed,
     /// It had nothing to say: skipped or neutral.
     Neutral,
@@ -97,16 +84,12 @@ pub enum ForgeCheckState {
     Failed,
 }
 
-/// One review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeReview {
     /// The forge's number; grows.
     pub id: u64,
-    /// Who.
     pub who: String,
-    /// What came out.
     pub state: ForgeReviewState,
-    /// What was written.
     pub body: String,
     /// The commit that was looked at.
     pub commit: String,
@@ -115,24 +98,17 @@ pub struct ForgeReview {
 /// What came out of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgeReviewState {
-    /// Content.
     Approved,
-    /// Something must change.
     ChangesRequested,
-    /// Remarks only.
     Commented,
-    /// Taken back.
     Dismissed,
 }
 
-/// A remark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeComment {
     /// The forge's number; grows.
     pub id: u64,
-    /// Who.
     pub who: String,
-    /// What.
     pub body: String,
     /// The review it belongs to.
     pub review: Option<u64>,
@@ -143,16 +119,13 @@ pub struct ForgeComment {
 /// How a pull request becomes part of its base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeMethod {
-    /// A merge commit.
     Merge,
     /// One commit with the whole change.
     Squash,
-    /// Its commits, replayed.
     Rebase,
 }
 
 impl MergeMethod {
-    /// The forge's word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Merge => "merge",
@@ -169,22 +142,15 @@ pub struct MergedPullRequest {
     pub commit: String,
 }
 
-/// An issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeIssue {
-    /// Its number.
     pub number: u64,
     /// In a few words.
     pub title: String,
-    /// In more.
     pub body: String,
-    /// It is open.
     pub open: bool,
-    /// Its labels.
     pub labels: Vec<String>,
-    /// Its milestone.
     pub milestone: Option<String>,
-    /// Its page.
     pub url: String,
     /// Issues that must be done before.
     pub blocked_by: Vec<u64>,

@@ -5,9 +5,7 @@
 pub struct ForgeRepository {
     /// The forge's host name.
     pub host: String,
-    /// Whose.
     pub owner: String,
-    /// Which.
     pub name: String,
 }
 
@@ -26,7 +24,6 @@ impl ForgeRepository {
         Self::from_path(host, path)
     }
 
-    /// From `owner/name`.
     pub fn from_path(host: &str, path: &str) -> Option<Self> {
         let path = path.trim_matches('/');
         let path = path.strip_suffix(".git").unwrap_or(path);

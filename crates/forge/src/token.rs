@@ -13,7 +13,6 @@ impl ForgeToken {
         (!text.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// The secret itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -5,15 +5,10 @@ use serde_json::Value;
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgeHttpMethod {
-    /// Looks.
     Get,
-    /// Makes.
     Post,
-    /// Changes.
     Patch,
-    /// Sets.
     Put,
-    /// Removes.
     Delete,
 }
 
@@ -30,27 +25,21 @@ impl ForgeHttpMethod {
     }
 }
 
-/// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForgeHttpRequest {
-    /// What it does.
     pub verb: ForgeHttpMethod,
     /// Below the API's address, with its query.
     pub path: String,
-    /// What it carries.
     pub body: Option<Value>,
     /// What it is for, in words for a person.
     pub what: String,
 }
 
-/// One answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ForgeHttpResponse {
-    /// Its status.
     pub status: u16,
     /// Its headers, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Its content.
     pub body: Vec<u8>,
 }
 
@@ -61,7 +50,6 @@ impl ForgeHttpResponse {
     }
 }
 
-/// No answer came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgeTransportError {
     /// The request may have got there.
@@ -70,7 +58,6 @@ pub struct ForgeTransportError {
     pub why: String,
 }
 
-/// Carries requests.
 pub trait ForgeTransport: Send + Sync {
     /// Carries one to this address and waits for the answer, whatever its status.
     fn send(

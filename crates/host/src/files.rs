@@ -41,7 +41,6 @@ pub enum TrashRetention {
 /// What emptying a trash folder did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrashReport {
-    /// Entries deleted.
     pub deleted: u32,
     /// Entries that resisted, with the reason; the next call tries again.
     pub left: Vec<(PathBuf, String)>,

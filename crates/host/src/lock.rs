@@ -24,14 +24,7 @@ pub enum LockError {
     #[error(
         "cannot {what} the lock file {path}: {source}; check that the folder exists and is writable, on a file system with locks"
     )]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The lock file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 /// The answer to [`OwnerLock::acquire`].
@@ -115,7 +108,6 @@ impl OwnerLock {
         write().map_err(lock_error("write", &self.path))
     }
 
-    /// The lock file.
     pub fn path(&self) -> &Path {
         &self.path
     }

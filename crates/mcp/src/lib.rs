@@ -15,9 +15,7 @@ use std::path::PathBuf;
 /// What the server is told through its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpEnvironment {
-    /// The attempt's door.
     pub socket: PathBuf,
-    /// What opens it.
     pub token: String,
     /// Where `task.json` and `peers.json` are.
     pub folder: PathBuf,

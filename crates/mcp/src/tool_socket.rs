@@ -12,7 +12,6 @@ use crate::McpEnvironment;
 
 /// Tries to get through a door that is there but does not let us in.
 const TRIES: u32 = 20;
-/// Between two tries.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The keeper answers at once; when it must hold a flood back, later.
 const PATIENCE: Duration = Duration::from_secs(60);

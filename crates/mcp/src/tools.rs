@@ -4,14 +4,12 @@ use serde_json::{Map, Value, json};
 
 /// Texts longer than this are refused rather than cut: the agent can say it shorter.
 const TEXT_BYTES_MAX: usize = 16 * 1024;
-/// Options, proofs, needs.
 const LIST_MAX: usize = 32;
 /// The longest deadline: a week.
 const DEADLINE_SECONDS_MAX: f64 = 7.0 * 24.0 * 3600.0;
 /// Stands for the answer that did not come in time.
 pub const NO_ANSWER: &str = "No answer came in time. Use your own judgment and state your assumption in the commit message.";
 
-/// One tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpTool {
     /// Its name; clients put their own prefix before it.

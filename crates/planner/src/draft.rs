@@ -36,7 +36,6 @@ pub const RETRIES: u32 = 3;
 /// Who may be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraftAgent {
-    /// Name under `[agents.*]`.
     pub agent: String,
     /// Whose quota it uses.
     pub provider: String,
@@ -46,18 +45,15 @@ pub struct DraftAgent {
     pub effort: Option<String>,
 }
 
-/// How to draft.
 #[derive(Debug, Clone)]
 pub struct DraftRules {
     /// Who is asked: the first splits the PRD, all of them take epics in turn. Never empty.
     pub hands: Vec<DraftAgent>,
-    /// Calls at once.
     pub jobs: u32,
     /// Tries after the first, for an answer that does not fit.
     pub retries: u32,
     /// Ask once for everything.
     pub single_pass: bool,
-    /// Limits, prices, budget.
     pub settings: Settings,
 }
 
@@ -66,9 +62,7 @@ pub struct DraftRules {
 pub enum DraftPartPhase {
     /// To be asked, not before this moment.
     Waiting(Time),
-    /// Being asked.
     Calling,
-    /// Answered.
     Done,
     /// Given up, and why.
     Failed(String),
@@ -77,7 +71,6 @@ pub enum DraftPartPhase {
 /// One part of the work: the split, an epic, or all in one.
 #[derive(Debug, Clone)]
 pub struct DraftPartState {
-    /// Where it stands.
     pub phase: DraftPartPhase,
     /// Calls so far; the present one has this number.
     pub calls: u32,
@@ -91,7 +84,6 @@ pub struct DraftPartState {
     pub ended: Option<Time>,
     /// Time in which it was worked on: all its calls and the waits between them, in all lives of the program.
     pub worked_ms: u64,
-    /// Who is asked.
     pub agent: String,
     /// With which model, if one was chosen.
     pub model: Option<String>,
@@ -142,7 +134,6 @@ struct DraftEpoch {
     facts: Vec<DraftFact>,
 }
 
-/// A draft.
 #[derive(Debug, Clone)]
 pub struct Draft {
     rules: DraftRules,
@@ -163,7 +154,6 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Nothing happened yet.
     pub fn new(rules: DraftRules) -> Self {
         Self {
             rules,
@@ -202,7 +192,6 @@ impl Draft {
     pub fn written_plan(&self) -> Option<(&str, &str)> {
         self.written.as_ref().map(|(path, hash)| (path.as_str(), hash.as_str()))
     }
-    /// When it began.
     pub fn started_at(&self) -> Option<Time> {
         self.started
     }

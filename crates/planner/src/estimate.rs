@@ -70,7 +70,6 @@ fn effort_index(effort: TaskEffort) -> usize {
 /// What a plan may take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlanEstimate {
-    /// All agents together.
     pub work_ms: u64,
     /// The longest way through the graph.
     pub path_ms: u64,

@@ -20,18 +20,14 @@ use crate::import::{SourceTaskState, ToolFormat};
 
 pub use self::toml::plan_to_toml;
 
-/// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportTarget {
-    /// Another tool's files.
     Tool(ToolFormat),
     /// A plan of ours in TOML.
     Toml,
     /// A plan of ours in JSON.
     Json,
-    /// A Mermaid flowchart.
     Mermaid,
-    /// A Graphviz digraph.
     Dot,
     /// A table of all tasks with a picture, in Markdown.
     Index,
@@ -56,7 +52,6 @@ impl ExportTarget {
         own.map(|(target, _)| *target).or_else(|| ToolFormat::from_name(name).map(Self::Tool))
     }
 
-    /// Every name.
     pub fn names() -> Vec<&'static str> {
         let tools = crate::import::FORMATS.iter().map(|(_, name, _)| *name);
         tools.chain(OWN.iter().map(|(_, name)| *name)).collect()
@@ -80,7 +75,6 @@ impl ExportedFiles {
     }
 }
 
-/// How to write.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ExportOptions {
     /// The number of the first task, where a format numbers; 0 is taken for 1.
@@ -133,7 +127,6 @@ impl<'a> ExportView<'a> {
         self.graph.level(TaskIx(at as u32))
     }
 
-    /// A group's heading.
     fn heading(&self, at: usize) -> String {
         match self.groups[at] {
             ("", ..) => "Tasks".to_owned(),

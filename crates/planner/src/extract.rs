@@ -42,7 +42,6 @@ pub trait AnswerSchema {
 /// An answer that satisfies the schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExtractedAnswer<T> {
-    /// The answer.
     pub found: T,
     /// What had to be mended, if anything.
     pub repairs: Vec<JsonRepair>,
@@ -51,7 +50,6 @@ pub struct ExtractedAnswer<T> {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtractError {
-    /// Longer than [`SIZE_MAX`].
     #[error("the answer has {0} bytes; the limit is {SIZE_MAX}")]
     TooLarge(usize),
     /// Nothing that looks like the wanted value.
@@ -62,12 +60,7 @@ pub enum ExtractError {
     Truncated(usize),
     /// It looks like the wanted value but is no JSON, also after repairs.
     #[error("invalid JSON: {message} (at byte {at})")]
-    Broken {
-        /// What is wrong.
-        message: String,
-        /// Where.
-        at: usize,
-    },
+    Broken { message: String, at: usize },
     /// It was read and does not satisfy the schema.
     #[error("the answer does not match the schema: {}", .0.len())]
     Unfit(Vec<AnswerProblem>),
@@ -238,7 +231,6 @@ impl<'w, W: AnswerSchema> AnswerSearch<'w, W> {
     }
 }
 
-/// Both sorted.
 fn includes_all(whole: &[String], part: &[String]) -> bool {
     let mut whole = whole.iter();
     part.iter().all(|name| whole.by_ref().any(|other| other == name))

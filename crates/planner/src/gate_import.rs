@@ -16,7 +16,6 @@ use crate::lenient_tree::{
 /// What may be taken over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GateOptions<'a> {
-    /// Commands become gates.
     pub commands: bool,
     /// Recommended checks become gates as well.
     pub recommended: bool,
@@ -31,7 +30,6 @@ pub struct GateOptions<'a> {
 pub struct GateFile {
     /// What it is called there.
     pub name: String,
-    /// Lines for `verify`.
     pub gates: Vec<String>,
     /// What each check became.
     pub taken: Vec<(String, String)>,
@@ -57,7 +55,6 @@ pub enum GateFileError {
     NoPhase(String),
 }
 
-/// Reads either form.
 pub fn read_gate_file(
     source: &str,
     format: DocumentFormat,

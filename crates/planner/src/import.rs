@@ -32,24 +32,16 @@ use crate::lenient_tree;
 
 pub use detect::detect_formats;
 
-/// Whose files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolFormat {
-    /// GitHub spec-kit `tasks.md`.
     SpecKit,
-    /// OpenSpec `tasks.md`.
     OpenSpec,
-    /// Kiro `tasks.md`.
     Kiro,
     /// Any Markdown with `- [ ]`.
     Checklist,
-    /// task-master `tasks.json`.
     TaskMaster,
-    /// Backlog.md task files.
     Backlog,
-    /// Ralph `prd.json`.
     Ralph,
-    /// GSD phase plans.
     Gsd,
     /// Beads JSONL or the output of `bd … --json`.
     Beads,
@@ -57,7 +49,6 @@ pub enum ToolFormat {
     Raven,
     /// Batch spec of parallel workers, YAML.
     Workers,
-    /// `.plan/<epic>/tasks/NNN_name.md`.
     PlanFolder,
     /// Issues as `gh issue list --json …` prints them.
     GitHub,
@@ -105,23 +96,16 @@ impl ToolFormat {
 /// Where a task stands in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum SourceTaskState {
-    /// To do.
     #[default]
     Open,
-    /// Being done.
     Doing,
-    /// Stuck.
     Blocked,
-    /// Put off.
     Held,
-    /// Done.
     Done,
-    /// Called off.
     Dropped,
 }
 
 impl SourceTaskState {
-    /// For people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -139,7 +123,6 @@ impl SourceTaskState {
 pub struct SourceLocation {
     /// Relative to the source's root.
     pub file: String,
-    /// From 1.
     pub line: usize,
 }
 
@@ -157,7 +140,6 @@ pub struct SourceStatusMark {
 /// A task or a group of tasks, as its source has it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ImportEntry {
-    /// Their id.
     pub(crate) id: String,
     /// The id of its group.
     pub(crate) parent: Option<String>,
@@ -194,16 +176,13 @@ pub struct ImportCommand {
     pub task: String,
     /// Where it was found.
     pub place: SourceLocation,
-    /// The command.
     pub text: String,
 }
 
 /// Something to know about one place of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportNotice {
-    /// Where.
     pub place: SourceLocation,
-    /// What.
     pub message: String,
 }
 
@@ -212,22 +191,17 @@ pub struct ImportNotice {
 pub struct ImportLostField {
     /// How often it was found.
     pub count: usize,
-    /// Where first.
     pub first: SourceLocation,
 }
 
 /// A task of the source and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportRow {
-    /// Their id.
     pub theirs: String,
-    /// Ours.
     pub ours: String,
-    /// Its title.
     pub title: String,
     /// Where it stands there.
     pub state: SourceTaskState,
-    /// Where it is.
     pub place: SourceLocation,
     /// False if it is left out of the plan: done, called off or put off.
     pub kept: bool,
@@ -252,20 +226,16 @@ pub enum ImportOrder {
     Needs,
     /// Each comes after what stands before it, whatever became of that.
     After,
-    /// Nothing.
     Free,
 }
 
 /// What was read, and the plan it makes.
 #[derive(Debug, Clone)]
 pub struct ImportedPlan {
-    /// Whose files.
     pub format: ToolFormat,
-    /// The plan.
     pub plan: Plan,
     /// Every task of the source.
     pub rows: Vec<ImportRow>,
-    /// What to know.
     pub notices: Vec<ImportNotice>,
     /// Fields that the plan has no place for.
     pub lost: BTreeMap<String, ImportLostField>,
@@ -281,9 +251,7 @@ pub struct ImportedPlan {
 pub struct PlanImportError {
     /// The file, as its user knows it.
     pub file: String,
-    /// Its text.
     pub text: String,
-    /// What is wrong.
     pub diagnostics: Vec<Diagnostic>,
 }
 

@@ -16,12 +16,10 @@ pub struct ImportSource {
     pub files: Vec<SourceFile>,
 }
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFile {
     /// Relative to the root, with `/`.
     pub path: String,
-    /// Its text.
     pub text: String,
 }
 
@@ -84,7 +82,6 @@ pub struct SourceEdit {
     pub file: String,
     /// Where the range of bytes starts.
     pub start: usize,
-    /// Where it ends.
     pub end: usize,
     /// What takes its place.
     pub text: String,

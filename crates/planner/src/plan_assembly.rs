@@ -24,7 +24,6 @@ pub use references::UnresolvedReference;
 /// Larger answers are no plan that anybody reviewed.
 pub const TASKS_MAX: usize = 10_000;
 
-/// How to gather.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AssemblyOptions<'a> {
     /// The number of the first task; 0 is taken for 1.
@@ -74,7 +73,6 @@ pub struct AssemblyReport {
 pub struct MergedDuplicates {
     /// The one that stays.
     pub into: TaskId,
-    /// Its temporary id.
     pub kept: String,
     /// The temporary ids that went into it.
     pub gone: Vec<String>,
@@ -83,11 +81,8 @@ pub struct MergedDuplicates {
 /// Two tasks that name the same file with no order between them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileOverlap {
-    /// One.
     pub a: TaskId,
-    /// The other.
     pub b: TaskId,
-    /// What both name.
     pub path: String,
 }
 
@@ -111,7 +106,6 @@ pub enum AssemblyError {
     /// Two epics or two drafts of one name.
     #[error("duplicate id {0}")]
     TwiceUsed(String),
-    /// More than [`TASKS_MAX`].
     #[error("too many tasks for one plan: {0}; the limit is {TASKS_MAX}")]
     TooMany(usize),
 }

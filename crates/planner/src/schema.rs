@@ -20,23 +20,19 @@ pub use review::{REVIEW_SHAPE, ReviewAnswerSchema};
 /// A PRD in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EpicBreakdown {
-    /// The parts.
     pub epics: Vec<EpicPart>,
 }
 
 /// One part of a PRD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EpicPart {
-    /// `E-001`.
     pub id: String,
-    /// One line.
     pub title: String,
     /// What belongs to it.
     pub description: String,
     /// Sections of the PRD it covers, by number or heading.
     #[serde(default)]
     pub prd_sections: Vec<String>,
-    /// A guess.
     #[serde(default)]
     pub estimated_task_count: u64,
     /// Epics that come first.
@@ -49,18 +45,14 @@ pub struct EpicPart {
 pub struct EpicTasks {
     /// The epic they belong to.
     pub epic_id: String,
-    /// At least one.
     pub tasks: Vec<TaskDraft>,
 }
 
 /// A task before it has its final id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct TaskDraft {
-    /// `E001-T01`.
     pub temp_id: String,
-    /// One line.
     pub title: String,
-    /// What to do.
     pub description: String,
     /// When it is done; at least one.
     pub acceptance_criteria: Vec<String>,

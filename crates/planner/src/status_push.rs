@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 use crate::import::{ImportNotice, ImportedPlan, SourceLocation, SourceTaskState};
 use crate::import_source::SourceEdit;
 
-/// Changes to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StatusPush {
-    /// What to write.
     pub edits: Vec<SourceEdit>,
     /// What changes, for people.
     pub changes: Vec<StatusPushChange>,
@@ -22,11 +20,8 @@ pub struct StatusPush {
 /// One task or group whose state changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusPushChange {
-    /// Their id.
     pub theirs: String,
-    /// Where it stood.
     pub from: SourceTaskState,
-    /// Where it stands.
     pub to: SourceTaskState,
     /// Where that is written.
     pub place: SourceLocation,

@@ -22,7 +22,6 @@ pub struct EdgeSuggestion {
     pub task: TaskId,
     /// What it would wait for.
     pub needs: TaskId,
-    /// Why.
     pub reason: String,
 }
 

@@ -37,7 +37,6 @@ pub enum StoreError {
     Newer {
         /// The file in question.
         path: PathBuf,
-        /// The file's schema.
         found: u32,
         /// The newest schema this program knows.
         known: u32,
@@ -50,7 +49,6 @@ pub enum StoreError {
     Older {
         /// The file in question.
         path: PathBuf,
-        /// The file's schema.
         found: u32,
         /// The schema this program reads.
         known: u32,
@@ -62,7 +60,6 @@ pub enum StoreError {
     Fenced {
         /// The epoch the caller writes under.
         ours: u64,
-        /// The newest epoch.
         current: u64,
     },
     /// No space is left. Nothing of the batch was kept, and nothing older is lost.
@@ -98,7 +95,6 @@ pub enum StoreError {
         "this build has SQLite {found}, which is not safe to use: build with {needed} or newer"
     )]
     OldSqlite {
-        /// The version found.
         found: String,
         /// The oldest version that is safe.
         needed: &'static str,
@@ -115,9 +111,7 @@ pub enum StoreError {
     /// A fact is larger than any fact may be.
     #[error("a fact of type {kind} has {bytes} bytes, at most {bytes_max} are allowed")]
     TooBig {
-        /// The fact's type.
         kind: String,
-        /// Its size.
         bytes: usize,
         /// The largest size allowed.
         bytes_max: usize,

@@ -59,7 +59,6 @@ impl NewJournalRecord {
 /// Where one run stands in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalRun {
-    /// The run's name.
     pub run: String,
     /// Place of its first fact.
     pub first_seq: u64,

@@ -27,7 +27,6 @@ struct MemoryJournalState {
 }
 
 impl MemoryJournal {
-    /// An empty journal.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

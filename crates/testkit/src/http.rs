@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// One request.
 pub(crate) struct StandInRequest {
     pub(crate) method: String,
     pub(crate) path: String,
@@ -38,7 +37,6 @@ impl StandInReply {
     }
 }
 
-/// One connection.
 pub(crate) struct StandInConnection {
     reader: BufReader<TcpStream>,
     writer: TcpStream,

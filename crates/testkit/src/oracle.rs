@@ -18,20 +18,15 @@ const GONE_WITHIN: Duration = Duration::from_secs(20);
 /// One task's commit on a branch, as its trailers tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedLanding {
-    /// `Mainstem-Task`
     pub task: String,
-    /// `Mainstem-Attempt`
     pub attempt: u32,
-    /// `Mainstem-Run`
     pub run: String,
-    /// The commit.
     pub commit: String,
 }
 
 /// A process that belongs to a scene.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SceneProcess {
-    /// Its id.
     pub pid: i32,
     /// Its command line, for messages.
     pub command: String,
@@ -131,7 +126,6 @@ impl TestScene {
 /// A workspace that stays until its task lands or is called off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptWorkspace {
-    /// Where it is.
     pub path: PathBuf,
     /// The branches of the tasks that worked in it.
     pub branches: Vec<String>,

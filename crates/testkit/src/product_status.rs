@@ -20,7 +20,6 @@ impl TestScene {
         self.mainstem(args).expect_code(code)
     }
 
-    /// `status --json`.
     #[track_caller]
     pub fn status(&self) -> Value {
         let output = self.expect(0, &["status", "--json"]);

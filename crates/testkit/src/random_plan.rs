@@ -15,7 +15,6 @@ impl SeededRng {
         Self((spread ^ (spread >> 31)).max(1))
     }
 
-    /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -56,7 +55,6 @@ pub enum RandomTaskBody {
 pub struct RandomPlanShape {
     /// Same seed, same plan.
     pub seed: u64,
-    /// How many tasks.
     pub tasks: usize,
     /// Probability of an edge between two tasks, from 0 to 1.
     pub edge_density: f64,
@@ -76,7 +74,6 @@ impl RandomPlanShape {
 /// One task of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanModelTask {
-    /// Its id.
     pub id: String,
     /// How long it works.
     pub ms: u64,
@@ -87,7 +84,6 @@ pub struct PlanModelTask {
 /// A plan's tasks in an order that respects its edges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanModel {
-    /// The tasks.
     pub tasks: Vec<PlanModelTask>,
 }
 
@@ -97,7 +93,6 @@ impl PlanModel {
         self.tasks.iter().map(|task| task.id.as_str()).collect()
     }
 
-    /// The longest chain.
     pub fn critical_path_ms(&self) -> u64 {
         let mut ends: Vec<u64> = Vec::with_capacity(self.tasks.len());
         for task in &self.tasks {

@@ -79,7 +79,6 @@ impl TestScene {
         self.env("MAINSTEM_SANDBOX_KIND", kind)
     }
 
-    /// The repository.
     pub fn repo(&self) -> &TestRepo {
         &self.repo
     }
@@ -164,7 +163,6 @@ pub struct TestSceneProcess {
 }
 
 impl TestSceneProcess {
-    /// Its process id.
     pub fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("process ids fit")
     }

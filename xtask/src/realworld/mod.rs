@@ -26,7 +26,6 @@ pub(super) enum Shape {
     Plain,
     /// Files go through a clean and smudge filter, as with large file storage.
     Filtered,
-    /// With a submodule.
     Submodule,
     /// Everything happens in a linked worktree on a branch of its own.
     Linked,
@@ -34,7 +33,6 @@ pub(super) enum Shape {
     Dirty,
 }
 
-/// A public project.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) name: &'static str,

@@ -13,7 +13,6 @@ pub(super) const PATH: &str = "xtask/ratchet.toml";
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Code lines of a file outside its tests.
@@ -41,7 +40,6 @@ impl Kind {
     }
 }
 
-/// One length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) kind: Kind,

@@ -383,7 +383,6 @@ mod tests {
         let text = "\
 //! Doc.
 
-/// Says.
 /* long
    comment */
 fn a(

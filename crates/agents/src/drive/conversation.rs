@@ -38,13 +38,11 @@ pub enum DriveCommand {
     Send(String),
     /// Close the tool's standard input.
     CloseInput,
-    /// Print this line.
     Print(String),
     /// The turn has ended; end the tool.
     End(TurnEnd),
 }
 
-/// One conversation.
 pub struct ToolConversation {
     protocol: Box<dyn ToolProtocol>,
     repeats: LoopDetector,

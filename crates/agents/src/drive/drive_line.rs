@@ -17,7 +17,6 @@ pub enum DriveLine {
     Usage {
         /// Tokens read, without those from a cache.
         input_tokens: u64,
-        /// Tokens written.
         output_tokens: u64,
         /// Tokens read from a cache.
         #[serde(skip_serializing_if = "is_zero")]
@@ -28,7 +27,6 @@ pub enum DriveLine {
         /// Money, if the tool says.
         #[serde(skip_serializing_if = "Option::is_none")]
         cost_usd: Option<f64>,
-        /// The model.
         #[serde(skip_serializing_if = "String::is_empty")]
         model: String,
         /// How far the money is to be believed.
@@ -43,7 +41,6 @@ pub enum DriveLine {
         /// When the limit is over, in seconds of the epoch.
         #[serde(skip_serializing_if = "Option::is_none")]
         reset_at: Option<u64>,
-        /// What was said.
         message: String,
         /// Whether the tool waits and tries again by itself.
         retrying: bool,
@@ -56,22 +53,17 @@ pub enum DriveLine {
         /// Which of the provider's windows it is.
         #[serde(skip_serializing_if = "String::is_empty")]
         window: String,
-        /// What was said.
         message: String,
     },
-    /// The turn failed.
     Failed {
         /// Of which kind the failure is.
         class: AgentFault,
-        /// What was said.
         message: String,
-        /// What helps.
         #[serde(skip_serializing_if = "String::is_empty")]
         help: String,
     },
     /// What it does right now.
     Progress {
-        /// In one line.
         text: String,
         /// The tool it uses.
         #[serde(skip_serializing_if = "String::is_empty")]

@@ -13,7 +13,6 @@ pub(crate) enum RpcMessage<'v> {
     Refusal(u64, &'v Value),
     /// A request to us.
     Request(&'v Value, &'v str, &'v Value),
-    /// Something to know.
     Notice(&'v str, &'v Value),
 }
 

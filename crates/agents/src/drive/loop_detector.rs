@@ -15,7 +15,6 @@ pub(crate) enum LoopAdvice {
     GoOn,
     /// Say something to the model, if that is possible.
     Nudge,
-    /// End it.
     GiveUp,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct LoopDetector {
 }
 
 impl LoopDetector {
-    /// Another outcome.
     pub(crate) fn record_outcome(&mut self, what: &str, text: &str, failed: bool) -> LoopAdvice {
         let calls = count_repeats(&mut self.call, hash_value(&(what, text, failed)));
         let errors = if failed {

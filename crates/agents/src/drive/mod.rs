@@ -32,7 +32,6 @@ pub struct DriveSpec {
     pub protocol: String,
     /// The tool's program: a name on the search path or a path.
     pub program: String,
-    /// Its arguments.
     pub args: Vec<String>,
     /// The arguments to try once if the session to go on with is not there; none if nothing is.
     pub fresh_args: Option<Vec<String>>,
@@ -46,13 +45,11 @@ pub struct DriveSpec {
     pub as_root: BTreeMap<String, String>,
     /// Where the prompt is.
     pub prompt_file: String,
-    /// The workspace.
     pub workspace: String,
     /// Where the tool's own lines are kept.
     pub transcript: String,
     /// The session to go on with.
     pub resume: Option<String>,
-    /// The model chosen.
     pub model: Option<String>,
     /// How hard it thinks.
     pub effort: Option<String>,
@@ -72,9 +69,7 @@ pub struct DriveSpec {
 /// Another way to drive the same tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveFallback {
-    /// Its protocol.
     pub protocol: String,
-    /// Its arguments.
     pub args: Vec<String>,
 }
 
@@ -87,7 +82,6 @@ pub struct SettingsOverlay {
     pub home: String,
     /// The folder in it that holds the tool's files.
     pub folder: String,
-    /// The real one.
     pub source: String,
     /// The file of settings.
     pub file: String,
@@ -100,11 +94,8 @@ pub struct SettingsOverlay {
 /// How an agent's tool starts our MCP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpServerEntry {
-    /// The program.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// Variables it needs.
     pub env: BTreeMap<String, String>,
 }
 
@@ -130,7 +121,6 @@ pub enum ProtocolAction {
     Text(String),
     /// A tool of the agent was started.
     Tool {
-        /// Its name.
         name: String,
         /// What it does: a command, a path.
         what: String,
@@ -141,7 +131,6 @@ pub enum ProtocolAction {
         what: String,
         /// What it gave back.
         text: String,
-        /// Whether it failed.
         failed: bool,
     },
     /// Something to note in the log.

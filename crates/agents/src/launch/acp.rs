@@ -3,7 +3,6 @@
 use super::{LaunchPlan, drive_spec, visible_variable};
 use crate::adapter::{LaunchBrief, LaunchError};
 
-/// The `acp` kind.
 pub(crate) struct AcpAdapter;
 
 pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::adapter::{LaunchBrief, LaunchError};
 
-/// The `claude` kind.
 pub(crate) struct ClaudeAdapter;
 
 /// The tool retries a blip; waiting is for the engine, which knows of all attempts.

@@ -4,7 +4,6 @@ use super::{LaunchPlan, drive_spec, to_strings, tool_folder};
 use crate::adapter::{LaunchBrief, LaunchError};
 use crate::drive::{DriveFallback, McpServerEntry};
 
-/// The `codex` kind.
 pub(crate) struct CodexAdapter;
 
 /// What it would otherwise look up in the network at every start.

@@ -8,7 +8,6 @@ use super::{
 use crate::adapter::{LaunchBrief, LaunchError};
 use crate::drive::SettingsOverlay;
 
-/// The `gemini` kind.
 pub(crate) struct GeminiAdapter;
 
 pub(super) fn plan_launch(brief: &LaunchBrief<'_>) -> Result<LaunchPlan, LaunchError> {

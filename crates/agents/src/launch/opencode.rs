@@ -5,7 +5,6 @@ use serde_json::{Map, Value, json};
 use super::{LaunchPlan, drive_spec, json_env, to_strings, visible_variable};
 use crate::adapter::{LaunchBrief, LaunchError};
 
-/// The `opencode` kind.
 pub(crate) struct OpenCodeAdapter;
 
 /// Where the tool reads settings from that are not in a file.

@@ -13,9 +13,7 @@ pub struct EarlierWork {
     pub commits: Vec<String>,
     /// The files that it changed, each with the lines added and removed.
     pub files: Vec<String>,
-    /// Lines added.
     pub insertions: u64,
-    /// Lines removed.
     pub deletions: u64,
     /// It is there as edits instead of commits.
     pub uncommitted: bool,
@@ -61,7 +59,6 @@ pub(super) fn describe_work(out: &mut String, kept: &EarlierWork) {
     }
 }
 
-/// There is none.
 pub(super) fn describe_no_work(out: &mut String, started_over: bool) {
     out.push_str(if started_over {
         "\nYou start over from the current state of the target branch; the work of that attempt was set aside.\n"

@@ -12,7 +12,6 @@ use serde_json::json;
 
 use super::{EarlierWork, PromptConflictSides, PromptInput, PromptPart, PromptParts, RetryContext};
 
-/// The built-in template.
 pub const DEFAULT: &str = "⟦ sections.task ⟧⟦ sections.acceptance ⟧⟦ sections.retry ⟧⟦ sections.answers ⟧\
 ⟦ sections.landed ⟧⟦ sections.lessons ⟧⟦ sections.guidelines ⟧⟦ sections.verification ⟧";
 /// A template longer than this is none.
@@ -33,7 +32,6 @@ pub struct PromptTemplate {
 pub struct PromptTemplateError {
     /// The line, from 1.
     pub line: usize,
-    /// In words.
     pub message: String,
 }
 

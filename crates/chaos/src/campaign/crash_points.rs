@@ -105,14 +105,12 @@ struct CrashPointDeaths {
     at: Vec<u64>,
 }
 
-/// One death: `SCENE/PART/POINT`.
 pub fn play_one(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
     let part = usize::try_from(number(words, 1)?).unwrap_or(0);
     let deaths = CrashPointDeaths { part, at: vec![number(words, 2)?] };
     go(room, &fixed_scenarios::named(words[0])?, &deaths).map(|(_, played)| played)
 }
 
-/// Two deaths: `SCENE/POINT/POINT`.
 pub fn play_pair(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
     let deaths = CrashPointDeaths { part: 0, at: vec![number(words, 1)?, number(words, 2)?] };
     go(room, &fixed_scenarios::named(words[0])?, &deaths).map(|(_, played)| played)

@@ -25,7 +25,6 @@ pub fn list_twice(order: &CampaignRequest) -> Result<CampaignCases, String> {
     Ok(list)
 }
 
-/// `scene/NAME` or `seed/SEED`.
 pub fn play_twice(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
     let mut lands = None;
     let show = if words[0] == "scene" {
@@ -70,7 +69,6 @@ pub fn list_failing(order: &CampaignRequest) -> Result<CampaignCases, String> {
     Ok(list)
 }
 
-/// `SCENE/before/N` or `SCENE/after/N`.
 pub fn play_failing(room: &CaseFolders, words: &[&str]) -> Result<RoundResult, String> {
     let scene = fixed_scenarios::named(words[0])?;
     let n = number(words, 2)?;

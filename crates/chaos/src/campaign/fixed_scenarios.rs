@@ -4,12 +4,9 @@ use crate::fault::{ChaosFault, ChaosFaultKind, TargetBranchChange};
 use crate::scenario::{ChaosScenario, ChaosSettings};
 use crate::script::{ChaosAttempt, ChaosAttemptEnd, ChaosScript, ChaosStep, RED};
 
-/// A fixed round.
 #[derive(Debug, Clone)]
 pub struct FixedScenario {
-    /// Its name.
     pub name: &'static str,
-    /// What is played.
     pub show: ChaosScenario,
     /// Tasks that must have landed at rest.
     pub lands: Vec<String>,
@@ -76,7 +73,6 @@ impl FixedScenario {
     }
 }
 
-/// All of them.
 pub fn all() -> Vec<FixedScenario> {
     let mut scenes = plain();
     scenes.extend(troubled());

@@ -25,7 +25,6 @@ use crate::scenario::ChaosScenario;
 pub struct ChaosCampaign {
     /// First word of its cases' names.
     pub name: &'static str,
-    /// What it attacks.
     pub about: &'static str,
     /// Counts its cases out.
     pub list: fn(&CampaignRequest) -> Result<CampaignCases, String>,
@@ -33,7 +32,6 @@ pub struct ChaosCampaign {
     pub play: fn(&CaseFolders, &[&str]) -> Result<RoundResult, String>,
 }
 
-/// All of them.
 pub const ALL: &[ChaosCampaign] = &[
     ChaosCampaign {
         name: "points",
@@ -70,13 +68,10 @@ pub const ALL: &[ChaosCampaign] = &[
 /// What is wanted of a campaign.
 #[derive(Debug, Clone)]
 pub struct CampaignRequest {
-    /// The programs.
     pub tools: ChaosPrograms,
-    /// Cases at once.
     pub jobs: usize,
     /// Only so many of the cases.
     pub rounds: Option<usize>,
-    /// Which those are.
     pub seed: u64,
 }
 
@@ -146,7 +141,6 @@ impl CampaignRequest {
 #[derive(Debug)]
 pub struct CaseFolders {
     dir: TempDir,
-    /// The programs.
     pub tools: ChaosPrograms,
 }
 
@@ -181,7 +175,6 @@ impl CaseFolders {
 /// How a case went.
 #[derive(Debug)]
 pub struct CaseOutcome {
-    /// Its whole name.
     pub name: String,
     /// What came of it; an error means that the attacker itself failed.
     pub played: Result<RoundResult, String>,
@@ -192,7 +185,6 @@ pub struct CaseOutcome {
 }
 
 impl CaseOutcome {
-    /// All promises kept.
     pub fn is_good(&self) -> bool {
         self.played.as_ref().is_ok_and(|played| played.violations.is_empty())
     }

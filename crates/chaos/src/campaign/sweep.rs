@@ -10,7 +10,6 @@ use super::{CampaignRequest, CaseOutcome, play};
 /// What came of many cases.
 #[derive(Debug, Default)]
 pub struct SweepTotals {
-    /// Cases played.
     pub cases: usize,
     /// Cases in which nothing was fired: their place was not reached.
     pub idle: usize,

@@ -57,7 +57,6 @@ const CALLS: [(&str, &[&str]); 19] = [
 /// Which process of its kind is traced (all of them if none), and the words for strace.
 type StraceArguments = (Option<u32>, String);
 
-/// Whose calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum TracedProgram {
     Engine,
@@ -180,7 +179,6 @@ struct TracedFixture {
     stage: ChaosFixture,
     /// Programs that stand before the real ones.
     bin: PathBuf,
-    /// What strace wrote.
     traces: PathBuf,
 }
 

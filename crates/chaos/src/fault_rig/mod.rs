@@ -48,7 +48,6 @@ impl RigOptions {
 /// What a campaign came to.
 #[derive(Debug, Default)]
 pub struct RigTotals {
-    /// Rounds played.
     pub rounds: u64,
     /// What happened how often.
     pub counts: BTreeMap<String, u64>,
@@ -66,7 +65,6 @@ impl RigTotals {
         Self { skipped: Some(why), ..Self::default() }
     }
 
-    /// Counts something.
     pub fn count(&mut self, what: impl Into<String>) {
         *self.counts.entry(what.into()).or_default() += 1;
     }

@@ -159,7 +159,6 @@ impl RigFolder {
         Ok(Self(path))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -239,7 +238,6 @@ impl RigMount {
         sh("mount", &["-o", &format!("remount,size={kib}k"), &at]).map(drop)
     }
 
-    /// Where it is.
     pub fn at(&self) -> &Path {
         &self.0
     }

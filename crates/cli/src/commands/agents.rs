@@ -28,7 +28,6 @@ impl AgentReadiness {
         self.path.is_some() && self.login.is_some()
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -42,7 +41,6 @@ impl AgentReadiness {
         }
     }
 
-    /// In one line.
     pub(crate) fn status_sentence(&self) -> String {
         match (&self.path, &self.login) {
             (None, _) => format!("{} is not installed", self.known.program),
@@ -63,7 +61,6 @@ impl AgentReadiness {
         format!("npm install -g {}", self.known.package)
     }
 
-    /// What would help.
     pub(crate) fn advice_text(&self, name: &str) -> String {
         let KnownAgent { package, login_command, keys, .. } = self.known;
         match self.path {
@@ -128,7 +125,6 @@ fn find_login(known: &KnownAgent, agent: Option<&AgentSettings>) -> Option<Strin
     })
 }
 
-/// Prints the table.
 pub(crate) fn cmd_agents(context: &CliContext) -> CommandResult {
     let repo = context.open_repo().ok();
     let resolved = context.resolve_settings(repo.as_ref())?;

@@ -58,7 +58,6 @@ struct DemoTour {
     engines: u32,
 }
 
-/// Runs the tour.
 pub(crate) fn cmd_demo(context: &CliContext, args: &DemoArgs) -> CommandResult {
     let scratch = tempfile::Builder::new()
         .prefix("mainstem-demo-")

@@ -12,7 +12,6 @@ use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
 use crate::output;
 
-/// `gates`
 pub(crate) fn cmd_gates(context: &CliContext, command: &GatesCommand) -> CommandResult {
     match command {
         GatesCommand::Import(args) => cmd_gates_import(context, args),

@@ -55,7 +55,6 @@ pub(crate) fn read_facts(
     }
 }
 
-/// Prints what happened.
 pub(crate) fn cmd_history(context: &CliContext, args: &HistoryArgs) -> CommandResult {
     let (_, settings, layout) = context.load_read_only_context()?;
     let Some(reader) =

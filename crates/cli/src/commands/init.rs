@@ -20,7 +20,6 @@ use crate::ecosystem::{self, EcosystemProject, InstalledPrograms};
 use crate::error::{CliError, CommandResult};
 use crate::{output, preflight};
 
-/// The example.
 const PLAN_FILE: &str = "plan.toml";
 
 /// Files that hold a plan or could become one.

@@ -34,7 +34,6 @@ use crate::output;
 /// Rows of a report before the rest is only counted.
 const ROWS_SHOWN: usize = 200;
 
-/// `plan import`.
 pub(crate) fn cmd_import(context: &CliContext, args: &ImportArgs) -> CommandResult {
     let from_forge = args.format == "github" && forge_issues::is_repository(context, &args.path);
     let source = match from_forge {
@@ -326,7 +325,6 @@ fn suggestion_json(suggestion: &EdgeSuggestion) -> Value {
     json!({ "task": suggestion.task, "needs": suggestion.needs, "reason": suggestion.reason })
 }
 
-/// `plan suggest`.
 pub(crate) fn cmd_suggest(context: &CliContext, args: &SuggestArgs) -> CommandResult {
     let settings = context.load_settings(context.open_repo().ok().as_ref())?;
     let mut plan = context.read_plan(&args.file, &settings)?;
@@ -376,7 +374,6 @@ fn plan_of_run(
     Ok((machine.plan().clone(), states.collect()))
 }
 
-/// `plan export`.
 pub(crate) fn cmd_export(context: &CliContext, args: &ExportArgs) -> CommandResult {
     let target = ExportTarget::from_name(&args.format).ok_or_else(|| {
         let names = ExportTarget::names();
@@ -461,7 +458,6 @@ fn write_export(
     Ok(places.into_iter().map(|(path, _)| path).collect())
 }
 
-/// `plan push`.
 pub(crate) fn cmd_push(context: &CliContext, args: &PushArgs) -> CommandResult {
     if args.path == Path::new("-") {
         return Err(CliError::usage_error("cannot write back to standard input")

@@ -12,7 +12,6 @@ use crate::context::CliContext;
 use crate::error::CommandResult;
 use crate::output;
 
-/// `accept` and `reject`.
 pub(crate) fn decide_proposals(
     context: &CliContext,
     proposals: Vec<String>,

@@ -26,7 +26,6 @@ const NAME: &str = "mainstem";
 const GENERATED: &str =
     "<!-- Written by `cargo xtask gen` from the program itself. Do not edit. -->\n\n";
 
-/// A completion script.
 pub(crate) fn cmd_completions(shell: clap_complete::Shell) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut visible_command(), NAME, &mut script);

@@ -70,13 +70,9 @@ pub(crate) struct ShowAttempt {
     landed: Option<Oid>,
 }
 
-/// One gate's verdict.
 pub(crate) struct ShowGate {
-    /// Where it ran.
     pub(crate) scope: GateScope,
-    /// The command.
     pub(crate) gate: String,
-    /// What came out.
     pub(crate) verdict: GateVerdict,
     duration_ms: u64,
     /// Its job's folder, relative to the state folder.

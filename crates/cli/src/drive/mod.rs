@@ -52,7 +52,6 @@ enum DriveError {
     /// The spec is not there or not one.
     #[error("cannot read {path}: {cause}")]
     Spec { path: String, cause: String },
-    /// No such program.
     #[error("{program} was not found; install it, or set agents.{agent}.binary to its path")]
     NotFound { program: String, agent: String },
     /// The program is there and does not start.

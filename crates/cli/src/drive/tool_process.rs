@@ -16,7 +16,6 @@ use super::{DriveError, line_reader, overlay, program};
 /// Lines that may wait to be read. Few, because one may be long.
 const WAITING: usize = 4;
 
-/// Something happened.
 pub(super) enum DriveEvent {
     /// A line of standard output, without its end.
     Line(Vec<u8>),
@@ -26,7 +25,6 @@ pub(super) enum DriveEvent {
     Stop,
 }
 
-/// A started tool.
 pub(super) struct ToolProcess {
     child: std::process::Child,
     input: Option<Sender<String>>,

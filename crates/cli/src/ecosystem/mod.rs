@@ -44,7 +44,6 @@ pub(crate) struct InstalledPrograms<'a> {
 }
 
 impl<'a> InstalledPrograms<'a> {
-    /// This machine.
     pub(crate) fn on_this_machine() -> InstalledPrograms<'static> {
         InstalledPrograms {
             has: Box::new(|name| find_program(name).is_some()),

@@ -11,7 +11,6 @@ const SCRIPTS: [&str; 6] = ["test", "check", "typecheck", "type-check", "lint", 
 /// Without a lock file none must be made: it would be taken for the agent's work.
 const NPM_INSTALL: &str = "npm install --no-package-lock --prefer-offline --no-audit --no-fund";
 
-/// One package manager.
 struct NodePackageManager {
     name: &'static str,
     install: &'static str,

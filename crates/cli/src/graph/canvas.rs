@@ -22,7 +22,6 @@ const BOX_HEIGHT: usize = 3;
 pub(super) struct GraphNodeBox {
     /// The text in the box.
     pub(super) label: String,
-    /// Its style.
     pub(super) style: Style,
     /// Drawn with heavy lines.
     pub(super) heavy: bool,

@@ -20,11 +20,8 @@ const BUDGET_STEP: usize = 8;
 /// An edge to draw, from what comes first to what comes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GraphEdge {
-    /// What comes first.
     pub(super) from: usize,
-    /// What comes later.
     pub(super) to: usize,
-    /// Order only.
     pub(super) soft: bool,
 }
 
@@ -35,14 +32,11 @@ pub(super) struct LayoutSlot {
     pub(super) node: Option<usize>,
     /// Whether the passing edge is soft.
     pub(super) soft: bool,
-    /// First column.
     pub(super) left: usize,
-    /// Columns.
     pub(super) width: usize,
 }
 
 impl LayoutSlot {
-    /// The middle column.
     pub(super) fn centre_column(&self) -> usize {
         self.left + (self.width - 1) / 2
     }
@@ -55,14 +49,11 @@ pub(super) struct EdgeBundle {
     pub(super) sources: Vec<usize>,
     /// Slots of the row below.
     pub(super) targets: Vec<usize>,
-    /// Order only.
     pub(super) soft: bool,
 }
 
-/// A finished layout.
 #[derive(Debug)]
 pub(super) struct GraphLayout {
-    /// All slots.
     pub(super) slots: Vec<LayoutSlot>,
     /// Slots of each row, from left to right.
     pub(super) rows: Vec<Vec<usize>>,
@@ -71,7 +62,6 @@ pub(super) struct GraphLayout {
 }
 
 impl GraphLayout {
-    /// Columns in use.
     pub(super) fn width(&self) -> usize {
         self.slots.iter().map(|slot| slot.left + slot.width).max().unwrap_or(0)
     }

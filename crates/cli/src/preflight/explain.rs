@@ -43,7 +43,6 @@ const LOCAL_FILES: [&str; 6] = [
 /// A red target branch, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TargetExplanation {
-    /// In one sentence.
     pub(crate) message: String,
     /// The last lines of what failed.
     pub(crate) lines: Vec<String>,
@@ -60,7 +59,6 @@ impl TargetExplanation {
         failure
     }
 
-    /// As an error.
     pub(crate) fn into_error(self) -> CliError {
         self.into_advice().with_hint("no agent was started; to run a plan that fixes the check: --allow-red; to start anyway: --no-preflight")
     }

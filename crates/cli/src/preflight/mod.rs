@@ -49,14 +49,12 @@ pub(crate) struct PreflightFinding {
     /// Of whom or what.
     pub(crate) subject: String,
     pub(crate) text: String,
-    /// What to type.
     pub(crate) help: String,
     /// The tasks that need it.
     pub(crate) tasks: Vec<String>,
 }
 
 impl PreflightFinding {
-    /// In one line.
     pub(crate) fn sentence(&self) -> String {
         format!("{}: {} ({})", self.subject, self.text, self.help)
     }

@@ -20,13 +20,11 @@ pub use super::keys::all_keys;
 /// Where a setting comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingOrigin {
-    /// Nobody set it.
     Default,
     /// The user's file at this path.
     User(String),
     /// The project's file at this path.
     Project(String),
-    /// This environment variable.
     Env(String),
     /// `--config` or another flag.
     Flag,
@@ -58,11 +56,9 @@ impl fmt::Display for SettingOrigin {
 /// What a layer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayerContent {
-    /// A file's content.
     Toml(String),
     /// One value, by the key's dotted path or, for [`Origin::Env`], the variable's name.
     Set {
-        /// `run.jobs` or `MAINSTEM_RUN_JOBS`.
         key: String,
         /// The value; lists as TOML or comma separated.
         value: String,
@@ -74,7 +70,6 @@ pub enum LayerContent {
 pub struct SettingLayer {
     /// Where it comes from; decides who wins. Among equals the later one wins.
     pub origin: SettingOrigin,
-    /// What it says.
     pub source: LayerContent,
 }
 
@@ -129,11 +124,9 @@ const ENV_PREFIX: &str = "MAINSTEM_";
 /// One value as `mainstem config` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingListing {
-    /// Dotted path.
     pub key: String,
     /// The value as TOML; empty if it is not set and has no default.
     pub value: String,
-    /// Who set it.
     pub origin: SettingOrigin,
     /// The line in the origin's file.
     pub line: Option<usize>,

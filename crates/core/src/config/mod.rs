@@ -24,37 +24,23 @@ use crate::quiet_hours::QuietHours;
 /// Everything that can be set, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// `[run]`
     pub run: RunSettings,
-    /// `[limits]`
     pub limits: LimitSettings,
-    /// `[workspace]`
     pub workspace: WorkspaceSettings,
-    /// `[schedule]`
     pub schedule: ScheduleSettings,
-    /// `[gates]`
     pub gates: GateSettings,
-    /// `[review]`
     pub review: ReviewSettings,
-    /// `[land]`
     pub land: LandSettings,
-    /// `[budget]`
     pub budget: BudgetSettings,
-    /// `[models]`
     pub models: ModelSettings,
-    /// `[prices]`, by model.
     pub prices: BTreeMap<String, ModelPrice>,
     /// `[agents.*]`, the built-in ones included.
     pub agents: BTreeMap<String, AgentSettings>,
-    /// `[sandbox]`
     pub sandbox: SandboxSettings,
     /// `[secrets] allow`: patterns of files and texts that the secret scan lets pass.
     pub secrets_allow: Vec<String>,
-    /// `[prompt]`
     pub prompt: PromptSettings,
-    /// `[questions]`
     pub questions: QuestionSettings,
-    /// `[lessons]`
     pub lessons: LessonSettings,
     /// `[snapshots] every`, in milliseconds; 0 is off.
     pub snapshot_every_ms: u64,
@@ -81,16 +67,13 @@ impl Settings {
     }
 }
 
-/// `[prompt]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptSettings {
     /// A template of the user's, relative to the repository.
     pub template: Option<String>,
-    /// Longest prompt.
     pub tokens: u32,
 }
 
-/// `[questions]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QuestionSettings {
     /// Rules that answer by themselves, the first match wins.
@@ -105,7 +88,6 @@ pub struct QuestionSettings {
     pub deadline_ms: Option<u64>,
 }
 
-/// `[lessons]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LessonSettings {
     /// Whether to learn, and to tell.
@@ -114,12 +96,10 @@ pub struct LessonSettings {
     pub folder: Option<String>,
 }
 
-/// `[run]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
     /// Agent of tasks that name none.
     pub agent: Option<String>,
-    /// Agents at once.
     pub jobs: u32,
     /// What one failed task means for the run.
     pub on_failure: RunFailureAction,
@@ -153,7 +133,6 @@ pub enum LoopingAction {
 /// What one failed task means for the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunFailureAction {
-    /// Others go on.
     Continue,
     /// Running ones finish, none starts.
     Drain,
@@ -161,7 +140,6 @@ pub enum RunFailureAction {
     Abort,
 }
 
-/// `[limits]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct LimitSettings {
     /// Agents at once per provider.
@@ -207,7 +185,6 @@ pub struct LimitSettings {
     pub fallback_after_ms: u64,
 }
 
-/// `[workspace]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkspaceSettings {
     /// Where workspaces live; none means a sibling of the repository.
@@ -255,11 +232,9 @@ pub enum WorkspaceRetention {
     UntilLanded,
     /// Only when its task landed; all others stay until `clean`.
     Failed,
-    /// Until `clean`.
     Always,
 }
 
-/// `[schedule]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleSettings {
     /// Groups that must be through before the next group starts.
@@ -271,7 +246,6 @@ pub struct ScheduleSettings {
 /// Groups that must be through before the next group starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScheduleBarrier {
-    /// Dataflow.
     None,
     /// Levels of the graph: batches, waves.
     Level,
@@ -292,7 +266,6 @@ pub enum DependencySatisfaction {
     Done,
 }
 
-/// `[gates]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateSettings {
     /// Commands that must pass on the exact merged tree before it lands.
@@ -317,10 +290,8 @@ pub struct GateSettings {
     pub guard: Vec<String>,
 }
 
-/// `[land]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct LandSettings {
-    /// Where work lands.
     pub mode: LandMode,
     /// The target branch; none means that of the checkout in which a run is started.
     pub branch: Option<String>,
@@ -328,7 +299,6 @@ pub struct LandSettings {
     pub checkout: CheckoutMode,
     /// How a car joins the line.
     pub strategy: LandStrategy,
-    /// Verifications at once.
     pub lanes: u32,
     /// Whether many cars are verified and landed together.
     pub groups: bool,
@@ -351,7 +321,6 @@ pub struct LandSettings {
 /// The keys of `[land]` about pushing what lands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishSettings {
-    /// The git remote.
     pub remote: String,
     /// The branch there; none means that of the target branch.
     pub branch: Option<String>,
@@ -362,17 +331,13 @@ pub struct PublishSettings {
 /// The keys of `[land]` about pull requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PullRequestSettings {
-    /// The git remote.
     pub remote: String,
     /// Owner and name on the forge; none means the remote's.
     pub repository: Option<String>,
     /// Address of the API; none means the remote's host.
     pub api: Option<String>,
-    /// Labels.
     pub labels: Vec<String>,
-    /// Milestone.
     pub milestone: Option<String>,
-    /// As drafts.
     pub draft: bool,
     /// A template of the user's.
     pub template: Option<String>,
@@ -400,7 +365,6 @@ pub enum CheckoutMode {
     Branch,
 }
 
-/// Where work lands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandMode {
     /// On the local target branch.
@@ -423,7 +387,6 @@ impl LandMode {
 /// How a car joins the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandStrategy {
-    /// A merge commit.
     Merge,
     /// One commit with the whole change.
     Squash,
@@ -436,15 +399,12 @@ pub enum LandStrategy {
 pub enum ConflictAction {
     /// The task's agent tries again on a fresh base with the conflict in its prompt.
     Rework,
-    /// A resolver agent.
     Agent,
     /// Kept for a person.
     Manual,
-    /// The task fails.
     Fail,
 }
 
-/// `[budget]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetSettings {
     /// Money for the run.
@@ -460,9 +420,7 @@ pub struct BudgetSettings {
 /// What a model costs, in dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ModelPrice {
-    /// Tokens read.
     pub input: f64,
-    /// Tokens written.
     pub output: f64,
     /// Tokens read from a cache.
     pub cache_read: f64,
@@ -484,13 +442,11 @@ pub struct ModelSettings {
 pub struct ModelTiers {
     /// For simple tasks, once it has proved itself.
     pub cheap: Option<String>,
-    /// For most tasks.
     pub middle: Option<String>,
     /// For hard and critical ones.
     pub top: Option<String>,
 }
 
-/// `[agents.NAME]`
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AgentSettings {
     /// Which adapter drives it.
@@ -542,7 +498,6 @@ impl AgentSettings {
     }
 }
 
-/// `[agents.NAME] permission`
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AgentPermission {
     /// Everything is allowed: the sandbox around the agent is the wall.
@@ -555,7 +510,6 @@ pub enum AgentPermission {
 /// `[sandbox]`: the wall around agents, their setup commands and their gates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxSettings {
-    /// Which wall.
     pub kind: SandboxKind,
     /// Paths that may be written besides the defaults; `~` and `$NAME` at the start are replaced.
     pub write: Vec<String>,
@@ -565,7 +519,6 @@ pub struct SandboxSettings {
     pub read: Vec<String>,
     /// Further paths to hide.
     pub hide: Vec<String>,
-    /// Whose temporary folder.
     pub tmp: SandboxTmp,
     /// What of the network is left.
     pub network: SandboxNetwork,
@@ -577,59 +530,47 @@ pub struct SandboxSettings {
     pub file_bytes: u64,
 }
 
-/// `[land] sign`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LandSigning {
     /// As `commit.gpgSign` says, as far as that works without a person.
     #[default]
     Auto,
-    /// Never.
     Off,
     /// Always; what cannot be signed does not land.
     Required,
 }
 
-/// `[sandbox] tmp`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxTmp {
     /// Private for agents that talk to a model, shared for commands of the user's own.
     Auto,
     /// Each attempt has its own.
     Private,
-    /// The machine's.
     Shared,
 }
 
-/// `[sandbox] network`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxNetwork {
     /// As without a wall.
     Open,
     /// Only a loopback of its own.
     Loopback,
-    /// None at all.
     None,
 }
 
-/// `[sandbox] sockets`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxSockets {
     /// Blocked where one that is as good as root can be reached and not be hidden.
     Auto,
-    /// Left open.
     Open,
-    /// Blocked.
     Blocked,
 }
 
-/// `[sandbox] kind`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxKind {
     /// The best that works here.
     Auto,
-    /// bubblewrap.
     Bwrap,
-    /// Landlock and seccomp.
     Landlock,
     /// None, said on purpose.
     Off,

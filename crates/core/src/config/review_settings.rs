@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::review::Severity;
 
-/// `[review]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewSettings {
     /// Who reviews every task: names under `[reviewers.*]` or `[agents.*]`.
     pub agents: Vec<String>,
     /// Whether each sees the whole change.
     pub mode: ReviewMode,
-    /// Reviewers at once.
     pub concurrency: u32,
     /// How often a task is mended after a review.
     pub max_cycles: u32,
@@ -31,7 +29,6 @@ pub struct ReviewSettings {
     pub risk_low: Vec<String>,
     /// Time for one reviewer; 0 is no limit.
     pub timeout_ms: u64,
-    /// `[reviewers.*]`
     pub reviewers: BTreeMap<String, ReviewerSettings>,
 }
 
@@ -66,7 +63,6 @@ impl ReviewSettings {
     }
 }
 
-/// `[review] mode`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReviewMode {
     /// Every reviewer sees every file.
@@ -75,28 +71,21 @@ pub enum ReviewMode {
     Split,
 }
 
-/// `[review] on_stuck`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StuckReviewAction {
-    /// It failed.
     Fail,
-    /// A person decides.
     Ask,
 }
 
-/// `[gates] wait`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GateWaitMode {
     /// Where somebody sits at a terminal, or the engine runs apart from one.
     #[default]
     Auto,
-    /// In any case.
     Always,
-    /// In no case.
     Never,
 }
 
-/// `[reviewers.NAME]`
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReviewerSettings {
     /// Which agent it is; the one of its own name if none is named.
@@ -107,6 +96,5 @@ pub struct ReviewerSettings {
     pub paths: Vec<String>,
     /// It looks only at changes of so many lines.
     pub min_lines: u32,
-    /// Which model.
     pub model: Option<String>,
 }

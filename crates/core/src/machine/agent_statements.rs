@@ -24,7 +24,6 @@ pub enum AgentStatement {
         retry_after_ms: Option<u64>,
         /// Until when, if it said so.
         reset_at: Option<Time>,
-        /// In its words.
         message: String,
         /// The agent waits by itself and goes on.
         retrying: bool,
@@ -33,18 +32,13 @@ pub enum AgentStatement {
     QuotaExhausted {
         /// When it is filled again, if it said so.
         reset_at: Option<Time>,
-        /// In its words.
         message: String,
     },
-    /// A question.
     Asked {
-        /// The question.
         text: String,
-        /// Offered answers.
         options: Vec<String>,
         /// Taken when time runs out.
         default: Option<String>,
-        /// When that is.
         deadline_ms: Option<u64>,
         /// The asker's own name for it.
         reference: Option<String>,
@@ -53,7 +47,6 @@ pub enum AgentStatement {
     Issue {
         /// In a few words.
         title: String,
-        /// In more.
         text: String,
         /// As the agent sees it.
         severity: String,
@@ -64,7 +57,6 @@ pub enum AgentStatement {
         id: Option<String>,
         /// In a few words.
         title: String,
-        /// What to do.
         description: String,
         /// What it would need.
         needs: Vec<String>,
@@ -74,19 +66,15 @@ pub enum AgentStatement {
 /// A task that an agent proposed. It is nobody's task before it is accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskProposal {
-    /// Whose agent.
     pub task: crate::id::TaskId,
-    /// In which attempt.
     pub attempt: u32,
     /// Its id, if the agent named one.
     pub id: Option<String>,
     /// In a few words.
     pub title: String,
-    /// What to do.
     pub description: String,
     /// What it would need.
     pub needs: Vec<String>,
-    /// When.
     pub at: Time,
     /// What was decided; none if nothing yet.
     pub decided: Option<ProposalDecision>,
@@ -97,22 +85,18 @@ pub struct TaskProposal {
 pub enum ProposalDecision {
     /// It is this task of the run now.
     Accepted(crate::id::TaskId),
-    /// Somebody declined.
     Rejected,
 }
 
 /// Something that an agent found besides its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportedIssue {
-    /// Whose agent.
     pub task: crate::id::TaskId,
     /// In a few words.
     pub title: String,
-    /// In more.
     pub text: String,
     /// As the agent sees it.
     pub severity: String,
-    /// When.
     pub at: Time,
 }
 

@@ -22,12 +22,7 @@ use crate::train::CandidateStage;
 pub enum ApplyError {
     /// A fact that cannot have happened there.
     #[error("task {task}: {illegal}")]
-    Illegal {
-        /// Whose.
-        task: TaskId,
-        /// What.
-        illegal: IllegalFact,
-    },
+    Illegal { task: TaskId, illegal: IllegalFact },
     /// A task that the plan does not have.
     #[error("the journal has a fact about the unknown task {0}")]
     UnknownTask(TaskId),

@@ -17,7 +17,6 @@ pub(super) type AttemptCosts = (u32, f64);
 /// A hard budget does not cover the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BudgetShortfall {
-    /// The budget.
     pub limit_usd: f64,
     /// What is spent of it.
     pub spent_usd: f64,
@@ -30,11 +29,9 @@ pub struct BudgetShortfall {
 /// Why ready tasks do not start, although nothing is wrong with them and no waiting will help.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunStop {
-    /// The budget.
     Budget(BudgetShortfall),
     /// This task failed, and the settings say that nothing more starts then.
     Drained {
-        /// The task.
         task: TaskId,
         /// Those at work were stopped, too.
         abort: bool,
@@ -51,7 +48,6 @@ impl RunStop {
         }
     }
 
-    /// In words.
     pub fn reason(&self) -> String {
         match self {
             Self::Budget(short) => short.reason(),
@@ -97,7 +93,6 @@ impl BudgetShortfall {
 }
 
 impl Machine {
-    /// Money spent.
     pub fn spent_usd(&self) -> f64 {
         self.spent_usd
     }

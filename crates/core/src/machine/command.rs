@@ -10,9 +10,7 @@ use crate::question;
 /// A wish of a person.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MachineCommand {
-    /// Start nothing new.
     Pause,
-    /// Go on.
     Resume,
     /// Call one task off, or the whole run.
     Cancel(Option<String>),
@@ -20,19 +18,14 @@ pub enum MachineCommand {
     Retry(RetryRequest),
     /// Count a task as done.
     Skip(String),
-    /// Agents at once.
     Jobs(u32),
     /// Make a proposal a task.
     Accept(String),
-    /// Decline a proposal.
     Reject(String),
     /// Make these tasks part of the run.
     Add(Vec<Task>),
-    /// Answer a question.
     Answer {
-        /// Its name.
         question: String,
-        /// The answer.
         text: String,
         /// In words of one's own, although the question offers a choice.
         free: bool,
@@ -49,7 +42,6 @@ impl MachineCommand {
 /// Which tasks are tried again, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryRequest {
-    /// Their ids.
     pub tasks: Vec<String>,
     /// What their agents are told.
     pub hint: Option<String>,
@@ -63,9 +55,7 @@ pub struct RetryRequest {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CommandRefusal {
-    /// Why not.
     pub message: String,
-    /// What helps.
     pub hint: Option<String>,
 }
 

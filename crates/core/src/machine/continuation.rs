@@ -11,11 +11,9 @@ use crate::tasks::AttemptState;
 /// How the next attempt at a task starts.
 #[derive(Debug, Default)]
 pub(super) struct AttemptStart {
-    /// From this work.
     pub continues: Option<AttemptWork>,
     /// Over, although there is earlier work or an earlier session.
     pub fresh: bool,
-    /// In this session.
     pub session: Option<String>,
 }
 

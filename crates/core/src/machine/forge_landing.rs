@@ -22,9 +22,7 @@ const RARER_MAX: u64 = 10;
 pub(super) struct PullRequestWatch {
     attempt: u32,
     under_way: Option<ForgeAction>,
-    /// Not before.
     at: Option<Time>,
-    /// Between looks.
     every_ms: u64,
     /// How often it was seen or could not be seen.
     looks: u32,

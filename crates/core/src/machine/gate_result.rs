@@ -2,12 +2,10 @@
 
 use crate::fact::{GateFailureCause, GateVerdict};
 
-/// One gate's verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateResult {
     /// The command or check.
     pub gate: String,
-    /// What came out.
     pub verdict: GateVerdict,
     /// How long it took.
     pub duration_ms: u64,

@@ -246,7 +246,6 @@ impl Machine {
         })
     }
 
-    /// Declines a proposal.
     pub(super) fn reject_proposal(&mut self, name: &str) -> Result<String, CommandRefusal> {
         let (at, proposal) = self.find_proposal(name)?;
         let name = format!("P{}", at + 1);

@@ -82,31 +82,21 @@ pub enum Input {
     },
     /// A plan, or its next revision.
     AdoptPlan {
-        /// The checked plan.
         plan: Box<Plan>,
-        /// Its hash.
         hash: String,
     },
     /// An engine is up and holds the lock.
     Begin {
-        /// Its number.
         epoch: u64,
-        /// Its process.
         pid: u32,
-        /// Its machine.
         host: String,
-        /// Its version.
         version: String,
         /// Only these tasks and what they need; all if none.
         scope: Option<Vec<TaskIx>>,
     },
-    /// A workspace stands.
     WorkspaceReady {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Where.
         workspace: String,
         /// The commit that its work counts from.
         base: Oid,
@@ -115,129 +105,93 @@ pub enum Input {
     },
     /// The branch of an attempt is somebody else's: it works on another one.
     BranchChosen {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The branch it works on.
         branch: String,
     },
     /// A workspace cannot be made before a person has done something about it.
     WorkspaceRefused {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         reason: String,
         /// The command that helps.
         help: Option<String>,
     },
     /// A workspace could not be made.
     WorkspaceFailed {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         reason: String,
     },
     /// The agent is alive.
     AgentStarted {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Its process.
         pid: u32,
     },
     /// The agent could not be started, stopped, answered or looked at, and nobody knows whether it
     /// lives: all that is wanted of it is asked for again, later.
     AgentUnreachable {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// What went wrong.
         reason: String,
     },
     /// The agent said something of meaning.
     AgentSaid {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Place in its output; grows, and the same word always has the same mark.
         mark: u64,
-        /// What.
         said: AgentStatement,
     },
     /// The agent's whole tree is gone.
     AgentEnded {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// How.
         ending: AgentEnding,
-        /// What it claimed.
         claim: AgentClaim,
     },
-    /// What it left.
     EvidenceCollected {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The evidence, or why it could not be read.
         evidence: Result<Evidence, String>,
     },
     /// Work is on a hidden ref.
     SnapshotTaken {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// The ref.
         refname: String,
-        /// The commit.
         commit: Oid,
         /// Why it was taken.
         why: String,
     },
     /// The task's gates gave their verdicts, in order, up to the first that did not pass.
     GatesRan {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The tree they looked at.
         tree: Oid,
-        /// The verdicts.
         gates: Vec<GateResult>,
     },
     /// The cars of a line were merged one onto the other.
     BatchMerged {
-        /// What for.
         purpose: BatchPurpose,
         /// Their queue numbers, in order.
         places: Vec<u64>,
-        /// The merges.
         formed: BatchMerge,
         /// The tree of the target branch they were merged onto.
         base_tree: Oid,
     },
     /// A car does not merge with those before it.
     BatchConflicted {
-        /// What for.
         purpose: BatchPurpose,
         /// The line, in order.
         places: Vec<u64>,
-        /// Which of them.
         at: usize,
         /// Where the target branch stood.
         onto: Oid,
-        /// Where.
         files: Vec<String>,
         /// It does not merge with the target branch alone either.
         with_main: bool,
@@ -246,31 +200,21 @@ pub enum Input {
     BatchVerified {
         /// Whom they were asked for.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// The merge.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
-        /// The verdicts.
         gates: Vec<GateResult>,
     },
     /// The target branch moved, or was found to hold this attempt's work already.
     Landed {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// To.
         commit: Oid,
-        /// From.
         old: Oid,
     },
     /// The target branch was somewhere else.
     LandingRefused {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// The commit that was to land.
         new: Oid,
@@ -279,77 +223,56 @@ pub enum Input {
     },
     /// Work that waits to land has a reason to wait longer.
     HoldCandidate {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         reason: HoldReason,
     },
     /// Somebody looked whether the user's files are still in the way of held work.
     CheckoutInspected {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// What is in the way; none if nothing is.
         reason: Option<HoldReason>,
     },
     /// A reason for which work was held went away by itself.
     ReleaseCandidate {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Which kind of reason.
         kind: HoldKind,
     },
     /// The target branch does not exist any more, so nothing can be put on it.
     TargetGone {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
     },
     /// A step of the train could not be made.
     TrainFailed {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         reason: String,
     },
     /// The target branch was verified again in a clean checkout, or could not be.
     TargetRechecked {
         /// The commit that was verified.
         commit: Oid,
-        /// The verdicts.
         gates: Result<Vec<GateResult>, String>,
     },
     /// What lands could not be pushed: the landing waits.
     PushFailed {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         why: PushRefusal,
     },
     /// The user's checkout was brought along, or not.
     CheckoutUpdated {
-        /// After whose landing.
         task: TaskIx,
-        /// It was.
         moved: bool,
-        /// Why not.
         why: String,
     },
     /// A workspace is gone, or could not be removed.
     WorkspaceRemoved {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
         /// Where it was, or why it stays.
         workspace: Result<String, String>,
@@ -358,52 +281,40 @@ pub enum Input {
     Command(MachineCommand),
     /// Stop: first in good order, then at once.
     Interrupt {
-        /// At once.
         now: bool,
     },
     /// The machine has room for more agents, or too little of something.
     CapacityMeasured(Result<(), CapacityShortage>),
     /// A provider is to be left alone, as somebody else found out: an earlier run, or a planner call.
     ProviderParked {
-        /// Whose quota.
         provider: String,
         /// What kind of wait.
         kind: LimitKind,
-        /// Until when.
         until: Time,
-        /// In words.
         message: String,
     },
     /// What became of a deed on a pull request.
     ForgeActionDone {
-        /// Whose.
         task: TaskIx,
-        /// Which attempt.
         attempt: u32,
-        /// What.
         news: ForgeActionResult,
     },
     /// Something to tell people.
     Notice {
-        /// About which task.
         task: Option<TaskIx>,
-        /// What.
         message: String,
     },
     /// The answering agent was asked.
     ConsultationDone {
-        /// Which question.
         question: String,
         /// Its answer, or why there is none.
         said: Result<String, String>,
-        /// What that took.
         usage: Vec<Usage>,
     },
     /// Somebody looked which pieces of work would clash.
     ConflictsForecast(ConflictForecast),
     /// A reviewer was asked.
     ReviewerDone(Box<ReviewerResult>),
-    /// Time has passed.
     Tick,
 }
 
@@ -418,24 +329,17 @@ pub struct MachineStep {
     pub reply: Option<Result<String, CommandRefusal>>,
 }
 
-/// An open question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenQuestion {
-    /// Its name.
     pub name: String,
-    /// Who asks.
     pub task: TaskIx,
-    /// In which attempt.
     pub attempt: u32,
     /// Which question of that attempt.
     pub number: u32,
-    /// The question.
     pub text: String,
-    /// Offered answers.
     pub options: Vec<String>,
     /// Taken when time runs out.
     pub default: Option<String>,
-    /// When that is.
     pub deadline: Option<Time>,
     /// When it was asked.
     pub at: Time,
@@ -443,7 +347,6 @@ pub struct OpenQuestion {
     pub reference: Option<String>,
 }
 
-/// The run.
 #[derive(Debug, Clone)]
 pub struct Machine {
     settings: Settings,
@@ -659,7 +562,6 @@ impl Machine {
         self.facts.push(fact);
     }
 
-    /// Agents at once.
     pub fn job_limit(&self) -> u32 {
         self.jobs_flag.or(self.jobs).unwrap_or(self.settings.run.jobs)
     }
@@ -675,7 +577,6 @@ impl Machine {
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
-    /// Its hash.
     pub fn plan_hash(&self) -> &str {
         &self.plan_hash
     }
@@ -683,7 +584,6 @@ impl Machine {
     pub fn revision(&self) -> u32 {
         self.revision
     }
-    /// Its graph.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -691,11 +591,9 @@ impl Machine {
     pub fn tasks(&self) -> &TaskTable {
         &self.tasks
     }
-    /// The line.
     pub fn train(&self) -> &Train {
         &self.train
     }
-    /// Where work lands.
     pub fn target_branch(&self) -> &str {
         &self.target
     }
@@ -740,7 +638,6 @@ impl Machine {
     pub fn waits_for_target_fix(&self, t: TaskIx) -> bool {
         self.target_is_failing && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
     }
-    /// The inbox.
     pub fn open_questions(&self) -> &[OpenQuestion] {
         &self.questions
     }

@@ -22,9 +22,7 @@ pub(super) const LANE_FIRST: u32 = 1_001;
 /// Asked for with the news of one reviewer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewerResult {
-    /// Whose work.
     pub task: TaskIx,
-    /// Which attempt.
     pub attempt: u32,
     /// What was looked at.
     pub tree: Oid,
@@ -32,13 +30,10 @@ pub struct ReviewerResult {
     pub cycle: u32,
     /// How often it had been told to wait in it.
     pub asked: u32,
-    /// Who looked.
     pub reviewer: String,
     /// What came of it.
     pub outcome: ReviewerOutcome,
-    /// What that took.
     pub usage: Vec<Usage>,
-    /// How long.
     pub duration_ms: u64,
     /// Where its output is.
     pub log: Option<String>,

@@ -36,7 +36,6 @@ const AGENT_FAULT: &str = "plan::agent";
 pub struct PlanCheckContext<'a> {
     /// Agents by name, the built-in ones included.
     pub agents: &'a BTreeMap<String, config::AgentSettings>,
-    /// `[run] agent`.
     pub default_agent: Option<&'a str>,
 }
 

@@ -33,7 +33,6 @@ const RECOVER_MAX: usize = 1 << 20;
 /// How a text is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DocumentFormat {
-    /// TOML 1.1.
     Toml,
     /// YAML 1.2 without anchors and tags.
     Yaml,
@@ -59,14 +58,12 @@ impl DocumentFormat {
 pub struct DocumentNode<'s> {
     /// Bytes of the source.
     pub span: Range<usize>,
-    /// What stands there.
     pub value: DocumentValue<'s>,
 }
 
 /// A table's key and the bytes it stands at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentKey<'s> {
-    /// The key, unquoted.
     pub text: Cow<'s, str>,
     /// Bytes of the source.
     pub span: Range<usize>,
@@ -77,17 +74,12 @@ pub struct DocumentKey<'s> {
 pub enum DocumentValue<'s> {
     /// Nothing; TOML has none.
     Null,
-    /// True or false.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// Any other number.
     Float(f64),
-    /// Text.
     Str(Cow<'s, str>),
     /// A TOML date or time, as written. No key of ours takes one.
     Date(String),
-    /// Values in order.
     List(Vec<DocumentNode<'s>>),
     /// Keys and values in the order of the source.
     Table(Vec<(DocumentKey<'s>, DocumentNode<'s>)>),

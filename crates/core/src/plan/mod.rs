@@ -21,7 +21,6 @@ pub struct Plan {
     /// What the whole is called.
     #[serde(default)]
     pub title: String,
-    /// Groups of tasks.
     #[serde(default)]
     pub epics: Vec<Epic>,
     /// The work, in the order of the file.
@@ -31,9 +30,7 @@ pub struct Plan {
 /// A group of tasks with an order among groups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Epic {
-    /// Unique among epics.
     pub id: EpicId,
-    /// For people.
     #[serde(default)]
     pub title: String,
     /// Every task of this epic needs every task of those epics.
@@ -79,10 +76,8 @@ pub struct Task {
     /// Model, if the plan insists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Rough size.
     #[serde(default)]
     pub effort: TaskEffort,
-    /// Higher first.
     #[serde(default)]
     pub priority: i64,
     /// Gates of this task, besides `[gates]`.
@@ -141,12 +136,9 @@ impl Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskEffort {
-    /// Minutes.
     Small,
-    /// The default.
     #[default]
     Medium,
-    /// Hours.
     Large,
 }
 
@@ -165,10 +157,8 @@ impl TaskEffort {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskFailureAction {
-    /// They never run.
     #[default]
     Block,
-    /// They may run.
     Continue,
     /// The failed task counts as done.
     Skip,

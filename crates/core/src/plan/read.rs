@@ -90,11 +90,9 @@ pub struct PlanSpans {
 /// A name in a list of a task that has no id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanReference {
-    /// `needs` or `after`.
     pub key: &'static str,
     /// The task it names.
     pub name: TaskId,
-    /// Where.
     pub span: SourceSpan,
 }
 

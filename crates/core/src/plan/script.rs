@@ -11,36 +11,23 @@ pub enum ScriptStep {
     Write {
         /// Path inside the workspace.
         path: String,
-        /// The new content.
         text: String,
     },
     /// Add to a file's end.
     Append {
         /// Path inside the workspace.
         path: String,
-        /// What to add.
         text: String,
     },
     /// `git add -A` and commit.
-    Commit {
-        /// The commit message.
-        message: String,
-    },
+    Commit { message: String },
     /// Do nothing for a while.
-    Sleep {
-        /// How long.
-        ms: u64,
-    },
+    Sleep { ms: u64 },
     /// Print a line on standard output.
-    Print {
-        /// The line.
-        text: String,
-    },
+    Print { text: String },
     /// Ask a question, wait for the answer, and write it to a file if one is named.
     Ask {
-        /// The question.
         question: String,
-        /// Offered answers.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         options: Vec<String>,
         /// Where the answer goes.
@@ -49,7 +36,6 @@ pub enum ScriptStep {
     },
     /// End with this exit code; only in the first `times` attempts if that is given.
     Fail {
-        /// Exit code.
         code: i32,
         /// How many attempts fail before the step is passed over.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +51,6 @@ pub enum ScriptStep {
     },
     /// Never end; with `ignore_term`, not even when asked to.
     Hang {
-        /// Survive SIGTERM.
         #[serde(default)]
         ignore_term: bool,
     },
@@ -78,22 +63,9 @@ pub enum ScriptStep {
         detach: bool,
     },
     /// Report tokens and cost.
-    Usage {
-        /// Tokens read.
-        input_tokens: u64,
-        /// Tokens written.
-        output_tokens: u64,
-        /// Money.
-        cost_usd: f64,
-    },
+    Usage { input_tokens: u64, output_tokens: u64, cost_usd: f64 },
     /// Say that there is nothing to do, and end well.
-    NothingToDo {
-        /// Why.
-        reason: String,
-    },
+    NothingToDo { reason: String },
     /// Say that the task cannot be done, and end.
-    Blocked {
-        /// Why.
-        reason: String,
-    },
+    Blocked { reason: String },
 }

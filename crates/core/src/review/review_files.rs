@@ -14,13 +14,9 @@ pub const DIFF_BYTES_MAX: usize = 100 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileChangeKind {
-    /// It is new.
     Added,
-    /// It is another.
     Modified,
-    /// It is gone.
     Deleted,
-    /// It is elsewhere.
     Renamed,
 }
 
@@ -42,7 +38,6 @@ impl FileChangeKind {
 pub enum FileRisk {
     /// Little can go wrong.
     Low,
-    /// As usual.
     Normal,
     /// Much can go wrong.
     High,
@@ -59,7 +54,6 @@ impl FileRisk {
     }
 }
 
-/// One changed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewFile {
     /// Where it is now.
@@ -72,12 +66,10 @@ pub struct ReviewFile {
     pub added: Option<u64>,
     /// Lines removed; none for a binary file.
     pub removed: Option<u64>,
-    /// How risky.
     pub risk: FileRisk,
 }
 
 impl ReviewFile {
-    /// Lines touched.
     pub fn touched_lines(&self) -> u64 {
         self.added.unwrap_or(0) + self.removed.unwrap_or(0)
     }

@@ -25,25 +25,19 @@ pub enum BatchPurpose {
 /// How far a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchState {
-    /// Not verified yet.
     Wanted,
     /// The gates look at it in this lane.
     Running {
-        /// From 1.
         lane: u32,
     },
-    /// All gates passed.
     Passed,
-    /// One did not.
     Failed,
 }
 
 /// What the gates say of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchVerdict {
-    /// All passed.
     Good,
-    /// One failed.
     Bad,
     /// One could not give a verdict: nothing lands, and the branch is not to blame.
     Unable,
@@ -52,11 +46,8 @@ pub enum BatchVerdict {
 /// One merge of a line of cars.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateMerge {
-    /// Onto what.
     pub onto: Oid,
-    /// The merge.
     pub commit: Oid,
-    /// Its tree.
     pub tree: Oid,
     /// Conflicts in it that were resolved as they had been before.
     pub reused: Vec<ReusedResolution>,
@@ -67,7 +58,6 @@ pub struct CandidateMerge {
 pub struct ReusedResolution {
     /// The name of that resolution.
     pub resolution: String,
-    /// The file.
     pub path: String,
 }
 
@@ -76,7 +66,6 @@ pub struct ReusedResolution {
 pub struct BatchMerge {
     /// The target branch's commit.
     pub onto: Oid,
-    /// One per car.
     pub candidate_merges: Vec<CandidateMerge>,
     /// What is checked out and verified.
     pub tip: Oid,
@@ -89,7 +78,6 @@ pub struct BatchMerge {
 /// Cars merged one after the other onto the target branch.
 #[derive(Debug, Clone)]
 pub struct CandidateBatch {
-    /// What for.
     pub purpose: BatchPurpose,
     /// Queue numbers, in order of merging. Of a base: who is suspected.
     pub candidates: Vec<u64>,
@@ -105,7 +93,6 @@ pub struct CandidateBatch {
     pub state: BatchState,
     /// The merges were asked for.
     pub merge_requested: bool,
-    /// Why it failed.
     pub why: String,
     /// It is its own fault: the target branch was known to be good.
     pub at_fault: bool,
@@ -136,7 +123,6 @@ impl CandidateBatch {
     }
 }
 
-/// Lines under way.
 #[derive(Debug, Clone, Default)]
 pub struct TrainBatches {
     target_commit: Option<Oid>,
@@ -152,7 +138,6 @@ pub struct TrainBatches {
 }
 
 impl TrainBatches {
-    /// All lines.
     pub fn all_batches(&self) -> &[CandidateBatch] {
         &self.batches
     }

@@ -20,13 +20,9 @@ const GROUP_MAX: usize = 32;
 /// A task's work on its way to the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrainCandidate {
-    /// Whose.
     pub task: TaskIx,
-    /// Which attempt.
     pub attempt: u32,
-    /// What is merged.
     pub tip: Oid,
-    /// Higher first.
     pub priority: i64,
     /// Queue number: earlier first. Names the car.
     pub queue_number: u64,
@@ -55,18 +51,13 @@ pub enum CandidateStage {
     Formed {
         /// What it was merged onto: the target branch's commit, or the merge of a car before it.
         onto: Oid,
-        /// The merge.
         commit: Oid,
-        /// Its tree.
         tree: Oid,
     },
     /// Verified; the branch is about to move.
     Landing {
-        /// From.
         old: Oid,
-        /// To.
         new: Oid,
-        /// Its tree.
         tree: Oid,
         /// What the car itself was merged onto.
         onto: Oid,
@@ -105,7 +96,6 @@ impl BadCandidateRate {
     }
 }
 
-/// The line.
 #[derive(Debug, Clone, Default)]
 pub struct Train {
     candidates: Vec<TrainCandidate>,
@@ -115,7 +105,6 @@ pub struct Train {
     alone: BadCandidateRate,
     /// Of good cars, together with others; a group of them that fails counts as one that is bad.
     together: BadCandidateRate,
-    /// Cars that landed.
     landed: u64,
     /// Which gate passed on which tree, and with which tools.
     passed: BTreeMap<(Oid, String), String>,
@@ -152,7 +141,6 @@ impl Train {
         self.candidates.insert(at, car);
     }
 
-    /// The first car.
     pub fn head(&self) -> Option<&TrainCandidate> {
         self.candidates.first()
     }

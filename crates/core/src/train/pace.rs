@@ -6,7 +6,6 @@ const REST_MIN: u32 = 8;
 /// The same after many such tries.
 const REST_MAX: u32 = 128;
 
-/// What was measured.
 #[derive(Debug, Clone)]
 pub struct LanePace {
     at_once: usize,

@@ -15,7 +15,6 @@ use super::{Train, TrainCandidate};
 /// A line that should be under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedBatch {
-    /// What for.
     pub purpose: BatchPurpose,
     /// Queue numbers in order of merging.
     pub candidates: Vec<u64>,

@@ -34,7 +34,6 @@ pub enum Lane {
     Single(u64),
 }
 
-/// One simulated run.
 pub struct Sim<'c> {
     pub rng: Rng,
     pub settings: Settings,
@@ -675,7 +674,6 @@ fn landed_ids(machine: &Machine) -> Vec<TaskId> {
     ids
 }
 
-/// One gate's verdict.
 pub fn verdict(gate: &str, verdict: GateVerdict) -> GateResult {
     GateResult {
         gate: gate.to_owned(),

@@ -9,7 +9,6 @@ impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x5851_F42D_4C95_7F2D)
     }
-    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -25,7 +24,6 @@ impl Rng {
     pub fn in_thousand(&mut self, cases: u64) -> bool {
         self.next() % 1000 < cases
     }
-    /// One of these.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }

@@ -18,7 +18,6 @@ use mainstem_core::tasks::{SlotKind, TaskTable};
 pub struct Look<'a> {
     /// The machine at work.
     pub live: &'a Machine,
-    /// The journal, folded.
     pub shadow: &'a Machine,
     /// The settings in force.
     pub settings: &'a Settings,
@@ -26,7 +25,6 @@ pub struct Look<'a> {
     pub clash: &'a [Vec<bool>],
     /// Slots that may be in use although fewer are allowed now.
     pub slots_before: u32,
-    /// The time.
     pub now: Time,
     /// Nothing new starts because a task failed.
     pub draining: bool,

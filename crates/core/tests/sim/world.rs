@@ -78,13 +78,11 @@ impl Git {
     pub fn tree(&self, commit: &Oid) -> Oid {
         Oid::new(format!("t{:x}", self.commits[commit].content))
     }
-    /// Somebody else pushes.
     pub fn stranger_moves(&mut self) {
         self.strangers += 1;
         let main = self.main.clone();
         self.main = self.add(format!("x{}", self.strangers), &main, Vec::new(), None);
     }
-    /// Compare-and-swap.
     pub fn swap(&mut self, old: &Oid, new: &Oid) -> bool {
         let free = self.main == *old;
         if free {
@@ -143,7 +141,6 @@ impl Git {
     }
 }
 
-/// An agent's process.
 #[derive(Debug, Clone)]
 pub struct Agent {
     /// How it ended, once it has.
@@ -154,13 +151,11 @@ pub struct Agent {
     script: Vec<AgentStatement>,
     /// How it will end.
     fate: (AgentEnding, AgentClaim),
-    /// Questions asked.
     asked: u32,
     /// Waits until all its questions are answered.
     patient: bool,
     /// Answers that reached it.
     pub answers: BTreeSet<u32>,
-    /// Left something.
     pub worked: bool,
     /// It was asked to end.
     pub stopping: bool,
@@ -240,7 +235,6 @@ impl Agent {
             self.ended = Some(self.fate.clone());
         }
     }
-    /// Power cut.
     pub fn vanish(&mut self) {
         if self.alive() {
             self.ended = Some((AgentEnding::Vanished {}, AgentClaim::None));
@@ -312,7 +306,6 @@ fn word(rng: &mut Rng, fair: bool) -> AgentStatement {
 /// What one engine reads of one agent.
 #[derive(Debug, Clone)]
 pub struct Watch {
-    /// Words passed on.
     pub words: usize,
     /// It was said to be alive.
     pub started: bool,
@@ -325,7 +318,6 @@ pub struct Watch {
 /// Everything outside the machine.
 #[derive(Debug, Clone)]
 pub struct World {
-    /// The repository.
     pub git: Git,
     /// All agents that ever were.
     pub agents: BTreeMap<Key, Agent>,
@@ -340,7 +332,6 @@ pub struct World {
 }
 
 impl World {
-    /// Nothing has happened.
     pub fn new() -> Self {
         Self {
             git: Git::new(),

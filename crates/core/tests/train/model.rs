@@ -48,7 +48,6 @@ impl Dice {
 /// What the world is like.
 #[derive(Debug, Clone, Copy)]
 pub struct Conditions {
-    /// Cars.
     pub count: u32,
     /// A car is bad.
     pub bad: f64,
@@ -68,14 +67,12 @@ pub struct Conditions {
     pub arrivals: Option<f64>,
 }
 
-/// What to do.
 #[derive(Debug, Default)]
 pub struct Move {
     /// What should be verified: cars on so many commits of the branch.
     pub run: Vec<(usize, Vec<CarNo>)>,
     /// Moves the branch from so many commits by these cars.
     pub land: Option<(usize, Vec<CarNo>)>,
-    /// Leaves, and why.
     pub out: Option<(CarNo, Out)>,
 }
 
@@ -86,7 +83,6 @@ pub enum Out {
     Clash,
 }
 
-/// How to land.
 pub trait Strategy {
     fn arrives(&mut self, car: CarNo);
     /// What to do now; asked again after every landing and every car that left.
@@ -108,7 +104,6 @@ pub struct Truth {
     bad: BTreeSet<CarNo>,
     breaks: BTreeSet<(CarNo, CarNo)>,
     clashes: BTreeSet<(CarNo, CarNo)>,
-    /// The target branch.
     pub main: Vec<CarNo>,
 }
 
@@ -145,7 +140,6 @@ impl Truth {
     }
 }
 
-/// How it went.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Outcome {
     /// Landed per verification time.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::model::{CarNo, Move, Out, Strategy, Truth};
 
-/// Which of them.
 pub enum Kind {
     /// One at a time.
     Serial,

@@ -101,7 +101,6 @@ impl DraftCall {
         Ok(dir)
     }
 
-    /// The prompt.
     fn build_prompt(&self, world: &EngineContext, output: &Path) -> String {
         let previous =
             self.call.checked_sub(1).and_then(|call| read_earlier_answer(world, &self.part, call));

@@ -26,7 +26,6 @@ use crate::sandbox_policy::SandboxScope;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
 const PORT_FIRST: u16 = 20_000;
-/// Ports per attempt.
 const PORTS: u16 = 10;
 /// Blocks of ports to choose from.
 const PORT_BLOCKS: u16 = 1_000;
@@ -38,15 +37,11 @@ const TRANSCRIPT: &str = "transcript.jsonl";
 /// What an agent is started with.
 #[derive(Debug, Clone)]
 pub struct AttemptLaunch {
-    /// The agent's name.
     pub name: String,
-    /// Its settings.
     pub agent: config::AgentSettings,
-    /// The model chosen.
     pub model: Option<String>,
     /// The session of an earlier attempt that it takes up.
     pub session: Option<String>,
-    /// The task's epic.
     pub epic: Option<Epic>,
     /// Where the attempt starts.
     pub base: Oid,

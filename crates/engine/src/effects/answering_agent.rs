@@ -31,9 +31,7 @@ pub struct AnsweringRequest {
     pub number: u32,
     /// Its name in the inbox.
     pub question: String,
-    /// Who answers.
     pub name: String,
-    /// Its settings.
     pub agent: config::AgentSettings,
     /// What it is told.
     pub prompt: String,

@@ -11,7 +11,6 @@ use super::EffectContext;
 /// A landed task that may be on the other side.
 #[derive(Debug, Clone)]
 pub struct ConflictingLanding {
-    /// Which.
     pub task: TaskId,
     /// What it was asked to do.
     pub text: String,
@@ -22,7 +21,6 @@ pub struct ConflictingLanding {
 /// A clash, and who may be on its other side.
 #[derive(Debug, Clone)]
 pub struct AttemptConflict {
-    /// The clash.
     pub clash: TargetConflict,
     /// The merge is laid out in the workspace.
     pub laid_out: bool,

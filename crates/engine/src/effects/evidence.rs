@@ -22,7 +22,6 @@ const LEAKS_SHOWN: usize = 20;
 /// Why the last snapshot of an attempt is taken.
 const ENDED: &str = "the attempt ended";
 
-/// Collects and tells.
 pub fn collect_evidence(errand: &EffectContext, base: Option<&Oid>) {
     let (task, attempt) = (errand.ix, errand.attempt);
     let evidence = match base {
@@ -189,7 +188,6 @@ fn find_work_on_branch(
 /// Where an attempt ended.
 struct WorkspaceTip {
     tip: Option<Oid>,
-    /// Something was uncommitted.
     recovered: bool,
     /// A command that goes from commit to commit and has not come to its end.
     stopped: Option<&'static str>,

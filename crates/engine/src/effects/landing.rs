@@ -98,7 +98,6 @@ fn try_merge_batch(
 /// A car on top of a commit.
 struct TrainMerge {
     tree: Oid,
-    /// What was merged.
     tip: Oid,
     reused: Vec<ReusedResolution>,
 }
@@ -287,9 +286,7 @@ pub(super) fn landing_message(task: &Task, attempt: u32, errand: &EffectContext)
 
 /// Where the branch moves.
 pub struct TargetMove<'a> {
-    /// From here.
     pub old: &'a Oid,
-    /// To here.
     pub new: &'a Oid,
     /// Whose tree must be this.
     pub tree: &'a Oid,
@@ -399,11 +396,9 @@ pub fn check_user_checkout(errand: &EffectContext, base: &Oid, tip: &Oid) {
 
 /// Why a landing was not made, or nobody knows whether it was.
 enum TargetMoveFailure {
-    /// Git, here.
     Local(GitError),
     /// It must not be made.
     Forbidden(String),
-    /// The remote.
     Upstream(PushRefusal),
 }
 

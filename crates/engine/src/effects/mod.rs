@@ -41,15 +41,10 @@ use crate::sandbox_policy::SandboxScope;
 /// Which attempt an effect is for, and whom to tell.
 #[derive(Debug, Clone)]
 pub struct EffectContext {
-    /// The surroundings.
     pub engine: Arc<EngineContext>,
-    /// Whose.
     pub ix: TaskIx,
-    /// The task itself.
     pub task: Task,
-    /// Which attempt.
     pub attempt: u32,
-    /// The attempt's branch.
     pub branch: String,
     /// Its workspace: where the journal says, or where it will be made.
     pub workspace: PathBuf,
@@ -59,7 +54,6 @@ pub struct EffectContext {
     pub cancel: Arc<AtomicBool>,
     /// The tasks of a line of the train, in its order, and their landings that were taken back.
     pub candidate_tasks: Vec<(Task, Vec<Oid>)>,
-    /// Where results go.
     pub results: Sender<EngineEvent>,
 }
 

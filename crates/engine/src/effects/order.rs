@@ -24,13 +24,9 @@ use crate::event::EngineEvent;
 /// What is to be done, and for which attempt.
 #[derive(Debug, Clone)]
 pub struct EffectOrder {
-    /// Whose.
     pub ix: TaskIx,
-    /// The task itself.
     pub task: Task,
-    /// Which attempt.
     pub attempt: u32,
-    /// The attempt's branch.
     pub branch: String,
     /// Its workspace: where the journal says, or where it will be made.
     pub workspace: PathBuf,
@@ -40,7 +36,6 @@ pub struct EffectOrder {
     pub cancel: Arc<AtomicBool>,
     /// The tasks of a line of the train, in its order, and their landings that were taken back.
     pub candidate_tasks: Vec<(Task, Vec<Oid>)>,
-    /// What.
     pub action: EffectAction,
 }
 

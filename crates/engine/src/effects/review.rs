@@ -65,7 +65,6 @@ struct ReviewerOutput {
 enum ReviewerFailure {
     /// It may do better when it is told what was wrong.
     InvalidAnswer(Vec<AnswerProblem>),
-    /// It would not.
     Failed(String),
     RateLimited {
         kind: LimitKind,

@@ -21,17 +21,11 @@ const SETUP_MS: u64 = 30 * 60 * 1000;
 /// Why a workspace does not stand.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkspaceError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The disk said no.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
     /// The target branch is gone.
     #[error("the target branch {0} no longer exists")]
     NoTarget(String),
@@ -43,9 +37,7 @@ pub enum WorkspaceError {
     /// A setup command failed.
     #[error("setup command `{command}` {how}; full output: {log}")]
     Setup {
-        /// The command.
         command: String,
-        /// How it ended.
         how: String,
         /// Where its output is.
         log: String,

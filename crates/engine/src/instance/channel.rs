@@ -28,7 +28,6 @@ pub struct EngineChannel(
 );
 
 impl EngineChannel {
-    /// A new one.
     pub fn new() -> Self {
         let (sender, receiver) = mpsc::channel();
         Self(sender, receiver, Arc::default())

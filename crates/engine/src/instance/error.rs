@@ -22,19 +22,11 @@ use crate::upstream::UpstreamError;
 /// Why a repository could not be taken over or worked on.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Git said no.
     #[error(transparent)]
     Git(#[from] GitError),
     /// Somebody else owns it.
     #[error("another run is active in this repository (pid {pid} on {host}, started {since})")]
-    Owned {
-        /// Its process.
-        pid: String,
-        /// Its machine.
-        host: String,
-        /// Since when.
-        since: String,
-    },
+    Owned { pid: String, host: String, since: String },
     /// The lock could not be tried.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -87,12 +79,7 @@ pub enum EngineError {
     Driver(#[from] DriverError),
     /// The state folder cannot be used.
     #[error("{what}: {source}")]
-    Io {
-        /// What was tried.
-        what: String,
-        /// The system's answer.
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
     /// The state belongs to another repository, of which this is a copy.
     #[error(
         "this repository is a copy of {}, with the Mainstem state of the original and references to the original's agents and workspaces",
@@ -101,15 +88,11 @@ pub enum EngineError {
     Copied {
         /// The original's git folder.
         of: PathBuf,
-        /// The copied state.
         state: PathBuf,
     },
     /// A path that facts and records could not name.
     #[error("the path {path:?} is not valid UTF-8; move the repository")]
-    OddPath {
-        /// The path.
-        path: PathBuf,
-    },
+    OddPath { path: PathBuf },
     /// No wall as the settings want it.
     #[error(transparent)]
     Wall(#[from] SandboxError),

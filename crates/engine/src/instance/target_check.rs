@@ -35,24 +35,20 @@ const KNOWN_MAX: usize = 64;
 /// What became of a look at the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetCheck {
-    /// The branch.
     pub target: String,
     /// The commit looked at.
     pub commit: Oid,
-    /// Its tree.
     pub tree: Oid,
     /// What the gates ran with.
     pub tools: String,
     /// How long it took.
     pub duration_ms: u64,
-    /// What came out.
     pub outcome: TargetCheckOutcome,
 }
 
 /// What came out of a look at the target branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetCheckOutcome {
-    /// All gates passed.
     Passed,
     /// All gates passed on this tree before, with the same settings and tools.
     PassedBefore,
@@ -60,7 +56,6 @@ pub enum TargetCheckOutcome {
     Failed(GateResult),
     /// A setup command failed, so that no gate could run.
     SetupFailed {
-        /// The command.
         command: String,
         /// The end of its output.
         tail: String,
@@ -79,13 +74,10 @@ impl TargetCheck {
 /// The command that runs now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetCheckProgress {
-    /// The command.
     pub command: String,
-    /// For how long.
     pub elapsed_ms: u64,
 }
 
-/// One remembered verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct VerifiedTarget {
     tree: Oid,

@@ -32,26 +32,18 @@ pub enum Job {
     /// A supervisor looks after it.
     Alive,
     /// Its supervisor is gone; whether the agent itself lives.
-    Vanished {
-        /// It does.
-        orphan: bool,
-    },
+    Vanished { orphan: bool },
     /// All of it is gone, and that is on record.
     Ended(JobExit),
 }
 
-/// An agent.
 #[derive(Debug, Clone)]
 pub struct Agent {
     acts: VecDeque<Act>,
     fate: JobEnding,
-    /// Its job.
     pub job: Job,
-    /// Where it works.
     pub workspace: PathBuf,
-    /// Its branch.
     pub branch: String,
-    /// What it printed.
     pub log: Vec<OutputLine>,
     /// Money it told of, by the place of the word.
     pub costs: BTreeMap<u64, f64>,

@@ -27,7 +27,6 @@ pub enum Fault {
     OrderBreaks,
     /// No thread can be had for an order.
     NoThread,
-    /// Orders take long.
     Slow,
     /// The clock is set back.
     ClockBack,
@@ -41,15 +40,12 @@ pub enum Fault {
     Gap,
     /// Somebody else commits to the target branch.
     Strangers,
-    /// People give commands.
     People,
     /// People press Ctrl-C, up to three times.
     Interrupts,
     /// The machine has no room.
     NoRoom,
-    /// Merges clash.
     Clashes,
-    /// Gates refuse.
     BadGates,
     /// The plan is revised between two lives.
     Revisions,
@@ -57,7 +53,6 @@ pub enum Fault {
     RemoteAway,
 }
 
-/// All of them.
 pub const FAULTS: [Fault; 24] = [
     Fault::AppendRefused,
     Fault::AppendUnknown,
@@ -90,7 +85,6 @@ pub const FAULTS: [Fault; 24] = [
 pub struct Tally([u64; FAULTS.len()]);
 
 impl Tally {
-    /// Both together.
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.0.iter_mut().zip(other.0) {
             *sum += more;
@@ -112,7 +106,6 @@ pub struct Faults {
     rates: [u64; FAULTS.len()],
     /// How often each struck.
     pub tally: Tally,
-    /// No more faults.
     pub over: bool,
 }
 

@@ -12,12 +12,10 @@ pub type Edit = u32;
 /// A commit, by its place.
 pub type At = usize;
 
-/// A commit.
 #[derive(Debug, Clone)]
 pub struct Commit {
     /// Its parents; the first is the line that it continues.
     pub parents: Vec<At>,
-    /// Its tree.
     pub tree: usize,
     /// The attempts that it lands, if it is a car's or binds several.
     pub lands: Vec<Key>,
@@ -32,7 +30,6 @@ pub struct Workspace {
     pub files: BTreeSet<Edit>,
 }
 
-/// The repository.
 #[derive(Debug)]
 pub struct Git {
     commits: Vec<Commit>,
@@ -44,15 +41,10 @@ pub struct Git {
     pub main: At,
     /// Where it stands here, and where the remote's was last seen; none if nothing is pushed.
     pub here: Option<(At, At)>,
-    /// Commits of others.
     pub strangers: Vec<At>,
-    /// What others did.
     pub of_strangers: BTreeSet<Edit>,
-    /// Our branches.
     pub branches: BTreeMap<String, At>,
-    /// Hidden refs.
     pub snapshots: BTreeMap<String, At>,
-    /// Folders.
     pub workspaces: BTreeMap<PathBuf, Workspace>,
 }
 
@@ -93,7 +85,6 @@ impl Git {
     pub fn files(&self, at: At) -> &BTreeSet<Edit> {
         &self.trees[self.commits[at].tree]
     }
-    /// A commit.
     pub fn get(&self, at: At) -> &Commit {
         &self.commits[at]
     }
@@ -103,7 +94,6 @@ impl Git {
         self.edits
     }
 
-    /// A new commit.
     pub fn commit(&mut self, parents: Vec<At>, files: BTreeSet<Edit>, lands: Vec<Key>) -> At {
         let fresh = self.trees.len();
         let tree = *self.tree_ids.entry(files.clone()).or_insert(fresh);

@@ -38,7 +38,6 @@ pub struct Flight {
     pub found: At,
     /// The commit that its work counts from.
     base: At,
-    /// Verdicts so far.
     pub verdicts: Vec<GateResult>,
 }
 
@@ -56,7 +55,6 @@ pub enum Progress {
     On,
     /// The same step again, a little later.
     Wait,
-    /// Done.
     Done,
 }
 
@@ -229,7 +227,6 @@ impl World {
         self.flights.insert(number, flight);
     }
 
-    /// Tells a result.
     pub fn tell(&mut self, input: Input) {
         self.inbox.push_back(EngineEvent::Input(input));
     }

@@ -35,9 +35,7 @@ pub struct Report {
     pub turns: u64,
     /// Lives of the engine.
     pub lives: u64,
-    /// Faults that struck.
     pub tally: Tally,
-    /// The journal.
     pub journal: Vec<JournalRecord>,
 }
 

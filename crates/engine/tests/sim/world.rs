@@ -34,16 +34,13 @@ pub enum Happening {
     Care,
 }
 
-/// A gate's job.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    /// The command.
     pub command: String,
     /// The tree that it looks at.
     pub tree: Oid,
     /// How it will end, or has.
     pub verdict: GateVerdict,
-    /// It runs.
     pub running: bool,
     /// It was stopped on the way.
     pub stopped: bool,
@@ -54,9 +51,7 @@ pub struct Gate {
 /// What this engine reads of one agent.
 #[derive(Debug, Clone)]
 pub struct Ear {
-    /// Whose output.
     pub of: Key,
-    /// Lines passed on.
     pub lines: usize,
 }
 
@@ -93,7 +88,6 @@ pub struct World {
     /// It was told to go.
     pub interrupted: bool,
     pub no_room: bool,
-    /// The journal, folded.
     pub shadow: Machine,
     pub facts: u64,
     pub draining: bool,
@@ -117,11 +111,9 @@ pub struct World {
 pub struct Shared(Arc<Mutex<World>>);
 
 impl Shared {
-    /// Takes a world.
     pub fn new(world: World) -> Self {
         Self(Arc::new(Mutex::new(world)))
     }
-    /// The world itself.
     pub fn get(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -18,7 +18,6 @@ pub struct GitHubRequests {
 }
 
 impl GitHubRequests {
-    /// About this repository.
     pub fn new(place: &ForgeRepository) -> Self {
         let root =
             format!("/repos/{}/{}", percent_encode(&place.owner), percent_encode(&place.name));
@@ -57,7 +56,6 @@ impl GitHubRequests {
         self.build_list("/pulls", &query, format!("looking for what is stacked on {base}"))
     }
 
-    /// One pull request.
     pub fn get_pull_request(&self, number: u64) -> ForgeHttpRequest {
         self.build_get(&format!("/pulls/{number}"), format!("pull request #{number}"))
     }
@@ -88,14 +86,12 @@ impl GitHubRequests {
         self.build_request(ForgeHttpMethod::Patch, &format!("/pulls/{number}"), Some(body), what)
     }
 
-    /// Labels to add.
     pub fn add_labels(&self, number: u64, labels: &[String]) -> ForgeHttpRequest {
         let path = format!("/issues/{number}/labels");
         let what = format!("labelling pull request #{number}");
         self.build_request(ForgeHttpMethod::Post, &path, Some(json!({ "labels": labels })), what)
     }
 
-    /// All milestones.
     pub fn list_milestones(&self) -> ForgeHttpRequest {
         self.build_list("/milestones", "state=all", "the milestones".to_owned())
     }
@@ -147,7 +143,6 @@ impl GitHubRequests {
         self.build_list(&path, "", format!("the remarks on pull request #{number}"))
     }
 
-    /// A new remark.
     pub fn add_comment(&self, number: u64, body: &str) -> ForgeHttpRequest {
         let path = format!("/issues/{number}/comments");
         let what = format!("a remark on pull request #{number}");
@@ -185,7 +180,6 @@ impl GitHubRequests {
         )
     }
 
-    /// A branch.
     pub fn get_branch(&self, name: &str) -> ForgeHttpRequest {
         self.build_get(
             &format!("/git/ref/heads/{}", percent_encode_path(name)),
@@ -204,7 +198,6 @@ impl GitHubRequests {
         )
     }
 
-    /// The issues.
     pub fn list_issues(&self, with_closed: bool) -> ForgeHttpRequest {
         let state = if with_closed { "all" } else { "open" };
         let query = format!("state={state}&sort=created&direction=asc");

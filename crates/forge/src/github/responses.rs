@@ -35,7 +35,6 @@ pub fn list_entries<'v>(value: &'v Value, key: &str) -> Result<&'v [Value], Unre
     list.as_array().map(Vec::as_slice).ok_or_else(|| "no list".to_owned())
 }
 
-/// A pull request.
 pub fn parse_pull_request(value: &Value) -> Result<ForgePullRequest, UnreadableResponse> {
     let merged = value["merged_at"].is_string() || value["merged"] == true;
     let state = match value["state"].as_str() {
@@ -160,7 +159,6 @@ pub fn parse_review(value: &Value) -> Result<Option<ForgeReview>, UnreadableResp
     }))
 }
 
-/// A remark.
 pub fn parse_comment(value: &Value) -> Result<ForgeComment, UnreadableResponse> {
     let line = value["line"].as_u64().or_else(|| value["original_line"].as_u64());
     Ok(ForgeComment {

@@ -19,13 +19,10 @@ const TITLE: &str = "mainstem: note";
 /// A note: some text on a ref of its own that keeps blobs alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobNote {
-    /// The ref.
     pub name: String,
-    /// Its commit.
     pub commit: Oid,
     /// When it was taken, in milliseconds since 1970.
     pub at_ms: i64,
-    /// What it says.
     pub text: String,
 }
 

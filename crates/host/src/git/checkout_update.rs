@@ -59,7 +59,6 @@ pub enum CheckoutUpdate {
 
 /// Which commit the index of a checkout stands for, edits aside.
 enum CheckoutPosition {
-    /// This one.
     AtCommit(Oid),
     /// Partly the one it was left at, partly what came after: only a person knows what is meant.
     BetweenCommits(Oid),
@@ -88,7 +87,6 @@ struct LockedCheckout {
     git_dir: PathBuf,
     index_copy: PrivateIndex,
     lock: IndexLock,
-    /// What it shows.
     from: Oid,
     /// The note that says so, if it is ours to take back.
     outdated_note: Option<PathBuf>,

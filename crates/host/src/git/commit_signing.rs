@@ -21,15 +21,10 @@ const HOOKS: &[&str] = &[
 /// A commit to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewCommit<'a> {
-    /// Its tree.
     pub tree: &'a Oid,
-    /// Its parents.
     pub parents: &'a [Oid],
-    /// Its message.
     pub message: &'a str,
-    /// Who wrote it.
     pub author: &'a GitIdentity,
-    /// Who makes it.
     pub committer: &'a GitIdentity,
     /// When, in milliseconds since 1970 (UTC).
     pub date_ms: i64,

@@ -29,7 +29,6 @@ pub(super) struct AgentGitSettings(Mutex<Option<(FileStamp, Vec<u8>)>>);
 pub struct GitCredential {
     /// The setting that has it.
     pub key: String,
-    /// The secret itself.
     pub value: String,
 }
 

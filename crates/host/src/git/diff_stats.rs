@@ -22,7 +22,6 @@ pub struct FileChange {
 /// The difference between two commits, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiffStats {
-    /// Every changed file.
     pub files: Vec<FileChange>,
     /// Lines added in all text files.
     pub insertions: u64,
@@ -33,7 +32,6 @@ pub struct DiffStats {
 /// How large a difference is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiffSize {
-    /// Files that differ.
     pub files: u64,
     /// Lines added in text files.
     pub insertions: u64,

@@ -52,7 +52,6 @@ impl InitialGitConfig {
 pub(super) struct DistrustedFilters {
     /// Settings that do it, as pairs.
     pub(super) overrides: Vec<(String, String)>,
-    /// One sentence each.
     pub(super) notes: Vec<String>,
 }
 

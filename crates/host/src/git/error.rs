@@ -37,7 +37,6 @@ pub enum GitError {
     Spawn {
         /// The command in short.
         what: String,
-        /// The cause.
         source: io::Error,
     },
     /// git ran and refused or broke.
@@ -47,7 +46,6 @@ pub enum GitError {
         what: String,
         /// The exit code; `None` if a signal ended it.
         code: Option<i32>,
-        /// What git said.
         stderr: String,
     },
     /// git did not end in time and was killed with its whole process group.
@@ -76,20 +74,12 @@ pub enum GitError {
     },
     /// The path must not be touched by us.
     #[error("{} cannot be used as a workspace: {why}", path.display())]
-    NotOurs {
-        /// The path.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
+    NotOurs { path: PathBuf, why: String },
     /// The branch does not exist though the repository has commits.
     #[error(
         "no such branch: `{branch}`; create the branch with `git branch {branch}`, or use another one"
     )]
-    NoBranch {
-        /// The branch.
-        branch: String,
-    },
+    NoBranch { branch: String },
     /// Git has no room for a branch `a/b` beside a branch `a`.
     #[error(
         "the branch `{branch}` prevents the creation of the branch `{wanted}`; rename `{branch}` with `git branch -m {branch} NEW`, or use another branch"
@@ -105,16 +95,13 @@ pub enum GitError {
     Files {
         /// What was tried, as a verb.
         what: &'static str,
-        /// Where.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
 }
 
 /// The oldest git that the tests run with: that of Debian 12.
 pub(super) const MIN_MAJOR: u32 = 2;
-/// See [`MIN_MAJOR`].
 pub(super) const MIN_MINOR: u32 = 39;
 
 /// Shorthand of this module.
@@ -122,7 +109,6 @@ pub(super) type Result<T> = std::result::Result<T, GitError>;
 
 /// Adds what was tried, and where, to a file error.
 pub(super) trait IoErrorContext<T> {
-    /// See [`OnPath`].
     fn with_path(self, what: &'static str, path: &std::path::Path) -> Result<T>;
 }
 

@@ -12,58 +12,25 @@ use super::{Repo, lossy_string, path_from_bytes, split_nul};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HygieneFlaw {
     /// Added lines contain a whole set of conflict markers.
-    ConflictMarkers {
-        /// The file.
-        path: String,
-    },
+    ConflictMarkers { path: String },
     /// A file is larger than allowed.
-    TooLarge {
-        /// The file.
-        path: String,
-        /// Its size.
-        bytes: u64,
-        /// The limit.
-        max: u64,
-    },
+    TooLarge { path: String, bytes: u64, max: u64 },
     /// Two paths differ only in case: such a tree cannot be checked out everywhere.
-    CaseCollision {
-        /// The new path.
-        path: String,
-        /// The other one.
-        other: String,
-    },
+    CaseCollision { path: String, other: String },
     /// A path component that git would take for a repository.
-    GitComponent {
-        /// The path.
-        path: String,
-    },
+    GitComponent { path: String },
     /// A path component that would lead out of the folder.
-    DotComponent {
-        /// The path.
-        path: String,
-    },
+    DotComponent { path: String },
     /// A link that leads out of the tree.
-    LinkOutside {
-        /// The path.
-        path: String,
-        /// Where it leads.
-        target: String,
-    },
+    LinkOutside { path: String, target: String },
     /// A pointer to a repository nobody can fetch: it is not in `.gitmodules`.
-    LooseGitlink {
-        /// The path.
-        path: String,
-    },
+    LooseGitlink { path: String },
     /// What the tree says of its submodules would run a command, or git refuses it.
-    BadGitmodules {
-        /// What is wrong.
-        why: String,
-    },
+    BadGitmodules { why: String },
     /// A submodule that is at a commit which only the agent's workspace has.
     UnknownCommit {
         /// The path of the submodule.
         path: String,
-        /// The commit.
         commit: String,
     },
 }

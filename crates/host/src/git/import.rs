@@ -39,7 +39,6 @@ pub(super) enum ImportOutcome {
     Whole,
     /// Something is in packs of the agent's, or there is too much of it, so that git has to read it.
     NeedsGit,
-    /// Nothing was taken.
     Refused(ImportRefusal),
 }
 

@@ -12,11 +12,9 @@ const TRAILERS: &str = "Mainstem-";
 /// One commit on the first-parent line of a branch that carries our trailers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitLanding {
-    /// The commit.
     pub commit: Oid,
     /// What the branch was before.
     pub parent: Oid,
-    /// Its files.
     pub tree: Oid,
     /// The first line of its message.
     pub subject: String,

@@ -14,14 +14,11 @@ use super::{GitIdentity, Repo, lossy_string, parse_oid};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum GitMergeOutcome {
-    /// It fits together.
     Clean {
-        /// The merged files.
         tree: Oid,
     },
     /// Both sides changed the same thing.
     Conflict {
-        /// Where.
         files: Vec<String>,
         /// What git says about it.
         text: String,
@@ -35,13 +32,11 @@ pub enum GitMergeOutcome {
 /// One side of a file that clashes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GitIndexStage {
-    /// Which file.
     pub path: String,
     /// 1: the common ancestor, 2: what it is merged into, 3: what is merged.
     pub stage: u8,
     /// Kind and permissions, as git writes them.
     pub mode: String,
-    /// The content.
     pub blob: Oid,
 }
 
@@ -49,14 +44,12 @@ pub struct GitIndexStage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum GitReplayOutcome {
-    /// All fit.
     Clean {
         /// The last of the new commits; the new base itself if nothing was left to do.
         tip: Oid,
     },
     /// One of them does not fit.
     Conflict {
-        /// Where.
         files: Vec<String>,
         /// What git says about it.
         text: String,

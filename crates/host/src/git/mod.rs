@@ -90,9 +90,7 @@ use error::{IoErrorContext, MIN_MAJOR, MIN_MINOR, Result};
 /// A name and an address as commits carry them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitIdentity {
-    /// The name.
     pub name: String,
-    /// The mail address.
     pub email: String,
 }
 

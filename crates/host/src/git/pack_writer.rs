@@ -53,7 +53,6 @@ impl PackWriter {
         self.count += 1;
     }
 
-    /// The whole pack.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes[COUNT].copy_from_slice(&self.count.to_be_bytes());
         let sum = hash_parts(&[&self.bytes], self.sha256);

@@ -46,7 +46,6 @@ impl GitRemote {
         self
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

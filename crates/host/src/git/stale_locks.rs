@@ -480,7 +480,6 @@ fn file_name_lossy(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Names are `<kind>-<life>-<n>`.
 fn is_from_this_process(path: &Path) -> bool {
     file_name_lossy(path).split('-').nth(1) == Some(crate::files::process_lifetime_id())
 }

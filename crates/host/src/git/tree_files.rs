@@ -19,7 +19,6 @@ const LINK_ROUNDS_MAX: usize = 64;
 pub struct TreeFile {
     /// From the root. Bytes that are no text are replaced.
     pub path: String,
-    /// Its content.
     pub id: Oid,
     /// How long that is.
     pub bytes: u64,

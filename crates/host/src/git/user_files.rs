@@ -26,7 +26,6 @@ const USER_COPY_SUFFIX: &str = ".yours";
 /// What is in the way of a landing in a checkout of its branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedCheckout {
-    /// The checkout.
     pub checkout: PathBuf,
     /// The user's files there, from its root.
     pub paths: Vec<String>,
@@ -55,7 +54,6 @@ impl fmt::Display for BlockedCheckout {
 pub(super) enum CheckoutObstacle {
     /// Files of the user's.
     Files(Vec<PathBuf>),
-    /// Something else.
     Trouble(CheckoutProblem),
 }
 
@@ -80,9 +78,7 @@ impl CheckoutObstacle {
 /// A file of the user's that made room for a landed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DisplacedFile {
-    /// Where it was.
     pub(super) name: PathBuf,
-    /// Where it is.
     pub(super) copy: PathBuf,
     /// The content that the landing started from; zeros if there was none.
     old_blob: String,

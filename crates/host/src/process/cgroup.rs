@@ -31,7 +31,6 @@ const DEPTH_MAX: usize = 32;
 pub enum JobContainment {
     /// A cgroup of its own.
     Cgroup {
-        /// Below which group.
         at: PathBuf,
         /// Whether the kernel enforces `limits.memory_per_agent`; otherwise the supervisor does.
         memory: bool,
@@ -214,12 +213,10 @@ pub(super) struct JobCgroup {
 }
 
 impl JobCgroup {
-    /// Where it is.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Makes the group.
     pub(super) fn create(&self) -> io::Result<()> {
         create_cgroup_dir(&self.dir)
     }

@@ -28,9 +28,7 @@ const BUFFER: usize = 128 * 1024;
 /// Where a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputStream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 

@@ -125,31 +125,17 @@ impl Eq for OutputBatch {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchEvent {
     /// New records, in order.
-    Lines {
-        /// Which job.
-        key: u64,
-        /// The records.
-        lines: OutputBatch,
-    },
+    Lines { key: u64, lines: OutputBatch },
     /// Records that were dropped before they were read.
     Gap {
-        /// Which job.
         key: u64,
         /// How many bytes of log.
         bytes: u64,
     },
     /// The job ended and all its lines were delivered; it is watched no more.
-    Ended {
-        /// Which job.
-        key: u64,
-        /// How it ended.
-        exit: JobExit,
-    },
+    Ended { key: u64, exit: JobExit },
     /// The job's supervisor is gone without a word; all lines were delivered, it is watched no more.
-    Vanished {
-        /// Which job.
-        key: u64,
-    },
+    Vanished { key: u64 },
 }
 
 enum WatchRequest {

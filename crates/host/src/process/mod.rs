@@ -59,7 +59,6 @@ const ANSWERS: &str = "answers";
 pub struct JobSpec {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// Where it runs.
     pub cwd: PathBuf,
     /// The whole environment; nothing else is inherited (only [`JOB_MARK`] is added).
     pub env: BTreeMap<String, String>,
@@ -96,15 +95,9 @@ pub struct JobSpec {
 #[serde(rename_all = "snake_case")]
 pub enum JobEnding {
     /// It ended by itself.
-    Exited {
-        /// Its exit code.
-        code: i32,
-    },
+    Exited { code: i32 },
     /// A signal that was not ours ended it.
-    Signalled {
-        /// The signal's number.
-        signal: i32,
-    },
+    Signalled { signal: i32 },
     /// It was ended because it took too long.
     TimedOut {
         /// True if it was silent for too long, false if it lived for too long.
@@ -117,7 +110,6 @@ pub enum JobEnding {
     },
     /// It was ended because somebody asked for it.
     Stopped,
-    /// It never ran.
     NotStarted {
         /// What was missing or wrong.
         why: String,
@@ -146,7 +138,6 @@ pub struct JobExit {
 /// Who runs a job, precise enough to survive the reuse of process ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPids {
-    /// The supervisor.
     pub pid: u32,
     /// Its start time, in ticks of the system's own.
     pub start_time: u64,
@@ -197,7 +188,6 @@ pub enum JobStart {
 pub enum JobStopMode {
     /// Ask it to end, kill it after its grace.
     Term,
-    /// Kill it now.
     Kill,
 }
 
@@ -206,38 +196,20 @@ pub enum JobStopMode {
 pub enum JobSpawnError {
     /// A file of the job could not be read or written.
     #[error("cannot {what} {path}: {source}; check the folder's permissions and free space")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
     /// The supervisor's program did not start.
     #[error(
         "cannot start the supervisor {program}: {source}; check that this program still exists and that processes can be started"
     )]
-    Supervisor {
-        /// The program tried.
-        program: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    Supervisor { program: String, source: io::Error },
     /// The supervisor started and declined.
     #[error("the supervisor of {dir} refused: {why}")]
-    Refused {
-        /// The job's folder.
-        dir: PathBuf,
-        /// Its reason.
-        why: String,
-    },
+    Refused { dir: PathBuf, why: String },
     /// The supervisor, or another starter, did not answer in time.
     #[error(
         "the supervisor of {dir} did not report within {seconds} s; see supervisor.log there, and try again when the machine is less busy"
     )]
     NoAnswer {
-        /// The job's folder.
         dir: PathBuf,
         /// How long we waited.
         seconds: u64,
@@ -246,10 +218,7 @@ pub enum JobSpawnError {
     #[error(
         "the supervisor of an earlier job in {dir} disappeared; stop the processes of that job and move the files away before starting again"
     )]
-    Vanished {
-        /// The job's folder.
-        dir: PathBuf,
-    },
+    Vanished { dir: PathBuf },
 }
 
 impl JobSpawnError {

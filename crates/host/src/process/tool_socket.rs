@@ -52,7 +52,6 @@ const ANSWER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// A job's door, as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSocketSpec {
-    /// The socket.
     pub path: PathBuf,
     /// Its folder is made for it alone, and goes with it.
     pub own_folder: bool,

@@ -60,7 +60,6 @@ impl SandboxReport {
     }
 }
 
-/// Which wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxBackend {
@@ -84,12 +83,10 @@ impl SandboxBackend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxNetworkAccess {
-    /// All.
     #[default]
     Open,
     /// A loopback of its own.
     Loopback,
-    /// None.
     None,
 }
 
@@ -99,16 +96,13 @@ pub enum SandboxNetworkAccess {
 pub enum SandboxPathAccess {
     /// Nothing; it looks empty or cannot be opened.
     Hidden,
-    /// Read and execute.
     Read,
     /// Everything but making devices.
     Write,
 }
 
-/// One job's wall.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPolicy {
-    /// Which one.
     pub kind: SandboxBackend,
     /// Paths, absolute and without links, and what is allowed there. What no entry covers may be read.
     pub paths: Vec<(PathBuf, SandboxPathAccess)>,
@@ -124,7 +118,6 @@ pub struct SandboxPolicy {
     /// A folder that takes the place of `/tmp`; none leaves `/tmp` as it is.
     #[serde(default)]
     pub tmp: Option<PathBuf>,
-    /// The network.
     #[serde(default)]
     pub network: SandboxNetworkAccess,
     /// Whether no Unix socket can be made at all.

@@ -15,7 +15,6 @@ use crate::strong_components::find_strong_components;
 pub struct DraftAnswer {
     /// The epics, if they were asked for.
     pub breakdown: Option<EpicBreakdown>,
-    /// Tasks, by epic.
     pub tasks: Vec<EpicTasks>,
     /// What had to be mended in the text.
     pub repairs: Vec<String>,

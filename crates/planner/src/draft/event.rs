@@ -18,7 +18,6 @@ pub struct DraftNotification {
     /// Which call, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// In words.
     pub message: String,
     /// Until when the provider is left alone; faces write it as they write times.
     #[serde(skip)]

@@ -16,7 +16,6 @@ pub enum DraftPart {
     Shred,
     /// To write the tasks of this epic.
     Epic(String),
-    /// All in one.
     Whole,
 }
 
@@ -65,7 +64,6 @@ impl From<DraftPart> for String {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum DraftFact {
-    /// It began.
     DraftStarted {
         /// Everything in one call.
         single_pass: bool,
@@ -74,11 +72,9 @@ pub enum DraftFact {
     DraftResumed {},
     /// An agent is about to be asked.
     CallIntended {
-        /// For what.
         part: DraftPart,
         /// Which call of this part, from 1.
         call: u32,
-        /// The agent.
         agent: String,
         /// Whose quota it uses.
         provider: String,
@@ -91,29 +87,22 @@ pub enum DraftFact {
     },
     /// Tokens and money since the last such fact of the call.
     UsageReported {
-        /// For what.
         part: DraftPart,
-        /// In which call.
         call: u32,
         /// Place in its output.
         mark: u64,
-        /// How much.
         #[serde(flatten)]
         usage: Usage,
     },
     /// A call ran into a limit.
     ProviderLimited {
-        /// Whose.
         provider: String,
-        /// For what.
         part: DraftPart,
-        /// In which call.
         call: u32,
         /// Place in its output.
         mark: u64,
         /// It is left alone until then.
         until: Time,
-        /// In its words.
         message: String,
         /// What kind of limit.
         kind: LimitKind,
@@ -123,25 +112,19 @@ pub enum DraftFact {
     },
     /// A provider is left alone for another reason than a call's word.
     ProviderParked {
-        /// Whose.
         provider: String,
         /// What kind of wait.
         kind: LimitKind,
-        /// Until when.
         until: Time,
-        /// In words.
         message: String,
     },
     /// An answer fits and is taken.
     AnswerTaken {
-        /// For what.
         part: DraftPart,
-        /// In which call.
         call: u32,
         /// The epics, if they were asked for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         breakdown: Option<EpicBreakdown>,
-        /// Tasks, by epic.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tasks: Vec<EpicTasks>,
         /// What had to be mended in the text.
@@ -150,18 +133,14 @@ pub enum DraftFact {
     },
     /// A call ended without an answer that fits.
     CallFailed {
-        /// For what.
         part: DraftPart,
-        /// Which call.
         call: u32,
         /// What kind of end.
         class: FailureClass,
         /// In which way the provider or the program gave up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fault: Option<AgentFault>,
-        /// In words.
         reason: String,
-        /// What helps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         help: Option<String>,
         /// All that is wrong with the answer.
@@ -173,26 +152,18 @@ pub enum DraftFact {
     },
     /// A part is given up without another call.
     PartFailed {
-        /// Which.
         part: DraftPart,
-        /// Why.
         reason: String,
-        /// What helps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         help: Option<String>,
     },
     /// A part that was given up is tried again.
-    PartReopened {
-        /// Which.
-        part: DraftPart,
-    },
+    PartReopened { part: DraftPart },
     /// A plan was written.
     PlanWritten {
-        /// Where.
         path: String,
         /// Hash of its bytes.
         hash: String,
-        /// How many tasks.
         tasks: usize,
     },
 }

@@ -10,13 +10,11 @@ use crate::schema::AnswerProblem;
 /// What an agent said on the way that counts.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DraftAgentWord {
-    /// Tokens and money.
     Usage(Usage),
     /// The provider says to wait.
     RateLimited {
         /// How long, if it said so.
         wait_ms: Option<u64>,
-        /// In its words.
         message: String,
         /// The agent waits by itself.
         retrying: bool,
@@ -25,7 +23,6 @@ pub enum DraftAgentWord {
     QuotaExhausted {
         /// How long, if it said so.
         wait_ms: Option<u64>,
-        /// In its words.
         message: String,
     },
 }
@@ -33,17 +30,12 @@ pub enum DraftAgentWord {
 /// A limit of a provider that somebody else met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraftRateLimit {
-    /// Whose quota.
     pub provider: String,
-    /// What kind.
     pub kind: LimitKind,
-    /// Until when.
     pub until: Time,
-    /// In words.
     pub message: String,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DraftInput {
     /// A new life of the program: what failed before is tried again. Nobody is asked before limits that
@@ -51,20 +43,14 @@ pub enum DraftInput {
     Begin(Vec<DraftRateLimit>),
     /// An agent said something.
     Said {
-        /// For which part.
         part: DraftPart,
-        /// In which call.
         call: u32,
         /// Place in its output.
         mark: u64,
-        /// What.
         word: DraftAgentWord,
     },
-    /// A call ended.
     Ended {
-        /// For which part.
         part: DraftPart,
-        /// Which call.
         call: u32,
         /// How its process ended.
         ending: AgentEnding,
@@ -79,34 +65,24 @@ pub enum DraftInput {
     Interrupt,
     /// A plan was written.
     Written {
-        /// Where.
         path: String,
         /// Hash of its bytes.
         hash: String,
-        /// How many tasks.
         tasks: usize,
     },
-    /// Time has passed.
     Tick,
 }
 
-/// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DraftEffect {
     /// Start this call, or find it running or ended.
     Call {
-        /// For which part.
         part: DraftPart,
-        /// Which call.
         call: u32,
     },
-    /// End this call.
     Stop {
-        /// For which part.
         part: DraftPart,
-        /// Which call.
         call: u32,
-        /// At once.
         now: bool,
     },
 }

@@ -21,21 +21,17 @@ const SUMMARY_BYTES_MAX: usize = 400;
 /// How much of the PRD a prompt brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrdExtent {
-    /// All of it.
     Whole,
     /// Some sections in full, the others only by their beginnings.
     Sections {
-        /// In full.
         full: usize,
         /// All that there are.
         of: usize,
     },
 }
 
-/// A prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DraftPrompt {
-    /// The text.
     pub text: String,
     /// How much of the PRD is in it.
     pub brought: PrdExtent,
@@ -46,22 +42,18 @@ pub struct DraftPrompt {
 pub struct DraftPromptInput<'a> {
     /// What is asked for.
     pub part: &'a DraftPart,
-    /// The PRD.
     pub prd: &'a str,
     /// The epics, once they are known.
     pub breakdown: Option<&'a EpicBreakdown>,
     /// What was wrong with the last answer.
     pub problems: &'a [AnswerProblem],
-    /// The last answer.
     pub previous: Option<&'a str>,
     /// The file for the answer.
     pub output: &'a str,
-    /// Longest prompt.
     pub bytes_max: usize,
 }
 
 impl DraftPromptInput<'_> {
-    /// Puts it together.
     pub fn build_prompt(&self) -> DraftPrompt {
         let mut text = match self.part {
             DraftPart::Shred => SHRED.to_owned(),

@@ -40,7 +40,6 @@ pub(super) fn render_mermaid_with_ids(
     out
 }
 
-/// A Graphviz digraph.
 pub(super) fn render_dot(view: &ExportView<'_>) -> String {
     let mut out = String::from("digraph plan {\n  rankdir=LR;\n  node [shape=box];\n");
     let text = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");

@@ -80,7 +80,6 @@ fn write_list_key<'t>(out: &mut String, key: &str, items: impl Iterator<Item = &
     }
 }
 
-/// A basic string.
 fn toml_string(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -12,7 +12,6 @@ const DEPTH_MAX: usize = 64;
 /// How much is forgiven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JsonParseMode {
-    /// RFC 8259.
     Strict,
     /// What models get wrong.
     Repair,
@@ -102,9 +101,7 @@ pub(super) fn parse_at(
 /// Where a text stands; it decides how its end is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JsonStringContext {
-    /// Before a colon.
     Key,
-    /// After one.
     Value,
     /// In a list: no key follows that would prove where the text ends.
     Entry,

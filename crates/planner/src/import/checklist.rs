@@ -21,7 +21,6 @@ struct ChecklistItem<'t> {
     state: SourceTaskState,
     optional: bool,
     text: &'t str,
-    /// Headings above it.
     phase: Option<usize>,
     /// Lines below it that belong to it.
     notes: Vec<(usize, &'t str)>,
@@ -440,7 +439,6 @@ fn split_id(text: &str, format: ToolFormat) -> (Option<&str>, &str) {
     if numbered && !rest.trim().is_empty() { (Some(bare), rest.trim()) } else { (None, text) }
 }
 
-/// `T012`, `T-012`.
 fn is_task_number(word: &str) -> bool {
     let digits = word.strip_prefix('T').map(|rest| rest.strip_prefix('-').unwrap_or(rest));
     digits.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))

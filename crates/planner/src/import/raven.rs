@@ -51,7 +51,6 @@ pub(super) fn read_raven(source: &ImportSource) -> Result<ImportReading, PlanImp
     Ok(reading)
 }
 
-/// `# T-001: Title`.
 fn parse_title_line(file: &SourceFile) -> Option<(String, String)> {
     let line =
         file.text.trim_start_matches('\u{feff}').lines().find(|line| line.starts_with("# "))?;

@@ -41,7 +41,6 @@ pub(super) enum EdgeConfidence {
     Similar,
     /// A label that is the title.
     Title,
-    /// A temporary id.
     Id,
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// What goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForgeFaultKind {
     /// This status, and nothing was done.

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A bare repository.
 #[derive(Clone)]
 pub(super) struct BareTestRepo(pub(super) PathBuf);
 

@@ -75,12 +75,10 @@ impl ForgeStandIn {
         lock(&self.shared.state)
     }
 
-    /// Where it listens.
     pub fn url(&self) -> &str {
         &self.shared.url
     }
 
-    /// Its bare repository.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -100,7 +98,6 @@ impl ForgeStandIn {
         self.state().rules = rules;
     }
 
-    /// Orders a fault.
     pub fn fault(&self, fault: ForgeFault) {
         self.state().faults.push(fault);
     }

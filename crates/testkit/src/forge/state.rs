@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::fault::ForgeFault;
 use super::git::BareTestRepo;
 
-/// A pull request.
 pub(super) struct ForgeStandInPullRequest {
     pub(super) number: u64,
     pub(super) title: String,
@@ -40,7 +39,6 @@ pub struct ForgeBranchRules {
     pub up_to_date: bool,
 }
 
-/// Everything.
 pub(super) struct ForgeStandInState {
     pub(super) bare: BareTestRepo,
     pub(super) pulls: Vec<ForgeStandInPullRequest>,

@@ -48,9 +48,7 @@ struct LlmStandInState {
 pub struct LlmServedTokens {
     /// Read, those from a cache included.
     pub input: u64,
-    /// Written.
     pub output: u64,
-    /// Answers.
     pub answers: u64,
 }
 
@@ -75,7 +73,6 @@ impl LlmStandIn {
         Ok(Self { port, state })
     }
 
-    /// Where it listens.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

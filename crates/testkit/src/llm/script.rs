@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Map, Value, json};
 
-/// Who said something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LlmSpeaker {
     User,

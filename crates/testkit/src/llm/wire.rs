@@ -16,7 +16,6 @@ use crate::http::StandInReply;
 /// An event of a stream: its name, which may be empty, and its data. The name `hang` stands for a pause.
 pub(super) type LlmStreamEvent = (String, Value);
 
-/// One protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LlmProtocol {
     Anthropic,

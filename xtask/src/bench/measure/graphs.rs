@@ -11,7 +11,6 @@ use mainstem_core::plan::{Plan, Task, TaskEffort};
 pub(super) struct Rng(u64);
 
 impl Rng {
-    /// From any seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
@@ -54,7 +53,6 @@ pub(super) enum Law {
 pub(super) struct Shape {
     /// Same seed, same work.
     pub(super) seed: u64,
-    /// How many tasks.
     pub(super) tasks: usize,
     /// Needs per task, on average.
     pub(super) needs: f64,
@@ -76,7 +74,6 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Random work.
     pub(super) fn random(shape: &Shape) -> Self {
         let mut rng = Rng::new(shape.seed);
         let count = shape.tasks;
@@ -188,7 +185,6 @@ impl Work {
     }
 }
 
-/// A task's id.
 pub(super) fn id(at: usize) -> TaskId {
     TaskId::new(format!("T-{at:05}"))
 }

@@ -24,7 +24,6 @@ use std::path::{Path, PathBuf};
 
 use crate::{Verdict, shell};
 
-/// One measurement.
 struct Bench {
     /// What is typed after `cargo xtask bench`.
     name: &'static str,

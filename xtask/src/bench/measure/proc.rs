@@ -67,11 +67,9 @@ pub(super) fn watches(pid: u32) -> usize {
 pub(super) struct Spent {
     /// From start to end.
     pub(super) wall: Duration,
-    /// Processor time.
     pub(super) cpu: Cpu,
     /// Most memory at once, in mebibytes.
     pub(super) peak: f64,
-    /// Exit code 0.
     pub(super) ok: bool,
 }
 

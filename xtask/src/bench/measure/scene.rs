@@ -43,7 +43,6 @@ impl Scene {
         self.path = Some(format!("{}:{path}", folder.display()));
     }
 
-    /// The repository's folder.
     pub(super) fn repo(&self) -> PathBuf {
         self.root.join("repo")
     }
@@ -58,7 +57,6 @@ impl Scene {
         self.repo().join(".git/mainstem")
     }
 
-    /// The journal.
     pub(super) fn journal(&self) -> PathBuf {
         self.state().join("journal.db")
     }

@@ -6,12 +6,10 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty one.
     pub(super) fn new(head: &[&str]) -> Self {
         Self { rows: vec![head.iter().map(ToString::to_string).collect()] }
     }
 
-    /// One more row.
     pub(super) fn row(&mut self, cells: &[String]) {
         self.rows.push(cells.to_vec());
     }
@@ -41,7 +39,6 @@ impl Table {
         text
     }
 
-    /// Prints it.
     pub(super) fn print(&self) {
         print!("{}", self.text());
     }
@@ -71,17 +68,14 @@ impl Sample {
         self.0.get(at.saturating_sub(1).min(last)).copied().unwrap_or(f64::NAN)
     }
 
-    /// Half are below.
     pub(super) fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// The largest.
     pub(super) fn worst(&self) -> f64 {
         self.0.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// How many.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

@@ -12,11 +12,9 @@ use mainstem_core::train::batches::{BatchMerge, CandidateMerge};
 
 /// A run and its clock.
 pub(super) struct Timeline<'w> {
-    /// The run.
     pub(super) machine: Machine,
     /// All that happened, if it is kept.
     pub(super) facts: Option<Vec<(Time, Fact)>>,
-    /// Steps taken.
     pub(super) steps: u64,
     ms: &'w [u64],
     now: Time,
@@ -50,7 +48,6 @@ impl<'w> Timeline<'w> {
         timeline
     }
 
-    /// An engine starts.
     pub(super) fn begin(&mut self) {
         let (host, version) = (String::new(), String::new());
         self.put(Input::Begin { epoch: 1, pid: 1, host, version, scope: None });

@@ -30,7 +30,6 @@ const SEEDS: u64 = 8;
 const LANES: usize = 4;
 const RATES: [f64; 6] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.5];
 
-/// Prints the tables.
 pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     let base = Conditions {
         count: 300,

@@ -27,7 +27,6 @@ pub(crate) struct AgentAttemptRecord {
     pub(crate) torn: bool,
 }
 
-/// All of it.
 pub(crate) struct GroundTruth {
     pub(crate) scripts: Vec<ChaosScript>,
     pub(crate) told: BTreeMap<(String, u32), AgentAttemptRecord>,

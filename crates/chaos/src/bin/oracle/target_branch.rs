@@ -12,7 +12,6 @@ use super::unlanded_work::{files_of, holds};
 /// The target branch here.
 const HERE: &str = "refs/heads/main";
 
-/// One landing commit.
 #[derive(Debug, Clone)]
 pub(crate) struct LandingCommit {
     pub(crate) task: String,

@@ -29,7 +29,6 @@ const ROWS_MAX: usize = 14;
 /// Tasks named of each kind of change.
 const CHANGES_SHOWN: usize = 40;
 
-/// Shows a draft.
 pub(super) struct DraftLiveView {
     json: bool,
     quiet: bool,
@@ -48,7 +47,6 @@ pub(super) struct DraftLiveView {
 }
 
 impl DraftLiveView {
-    /// For this output.
     pub(super) fn new(context: &CliContext, name: &str) -> Self {
         let (json, quiet) = (context.global.json, context.global.quiet);
         let live = !json && !quiet && std::io::stderr().is_terminal();

@@ -14,7 +14,6 @@ use crate::output;
 
 /// A file of tasks is never this large.
 const FILE_BYTES_MAX: u64 = 10 << 20;
-/// All files together.
 const BYTES_MAX: u64 = 128 << 20;
 /// A folder with more files is a project; name the folder of the tasks.
 const FILES_MAX: usize = 20_000;

@@ -1,6 +1,5 @@
 //! The keys of a plan, in words.
 
-/// One key.
 #[derive(Debug)]
 pub(super) struct PlanKeyHelp {
     pub(super) key: &'static str,

@@ -1,9 +1,7 @@
 //! What an agent might try, as shell scripts. Those that can tell print ESCAPED or BLOCKED; what all of
 //! them must not have done is looked at from outside.
 
-/// One attack.
 pub(super) struct Case {
-    /// The task's id.
     pub(super) id: &'static str,
     /// What it is about, for people.
     pub(super) what: &'static str,

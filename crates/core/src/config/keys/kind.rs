@@ -3,20 +3,15 @@
 /// What a setting takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SettingKind {
-    /// True or false.
     Bool,
     /// A whole number within bounds.
     Int {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
     /// A whole number within bounds, or `auto`.
     IntOrAuto {
-        /// Smallest.
         min: i64,
-        /// Largest.
         max: i64,
     },
     /// `auto`, `off`, or true or false.
@@ -25,7 +20,6 @@ pub enum SettingKind {
     Number,
     /// Text of one line.
     Text,
-    /// One of [`KeyDoc::choices`].
     Choice,
     /// A list of texts.
     Texts,
@@ -71,12 +65,10 @@ impl SettingKind {
     }
 }
 
-/// One setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyDoc {
     /// Dotted path such as `run.jobs`; `agents.*.kind` stands for every agent.
     pub key: &'static str,
-    /// What it takes.
     pub kind: SettingKind,
     /// The default as TOML; empty if there is none.
     pub default: &'static str,
