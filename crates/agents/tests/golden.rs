@@ -93,7 +93,7 @@ fn recorded(name: &str) -> String {
 fn traps_of_the_tools_are_known() {
     // A failure that calls itself a success.
     let shown = recorded("claude-400");
-    assert!(shown.contains("== Ill") && shown.contains(r#""class":"request""#), "{shown}");
+    assert!(shown.contains("== Failed") && shown.contains(r#""class":"request""#), "{shown}");
     // Costs that count the whole session: only the second turn's two answers.
     let usage = line_of(&recorded("claude-resume"), "usage").unwrap();
     assert!(
@@ -115,10 +115,10 @@ fn traps_of_the_tools_are_known() {
         assert!(line.contains("\"reset_at\":"), "{line}");
     }
     // A session that is not there is no failure.
-    assert!(recorded("claude-unknown").contains("== Lost"));
+    assert!(recorded("claude-unknown").contains("== SessionMissing"));
     assert!(recorded("codex-unknown").contains("thread/start"));
     // A result ends the turn, whatever still runs.
-    assert!(recorded("claude-background").contains("== Well"));
+    assert!(recorded("claude-background").contains("== Completed"));
 }
 
 #[test]

@@ -210,6 +210,9 @@ impl GateFailureCause {
                 format!("make the file executable: git update-index --chmod=+x {file}, then commit")
             }
             Self::MissingDependency { setup, .. } => setup_step(setup),
+            Self::SandboxDenied { .. } if self.needs_own_home() => {
+                "give the check a home folder of its own: write HOME=\"$TMPDIR\" before the command in [gates] verify".to_owned()
+            }
             Self::SandboxDenied { allow, .. } => {
                 format!("allow this path: [sandbox] write = [\"{allow}\"]")
             }
@@ -235,6 +238,16 @@ impl GateFailureCause {
             | Self::CouldNotRun {}
             | Self::Failed {} => return None,
         })
+    }
+
+    /// Whether the check writes to the home folder under a name that changes with every run: no setting can
+    /// allow that path.
+    pub fn needs_own_home(&self) -> bool {
+        let Self::SandboxDenied { allow, .. } = self else { return false };
+        let name = allow.strip_prefix("~/").filter(|name| !name.contains('/'));
+        let is_process_id =
+            |part: &str| part.len() >= 2 && part.bytes().all(|b| b.is_ascii_digit());
+        name.is_some_and(|name| name.split(['-', '.', '_']).any(is_process_id))
     }
 
     /// The place is to blame, not the work: another attempt of an agent cannot help, and there is nothing for

@@ -58,7 +58,9 @@ impl Usage {
             && self.basis == other.basis
             && self.answering == other.answering
             && self.cost_usd.is_some() == other.cost_usd.is_some()
-            && [self, other].iter().all(|usage| usage.cost_usd.is_none_or(is_plausible_cost));
+            && [&*self, other].iter().all(|usage| usage.cost_usd.is_none_or(is_plausible_cost))
+            // The sum is one report to whoever reads it, and is judged like one.
+            && self.cost_usd.zip(other.cost_usd).is_none_or(|(a, b)| is_plausible_cost(a + b));
         if alike {
             self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
             self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
@@ -438,6 +440,14 @@ mod tests {
         assert_eq!((all.basis(), all.paid_usd(), all.included_usd), ("mixed", 1.0, 2.0));
         assert_eq!((all.input_tokens, all.unpriced_tokens, all.attempts.len()), (15, 5, 1));
         assert_eq!(account.sums.keys().collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn reports_whose_sum_would_not_be_believed_stay_apart() {
+        let half = Usage { cost_usd: Some(REPORT_USD_MAX * 0.6), ..Usage::default() };
+        let mut sum = half.clone();
+        assert!(!sum.merge_report(&half));
+        assert_eq!(sum, half);
     }
 
     #[test]

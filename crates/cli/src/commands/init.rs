@@ -21,6 +21,8 @@ use crate::error::{CliError, CommandResult};
 use crate::{output, preflight};
 
 const PLAN_FILE: &str = "plan.toml";
+/// Put before a check that writes to the home folder: in a sandbox the home folder is read-only.
+const OWN_HOME: &str = "HOME=\"$TMPDIR\" ";
 
 /// Files that hold a plan or could become one.
 const SPECS: [&str; 12] = [
@@ -71,6 +73,13 @@ impl InitFindings {
     fn verify_commands(&self) -> Vec<String> {
         let all = self.usable_projects().flat_map(|project| project.verify.clone());
         all.filter(|command| !self.set_aside.iter().any(|(other, _)| other == command)).collect()
+    }
+
+    fn give_own_home(&mut self, gate: &str) {
+        let commands = self.projects.iter_mut().flat_map(|project| &mut project.verify);
+        for command in commands.filter(|command| *command == gate) {
+            *command = format!("{OWN_HOME}{command}");
+        }
     }
 
     fn setup_commands(&self) -> Vec<String> {
@@ -193,6 +202,8 @@ fn try_found_checks(
         );
         if no_test && !found.without_tests {
             found.without_tests = true;
+        } else if let Some(gate) = gate_for_own_home(&check, found) {
+            found.give_own_home(&gate);
         } else if let Some(gate) = gate_to_drop(&check, found) {
             let why = explained.lines.last().cloned().unwrap_or_default();
             print_unless_quiet(context, &format!("{}; left out", explained.message));
@@ -202,6 +213,15 @@ fn try_found_checks(
         }
         write_file(file, &compose_checked(found)?)?;
     }
+}
+
+/// The check that writes to the home folder under names that no setting can allow.
+fn gate_for_own_home(check: &TargetCheck, found: &InitFindings) -> Option<String> {
+    let TargetCheckOutcome::Failed(failed) = &check.outcome else { return None };
+    let cause = failed.cause.as_ref().filter(|cause| cause.needs_own_home());
+    cause
+        .and_then(|_| found.verify_commands().into_iter().find(|gate| *gate == failed.gate))
+        .filter(|gate| !gate.starts_with(OWN_HOME))
 }
 
 /// The check to leave out, if others stay: its own command failed, or the setup that only it needs.

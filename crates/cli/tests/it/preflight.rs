@@ -253,6 +253,19 @@ fn init_names_what_is_red_and_leaves_out_one_check_of_several() {
 }
 
 #[test]
+fn init_gives_a_check_that_writes_to_the_home_folder_one_of_its_own() {
+    let check = "test:\n\tmkdir \"$$HOME/.wrap-$$$$-1\"\n";
+    for kind in ["landlock", "bwrap"] {
+        let scene = repository(&[("Makefile", check)]).walled(kind);
+        let output = scene.mainstem(&["init"]).expect_code(0);
+        let settings = scene.repo().read("mainstem.toml");
+        assert!(settings.contains("HOME=") && settings.contains("$TMPDIR"), "{settings}");
+        assert!(output.stderr.contains("make test passed on main"), "{}", output.stderr);
+        scene.mainstem(&["run", "plan.toml"]).expect_code(0);
+    }
+}
+
+#[test]
 fn init_does_not_overwrite_a_plan_and_writes_no_branch() {
     let scene = repository(&[("plan.toml", ONE), ("notes.txt", "x")]);
     scene.mainstem(&["init", "--json"]).expect_code(0);

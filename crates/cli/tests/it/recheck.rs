@@ -1,8 +1,10 @@
 //! The target branch is verified again without build caches: a cache that lets broken work pass does not do so for
 //! long, and the landing that it let pass is named.
 
-use mainstem_testkit::TestScene;
+use std::time::Duration;
+
 use mainstem_testkit::shell_plans::shell_plan;
+use mainstem_testkit::{TestScene, wait_until};
 
 const BIN: &str = env!("CARGO_BIN_EXE_mainstem");
 
@@ -60,5 +62,31 @@ fn a_sound_branch_is_looked_at_and_nobody_is_told() {
     let facts = scene.mainstem(&["history", "--json"]).stdout;
     let seen = facts.lines().filter(|line| line.contains("\"target_rechecked\"")).count();
     assert_eq!(seen, 1, "{facts}");
+    scene.assert_nothing_left();
+}
+
+#[test]
+fn a_check_that_outlived_its_engine_ends_with_the_next_run_that_does_not_want_it() {
+    let scene = TestScene::new(BIN);
+    let (first, pid) = (scene.outside("first"), scene.outside("pid"));
+    let check = format!(
+        "if [ ! -e cache/built ] && [ -e '{0}' ]; then echo $$ > '{1}'; exec sleep 1000; fi\n\
+         touch '{0}'; mkdir -p cache && touch cache/built\n",
+        first.display(),
+        pid.display()
+    );
+    scene.repo().commit("check", &[("check.sh", &check), (".gitignore", "/cache\n")]);
+    let scene = scene
+        .config("[gates]\nverify = [\"sh check.sh\"]\ncaches = [\"cache\"]\nrecheck = 1\n")
+        .plan(&shell_plan(&[A]));
+    let engine = scene.spawn(&["run", "--no-preflight", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the check of what landed", || {
+        std::fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'))
+    });
+    engine.kill9();
+    let pid = std::fs::read_to_string(&pid).expect("it was there");
+    scene.expect(0, &["--config", "gates.recheck=0", "run", "--no-preflight"]);
+    let alive = std::path::Path::new("/proc").join(pid.trim()).exists();
+    assert!(!alive, "process {} still runs", pid.trim());
     scene.assert_nothing_left();
 }

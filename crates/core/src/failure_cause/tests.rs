@@ -228,3 +228,17 @@ fn our_own_first_line_is_no_part_of_the_output() {
     assert_eq!(output_in_detail("cannot be checked out"), "cannot be checked out");
     assert_eq!(output_in_detail("exit code 1"), "");
 }
+
+#[test]
+fn a_name_in_the_home_folder_that_changes_with_every_run_asks_for_another_home() {
+    let denied = |path: &str| GateFailureCause::SandboxDenied {
+        path: path.to_owned(),
+        allow: path.to_owned(),
+    };
+    assert!(denied("~/.node-spawn-wrap-12345-0b2bd5a1").needs_own_home());
+    for path in ["~/.cache", "~/.config/app-12345", "/opt/tool-12345", "~/.m2"] {
+        assert!(!denied(path).needs_own_home(), "{path}");
+    }
+    let hint = denied("~/.node-spawn-wrap-12345-0b2bd5a1").fix_hint().expect("a hint");
+    assert!(hint.contains("HOME=\"$TMPDIR\""), "{hint}");
+}

@@ -13,13 +13,15 @@ use super::{EffectContext, gates};
 use crate::repo_layout::RepoLayout;
 
 /// In whose name the gates run: the records of the task that landed stay as they are.
-const TASK: &str = "_recheck";
+pub const RECHECK_TASK: &str = "_recheck";
 
 /// Verifies the commit and tells the verdicts.
 pub fn recheck_target(errand: &EffectContext, (commit, tree): (&Oid, &Oid), lane: u32) {
     let layout = &errand.engine.layout;
-    let apart =
-        EffectContext { task: Task { id: TaskId::new(TASK), ..Task::empty() }, ..errand.clone() };
+    let apart = EffectContext {
+        task: Task { id: TaskId::new(RECHECK_TASK), ..Task::empty() },
+        ..errand.clone()
+    };
     let words = |error: std::io::Error| error.to_string();
     let verdicts = gates::forget_lane_caches(layout, lane)
         .map_err(words)

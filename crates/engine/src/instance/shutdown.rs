@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use mainstem_core::config::Settings;
-use mainstem_core::id::RunId;
+use mainstem_core::id::{RunId, TaskId};
 use mainstem_core::machine::Machine;
 use mainstem_host::files::{self, TrashRetention};
 use mainstem_host::git::Repo;
 use mainstem_host::port_leases;
 
+use crate::effects::jobs;
+use crate::effects::recheck::RECHECK_TASK;
 use crate::lessons::LessonStore;
 use crate::repo_layout::RepoLayout;
 use crate::run_journal;
@@ -24,9 +26,11 @@ pub(super) fn end_leftover_jobs(layout: &RepoLayout, run: &RunId, machine: &Mach
         if let Some(current) = machine.tasks().get(t).current.as_ref().filter(|a| !a.removed) {
             // What cannot be ended now ends by itself, or with its workspace.
             let id = &machine.plan().tasks[t.index()].id;
-            let _ = crate::effects::jobs::end_task_jobs(layout, run, id, current.n);
+            let _ = jobs::end_task_jobs(layout, run, id, current.n);
         }
     }
+    // The target branch was verified again when the engine was killed, and nobody wants to know now.
+    let _ = jobs::end_task_jobs(layout, run, &TaskId::new(RECHECK_TASK), 0);
     remove_scratch_dirs(layout);
     // Leases that outlive their jobs are harmless: whoever needs a port takes them.
     let _ = port_leases::release_ended_jobs(&port_leases::lease_folder());

@@ -380,6 +380,9 @@ impl World {
                 self.end_jobs(&(task, attempt));
             }
         }
+        let rechecks = |name: &&String| name.contains("/_recheck/");
+        let left: Vec<String> = self.gates.keys().filter(rechecks).cloned().collect();
+        left.iter().for_each(|name| self.stop_gates(name));
     }
 
     /// Stops running gates by the beginning of their names.
