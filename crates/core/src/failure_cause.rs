@@ -246,7 +246,7 @@ impl GateFailureCause {
         let Self::SandboxDenied { allow, .. } = self else { return false };
         let name = allow.strip_prefix("~/").filter(|name| !name.contains('/'));
         let is_process_id =
-            |part: &str| part.len() >= 2 && part.bytes().all(|b| b.is_ascii_digit());
+            |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         name.is_some_and(|name| name.split(['-', '.', '_']).any(is_process_id))
     }
 

@@ -259,7 +259,8 @@ fn init_gives_a_check_that_writes_to_the_home_folder_one_of_its_own() {
         let scene = repository(&[("Makefile", check)]).walled(kind);
         let output = scene.mainstem(&["init"]).expect_code(0);
         let settings = scene.repo().read("mainstem.toml");
-        assert!(settings.contains("HOME=") && settings.contains("$TMPDIR"), "{settings}");
+        let why = format!("{kind}: {}{settings}", output.stderr);
+        assert!(settings.contains("HOME=") && settings.contains("$TMPDIR"), "{why}");
         assert!(output.stderr.contains("make test passed on main"), "{}", output.stderr);
         scene.mainstem(&["run", "plan.toml"]).expect_code(0);
     }
