@@ -1,6 +1,6 @@
 //! Globs of declared files: are they well formed, and may two of them name the same file.
 //!
-//! Knows nothing of tasks or of the file system. The answer of [`may_overlap`] is conservative:
+//! Knows nothing of tasks or of the file system. The answer of [`globs_may_overlap`] is conservative:
 //! only a `false` is a promise.
 
 use globset::GlobBuilder;

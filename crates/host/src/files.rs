@@ -125,7 +125,7 @@ pub fn sync_filesystem(path: &Path) -> io::Result<()> {
 }
 
 /// A fresh name in `trash` for something that is being made and will be renamed to its place: if that
-/// never happens, it goes after [`abandon_drafts`].
+/// never happens, it goes after [`abandon_staging_paths`].
 pub fn staging_path(trash: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(trash)?;
     Ok(trash.join(format!("{STAGING}{}", unique_name())))
@@ -219,7 +219,7 @@ pub fn set_files_aside(
     Ok(Some(place))
 }
 
-/// Deletes what [`move_to_trash`] put aside as [`Fate::Gone`]; everything else stays.
+/// Deletes what [`move_to_trash`] put aside as [`TrashRetention::Deletable`]; everything else stays.
 pub fn empty_trash(trash: &Path) -> io::Result<TrashReport> {
     let mut emptied = TrashReport::default();
     let entries = match fs::read_dir(trash) {
@@ -355,7 +355,7 @@ pub fn open_regular_file(path: &Path) -> io::Result<fs::File> {
     Err(io::Error::new(io::ErrorKind::NotFound, "not a regular file"))
 }
 
-/// The first `most` bytes of what [`open_plain`] opens.
+/// The first `most` bytes of what [`open_regular_file`] opens.
 pub fn read_regular_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path)?.take(most).read_to_end(&mut bytes)?;

@@ -37,7 +37,7 @@ pub fn lease_folder() -> PathBuf {
 /// Lends a block of ten ports to the job in `owner` and returns the first one: the block it has
 /// already, else the one around `wish`, else the next one that nobody has and whose ports are free.
 ///
-/// The job's folder must exist; the lease lasts until [`release`], or until the job has ended.
+/// The job's folder must exist; the lease lasts until [`release_ports`], or until the job has ended.
 pub fn lease_ports(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
     if !owner.is_absolute() || !owner.try_exists()? {
         let why = format!("the job's folder {} must exist before it gets ports", owner.display());

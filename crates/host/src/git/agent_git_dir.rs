@@ -366,7 +366,7 @@ fn is_safe_ref_name(name: &str) -> bool {
     name.starts_with("refs/") && name.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
-/// What [`files::open_plain`] opens, as text.
+/// What [`files::open_regular_file`] opens, as text.
 pub(super) fn read_regular_text_file(path: &Path, most: u64) -> io::Result<String> {
     files::read_regular_file(path, most).map(|bytes| lossy_string(&bytes))
 }

@@ -84,7 +84,7 @@ impl Repo {
         Ok(split_nul(&answer.stdout).map(parse_setting).collect())
     }
 
-    /// [`Self::credentials`] as they were when they were first asked for; none if git's settings make no
+    /// [`Self::find_credentials`] as they were when they were first asked for; none if git's settings make no
     /// sense, which every other command says.
     pub fn cached_credentials(&self) -> &[GitCredential] {
         let known = &self.inner.credentials;

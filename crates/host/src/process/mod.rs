@@ -160,7 +160,7 @@ pub struct JobPids {
 /// What is true of a job now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// Nothing ever ran in this folder; [`start`] may.
+    /// Nothing ever ran in this folder; [`start_job`] may.
     Absent,
     /// A supervisor is on its way.
     Starting,
@@ -172,7 +172,7 @@ pub enum JobState {
     Vanished,
 }
 
-/// The answer to [`start`].
+/// The answer to [`start_job`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobStart {
     /// This call started the job.

@@ -41,7 +41,7 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The main function of the hidden subcommand that supervises the job in `dir`; gives the exit code.
 ///
-/// The program must have been started by [`super::start`], with the folder as its last argument.
+/// The program must have been started by [`super::start_job`], with the folder as its last argument.
 pub fn supervise_job(dir: &Path) -> i32 {
     if env::var_os(DETACHED).is_none() {
         return respawn_detached();

@@ -2,7 +2,7 @@
 //!
 //! A policy is a list of paths with what is allowed there; the deepest entry that covers a path
 //! decides. Two walls carry it out: bubblewrap (namespaces and mounts) and Landlock. Both end in a
-//! step of our own program ([`step`]) that adds the seccomp filter and the limits, and only then becomes
+//! step of our own program ([`run_sandbox_step`]) that adds the seccomp filter and the limits, and only then becomes
 //! the command. There is no fallback in here: a wall that cannot be built is an error.
 //! Knows nothing of agents, tasks or settings.
 
@@ -176,7 +176,7 @@ impl SandboxPolicy {
 }
 
 /// The command line that runs `argv` in `cwd` behind `wall`; `exe` is our own program. What an exit code
-/// cannot say is written to the inherited file `report`, if there is one; see [`Report`].
+/// cannot say is written to the inherited file `report`, if there is one; see [`SandboxReport`].
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 pub fn wrap_command(
     wall: &SandboxPolicy,
