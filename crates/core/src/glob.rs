@@ -143,7 +143,7 @@ struct GlobTransition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransitionKind {
     Plain,
-    /// Part of a `**`.
+    /// A step that is part of a `**`.
     Deep,
     /// Into something that looks like a file, such as `lib.rs`, but might be a folder.
     IntoFile,

@@ -492,7 +492,7 @@ impl<'a> PlanChecker<'a> {
     }
 }
 
-/// `T-1 → T-2 → T-1`
+/// Writes a cycle as `T-1 → T-2 → T-1`.
 fn format_cycle(names: &[&str]) -> String {
     let mut shown: Vec<String> = if names.len() <= CYCLE_SHOWN {
         names.iter().map(|name| clip_text(name)).collect()
