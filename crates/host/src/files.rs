@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
-/// Entries that are being made start with this, followed by the life of the process that makes them.
+/// Entries that are being made start with this, followed by the name of the process that makes them.
 const STAGING: &str = "draft-";
 /// Entries that are somebody's and wait for a person start with this.
 const KEPT: &str = "kept-";
@@ -46,7 +46,7 @@ pub struct TrashReport {
     pub left: Vec<(PathBuf, String)>,
 }
 
-/// Names this life of the process. The pid alone would not do: in a container it is always the same.
+/// Names this process. The pid alone would not do: in a container it is always the same.
 pub(crate) fn process_lifetime_id() -> &'static str {
     static LIFE: LazyLock<String> = LazyLock::new(|| {
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -55,7 +55,7 @@ pub(crate) fn process_lifetime_id() -> &'static str {
     &LIFE
 }
 
-/// A name no other call uses, in this life of the process or another.
+/// A name that no other call uses, in this process or another.
 pub(crate) fn unique_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{}-{}", process_lifetime_id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -131,14 +131,14 @@ pub fn staging_path(trash: &Path) -> io::Result<PathBuf> {
     Ok(trash.join(format!("{STAGING}{}", unique_name())))
 }
 
-/// Gives up what earlier lives were making in `trash`, so that [`empty_trash`] deletes it. Only for who
+/// Gives up what earlier processes were making in `trash`, so that [`empty_trash`] deletes it. Only for who
 /// knows that no other process makes anything there.
 pub fn abandon_staging_paths(trash: &Path) {
     let ours = format!("{STAGING}{}-", process_lifetime_id());
     for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(STAGING) && !name.starts_with(&ours) {
-            // What resists is tried again by the next life.
+            // What cannot be removed now is tried again by the next process.
             let _ = fs::rename(entry.path(), trash.join(format!("{GONE}{}-{name}", unique_name())));
         }
     }

@@ -146,7 +146,7 @@ fn find_config_files(folder: &Path) -> Vec<PathBuf> {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let name = entry.file_name();
-            // What is in an agent's view is made without credentials.
+            // An agent git dir is made without credentials.
             let skipped = ["objects", "refs", "logs", "view", "hooks", "info"];
             if kind.is_dir() && depth < DEPTH_MAX && skipped.iter().all(|skip| name != *skip) {
                 open.push((entry.path(), depth + 1));

@@ -96,14 +96,14 @@ impl Repo {
     ) -> Result<StagedTree> {
         let filters = self.distrusted_filters(admin)?;
         let index = self.prepare_cached_index(worktree, admin, reach, warm)?;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir: admin,
             worktree,
             index: &index,
             filter_overrides: &filters.overrides,
         };
-        let seen = desk.read_status()?;
+        let seen = indexed.read_status()?;
         let mut notes = filters.notes;
         let mut unstored = seen.unreadable;
         let large = self.select_oversized_files(worktree, &seen.changed);
@@ -118,7 +118,7 @@ impl Repo {
             large.iter().map(|large| large.path.clone()).chain(passed.iter().cloned()).collect();
         unstored.extend(large);
         if !news.is_empty() || !seen.nested.is_empty() {
-            let taken = stage_changed_files(&desk, reach, &seen.nested, news, &left)?;
+            let taken = stage_changed_files(&indexed, reach, &seen.nested, news, &left)?;
             for file in taken.unstored {
                 if unstored.iter().all(|known| known.path != file.path) {
                     unstored.push(file);
@@ -134,7 +134,7 @@ impl Repo {
         }
         let tree = match &warm.tree {
             Some(tree) => tree.clone(),
-            None => desk.write_tree()?,
+            None => indexed.write_tree()?,
         };
         warm.tree = Some(tree.clone());
         warm.cache_stamp = FileStamp::of_file(&index);

@@ -66,7 +66,7 @@ pub struct JobSpec {
     pub stdin: Option<PathBuf>,
     /// Whether lines on stdout may ask, the answers coming back on stdin.
     pub converse: bool,
-    /// Longest life; the time spent waiting for an answer does not count.
+    /// How long the command may run; the time spent waiting for an answer does not count.
     pub wall_ms: Option<u64>,
     /// Longest silence; the time spent waiting for an answer does not count.
     pub idle_ms: Option<u64>,
@@ -85,7 +85,7 @@ pub struct JobSpec {
     /// A socket for what the command starts to speak through; none is none.
     #[serde(default)]
     pub door: Option<ToolSocketSpec>,
-    /// The wall around it; none is none.
+    /// The sandbox that the command runs in, if any.
     #[serde(default)]
     pub wall: Option<SandboxPolicy>,
 }
