@@ -9,6 +9,7 @@ mod names;
 mod promises;
 mod ratchet;
 mod source;
+mod type_names;
 mod words;
 
 use std::fmt;
@@ -75,6 +76,7 @@ fn show(findings: &[Finding]) -> Verdict {
 fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let entries = gather(root)?;
     let mut findings = check_entries(&entries);
+    findings.extend(type_names::check(&declared_types(&entries)));
     let ratchet = fs::read_to_string(root.join(ratchet::PATH));
     let ratchet = ratchet.map_err(|error| format!("{}: {error}", ratchet::PATH))?;
     findings.extend(ratchet::check(&ratchet, &measure(&entries)));
@@ -96,6 +98,9 @@ fn check_entries(entries: &[Entry]) -> Vec<Finding> {
         if entry.path.ends_with("Cargo.toml") {
             findings.extend(manifests::check(&entry.path, text));
         }
+        if entry.path == manifests::CODE_MAP {
+            findings.extend(manifests::check_code_map(text));
+        }
         if entry.path == "Cargo.lock" {
             findings.extend(manifests::check_lock(text));
         }
@@ -107,6 +112,14 @@ fn check_entries(entries: &[Entry]) -> Vec<Finding> {
         findings.extend(promises::check(text, &texts.flat_map(promises::functions).collect()));
     }
     findings
+}
+
+fn declared_types(entries: &[Entry]) -> Vec<source::DeclaredType> {
+    let sources = entries.iter().filter(|entry| entry.path.ends_with(".rs"));
+    let types = sources.flat_map(|entry| {
+        source::declared_types(&entry.path, entry.text.as_deref().unwrap_or_default())
+    });
+    types.collect()
 }
 
 fn measure(entries: &[Entry]) -> Vec<ratchet::Measured> {
@@ -203,7 +216,10 @@ mod tests {
 
     #[test]
     fn a_finding_says_where_what_and_how_to_mend_it() {
-        let found = check_entries(&[entry("crates/core/src/a.rs", "//! A.\nfn a() { todo!() }\n")]);
+        let found = check_entries(&[entry(
+            "crates/core/src/a.rs",
+            "//! A file for tests.\nfn a() { todo!() }\n",
+        )]);
         assert_eq!(
             found[0].to_string(),
             "crates/core/src/a.rs:2: `todo!` is left over; finish it or return an error"
@@ -224,7 +240,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("target/debug")).unwrap();
         fs::write(dir.path().join("target/debug/x"), "built").unwrap();
         fs::create_dir_all(dir.path().join("src")).unwrap();
-        fs::write(dir.path().join("src/a.rs"), "//! A.\n").unwrap();
+        fs::write(dir.path().join("src/a.rs"), "//! A file for tests.\n").unwrap();
         let entries = gather(dir.path()).unwrap();
         assert_eq!(entries.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), ["src/a.rs"]);
     }

@@ -3,7 +3,7 @@
 //! Pure: argv out, bytes in. Spawns nothing, opens no file, reads no environment, and knows neither
 //! the graph nor the run around the attempt. An adapter is two things: a launch and a line parser.
 //! The tools of the vendors are not started themselves but through `mainstem __drive`, which speaks
-//! their protocols by [`drive`] and prints lines that the one parser of [`lines`] reads.
+//! their protocols by [`drive`] and prints lines that the one parser of [`line_protocol`] reads.
 
 pub mod adapter;
 pub mod command;

@@ -16,9 +16,9 @@ pub const ALLOW_MARK: &str = "mainstem:allow-secret";
 enum SecretCharset {
     Upper,
     Alnum,
-    /// The same with `_ -`
+    /// A letter or digit, `_` or `-`.
     Token,
-    /// The same with `_ - .`
+    /// A letter or digit, `_`, `-` or `.`.
     Dotted,
     Hex,
     Base64,

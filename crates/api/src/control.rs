@@ -65,7 +65,7 @@ pub enum ControlRequest {
     Ping,
     /// Ask what each agent was last seen doing: an object, task to text.
     Progress,
-    /// Ask what is being done: agents and checks, as [`crate::status::Activity`].
+    /// Ask what is being done: agents and checks, as [`crate::status::StatusActivity`].
     Activity,
     /// Ask which pieces of work would clash: a list.
     Clashes,

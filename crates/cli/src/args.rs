@@ -33,7 +33,7 @@ pub(crate) struct CliArgs {
     /// Options of every command.
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
-    /// What to do.
+    /// The command to run and its arguments.
     #[command(subcommand)]
     pub(crate) command: CliCommand,
 }
@@ -44,10 +44,10 @@ pub(crate) struct GlobalArgs {
     /// Run as if started in DIR.
     #[arg(short = 'C', id = "work_dir", value_name = "DIR", global = true)]
     pub(crate) dir: Option<PathBuf>,
-    /// Output JSON.
+    /// Print the output as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Use quiet output.
+    /// Print less output than usual.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     /// Use verbose output (-vv for everything).
@@ -61,7 +61,7 @@ pub(crate) struct GlobalArgs {
     pub(crate) config: Vec<String>,
 }
 
-/// What to do.
+/// The command to run and its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     /// Take a tour in a throwaway repository
@@ -104,20 +104,20 @@ pub(crate) enum CliCommand {
     Cancel(CancelArgs),
     /// Retry failed or cancelled tasks
     Retry(RetryArgs),
-    /// Skip a task
+    /// Skip one or more tasks
     Skip(TaskListArgs),
     /// Change how many agents run at once
     Jobs(JobsArgs),
     /// List questions waiting for an answer
     #[command(alias = "inbox")]
     Questions(RunQueryArgs),
-    /// Answer a question
+    /// Answer a question from an agent
     Answer(AnswerArgs),
     /// List tasks proposed by agents
     Proposals(RunQueryArgs),
     /// Accept proposed tasks into the run
     Accept(ProposalArgs),
-    /// Reject proposed tasks
+    /// Reject tasks proposed by agents
     Reject(ProposalArgs),
     /// Open a sandboxed shell in a task's workspace
     Shell(ShellArgs),
@@ -152,7 +152,7 @@ pub(crate) enum CliCommand {
     /// Supervise one job (used by the engine).
     #[command(name = "__supervise", hide = true)]
     Supervise {
-        /// The job's folder.
+        /// The folder of the job.
         dir: PathBuf,
         /// Whatever the supervisor passes to itself.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -161,7 +161,7 @@ pub(crate) enum CliCommand {
     /// Walk the steps of a script agent (used by the engine).
     #[command(name = "__script", hide = true)]
     Script {
-        /// The steps.
+        /// The file with the steps.
         file: PathBuf,
     },
     /// Speak with an agent over the Model Context Protocol (started by the agent).
@@ -176,24 +176,23 @@ pub(crate) enum CliCommand {
     /// Sleep (used by the script agent).
     #[command(name = "__sleep", hide = true)]
     Sleep {
-        /// How long.
+        /// How long to sleep, in milliseconds.
         ms: u64,
     },
     /// Empty a trash folder (started when a run is over).
     #[command(name = "__empty-trash", hide = true)]
     EmptyTrash {
-        /// The folder.
+        /// The trash folder to empty.
         trash: PathBuf,
     },
     /// Write the reference pages (used by the build).
     #[command(name = "__reference", hide = true)]
     Reference {
-        /// Where to.
+        /// The folder to write to.
         dir: PathBuf,
     },
 }
 
-/// `demo`
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Keep the repository and print its path.
@@ -201,7 +200,6 @@ pub(crate) struct DemoArgs {
     pub(crate) keep: bool,
 }
 
-/// `init`
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Print mainstem.toml without writing it.
@@ -215,7 +213,6 @@ pub(crate) struct InitArgs {
     pub(crate) no_try: bool,
 }
 
-/// `doctor`
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
     /// Skip running the checks on the target branch.
@@ -223,7 +220,6 @@ pub(crate) struct DoctorArgs {
     pub(crate) no_try: bool,
 }
 
-/// `plan`
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct PlanArgs {
@@ -247,7 +243,7 @@ pub(crate) enum PlanCommand {
     Show {
         /// Plan file (.toml, .yaml or .json).
         file: PathBuf,
-        /// Output format.
+        /// Format of the output.
         #[arg(long, value_enum, default_value_t = PlanFormat::Tree)]
         format: PlanFormat,
     },
@@ -266,17 +262,16 @@ pub(crate) enum PlanCommand {
 pub(crate) enum PlanFormat {
     /// Epics, tasks and dependencies, with the graph.
     Tree,
-    /// A Mermaid flowchart.
+    /// A flowchart in Mermaid syntax.
     Mermaid,
     /// JSON, with levels and critical path.
     Json,
     /// Tasks that can run together.
     Batches,
-    /// Only the graph.
+    /// The graph without the list.
     Graph,
 }
 
-/// `run`
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
     /// Plan file; resumes the current run if omitted.
@@ -318,10 +313,9 @@ pub(crate) struct RunQueryArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `show`
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Task ID.
+    /// ID of the task.
     pub(crate) task: String,
     /// Show only the prompt of the latest attempt.
     #[arg(long)]
@@ -337,15 +331,14 @@ pub(crate) struct ShowArgs {
 /// Commands about several tasks.
 #[derive(Debug, Args)]
 pub(crate) struct TaskListArgs {
-    /// Task IDs.
+    /// IDs of the tasks.
     #[arg(required = true, value_name = "T")]
     pub(crate) tasks: Vec<String>,
 }
 
-/// `retry`
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// Task IDs.
+    /// IDs of the tasks.
     #[arg(required_unless_present = "all", value_name = "T")]
     pub(crate) tasks: Vec<String>,
     /// Retry every failed, conflicted, blocked or cancelled task
@@ -354,7 +347,7 @@ pub(crate) struct RetryArgs {
     /// Add a message for the agent to the prompt
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
-    /// Use another agent
+    /// Retry with another agent instead
     #[arg(long, value_name = "A")]
     pub(crate) agent: Option<String>,
     /// Start over instead of continuing from the work so far
@@ -362,12 +355,11 @@ pub(crate) struct RetryArgs {
     pub(crate) fresh: bool,
 }
 
-/// `logs`
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Task ID; shows all tasks, interleaved, if omitted.
     pub(crate) task: Option<String>,
-    /// Follow the output.
+    /// Keep printing new output.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Show an earlier attempt.
@@ -384,10 +376,9 @@ pub(crate) struct LogsArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `diff`
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Task ID.
+    /// ID of the task.
     pub(crate) task: String,
     /// Show only file names and line counts.
     #[arg(long)]
@@ -400,10 +391,9 @@ pub(crate) struct DiffArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `graph`
 #[derive(Debug, Args)]
 pub(crate) struct GraphArgs {
-    /// Output format.
+    /// Format of the output.
     #[arg(long, value_enum, default_value_t = GraphFormat::Picture)]
     pub(crate) format: GraphFormat,
     /// Show an earlier run.
@@ -414,15 +404,14 @@ pub(crate) struct GraphArgs {
 /// How to show a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
-    /// Boxes and lines.
+    /// Boxes connected by lines.
     Picture,
-    /// A Mermaid flowchart.
+    /// A flowchart in Mermaid syntax.
     Mermaid,
-    /// Nodes and edges.
+    /// Nodes and edges as JSON.
     Json,
 }
 
-/// `history`
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     /// Show only events of this task.
@@ -438,7 +427,6 @@ pub(crate) struct HistoryArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `lessons`
 #[derive(Debug, Args)]
 pub(crate) struct LessonsArgs {
     /// What to do with lessons; lists them if omitted.
@@ -458,7 +446,7 @@ pub(crate) enum LessonsCommand {
     },
     /// Delete lessons of a domain
     Forget {
-        /// Domain.
+        /// Domain whose lessons are deleted.
         domain: String,
         /// Delete lessons that contain this text.
         #[arg(required_unless_present = "all")]
@@ -469,7 +457,6 @@ pub(crate) enum LessonsCommand {
     },
 }
 
-/// `cancel`
 #[derive(Debug, Args)]
 pub(crate) struct CancelArgs {
     /// Task IDs; cancels the whole run if omitted.
@@ -477,7 +464,6 @@ pub(crate) struct CancelArgs {
     pub(crate) tasks: Vec<String>,
 }
 
-/// `jobs`
 #[derive(Debug, Args)]
 pub(crate) struct JobsArgs {
     /// Number of agents to run at once.
@@ -485,7 +471,6 @@ pub(crate) struct JobsArgs {
     pub(crate) n: u32,
 }
 
-/// `answer`
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
     /// Question ID, for example Q1.
@@ -498,13 +483,12 @@ pub(crate) struct AnswerArgs {
     pub(crate) free: bool,
 }
 
-/// `cost`
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
     /// Group costs by this field.
     #[arg(long, value_enum, default_value_t = CostBy::Task)]
     pub(crate) by: CostBy,
-    /// Output comma-separated values.
+    /// Print the output as comma-separated values.
     #[arg(long)]
     pub(crate) csv: bool,
     /// Show an earlier run.
@@ -515,21 +499,20 @@ pub(crate) struct CostArgs {
 /// What to sum by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CostBy {
-    /// Task and attempt.
+    /// One line for each attempt.
     Attempt,
-    /// Task.
+    /// One line for each task.
     Task,
-    /// Epic.
+    /// One line for each epic.
     Epic,
-    /// Model.
+    /// One line for each model.
     Model,
-    /// Agent.
+    /// One line for each agent.
     Agent,
-    /// Day, in UTC.
+    /// One line for each day (UTC).
     Day,
 }
 
-/// `accept` and `reject`
 #[derive(Debug, Args)]
 pub(crate) struct ProposalArgs {
     /// Proposal IDs, as listed by `mainstem proposals`.
@@ -537,7 +520,6 @@ pub(crate) struct ProposalArgs {
     pub(crate) proposals: Vec<String>,
 }
 
-/// `restore`
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// Task ID; optional with --list.
@@ -557,7 +539,6 @@ pub(crate) struct RestoreArgs {
     pub(crate) branch: Option<String>,
 }
 
-/// `undo`
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
     /// Show what would be undone without changing anything.
@@ -565,7 +546,6 @@ pub(crate) struct UndoArgs {
     pub(crate) dry_run: bool,
 }
 
-/// `clean`
 #[derive(Debug, Args)]
 pub(crate) struct CleanArgs {
     /// List what would be removed without removing it.
@@ -579,15 +559,13 @@ pub(crate) struct CleanArgs {
     pub(crate) discard_unlanded: bool,
 }
 
-/// `completions`
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell.
+    /// Shell to write the script for.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// `man`
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// Write one page per command to DIR instead.

@@ -364,20 +364,7 @@ fn run_event(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine>
             "jobs",
             format!("{} at a time", output::count_noun(u64::from(*jobs), "agent")),
         ),
-        Fact::Noticed { message, .. } => {
-            // The output below says it better than the sentence that it ends with.
-            let frozen =
-                machine.target_failure().is_some() && message.starts_with("merging is paused");
-            let message = match message.split_once("; ").filter(|_| frozen && !verbose) {
-                Some((what, help)) => {
-                    let mut line = warning_line("!", "", what)?.with_help(help);
-                    line.subject = Some(machine.target_branch().to_owned());
-                    return Some(line);
-                }
-                None => message,
-            };
-            warning_line("!", "", message)
-        }
+        Fact::Noticed { message, .. } => notice_event(message, machine, verbose),
         Fact::TargetVerified { gates, duration_ms, cached: false, .. } if verbose => {
             let words =
                 format!("{} in {}", gates.join(", "), output::format_duration(*duration_ms));
@@ -402,6 +389,20 @@ fn run_event(fact: &Fact, machine: &Machine, verbose: bool) -> Option<EventLine>
             format!("{}: {why}", output::count_noun(refs.len() as u64, "ref")),
         ),
         _ => None,
+    }
+}
+
+fn notice_event(message: &str, machine: &Machine, verbose: bool) -> Option<EventLine> {
+    let frozen = machine.target_failure().is_some() && message.starts_with("merging is paused");
+    match message.split_once("; ").filter(|_| frozen && !verbose) {
+        // The failed check's output follows and says more than the second half of the sentence,
+        // which is shown as help.
+        Some((what, help)) => {
+            let mut line = warning_line("!", "", what)?.with_help(help);
+            line.subject = Some(machine.target_branch().to_owned());
+            Some(line)
+        }
+        None => warning_line("!", "", message),
     }
 }
 

@@ -34,60 +34,14 @@ pub fn judge_attempt(
     evidence: &Evidence,
     start: Option<&Oid>,
 ) -> AttemptJudgement {
-    let bad = |class, reason: String| {
-        let (reason, help) = (limits::clip_for_fact(&reason), None);
-        AttemptJudgement::Bad { class, reason, help }
-    };
     if let Some(judgement) = judge_by_claim(ending, claim, evidence, start) {
         return judgement;
     }
-    match ending {
-        AgentEnding::Exited { code: 0 } => {}
-        AgentEnding::Exited { code } => {
-            return bad(FailureClass::AgentFailed, format!("the agent exited with code {code}"));
-        }
-        AgentEnding::Signalled { signal } => {
-            return bad(
-                FailureClass::AgentFailed,
-                format!("the agent was killed by signal {signal}"),
-            );
-        }
-        AgentEnding::TimedOut { idle: true } => {
-            return bad(
-                FailureClass::TimedOut,
-                "the agent printed nothing for too long".to_owned(),
-            );
-        }
-        AgentEnding::TimedOut { idle: false } => {
-            return bad(FailureClass::TimedOut, "the agent timed out".to_owned());
-        }
-        AgentEnding::OutOfMemory { limit } => {
-            let limit = render_size(*limit);
-            let why = format!(
-                "the agent was killed: more memory used than limits.memory_per_agent ({limit})"
-            );
-            return bad(FailureClass::AgentFailed, why);
-        }
-        AgentEnding::Stopped {} => {
-            return bad(FailureClass::Interrupted, "the agent was stopped".to_owned());
-        }
-        AgentEnding::NotStarted { why, permanent: true } => {
-            let reason = limits::clip_for_fact(&format!("the agent cannot start: {why}"));
-            let help = Some("fix the settings of the agent or the task".to_owned());
-            return AttemptJudgement::Bad { class: FailureClass::Refused, reason, help };
-        }
-        AgentEnding::NotStarted { why, permanent: false } => {
-            return bad(FailureClass::Transient, format!("the agent could not be started: {why}"));
-        }
-        AgentEnding::Vanished {} => {
-            return bad(
-                FailureClass::Killed,
-                "the agent disappeared without an exit code".to_owned(),
-            );
-        }
+    if let Some(judgement) = judge_by_ending(ending) {
+        return judgement;
     }
     if let Some(flaw) = evidence.flaws.first() {
-        return bad(FailureClass::InvalidOutput, flaw.clone());
+        return bad_attempt(FailureClass::InvalidOutput, flaw);
     }
     if evidence.base == evidence.tip || evidence.files == 0 {
         return match claim {
@@ -97,13 +51,56 @@ pub fn judge_attempt(
             | AgentClaim::RateLimited {}
             | AgentClaim::QuotaExhausted {}
             | AgentClaim::Failed { .. }
-            | AgentClaim::Done { .. } => bad(
-                FailureClass::AgentFailed,
-                "the agent exited without changing anything".to_owned(),
-            ),
+            | AgentClaim::Done { .. } => {
+                bad_attempt(FailureClass::AgentFailed, "the agent exited without changing anything")
+            }
         };
     }
     AttemptJudgement::Worked
+}
+
+fn bad_attempt(class: FailureClass, reason: impl AsRef<str>) -> AttemptJudgement {
+    let reason = limits::clip_for_fact(reason.as_ref());
+    AttemptJudgement::Bad { class, reason, help: None }
+}
+
+/// Any end but a clean exit is bad, whatever the attempt left.
+fn judge_by_ending(ending: &AgentEnding) -> Option<AttemptJudgement> {
+    Some(match ending {
+        AgentEnding::Exited { code: 0 } => return None,
+        AgentEnding::Exited { code } => {
+            bad_attempt(FailureClass::AgentFailed, format!("the agent exited with code {code}"))
+        }
+        AgentEnding::Signalled { signal } => bad_attempt(
+            FailureClass::AgentFailed,
+            format!("the agent was killed by signal {signal}"),
+        ),
+        AgentEnding::TimedOut { idle: true } => {
+            bad_attempt(FailureClass::TimedOut, "the agent printed nothing for too long")
+        }
+        AgentEnding::TimedOut { idle: false } => {
+            bad_attempt(FailureClass::TimedOut, "the agent timed out")
+        }
+        AgentEnding::OutOfMemory { limit } => {
+            let limit = render_size(*limit);
+            let why = format!(
+                "the agent was killed: more memory used than limits.memory_per_agent ({limit})"
+            );
+            bad_attempt(FailureClass::AgentFailed, why)
+        }
+        AgentEnding::Stopped {} => bad_attempt(FailureClass::Interrupted, "the agent was stopped"),
+        AgentEnding::NotStarted { why, permanent: true } => {
+            let reason = limits::clip_for_fact(&format!("the agent cannot start: {why}"));
+            let help = Some("fix the settings of the agent or the task".to_owned());
+            AttemptJudgement::Bad { class: FailureClass::Refused, reason, help }
+        }
+        AgentEnding::NotStarted { why, permanent: false } => {
+            bad_attempt(FailureClass::Transient, format!("the agent could not be started: {why}"))
+        }
+        AgentEnding::Vanished {} => {
+            bad_attempt(FailureClass::Killed, "the agent disappeared without an exit code")
+        }
+    })
 }
 
 /// Claims of trouble are believed, unless the agent went on and did its work all the same.

@@ -781,7 +781,7 @@ impl AgentFault {
         }
     }
 
-    /// What a word stands for; unknown words are [`Fault::Other`].
+    /// What a word stands for; unknown words are [`AgentFault::Other`].
     pub fn from_word(word: &str) -> Self {
         Self::ALL.into_iter().find(|fault| fault.as_str() == word).unwrap_or(Self::Other)
     }

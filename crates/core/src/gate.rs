@@ -2,7 +2,7 @@
 //! files.
 //!
 //! A gate stays text in plans, settings and facts; what starts with `@` is read here. Runs nothing and
-//! reads nothing: files come in through [`Files`]. What cannot be looked at is an error, never a pass.
+//! reads nothing: files come in through [`GateFiles`]. What cannot be looked at is an error, never a pass.
 
 mod fields;
 mod query;

@@ -1,6 +1,6 @@
 //! Globs of declared files: are they well formed, and may two of them name the same file.
 //!
-//! Knows nothing of tasks or of the file system. The answer of [`may_overlap`] is conservative:
+//! Knows nothing of tasks or of the file system. The answer of [`globs_may_overlap`] is conservative:
 //! only a `false` is a promise.
 
 use globset::GlobBuilder;
@@ -143,7 +143,7 @@ struct GlobTransition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransitionKind {
     Plain,
-    /// Part of a `**`.
+    /// A step that is part of a `**`.
     Deep,
     /// Into something that looks like a file, such as `lib.rs`, but might be a folder.
     IntoFile,

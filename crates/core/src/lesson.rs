@@ -338,7 +338,7 @@ impl DomainLessons {
         self.len() == 0
     }
 
-    /// Reads what [`Lessons::to_toml`] wrote, or a person.
+    /// Reads what [`Self::to_toml`] wrote, or a person.
     pub fn from_toml(text: &str) -> Result<Self, String> {
         let mut lessons: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         lessons.trim_to_limits();

@@ -1,6 +1,6 @@
 //! Reviews: what reviewers say of a change, brought together into one verdict. Pure data and rules.
 //!
-//! Knows nothing of agents, prompts or git; [`diff`] says which files of a change a reviewer looks at.
+//! Knows nothing of agents, prompts or git; [`review_files`] says which files of a change a reviewer looks at.
 
 pub mod review_files;
 

@@ -1,5 +1,5 @@
 //! Where all tasks stand: one map, one setter. Counters, the ready queue, occupied slots and the
-//! readiness of dependents change only in [`Tasks::set`], so they cannot drift from the phases.
+//! readiness of dependents change only in [`TaskTable::set_phase`], so they cannot drift from the phases.
 
 mod barrier_groups;
 
@@ -376,7 +376,7 @@ impl TaskTable {
     pub fn get(&self, t: TaskIx) -> &TaskState {
         &self.states[t.index()]
     }
-    /// The same, to note something; the phase moves only by [`Self::set`].
+    /// The same, to note something; the phase moves only by [`Self::set_phase`].
     pub fn state_mut(&mut self, t: TaskIx) -> &mut TaskState {
         &mut self.states[t.index()]
     }

@@ -119,30 +119,25 @@ pub fn land_run_branch(
     let new = match forward {
         true => tip,
         false => {
-            let (from, to) = (from.clone(), to.clone());
-            let tree = match repo.merge(&head, &tip)? {
-                GitMergeOutcome::Clean { tree } => tree,
-                GitMergeOutcome::Conflict { files, .. } => {
-                    return Err(BranchLandingError::Conflict { from, to, files });
-                }
-            };
-            let words = format!("Merge {from}\n\nMainstem-Run: {run}\n");
-            let (who, parents, date_ms) = (repo.identity()?, [head.clone(), tip], clock::now_ms());
+            let tree = merge_in_memory(&repo, &from, &to, &head, &tip)?;
+            let message = format!("Merge {from}\n\nMainstem-Run: {run}\n");
+            let parents = [head.clone(), tip];
+            let who = repo.identity()?;
             session.claim_root()?;
-            let world = build_maintenance_context(&mut session, &run, &machine, exe, env)?;
-            let (parents, author, committer) = (&parents[..], &who, &who);
-            let new =
-                NewCommit { tree: &tree, parents, message: &words, author, committer, date_ms };
-            let new = world.signer.write_commit(&repo, new)?;
-            let verdict = find_failing_gate(world, &machine, t, &new, &tree);
+            let context = build_maintenance_context(&mut session, &run, &machine, exe, env)?;
+            let merge = NewCommit {
+                tree: &tree,
+                parents: &parents,
+                message: &message,
+                author: &who,
+                committer: &who,
+                date_ms: clock::now_ms(),
+            };
+            let merge = context.signer.write_commit(&repo, merge)?;
+            let verdict = find_failing_gate(context, &machine, t, &merge, &tree);
             session.layout().release_root();
-            match verdict {
-                Ok(None) => new,
-                Ok(Some((gate, log))) => {
-                    return Err(BranchLandingError::Red { from, to, gate, log });
-                }
-                Err(why) => return Err(BranchLandingError::Unverified(why)),
-            }
+            refuse_failing_merge(verdict, &from, &to)?;
+            merge
         }
     };
     let followers = match repo.lock_checkouts(&to, &head, &new)? {
@@ -165,6 +160,35 @@ pub fn land_run_branch(
     let message = format!("merged {from} into {to}");
     session.record_step(&run, &mut machine, Input::Notice { task: None, message })?;
     Ok(done(new, !forward, checkout))
+}
+
+fn merge_in_memory(
+    repo: &Repo,
+    from: &str,
+    to: &str,
+    head: &Oid,
+    tip: &Oid,
+) -> Result<Oid, BranchLandingError> {
+    match repo.merge(head, tip)? {
+        GitMergeOutcome::Clean { tree } => Ok(tree),
+        GitMergeOutcome::Conflict { files, .. } => {
+            Err(BranchLandingError::Conflict { from: from.to_owned(), to: to.to_owned(), files })
+        }
+    }
+}
+
+fn refuse_failing_merge(
+    verdict: Result<Option<(String, String)>, String>,
+    from: &str,
+    to: &str,
+) -> Result<(), BranchLandingError> {
+    match verdict {
+        Ok(None) => Ok(()),
+        Ok(Some((gate, log))) => {
+            Err(BranchLandingError::Red { from: from.to_owned(), to: to.to_owned(), gate, log })
+        }
+        Err(why) => Err(BranchLandingError::Unverified(why)),
+    }
 }
 
 fn read_branch_tip(repo: &Repo, branch: &str) -> Result<Oid, BranchLandingError> {

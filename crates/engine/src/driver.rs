@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use mainstem_agents::{AgentEvent, AgentOutputParser, find_adapter};
-use mainstem_api::outlook::Progress;
-use mainstem_core::attempt_policy::combine_claims;
+use mainstem_agents::find_adapter;
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{AgentClaim, AgentEnding, Fact, StopReason};
 use mainstem_core::id::{Oid, RunId, TaskIx, Time};
@@ -21,6 +19,7 @@ use mainstem_host::process::{self as host, WatchEvent};
 use mainstem_planner::draft::DraftRateLimit;
 use mainstem_store::{Journal, StoreError};
 
+use crate::agent_output::AgentOutputReader;
 use crate::attempt_prompt::AttemptPromptContext;
 use crate::conflict_forecast::ForecastSchedule;
 use crate::effect_queue::{EffectQueue, EffectQueueKey, EffectWeight};
@@ -41,17 +40,6 @@ const CAPACITY_EVERY_MS: u64 = 5_000;
 
 /// An input, and whom to answer.
 type QueuedInput = (Input, Option<Sender<CommandReply>>);
-
-/// An agent whose output is being read.
-struct AgentOutputReader {
-    task: TaskIx,
-    attempt: u32,
-    parser: Box<dyn AgentOutputParser>,
-    claim: AgentClaim,
-    /// What it was last seen doing. Never journaled: it is gone with the engine.
-    progress: Option<Progress>,
-    last_words: LastWords,
-}
 
 /// How long an engine that was told to stop waits for a forge.
 const FORGE_PATIENCE_MS: u64 = 3_000;
@@ -614,61 +602,6 @@ impl<'a> EngineDriver<'a> {
         self.machine.apply(&fact, now).expect("BUG: an engine may stop at any time");
         self.journal_facts(std::slice::from_ref(&fact), now)?;
         Ok(EngineOutcome::Rested(rest))
-    }
-}
-
-impl AgentOutputReader {
-    fn handle_agent_event(&mut self, mark: u64, event: AgentEvent) -> Option<Input> {
-        let said = match event {
-            AgentEvent::Session { id } => AgentStatement::Session { session: id },
-            AgentEvent::Usage(usage) => AgentStatement::Usage(usage),
-            AgentEvent::RateLimited { retry_after_ms, reset_at_ms, message, retrying } => {
-                if !retrying {
-                    self.merge_claim(AgentClaim::RateLimited {});
-                }
-                let reset_at = reset_at_ms.map(Time);
-                AgentStatement::RateLimited { retry_after_ms, reset_at, message, retrying }
-            }
-            AgentEvent::QuotaExhausted { reset_at_ms, window, message } => {
-                self.merge_claim(AgentClaim::QuotaExhausted {});
-                let message =
-                    if window.is_empty() { message } else { format!("{window}: {message}") };
-                AgentStatement::QuotaExhausted { reset_at: reset_at_ms.map(Time), message }
-            }
-            AgentEvent::Failed { fault, message, help } => {
-                return self.merge_claim(AgentClaim::Failed { fault, message, help });
-            }
-            AgentEvent::Progress { text, tool } => {
-                let text = mainstem_core::limits::clip_for_fact(&text);
-                self.progress = Some(Progress { tool, text });
-                return None;
-            }
-            AgentEvent::Ask { question, options, default, deadline_ms, reference } => {
-                AgentStatement::Asked { text: question, options, default, deadline_ms, reference }
-            }
-            AgentEvent::ClaimedDone { summary, evidence } => {
-                return self.merge_claim(AgentClaim::Done { summary, evidence });
-            }
-            AgentEvent::Issue { title, text, severity } => {
-                AgentStatement::Issue { title, text, severity }
-            }
-            AgentEvent::ProposeTask { id, title, description, needs } => {
-                AgentStatement::Proposed { id, title, description, needs }
-            }
-            AgentEvent::NothingToDo { reason } => {
-                return self.merge_claim(AgentClaim::NothingToDo { reason });
-            }
-            AgentEvent::Blocked { reason } => {
-                return self.merge_claim(AgentClaim::Blocked { reason });
-            }
-        };
-        Some(Input::AgentSaid { task: self.task, attempt: self.attempt, mark, said })
-    }
-
-    /// Claims are told with the agent's end: a log that is read again gives the same one.
-    fn merge_claim(&mut self, new: AgentClaim) -> Option<Input> {
-        self.claim = combine_claims(std::mem::take(&mut self.claim), new);
-        None
     }
 }
 

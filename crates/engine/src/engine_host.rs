@@ -1,5 +1,5 @@
 //! All that the loop needs and is neither the machine, the journal nor a face: time, room, hands and
-//! ears. The real one is [`crate::threads`]; a simulation is another.
+//! ears. The real one is [`crate::threaded_host`]; a simulation is another.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,14 +28,14 @@ pub trait EngineHost {
     fn workspace_path(&self, unit: &str) -> PathBuf;
 
     /// Begins to carry an order out and returns at once. Its results come as events, the last of
-    /// them [`Event::Performed`] with this ticket.
+    /// them [`EngineEvent::Performed`] with this ticket.
     fn start_effect(&mut self, ticket: EffectTicket, order: EffectOrder);
 
-    /// Tells what the job in `dir` prints and how it ends, as [`Event::Watch`] with this key.
+    /// Tells what the job in `dir` prints and how it ends, as [`EngineEvent::JobWatched`] with this key.
     fn watch_job(&mut self, key: u64, dir: PathBuf);
 
     /// Begins to look which of these would clash with each other or with the target branch, if it can;
-    /// what is seen comes as [`Event::Surveyed`]. Says whether it has begun.
+    /// what is seen comes as [`EngineEvent::ForecastMade`]. Says whether it has begun.
     fn start_forecast(&mut self, _works: Vec<ForecastWork>) -> bool {
         false
     }

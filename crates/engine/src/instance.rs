@@ -450,9 +450,7 @@ impl EngineInstance {
         world.upstream = upstream;
         world.prepare_job_containment();
         ready(&run, &machine);
-        for UnshownFact { seq, at, fact, body } in self.unshown_facts.drain(..) {
-            face.on_fact(&JournaledFact { seq, at, run: &run, fact: &fact, body: &body }, &machine);
-        }
+        self.show_unshown_facts(&run, &machine, face);
         let begin = begin_input(self.epoch, scope);
         let watch =
             RepoMoveWatch::start(self.repo.common_dir(), self.layout.state_dir(), sender.clone());
@@ -479,6 +477,13 @@ impl EngineInstance {
         shutdown::learn_lessons(&self.repo, &self.layout, &self.settings, machine.target_branch());
         shutdown::sweep_repository(&self.repo, &self.layout, self.epoch, (&run, &machine));
         Ok((outcome, machine, run))
+    }
+
+    /// Shows the facts that were journaled before there was anybody to show them to.
+    fn show_unshown_facts(&mut self, run: &RunId, machine: &Machine, face: &mut dyn RunObserver) {
+        for UnshownFact { seq, at, fact, body } in self.unshown_facts.drain(..) {
+            face.on_fact(&JournaledFact { seq, at, run, fact: &fact, body: &body }, machine);
+        }
     }
 
     /// Opens the control socket. Nobody who runs in a job behind a wall is heard there.

@@ -40,6 +40,7 @@ mod steady_clock;
 pub mod engine_host;
 pub mod threaded_host;
 pub mod observer;
+mod agent_output;
 pub mod driver;
 pub mod control_socket;
 pub mod instance;

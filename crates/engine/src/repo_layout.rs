@@ -60,7 +60,7 @@ impl RepoLayout {
     }
 
     /// Takes the folder of workspaces for this repository; if it is another one's, a folder of our own
-    /// in it. Held until the lock is dropped, ours until [`Layout::leave`].
+    /// in it. Held until the lock is dropped, ours until [`RepoLayout::release_root`].
     pub fn claim_root(&mut self) -> Result<OwnerLock, LockError> {
         let body = json!({ "repository": self.common_dir.to_string_lossy() });
         let mut tries = 0;

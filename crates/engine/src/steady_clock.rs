@@ -1,4 +1,4 @@
-//! The engine's time.
+//! The engine's clock, which never goes back.
 
 use mainstem_core::id::Time;
 

@@ -20,7 +20,7 @@ pub trait Forge: Send + Sync {
 
     fn get_pull_request(&self, number: u64) -> Result<ForgePullRequest, ForgeError>;
 
-    /// Makes one. Its labels and milestone are set by [`Forge::dress`].
+    /// Makes one. Its labels and milestone are set by [`Forge::set_labels`].
     fn create_pull_request(&self, new: &NewPullRequest) -> Result<ForgePullRequest, ForgeError>;
 
     /// Sets title and text.

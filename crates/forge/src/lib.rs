@@ -1,8 +1,8 @@
 //! Asks a forge for pull requests, checks, reviews and issues, and says honestly what became of each
 //! wish.
 //!
-//! A [`Forge`] does one thing per call. [`GitHub`] is the one there is; requests are built and answers
-//! read by pure functions (`github::ask`, `github::read`), sent by a [`wire::Transport`], and paced by
+//! A [`Forge`] does one thing per call. [`GitHubForge`] is the one there is; requests are built and answers
+//! read by pure functions (`github::ask`, `github::read`), sent by a [`wire::ForgeTransport`], and paced by
 //! rules of their own (`pace`). Knows no tasks, no plan, no policy and no git: what a red check means is
 //! decided elsewhere.
 

@@ -15,28 +15,28 @@ struct CrashPointSettings {
     log: Option<std::path::PathBuf>,
 }
 
-static WISH: OnceLock<CrashPointSettings> = OnceLock::new();
+static SETTINGS: OnceLock<CrashPointSettings> = OnceLock::new();
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
 /// A place where dying must be harmless.
 pub fn point(name: &str) {
-    let wish = WISH.get_or_init(|| {
-        let wish = std::env::var("MAINSTEM_CRASH_AT").ok();
-        let at = wish.as_ref().and_then(|n| n.parse().ok());
+    let settings = SETTINGS.get_or_init(|| {
+        let requested = std::env::var("MAINSTEM_CRASH_AT").ok();
+        let at = requested.as_ref().and_then(|n| n.parse().ok());
         let log = std::env::var_os("MAINSTEM_CRASH_LOG").map(Into::into);
-        CrashPointSettings { at, named: wish.filter(|_| at.is_none()), log }
+        CrashPointSettings { at, named: requested.filter(|_| at.is_none()), log }
     });
-    if wish.at.is_none() && wish.named.is_none() && wish.log.is_none() {
+    if settings.at.is_none() && settings.named.is_none() && settings.log.is_none() {
         return;
     }
     let number = PASSED.fetch_add(1, Ordering::SeqCst) + 1;
-    if let Some(log) = &wish.log
+    if let Some(log) = &settings.log
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(log)
     {
         // A test that cannot note a point will miss it in its count and fail there.
         let _ = writeln!(file, "{number} {name}");
     }
-    if wish.at == Some(number) || wish.named.as_deref() == Some(name) {
+    if settings.at == Some(number) || settings.named.as_deref() == Some(name) {
         let me = rustix::process::getpid();
         let _ = rustix::process::kill_process(me, rustix::process::Signal::KILL);
         loop {

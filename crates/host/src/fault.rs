@@ -30,7 +30,7 @@ fn fault_settings() -> &'static FaultInjectionSettings {
             at: number,
             after,
             log: std::env::var_os("MAINSTEM_FAIL_LOG").map(Into::into),
-            twice: std::env::var("MAINSTEM_EFFECTS_TWICE").is_ok_and(|wish| wish == "1"),
+            twice: std::env::var("MAINSTEM_EFFECTS_TWICE").is_ok_and(|value| value == "1"),
         }
     })
 }
@@ -58,22 +58,22 @@ impl FallibleOperation {
 
 /// Begins an operation that may fail on any machine; fails if that was ordered.
 pub fn begin_operation(name: impl FnOnce() -> String) -> io::Result<FallibleOperation> {
-    let wish = fault_settings();
-    if wish.at.is_none() && wish.log.is_none() {
+    let settings = fault_settings();
+    if settings.at.is_none() && settings.log.is_none() {
         return Ok(FallibleOperation { name: None });
     }
     let number = BEGUN.fetch_add(1, Ordering::SeqCst) + 1;
     let name = name();
-    if let Some(log) = &wish.log
+    if let Some(log) = &settings.log
         && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(log)
     {
         // A test that cannot note an operation will miss it in its count and fail there.
         let _ = writeln!(file, "{number} {name}");
     }
-    if wish.at != Some(number) {
+    if settings.at != Some(number) {
         return Ok(FallibleOperation { name: None });
     }
-    if wish.after {
+    if settings.after {
         Ok(FallibleOperation { name: Some(name) })
     } else {
         Err(injected_error(&name, "not done"))

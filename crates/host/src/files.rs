@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 /// Entries of a trash folder that [`empty_trash`] may delete start with this.
 const GONE: &str = "gone-";
-/// Entries that are being made start with this, followed by the life of the process that makes them.
+/// Entries that are being made start with this, followed by the name of the process that makes them.
 const STAGING: &str = "draft-";
 /// Entries that are somebody's and wait for a person start with this.
 const KEPT: &str = "kept-";
@@ -46,7 +46,7 @@ pub struct TrashReport {
     pub left: Vec<(PathBuf, String)>,
 }
 
-/// Names this life of the process. The pid alone would not do: in a container it is always the same.
+/// Names this process. The pid alone would not do: in a container it is always the same.
 pub(crate) fn process_lifetime_id() -> &'static str {
     static LIFE: LazyLock<String> = LazyLock::new(|| {
         let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -55,7 +55,7 @@ pub(crate) fn process_lifetime_id() -> &'static str {
     &LIFE
 }
 
-/// A name no other call uses, in this life of the process or another.
+/// A name that no other call uses, in this process or another.
 pub(crate) fn unique_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{}-{}", process_lifetime_id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -125,20 +125,20 @@ pub fn sync_filesystem(path: &Path) -> io::Result<()> {
 }
 
 /// A fresh name in `trash` for something that is being made and will be renamed to its place: if that
-/// never happens, it goes after [`abandon_drafts`].
+/// never happens, it goes after [`abandon_staging_paths`].
 pub fn staging_path(trash: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(trash)?;
     Ok(trash.join(format!("{STAGING}{}", unique_name())))
 }
 
-/// Gives up what earlier lives were making in `trash`, so that [`empty_trash`] deletes it. Only for who
+/// Gives up what earlier processes were making in `trash`, so that [`empty_trash`] deletes it. Only for who
 /// knows that no other process makes anything there.
 pub fn abandon_staging_paths(trash: &Path) {
     let ours = format!("{STAGING}{}-", process_lifetime_id());
     for entry in fs::read_dir(trash).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(STAGING) && !name.starts_with(&ours) {
-            // What resists is tried again by the next life.
+            // What cannot be removed now is tried again by the next process.
             let _ = fs::rename(entry.path(), trash.join(format!("{GONE}{}-{name}", unique_name())));
         }
     }
@@ -219,7 +219,7 @@ pub fn set_files_aside(
     Ok(Some(place))
 }
 
-/// Deletes what [`move_to_trash`] put aside as [`Fate::Gone`]; everything else stays.
+/// Deletes what [`move_to_trash`] put aside as [`TrashRetention::Deletable`]; everything else stays.
 pub fn empty_trash(trash: &Path) -> io::Result<TrashReport> {
     let mut emptied = TrashReport::default();
     let entries = match fs::read_dir(trash) {
@@ -355,7 +355,7 @@ pub fn open_regular_file(path: &Path) -> io::Result<fs::File> {
     Err(io::Error::new(io::ErrorKind::NotFound, "not a regular file"))
 }
 
-/// The first `most` bytes of what [`open_plain`] opens.
+/// The first `most` bytes of what [`open_regular_file`] opens.
 pub fn read_regular_file(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path)?.take(most).read_to_end(&mut bytes)?;

@@ -39,7 +39,7 @@ pub enum LockOutcome {
     },
 }
 
-/// The answer to [`probe`].
+/// The answer to [`probe_lock`].
 #[derive(Debug, PartialEq)]
 pub enum LockState {
     /// Nobody holds the lock (or the file does not exist).

@@ -1,4 +1,4 @@
-//! Blocks of ten ports, each lent to one job at a time, for all runs of one user on this machine.
+//! Blocks of ten ports, each leased to one job at a time, for all runs of one user on this machine.
 //!
 //! A lease is a file named after the block's first port; it holds the path of the job's folder, and
 //! ends with the job whether or not anybody gives it back. Knows nothing of what listens there.
@@ -35,10 +35,10 @@ pub fn lease_folder() -> PathBuf {
 }
 
 /// Lends a block of ten ports to the job in `owner` and returns the first one: the block it has
-/// already, else the one around `wish`, else the next one that nobody has and whose ports are free.
+/// already, else the one around `preferred`, else the next one that nobody has and whose ports are free.
 ///
-/// The job's folder must exist; the lease lasts until [`release`], or until the job has ended.
-pub fn lease_ports(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
+/// The job's folder must exist; the lease lasts until [`release_ports`], or until the job has ended.
+pub fn lease_ports(dir: &Path, owner: &Path, preferred: u16) -> io::Result<u16> {
     if !owner.is_absolute() || !owner.try_exists()? {
         let why = format!("the job's folder {} must exist before it gets ports", owner.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
@@ -48,9 +48,10 @@ pub fn lease_ports(dir: &Path, owner: &Path, wish: u16) -> io::Result<u16> {
         return Ok(block);
     }
     let blocks = (LAST - FIRST) / BLOCK + 1;
-    let wish = if (FIRST..LAST + BLOCK).contains(&wish) { (wish - FIRST) / BLOCK } else { 0 };
+    let preferred =
+        if (FIRST..LAST + BLOCK).contains(&preferred) { (preferred - FIRST) / BLOCK } else { 0 };
     for step in 0..blocks {
-        let block = FIRST + (wish + step) % blocks * BLOCK;
+        let block = FIRST + (preferred + step) % blocks * BLOCK;
         let holder = read_lease_holder(dir, block)?;
         if holder.as_deref().is_some_and(|holder| !is_lease_expired(holder))
             || !are_ports_free(block)

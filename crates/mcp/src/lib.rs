@@ -2,7 +2,7 @@
 //! one per attempt. Its tools are how an agent asks, reports and proposes.
 //!
 //! It decides nothing and keeps nothing: every word goes as a line of the line protocol through the
-//! attempt's door ([`door`]), whose keeper outlives the engine, and questions wait there. Knows neither
+//! attempt's door ([`tool_socket`]), whose keeper outlives the engine, and questions wait there. Knows neither
 //! the journal nor the plan; what it can tell of the task is in two files written at the start.
 
 pub mod tool_socket;

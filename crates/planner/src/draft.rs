@@ -1,6 +1,6 @@
 //! A PRD on its way to a plan: which call comes next, what an answer is worth, when to stop.
 //!
-//! One call splits the PRD into epics, one call per epic writes its tasks, and [`crate::gather`] makes
+//! One call splits the PRD into epics, one call per epic writes its tasks, and [`crate::plan_assembly`] makes
 //! them one plan. Pure: what happened comes in, facts and wishes go out, and the facts folded again give
 //! the same state. Ends of calls are judged by the rules that tasks have (`mainstem_core::policy`), limits
 //! by the same coordinator (`mainstem_core::provider`). Knows no processes, no files and no clock.

@@ -4,7 +4,7 @@
 //! passes, each only if the one before found nothing: the whole text, every JSON value in the text
 //! (and inside it), every value after repairs that cannot change a meaning. What is taken always
 //! satisfies the schema; two different answers are refused, never guessed between. Every pass is
-//! linear in the text. Knows nothing of what is wanted: that is the [`Wanted`] passed in.
+//! linear in the text. Knows nothing of what is wanted: that is the [`AnswerSchema`] passed in.
 
 mod ansi;
 mod lenient_json;

@@ -37,7 +37,7 @@ pub enum ToolFormat {
     SpecKit,
     OpenSpec,
     Kiro,
-    /// Any Markdown with `- [ ]`.
+    /// Any Markdown file with `- [ ]` items.
     Checklist,
     TaskMaster,
     Backlog,

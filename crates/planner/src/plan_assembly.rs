@@ -2,7 +2,7 @@
 //! duplicates, circles, coverage.
 //!
 //! Deterministic: the order in which answers came in changes nothing. Nothing is dropped without
-//! being named in the [`Report`]. Knows no agents and no files.
+//! being named in the [`AssemblyReport`]. Knows no agents and no files.
 
 pub(crate) mod coverage;
 mod duplicates;
@@ -37,7 +37,7 @@ pub struct AssemblyOptions<'a> {
 /// A plan and how it came about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssembledPlan {
-    /// The plan; it has circles if [`Report::circles`] names some that were not dropped.
+    /// The plan; it has circles if [`AssemblyReport::circles`] names some that were not dropped.
     pub plan: Plan,
     /// What was decided on the way.
     pub report: AssemblyReport,

@@ -21,7 +21,7 @@ pub struct GroupCommitWriter {
     thread: Option<JoinHandle<Box<dyn Journal>>>,
 }
 
-/// A claim to the outcome of one [`Writer::append`].
+/// A claim to the outcome of one [`GroupCommitWriter::append`].
 #[derive(Debug)]
 #[must_use = "only waiting tells whether the facts are durable"]
 pub struct AppendTicket {

@@ -68,7 +68,7 @@ pub struct JournalRun {
     pub first_at_ms: i64,
 }
 
-/// What a callback of [`Reader::for_each`] returns when it has seen enough.
+/// What a callback of [`JournalReader::for_each`] returns when it has seen enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopReading;
 

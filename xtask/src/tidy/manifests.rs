@@ -12,20 +12,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("planner", &["core"]),
     ("agents", &["core"]),
     ("host", &["core"]),
-    ("store", &["core"]),
+    ("store", &[]),
     ("api", &[]),
     ("mcp", &[]),
     ("forge", &[]),
     ("engine", &["core", "planner", "agents", "host", "store", "api", "forge"]),
-    ("server", &["engine", "api"]),
-    ("tui", &["api"]),
-    (
-        "cli",
-        &[
-            "core", "planner", "agents", "host", "store", "api", "engine", "mcp", "forge",
-            "server", "tui",
-        ],
-    ),
+    ("cli", &["core", "planner", "agents", "host", "store", "api", "engine", "mcp", "forge"]),
     ("testkit", &[]),
     ("chaos", &["testkit"]),
 ];
@@ -67,6 +59,36 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings.extend(inherits_lints(path, &table));
+    findings
+}
+
+/// The page whose code map repeats [`EDGES`].
+pub(super) const CODE_MAP: &str = "ARCHITECTURE.md";
+
+/// Compares the column "depends on" of the code map with [`EDGES`], so that the page stays true.
+pub(super) fn check_code_map(page: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (folder, allowed) in EDGES {
+        let row = page.lines().enumerate().find(|(_, line)| {
+            let first = line.trim_start_matches('|').split('|').next().unwrap_or_default();
+            line.starts_with('|') && first.trim() == format!("`{folder}`")
+        });
+        let Some((at, row)) = row else {
+            let fix = "add a row to the table under \"Code map\"";
+            findings.push(Finding::new(CODE_MAP, 1, format!("crate {folder} has no row"), fix));
+            continue;
+        };
+        let column = row.split('|').nth(3).unwrap_or_default();
+        let mut named: Vec<&str> = column.split('`').skip(1).step_by(2).collect();
+        let mut expected = allowed.to_vec();
+        named.sort_unstable();
+        expected.sort_unstable();
+        if named != expected {
+            let what = format!("the row of {folder} names other crates than EDGES");
+            let fix = format!("write {}", expected.join(", "));
+            findings.push(Finding::new(CODE_MAP, at + 1, what, fix));
+        }
+    }
     findings
 }
 
@@ -180,7 +202,7 @@ mod tests {
         assert_eq!(whats("host", manifest), ["host may not use mainstem-engine"]);
         assert_eq!(whats("cli", manifest), [""; 0]);
         assert_eq!(whats("core", "[dependencies]\nmainstem-api.workspace = true\n").len(), 1);
-        assert_eq!(whats("tui", "[dependencies]\nmainstem = { path = \"../cli\" }\n").len(), 1);
+        assert_eq!(whats("api", "[dependencies]\nmainstem = { path = \"../cli\" }\n").len(), 1);
     }
 
     #[test]
@@ -211,6 +233,21 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    #[test]
+    fn a_code_map_that_differs_from_the_edges_is_found() {
+        let row = |folder: &str, uses: &[&str]| {
+            let uses: Vec<String> = uses.iter().map(|name| format!("`{name}`")).collect();
+            format!("| `{folder}` | what | {} | x | y |\n", uses.join(", "))
+        };
+        let page: String = EDGES.iter().map(|(folder, uses)| row(folder, uses)).collect();
+        assert_eq!(check_code_map(&page), []);
+        let wrong = page.replace(&row("planner", &["core"]), &row("planner", &["host"]));
+        let found = check_code_map(&wrong);
+        assert_eq!(found[0].what, "the row of planner names other crates than EDGES");
+        let missing = page.replace(&row("planner", &["core"]), "");
+        assert_eq!(check_code_map(&missing)[0].what, "crate planner has no row");
     }
 
     #[test]

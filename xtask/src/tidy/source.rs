@@ -20,6 +20,9 @@ const MACROS: &[(&str, &str)] = &[
 /// share a simulated world with what they simulate.
 const ONE_OWNER: &[&str] = &["crates/core/src/", "crates/engine/src/"];
 
+/// A doc comment with fewer words repeats the name below it, or is a riddle.
+const DOC_WORDS_MIN: usize = 4;
+
 /// All rules that need only this file.
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = doc(path, text).into_iter().collect();
@@ -69,6 +72,24 @@ pub(super) fn measure(path: &str, text: &str) -> Vec<Measured> {
     std::iter::once(file).chain(functions).collect()
 }
 
+/// A type that other modules can see: `pub` or `pub(…)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct DeclaredType {
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) name: String,
+}
+
+/// The types of a file that other modules can see, tests left out.
+pub(super) fn declared_types(path: &str, text: &str) -> Vec<DeclaredType> {
+    let Ok(scan) = scan(text) else { return Vec::new() };
+    if is_test_file(path) {
+        return Vec::new();
+    }
+    let types = scan.types.into_iter();
+    types.map(|(line, name)| DeclaredType { path: path.to_owned(), line, name }).collect()
+}
+
 /// A file of tests only: `<module>/tests.rs`, or below a `tests` folder.
 fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
@@ -107,6 +128,8 @@ struct Scan {
     code: BTreeSet<usize>,
     /// Functions outside test modules.
     functions: Vec<Function>,
+    /// Types outside test modules that other modules can see: line and name.
+    types: Vec<(usize, String)>,
     notes: Vec<Note>,
 }
 
@@ -124,6 +147,7 @@ impl Scan {
         let tokens: Vec<TokenTree> = stream.into_iter().collect();
         let mut test_next = false;
         let mut at = 0;
+        self.check_doc_comments(&tokens);
         while let Some(token) = tokens.get(at) {
             if let Some((attribute, used)) = attribute(&tokens[at..]) {
                 test_next |= self.attribute(&attribute, in_test);
@@ -156,6 +180,32 @@ impl Scan {
                 TokenTree::Punct(_) | TokenTree::Literal(_) => test_next = false,
             }
             at += 1;
+        }
+    }
+
+    /// Counts the words of each doc comment; consecutive lines are one comment.
+    fn check_doc_comments(&mut self, tokens: &[TokenTree]) {
+        let mut at = 0;
+        while at < tokens.len() {
+            let Some((text, length)) = doc_line(&tokens[at..]) else {
+                at += 1;
+                continue;
+            };
+            let line = tokens[at].span().start().line;
+            let mut words = count_words(&text);
+            let mut used = length;
+            // A `//!` line takes three tokens and a `///` line two: they are not one comment.
+            while let Some((text, same)) = doc_line(&tokens[at + used..])
+                && same == length
+            {
+                words += count_words(&text);
+                used += same;
+            }
+            if words < DOC_WORDS_MIN {
+                let what = format!("a doc comment of fewer than {DOC_WORDS_MIN} words");
+                self.note(line, what, "write a whole sentence, or nothing");
+            }
+            at += used;
         }
     }
 
@@ -224,6 +274,9 @@ impl Scan {
         if word == "fn" && !in_test {
             self.functions.extend(function(from));
         }
+        if word == "pub" && !in_test {
+            self.types.extend(visible_type(from));
+        }
     }
 
     fn note(&mut self, line: usize, what: String, fix: &'static str) {
@@ -241,6 +294,37 @@ fn attribute(tokens: &[TokenTree]) -> Option<(Group, usize)> {
         _ => return None,
     };
     (group.delimiter() == Delimiter::Bracket).then(|| (group.clone(), used))
+}
+
+/// The text of a `///` or `//!` line at the front, and how many tokens it takes.
+fn doc_line(tokens: &[TokenTree]) -> Option<(String, usize)> {
+    let (group, used) = attribute(tokens)?;
+    let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+    match inner.as_slice() {
+        [TokenTree::Ident(name), TokenTree::Punct(_), TokenTree::Literal(text)]
+            if name == "doc" =>
+        {
+            let text = text.to_string();
+            let text = text.trim_start_matches(['r', '#']).trim_end_matches('#');
+            Some((text.trim_matches('"').to_owned(), used))
+        }
+        _ => None,
+    }
+}
+
+fn count_words(text: &str) -> usize {
+    text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count()
+}
+
+/// `pub struct Name`, `pub(crate) enum Name` and the like: line and name.
+fn visible_type(from: &[TokenTree]) -> Option<(usize, String)> {
+    let rest = match &from[1..] {
+        [TokenTree::Group(scope), rest @ ..] if scope.delimiter() == Delimiter::Parenthesis => rest,
+        rest => rest,
+    };
+    let [TokenTree::Ident(keyword), TokenTree::Ident(name), ..] = rest else { return None };
+    let declares = ["struct", "enum", "trait", "union", "type"].iter().any(|word| keyword == word);
+    declares.then(|| (name.span().start().line, name.to_string()))
 }
 
 /// `fn name … { … }`; a pointer type has no name and a required method no body.
@@ -319,7 +403,30 @@ mod tests {
     }
 
     fn whats_of(code: &str) -> Vec<String> {
-        whats("crates/engine/src/a.rs", &format!("//! A.\n{code}"))
+        whats("crates/engine/src/a.rs", &format!("//! A file for tests.\n{code}"))
+    }
+
+    #[test]
+    fn a_doc_comment_of_three_words_is_found() {
+        let what = "a doc comment of fewer than 4 words";
+        assert_eq!(whats_of("/// Which attempt.\nfn a() {}\n"), [what]);
+        assert_eq!(whats_of("struct A {\n    /// The — task.\n    b: u8,\n}\n"), [what]);
+        assert_eq!(whats_of("/// Says which attempt\n/// it is.\nfn a() {}\n"), [""; 0]);
+        assert_eq!(whats_of("// Why.\nfn a() {}\n"), [""; 0]);
+        let found = check("crates/core/src/a.rs", "//! JSON, strict.\nfn a() {}\n");
+        assert_eq!(found[0].line, 1);
+        assert_eq!(found[0].what, what);
+    }
+
+    #[test]
+    fn types_that_other_modules_see_are_listed_with_their_lines() {
+        let code = "pub struct A;\npub(crate) enum B {}\nstruct C;\npub fn d() {}\nmod tests {\n    pub struct E;\n}\n";
+        let names = |path: &str| {
+            let types = declared_types(path, code).into_iter();
+            types.map(|one| (one.line, one.name)).collect::<Vec<_>>()
+        };
+        assert_eq!(names("crates/core/src/a.rs"), [(1, "A".to_owned()), (2, "B".to_owned())]);
+        assert_eq!(names("crates/core/tests/sim/a.rs"), []);
     }
 
     #[test]
@@ -355,7 +462,11 @@ mod tests {
             "fn a() { Arc::new(Mutex::new(1)); }",
         ] {
             assert_eq!(whats_of(code).len(), 1, "{code}");
-            assert_eq!(whats("crates/cli/src/a.rs", &format!("//! A.\n{code}")), [""; 0], "{code}");
+            assert_eq!(
+                whats("crates/cli/src/a.rs", &format!("//! A file for tests.\n{code}")),
+                [""; 0],
+                "{code}"
+            );
         }
         assert_eq!(whats_of("struct A(Arc<Vec<Mutex<u8>>>, Arc<str>);"), [""; 0]);
     }
@@ -369,7 +480,7 @@ mod tests {
 
     #[test]
     fn text_that_is_not_rust_is_found_with_its_line() {
-        let found = check("crates/core/src/a.rs", "//! A.\nfn a() {\n");
+        let found = check("crates/core/src/a.rs", "//! A file for tests.\nfn a() {\n");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].what, "is not Rust");
     }
@@ -381,7 +492,7 @@ mod tests {
     #[test]
     fn comments_blank_lines_and_test_modules_are_not_counted() {
         let text = "\
-//! Doc.
+//! A file for tests.
 
 /* long
    comment */

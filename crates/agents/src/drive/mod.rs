@@ -2,8 +2,8 @@
 //! and what to tell the engine goes out.
 //!
 //! Pure: no process, no file, no clock (the time is an argument). `mainstem __drive` owns the process
-//! and is a small loop around [`Talk`]. Each tool has one `Protocol`; what is common to all of them
-//! (the readable log, progress, repetition) is in [`Talk`].
+//! and is a small loop around [`ToolConversation`]. Each tool has one `Protocol`; what is common to all of them
+//! (the readable log, progress, repetition) is in [`ToolConversation`].
 
 use std::collections::BTreeMap;
 

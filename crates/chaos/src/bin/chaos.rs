@@ -29,7 +29,7 @@ struct ChaosArgs {
     /// Stop after so many minutes, however many rounds were played
     #[arg(long)]
     minutes: Option<f64>,
-    /// Rounds at once
+    /// How many rounds run at once
     #[arg(long, default_value_t = 2)]
     jobs: usize,
     /// Play the rounds in these files instead: those that failed once

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// `plan PRD.md`
 #[derive(Debug, Args)]
 pub(crate) struct DraftArgs {
     /// Requirements document, a text file inside the repository.
@@ -19,7 +18,7 @@ pub(crate) struct DraftArgs {
     /// Agent to ask [default: run.agent]; several agents take turns.
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Vec<String>,
-    /// Model to use.
+    /// Model that the agent uses.
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Reasoning effort, as the model names it.

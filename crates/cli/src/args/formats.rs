@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// `plan import`
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     /// Format: spec-kit, openspec, kiro, checklist, task-master, backlog, ralph, gsd, beads,
@@ -49,7 +48,6 @@ pub(crate) enum ImportOrderArg {
     Free,
 }
 
-/// `plan export`
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     /// Format of `plan import`, or toml, json, mermaid, dot, index, progress.
@@ -59,7 +57,7 @@ pub(crate) struct ExportArgs {
     /// File or folder to write [default: standard output for single-file formats].
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
-    /// Replace existing files.
+    /// Replace files that already exist.
     #[arg(long)]
     pub(crate) force: bool,
     /// Number of the first task, for formats with numbered tasks.
@@ -70,7 +68,6 @@ pub(crate) struct ExportArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `plan push`
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
     /// Format, as for `plan import`.
@@ -85,7 +82,6 @@ pub(crate) struct PushArgs {
     pub(crate) run: Option<String>,
 }
 
-/// `plan suggest`
 #[derive(Debug, Args)]
 pub(crate) struct SuggestArgs {
     /// Plan file (.toml, .yaml or .json).

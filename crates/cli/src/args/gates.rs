@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// `gates`
 #[derive(Debug, Args)]
 pub(crate) struct GatesArgs {
     /// What to do with gates.
@@ -19,7 +18,6 @@ pub(crate) enum GatesCommand {
     Import(GatesImportArgs),
 }
 
-/// `gates import`
 #[derive(Debug, Args)]
 pub(crate) struct GatesImportArgs {
     /// Gate file (.yaml, .json or .toml).

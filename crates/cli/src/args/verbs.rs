@@ -2,10 +2,9 @@
 
 use clap::{Args, Subcommand};
 
-/// `shell`
 #[derive(Debug, Args)]
 pub(crate) struct ShellArgs {
-    /// Task ID.
+    /// ID of the task.
     pub(crate) task: String,
     /// Run the shell outside the sandbox, with your permissions.
     #[arg(long)]
@@ -15,14 +14,12 @@ pub(crate) struct ShellArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// `open`
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// Task ID.
+    /// ID of the task.
     pub(crate) task: String,
 }
 
-/// `stop`
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
     /// Kill agents instead of asking them to stop (files are kept).
@@ -33,7 +30,6 @@ pub(crate) struct StopArgs {
     pub(crate) no_wait: bool,
 }
 
-/// `config`
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ConfigArgs {
@@ -53,7 +49,6 @@ pub(crate) enum ConfigCommand {
     Set(SetArgs),
 }
 
-/// `config set`
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
     /// Setting, for example run.jobs.

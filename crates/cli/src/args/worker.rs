@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// `merge`
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
     /// Repeat until no pull request is open.
@@ -12,7 +11,6 @@ pub(crate) struct MergeArgs {
     pub(crate) watch: bool,
 }
 
-/// `worker`
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
     /// What to do with workers.
@@ -25,10 +23,10 @@ pub(crate) struct WorkerArgs {
 pub(crate) enum WorkerCommand {
     /// Start a task in a background run
     Spawn {
-        /// Task ID.
+        /// ID of the new task.
         #[arg(long, value_name = "ID")]
         task_id: String,
-        /// What to do.
+        /// What the agent is to do.
         #[arg(long, value_name = "TEXT")]
         description: String,
         /// Agent to use [default: run.agent].
@@ -43,17 +41,17 @@ pub(crate) enum WorkerCommand {
     },
     /// Start all tasks of a batch spec (YAML)
     SpawnBatch {
-        /// Batch spec file.
+        /// File with the batch spec.
         #[arg(long, value_name = "FILE")]
         spec_file: PathBuf,
     },
-    /// List workers
+    /// List workers and their states
     List {
         /// List only workers in this state: UNKNOWN, NEEDS_INIT, WORKING, PR_OPEN, MERGED or ERROR.
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
     },
-    /// Show a worker
+    /// Show one worker in detail
     Get {
         /// Worker or task ID.
         id: String,

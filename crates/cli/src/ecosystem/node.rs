@@ -11,7 +11,7 @@ const SCRIPTS: [&str; 6] = ["test", "check", "typecheck", "type-check", "lint", 
 /// Without a lock file none must be made: it would be taken for the agent's work.
 const NPM_INSTALL: &str = "npm install --no-package-lock --prefer-offline --no-audit --no-fund";
 
-struct NodePackageManager {
+struct NodePackageTool {
     name: &'static str,
     install: &'static str,
     run: &'static str,
@@ -57,12 +57,12 @@ pub(super) fn node_project(
     })
 }
 
-fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
+fn find_package_manager(dir: &Path, package: &Value) -> NodePackageTool {
     let has = |name: &str| dir.join(name).is_file();
     let said = package["packageManager"].as_str().unwrap_or_default();
     let said = said.split('@').next().unwrap_or_default();
     let berry = has(".yarnrc.yml");
-    let pnpm = |frozen: bool| NodePackageManager {
+    let pnpm = |frozen: bool| NodePackageTool {
         name: "pnpm",
         install: if frozen {
             "pnpm install --frozen-lockfile --prefer-offline"
@@ -71,7 +71,7 @@ fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
         },
         run: "pnpm",
     };
-    let yarn = |frozen: bool| NodePackageManager {
+    let yarn = |frozen: bool| NodePackageTool {
         name: "yarn",
         install: match (berry, frozen) {
             (true, true) => "yarn install --immutable",
@@ -81,7 +81,7 @@ fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
         },
         run: "yarn",
     };
-    let bun = |frozen: bool| NodePackageManager {
+    let bun = |frozen: bool| NodePackageTool {
         name: "bun",
         install: if frozen { "bun install --frozen-lockfile" } else { "bun install --no-save" },
         run: "bun run",
@@ -93,7 +93,7 @@ fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
     } else if has("bun.lock") || has("bun.lockb") {
         bun(true)
     } else if has("package-lock.json") || has("npm-shrinkwrap.json") {
-        NodePackageManager {
+        NodePackageTool {
             name: "npm",
             install: "npm ci --prefer-offline --no-audit --no-fund",
             run: "npm",
@@ -103,7 +103,7 @@ fn find_package_manager(dir: &Path, package: &Value) -> NodePackageManager {
             "pnpm" => pnpm(false),
             "yarn" => yarn(false),
             "bun" => bun(false),
-            _ => NodePackageManager { name: "npm", install: NPM_INSTALL, run: "npm" },
+            _ => NodePackageTool { name: "npm", install: NPM_INSTALL, run: "npm" },
         }
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for SettingOrigin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LayerContent {
     Toml(String),
-    /// One value, by the key's dotted path or, for [`Origin::Env`], the variable's name.
+    /// One value, by the key's dotted path or, for [`SettingOrigin::Env`], the variable's name.
     Set {
         key: String,
         /// The value; lists as TOML or comma separated.

@@ -164,30 +164,7 @@ fn check_stacks(v: &SettingReader<'_>, wrong: &mut Vec<(SettingOrigin, Diagnosti
 pub(super) fn build_settings(values: &SettingValues) -> Settings {
     let v = SettingReader { values };
     Settings {
-        run: RunSettings {
-            agent: v.get_text("run.agent"),
-            jobs: v.get_int("run.jobs"),
-            on_failure: match v.get_word("run.on_failure") {
-                "drain" => RunFailureAction::Drain,
-                "abort" => RunFailureAction::Abort,
-                _ => RunFailureAction::Continue,
-            },
-            retries: v.get_int("run.retries"),
-            timeout_ms: v.get_ms("run.timeout"),
-            idle_timeout_ms: v.get_ms("run.idle_timeout"),
-            grace_ms: v.get_ms("run.grace"),
-            preflight: v.get_flag("run.preflight"),
-            stall_restarts: v.get_int("run.stall_restarts"),
-            on_looping: match v.get_word("run.on_looping") {
-                "fail" => LoopingAction::Fail,
-                _ => LoopingAction::Ask,
-            },
-            start_over: v
-                .get_texts("run.start_over")
-                .iter()
-                .filter_map(|w| parse_failure_class(w))
-                .collect(),
-        },
+        run: build_run_settings(&v),
         limits: build_limit_settings(&v),
         workspace: build_workspace_settings(&v),
         schedule: ScheduleSettings {
@@ -225,23 +202,54 @@ pub(super) fn build_settings(values: &SettingValues) -> Settings {
             template: v.get_text("prompt.template"),
             tokens: v.get_int("prompt.tokens"),
         },
-        questions: QuestionSettings {
-            policy: v
-                .get_texts("questions.policy")
-                .iter()
-                .filter_map(|r| AnswerRule::parse(r))
-                .collect(),
-            agent: v.get_text("questions.agent"),
-            agent_timeout_ms: v.get_ms("questions.agent_timeout"),
-            default: v.get_text("questions.default"),
-            deadline_ms: Some(v.get_ms("questions.deadline")).filter(|ms| *ms > 0),
-        },
+        questions: build_question_settings(&v),
         lessons: LessonSettings {
             learn: v.get_flag("lessons.learn"),
             folder: v.get_text("lessons.folder"),
         },
         snapshot_every_ms: v.get_ms("snapshots.every"),
         snapshot_keep_ms: v.get_ms("snapshots.keep"),
+    }
+}
+
+fn build_run_settings(v: &SettingReader<'_>) -> RunSettings {
+    RunSettings {
+        agent: v.get_text("run.agent"),
+        jobs: v.get_int("run.jobs"),
+        on_failure: match v.get_word("run.on_failure") {
+            "drain" => RunFailureAction::Drain,
+            "abort" => RunFailureAction::Abort,
+            _ => RunFailureAction::Continue,
+        },
+        retries: v.get_int("run.retries"),
+        timeout_ms: v.get_ms("run.timeout"),
+        idle_timeout_ms: v.get_ms("run.idle_timeout"),
+        grace_ms: v.get_ms("run.grace"),
+        preflight: v.get_flag("run.preflight"),
+        stall_restarts: v.get_int("run.stall_restarts"),
+        on_looping: match v.get_word("run.on_looping") {
+            "fail" => LoopingAction::Fail,
+            _ => LoopingAction::Ask,
+        },
+        start_over: v
+            .get_texts("run.start_over")
+            .iter()
+            .filter_map(|w| parse_failure_class(w))
+            .collect(),
+    }
+}
+
+fn build_question_settings(v: &SettingReader<'_>) -> QuestionSettings {
+    QuestionSettings {
+        policy: v
+            .get_texts("questions.policy")
+            .iter()
+            .filter_map(|r| AnswerRule::parse(r))
+            .collect(),
+        agent: v.get_text("questions.agent"),
+        agent_timeout_ms: v.get_ms("questions.agent_timeout"),
+        default: v.get_text("questions.default"),
+        deadline_ms: Some(v.get_ms("questions.deadline")).filter(|ms| *ms > 0),
     }
 }
 

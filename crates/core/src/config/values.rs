@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::keys::{KeyDoc, SettingKind};
 use super::layers::{AgentMentions, SettingOrigin};
@@ -151,19 +151,7 @@ fn read_single_value(
         (
             SettingKind::Int { min, max } | SettingKind::IntOrAuto { min, max },
             DocumentValue::Int(number),
-        ) => {
-            if (min..=max).contains(&number) {
-                return Some(SettingValue::Int(number));
-            }
-            let message = format!("`{path}` is {number}, which is out of range");
-            faults.add_fault_with_help(
-                "config::range",
-                span,
-                message,
-                format!("use a number from {min} to {max}"),
-            );
-            None
-        }
+        ) => check_range(path, number, min..=max, span, faults),
         (SettingKind::Number, DocumentValue::Int(number)) => {
             check_amount(path, number as f64, span, faults)
         }
@@ -206,27 +194,48 @@ fn read_single_value(
             DocumentValue::List(items),
         ) => read_list(doc, path, items, faults),
         (kind, value) => {
-            let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
-            let help = match (kind, &value) {
-                (
-                    SettingKind::Texts
-                    | SettingKind::Globs
-                    | SettingKind::Rules
-                    | SettingKind::Gates,
-                    DocumentValue::Str(text),
-                ) => {
-                    format!("write [\"{}\"]", clip_text(text))
-                }
-                (
-                    SettingKind::Int { .. } | SettingKind::Number | SettingKind::Bool,
-                    DocumentValue::Str(_),
-                ) => "write it without quotes".to_owned(),
-                _ => format!("write {}", kind.describe()),
-            };
-            faults.add_fault_with_help("config::type", span, message, help);
+            report_wrong_type(kind, path, &value, span, faults);
             None
         }
     }
+}
+
+fn report_wrong_type(
+    kind: SettingKind,
+    path: &str,
+    value: &DocumentValue<'_>,
+    span: Range<usize>,
+    faults: &mut FaultCollector,
+) {
+    let message = format!("`{path}` is {}, not {}", kind.describe(), value.kind());
+    let help = match (kind, value) {
+        (
+            SettingKind::Texts | SettingKind::Globs | SettingKind::Rules | SettingKind::Gates,
+            DocumentValue::Str(text),
+        ) => format!("write [\"{}\"]", clip_text(text)),
+        (
+            SettingKind::Int { .. } | SettingKind::Number | SettingKind::Bool,
+            DocumentValue::Str(_),
+        ) => "write it without quotes".to_owned(),
+        _ => format!("write {}", kind.describe()),
+    };
+    faults.add_fault_with_help("config::type", span, message, help);
+}
+
+fn check_range(
+    path: &str,
+    number: i64,
+    allowed: RangeInclusive<i64>,
+    span: Range<usize>,
+    faults: &mut FaultCollector,
+) -> Option<SettingValue> {
+    if allowed.contains(&number) {
+        return Some(SettingValue::Int(number));
+    }
+    let message = format!("`{path}` is {number}, which is out of range");
+    let help = format!("use a number from {} to {}", allowed.start(), allowed.end());
+    faults.add_fault_with_help("config::range", span, message, help);
+    None
 }
 
 fn check_amount(
@@ -512,7 +521,7 @@ fn node_from_toml<'s>(
     }
 }
 
-/// The same tree, owned and with one span for all. No deeper than [`doc::DEPTH_MAX`].
+/// The same tree, owned and with one span for all. No deeper than [`crate::plan::document::DEPTH_MAX`].
 fn detach_node<'s>(node: DocumentNode<'_>, span: &Range<usize>) -> DocumentNode<'s> {
     let value = match node.value {
         DocumentValue::Null => DocumentValue::Null,

@@ -1,5 +1,5 @@
 //! What follows from the last facts by itself: who is blocked, whose question is next, who goes on,
-//! who starts. Takes no input; every change is a fact through [`Machine::emit`].
+//! who starts. Takes no input; every change is a fact through [`Machine::emit_fact`].
 
 use crate::config::AgentSettings;
 use crate::fact::{Fact, FailureClass};

@@ -1,5 +1,5 @@
 //! Pull requests: which deed each car wants, and what its news mean. What follows from how one stands
-//! is decided in [`crate::pull`].
+//! is decided in [`crate::pull_request`].
 
 use crate::config::LandMode;
 use crate::fact::{Fact, FailureClass, GateScope, GateVerdict};

@@ -1,4 +1,4 @@
-//! What an input means: the decisions. Every change goes through [`Machine::emit`], so it is a
+//! What an input means: the decisions. Every change goes through [`Machine::emit_fact`], so it is a
 //! fact first.
 
 use crate::attempt_policy::{self, AttemptJudgement};
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// The fold of what [`Self::branch_chosen`] decided.
+    /// The fold of what [`Self::record_branch_choice`] decided.
     pub(super) fn apply_branch_choice(&mut self, t: TaskIx, fact: &Fact) {
         if let (Fact::BranchChosen(chosen), Some(attempt)) =
             (fact, self.tasks.state_mut(t).current.as_mut())

@@ -67,7 +67,7 @@ pub fn load_plan_for_display(
 
 /// Checks a plan that was read without faults. An empty answer means that it is fit to run.
 ///
-/// For a plan that came from elsewhere than a text, use [`Places::nowhere`].
+/// For a plan that came from elsewhere than a text, use [`PlanSpans::without_source`].
 pub fn check_plan(
     plan: &Plan,
     places: &PlanSpans,
@@ -492,7 +492,7 @@ impl<'a> PlanChecker<'a> {
     }
 }
 
-/// `T-1 → T-2 → T-1`
+/// Writes a cycle as `T-1 → T-2 → T-1`.
 fn format_cycle(names: &[&str]) -> String {
     let mut shown: Vec<String> = if names.len() <= CYCLE_SHOWN {
         names.iter().map(|name| clip_text(name)).collect()

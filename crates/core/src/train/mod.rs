@@ -1,5 +1,5 @@
 //! What lands next: the line of cars and what is remembered of them. Which merges are verified now
-//! is said by [`policy`], from this and from the [`yard`]. Knows no git and no clock.
+//! is said by [`policy`], from this and from the [`batches`]. Knows no git and no clock.
 
 pub mod pace;
 pub mod policy;

@@ -3,11 +3,11 @@
 //! In a linked worktree everybody shares one set of refs, and git can only write a ref by writing to its
 //! folder: who may commit may move everything. And whatever is put into a worktree's admin folder, a
 //! pipe in place of a file, say, holds up every git that looks through the worktrees. So an agent
-//! behind a wall gets a *view*: a git folder with a copy of refs and settings, an index and a folder of
+//! in a sandbox gets an *agent git dir*: a git folder with a copy of refs and settings, an index and a folder of
 //! objects of its own, which borrows ours for reading. A *clone* is the same inside the workspace, for
 //! whatever expects a folder there. What is committed in either comes in object by object, each checked
 //! (see `import`). We ourselves work with the admin folder, which no agent can write to, and never look
-//! through a view or a clone: what is in there is its agent's and is read as data.
+//! through an agent git dir or a clone: what is in there is its agent's and is read as data.
 
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ use super::worktree_ownership::is_real_folder;
 use super::{Repo, is_oid, lossy_string, path_bytes};
 use crate::files;
 
-/// The view, in a worktree's admin folder.
+/// The name of the agent git dir in a worktree's admin folder.
 const AGENT_GIT_DIR: &str = "view";
 /// Says that the worktree's `.git` is a clone of our making. Only we can write there.
 const AGENT_CLONE: &str = "mainstem-clone";
@@ -34,7 +34,7 @@ const REF_BYTES: u64 = 4096;
 /// Longest list of refs of an agent's that we read.
 const REFS_BYTES: u64 = 64 << 20;
 
-/// What comes last counts. Nobody can sign behind a wall: the keys are hidden, and a commit that asks for one
+/// What comes last counts. Nobody can sign in a sandbox: the keys are hidden, and a commit that asks for one
 /// would only fail. Packing is left to us, so that objects stay files that can be read one by one.
 const AGENT_GIT_DIR_SETTINGS: &str = "[core]\n\tbare = false\n[commit]\n\tgpgsign = false\n\
      [tag]\n\tgpgsign = false\n\tforcesignannotated = false\n[push]\n\tgpgsign = false\n\
@@ -44,7 +44,7 @@ const AGENT_GIT_DIR_SETTINGS: &str = "[core]\n\tbare = false\n[commit]\n\tgpgsig
 type AgentRefsResult = std::result::Result<(Option<Oid>, Option<Oid>), ImportRefusal>;
 
 impl Repo {
-    /// Gives the worktree at `path` a view of its own; calling it again starts the view afresh.
+    /// Gives the worktree at `path` an agent git dir of its own; a second call replaces it.
     pub fn create_agent_git_dir(&self, path: &Path) -> Result<()> {
         let Some(admin) = self.find_usable_admin_dir(path)? else { return Ok(()) };
         let draft = admin.join("view.draft");
@@ -58,10 +58,10 @@ impl Repo {
             Ok(())
         };
         ["hooks", "lfs"].into_iter().try_for_each(link)?;
-        let view = admin.join(AGENT_GIT_DIR);
-        files::remove_all(&view).with_path("remove", &view)?;
-        fs::rename(&draft, &view).with_path("create", &view)?;
-        write_dot_git_file(path, &view)
+        let agent_dir = admin.join(AGENT_GIT_DIR);
+        files::remove_all(&agent_dir).with_path("remove", &agent_dir)?;
+        fs::rename(&draft, &agent_dir).with_path("create", &agent_dir)?;
+        write_dot_git_file(path, &agent_dir)
     }
 
     /// Makes the worktree at `path` a clone: a git folder of its own that borrows our objects. Made in
@@ -78,7 +78,7 @@ impl Repo {
         fs::rename(&draft, &dot_git).with_path("create", &dot_git)
     }
 
-    /// What a view and a clone have alike: settings, refs, excludes, HEAD, index and a folder of objects.
+    /// What an agent git dir and a clone have in common: settings, refs, excludes, HEAD, index and a folder of objects.
     fn populate_agent_git_dir(&self, admin: &Path, draft: &Path) -> Result<()> {
         for folder in ["refs/heads", "objects/info", "objects/pack"] {
             fs::create_dir_all(draft.join(folder)).with_path("create", draft)?;
@@ -144,8 +144,8 @@ impl Repo {
     /// been taken in.
     pub(super) fn remove_agent_git_dir(&self, path: &Path) -> Result<()> {
         for admin in self.list_admin_dirs(path)? {
-            let (view, mark) = (admin.join(AGENT_GIT_DIR), admin.join(AGENT_CLONE));
-            if !view.exists() && !mark.exists() {
+            let (agent_dir, mark) = (admin.join(AGENT_GIT_DIR), admin.join(AGENT_CLONE));
+            if !agent_dir.exists() && !mark.exists() {
                 continue;
             }
             let dot_git = path.join(".git");
@@ -155,7 +155,7 @@ impl Repo {
             if path.is_dir() {
                 write_dot_git_file(path, &admin)?;
             }
-            files::remove_all(&view).with_path("remove", &view)?;
+            files::remove_all(&agent_dir).with_path("remove", &agent_dir)?;
             files::remove_all(&mark).with_path("remove", &mark)?;
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Repo {
         self.read_ref(&refname)
     }
 
-    /// The branch in a worktree's view, and the commit HEAD is on if that is another branch.
+    /// The branch in a worktree's agent git dir, and the commit HEAD is on if that is another branch.
     fn read_known_agent_refs(
         &self,
         admin: &Path,
@@ -348,11 +348,11 @@ fn read_agent_refs(git_dir: &Path, refname: &str) -> (Option<String>, Option<Str
 }
 
 /// The value of a ref in an agent's own folder of refs.
-fn read_agent_ref(view: &Path, refname: &str) -> Option<String> {
-    if let Ok(text) = read_regular_text_file(&view.join(refname), REF_BYTES) {
+fn read_agent_ref(agent_dir: &Path, refname: &str) -> Option<String> {
+    if let Ok(text) = read_regular_text_file(&agent_dir.join(refname), REF_BYTES) {
         return Some(text.trim().to_owned()).filter(|id| is_oid(id));
     }
-    let packed = read_regular_text_file(&view.join("packed-refs"), REFS_BYTES).ok()?;
+    let packed = read_regular_text_file(&agent_dir.join("packed-refs"), REFS_BYTES).ok()?;
     let line = packed.lines().find_map(|line| line.strip_suffix(refname)?.strip_suffix(' '));
     line.filter(|id| is_oid(id)).map(str::to_owned)
 }
@@ -366,7 +366,7 @@ fn is_safe_ref_name(name: &str) -> bool {
     name.starts_with("refs/") && name.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
-/// What [`files::open_plain`] opens, as text.
+/// What [`files::open_regular_file`] opens, as text.
 pub(super) fn read_regular_text_file(path: &Path, most: u64) -> io::Result<String> {
     files::read_regular_file(path, most).map(|bytes| lossy_string(&bytes))
 }
@@ -381,8 +381,8 @@ fn write_dot_git_file(path: &Path, git_dir: &Path) -> Result<()> {
 /// Files that every git reads in every folder of a worktree, and would wait for if they were pipes.
 const READ_BY_GIT: [&str; 3] = [".gitignore", ".gitattributes", ".gitmodules"];
 
-/// Takes away what an agent behind a wall put in a worktree for our gits to wait for. It holds nothing.
-/// An agent without a wall has nothing to gain by it, and trees are large.
+/// Removes what an agent in a sandbox put into a worktree to make our git wait. It holds no work.
+/// An agent without a sandbox gains nothing by it, and trees are large.
 pub(super) fn remove_blocking_files(admin: &Path, worktree: &Path) {
     if find_working_git_dir(admin, worktree) == admin {
         return;
@@ -406,7 +406,7 @@ pub(super) fn remove_blocking_files(admin: &Path, worktree: &Path) {
     }
 }
 
-/// The admin folder that a worktree's `.git` file leads to, by way of a view or not.
+/// The admin folder that a worktree's `.git` file leads to, directly or through an agent git dir.
 pub(super) fn resolve_admin_dir(target: &Path) -> PathBuf {
     let admin = target.parent().filter(|_| target.ends_with(AGENT_GIT_DIR));
     admin.unwrap_or(target).to_path_buf()
@@ -414,17 +414,17 @@ pub(super) fn resolve_admin_dir(target: &Path) -> PathBuf {
 
 /// The git folder that whoever works in a worktree uses. What is in there is read as data.
 pub(super) fn find_working_git_dir(admin: &Path, worktree: &Path) -> PathBuf {
-    let view = find_agent_git_dir(admin);
+    let agent_dir = find_agent_git_dir(admin);
     if admin.join(AGENT_CLONE).exists() {
         worktree.join(".git")
-    } else if view.is_dir() {
-        view
+    } else if agent_dir.is_dir() {
+        agent_dir
     } else {
         admin.to_path_buf()
     }
 }
 
-/// Where a worktree's view is, if it has one.
+/// The path of a worktree's agent git dir, if it has one.
 pub(super) fn find_agent_git_dir(admin: &Path) -> PathBuf {
     admin.join(AGENT_GIT_DIR)
 }

@@ -2,7 +2,7 @@
 //!
 //! Its index is locked before the branch moves, and until its files have followed, so that no git of the
 //! user's makes a commit in between. Whatever of the user's is in the way is found before the branch moves;
-//! what comes in between is put aside ([`super::yours`]).
+//! what comes in between is put aside ([`super::user_files`]).
 
 use std::collections::HashMap;
 use std::fs;

@@ -84,7 +84,7 @@ impl Repo {
         Ok(split_nul(&answer.stdout).map(parse_setting).collect())
     }
 
-    /// [`Self::credentials`] as they were when they were first asked for; none if git's settings make no
+    /// [`Self::find_credentials`] as they were when they were first asked for; none if git's settings make no
     /// sense, which every other command says.
     pub fn cached_credentials(&self) -> &[GitCredential] {
         let known = &self.inner.credentials;
@@ -146,7 +146,7 @@ fn find_config_files(folder: &Path) -> Vec<PathBuf> {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let name = entry.file_name();
-            // What is in an agent's view is made without credentials.
+            // An agent git dir is made without credentials.
             let skipped = ["objects", "refs", "logs", "view", "hooks", "info"];
             if kind.is_dir() && depth < DEPTH_MAX && skipped.iter().all(|skip| name != *skip) {
                 open.push((entry.path(), depth + 1));

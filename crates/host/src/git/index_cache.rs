@@ -28,7 +28,7 @@ const LEFT_MAX: usize = 100;
 pub(super) enum SnapshotScope {
     /// Everything is in it.
     Whole,
-    /// Small files first, as far as [`PASSING_BYTES`] go; the rest is named.
+    /// Small files first, as far as [`QUICK_SNAPSHOT_BYTES`] go; the rest is named.
     Quick,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct CachedIndex {
     pub(super) last_snapshot: Option<LastSnapshot>,
 }
 
-/// One [`Warm`] per worktree, by its admin folder.
+/// One [`CachedIndex`] per worktree, by its admin folder.
 #[derive(Debug, Default)]
 pub(super) struct WorktreeIndexCache(Mutex<HashMap<PathBuf, Arc<Mutex<CachedIndex>>>>);
 
@@ -62,7 +62,7 @@ impl WorktreeIndexCache {
 }
 
 impl Repo {
-    /// Like [`Repo::stage`], with what the last snapshot knew.
+    /// Like [`Repo::stage_worktree`], with what the last snapshot knew.
     pub(super) fn stage_with_cache(
         &self,
         worktree: &Path,
@@ -96,14 +96,14 @@ impl Repo {
     ) -> Result<StagedTree> {
         let filters = self.distrusted_filters(admin)?;
         let index = self.prepare_cached_index(worktree, admin, reach, warm)?;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir: admin,
             worktree,
             index: &index,
             filter_overrides: &filters.overrides,
         };
-        let seen = desk.read_status()?;
+        let seen = indexed.read_status()?;
         let mut notes = filters.notes;
         let mut unstored = seen.unreadable;
         let large = self.select_oversized_files(worktree, &seen.changed);
@@ -118,19 +118,7 @@ impl Repo {
             large.iter().map(|large| large.path.clone()).chain(passed.iter().cloned()).collect();
         unstored.extend(large);
         if !news.is_empty() || !seen.nested.is_empty() {
-            let mut taken = StagingReport::default();
-            // By name, so that git need not look for them a second time.
-            let by_name = seen.nested.is_empty() && !has_sparse_checkout(admin);
-            if reach == SnapshotScope::Quick {
-                for place in &seen.nested {
-                    let files = desk.list_nested_repo_files(place)?;
-                    let large = select_files_over_budget(worktree, &files);
-                    news.extend(files.into_iter().filter(|file| !large.contains(file)));
-                }
-                desk.take_in_passing(&news, !has_sparse_checkout(admin))?;
-            } else if !(by_name && desk.update_index(&news).is_ok()) {
-                desk.add_all(&seen.nested, &left, &mut taken)?;
-            }
+            let taken = stage_changed_files(&indexed, reach, &seen.nested, news, &left)?;
             for file in taken.unstored {
                 if unstored.iter().all(|known| known.path != file.path) {
                     unstored.push(file);
@@ -146,7 +134,7 @@ impl Repo {
         }
         let tree = match &warm.tree {
             Some(tree) => tree.clone(),
-            None => desk.write_tree()?,
+            None => indexed.write_tree()?,
         };
         warm.tree = Some(tree.clone());
         warm.cache_stamp = FileStamp::of_file(&index);
@@ -199,6 +187,34 @@ impl Repo {
 
 fn has_sparse_checkout(admin: &Path) -> bool {
     admin.join("info/sparse-checkout").exists()
+}
+
+/// Puts the changed files into the index. A quick snapshot reads them itself, because git must not
+/// open files of a worktree while an agent works there.
+fn stage_changed_files(
+    indexed: &IndexedWorktree<'_>,
+    scope: SnapshotScope,
+    nested: &[PathBuf],
+    mut changed: Vec<PathBuf>,
+    left_out: &[PathBuf],
+) -> Result<StagingReport> {
+    let mut report = StagingReport::default();
+    let sparse = has_sparse_checkout(indexed.git_dir);
+    if scope == SnapshotScope::Quick {
+        for place in nested {
+            let files = indexed.list_nested_repo_files(place)?;
+            let large = select_files_over_budget(indexed.worktree, &files);
+            changed.extend(files.into_iter().filter(|file| !large.contains(file)));
+        }
+        indexed.take_in_passing(&changed, !sparse)?;
+        return Ok(report);
+    }
+    // Files that are given by name need not be searched for by git a second time.
+    let by_name = nested.is_empty() && !sparse;
+    if !(by_name && indexed.update_index(&changed).is_ok()) {
+        indexed.add_all(nested, left_out, &mut report)?;
+    }
+    Ok(report)
 }
 
 /// The largest of the changed files, so many that the rest can be read in passing.

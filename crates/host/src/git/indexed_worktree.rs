@@ -30,7 +30,7 @@ pub(super) struct IndexedWorktree<'a> {
     pub(super) filter_overrides: &'a [(String, String)],
 }
 
-/// How a worktree differs from the index on the desk.
+/// How a worktree differs from the index.
 #[derive(Debug, Default)]
 pub(super) struct WorktreeStatus {
     /// The commit HEAD is on.

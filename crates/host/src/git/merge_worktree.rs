@@ -32,17 +32,17 @@ impl Repo {
         let git_dir = &self.find_worktree_git_dir(worktree)?;
         let without = &self.distrusted_filters(git_dir)?.overrides;
         let index = PrivateIndex(self.temp_path("index"));
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir,
             worktree,
             index: &index.0,
             filter_overrides: without,
         };
-        desk.reset_index_to(Some(base))?;
+        indexed.reset_index_to(Some(base))?;
         // Exit code 1 says that some files differ: those of setup commands, which stay.
-        desk.git().args(["update-index", "-q", "--refresh"]).accept_exit_codes(&[1]).run()?;
-        desk.git().args(["read-tree", "--reset", "-u", base.as_str(), tree.as_str()]).run()?;
+        indexed.git().args(["update-index", "-q", "--refresh"]).accept_exit_codes(&[1]).run()?;
+        indexed.git().args(["read-tree", "--reset", "-u", base.as_str(), tree.as_str()]).run()?;
         Ok(files)
     }
 

@@ -246,7 +246,7 @@ impl Repo {
         Ok(self.read_config("init.defaultBranch")?.unwrap_or_else(|| "main".to_owned()))
     }
 
-    /// Who the user is, by git's configuration; [`Identity::ours`] where it is silent.
+    /// Who the user is, by git's configuration; [`GitIdentity::fallback`] where it is silent.
     pub fn identity(&self) -> Result<GitIdentity> {
         if let Some(known) = self.inner.identity.get() {
             return Ok(known.clone());

@@ -94,8 +94,8 @@ impl Repo {
         let mut open = self.find_nested_repos(worktree, &git_dir, &git_dir.join("index"), None)?;
         if let Some(admin) = &admin {
             // A submodule whose folder is gone still has its commits there.
-            let view = agent_git_dir::find_agent_git_dir(admin);
-            let places = [admin.clone(), view, worktree.join(".git")];
+            let agent_dir = agent_git_dir::find_agent_git_dir(admin);
+            let places = [admin.clone(), agent_dir, worktree.join(".git")];
             let mut git_dirs = Vec::new();
             for place in places.iter().filter(|place| is_real_folder(place)) {
                 git_dirs.extend(find_git_dirs(&place.join("modules"))?);
@@ -157,7 +157,7 @@ impl Repo {
         above: Option<&NestedRepo>,
     ) -> Result<Vec<NestedRepo>> {
         let index = self.copy_index_for_reading(own)?;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir,
             worktree: folder,
@@ -166,11 +166,11 @@ impl Repo {
         };
         let named = self.read_gitmodules(folder)?;
         let mut found = Vec::new();
-        let listed = match desk.git().args(["ls-files", "-s", "-z"]).run() {
+        let listed = match indexed.git().args(["ls-files", "-s", "-z"]).run() {
             Ok(answer) => answer.stdout,
             // A damaged index names nothing; what is there is found by its folder below.
             Err(GitError::Failed { code: Some(_), .. }) => {
-                desk.reset_index_to(None)?;
+                indexed.reset_index_to(None)?;
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -188,7 +188,7 @@ impl Repo {
             let name = name.map(|named| named.name.as_str());
             found.extend(self.inspect_nested_repo((folder, git_dir, above), &place, name, link)?);
         }
-        for place in desk.list_nested_repos()? {
+        for place in indexed.list_nested_repos()? {
             let name = named.iter().find(|named| named.place == place);
             let name = name.map(|named| named.name.as_str());
             found.extend(self.inspect_nested_repo((folder, git_dir, above), &place, name, None)?);
@@ -330,7 +330,7 @@ impl Repo {
         let filters = self.distrusted_filters(self.common_dir())?;
         let git_dir = self.common_dir();
         let without = &filters.overrides;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir,
             worktree: folder,
@@ -338,11 +338,11 @@ impl Repo {
             filter_overrides: without,
         };
         if own.exists() && self.index_hides_changes(git_dir, folder, Some(&index.0))? {
-            desk.reset_index_to(None)?;
+            indexed.reset_index_to(None)?;
         }
-        let git = || desk.git().env("GIT_OBJECT_DIRECTORY", &objects).timeout(TIMEOUT_CHECKOUT);
+        let git = || indexed.git().env("GIT_OBJECT_DIRECTORY", &objects).timeout(TIMEOUT_CHECKOUT);
         let mut spec = b".\0".to_vec();
-        for place in desk.list_nested_repos()? {
+        for place in indexed.list_nested_repos()? {
             spec.extend_from_slice(b":(exclude,literal,top)");
             spec.extend_from_slice(path_bytes(&place));
             spec.push(0);

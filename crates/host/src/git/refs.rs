@@ -301,7 +301,7 @@ impl Repo {
         parse_oid(first, &answer).map(Some)
     }
 
-    /// [`Self::look_up`] for many names at once.
+    /// [`Self::find_object`] for many names at once.
     pub(super) fn find_objects(&self, names: &[String]) -> Result<Vec<Option<Oid>>> {
         let answer = self
             .git()

@@ -149,22 +149,14 @@ impl Repo {
     ) -> Result<Option<WorktreeSnapshot>> {
         let StagedTree { tree, head, mut notes, unstored, .. } = staged;
         let newest = self.find_newest_snapshot(prefix)?;
-        let same = |number: u32, commit: Oid, notes, unstored| {
-            let refname = format!("{prefix}/{number}");
-            WorktreeSnapshot {
-                refname,
-                commit,
-                tree: tree.clone(),
-                number,
-                notes,
-                unstored,
-                is_new: false,
-            }
+        let known_snapshot = |number: u32, commit: Oid, notes, unstored| {
+            let (refname, tree) = (format!("{prefix}/{number}"), tree.clone());
+            WorktreeSnapshot { refname, commit, tree, number, notes, unstored, is_new: false }
         };
         if let (Some((number, commit)), Some(last)) = (&newest, &last)
             && (&last.commit, &last.head, &last.tree) == (commit, &head, &tree)
         {
-            return Ok(Some(same(*number, commit.clone(), notes, unstored)));
+            return Ok(Some(known_snapshot(*number, commit.clone(), notes, unstored)));
         }
         let kept = newest.as_ref().map(|(_, commit)| commit);
         let known = self.read_snapshot_sources(head.as_ref(), kept)?;
@@ -181,19 +173,13 @@ impl Repo {
                 {
                     commit.clone()
                 }
-                _ => {
-                    let who = GitIdentity::fallback();
-                    let left = unstored.iter().map(ToString::to_string);
-                    let said: Vec<String> = notes.iter().cloned().chain(left).collect();
-                    let words = snapshot_message(message, &said);
-                    self.commit_tree(&tree, head.as_slice(), &words, &who, &who, now_ms())?
-                }
+                _ => self.commit_snapshot(&tree, head.as_slice(), message, &notes, &unstored)?,
             },
         };
         *last = Some(LastSnapshot { commit: commit.clone(), head, tree: tree.clone() });
         match newest {
             Some((number, kept)) if kept == commit => {
-                Ok(Some(same(number, commit, notes, unstored)))
+                Ok(Some(known_snapshot(number, commit, notes, unstored)))
             }
             newest => {
                 let first = newest.map_or(1, |(number, _)| number + 1);
@@ -212,7 +198,24 @@ impl Repo {
         }
     }
 
-    /// Trees of HEAD and of the newest snapshot, and the latter's parents, by one question.
+    /// Writes the commit of a snapshot. Its message lists the notes and the files that are not in it.
+    fn commit_snapshot(
+        &self,
+        tree: &Oid,
+        parents: &[Oid],
+        message: &str,
+        notes: &[String],
+        unstored: &[UnstoredFile],
+    ) -> Result<Oid> {
+        let author = GitIdentity::fallback();
+        let left_out = unstored.iter().map(ToString::to_string);
+        let remarks: Vec<String> = notes.iter().cloned().chain(left_out).collect();
+        let message = snapshot_message(message, &remarks);
+        self.commit_tree(tree, parents, &message, &author, &author, now_ms())
+    }
+
+    /// Reads the trees of HEAD and of the newest snapshot, and that snapshot's parents, with one call
+    /// of git.
     fn read_snapshot_sources(
         &self,
         head: Option<&Oid>,

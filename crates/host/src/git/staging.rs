@@ -158,14 +158,14 @@ impl Repo {
         let git_dir = self.find_worktree_git_dir(&worktree)?;
         let without = &self.distrusted_filters(&git_dir)?.overrides;
         let index = git_dir.join("index");
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir: &git_dir,
             worktree: &worktree,
             index: &index,
             filter_overrides: without,
         };
-        let answer = desk
+        let answer = indexed
             .git()
             .args(["status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal"])
             .arg("--ignore-submodules=dirty")
@@ -183,14 +183,14 @@ impl Repo {
         super::agent_git_dir::remove_blocking_files(&git_dir, &worktree);
         let without = &self.distrusted_filters(&git_dir)?.overrides;
         let index = git_dir.join("index");
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir: &git_dir,
             worktree: &worktree,
             index: &index,
             filter_overrides: without,
         };
-        let seen = desk.read_status()?;
+        let seen = indexed.read_status()?;
         let Some(head) = seen.head else { return Ok(false) };
         let whole = seen.changed.is_empty() && seen.nested.is_empty() && seen.unreadable.is_empty();
         if !whole || !self.are_nested_repos_kept(&worktree)? {
@@ -233,19 +233,19 @@ impl Repo {
         }
         let filters = self.distrusted_filters(&git_dir)?;
         let without = &filters.overrides;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir: &git_dir,
             worktree,
             index: &index.0,
             filter_overrides: without,
         };
-        let (files, nested) = desk.list_unstaged()?;
+        let (files, nested) = indexed.list_unstaged()?;
         let unstored = self.select_oversized_files(worktree, &files);
         let left: Vec<PathBuf> = unstored.iter().map(|file| file.path.clone()).collect();
         let mut taken = StagingReport { notes: filters.notes, unstored };
-        desk.add_all(&nested, &left, &mut taken)?;
-        let tree = desk.write_tree()?;
+        indexed.add_all(&nested, &left, &mut taken)?;
+        let tree = indexed.write_tree()?;
         let StagingReport { notes, unstored } = taken;
         Ok(StagedTree { tree, head, index: Some(index), distrusted, notes, unstored })
     }
@@ -275,9 +275,9 @@ impl Repo {
         if copied.is_none() || distrusted {
             let head =
                 self.find_object("HEAD^{commit}", self.git_in_worktree(git_dir, worktree))?;
-            let desk =
+            let indexed =
                 IndexedWorktree { repo: self, git_dir, worktree, index, filter_overrides: &[] };
-            desk.reset_index_to(head.as_ref())?;
+            indexed.reset_index_to(head.as_ref())?;
         }
         Ok(IndexSeed { source: copied, distrusted })
     }

@@ -20,7 +20,7 @@ use super::error::{GitError, IoErrorContext, Result};
 use super::{Repo, path_bytes, path_from_bytes};
 use crate::process::process_tree;
 
-/// How long git processes of an earlier life of ours may take to end.
+/// How long git processes of an earlier engine may take to end.
 const STRAYS_PATIENCE: Duration = Duration::from_secs(60);
 /// A living git gives up a ref lock within this time: it is our own lock timeout, and more than
 /// any ref transaction takes.
@@ -155,7 +155,7 @@ impl Repo {
         }
     }
 
-    /// Runs a git that may take these locks: said before, so that another life knows whose they
+    /// Runs a git that may take these locks: said before, so that a later engine knows whose they
     /// are, and taken away if it is killed.
     pub(super) fn run_with_lock_note(&self, git: GitCommand, locks: Vec<PathBuf>) -> Result<()> {
         let mark = self.write_lock_note(&locks)?;

@@ -20,14 +20,14 @@ impl Repo {
         remove_locks_in(git_dir, &mut Vec::new())?;
         let index = &git_dir.join("index");
         let without = &self.distrusted_filters(git_dir)?.overrides;
-        let desk =
+        let indexed =
             IndexedWorktree { repo: self, git_dir, worktree, index, filter_overrides: without };
         if !index.exists() || self.index_hides_changes(git_dir, worktree, None)? {
-            desk.reset_index_to(Some(commit))?;
+            indexed.reset_index_to(Some(commit))?;
         }
         // Exit code 1 says that some files differ; which ones is asked next.
-        desk.git().args(["update-index", "-q", "--refresh"]).accept_exit_codes(&[1]).run()?;
-        let differing = desk
+        indexed.git().args(["update-index", "-q", "--refresh"]).accept_exit_codes(&[1]).run()?;
+        let differing = indexed
             .git()
             .args(["diff-index", "-z", "--name-only", "--no-renames"])
             .args(["--ignore-submodules=untracked", commit.as_str(), "--"])
@@ -41,14 +41,14 @@ impl Repo {
         let worktree = &resolve_path(worktree);
         let git_dir = &self.find_worktree_git_dir(worktree)?;
         let without = &self.distrusted_filters(git_dir)?.overrides;
-        let desk = IndexedWorktree {
+        let indexed = IndexedWorktree {
             repo: self,
             git_dir,
             worktree,
             index: &git_dir.join("index"),
             filter_overrides: without,
         };
-        desk.git().args(["read-tree", "--reset", "-u", commit.as_str()]).run()?;
+        indexed.git().args(["read-tree", "--reset", "-u", commit.as_str()]).run()?;
         self.populate_submodules(worktree, commit)?;
         match self.list_tracked_changes(worktree, commit)?.first() {
             None => Ok(()),

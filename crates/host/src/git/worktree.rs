@@ -88,7 +88,7 @@ impl Repo {
     /// Ends with a linked worktree at `path` on `branch`, at `base`, with clean index and files
     /// (ignored files may stay), whatever an earlier, perhaps killed, try left there. What is not
     /// ours is moved into `trash` and kept. Everything else at `path` must be saved already, except
-    /// for the branch's own commits: they are kept below `keep`, as [`Repo::keep_tip`] does it. A branch
+    /// for the branch's own commits: they are kept below `keep`, as [`Repo::keep_ref_tip`] does it. A branch
     /// of that name that is not ours, or is checked out elsewhere, is left alone and another one used.
     pub fn prepare_worktree(
         &self,
@@ -489,7 +489,7 @@ impl Repo {
         Ok(sparse.single_line()? == "true")
     }
 
-    /// Like [`Self::sound_admin`], but repairs a missing `.git` file, the one thing agents delete.
+    /// Like [`Self::find_sound_admin_dir`], but repairs a missing `.git` file, the one thing agents delete.
     fn find_recyclable_admin_dir(&self, path: &Path) -> Result<Option<PathBuf>> {
         let dot_git = path.join(".git");
         let gone = fs::symlink_metadata(&dot_git).is_err_and(|error| is_not_found(&error));

@@ -4,7 +4,7 @@
 //! Only cgroup v2. A job's group, its leaf, is made beside or below the group of the process that starts
 //! it; its path is recorded before it is made. Groups with controllers for their children hold no
 //! processes themselves, so an engine that is alone in a delegated group moves one level down first
-//! ([`settle`]). Whatever fails here only means that the job runs without: the caller falls back to
+//! ([`delegate_memory_controller`]). Whatever fails here only means that the job runs without: the caller falls back to
 //! walking the process tree. Knows nothing of jobs but a limit.
 
 use std::fs;

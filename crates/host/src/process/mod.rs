@@ -66,7 +66,7 @@ pub struct JobSpec {
     pub stdin: Option<PathBuf>,
     /// Whether lines on stdout may ask, the answers coming back on stdin.
     pub converse: bool,
-    /// Longest life; the time spent waiting for an answer does not count.
+    /// How long the command may run; the time spent waiting for an answer does not count.
     pub wall_ms: Option<u64>,
     /// Longest silence; the time spent waiting for an answer does not count.
     pub idle_ms: Option<u64>,
@@ -85,7 +85,7 @@ pub struct JobSpec {
     /// A socket for what the command starts to speak through; none is none.
     #[serde(default)]
     pub door: Option<ToolSocketSpec>,
-    /// The wall around it; none is none.
+    /// The sandbox that the command runs in, if any.
     #[serde(default)]
     pub wall: Option<SandboxPolicy>,
 }
@@ -160,7 +160,7 @@ pub struct JobPids {
 /// What is true of a job now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// Nothing ever ran in this folder; [`start`] may.
+    /// Nothing ever ran in this folder; [`start_job`] may.
     Absent,
     /// A supervisor is on its way.
     Starting,
@@ -172,7 +172,7 @@ pub enum JobState {
     Vanished,
 }
 
-/// The answer to [`start`].
+/// The answer to [`start_job`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobStart {
     /// This call started the job.

@@ -41,7 +41,7 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The main function of the hidden subcommand that supervises the job in `dir`; gives the exit code.
 ///
-/// The program must have been started by [`super::start`], with the folder as its last argument.
+/// The program must have been started by [`super::start_job`], with the folder as its last argument.
 pub fn supervise_job(dir: &Path) -> i32 {
     if env::var_os(DETACHED).is_none() {
         return respawn_detached();
@@ -144,13 +144,13 @@ struct JobSupervisor {
     _lock: File,
 }
 
-/// Our end and the wall's end of the pipe through which its step reports.
+/// Both ends of the pipe through which the sandbox step reports: ours and the step's.
 type SandboxReportPipe = (OwnedFd, OwnedFd);
 
 /// The command's ends of its pipes, as we hold them.
 struct SpawnedCommand {
     pid: u32,
-    /// What the wall's step says about the command; none without a wall.
+    /// What the sandbox step reports about the command. There is no report without a sandbox.
     sandbox_report: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -217,8 +217,8 @@ impl JobSupervisor {
         }
         // Where the kernel does not, the loop watches the memory.
         let watched = !self.create_cgroup();
-        let door = self.open_tool_socket(&mut log);
-        match self.spawn_command(door) {
+        let socket = self.open_tool_socket(&mut log);
+        match self.spawn_command(socket) {
             Err(ending) => {
                 self.remove_cgroup();
                 self.record_exit(ending, 0, log.byte_totals());
@@ -282,7 +282,8 @@ impl JobSupervisor {
         let _ = rustix::stdio::dup2_stdout(&null);
     }
 
-    /// Opens the door. Without it the command can still do its work, so the log says why and it runs.
+    /// Opens the tool socket. The command can do its work without it, so a failure is written to the
+    /// log and the command runs all the same.
     fn open_tool_socket(&self, log: &mut JobLogWriter) -> Option<ToolSocket> {
         let spec = self.spec.door.as_ref()?;
         let opened = ToolSocket::open_socket(&self.dir, spec);
@@ -293,7 +294,7 @@ impl JobSupervisor {
         opened.map_err(tell).ok()
     }
 
-    fn spawn_command(&mut self, door: Option<ToolSocket>) -> Result<SpawnedCommand, JobEnding> {
+    fn spawn_command(&mut self, socket: Option<ToolSocket>) -> Result<SpawnedCommand, JobEnding> {
         let spec = self.spec.clone();
         let Some((program, args)) = spec.argv.split_first() else {
             return Err(not_started_ending("no command is given".into(), false));
@@ -342,16 +343,16 @@ impl JobSupervisor {
             stderr,
             input_pipe: conversation,
             plug,
-            tool_socket: door,
+            tool_socket: socket,
         })
     }
 
-    /// Whether the process we start is the wall's, and the command a grandchild of it.
+    /// Whether the process we start is bubblewrap, so that the command is its grandchild.
     fn has_sandbox_process(&self) -> bool {
         self.spec.wall.as_ref().is_some_and(|wall| wall.kind == sandbox::SandboxBackend::Bwrap)
     }
 
-    /// The command line with the wall around it, and both ends of the pipe that the wall's step reports
+    /// The command line inside the sandbox, and both ends of the pipe that the sandbox step reports
     /// through.
     fn build_sandboxed_command(
         &self,
@@ -372,7 +373,7 @@ impl JobSupervisor {
         let exe = current_program_file().map_err(failed)?;
         let report = Some(theirs.as_raw_fd());
         let mut wall = wall.clone();
-        if let Some(folder) = self.spec.door.as_ref().and_then(|door| door.path.parent()) {
+        if let Some(folder) = self.spec.door.as_ref().and_then(|socket| socket.path.parent()) {
             wall.set_path_access(folder, sandbox::SandboxPathAccess::Write);
         }
         let line = sandbox::wrap_command(&wall, &exe, &self.spec.cwd, &self.spec.argv, report)

@@ -1,7 +1,7 @@
-//! The door of a job: a socket through which what the command started can speak beside its output.
+//! The tool socket of a job: processes that the command started report through it, beside its output.
 //!
 //! Guests show the job's token, then send lines. Each line of an allowed kind is put into the job's log as
-//! if the command had printed it; a line that asks gets its answer back through the door, whenever that
+//! if the command had printed it; a line that asks gets its answer back through the socket, whenever that
 //! comes and whichever connection asks for it then. Everything is bounded. Knows nothing of what the lines
 //! mean, except which of them ask.
 //!
@@ -49,7 +49,7 @@ const REF_BYTES_MAX: usize = 128;
 /// Answers come with a signal; this is for one that got lost.
 const ANSWER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A job's door, as asked for.
+/// Where a job's tool socket is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolSocketSpec {
     pub path: PathBuf,
@@ -62,7 +62,7 @@ pub struct ToolSocketSpec {
 }
 
 impl ToolSocketSpec {
-    /// A door at `near` with a fresh token; elsewhere, in a folder of its own, if that path is too long
+    /// A socket at `near` with a fresh token; elsewhere, in a folder of its own, if that path is too long
     /// for a socket.
     pub fn new(near: PathBuf, kinds: &[&str]) -> io::Result<Self> {
         let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
@@ -71,7 +71,7 @@ impl ToolSocketSpec {
         Ok(Self { path, own_folder, token: random_token()?, kinds })
     }
 
-    /// The folder that was made for this door alone. A sandbox has to let its guest in there.
+    /// The folder that was made for this socket alone. A sandbox must allow its command to write there.
     pub fn folder(&self) -> Option<&Path> {
         self.path.parent().filter(|_| self.own_folder)
     }
@@ -101,7 +101,7 @@ fn random_token() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Removes what a door left: only a socket, and only a folder that was made for it.
+/// Removes what a tool socket left: only a socket, and only a folder that was made for it.
 pub(super) fn remove_socket_files(spec: &ToolSocketSpec) {
     let is_socket = fs::symlink_metadata(&spec.path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket {
@@ -123,14 +123,14 @@ struct ToolSocketClient {
     awaited_questions: Vec<usize>,
 }
 
-/// A question that came through the door.
+/// A question that came through the socket.
 struct ToolSocketQuestion {
     reference: String,
     number: u32,
     answered: bool,
 }
 
-/// An open door. What it left on the disk goes when it is dropped.
+/// An open tool socket. Its files are removed when it is dropped.
 pub(super) struct ToolSocket {
     spec: ToolSocketSpec,
     answers: PathBuf,
@@ -149,7 +149,7 @@ impl Drop for ToolSocket {
 }
 
 impl ToolSocket {
-    /// Opens the door of the job in `dir`.
+    /// Opens the tool socket of the job in `dir`.
     pub(super) fn open_socket(dir: &Path, spec: &ToolSocketSpec) -> io::Result<Self> {
         if let Some(folder) = spec.folder() {
             user_folder::create_private_folder_with_parent(folder)?;

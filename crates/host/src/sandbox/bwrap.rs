@@ -16,7 +16,7 @@ const ENTRIES_MAX: usize = 1000;
 /// What a folder of the job's own takes the place of.
 const TMP: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// What root could leave the wall with. Without a user namespace bubblewrap leaves root its rights, and
+/// Rights with which root could leave the sandbox. Without a user namespace bubblewrap leaves root its rights, and
 /// builds run by root need some of them.
 const DROPPED_CAPABILITIES: &[&str] = &[
     "CAP_SYS_ADMIN",
@@ -44,7 +44,7 @@ const DROPPED_CAPABILITIES: &[&str] = &[
 
 /// Everything up to the command to run inside.
 pub(super) fn build_arguments(
-    wall: &SandboxPolicy,
+    policy: &SandboxPolicy,
     exe: &Path,
     cwd: &Path,
 ) -> io::Result<Vec<OsString>> {
@@ -55,17 +55,17 @@ pub(super) fn build_arguments(
             line.add(&["--cap-drop", right]);
         }
     }
-    if wall.network != SandboxNetworkAccess::Open {
+    if policy.network != SandboxNetworkAccess::Open {
         line.add(&["--unshare-net"]);
     }
     line.add(&["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-    if let Some(own) = &wall.tmp {
+    if let Some(own) = &policy.tmp {
         line.bind("--bind", own, Path::new("/tmp"));
         line.add(&["--tmpfs", "/var/tmp"]);
     }
-    let mut mounts = wall.sorted_paths();
+    let mut mounts = policy.sorted_paths();
     mounts.push((exe.to_path_buf(), SandboxPathAccess::Read));
-    mounts.extend(wall.sealed.iter().map(|path| (path.clone(), SandboxPathAccess::Read)));
+    mounts.extend(policy.sealed.iter().map(|path| (path.clone(), SandboxPathAccess::Read)));
     let rebuilt = rebuilt(&mounts);
     for folder in &rebuilt {
         mounts.retain(|(path, _)| path != folder);
@@ -81,7 +81,7 @@ pub(super) fn build_arguments(
             emptied.push(path);
             continue;
         }
-        let replaced = wall.tmp.is_some() && TMP.map(Path::new).contains(&&*path);
+        let replaced = policy.tmp.is_some() && TMP.map(Path::new).contains(&&*path);
         match access {
             SandboxPathAccess::Hidden if replaced => {}
             SandboxPathAccess::Hidden if meta.is_dir() => {
@@ -90,7 +90,7 @@ pub(super) fn build_arguments(
                 emptied.push(path);
             }
             SandboxPathAccess::Hidden => {
-                let other = wall.replaced.iter().find(|(at, _)| *at == path);
+                let other = policy.replaced.iter().find(|(at, _)| *at == path);
                 let other = other.map_or(Path::new("/dev/null"), |(_, other)| other);
                 line.bind("--ro-bind", other, &path);
             }
@@ -99,8 +99,8 @@ pub(super) fn build_arguments(
         }
     }
     // The links themselves went with the folder that was replaced.
-    let lost = |at: &&(PathBuf, PathBuf)| wall.tmp.is_some() && is_in_tmp(&at.0);
-    for (at, real) in wall.aliases.iter().filter(lost) {
+    let lost = |at: &&(PathBuf, PathBuf)| policy.tmp.is_some() && is_in_tmp(&at.0);
+    for (at, real) in policy.aliases.iter().filter(lost) {
         line.bind("--ro-bind", real, at);
     }
     // Last, because mount points are made in them until then.

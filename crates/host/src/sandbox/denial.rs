@@ -53,14 +53,14 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let (open, shut) = (root.join("open"), root.join("open/shut"));
         std::fs::create_dir_all(&shut).unwrap();
-        let mut wall = SandboxPolicy::minimal(SandboxBackend::Bwrap);
-        wall.set_path_access(&open, SandboxPathAccess::Write);
-        wall.set_path_access(&shut, SandboxPathAccess::Read);
-        assert!(wall.denies_write(&root.join("elsewhere/new.txt")), "nothing covers it");
-        assert!(!wall.denies_write(&open.join("new.txt")));
-        assert!(wall.denies_write(&shut.join("deep/new.txt")));
-        assert!(!wall.denies_write(Path::new("/proc/1/mem")), "no setting allows that");
-        wall.kind = SandboxBackend::Landlock;
-        assert!(wall.denies_write(&open.join("new.txt")), "something in it is kept back");
+        let mut policy = SandboxPolicy::minimal(SandboxBackend::Bwrap);
+        policy.set_path_access(&open, SandboxPathAccess::Write);
+        policy.set_path_access(&shut, SandboxPathAccess::Read);
+        assert!(policy.denies_write(&root.join("elsewhere/new.txt")), "nothing covers it");
+        assert!(!policy.denies_write(&open.join("new.txt")));
+        assert!(policy.denies_write(&shut.join("deep/new.txt")));
+        assert!(!policy.denies_write(Path::new("/proc/1/mem")), "no setting allows that");
+        policy.kind = SandboxBackend::Landlock;
+        assert!(policy.denies_write(&open.join("new.txt")), "something in it is kept back");
     }
 }

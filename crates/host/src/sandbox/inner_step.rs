@@ -34,7 +34,7 @@ const DEVICES: &[&str] = &[
 /// Memory that processes share under a name: temporary by nature.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// What every kernel with this wall can enforce. Older ones cannot keep signals in.
+/// What every kernel with Landlock can enforce. Older kernels cannot restrict signals.
 const ENFORCED: ABI = ABI::V6;
 
 pub(super) fn enter_sandbox(args: &[OsString]) -> u8 {
@@ -83,22 +83,22 @@ fn run_step(args: &[OsString], report: &mut SandboxReportWriter) -> Result<u8, S
         return Err(("arguments", "`--` is missing".to_owned()));
     }
     let spec = spec.to_str().ok_or(("policy", "it is no text".to_owned()))?;
-    let wall: SandboxPolicy = serde_json::from_str(spec).map_err(step_failure("policy"))?;
-    set_resource_limits(&wall).map_err(step_failure("limits"))?;
-    match wall.kind {
+    let policy: SandboxPolicy = serde_json::from_str(spec).map_err(step_failure("policy"))?;
+    set_resource_limits(&policy).map_err(step_failure("limits"))?;
+    match policy.kind {
         SandboxBackend::Landlock => {
-            apply_landlock(&wall, Path::new(cwd))?;
+            apply_landlock(&policy, Path::new(cwd))?;
             drop_capabilities().map_err(step_failure("rights"))?;
         }
         // Namespaces do not keep abstract sockets apart as long as the network is shared.
         SandboxBackend::Bwrap => apply_landlock_scope(),
     }
-    for filter in seccomp::build_filters(&wall).map_err(step_failure("filter"))? {
+    for filter in seccomp::build_filters(&policy).map_err(step_failure("filter"))? {
         seccompiler::apply_filter(&filter).map_err(step_failure("seccomp"))?;
     }
     let mut command = Command::new(program);
     command.args(rest);
-    let error = match wall.kind {
+    let error = match policy.kind {
         SandboxBackend::Landlock => command.exec(),
         SandboxBackend::Bwrap => match command.spawn() {
             Ok(child) => return run_as_namespace_init(child.id(), report),
@@ -110,7 +110,7 @@ fn run_step(args: &[OsString], report: &mut SandboxReportWriter) -> Result<u8, S
     Ok(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// What root could read other processes or leave the wall with; with these gone it is root over files
+/// Rights with which root could read other processes or leave the sandbox; without them it is root over files
 /// only. Others have none of them.
 fn drop_capabilities() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
@@ -142,21 +142,21 @@ fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-fn set_resource_limits(wall: &SandboxPolicy) -> io::Result<()> {
+fn set_resource_limits(policy: &SandboxPolicy) -> io::Result<()> {
     let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
     setrlimit(Resource::Core, both(0))?;
-    if let Some(bytes) = wall.file_bytes {
+    if let Some(bytes) = policy.file_bytes {
         setrlimit(Resource::Fsize, both(bytes))?;
     }
-    if let Some(processes) = wall.processes {
+    if let Some(processes) = policy.processes {
         setrlimit(Resource::Nproc, both(processes))?;
     }
     Ok(())
 }
 
 /// Landlock, all of it.
-fn apply_landlock(wall: &SandboxPolicy, cwd: &Path) -> Result<(), SandboxStepFailure> {
-    let mut entries = wall.sorted_paths();
+fn apply_landlock(policy: &SandboxPolicy, cwd: &Path) -> Result<(), SandboxStepFailure> {
+    let mut entries = policy.sorted_paths();
     let memory = Path::new(SHARED_MEMORY);
     if entries.iter().all(|(path, _)| path != memory) {
         // Split like any other folder if something in it is kept back.

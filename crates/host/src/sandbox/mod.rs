@@ -1,9 +1,9 @@
-//! The wall around a job: what it may write, read, reach and signal, enforced by the kernel.
+//! The sandbox of a job: what the job may write, read, reach and signal, enforced by the kernel.
 //!
 //! A policy is a list of paths with what is allowed there; the deepest entry that covers a path
-//! decides. Two walls carry it out: bubblewrap (namespaces and mounts) and Landlock. Both end in a
-//! step of our own program ([`step`]) that adds the seccomp filter and the limits, and only then becomes
-//! the command. There is no fallback in here: a wall that cannot be built is an error.
+//! decides. Two backends enforce it: bubblewrap (namespaces and mounts) and Landlock. Both end in a
+//! step of our own program ([`run_sandbox_step`]) that adds the seccomp filter and the limits, and only then becomes
+//! the command. There is no fallback: a sandbox that cannot be set up is an error.
 //! Knows nothing of agents, tasks or settings.
 
 use std::ffi::OsString;
@@ -23,30 +23,30 @@ mod inner_step;
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 mod seccomp;
 
-/// The hidden subcommand of our program that builds the inner part of the wall.
+/// The hidden subcommand of our program that sets up the inner part of the sandbox.
 pub const SANDBOX_STEP: &str = "__wall";
 
 /// Whether there is a sandbox for this system at all.
 pub const SUPPORTED: bool = cfg!(all(target_os = "linux", not(mainstem_portable)));
 
-/// How the step ends if it cannot build its part: no program of the user's ran.
+/// The exit code of the step if it cannot do its part. The user's command was not started then.
 pub const SANDBOX_STEP_FAILED: u8 = 125;
 
-/// What the step tells about a command besides its exit code.
+/// What the step reports about a command besides its exit code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SandboxReport {
-    /// It ended by itself.
+    /// The command ended by itself.
     Exited(i32),
-    /// A signal ended it.
+    /// A signal ended the command.
     Signal(i32),
-    /// It could not be started; the system's number of the error.
+    /// The command could not be started; the number is the system's error code.
     NotStarted(i32),
-    /// The wall could not be built, so it was not started.
+    /// The sandbox could not be set up, so the command was not started.
     NoSandbox(String),
 }
 
 impl SandboxReport {
-    /// Reads what was written; the first word on it counts.
+    /// Reads the report. Only its first line counts.
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().next()?;
         let (word, rest) = line.split_once(' ')?;
@@ -109,10 +109,10 @@ pub struct SandboxPolicy {
     /// Other names, by way of links, of paths that may be read: where, and what is there.
     #[serde(default)]
     pub aliases: Vec<(PathBuf, PathBuf)>,
-    /// Hidden files in whose place another one is shown, where the wall can do that.
+    /// Hidden files in whose place another one is shown, where the backend can do that.
     #[serde(default)]
     pub replaced: Vec<(PathBuf, PathBuf)>,
-    /// Files below a writable folder that stay as they are, where the wall can do that.
+    /// Files below a writable folder that stay as they are, where the backend can do that.
     #[serde(default)]
     pub sealed: Vec<PathBuf>,
     /// A folder that takes the place of `/tmp`; none leaves `/tmp` as it is.
@@ -132,7 +132,7 @@ pub struct SandboxPolicy {
 }
 
 impl SandboxPolicy {
-    /// A wall that only forbids what no command needs.
+    /// A policy that forbids only what no command needs.
     pub fn minimal(kind: SandboxBackend) -> Self {
         Self {
             kind,
@@ -175,11 +175,11 @@ impl SandboxPolicy {
     }
 }
 
-/// The command line that runs `argv` in `cwd` behind `wall`; `exe` is our own program. What an exit code
-/// cannot say is written to the inherited file `report`, if there is one; see [`Report`].
+/// The command line that runs `argv` in `cwd` under `policy`; `exe` is our own program. What an exit code
+/// cannot say is written to the inherited file `report`, if there is one; see [`SandboxReport`].
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 pub fn wrap_command(
-    wall: &SandboxPolicy,
+    policy: &SandboxPolicy,
     exe: &Path,
     cwd: &Path,
     argv: &[String],
@@ -199,14 +199,14 @@ pub fn wrap_command(
         line.extend(argv.iter().map(OsString::from));
         Ok(line)
     };
-    match wall.kind {
-        SandboxBackend::Landlock => step(wall),
+    match policy.kind {
+        SandboxBackend::Landlock => step(policy),
         SandboxBackend::Bwrap => {
             // The paths are bubblewrap's business; the step inside needs the rest.
             let (paths, aliases) = (Vec::new(), Vec::new());
             let inner =
-                SandboxPolicy { paths, aliases, replaced: Vec::new(), tmp: None, ..wall.clone() };
-            let mut line = bwrap::build_arguments(wall, exe, cwd)?;
+                SandboxPolicy { paths, aliases, replaced: Vec::new(), tmp: None, ..policy.clone() };
+            let mut line = bwrap::build_arguments(policy, exe, cwd)?;
             line.extend(step(&inner)?);
             Ok(line)
         }
@@ -225,17 +225,18 @@ pub fn wrap_command(
     Err(unsupported_error())
 }
 
-/// Whether this wall works here, found out by running a command behind it.
+/// Tests whether this backend works here, by running a command in a sandbox.
 #[cfg(all(target_os = "linux", not(mainstem_portable)))]
 pub fn probe_backend(kind: SandboxBackend, exe: &Path) -> Result<(), String> {
     let cwd = Path::new("/");
-    // The guarded paths of a real job, in small: a probe that only starts proves little.
-    let mut wall = SandboxPolicy::minimal(kind);
-    wall.network = SandboxNetworkAccess::Open;
-    wall.set_path_access(&std::env::temp_dir(), SandboxPathAccess::Write);
-    wall.set_path_access(Path::new("/var/empty-of-mainstem"), SandboxPathAccess::Hidden);
+    // The probe has a writable and a hidden path as a real job has, because a sandbox that merely
+    // starts proves little.
+    let mut policy = SandboxPolicy::minimal(kind);
+    policy.network = SandboxNetworkAccess::Open;
+    policy.set_path_access(&std::env::temp_dir(), SandboxPathAccess::Write);
+    policy.set_path_access(Path::new("/var/empty-of-mainstem"), SandboxPathAccess::Hidden);
     let line =
-        wrap_command(&wall, exe, cwd, &["/bin/sh".into(), "-c".into(), "exit 7".into()], None)
+        wrap_command(&policy, exe, cwd, &["/bin/sh".into(), "-c".into(), "exit 7".into()], None)
             .map_err(|error| error.to_string())?;
     let (program, args) = line.split_first().ok_or("no command line")?;
     let run = std::process::Command::new(program)

@@ -1,4 +1,4 @@
-//! System calls that no command behind the wall may make. Knows numbers, not paths.
+//! System calls that no command in a sandbox may make. Knows numbers, not paths.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ const TERMINAL: &[u64] = &[0x5412, 0x541c];
 const SECOND_NUMBER: i64 = 0x4000_0000;
 
 /// The filters to apply, in order.
-pub(super) fn build_filters(wall: &SandboxPolicy) -> Result<Vec<BpfProgram>, String> {
+pub(super) fn build_filters(policy: &SandboxPolicy) -> Result<Vec<BpfProgram>, String> {
     let mut denied: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in DENIED {
         deny_syscall(&mut denied, *call, Vec::new());
@@ -103,10 +103,10 @@ pub(super) fn build_filters(wall: &SandboxPolicy) -> Result<Vec<BpfProgram>, Str
         );
     }
     let mut families = vec![libc::AF_PACKET, libc::AF_VSOCK, libc::AF_ALG];
-    if wall.no_sockets {
+    if policy.no_sockets {
         families.push(libc::AF_UNIX);
     }
-    if wall.network == SandboxNetworkAccess::None {
+    if policy.network == SandboxNetworkAccess::None {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
     for family in families {

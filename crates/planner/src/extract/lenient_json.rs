@@ -24,7 +24,7 @@ pub enum JsonRepair {
     TrailingComma,
     /// No comma between two entries on lines of their own.
     MissingComma,
-    /// `//`, `#` or `/* */`.
+    /// A comment that began with `//`, `#` or `/*`.
     Comment,
     /// `'text'` or typographic quotes.
     OtherQuotes,

@@ -102,16 +102,6 @@ fn read_task(
         ("Notes", section(&["implementation notes"])),
     ]);
     let status = read("status").unwrap_or_default();
-    let is = |word: &str| status.trim().eq_ignore_ascii_case(word);
-    let state = if is(&words.done) {
-        SourceTaskState::Done
-    } else if is(&words.open) || status.is_empty() {
-        SourceTaskState::Open
-    } else if status.to_lowercase().contains("block") {
-        SourceTaskState::Blocked
-    } else {
-        SourceTaskState::Doing
-    };
     let mark = get_key(&node, "status").map(|status| {
         let span = trimmed_span(whole, &status.span);
         let quote = whole[span.clone()].chars().next().filter(|c| matches!(c, '"' | '\''));
@@ -140,7 +130,7 @@ fn read_task(
             "low" => -10,
             _ => 0,
         },
-        state,
+        state: task_state(&status, words),
         marks: mark.into_iter().collect(),
         place,
         ..ImportEntry::default()
@@ -148,7 +138,20 @@ fn read_task(
     Ok(())
 }
 
-/// Without the tool's own markers.
+fn task_state(status: &str, words: &BacklogStatusWords) -> SourceTaskState {
+    let is = |word: &str| status.trim().eq_ignore_ascii_case(word);
+    if is(&words.done) {
+        SourceTaskState::Done
+    } else if is(&words.open) || status.is_empty() {
+        SourceTaskState::Open
+    } else if status.to_lowercase().contains("block") {
+        SourceTaskState::Blocked
+    } else {
+        SourceTaskState::Doing
+    }
+}
+
+/// Removes the comment lines with which the tool marks its sections.
 fn strip_markers(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("<!--"));
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()

@@ -50,7 +50,7 @@ pub(super) enum Law {
 
 /// What random work looks like.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shape {
+pub(super) struct GraphShape {
     /// Same seed, same work.
     pub(super) seed: u64,
     pub(super) tasks: usize,
@@ -74,7 +74,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn random(shape: &Shape) -> Self {
+    pub(super) fn random(shape: &GraphShape) -> Self {
         let mut rng = Rng::new(shape.seed);
         let count = shape.tasks;
         let mut order: Vec<usize> = (0..count).collect();
@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn knowing_the_lengths_is_never_needed_when_there_is_a_slot_for_everybody() {
-        let shape = Shape { seed: 3, tasks: 60, needs: 1.5, law: Law::Pareto, typical_ms: 1_000.0 };
+        let shape =
+            GraphShape { seed: 3, tasks: 60, needs: 1.5, law: Law::Pareto, typical_ms: 1_000.0 };
         let work = Work::random(&shape);
         assert_eq!(work.fifo_ms(60), work.bound_ms(60));
         assert!(work.list_ms(4, &work.ms) >= work.bound_ms(4));
@@ -229,7 +230,8 @@ mod tests {
 
     #[test]
     fn efforts_follow_the_lengths() {
-        let shape = Shape { seed: 1, tasks: 90, needs: 0.0, law: Law::LogNormal, typical_ms: 1e6 };
+        let shape =
+            GraphShape { seed: 1, tasks: 90, needs: 0.0, law: Law::LogNormal, typical_ms: 1e6 };
         let work = Work::random(&shape);
         for (cuts, counts) in [([1.0 / 3.0, 2.0 / 3.0], [30, 30, 30]), ([0.5, 0.9], [45, 36, 9])] {
             let efforts = work.efforts(cuts);

@@ -7,7 +7,7 @@ use mainstem_core::config::{ScheduleBarrier, Settings};
 use mainstem_core::plan::TaskEffort;
 
 use super::Context;
-use super::graphs::{Law, Shape, Work};
+use super::graphs::{GraphShape, Law, Work};
 use super::scene::default_settings;
 use super::table::{Sample, Table, judge};
 use super::timeline::Timeline;
@@ -64,14 +64,14 @@ pub(super) fn run(_: &Context) -> Result<Verdict, String> {
     Ok(Verdict::Clean)
 }
 
-fn shapes() -> Vec<Shape> {
+fn shapes() -> Vec<GraphShape> {
     let mut shapes = Vec::new();
     for law in [Law::Pareto, Law::LogNormal] {
         for (n, tasks) in TASKS.into_iter().enumerate() {
             for needs in NEEDS {
                 for seed in 0..SEEDS {
                     let seed = seed * 10 + n as u64;
-                    shapes.push(Shape { seed, tasks, needs, law, typical_ms: 60_000.0 });
+                    shapes.push(GraphShape { seed, tasks, needs, law, typical_ms: 60_000.0 });
                 }
             }
         }

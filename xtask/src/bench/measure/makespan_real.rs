@@ -7,15 +7,15 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
 use mainstem_core::plan::TaskEffort;
 
-use super::graphs::{self, Law, Shape, Work, id};
+use super::graphs::{self, GraphShape, Law, Work, id};
 use super::scene::Scene;
 use super::table::{Table, judge};
 use super::{Context, proc};
 use crate::Verdict;
 
 const SLOTS: u32 = 6;
-const SHAPE: Shape =
-    Shape { seed: 11, tasks: 40, needs: 1.5, law: Law::Pareto, typical_ms: 1_000.0 };
+const SHAPE: GraphShape =
+    GraphShape { seed: 11, tasks: 40, needs: 1.5, law: Law::Pareto, typical_ms: 1_000.0 };
 
 /// Prints the makespan and the bound that the measured lengths of the agents allow.
 pub(super) fn run(context: &Context) -> Result<Verdict, String> {

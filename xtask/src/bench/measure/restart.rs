@@ -8,7 +8,7 @@ use mainstem_core::plan::ScriptStep;
 use mainstem_engine::run_journal;
 use mainstem_store::{Journal, SqliteJournal};
 
-use super::graphs::{Law, Shape, Work};
+use super::graphs::{GraphShape, Law, Work};
 use super::scene::{Scene, default_settings};
 use super::table::{Sample, Table, judge};
 use super::timeline::Timeline;
@@ -76,7 +76,7 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
 
 /// The journal that a real run of that size would have left.
 fn write_journal(scene: &Scene) -> Result<usize, String> {
-    let shape = Shape {
+    let shape = GraphShape {
         seed: 5,
         tasks: LANDED + OPEN,
         needs: 2.0,

@@ -172,13 +172,14 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
     use mainstem_core::machine::RestReason;
 
-    use super::super::graphs::{Law, Shape, Work};
+    use super::super::graphs::{GraphShape, Law, Work};
     use super::super::scene::default_settings;
     use super::*;
 
     #[test]
     fn all_tasks_land_and_take_no_less_than_the_bound() {
-        let shape = Shape { seed: 9, tasks: 30, needs: 1.5, law: Law::Pareto, typical_ms: 1e3 };
+        let shape =
+            GraphShape { seed: 9, tasks: 30, needs: 1.5, law: Law::Pareto, typical_ms: 1e3 };
         let work = Work::random(&shape);
         let mut settings = default_settings().unwrap();
         settings.run.jobs = 3;

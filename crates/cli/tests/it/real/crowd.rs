@@ -1,4 +1,4 @@
-//! Many at once.
+//! Runs many real agents at once.
 
 use std::collections::BTreeSet;
 

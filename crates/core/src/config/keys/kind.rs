@@ -74,6 +74,6 @@ pub struct KeyDoc {
     pub default: &'static str,
     /// One line for people.
     pub doc: &'static str,
-    /// The words of a [`Kind::Choice`].
+    /// The words of a [`SettingKind::Choice`].
     pub choices: &'static [&'static str],
 }

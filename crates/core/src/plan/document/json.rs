@@ -1,4 +1,4 @@
-//! JSON, strict.
+//! Reads JSON strictly, as RFC 8259 defines it.
 
 use std::borrow::Cow;
 

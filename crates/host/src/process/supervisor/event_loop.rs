@@ -92,7 +92,7 @@ pub(super) struct SupervisedCommand<'a> {
     cause: Option<JobEnding>,
     /// How the command itself ended.
     status: Option<JobEnding>,
-    /// Whether the process we started is the wall's; how that one ended.
+    /// Whether the process we started is the sandbox's own, and how that process ended.
     has_sandbox_process: bool,
     sandbox_process_end: Option<WaitStatus>,
     leftovers: HashSet<u32>,
@@ -168,8 +168,8 @@ impl<'a> SupervisedCommand<'a> {
         }
         // Nothing writes any more: what is in the pipes is all there is.
         while self.read_streams() {}
-        if let Some(door) = &mut self.tool_socket {
-            door.drain_on_next_step();
+        if let Some(socket) = &mut self.tool_socket {
+            socket.drain_on_next_step();
         }
         self.serve_tool_socket();
         let ms = self.elapsed_ms();
@@ -196,8 +196,8 @@ impl<'a> SupervisedCommand<'a> {
         }
         let writer = self.input_pipe.as_ref().and_then(JobInputPipe::fd_to_write);
         fds.extend(writer.map(|fd| PollFd::new(fd, PollFlags::OUT)));
-        if let Some(door) = &self.tool_socket {
-            door.add_poll_fds(&mut fds);
+        if let Some(socket) = &self.tool_socket {
+            socket.add_poll_fds(&mut fds);
         }
         fds.extend(self.sandbox_report.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         let woken = poll(&mut fds, Some(&timeout)).is_ok()
@@ -208,8 +208,8 @@ impl<'a> SupervisedCommand<'a> {
             {
             }
             self.look_for_requests_at = Instant::now();
-            if let Some(door) = &mut self.tool_socket {
-                door.check_answers_now();
+            if let Some(socket) = &mut self.tool_socket {
+                socket.check_answers_now();
             }
         }
     }
@@ -227,8 +227,8 @@ impl<'a> SupervisedCommand<'a> {
         let look = self.input_pipe.as_ref().map(JobInputPipe::next_check_at);
         let watched = matches!(self.phase, SupervisionPhase::Running) && self.status.is_none();
         let memory = self.memory.filter(|_| watched).map(|_| self.look_at_memory_at);
-        let door = self.tool_socket.as_ref().and_then(ToolSocket::next_check_at);
-        [phase, look, memory, door].into_iter().flatten().fold(now + TICK, Instant::min)
+        let socket = self.tool_socket.as_ref().and_then(ToolSocket::next_check_at);
+        [phase, look, memory, socket].into_iter().flatten().fold(now + TICK, Instant::min)
     }
 
     /// Reads a turn of both streams; true if there may be more.
@@ -253,12 +253,12 @@ impl<'a> SupervisedCommand<'a> {
         any
     }
 
-    /// Takes what comes through the door into the log, in the order of the log.
+    /// Writes what comes through the tool socket to the log, in the order of the log.
     fn serve_tool_socket(&mut self) {
         let ms = self.elapsed_ms();
-        let Some(door) = &mut self.tool_socket else { return };
+        let Some(socket) = &mut self.tool_socket else { return };
         let asks = &mut self.question_count;
-        let heard = door.step(ms, self.log, &mut || {
+        let heard = socket.step(ms, self.log, &mut || {
             *asks += 1;
             *asks
         });
@@ -335,7 +335,7 @@ impl<'a> SupervisedCommand<'a> {
                     if let (true, None, Some(end)) =
                         (self.all_dead, &self.status, self.sandbox_process_end)
                     {
-                        // The wall went before the command was known to have ended.
+                        // The sandbox process ended before the end of the command was reported.
                         self.read_sandbox_report();
                         self.status.get_or_insert_with(|| ending_from_status(end));
                     }
@@ -484,7 +484,7 @@ impl<'a> SupervisedCommand<'a> {
 
     /// How it ended if we did not end it.
     fn natural_ending(&self) -> JobEnding {
-        // Everything is dead and nobody told how: not by itself, then.
+        // Every process is dead and no exit was reported, so the command did not end by itself.
         let ending = self.status.clone().unwrap_or(JobEnding::Stopped);
         let limit =
             self.supervisor.spec.memory_bytes.filter(|_| ending != JobEnding::Exited { code: 0 });
@@ -498,7 +498,7 @@ impl<'a> SupervisedCommand<'a> {
 }
 
 impl SupervisedCommand<'_> {
-    /// Takes up what the wall's step says about the command.
+    /// Reads what the sandbox step reports about the command.
     fn read_sandbox_report(&mut self) {
         let Some(fd) = &self.sandbox_report else { return };
         let mut bytes = [0; 1024];
@@ -521,15 +521,15 @@ impl SupervisedCommand<'_> {
         });
     }
 
-    /// Without the processes that are the wall's: the one we started, and the first one behind it.
+    /// Leaves out the processes of the sandbox itself: the one we started and its first child.
     fn exclude_sandbox_processes(&self, mut tree: Vec<u32>) -> Vec<u32> {
         if self.has_sandbox_process {
-            let walls = |pid: u32| {
+            let is_sandbox = |pid: u32| {
                 pid == self.pid
                     || matches!(process_tree::find_process(pid), Ok(Some(p)) if p.parent == self.pid)
                     || is_namespace_init(pid)
             };
-            tree.retain(|pid| !walls(*pid));
+            tree.retain(|pid| !is_sandbox(*pid));
         }
         tree
     }

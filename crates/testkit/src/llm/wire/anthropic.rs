@@ -1,4 +1,4 @@
-//! Anthropic's Messages.
+//! The wire format of Anthropic's Messages API.
 
 use serde_json::{Value, json};
 

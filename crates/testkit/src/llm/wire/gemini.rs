@@ -1,4 +1,4 @@
-//! Gemini's generateContent.
+//! The wire format of Gemini's generateContent API.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! OpenAI's Responses.
+//! The wire format of OpenAI's Responses API.
 
 use serde_json::{Value, json};
 
