@@ -96,6 +96,16 @@ fn limit_of_fact(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
     }
 }
 
+/// What other repositories should know: limits, and pauses after repeated failures of a provider.
+fn shareable_limit(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
+    match fact {
+        DraftFact::ProviderParked { provider, kind: LimitKind::Breaker, until, message } => {
+            Some((provider, LimitKind::Breaker, *until, message))
+        }
+        _ => limit_of_fact(fact),
+    }
+}
+
 /// Tells the engine that works here, if one does, and the user's other repositories. One that starts
 /// later reads it in the journal.
 pub(super) fn publish_limit(
@@ -103,7 +113,7 @@ pub(super) fn publish_limit(
     shared: Option<&mut SharedLimits>,
     fact: &DraftFact,
 ) {
-    if let Some((provider, kind, until, message)) = limit_of_fact(fact)
+    if let Some((provider, kind, until, message)) = shareable_limit(fact)
         && let Some(shared) = shared
     {
         let (provider, message) = (provider.to_owned(), message.to_owned());
