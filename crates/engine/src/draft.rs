@@ -19,14 +19,15 @@ use mainstem_core::config::Settings;
 use mainstem_core::fact::AgentClaim;
 use mainstem_core::id::{RunId, Time};
 use mainstem_host::git::Repo;
-use mainstem_host::lock::{LockError, LockOutcome, OwnerLock};
 use mainstem_host::process::{self, JobStopMode, JobWatch, OutputStream, WatchEvent};
 use mainstem_host::{clock, crash, user_folder};
 use mainstem_planner::draft::{
     Draft, DraftAgentWord, DraftEffect, DraftFact, DraftInput, DraftOutcome, DraftPart,
     DraftRateLimit, DraftRules,
 };
-use mainstem_store::{Journal, JournalReader, NewJournalRecord, SqliteJournal, StoreError};
+use mainstem_store::{
+    Journal, JournalReader, NewJournalRecord, StoreClaim, StoreError, StoreOwnership,
+};
 use sha2::{Digest, Sha256};
 
 use crate::engine_context::EngineContext;
@@ -49,9 +50,9 @@ pub enum DraftError {
     /// Another process drafts in this repository.
     #[error("another draft is active in this repository (pid {pid})")]
     Owned { pid: String },
-    /// The lock could not be tried.
+    /// It could not be found out who owns the store of drafts.
     #[error(transparent)]
-    Lock(#[from] LockError),
+    Ownership(StoreError),
     /// The journal of drafts cannot be written.
     #[error("cannot read the journal of drafts: {0}")]
     Store(#[from] StoreError),
@@ -131,13 +132,13 @@ struct DraftCallReader {
 pub struct DraftRunner {
     engine: Arc<EngineContext>,
     request: Arc<DraftRequest>,
-    journal: SqliteJournal,
+    journal: Box<dyn Journal>,
     epoch: u64,
     draft: Draft,
     events: Receiver<DraftLoopEvent>,
     sender: Sender<DraftLoopEvent>,
     shared_limits: Option<SharedLimits>,
-    _lock: OwnerLock,
+    _ownership: StoreOwnership,
 }
 
 impl DraftRunner {
@@ -158,18 +159,21 @@ impl DraftRunner {
         let body = serde_json::json!({
             "pid": std::process::id(), "started_at_ms": clock::now_ms(),
         });
-        let lock = match OwnerLock::acquire(&layout.drafts_lock_path(), &body)? {
-            LockOutcome::Held(lock) => lock,
-            LockOutcome::Busy { holder } => {
+        let store = layout.draft_store();
+        let ownership = match store.claim(&body.to_string()).map_err(DraftError::Ownership)? {
+            StoreClaim::Owned(ownership) => ownership,
+            StoreClaim::OwnedByAnother(owner) => {
+                let holder: serde_json::Value =
+                    serde_json::from_str(&owner.note).unwrap_or_default();
                 return Err(DraftError::Owned { pid: holder["pid"].to_string() });
             }
         };
-        let mut journal = SqliteJournal::open(layout.drafts_journal_path())?;
+        let mut journal = store.open_journal()?;
         let epoch = journal.take_over()?;
         crash::point("draft.taken");
-        let reader = journal.reader()?;
-        let name = find_or_create_run_id(&reader, &request)?;
-        let draft = fold_draft(&reader, &name, request.rules.clone())?;
+        let reader = store.open_reader()?;
+        let name = find_or_create_run_id(&*reader, &request)?;
+        let draft = fold_draft(&*reader, &name, request.rules.clone())?;
         end_other_drafts(&layout, &name).map_err(io("cannot stop an agent of another draft"))?;
         let kind = sandbox_policy::choose_backend(&settings.sandbox, &exe)?;
         let made = |kind| EngineSandbox::new(kind, &settings, (&repo, &layout), (&exe, &env));
@@ -188,7 +192,7 @@ impl DraftRunner {
             events,
             sender,
             shared_limits: shared,
-            _lock: lock,
+            _ownership: ownership,
         })
     }
 
@@ -211,7 +215,7 @@ impl DraftRunner {
 
     /// Whether a plan of these bytes was written to this path by a draft: then nobody has changed it since.
     pub fn has_written_plan(&self, path: &str, bytes: &[u8]) -> Result<bool, DraftError> {
-        let reader = self.journal.reader()?;
+        let reader = self.engine.layout.draft_store().open_reader()?;
         let (mut found, wanted) = (false, hash_bytes(bytes));
         reader.for_each(0, &mut |record| {
             if record.kind == "plan_written"
@@ -252,7 +256,7 @@ impl DraftRunner {
             rate_limits::RunLimitReader::open(&self.engine.layout, &self.engine.settings)?;
         let mut known = others.read_new_limits()?;
         known.extend(rate_limits::read_draft_limits(
-            &self.journal.reader()?,
+            &*self.engine.layout.draft_store().open_reader()?,
             Time(clock::now_ms()),
         )?);
         known.extend(self.read_shared_limits());
@@ -541,7 +545,7 @@ fn fold_draft(
 pub fn read_all_draft_facts(
     layout: &RepoLayout,
 ) -> Result<Vec<(mainstem_core::fact::Fact, Time)>, DraftError> {
-    let Some(reader) = run_journal::open_journal_reader(&layout.drafts_journal_path())? else {
+    let Some(reader) = run_journal::open_journal_reader(&*layout.draft_store())? else {
         return Ok(Vec::new());
     };
     let mut facts = Vec::new();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mainstem_agents::find_adapter;
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{AgentClaim, AgentEnding, Fact, StopReason};
+use mainstem_core::fact::{AgentClaim, AgentEnding, Fact, LimitKind, StopReason};
 use mainstem_core::id::{Oid, RunId, TaskIx, Time};
 use mainstem_core::machine::{AgentStatement, Input, Machine, MachineStep, RestReason};
 use mainstem_core::plan::Task;
@@ -215,10 +215,17 @@ impl<'a> EngineDriver<'a> {
         Ok(())
     }
 
-    /// What an attempt learned of its provider is told to the user's other repositories.
+    /// Tells the user's other repositories what attempts met at a provider, and pauses after repeated failures.
     fn share_provider_limit(&mut self, fact: &Fact) {
         match fact {
-            Fact::ProviderLimited { provider, kind, until, message, .. } => {
+            Fact::ProviderLimited { provider, kind, until, message, .. }
+            | Fact::ProviderParked {
+                provider,
+                kind: kind @ LimitKind::Breaker,
+                until,
+                message,
+                ..
+            } => {
                 let (provider, message) = (provider.clone(), message.clone());
                 let limit = DraftRateLimit { provider, kind: *kind, until: *until, message };
                 self.host.share_limit(limit);

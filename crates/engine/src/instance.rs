@@ -22,9 +22,9 @@ use mainstem_core::phase_closing::add_closing_tasks;
 use mainstem_core::plan::Plan;
 use mainstem_host::files;
 use mainstem_host::git::{GitError, Repo};
-use mainstem_host::lock::{LockOutcome, OwnerLock};
+use mainstem_host::lock::OwnerLock;
 use mainstem_host::{clock, crash};
-use mainstem_store::{Journal, JournalReader as _, SqliteJournal};
+use mainstem_store::{Journal, JournalReader, StoreClaim, StoreError, StoreOwnership};
 use sha2::{Digest, Sha256};
 
 use crate::control_socket::ControlSocket;
@@ -83,7 +83,7 @@ pub struct EngineInstance {
     repo: Repo,
     layout: RepoLayout,
     settings: Settings,
-    journal: SqliteJournal,
+    journal: Box<dyn Journal>,
     epoch: u64,
     exe: PathBuf,
     env: Vec<(String, String)>,
@@ -96,7 +96,7 @@ pub struct EngineInstance {
     forge_connection: Option<ForgeConnection>,
     /// The train's first checkout was made by a look at the target branch.
     lane_was_created: bool,
-    _lock: OwnerLock,
+    _ownership: StoreOwnership,
 }
 
 /// A plan's hash, over the plan as adopted: comments and order of keys do not count.
@@ -132,16 +132,17 @@ impl EngineInstance {
             "version": env!("CARGO_PKG_VERSION"),
             "socket": layout.socket_path(),
         });
-        let lock = match OwnerLock::acquire(&layout.lock_path(), &body)? {
-            LockOutcome::Held(lock) => lock,
-            LockOutcome::Busy { holder } => return Err(error::owned_error(&holder)),
+        let store = layout.run_store();
+        let ownership = match store.claim(&body.to_string())? {
+            StoreClaim::Owned(ownership) => ownership,
+            StoreClaim::OwnedByAnother(owner) => return Err(error::owned_error(&owner)),
         };
         let copied = state_owner::claim_state_folder(repo.common_dir(), layout.state_dir())
             .map_err(io("cannot record the owner of the state folder"))?;
         if let Some(of) = copied {
             return Err(EngineError::Copied { of, state: layout.state_dir().to_path_buf() });
         }
-        let mut journal = SqliteJournal::open(layout.journal_path())?;
+        let mut journal = store.open_journal()?;
         let epoch = journal.take_over()?;
         crash::point("session.taken");
         let written = Vec::new();
@@ -158,7 +159,7 @@ impl EngineInstance {
             sandbox: None,
             forge_connection: None,
             lane_was_created: false,
-            _lock: lock,
+            _ownership: ownership,
         })
     }
 
@@ -192,9 +193,13 @@ impl EngineInstance {
         &self.repo
     }
 
+    fn open_reader(&self) -> Result<Box<dyn JournalReader>, StoreError> {
+        self.layout.run_store().open_reader()
+    }
+
     /// The newest run, folded.
     pub fn load_newest_run(&self) -> Result<Option<(RunId, Machine)>, EngineError> {
-        Ok(run_journal::load_newest_run(&self.journal.reader()?, &self.settings)?)
+        Ok(run_journal::load_newest_run(&*self.open_reader()?, &self.settings)?)
     }
 
     /// Writes down what a step outside a life decided.
@@ -206,7 +211,7 @@ impl EngineInstance {
     ) -> Result<Option<Result<String, CommandRefusal>>, EngineError> {
         let now = Time(clock::now_ms());
         let (written, reply) =
-            run_journal::record_step(&mut self.journal, self.epoch, run, machine, (input, now))?;
+            run_journal::record_step(&mut *self.journal, self.epoch, run, machine, (input, now))?;
         self.unshown_facts.extend(written);
         Ok(reply)
     }
@@ -234,10 +239,11 @@ impl EngineInstance {
         run: &RunId,
         machine: &Machine,
     ) -> Result<DueSnapshots, EngineError> {
-        let reader = self.journal.reader()?;
+        let reader = self.open_reader()?;
         let (keep_ms, now) = (self.settings.snapshot_keep_ms, Time(clock::now_ms()));
         let newest = (run, machine);
-        Ok(SnapshotPruner { repo: &self.repo, reader: &reader, newest, keep_ms, now }.find_due()?)
+        Ok(SnapshotPruner { repo: &self.repo, reader: &*reader, newest, keep_ms, now }
+            .find_due()?)
     }
 
     /// Lets them go, after it is written down where they were.
@@ -333,7 +339,7 @@ impl EngineInstance {
 
     /// Nobody starts an agent beside one that the journal has forgotten.
     fn refuse_unknown_agents(&self) -> Result<(), EngineError> {
-        let runs = self.journal.reader()?.list_runs()?;
+        let runs = self.open_reader()?.list_runs()?;
         let known = runs.into_iter().map(|row| row.run.to_string()).collect();
         let what = "cannot read the folders of earlier runs".to_owned();
         let found = state_check::find_unknown_agents(&self.layout, &known)
@@ -456,12 +462,8 @@ impl EngineInstance {
             RepoMoveWatch::start(self.repo.common_dir(), self.layout.state_dir(), sender.clone());
         let mut outside = ThreadedHost::new(world, (sender, receiver))
             .map_err(|source| EngineError::Io { what: "cannot watch jobs".to_owned(), source })?;
-        let start = DriverStart {
-            run: run.clone(),
-            machine,
-            journal: Box::new(self.journal),
-            epoch: self.epoch,
-        };
+        let start =
+            DriverStart { run: run.clone(), machine, journal: self.journal, epoch: self.epoch };
         let mut driver = EngineDriver::new(start, &mut outside, face);
         let outcome = driver.run(begin);
         watch.check_not_moved()?;

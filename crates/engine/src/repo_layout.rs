@@ -7,6 +7,7 @@ use mainstem_core::id::{RunId, TaskId};
 use mainstem_host::git::Repo;
 use mainstem_host::lock::{LockError, LockOutcome, OwnerLock};
 use mainstem_host::{files, user_folder};
+use mainstem_store::{Store, StoreContents, embedded_store};
 use serde_json::{Value, json};
 
 /// In the names of folders with files that git could not store; the task and the attempt follow.
@@ -116,12 +117,13 @@ impl RepoLayout {
     pub fn workspace_root(&self) -> &Path {
         &self.root
     }
-    pub fn journal_path(&self) -> PathBuf {
-        self.state.join("journal.db")
+    /// The store of the runs. Its owner is the one engine of the repository.
+    pub fn run_store(&self) -> Box<dyn Store> {
+        embedded_store(&self.state, StoreContents::Runs)
     }
-    /// The lock of the one engine.
-    pub fn lock_path(&self) -> PathBuf {
-        self.state.join("engine.lock")
+    /// The store of the drafts. Its owner is the one process that drafts a plan.
+    pub fn draft_store(&self) -> Box<dyn Store> {
+        embedded_store(&self.state, StoreContents::Drafts)
     }
     /// What a detached engine prints.
     pub fn engine_log_path(&self) -> PathBuf {
@@ -255,14 +257,6 @@ impl RepoLayout {
     /// Drafts of plans: a folder each.
     pub fn drafts_dir(&self) -> PathBuf {
         self.state.join("plans")
-    }
-    /// The journal of drafts.
-    pub fn drafts_journal_path(&self) -> PathBuf {
-        self.state.join("plans.db")
-    }
-    /// The lock of the one who drafts.
-    pub fn drafts_lock_path(&self) -> PathBuf {
-        self.state.join("plans.lock")
     }
     /// Everything of one planner call: prompt, log, answer.
     pub fn draft_call_dir(&self, draft: &RunId, part: &str, call: u32) -> PathBuf {

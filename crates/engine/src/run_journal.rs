@@ -1,15 +1,11 @@
 //! Facts to records and back. The only place that knows both the core's facts and the store.
 
-use std::path::Path;
-
 use mainstem_core::config::Settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, Time};
 use mainstem_core::machine::{ApplyError, Input, Machine};
 use mainstem_host::crash;
-use mainstem_store::{
-    Journal, JournalReader, JournalRecord, NewJournalRecord, SqliteJournalReader, StoreError,
-};
+use mainstem_store::{Journal, JournalReader, JournalRecord, NewJournalRecord, Store, StoreError};
 
 use crate::event::CommandReply;
 
@@ -137,8 +133,10 @@ pub fn record_step(
 }
 
 /// Opens the journal for reading; none if there is no journal yet.
-pub fn open_journal_reader(path: &Path) -> Result<Option<SqliteJournalReader>, RunJournalError> {
-    match SqliteJournalReader::open(path) {
+pub fn open_journal_reader(
+    store: &dyn Store,
+) -> Result<Option<Box<dyn JournalReader>>, RunJournalError> {
+    match store.open_reader() {
         Ok(reader) => Ok(Some(reader)),
         Err(StoreError::Absent { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -11,8 +11,7 @@ use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Epic;
 use mainstem_core::train::{CandidateStage, TrainCandidate};
 use mainstem_host::clock;
-use mainstem_host::lock::{self, LockError, LockState};
-use mainstem_store::{JournalReader, SqliteJournalReader};
+use mainstem_store::JournalReader;
 
 use crate::repo_layout::RepoLayout;
 use crate::run_journal::{self, RunJournalError};
@@ -23,9 +22,6 @@ pub enum RunLookupError {
     /// The journal cannot be read.
     #[error(transparent)]
     Ledger(#[from] RunJournalError),
-    /// The lock cannot be tried.
-    #[error(transparent)]
-    Lock(#[from] LockError),
     /// There is no such run.
     #[error("unknown run {0}")]
     NoSuchRun(String),
@@ -57,7 +53,7 @@ pub struct JournaledRun {
     /// What the engine is doing.
     pub state: wire::RunState,
     /// The journal, if there is one.
-    pub reader: Option<SqliteJournalReader>,
+    pub reader: Option<Box<dyn JournalReader>>,
 }
 
 impl JournaledRun {
@@ -74,21 +70,21 @@ impl JournaledRun {
             state: wire::RunState::Resting,
             reader,
         };
-        let Some(reader) = run_journal::open_journal_reader(&layout.journal_path())? else {
+        let Some(reader) = run_journal::open_journal_reader(&*layout.run_store())? else {
             return match run {
                 Some(run) => Err(RunLookupError::NoSuchRun(run.to_owned())),
                 None => Ok(nothing(None)),
             };
         };
-        let newest = run_journal::find_newest_run(&reader)?;
+        let newest = run_journal::find_newest_run(&*reader)?;
         let chosen = match run {
             None => newest.clone(),
-            Some(name) => Some(find_run(&reader, name)?),
+            Some(name) => Some(find_run(&*reader, name)?),
         };
         let Some(run) = chosen else { return Ok(nothing(Some(reader))) };
-        let (machine, seq) = run_journal::fold_run(&reader, &run, settings)?;
+        let (machine, seq) = run_journal::fold_run(&*reader, &run, settings)?;
         let owned = newest.as_ref() == Some(&run)
-            && matches!(lock::probe_lock(&layout.lock_path())?, LockState::Busy { .. });
+            && layout.run_store().owner().map_err(RunJournalError::from)?.is_some();
         let state = match (machine.is_engine_alive(), owned) {
             (true, true) if machine.is_paused() => wire::RunState::Paused,
             (true, true) => wire::RunState::Running,

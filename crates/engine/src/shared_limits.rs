@@ -1,8 +1,14 @@
-//! Limits of providers that all repositories of one user share: one small file below the user's state
-//! folder, where no sandboxed agent can write.
+//! What all repositories of one user share about providers: limits, used-up quotas and pauses after repeated
+//! failures, met by runs and by drafts. One small file below the user's state folder, where no sandboxed agent can
+//! write.
 //!
-//! A help, never a need: a file that is missing, broken or busy costs nothing but a request too many. What
-//! it says is believed only within bounds, because programs without a sandbox can write it, too.
+//! A wait belongs to a provider and an account. Repositories that give the same secrets to a provider's agents use the
+//! same account; the file holds a fingerprint of the secrets, never their values.
+//!
+//! The file is a help, never a need: one that is missing, broken or busy costs nothing but a request too many. What
+//! the file says is believed only within bounds, because programs without a sandbox can write it, too.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -15,6 +21,7 @@ use mainstem_host::files;
 use mainstem_host::lock::{LockOutcome, OwnerLock};
 use mainstem_planner::draft::DraftRateLimit;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 const FILE: &str = "limits.json";
 const LOCK: &str = "limits.lock";
@@ -38,18 +45,27 @@ struct SharedLimitsFile {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SharedLimitEntry {
     provider: String,
+    /// Empty for the account that the agent's program is logged in with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    account: String,
     kind: LimitKind,
     until_ms: i64,
     #[serde(default)]
     message: String,
 }
 
+impl SharedLimitEntry {
+    fn is_same_account(&self, other: &Self) -> bool {
+        self.provider == other.provider && self.account == other.account
+    }
+}
+
 /// The limits of one user.
 #[derive(Debug)]
 pub struct SharedLimits {
     folder: PathBuf,
-    /// Providers whose name means the same in every repository.
-    providers: Vec<String>,
+    /// Providers whose name means the same in every repository, each with the account that is used here.
+    accounts: BTreeMap<String, String>,
     /// The file as it was last read: when it was changed, and how long it was.
     seen: Option<(i64, i64, u64)>,
 }
@@ -68,9 +84,17 @@ impl SharedLimits {
         let named = agents.filter(|(name, agent)| {
             agent.provider.is_some() || agent.provider_name(name) != **name
         });
-        let providers: Vec<String> = named.map(|(name, agent)| agent.provider_name(name)).collect();
-        let wanted = settings.limits.shared && !providers.is_empty();
-        wanted.then(|| Self { folder: state.join("mainstem"), providers, seen: None })
+        let mut secrets: BTreeMap<String, BTreeSet<&(String, String)>> = BTreeMap::new();
+        for (name, agent) in named {
+            let given = env.iter().filter(|(key, _)| agent.secrets.contains(key));
+            secrets.entry(agent.provider_name(name)).or_default().extend(given);
+        }
+        let accounts: BTreeMap<String, String> = secrets
+            .into_iter()
+            .map(|(provider, given)| (provider, fingerprint_account(&given)))
+            .collect();
+        let wanted = settings.limits.shared && !accounts.is_empty();
+        wanted.then(|| Self { folder: state.join("mainstem"), accounts, seen: None })
     }
 
     fn file_path(&self) -> PathBuf {
@@ -90,14 +114,14 @@ impl SharedLimits {
         entries.filter_map(|entry| self.validate_entry(entry, now)).collect()
     }
 
-    /// An entry within bounds; none if it is over, nonsense or not about a provider of ours.
+    /// An entry within bounds; none if it is over, nonsense or not about a provider and account of ours.
     fn validate_entry(&self, entry: SharedLimitEntry, now: Time) -> Option<DraftRateLimit> {
         let most = match entry.kind {
             LimitKind::Quota => QUOTA_MS_MAX,
             LimitKind::Rate | LimitKind::Breaker => RATE_MS_MAX,
         };
         let until = Time(entry.until_ms).min(now.plus_ms(most));
-        let ours = self.providers.contains(&entry.provider);
+        let ours = self.accounts.get(&entry.provider) == Some(&entry.account);
         let message =
             format!("reported by another repository: {}", limits::clip_for_fact(&entry.message));
         let SharedLimitEntry { provider, kind, .. } = entry;
@@ -106,19 +130,25 @@ impl SharedLimits {
 
     /// Writes a limit down for others.
     pub fn publish_limit(&mut self, limit: &DraftRateLimit, now: Time) {
-        if !self.providers.contains(&limit.provider) || limit.until <= now {
+        let Some(account) = self.accounts.get(&limit.provider).cloned() else { return };
+        if limit.until <= now {
             return;
         }
         let DraftRateLimit { provider, kind, until, message } = limit;
         let (provider, kind, until_ms) = (provider.clone(), *kind, until.0);
         let message = message.chars().take(500).collect();
-        let new = SharedLimitEntry { provider, kind, until_ms, message };
+        let new = SharedLimitEntry { provider, account, kind, until_ms, message };
+        let is_known = |entries: &[SharedLimitEntry]| {
+            entries.iter().any(|had| had.is_same_account(&new) && had.until_ms >= new.until_ms)
+        };
+        // Writing what is known already would wake every reader, and a reader that repeats it would never stop.
+        if is_known(&read_entries(&self.file_path())) {
+            return;
+        }
         self.update_file(now, |entries| {
-            let had = entries.iter_mut().find(|had| had.provider == new.provider);
-            match had {
-                Some(had) if had.until_ms >= new.until_ms => {}
-                Some(had) => *had = new,
-                None => entries.push(new),
+            if !is_known(entries) {
+                entries.retain(|had| !had.is_same_account(&new));
+                entries.push(new.clone());
             }
         });
     }
@@ -126,7 +156,10 @@ impl SharedLimits {
     /// A person says that a provider may be used again.
     pub fn remove_limit(&mut self, provider: &str, now: Time) {
         if self.file_path().exists() {
-            self.update_file(now, |entries| entries.retain(|entry| entry.provider != provider));
+            let account = self.accounts.get(provider).cloned().unwrap_or_default();
+            self.update_file(now, |entries| {
+                entries.retain(|entry| entry.provider != provider || entry.account != account);
+            });
         }
     }
 
@@ -149,6 +182,18 @@ impl SharedLimits {
     }
 }
 
+/// A name for the account behind these secrets that does not give their values away; empty without secrets.
+fn fingerprint_account(secrets: &BTreeSet<&(String, String)>) -> String {
+    if secrets.is_empty() {
+        return String::new();
+    }
+    let mut hash = Sha256::new_with_prefix("mainstem account\0");
+    for (name, value) in secrets {
+        hash.update(format!("{}:{name}={}:{value}\0", name.len(), value.len()));
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// What the file says; nothing if it is not a plain file of ours that only we can write.
 fn read_entries(path: &Path) -> Vec<SharedLimitEntry> {
     let Ok(meta) = std::fs::symlink_metadata(path) else { return Vec::new() };
@@ -159,8 +204,9 @@ fn read_entries(path: &Path) -> Vec<SharedLimitEntry> {
     let bytes = files::read_regular_file(path, BYTES_MAX).unwrap_or_default();
     let page: SharedLimitsFile = serde_json::from_slice(&bytes).unwrap_or_default();
     let sound = |entry: &SharedLimitEntry| {
-        let name = &entry.provider;
-        !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+        let is_plain =
+            |name: &str| name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
+        !entry.provider.is_empty() && is_plain(&entry.provider) && is_plain(&entry.account)
     };
     page.limits.into_iter().filter(sound).take(ENTRIES_MAX).collect()
 }
@@ -177,9 +223,15 @@ mod tests {
     const NOW: Time = Time(1_800_000_000_000);
 
     fn of(home: &Path) -> SharedLimits {
-        let env = [("XDG_STATE_HOME".to_owned(), home.display().to_string())];
+        with_key(home, None)
+    }
+
+    fn with_key(home: &Path, key: Option<&str>) -> SharedLimits {
+        let mut env = vec![("XDG_STATE_HOME".to_owned(), home.display().to_string())];
+        env.extend(key.map(|key| ("ACME_KEY".to_owned(), key.to_owned())));
         let mut settings = resolve_settings(&[]).unwrap().settings;
         let named = AgentSettings { provider: Some("acme".into()), ..AgentSettings::default() };
+        let named = AgentSettings { secrets: vec!["ACME_KEY".into()], ..named };
         settings.agents.insert("w".into(), AgentSettings { kind: "command".into(), ..named });
         let own = AgentSettings { kind: "command".into(), ..AgentSettings::default() };
         settings.agents.insert("local".into(), own);
@@ -206,6 +258,35 @@ mod tests {
         assert!(of(home.path()).read_new_limits(NOW.plus_ms(60_001)).is_empty());
         a.remove_limit("acme", NOW);
         assert!(of(home.path()).read_new_limits(NOW).is_empty(), "a person said to try again");
+    }
+
+    #[test]
+    fn accounts_of_one_provider_do_not_wait_for_each_other() {
+        let home = tempfile::tempdir().unwrap();
+        let key = |key: &str| with_key(home.path(), Some(key));
+        key("one").publish_limit(&limit("acme", LimitKind::Breaker, 60_000), NOW);
+        assert_eq!(key("one").read_new_limits(NOW).len(), 1);
+        assert!(key("two").read_new_limits(NOW).is_empty());
+        assert!(of(home.path()).read_new_limits(NOW).is_empty(), "another login");
+        let file = std::fs::read_to_string(home.path().join("mainstem/limits.json")).unwrap();
+        assert!(!file.contains("one"), "{file}");
+        key("two").publish_limit(&limit("acme", LimitKind::Rate, 90_000), NOW);
+        assert_eq!(key("one").read_new_limits(NOW)[0].until, NOW.plus_ms(60_000));
+        key("two").remove_limit("acme", NOW);
+        assert!(key("two").read_new_limits(NOW).is_empty());
+        assert_eq!(key("one").read_new_limits(NOW).len(), 1, "a person spoke of one account");
+    }
+
+    #[test]
+    fn what_is_known_already_is_not_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut a, mut b) = (of(home.path()), of(home.path()));
+        a.publish_limit(&limit("acme", LimitKind::Breaker, 60_000), NOW);
+        let heard = b.read_new_limits(NOW).remove(0);
+        let file = home.path().join("mainstem/limits.json");
+        let before = (file.metadata().unwrap().ino(), std::fs::read(&file).unwrap());
+        b.publish_limit(&heard, NOW);
+        assert_eq!((file.metadata().unwrap().ino(), std::fs::read(&file).unwrap()), before);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_host::git::{GitError, GitLanding, Repo};
 use mainstem_host::{clock, crash};
-use mainstem_store::{Journal, JournalReader, SqliteJournal};
+use mainstem_store::JournalReader;
 
 use crate::conflict_resolutions;
 use crate::maintenance::{self, SnapshotRef};
@@ -254,20 +254,20 @@ pub fn prune_at_rest(
     epoch: u64,
     newest: (&RunId, &Machine),
 ) -> Result<(), SnapshotPruneError> {
-    let Some(reader) = run_journal::open_journal_reader(&layout.journal_path())? else {
+    let Some(reader) = run_journal::open_journal_reader(&*layout.run_store())? else {
         return Ok(());
     };
     let keep_ms = newest.1.settings().snapshot_keep_ms;
     let now = Time(clock::now_ms());
     conflict_resolutions::prune_resolutions(repo, keep_ms, now)?;
-    let due = SnapshotPruner { repo, reader: &reader, newest, keep_ms, now }.find_due()?;
+    let due = SnapshotPruner { repo, reader: &*reader, newest, keep_ms, now }.find_due()?;
     if due.is_empty() {
         return Ok(());
     }
     let facts = build_removal_facts(&due, PRUNE_REASON);
     let records: Vec<_> =
         facts.iter().map(|fact| run_journal::encode_fact(newest.0, fact, now)).collect();
-    let mut journal = SqliteJournal::open(layout.journal_path()).map_err(RunJournalError::from)?;
+    let mut journal = layout.run_store().open_journal().map_err(RunJournalError::from)?;
     journal.append(epoch, &records).map_err(RunJournalError::from)?;
     Ok(remove_snapshot_refs(repo, &facts)?)
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mainstem_host::lock;
+use mainstem_store::{StoreContents, embedded_store};
 use serde_json::{Value, json};
 
 /// In the state folder: where the repository was when this state was last worked on, and a name that
@@ -41,9 +41,9 @@ pub(crate) fn claim_state_folder(common_dir: &Path, state: &Path) -> io::Result<
     Ok(None)
 }
 
-/// Whether an engine holds the lock there. Doubt counts as yes.
+/// Whether an engine owns the store of runs in that state folder. Doubt counts as yes.
 fn is_engine_running(state: &Path) -> bool {
-    !matches!(lock::probe_lock(&state.join("engine.lock")), Ok(lock::LockState::Free))
+    !matches!(embedded_store(state, StoreContents::Runs).owner(), Ok(None))
 }
 
 fn new_owner_id() -> String {
@@ -86,8 +86,6 @@ fn is_same_folder(one: &Path, other: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests")]
-    use mainstem_host::lock::OwnerLock;
-
     use super::*;
 
     fn place(dir: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -109,7 +107,7 @@ mod tests {
         }
         let (second, copied) = place(dir.path(), "second");
         copy(&state, &copied);
-        let at_work = OwnerLock::acquire(&state.join("engine.lock"), &json!({})).unwrap();
+        let at_work = embedded_store(&state, StoreContents::Runs).claim("{}").unwrap();
         for _ in 0..2 {
             assert_eq!(claim_state_folder(&second, &copied).unwrap(), Some(first.clone()));
         }

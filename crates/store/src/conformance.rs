@@ -1,32 +1,33 @@
-//! The promises of a journal as checks: every implementation runs the same ones.
+//! The promises of a store as checks: every implementation runs the same ones.
 //!
-//! Meant for tests, hence it panics on a broken promise. It lives in the library so that other crates' journals can be
-//! checked with it, too.
+//! Meant for tests, hence a broken promise is a panic. The checks are part of the library so that stores in other
+//! crates can be checked, too.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use std::time::Duration;
+
 use crate::{
-    Journal, JournalReader, JournalRecord, JournalRun, NewJournalRecord, StopReading, StoreError,
+    Journal, JournalReader, JournalRecord, JournalRun, NewJournalRecord, StopReading, Store,
+    StoreClaim, StoreError, StoreOwner, StoreOwnership,
 };
 
-/// One journal under test, and the ways to reach it.
-pub trait JournalUnderTest {
-    /// Opens the journal for writing once more, as another process would.
-    fn open_writer(&self) -> Box<dyn Journal>;
-
-    /// Opens the journal for reading once more, as another process would.
-    fn open_reader(&self) -> Box<dyn JournalReader>;
+/// One store under test.
+pub trait StoreUnderTest {
+    /// The store. Every call of its methods stands for another process that uses the same store.
+    fn store(&self) -> &dyn Store;
 
     /// From now on, an append that carries a fact of type `kind` fails when it comes to that fact.
     fn refuse_kind(&self, kind: &str);
 }
 
-/// Runs every check, each on a journal of its own from `make`, which must be empty.
+/// Runs every check, each on a store of its own from `make`, which must be empty.
 ///
 /// # Panics
 /// When a promise is broken.
-pub fn run_all(make: &dyn Fn() -> Box<dyn JournalUnderTest>) {
-    let checks: [fn(&dyn JournalUnderTest); 13] = [
+pub fn run_all(make: &dyn Fn() -> Box<dyn StoreUnderTest>) {
+    let checks: [fn(&dyn StoreUnderTest); 18] = [
+        a_store_without_a_journal_says_so,
         an_empty_journal_has_nothing,
         places_count_from_one_without_a_gap_across_runs,
         every_field_comes_back_as_it_went_in,
@@ -40,6 +41,10 @@ pub fn run_all(make: &dyn Fn() -> Box<dyn JournalUnderTest>) {
         runs_and_tasks_are_read_on_their_own,
         for_each_stops_when_told,
         a_reader_beside_a_writer_sees_whole_batches_in_order,
+        a_store_has_one_owner_at_a_time,
+        readers_and_writers_open_while_the_store_is_owned,
+        waiting_ends_when_there_is_a_fact,
+        a_sound_journal_shows_no_damage,
     ];
     for check in checks {
         check(&*make());
@@ -59,10 +64,14 @@ pub fn test_record(run: &str, kind: &str, task: Option<&str>, body: &str) -> New
 }
 
 /// Takes over and returns the writer with its epoch.
-fn open_owner(journal: &dyn JournalUnderTest) -> (Box<dyn Journal>, u64) {
-    let mut writer = journal.open_writer();
+fn open_owner(subject: &dyn StoreUnderTest) -> (Box<dyn Journal>, u64) {
+    let mut writer = expect_ok(subject.store().open_journal());
     let epoch = expect_ok(writer.take_over());
     (writer, epoch)
+}
+
+fn open_reader(subject: &dyn StoreUnderTest) -> Box<dyn JournalReader> {
+    expect_ok(subject.store().open_reader())
 }
 
 fn expect_ok<T>(result: Result<T, StoreError>) -> T {
@@ -80,9 +89,25 @@ fn record_bodies(records: &[JournalRecord]) -> Vec<&str> {
     records.iter().map(|record| record.body.as_str()).collect()
 }
 
-fn an_empty_journal_has_nothing(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
-    let reader = journal.open_reader();
+fn a_store_without_a_journal_says_so(subject: &dyn StoreUnderTest) {
+    let store = subject.store();
+    assert!(!expect_ok(store.has_journal()));
+    assert_eq!(expect_ok(store.owner()), None);
+    match store.open_reader() {
+        Err(StoreError::Absent { place }) => assert_eq!(place, store.place()),
+        Err(error) => panic!("an absent journal is no failure: {error}"),
+        Ok(_) => panic!("there is nothing to read"),
+    }
+    assert!(!expect_ok(store.has_journal()), "looking makes nothing");
+    assert!(!store.name().is_empty() && store.place().ends_with(&store.name()));
+    drop(expect_ok(store.open_journal()));
+    assert!(expect_ok(store.has_journal()));
+    assert_eq!(expect_ok(open_reader(subject).last_seq()), 0);
+}
+
+fn an_empty_journal_has_nothing(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
+    let reader = open_reader(subject);
     assert_eq!(expect_ok(writer.last_seq()), 0);
     assert_eq!(expect_ok(reader.last_seq()), 0);
     assert_eq!(read_all(&*reader), []);
@@ -92,8 +117,8 @@ fn an_empty_journal_has_nothing(journal: &dyn JournalUnderTest) {
     assert_eq!(expect_ok(reader.for_each(0, &mut |_| panic!("there is nothing to hand over"))), 0);
 }
 
-fn places_count_from_one_without_a_gap_across_runs(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn places_count_from_one_without_a_gap_across_runs(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     assert_eq!(expect_ok(writer.append(epoch, &[test_record("a", "k", None, "1")])), 1);
     let batch = [
         test_record("b", "k", None, "2"),
@@ -103,13 +128,13 @@ fn places_count_from_one_without_a_gap_across_runs(journal: &dyn JournalUnderTes
     assert_eq!(expect_ok(writer.append(epoch, &batch)), 4);
     assert_eq!(expect_ok(writer.append(epoch, &[])), 4);
     assert_eq!(expect_ok(writer.last_seq()), 4);
-    let records = read_all(&*journal.open_reader());
+    let records = read_all(&*open_reader(subject));
     assert_eq!(records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(record_bodies(&records), ["1", "2", "3", "4"]);
 }
 
-fn every_field_comes_back_as_it_went_in(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn every_field_comes_back_as_it_went_in(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     let facts = [
         NewJournalRecord {
             at_ms: -1,
@@ -138,49 +163,49 @@ fn every_field_comes_back_as_it_went_in(journal: &dyn JournalUnderTest) {
     expect_ok(writer.append(epoch, &facts));
     let expected: Vec<_> =
         facts.into_iter().zip(1..).map(|(fact, seq)| fact.with_seq(seq)).collect();
-    assert_eq!(read_all(&*journal.open_reader()), expected);
-    let reader = journal.open_reader();
+    assert_eq!(read_all(&*open_reader(subject)), expected);
+    let reader = open_reader(subject);
     assert_eq!(expect_ok(reader.read_task("läuft-🚆", "T-\u{202e}1", 0, 9)), expected[..1]);
     assert_eq!(expect_ok(reader.read_task("'; DROP", "", 0, 9)), expected[2..]);
 }
 
-fn a_batch_is_kept_whole_or_not_at_all(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn a_batch_is_kept_whole_or_not_at_all(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     expect_ok(writer.append(epoch, &[test_record("r", "good", None, "1")]));
-    journal.refuse_kind("bad");
+    subject.refuse_kind("bad");
     let batch = [
         test_record("r", "good", None, "x"),
         test_record("r", "bad", None, "y"),
         test_record("r", "good", None, "z"),
     ];
     assert!(writer.append(epoch, &batch).is_err(), "the refused fact must be reported");
-    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1"]);
-    let (mut writer, epoch) = open_owner(journal);
+    assert_eq!(record_bodies(&read_all(&*open_reader(subject))), ["1"]);
+    let (mut writer, epoch) = open_owner(subject);
     assert_eq!(
         expect_ok(writer.append(epoch, &[test_record("r", "good", None, "2")])),
         2,
         "a failed batch leaves no gap"
     );
-    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1", "2"]);
+    assert_eq!(record_bodies(&read_all(&*open_reader(subject))), ["1", "2"]);
 }
 
-fn a_writer_is_refused_once_another_took_over(journal: &dyn JournalUnderTest) {
-    let (mut old, old_epoch) = open_owner(journal);
+fn a_writer_is_refused_once_another_took_over(subject: &dyn StoreUnderTest) {
+    let (mut old, old_epoch) = open_owner(subject);
     expect_ok(old.append(old_epoch, &[test_record("r", "k", None, "old")]));
-    let (mut new, new_epoch) = open_owner(journal);
+    let (mut new, new_epoch) = open_owner(subject);
     assert!(new_epoch > old_epoch);
     let fenced = Err(StoreError::Fenced { ours: old_epoch, current: new_epoch });
     assert_eq!(old.append(old_epoch, &[test_record("r", "k", None, "late")]), fenced);
     assert_eq!(old.append(old_epoch, &[]), fenced, "even an empty batch tells");
     assert_eq!(expect_ok(new.append(new_epoch, &[test_record("r", "k", None, "new")])), 2);
     assert_eq!(old.append(old_epoch, &[test_record("r", "k", None, "later")]), fenced);
-    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["old", "new"]);
+    assert_eq!(record_bodies(&read_all(&*open_reader(subject))), ["old", "new"]);
     assert_eq!(expect_ok(old.take_over()), new_epoch + 1, "whoever takes over last is the writer");
     assert_eq!(expect_ok(old.append(new_epoch + 1, &[test_record("r", "k", None, "again")])), 3);
 }
 
-fn an_epoch_that_was_never_given_is_refused(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn an_epoch_that_was_never_given_is_refused(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     for wrong in [0, epoch + 1, u64::MAX] {
         assert_eq!(
             writer.append(wrong, &[test_record("r", "k", None, "x")]),
@@ -190,9 +215,9 @@ fn an_epoch_that_was_never_given_is_refused(journal: &dyn JournalUnderTest) {
     assert_eq!(expect_ok(writer.last_seq()), 0);
 }
 
-fn an_open_reader_sees_what_is_appended_later(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
-    let reader = journal.open_reader();
+fn an_open_reader_sees_what_is_appended_later(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
+    let reader = open_reader(subject);
     for seq in 1..=20 {
         expect_ok(writer.append(epoch, &[test_record("r", "k", None, &seq.to_string())]));
         assert_eq!(expect_ok(reader.last_seq()), seq);
@@ -200,10 +225,10 @@ fn an_open_reader_sees_what_is_appended_later(journal: &dyn JournalUnderTest) {
     }
 }
 
-fn reopening_keeps_everything(journal: &dyn JournalUnderTest) {
+fn reopening_keeps_everything(subject: &dyn StoreUnderTest) {
     let mut epochs = Vec::new();
     for round in 1..=5_u64 {
-        let (mut writer, epoch) = open_owner(journal);
+        let (mut writer, epoch) = open_owner(subject);
         epochs.push(epoch);
         assert_eq!(expect_ok(writer.last_seq()), round - 1);
         assert_eq!(
@@ -212,11 +237,11 @@ fn reopening_keeps_everything(journal: &dyn JournalUnderTest) {
         );
     }
     assert!(epochs.is_sorted_by(|a, b| a < b), "epochs only grow: {epochs:?}");
-    assert_eq!(record_bodies(&read_all(&*journal.open_reader())), ["1", "2", "3", "4", "5"]);
+    assert_eq!(record_bodies(&read_all(&*open_reader(subject))), ["1", "2", "3", "4", "5"]);
 }
 
-fn a_body_of_twenty_megabytes_is_kept(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn a_body_of_twenty_megabytes_is_kept(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     let big = "0123456789abcdef".repeat(20 * 1024 * 1024 / 16);
     let batch = [
         test_record("r", "k", None, "a"),
@@ -225,7 +250,7 @@ fn a_body_of_twenty_megabytes_is_kept(journal: &dyn JournalUnderTest) {
     ];
     expect_ok(writer.append(epoch, &batch));
     let mut seen = Vec::new();
-    let last = expect_ok(journal.open_reader().for_each(0, &mut |record| {
+    let last = expect_ok(open_reader(subject).for_each(0, &mut |record| {
         seen.push(record.body);
         Ok(())
     }));
@@ -233,15 +258,15 @@ fn a_body_of_twenty_megabytes_is_kept(journal: &dyn JournalUnderTest) {
     assert!(seen == ["a", &big, "b"], "a large body came back different");
 }
 
-fn ten_thousand_facts_are_read_in_pages(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn ten_thousand_facts_are_read_in_pages(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     for batch in 0..100 {
         let facts: Vec<_> = (1..=100)
             .map(|n| test_record("r", "k", None, &(batch * 100 + n).to_string()))
             .collect();
         expect_ok(writer.append(epoch, &facts));
     }
-    let reader = journal.open_reader();
+    let reader = open_reader(subject);
     let mut seen = 0;
     for size in [1, 7, 999, 1000].into_iter().cycle() {
         let page = expect_ok(reader.read_after(seen, size));
@@ -270,8 +295,8 @@ fn ten_thousand_facts_are_read_in_pages(journal: &dyn JournalUnderTest) {
     assert_eq!(count, 7_500);
 }
 
-fn runs_and_tasks_are_read_on_their_own(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn runs_and_tasks_are_read_on_their_own(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     let mut facts = vec![
         test_record("z", "k", None, "1"),
         test_record("a", "k", Some("T-1"), "2"),
@@ -283,7 +308,7 @@ fn runs_and_tasks_are_read_on_their_own(journal: &dyn JournalUnderTest) {
     ];
     facts[1].at_ms = 42;
     expect_ok(writer.append(epoch, &facts));
-    let reader = journal.open_reader();
+    let reader = open_reader(subject);
     assert_eq!(record_bodies(&expect_ok(reader.read_run("a", 0, 99))), ["2", "4", "5", "7"]);
     assert_eq!(record_bodies(&expect_ok(reader.read_run("a", 2, 2))), ["4", "5"]);
     assert_eq!(record_bodies(&expect_ok(reader.read_run("z", 3, 99))), ["6"]);
@@ -304,24 +329,24 @@ fn runs_and_tasks_are_read_on_their_own(journal: &dyn JournalUnderTest) {
     );
 }
 
-fn for_each_stops_when_told(journal: &dyn JournalUnderTest) {
-    let (mut writer, epoch) = open_owner(journal);
+fn for_each_stops_when_told(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
     let facts: Vec<_> = (1..=9).map(|n| test_record("r", "k", None, &n.to_string())).collect();
     expect_ok(writer.append(epoch, &facts));
     let mut seen = Vec::new();
-    let last = expect_ok(journal.open_reader().for_each(2, &mut |record| {
+    let last = expect_ok(open_reader(subject).for_each(2, &mut |record| {
         seen.push(record.seq);
         if record.seq == 5 { Err(StopReading) } else { Ok(()) }
     }));
     assert_eq!((last, seen), (5, vec![3, 4, 5]));
-    assert_eq!(expect_ok(journal.open_reader().for_each(9, &mut |_| Ok(()))), 9);
+    assert_eq!(expect_ok(open_reader(subject).for_each(9, &mut |_| Ok(()))), 9);
 }
 
 /// Each batch of three is one promise: a reader that sees one of them without the others has seen too early.
-fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn JournalUnderTest) {
+fn a_reader_beside_a_writer_sees_whole_batches_in_order(subject: &dyn StoreUnderTest) {
     const BATCHES: u64 = 300;
-    let (mut writer, epoch) = open_owner(journal);
-    let reader = journal.open_reader();
+    let (mut writer, epoch) = open_owner(subject);
+    let reader = open_reader(subject);
     let failed = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watching = scope.spawn(move || {
@@ -350,4 +375,67 @@ fn a_reader_beside_a_writer_sees_whole_batches_in_order(journal: &dyn JournalUnd
         }
         assert!(watching.join().is_ok_and(|looks| looks > 0), "the reader failed");
     });
+}
+
+/// Claims the store, which must be free.
+fn claim_store(subject: &dyn StoreUnderTest, note: &str) -> StoreOwnership {
+    match expect_ok(subject.store().claim(note)) {
+        StoreClaim::Owned(ownership) => ownership,
+        StoreClaim::OwnedByAnother(owner) => panic!("the store is free, not owned by {owner:?}"),
+    }
+}
+
+fn a_store_has_one_owner_at_a_time(subject: &dyn StoreUnderTest) {
+    let store = subject.store();
+    let first = StoreOwner { note: "{\"pid\":7,\"host\":\"hüben\"}".to_owned() };
+    let ownership = claim_store(subject, &first.note);
+    assert_eq!(expect_ok(store.owner()), Some(first.clone()));
+    match expect_ok(store.claim("second")) {
+        StoreClaim::OwnedByAnother(owner) => assert_eq!(owner, first),
+        StoreClaim::Owned(_) => panic!("two owners"),
+    }
+    assert_eq!(expect_ok(store.owner()), Some(first), "a refused claim changes nothing");
+    drop(ownership);
+    assert_eq!(expect_ok(store.owner()), None);
+    let ownership = claim_store(subject, "3");
+    assert_eq!(expect_ok(store.owner()), Some(StoreOwner { note: "3".to_owned() }));
+    drop(ownership);
+}
+
+/// Ownership decides who works with the journal; only the epoch decides whose facts are kept.
+fn readers_and_writers_open_while_the_store_is_owned(subject: &dyn StoreUnderTest) {
+    let ownership = claim_store(subject, "owner");
+    let (mut owner, owner_epoch) = open_owner(subject);
+    expect_ok(owner.append(owner_epoch, &[test_record("r", "k", None, "1")]));
+    let mut same_owner = expect_ok(subject.store().open_journal());
+    assert_eq!(
+        expect_ok(same_owner.append(owner_epoch, &[test_record("r", "k", None, "2")])),
+        2,
+        "the epoch is the owner's, not the connection's"
+    );
+    drop(ownership);
+    assert_eq!(expect_ok(owner.append(owner_epoch, &[test_record("r", "k", None, "3")])), 3);
+    assert_eq!(record_bodies(&read_all(&*open_reader(subject))), ["1", "2", "3"]);
+}
+
+fn waiting_ends_when_there_is_a_fact(subject: &dyn StoreUnderTest) {
+    const LONG: Duration = Duration::from_secs(600);
+    let (mut writer, epoch) = open_owner(subject);
+    let reader = open_reader(subject);
+    assert!(!expect_ok(reader.wait_after(0, Duration::from_millis(1))), "there is no fact yet");
+    expect_ok(writer.append(epoch, &[test_record("r", "k", None, "1")]));
+    assert!(expect_ok(reader.wait_after(0, LONG)), "a fact that is there needs no waiting");
+    assert!(!expect_ok(reader.wait_after(1, Duration::ZERO)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || expect_ok(reader.wait_after(1, LONG)));
+        expect_ok(writer.append(epoch, &[test_record("r", "k", None, "2")]));
+        assert!(waiting.join().is_ok_and(|found| found), "the fact was not seen");
+    });
+}
+
+fn a_sound_journal_shows_no_damage(subject: &dyn StoreUnderTest) {
+    let (mut writer, epoch) = open_owner(subject);
+    assert_eq!(expect_ok(open_reader(subject).find_damage()), Vec::<String>::new());
+    expect_ok(writer.append(epoch, &[test_record("r", "k", None, "1")]));
+    assert_eq!(expect_ok(open_reader(subject).find_damage()), Vec::<String>::new());
 }

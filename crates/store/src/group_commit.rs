@@ -41,7 +41,7 @@ impl GroupCommitWriter {
             .name("journal-writer".into())
             .spawn(move || write_groups(journal, epoch, &receiver))
             .map_err(|error| StoreError::Io {
-                path: "journal-writer".into(),
+                place: "journal-writer".into(),
                 doing: "given a thread",
                 detail: error.to_string(),
             })?;

@@ -1,19 +1,24 @@
 //! Keeps facts durably and gives them back in order.
 //!
-//! One [`Journal`] per repository holds the facts of all its runs, numbered 1, 2, 3, … without a gap. One process writes,
-//! any number of processes read at the same time. A fact is opaque here: this crate knows neither what a fact means nor
-//! what a task or a run is, beyond the names it can look them up by.
+//! A [`Store`] is a place that keeps one journal; the engine knows stores only by this trait. The [`Journal`] of a
+//! repository holds the facts of all its runs, numbered 1, 2, 3, … without a gap. One process writes, any number of
+//! processes read at the same time. A fact is opaque here: this crate knows neither what a fact means nor what a task
+//! or a run is, beyond the names it can look them up by.
 
 pub mod conformance;
 pub mod error;
 pub mod group_commit;
 pub mod memory;
 pub mod sqlite;
+pub mod store;
 
 pub use error::StoreError;
 pub use group_commit::{AppendTicket, GroupCommitWriter};
-pub use memory::{MemoryJournal, MemoryJournalReader};
-pub use sqlite::{SqliteJournal, SqliteJournalReader};
+pub use memory::{MemoryJournal, MemoryJournalReader, MemoryStore};
+pub use sqlite::{SqliteJournal, SqliteJournalReader, SqliteStore};
+pub use store::{Store, StoreClaim, StoreContents, StoreOwner, StoreOwnership, embedded_store};
+
+use std::time::Duration;
 
 /// A fact as it stands in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +97,12 @@ pub trait Journal: Send {
     fn last_seq(&self) -> Result<u64, StoreError>;
 }
 
+impl std::fmt::Debug for dyn Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Journal")
+    }
+}
+
 /// The reading side. Sees what is durable, always a prefix of the journal, also while another process writes.
 pub trait JournalReader: Send {
     /// At most `max` facts after place `seq`, in order. Nothing comes after an empty answer, for now.
@@ -122,6 +133,14 @@ pub trait JournalReader: Send {
         after: u64,
         max: usize,
     ) -> Result<Vec<JournalRecord>, StoreError>;
+
+    /// Waits until there is a fact after place `seq`, at most for `patience`, and says whether there is one.
+    fn wait_after(&self, seq: u64, patience: Duration) -> Result<bool, StoreError>;
+
+    /// Examines everything that is kept and returns what is wrong, one sentence each; empty if the journal is sound.
+    ///
+    /// Reads everything, so this takes a while on a large journal. Works beside a running writer.
+    fn find_damage(&self) -> Result<Vec<String>, StoreError>;
 
     /// Every run that has a fact, oldest first.
     fn list_runs(&self) -> Result<Vec<JournalRun>, StoreError>;

@@ -108,7 +108,7 @@ fn a_writer_killed_again_and_again_loses_no_acknowledged_fact() {
 /// Every fact is there once, in order, and the file is sound.
 fn check_whole(path: &Path, last: u64) {
     let reader = SqliteJournalReader::open(path).unwrap();
-    assert_eq!(reader.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(reader.find_damage().unwrap(), Vec::<String>::new());
     let mut expected = 0;
     reader
         .for_each(0, &mut |record| {

@@ -10,7 +10,7 @@ use mainstem_engine::observer::{JournaledFact, RunObserver};
 use mainstem_engine::run_journal;
 use mainstem_engine::run_status::JournaledRun;
 use mainstem_host::process::sleep_ms;
-use mainstem_store::{JournalReader, SqliteJournalReader};
+use mainstem_store::JournalReader;
 use serde_json::json;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
@@ -96,7 +96,7 @@ pub(crate) fn cmd_watch(context: &CliContext) -> CommandResult {
     loop {
         // Looked at before reading: what an engine wrote before it went is then surely seen.
         let engine = is_engine_running(&layout)?;
-        at = show_new_facts(&reader, (run.as_str(), at), &mut machine, &mut face)?;
+        at = show_new_facts(&*reader, (run.as_str(), at), &mut machine, &mut face)?;
         if leaves.pending().next().is_some() {
             face.clear_live_view();
             drop(face);
@@ -130,7 +130,7 @@ pub(crate) fn cmd_watch(context: &CliContext) -> CommandResult {
 
 /// Tells the face what was written since; the place of the last fact.
 fn show_new_facts(
-    reader: &SqliteJournalReader,
+    reader: &dyn JournalReader,
     (run, mut at): (&str, u64),
     machine: &mut Machine,
     face: &mut RunStream,
@@ -163,7 +163,7 @@ fn idle_exit_code(machine: &Machine) -> u8 {
 /// Lists all runs of the repository, newest first.
 pub(crate) fn cmd_runs(context: &CliContext) -> CommandResult {
     let (_, settings, layout) = context.load_read_only_context()?;
-    let reader = run_journal::open_journal_reader(&layout.journal_path()).map_err(journal_error)?;
+    let reader = run_journal::open_journal_reader(&*layout.run_store()).map_err(journal_error)?;
     let rows = match &reader {
         Some(reader) => reader.list_runs().map_err(journal_error)?,
         None => Vec::new(),

@@ -13,9 +13,9 @@ use mainstem_engine::control_socket;
 use mainstem_engine::instance::{EngineError, EngineInstance};
 use mainstem_engine::maintenance::{self, CleanScope};
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_host::lock::{self, LockState};
 
 use crate::args::RetryArgs;
+use crate::commands::history::journal_error;
 use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
 use crate::output;
@@ -50,12 +50,11 @@ pub(crate) enum ControlRecipient {
 /// and one that is ending stops listening first, so both are waited for.
 pub(crate) fn find_recipient(context: &CliContext) -> Result<ControlRecipient, CliError> {
     let layout = context.engine_layout()?;
-    let busy = |error: lock::LockError| CliError::new(error.to_string());
+    let store = layout.run_store();
     let deadline = Instant::now() + HANDOVER_WAIT;
     loop {
-        let running =
-            matches!(lock::probe_lock(&layout.lock_path()).map_err(busy)?, LockState::Busy { .. });
-        let failure = if running {
+        let owner = store.owner().map_err(|error| CliError::new(error.to_string()))?;
+        let failure = if owner.is_some() {
             match control_socket::send_request(&layout.socket_path(), &ControlRequest::Ping) {
                 Ok(_) => return Ok(ControlRecipient::Engine(layout)),
                 Err(error) if !is_nobody_listening(&error) => return Err(no_answer_error(&error)),
@@ -65,9 +64,7 @@ pub(crate) fn find_recipient(context: &CliContext) -> Result<ControlRecipient, C
             match context.open_engine_instance() {
                 Ok(session) => return Ok(ControlRecipient::Resting(Box::new(session))),
                 Err(failure) => {
-                    let still =
-                        matches!(lock::probe_lock(&layout.lock_path()), Ok(LockState::Busy { .. }));
-                    if !still {
+                    if !matches!(store.owner(), Ok(Some(_))) {
                         return Err(failure);
                     }
                     failure
@@ -115,7 +112,7 @@ pub(crate) fn send_requests(
     requests: Vec<ControlRequest>,
 ) -> Result<Vec<String>, CliError> {
     let layout = context.engine_layout()?;
-    if !layout.journal_path().exists() {
+    if !layout.run_store().has_journal().map_err(journal_error)? {
         return Err(EngineError::NoRun.into());
     }
     let mut said = Vec::new();

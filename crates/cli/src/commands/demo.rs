@@ -20,7 +20,6 @@ use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::{control_socket, run_journal};
 use mainstem_host::git::{GitIdentity, Repo, WorktreeEntry};
 use mainstem_host::{clock, process};
-use mainstem_store::JournalReader;
 
 use crate::args::{DemoArgs, GlobalArgs};
 use crate::context::{CliContext, own_executable, text_environment};
@@ -237,7 +236,7 @@ impl DemoTour {
     }
 
     fn read_new_facts(&mut self) -> Result<(), CliError> {
-        let reader = run_journal::open_journal_reader(&self.layout.journal_path())
+        let reader = run_journal::open_journal_reader(&*self.layout.run_store())
             .map_err(|error| CliError::new(error.to_string()))?;
         let Some(reader) = reader else { return Ok(()) };
         let records = reader
@@ -420,7 +419,7 @@ impl DemoTour {
     }
 
     fn history_is_gapless(&self) -> Result<bool, CliError> {
-        let reader = run_journal::open_journal_reader(&self.layout.journal_path())
+        let reader = run_journal::open_journal_reader(&*self.layout.run_store())
             .map_err(|error| CliError::new(error.to_string()))?;
         let Some(reader) = reader else { return Ok(false) };
         let mut expected = 0;

@@ -21,10 +21,9 @@ use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::sandbox_policy;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
-use mainstem_host::lock::{self, LockState};
 use mainstem_host::process::{self, JobContainment};
 use mainstem_host::sandbox::{self, SandboxBackend};
-use mainstem_store::{SqliteJournalReader, StoreError};
+use mainstem_store::StoreError;
 use serde_json::{Value, json};
 
 use super::init::{find_on_path, is_runnable};
@@ -428,28 +427,33 @@ fn network_file_system(path: &Path) -> Option<&'static str> {
 }
 
 fn check_journal(layout: &RepoLayout, report: &mut DoctorReport) {
-    let help = "restore a backup of journal.db; mainstem history shows what is still readable";
-    let reader = match SqliteJournalReader::open(layout.journal_path()) {
+    let store = layout.run_store();
+    let help = format!(
+        "restore a backup of {}; mainstem history shows what is still readable",
+        store.name()
+    );
+    let reader = match store.open_reader() {
         Ok(reader) => reader,
         Err(StoreError::Absent { .. }) => {
             return report.add_good("journal", "no journal yet (nothing has run here)");
         }
-        Err(error) => return report.add_bad("journal", error.to_string(), help),
+        Err(error) => return report.add_bad("journal", error.to_string(), &help),
     };
-    match reader.integrity_check() {
+    match reader.find_damage() {
         Ok(faults) if faults.is_empty() => report.add_good("journal", "the journal is intact"),
         Ok(faults) => {
             let shown = faults.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
-            report.add_bad("journal", format!("the journal is damaged: {shown}"), help);
+            report.add_bad("journal", format!("the journal is damaged: {shown}"), &help);
         }
-        Err(error) => report.add_bad("journal", error.to_string(), help),
+        Err(error) => report.add_bad("journal", error.to_string(), &help),
     }
 }
 
 fn check_engine(layout: &RepoLayout, report: &mut DoctorReport) {
-    match lock::probe_lock(&layout.lock_path()) {
-        Ok(LockState::Free) => report.add_good("engine", "no run is active here"),
-        Ok(LockState::Busy { holder }) => {
+    match layout.run_store().owner() {
+        Ok(None) => report.add_good("engine", "no run is active here"),
+        Ok(Some(owner)) => {
+            let holder: serde_json::Value = serde_json::from_str(&owner.note).unwrap_or_default();
             let pid = holder["pid"].as_u64().map_or_else(|| "?".to_owned(), |pid| pid.to_string());
             report.add_good("engine", format!("a run is active here (pid {pid})"));
         }

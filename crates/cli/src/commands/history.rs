@@ -2,6 +2,7 @@
 //! Also the way other commands read facts; decides nothing about what they mean.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anstyle::Style;
 use mainstem_api::{exit_code, fact_line, time};
@@ -13,9 +14,7 @@ use mainstem_core::plan::quantities::render_size;
 use mainstem_engine::repo_layout::RepoLayout;
 use mainstem_engine::run_journal::{self, RunJournalError};
 use mainstem_engine::run_status::{JournaledRun, RunLookupError, find_run};
-use mainstem_host::lock::{self, LockState};
-use mainstem_host::process::sleep_ms;
-use mainstem_store::{JournalReader, JournalRecord, SqliteJournalReader};
+use mainstem_store::{JournalReader, JournalRecord};
 
 use crate::args::HistoryArgs;
 use crate::context::CliContext;
@@ -24,8 +23,8 @@ use crate::{events, output};
 
 /// Facts read at once.
 const BATCH: usize = 4_096;
-/// How often a followed journal is looked at.
-const FOLLOW_EVERY_MS: u64 = 200;
+/// How long to wait for a fact before looking again whether the engine is still there.
+const FOLLOW_PATIENCE: Duration = Duration::from_millis(200);
 
 /// A journal that cannot be read, as a failure of the command.
 pub(crate) fn journal_error(error: impl Into<RunJournalError>) -> CliError {
@@ -58,7 +57,7 @@ pub(crate) fn read_facts(
 pub(crate) fn cmd_history(context: &CliContext, args: &HistoryArgs) -> CommandResult {
     let (_, settings, layout) = context.load_read_only_context()?;
     let Some(reader) =
-        run_journal::open_journal_reader(&layout.journal_path()).map_err(journal_error)?
+        run_journal::open_journal_reader(&*layout.run_store()).map_err(journal_error)?
     else {
         return match &args.run {
             Some(run) => Err(RunLookupError::NoSuchRun(run.clone()).into()),
@@ -68,15 +67,16 @@ pub(crate) fn cmd_history(context: &CliContext, args: &HistoryArgs) -> CommandRe
             }
         };
     };
-    let named = args.run.as_deref().map(|name| find_run(&reader, name)).transpose();
-    let run = named.map_err(|error| unknown_run_error(error, &reader))?.map(|run| run.to_string());
-    check_filters(&layout, &settings, &reader, (args, run.as_deref()))?;
+    let named = args.run.as_deref().map(|name| find_run(&*reader, name)).transpose();
+    let run = named.map_err(|error| unknown_run_error(error, &*reader))?.map(|run| run.to_string());
+    check_filters(&layout, &settings, &*reader, (args, run.as_deref()))?;
     let mut teller = HistoryPrinter::new(context, args, settings);
     // People get words that depend on what was before, so the fold begins at the beginning.
     let mut at = if context.global.json { args.after } else { 0 };
     loop {
         // Looked at before reading: what an engine wrote before it went is then surely seen.
         let engine = is_engine_running(&layout)?;
+        let known = reader.last_seq().map_err(journal_error)?;
         loop {
             let records = match &run {
                 Some(run) => reader.read_run(run, at, BATCH),
@@ -102,20 +102,18 @@ pub(crate) fn cmd_history(context: &CliContext, args: &HistoryArgs) -> CommandRe
             }
             return Ok(exit_code::OK);
         }
-        sleep_ms(FOLLOW_EVERY_MS);
+        // Facts of other runs count as well, or following one run would never wait beside them.
+        reader.wait_after(known, FOLLOW_PATIENCE).map_err(journal_error)?;
     }
 }
 
 /// Whether somebody holds the engine's lock now.
 pub(crate) fn is_engine_running(layout: &RepoLayout) -> Result<bool, CliError> {
-    match lock::probe_lock(&layout.lock_path()) {
-        Ok(probe) => Ok(matches!(probe, LockState::Busy { .. })),
-        Err(error) => Err(RunLookupError::from(error).into()),
-    }
+    Ok(layout.run_store().owner().map_err(journal_error)?.is_some())
 }
 
 /// A run that never was is an error; these are the newest that there are.
-fn unknown_run_error(error: RunLookupError, reader: &SqliteJournalReader) -> CliError {
+fn unknown_run_error(error: RunLookupError, reader: &dyn JournalReader) -> CliError {
     let runs = reader.list_runs().unwrap_or_default();
     let known: Vec<&str> = runs.iter().rev().take(5).map(|row| row.run.as_str()).collect();
     let failure = CliError::from(error);
@@ -129,7 +127,7 @@ fn unknown_run_error(error: RunLookupError, reader: &SqliteJournalReader) -> Cli
 fn check_filters(
     layout: &RepoLayout,
     settings: &Settings,
-    reader: &SqliteJournalReader,
+    reader: &dyn JournalReader,
     (args, run): (&HistoryArgs, Option<&str>),
 ) -> Result<(), CliError> {
     let runs = reader.list_runs().map_err(journal_error)?;

@@ -5,6 +5,7 @@ use mainstem_engine::branch_landing;
 use mainstem_engine::instance::EngineError;
 use serde_json::json;
 
+use crate::commands::history::journal_error;
 use crate::commands::status::{collapse_to_line, short_oid};
 use crate::context::{CliContext, own_executable, text_environment};
 use crate::error::CommandResult;
@@ -13,7 +14,7 @@ use crate::output;
 /// Brings the work over.
 pub(crate) fn cmd_land(context: &CliContext) -> CommandResult {
     let (_, _, layout) = context.load_repo_context()?;
-    if !layout.journal_path().exists() {
+    if !layout.run_store().has_journal().map_err(journal_error)? {
         return Err(EngineError::NoRun.into());
     }
     let brought = branch_landing::land_run_branch(

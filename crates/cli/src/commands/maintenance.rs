@@ -10,6 +10,7 @@ use mainstem_engine::uninstall::{self, UnlandedWorkPolicy};
 use serde_json::json;
 
 use crate::args::{CleanArgs, UndoArgs};
+use crate::commands::history::journal_error;
 use crate::commands::status::{collapse_to_line, short_oid};
 use crate::context::{CliContext, own_executable, text_environment};
 use crate::error::CommandResult;
@@ -21,7 +22,7 @@ pub(crate) fn cmd_undo(context: &CliContext, args: &UndoArgs) -> CommandResult {
         return preview_undo(context);
     }
     let (_, _, layout) = context.load_repo_context()?;
-    if !layout.journal_path().exists() {
+    if !layout.run_store().has_journal().map_err(journal_error)? {
         return Err(EngineError::NoRun.into());
     }
     let session = context.open_engine_instance()?;
@@ -100,7 +101,7 @@ fn preview_undo(context: &CliContext) -> CommandResult {
 /// Removes what nobody needs.
 pub(crate) fn cmd_clean(context: &CliContext, args: &CleanArgs) -> CommandResult {
     let (repo, _, layout) = context.load_repo_context()?;
-    let untouched = !layout.journal_path().exists()
+    let untouched = !layout.run_store().has_journal().map_err(journal_error)?
         && !layout.workspace_root().exists()
         && repo.list_refs("refs/heads/mainstem/")?.is_empty();
     let untouched = untouched && repo.list_refs("refs/mainstem/")?.is_empty();

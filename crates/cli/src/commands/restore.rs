@@ -123,7 +123,7 @@ impl RestoreContext {
         task: &str,
         all: &[SnapshotRef],
     ) -> Result<Vec<SnapshotDetails>, CliError> {
-        let reader = self.look.as_ref().and_then(|look| look.reader.as_ref());
+        let reader = self.look.as_ref().and_then(|look| look.reader.as_deref());
         let tale = match reader {
             Some(reader) => {
                 SnapshotHistory::read_history(reader, task).map_err(history::journal_error)?

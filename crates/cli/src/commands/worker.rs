@@ -12,7 +12,6 @@ use mainstem_core::plan::{Plan, Task};
 use mainstem_engine::instance::RunRequest;
 use mainstem_engine::maintenance::{self, CleanScope};
 use mainstem_engine::run_status::JournaledRun;
-use mainstem_host::lock::{self, LockState};
 use mainstem_planner::import::{self, ImportOptions, ImportOrder, ToolFormat};
 use serde_json::{Value, json};
 
@@ -146,8 +145,8 @@ fn start_engine(context: &CliContext) -> Result<(), CliError> {
         return Ok(());
     };
     let (_, _, layout) = context.load_repo_context()?;
-    match lock::probe_lock(&layout.lock_path()) {
-        Ok(LockState::Busy { .. }) => Ok(()),
+    match layout.run_store().owner() {
+        Ok(Some(_)) => Ok(()),
         _ => Err(failure),
     }
 }

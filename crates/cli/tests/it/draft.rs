@@ -335,6 +335,30 @@ fn a_run_that_starts_after_a_planner_met_a_limit_waits_for_it() {
 }
 
 #[test]
+fn a_limit_that_a_draft_meets_holds_back_drafts_and_runs_of_other_repositories() {
+    let limited = "echo '{\"mainstem\":\"rate_limited\",\"retry_after\":600}'; exit 1";
+    let first = Stage::with(1, limited, "provider = \"acme\"\n");
+    let state = first.scene.outside("state");
+    let share =
+        |stage: Stage| Stage { scene: stage.scene.env("XDG_STATE_HOME", &state), log: stage.log };
+    let first = share(first);
+    let drafting = first.scene.spawn(&["plan", "PRD.md"]);
+    wait_until(SOON, "the limit is written down for others", || {
+        state.join("mainstem/limits.json").exists()
+    });
+    let second = share(Stage::with(1, "", "provider = \"acme\"\n"));
+    let waiting = second.scene.spawn(&["plan", "PRD.md"]);
+    wait_until(SOON, "the other draft waits", || waiting.stderr().contains("acme is rate-limited"));
+    second.scene.repo().write("p.toml", "version = 1\n[[task]]\nid = \"T-1\"\ntitle = \"x\"\n");
+    let running = second.scene.spawn(&["run", "p.toml"]);
+    wait_until(SOON, "the run waits", || second.scene.status()["limits"][0]["provider"] == "acme");
+    assert_eq!([second.calls("shred"), second.calls("T-1")], [0, 0]);
+    for process in [drafting, waiting, running] {
+        process.kill9();
+    }
+}
+
+#[test]
 fn the_next_draft_knows_the_limit_of_the_last_and_a_resumed_one_says_that_it_waits() {
     let limited = "echo '{\"mainstem\":\"rate_limited\",\"retry_after\":600}'; exit 1";
     let stage = Stage::with(1, limited, "[limits]\nshared = false\n");

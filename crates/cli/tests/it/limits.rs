@@ -219,6 +219,73 @@ fn a_limit_that_one_repository_meets_holds_back_the_others_of_the_same_user() {
 }
 
 #[test]
+fn a_provider_that_one_repository_pauses_after_failures_is_paused_in_the_others() {
+    let failing =
+        say(r#"{"mainstem":"failed","class":"transient","message":"the service is overloaded"}"#);
+    let agent = |script: &str| {
+        format!(
+            "[run]\nagent = \"w\"\n[limits]\nbreaker = 1\nbreaker_wait = \"10m\"\n\
+             [agents.w]\nkind = \"command\"\nprovider = \"acme\"\ncommand = [\"sh\", \"-c\", {script:?}]\n"
+        )
+    };
+    let plan = "version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\n";
+    let first = TestScene::new(BIN).config(&agent(&format!("{failing}; exit 1"))).plan(plan);
+    let state = first.outside("state");
+    let first = first.env("XDG_STATE_HOME", &state);
+    let running = first.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the pause is written down for others", || {
+        state.join("mainstem/limits.json").exists()
+    });
+    let second = TestScene::new(BIN).config(&agent("echo x > x.txt")).plan(plan);
+    let second = second.env("XDG_STATE_HOME", &state);
+    let waiting = second.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the other repository waits", || {
+        second.status()["limits"][0]["kind"] == "breaker"
+    });
+    assert_eq!(second.phase("T-1"), "ready");
+    assert!(second.facts_of("attempt_intended").is_empty());
+    second.expect(0, &["resume"]);
+    assert_eq!(waiting.wait().code, 0);
+    second.assert_each_lands_once(&["T-1"]);
+    running.kill9();
+}
+
+#[test]
+fn repositories_with_different_accounts_of_a_provider_do_not_wait_for_each_other() {
+    let limited = format!("{}; exit 1", say(r#"{"mainstem":"rate_limited","retry_after":600}"#));
+    let agent = |script: &str| {
+        format!(
+            "[run]\nagent = \"w\"\n[agents.w]\nkind = \"command\"\nprovider = \"acme\"\n\
+             secrets = [\"ACME_KEY\"]\ncommand = [\"sh\", \"-c\", {script:?}]\n"
+        )
+    };
+    let plan = "version = 1\n[[task]]\nid = \"T-1\"\ndescription = \"x\"\n";
+    let first = TestScene::new(BIN).config(&agent(&limited)).plan(plan);
+    let state = first.outside("state");
+    let first = first.env("XDG_STATE_HOME", &state).env("ACME_KEY", "key-of-the-team");
+    let running = first.spawn(&["run", "plan.toml"]);
+    let file = state.join("mainstem/limits.json");
+    wait_until(Duration::from_secs(60), "the limit is written down for others", || file.exists());
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(!text.contains("key-of-the-team"), "{text}");
+    let with_key = |key: &str| {
+        let scene = TestScene::new(BIN).config(&agent("echo x > x.txt")).plan(plan);
+        scene.env("XDG_STATE_HOME", &state).env("ACME_KEY", key)
+    };
+    let other = with_key("key-of-my-own");
+    other.expect(0, &["run", "plan.toml"]);
+    other.assert_each_lands_once(&["T-1"]);
+    let same = with_key("key-of-the-team");
+    let waiting = same.spawn(&["run", "plan.toml"]);
+    wait_until(Duration::from_secs(60), "the repository with the same account waits", || {
+        same.status()["limits"][0]["provider"] == "acme"
+    });
+    assert!(same.facts_of("attempt_intended").is_empty());
+    waiting.kill9();
+    running.kill9();
+}
+
+#[test]
 fn a_run_that_the_budget_stops_says_so_and_how_to_go_on() {
     let cost = |usd: &str, file: &str| {
         let line = format!(

@@ -7,7 +7,7 @@ use mainstem_core::id::Time;
 use mainstem_core::machine::{Input as RunInput, Machine};
 use mainstem_host::clock;
 use mainstem_planner::draft::{DraftFact, DraftRateLimit};
-use mainstem_store::{JournalReader, SqliteJournalReader, StoreError};
+use mainstem_store::{JournalReader, StoreError};
 
 use super::DraftError;
 use crate::repo_layout::RepoLayout;
@@ -19,7 +19,7 @@ const BATCH: usize = 1_024;
 
 /// The limits in the journal of runs.
 pub(super) struct RunLimitReader {
-    reader: Option<SqliteJournalReader>,
+    reader: Option<Box<dyn JournalReader>>,
     seq: u64,
     /// What was in force at first.
     first: Vec<DraftRateLimit>,
@@ -27,12 +27,12 @@ pub(super) struct RunLimitReader {
 
 impl RunLimitReader {
     pub(super) fn open(layout: &RepoLayout, settings: &Settings) -> Result<Self, DraftError> {
-        let Some(reader) = run_journal::open_journal_reader(&layout.journal_path())? else {
+        let Some(reader) = run_journal::open_journal_reader(&*layout.run_store())? else {
             return Ok(Self { reader: None, seq: 0, first: Vec::new() });
         };
         let seq = reader.last_seq().map_err(RunJournalError::from)?;
         let mut first = Vec::new();
-        if let Some((_, machine)) = run_journal::load_newest_run(&reader, settings)? {
+        if let Some((_, machine)) = run_journal::load_newest_run(&*reader, settings)? {
             for (provider, known) in machine.providers() {
                 let now = Time(clock::now_ms());
                 if let Some(Some(until)) = known.rests_until(now, true) {
@@ -96,6 +96,16 @@ fn limit_of_fact(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
     }
 }
 
+/// What other repositories should know: limits, and pauses after repeated failures of a provider.
+fn shareable_limit(fact: &DraftFact) -> Option<(&str, LimitKind, Time, &str)> {
+    match fact {
+        DraftFact::ProviderParked { provider, kind: LimitKind::Breaker, until, message } => {
+            Some((provider, LimitKind::Breaker, *until, message))
+        }
+        _ => limit_of_fact(fact),
+    }
+}
+
 /// Tells the engine that works here, if one does, and the user's other repositories. One that starts
 /// later reads it in the journal.
 pub(super) fn publish_limit(
@@ -103,7 +113,7 @@ pub(super) fn publish_limit(
     shared: Option<&mut SharedLimits>,
     fact: &DraftFact,
 ) {
-    if let Some((provider, kind, until, message)) = limit_of_fact(fact)
+    if let Some((provider, kind, until, message)) = shareable_limit(fact)
         && let Some(shared) = shared
     {
         let (provider, message) = (provider.to_owned(), message.to_owned());
@@ -129,7 +139,7 @@ pub(super) fn publish_limit(
 /// Limits that drafts met and a run does not know of yet.
 pub fn list_limits_for_run(layout: &RepoLayout, machine: &Machine) -> Vec<RunInput> {
     // A journal of drafts that cannot be read is no reason not to run.
-    let Ok(Some(reader)) = run_journal::open_journal_reader(&layout.drafts_journal_path()) else {
+    let Ok(Some(reader)) = run_journal::open_journal_reader(&*layout.draft_store()) else {
         return Vec::new();
     };
     let now = Time(clock::now_ms());

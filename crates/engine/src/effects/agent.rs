@@ -224,8 +224,8 @@ fn report_missing_secrets(errand: &EffectContext, assignment: &AttemptLaunch, mi
 fn load_lessons(errand: &EffectContext) -> Result<Vec<String>, LessonError> {
     let world = &errand.engine;
     let Some(shelf) = &world.lessons else { return Ok(Vec::new()) };
-    if let Some(reader) = run_journal::open_journal_reader(&world.layout.journal_path())? {
-        shelf.learn_from_journal(&reader, &world.repo, &world.target)?;
+    if let Some(reader) = run_journal::open_journal_reader(&*world.layout.run_store())? {
+        shelf.learn_from_journal(&*reader, &world.repo, &world.target)?;
     }
     Ok(shelf.read_lessons(lessons::task_domain(&errand.task))?.prompt_lines())
 }

@@ -6,7 +6,7 @@ use mainstem_core::id::RunId;
 use mainstem_core::machine::CommandRefusal;
 use mainstem_host::git::GitError;
 use mainstem_host::lock::LockError;
-use mainstem_store::StoreError;
+use mainstem_store::{StoreError, StoreOwner};
 
 use crate::accepted_files::AcceptedFilesError;
 use crate::driver::DriverError;
@@ -123,7 +123,8 @@ pub enum EngineError {
 }
 
 /// Who owns the repository, from what stands in its lock.
-pub(super) fn owned_error(holder: &serde_json::Value) -> EngineError {
+pub(super) fn owned_error(owner: &StoreOwner) -> EngineError {
+    let holder: serde_json::Value = serde_json::from_str(&owner.note).unwrap_or_default();
     let text = |key: &str| match holder.get(key) {
         Some(serde_json::Value::String(text)) => text.clone(),
         Some(serde_json::Value::Number(number)) => number.to_string(),

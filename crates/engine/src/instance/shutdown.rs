@@ -39,9 +39,9 @@ pub(super) fn end_leftover_jobs(layout: &RepoLayout, run: &RunId, machine: &Mach
 /// Learns from the attempts of this life. If not now, then before the next attempt starts.
 pub(super) fn learn_lessons(repo: &Repo, layout: &RepoLayout, settings: &Settings, target: &str) {
     if settings.lessons.learn
-        && let Ok(Some(reader)) = run_journal::open_journal_reader(&layout.journal_path())
+        && let Ok(Some(reader)) = run_journal::open_journal_reader(&*layout.run_store())
     {
-        let _ = LessonStore::new(repo, layout, settings).learn_from_journal(&reader, repo, target);
+        let _ = LessonStore::new(repo, layout, settings).learn_from_journal(&*reader, repo, target);
     }
 }
 

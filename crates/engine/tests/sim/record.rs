@@ -16,7 +16,7 @@ pub struct Faulty {
 
 impl Faulty {
     fn failed(doing: &'static str) -> StoreError {
-        StoreError::Io { path: "sim".into(), doing, detail: "ordered".to_owned() }
+        StoreError::Io { place: "sim".into(), doing, detail: "ordered".to_owned() }
     }
 }
 

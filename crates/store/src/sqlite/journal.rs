@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
+use super::failures::{io_failure, place_of, sqlite_failure};
 use super::{SqliteJournalReader, open, schema};
 use crate::{Journal, NewJournalRecord, StoreError, check_sizes};
 
@@ -27,8 +28,7 @@ impl SqliteJournal {
     }
 
     pub(super) fn open_with(path: &Path, migrations: &[&str]) -> Result<Self, StoreError> {
-        let path = std::path::absolute(path)
-            .map_err(|error| StoreError::from_io(path, "opened", &error))?;
+        let path = std::path::absolute(path).map_err(|error| io_failure(path, "opened", &error))?;
         let conn = open::open_for_writing(&path, migrations)?;
         Ok(Self { conn, path, halted: false })
     }
@@ -63,7 +63,7 @@ impl SqliteJournal {
     }
 
     fn store_error(&self, doing: &'static str, error: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(&self.path, doing, error)
+        sqlite_failure(&self.path, doing, error)
     }
 
     /// Runs `work` in one transaction that holds the write lock from its start.
@@ -72,10 +72,10 @@ impl SqliteJournal {
         work: impl FnOnce(&Transaction<'_>, &Path) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         if self.halted {
-            return Err(StoreError::Halted { path: self.path.clone() });
+            return Err(StoreError::Halted { place: place_of(&self.path) });
         }
         let path = &self.path;
-        let failed = |error| StoreError::from_sqlite(path, "written", error);
+        let failed = |error| sqlite_failure(path, "written", error);
         let done = self
             .conn
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -101,7 +101,7 @@ impl Journal for SqliteJournal {
     fn append(&mut self, epoch: u64, facts: &[NewJournalRecord]) -> Result<u64, StoreError> {
         check_sizes(facts)?;
         self.run_transaction(|tx, path| {
-            let failed = |error| StoreError::from_sqlite(path, "written", error);
+            let failed = |error| sqlite_failure(path, "written", error);
             let now = read_counters(tx).map_err(failed)?;
             let current = now.epoch.cast_unsigned();
             if epoch != current {
@@ -118,7 +118,7 @@ impl Journal for SqliteJournal {
             )
             .and_then(|mut statement| statement.query_row([], |row| row.get::<_, i64>(0)))
             .map(i64::cast_unsigned)
-            .map_err(|error| StoreError::from_sqlite(path, "taken over", error))
+            .map_err(|error| sqlite_failure(path, "taken over", error))
         })
     }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::failures::{io_failure, place_of, sqlite_failure};
 use super::schema;
 use crate::StoreError;
 
@@ -42,7 +43,7 @@ pub(super) fn open_for_writing(path: &Path, migrations: &[&str]) -> Result<Conne
         create_journal(path, migrations)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let failed = |error| StoreError::from_sqlite(path, "opened", error);
+    let failed = |error| sqlite_failure(path, "opened", error);
     let mut conn = Connection::open_with_flags(path, flags).map_err(failed)?;
     // Until the file is known to be sound, closing must not copy the WAL into it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
@@ -54,7 +55,7 @@ pub(super) fn open_for_writing(path: &Path, migrations: &[&str]) -> Result<Conne
     if found < schema::latest_version(migrations) {
         write_copy(&conn, path, &backup_path(path, found), ExistingFilePolicy::Replace)?;
         schema::apply_migrations(&mut conn, migrations)
-            .map_err(|error| StoreError::from_sqlite(path, "upgraded", error))?;
+            .map_err(|error| sqlite_failure(path, "upgraded", error))?;
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(failed)?;
     remove_leftovers(path);
@@ -65,10 +66,10 @@ pub(super) fn open_for_writing(path: &Path, migrations: &[&str]) -> Result<Conne
 pub(super) fn open_for_reading(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
     check_sqlite()?;
     if inspect_file(path, migrations)? == JournalFileState::Nothing {
-        return Err(StoreError::Absent { path: path.to_path_buf() });
+        return Err(StoreError::Absent { place: place_of(path) });
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let failed = |error| StoreError::from_sqlite(path, "opened for reading", error);
+    let failed = |error| sqlite_failure(path, "opened for reading", error);
     let prepare = |conn: Connection| {
         configure_connection(&conn)?;
         let found = schema::stored_version(&conn)?;
@@ -84,7 +85,7 @@ pub(super) fn open_for_reading(path: &Path, migrations: &[&str]) -> Result<Conne
     check_version(path, found, migrations)?;
     let known = schema::latest_version(migrations);
     if found < known {
-        return Err(StoreError::Older { path: path.to_path_buf(), found, known });
+        return Err(StoreError::Older { place: place_of(path), found, known });
     }
     Ok(conn)
 }
@@ -95,7 +96,7 @@ fn inspect_file(path: &Path, migrations: &[&str]) -> Result<JournalFileState, St
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Ok(JournalFileState::Nothing);
         }
-        Err(error) => return Err(StoreError::from_io(path, "found", &error)),
+        Err(error) => return Err(io_failure(path, "found", &error)),
         Ok(meta) if !meta.is_file() => {
             return Err(corrupt_error(path, "it is not a regular file"));
         }
@@ -115,7 +116,7 @@ fn inspect_file(path: &Path, migrations: &[&str]) -> Result<JournalFileState, St
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseCorrupt) => {
             Ok(JournalFileState::OurFile)
         }
-        Err(error) => Err(StoreError::from_sqlite(path, "opened", error)),
+        Err(error) => Err(sqlite_failure(path, "opened", error)),
     }
 }
 
@@ -123,13 +124,13 @@ fn inspect_file(path: &Path, migrations: &[&str]) -> Result<JournalFileState, St
 fn create_journal(path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let directory = path.parent().unwrap_or(Path::new("/"));
-    let failed = |error: io::Error| StoreError::from_io(path, "created", &error);
+    let failed = |error: io::Error| io_failure(path, "created", &error);
     fs::create_dir_all(directory).map_err(failed)?;
     let mut name = leftover_prefix(path);
     name.push(format!("{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed)));
     let fresh = directory.join(name);
     let built = build_journal(&fresh, migrations)
-        .map_err(|error| StoreError::from_sqlite(path, "created", error))
+        .map_err(|error| sqlite_failure(path, "created", error))
         .and_then(|()| File::open(&fresh).and_then(|file| file.sync_all()).map_err(failed));
     let linked = built.and_then(|()| fs::hard_link(&fresh, path).map_err(failed));
     // Gone already is fine, and anything else shows itself as a leftover that the next opening removes.
@@ -174,12 +175,12 @@ fn configure_connection(conn: &Connection) -> rusqlite::Result<()> {
 fn use_wal(conn: &Connection, path: &Path) -> Result<(), StoreError> {
     let mode: String = conn
         .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(|error| StoreError::from_sqlite(path, "opened", error))?;
+        .map_err(|error| sqlite_failure(path, "opened", error))?;
     if mode.eq_ignore_ascii_case("wal") {
         return Ok(());
     }
     Err(StoreError::Io {
-        path: path.to_path_buf(),
+        place: place_of(path),
         doing: "switched to write-ahead logging",
         detail: "this file system does not support it; keep the repository on a local disk".into(),
     })
@@ -197,7 +198,7 @@ fn verify_counters(conn: &Connection, path: &Path) -> Result<(), StoreError> {
             [],
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )
-        .map_err(|error| StoreError::from_sqlite(path, "checked", error))?;
+        .map_err(|error| sqlite_failure(path, "checked", error))?;
     if first != 1 || last != counted {
         let detail = format!("it should hold the facts 1 to {counted} and holds {first} to {last}");
         return Err(corrupt_error(path, &detail));
@@ -207,7 +208,8 @@ fn verify_counters(conn: &Connection, path: &Path) -> Result<(), StoreError> {
 
 fn check_sqlite() -> Result<(), StoreError> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
-        return Err(StoreError::OldSqlite {
+        return Err(StoreError::OldLibrary {
+            library: "SQLite",
             found: rusqlite::version().to_owned(),
             needed: SQLITE_VERSION_MIN_NAME,
         });
@@ -219,7 +221,7 @@ fn check_version(path: &Path, found: u32, migrations: &[&str]) -> Result<(), Sto
     let known = schema::latest_version(migrations);
     match found {
         0 => Err(corrupt_error(path, "it carries our mark but no schema")),
-        _ if found > known => Err(StoreError::Newer { path: path.to_path_buf(), found, known }),
+        _ if found > known => Err(StoreError::Newer { place: place_of(path), found, known }),
         _ => Ok(()),
     }
 }
@@ -238,7 +240,7 @@ pub(super) fn write_copy(
     to: &Path,
     existing: ExistingFilePolicy,
 ) -> Result<(), StoreError> {
-    let failed = |error: io::Error| StoreError::from_io(to, "written as a backup", &error);
+    let failed = |error: io::Error| io_failure(to, "written as a backup", &error);
     let to = &std::path::absolute(to).map_err(failed)?;
     if existing == ExistingFilePolicy::Keep && to.try_exists().map_err(failed)? {
         return Err(failed(io::Error::new(
@@ -255,7 +257,7 @@ pub(super) fn write_copy(
         return Err(failed(io::Error::other("the name is not UTF-8; choose another name")));
     };
     conn.execute("VACUUM INTO ?1", [target])
-        .map_err(|error| StoreError::from_sqlite(path, "copied", error))?;
+        .map_err(|error| sqlite_failure(path, "copied", error))?;
     File::open(&partial).and_then(|file| file.sync_all()).map_err(failed)?;
     fs::rename(&partial, to).map_err(failed)?;
     sync_directory(to.parent().unwrap_or(Path::new("/"))).map_err(failed)
@@ -292,7 +294,7 @@ fn wal_is_empty(path: &Path) -> Result<bool, StoreError> {
     match fs::metadata(with_suffix(path, "-wal")) {
         Ok(meta) => Ok(meta.len() == 0),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(StoreError::from_io(path, "opened for reading", &error)),
+        Err(error) => Err(io_failure(path, "opened for reading", &error)),
     }
 }
 
@@ -327,5 +329,5 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 }
 
 fn corrupt_error(path: &Path, detail: &str) -> StoreError {
-    StoreError::Corrupt { path: path.to_path_buf(), detail: detail.to_owned() }
+    StoreError::Corrupt { place: place_of(path), detail: detail.to_owned() }
 }

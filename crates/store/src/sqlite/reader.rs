@@ -3,9 +3,11 @@
 //! Never writes to the file. Every answer is one statement, hence one consistent prefix of the journal.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Params, Row};
 
+use super::failures::{io_failure, place_of, sqlite_failure};
 use super::{open, schema};
 use crate::{JournalReader, JournalRecord, JournalRun, StopReading, StoreError};
 
@@ -14,6 +16,9 @@ const PAGE_FACTS_MAX: usize = 1024;
 
 /// A page ends early when its bodies reach this size, so that memory stays bounded.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How often a waiting reader looks for new facts: soon enough for a person who watches.
+const POLL_EVERY: Duration = Duration::from_millis(40);
 
 /// The journal file, open for reading, in the writer's process or any other.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ impl SqliteJournalReader {
 
     pub(super) fn open_with(path: &Path, migrations: &[&str]) -> Result<Self, StoreError> {
         let path = std::path::absolute(path)
-            .map_err(|error| StoreError::from_io(path, "opened for reading", &error))?;
+            .map_err(|error| io_failure(path, "opened for reading", &error))?;
         let conn = open::open_for_reading(&path, migrations)?;
         Ok(Self { conn, path })
     }
@@ -44,39 +49,13 @@ impl SqliteJournalReader {
         &self.path
     }
 
-    /// Examines the whole file and returns what is wrong with it, one sentence each; empty when it is sound.
-    ///
-    /// Reads everything, so it takes a while on a large journal. Works beside a running writer.
-    pub fn integrity_check(&self) -> Result<Vec<String>, StoreError> {
-        // One transaction, or facts added in between would look like a disagreement.
-        let tx = self.conn.unchecked_transaction().map_err(|error| self.store_error(error))?;
-        let mut findings =
-            self.query_rows("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))?;
-        findings.retain(|finding| finding != "ok");
-        let (count, first, last, counted): (i64, i64, i64, i64) = tx
-            .query_row(
-                "SELECT count(*), coalesce(min(seq), 1), coalesce(max(seq), 0),
-                        (SELECT value FROM meta WHERE key = 'last_seq')
-                 FROM facts NOT INDEXED",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
-            )
-            .map_err(|error| self.store_error(error))?;
-        if first != 1 || last != count || last != counted {
-            findings.push(format!(
-                "facts 1 to {counted} should be there, found {count} facts between {first} and {last}"
-            ));
-        }
-        Ok(findings)
-    }
-
     /// Writes a complete copy of the journal to `to`, a new file. Works beside a running writer.
     pub fn backup_to(&self, to: impl AsRef<Path>) -> Result<(), StoreError> {
         open::write_copy(&self.conn, &self.path, to.as_ref(), open::ExistingFilePolicy::Keep)
     }
 
     fn store_error(&self, error: rusqlite::Error) -> StoreError {
-        StoreError::from_sqlite(&self.path, "read", error)
+        sqlite_failure(&self.path, "read", error)
     }
 
     fn query_rows<T>(
@@ -116,7 +95,7 @@ impl SqliteJournalReader {
             expected += 1;
             if record.seq != expected {
                 let detail = format!("fact {expected} is missing, {} follows", record.seq);
-                return Err(StoreError::Corrupt { path: self.path.clone(), detail });
+                return Err(StoreError::Corrupt { place: place_of(&self.path), detail });
             }
             bytes += record.body.len();
             page.push(record);
@@ -185,6 +164,44 @@ impl JournalReader for SqliteJournalReader {
             (run, task, clamp_seq(after), clamp_limit(max)),
             record_from_row,
         )
+    }
+
+    fn wait_after(&self, seq: u64, patience: Duration) -> Result<bool, StoreError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if self.last_seq()? > seq {
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            // Another process may be the writer, and SQLite has no notification across processes.
+            std::thread::park_timeout(left.min(POLL_EVERY));
+        }
+    }
+
+    fn find_damage(&self) -> Result<Vec<String>, StoreError> {
+        // One transaction, or facts added in between would look like a disagreement.
+        let tx = self.conn.unchecked_transaction().map_err(|error| self.store_error(error))?;
+        let mut findings =
+            self.query_rows("PRAGMA integrity_check", [], |row| row.get::<_, String>(0))?;
+        findings.retain(|finding| finding != "ok");
+        let (count, first, last, counted): (i64, i64, i64, i64) = tx
+            .query_row(
+                "SELECT count(*), coalesce(min(seq), 1), coalesce(max(seq), 0),
+                        (SELECT value FROM meta WHERE key = 'last_seq')
+                 FROM facts NOT INDEXED",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+            )
+            .map_err(|error| self.store_error(error))?;
+        if first != 1 || last != count || last != counted {
+            findings.push(format!(
+                "facts 1 to {counted} should be there, found {count} facts between {first} and {last}"
+            ));
+        }
+        Ok(findings)
     }
 
     fn list_runs(&self) -> Result<Vec<JournalRun>, StoreError> {

@@ -8,17 +8,21 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::schema::{self, MIGRATIONS};
-use super::{SqliteJournal, SqliteJournalReader, open};
-use crate::conformance::{self, JournalUnderTest, test_record};
-use crate::{Journal, JournalReader, NewJournalRecord, StoreError};
+use super::{SqliteJournal, SqliteJournalReader, SqliteStore, open};
+use crate::conformance::{self, StoreUnderTest, test_record};
+use crate::{Journal, JournalReader, NewJournalRecord, Store, StoreClaim, StoreError, StoreOwner};
 
 struct Scratch {
     directory: TempDir,
+    store: SqliteStore,
 }
 
 impl Scratch {
     fn new() -> Self {
-        Self { directory: TempDir::new().unwrap() }
+        let directory = TempDir::new().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let store = SqliteStore::new(path("journal.db"), path("engine.lock"));
+        Self { directory, store }
     }
 
     fn path(&self) -> PathBuf {
@@ -59,13 +63,9 @@ impl Scratch {
     }
 }
 
-impl JournalUnderTest for Scratch {
-    fn open_writer(&self) -> Box<dyn Journal> {
-        Box::new(SqliteJournal::open(self.path()).unwrap())
-    }
-
-    fn open_reader(&self) -> Box<dyn JournalReader> {
-        Box::new(SqliteJournalReader::open(self.path()).unwrap())
+impl StoreUnderTest for Scratch {
+    fn store(&self) -> &dyn Store {
+        &self.store
     }
 
     fn refuse_kind(&self, kind: &str) {
@@ -99,7 +99,7 @@ fn check_refused(scratch: &Scratch) {
 }
 
 #[test]
-fn the_journal_in_a_file_keeps_every_promise() {
+fn the_store_in_a_file_keeps_every_promise() {
     conformance::run_all(&|| Box::new(Scratch::new()));
 }
 
@@ -107,7 +107,7 @@ fn the_journal_in_a_file_keeps_every_promise() {
 fn reading_where_nothing_is_says_absent_and_makes_nothing() {
     let scratch = Scratch::new();
     let absent = SqliteJournalReader::open(scratch.path()).unwrap_err();
-    assert_eq!(absent, StoreError::Absent { path: scratch.path() });
+    assert_eq!(absent, StoreError::Absent { place: scratch.path().display().to_string() });
     assert_eq!(scratch.names(), Vec::<String>::new());
 }
 
@@ -183,7 +183,7 @@ fn a_journal_that_lost_its_newest_facts_is_refused() {
 #[test]
 fn a_hole_in_the_middle_is_seen_by_readers_and_by_the_full_check() {
     let scratch = Scratch::holding(10);
-    let sound = SqliteJournalReader::open(scratch.path()).unwrap().integrity_check().unwrap();
+    let sound = SqliteJournalReader::open(scratch.path()).unwrap().find_damage().unwrap();
     assert_eq!(sound, Vec::<String>::new());
     scratch.meddle("DROP TRIGGER facts_are_never_removed; DELETE FROM facts WHERE seq = 5;");
     let reader = SqliteJournalReader::open(scratch.path()).unwrap();
@@ -192,7 +192,7 @@ fn a_hole_in_the_middle_is_seen_by_readers_and_by_the_full_check() {
     assert!(is_corrupt(&reader.read_after(4, 1)));
     assert_eq!(reader.read_after(5, 100).unwrap().len(), 5);
     assert_eq!(
-        reader.integrity_check().unwrap(),
+        reader.find_damage().unwrap(),
         ["facts 1 to 10 should be there, found 9 facts between 1 and 10"]
     );
 }
@@ -211,7 +211,8 @@ fn facts_can_be_neither_changed_nor_removed() {
 fn a_newer_schema_asks_for_an_upgrade_of_the_program() {
     let scratch = Scratch::holding(3);
     scratch.meddle("PRAGMA user_version=7");
-    let newer = StoreError::Newer { path: scratch.path(), found: 7, known: 1 };
+    let newer =
+        StoreError::Newer { place: scratch.path().display().to_string(), found: 7, known: 1 };
     assert_eq!(SqliteJournal::open(scratch.path()).unwrap_err(), newer);
     assert_eq!(SqliteJournalReader::open(scratch.path()).unwrap_err(), newer);
     assert!(newer.to_string().contains("upgrade mainstem"));
@@ -235,7 +236,10 @@ fn an_older_schema_is_upgraded_after_a_backup() {
     const STEPS: &[&str] = &[MIGRATIONS[0], "ALTER TABLE facts ADD COLUMN note TEXT;"];
     let scratch = Scratch::holding(3);
     let older = SqliteJournalReader::open_with(&scratch.path(), STEPS).unwrap_err();
-    assert_eq!(older, StoreError::Older { path: scratch.path(), found: 1, known: 2 });
+    assert_eq!(
+        older,
+        StoreError::Older { place: scratch.path().display().to_string(), found: 1, known: 2 }
+    );
 
     let mut journal = SqliteJournal::open_with(&scratch.path(), STEPS).unwrap();
     let epoch = journal.take_over().unwrap();
@@ -275,8 +279,11 @@ fn a_full_disk_refuses_the_batch_and_writing_goes_on_once_there_is_space() {
         now + pages
     };
     journal.limit_pages(limited(0));
-    assert_eq!(journal.append(epoch, &facts(1000)), Err(StoreError::Full { path: scratch.path() }));
-    assert_eq!(scratch.open_reader().last_seq(), Ok(10));
+    assert_eq!(
+        journal.append(epoch, &facts(1000)),
+        Err(StoreError::Full { place: scratch.path().display().to_string() })
+    );
+    assert_eq!(scratch.store.open_reader().unwrap().last_seq(), Ok(10));
     journal.limit_pages(limited(1_000_000));
     assert_eq!(journal.append(epoch, &facts(1)), Ok(11));
 }
@@ -285,7 +292,7 @@ fn a_full_disk_refuses_the_batch_and_writing_goes_on_once_there_is_space() {
 fn a_reader_works_when_the_side_files_are_gone() {
     let scratch = Scratch::holding(5);
     assert_eq!(scratch.names(), ["journal.db"], "closing leaves one file");
-    assert_eq!(scratch.open_reader().last_seq(), Ok(5));
+    assert_eq!(scratch.store.open_reader().unwrap().last_seq(), Ok(5));
 }
 
 #[test]
@@ -296,7 +303,7 @@ fn a_reader_finds_the_facts_a_killed_writer_left_in_the_wal() {
     // What a kill and a reboot leave: the file and its WAL, but no shared memory.
     fs::copy(scratch.path(), killed.path()).unwrap();
     fs::copy(scratch.beside("-wal"), killed.beside("-wal")).unwrap();
-    assert_eq!(killed.open_reader().last_seq(), Ok(5));
+    assert_eq!(killed.store.open_reader().unwrap().last_seq(), Ok(5));
     assert_eq!(killed.take_over().0.last_seq(), Ok(5));
 }
 
@@ -337,7 +344,7 @@ fn a_backup_taken_beside_a_writer_is_a_sound_journal() {
     journal.append(epoch, &facts(1)).unwrap();
 
     let backup = SqliteJournalReader::open(&copy).unwrap();
-    assert_eq!(backup.integrity_check().unwrap(), Vec::<String>::new());
+    assert_eq!(backup.find_damage().unwrap(), Vec::<String>::new());
     assert_eq!(backup.read_after(0, 99).unwrap(), reader.read_after(0, 50).unwrap());
     assert_eq!(SqliteJournal::open(&copy).unwrap().epoch(), Ok(epoch));
     let again = journal.backup_to(&copy).unwrap_err();
@@ -423,4 +430,24 @@ fn a_relative_path_means_the_same_file_for_good() {
     let reader = SqliteJournalReader::open(&relative).unwrap();
     assert!(reader.path().is_absolute());
     assert_eq!(reader.last_seq(), Ok(2));
+}
+
+#[test]
+fn a_lock_in_a_missing_folder_is_an_error_and_not_somebody_elses() {
+    let scratch = Scratch::new();
+    let lock = scratch.directory.path().join("no/owner");
+    let error = SqliteStore::new(scratch.path(), &lock).claim("").unwrap_err();
+    assert!(error.to_string().contains("no/owner"), "{error}");
+}
+
+#[test]
+fn an_owner_that_wrote_nonsense_still_owns() {
+    let scratch = Scratch::new();
+    let StoreClaim::Owned(ownership) = scratch.store.claim("{}").unwrap() else {
+        panic!("a fresh store is free");
+    };
+    fs::write(scratch.directory.path().join("engine.lock"), b"\xff{").unwrap();
+    assert_eq!(scratch.store.owner().unwrap(), Some(StoreOwner::default()));
+    drop(ownership);
+    assert_eq!(scratch.store.owner().unwrap(), None);
 }

@@ -6,7 +6,6 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::RunId;
 use mainstem_core::plan::ScriptStep;
 use mainstem_engine::run_journal;
-use mainstem_store::{Journal, SqliteJournal};
 
 use super::graphs::{GraphShape, Law, Work};
 use super::scene::{Scene, default_settings};
@@ -28,11 +27,11 @@ pub(super) fn run(context: &Context) -> Result<Verdict, String> {
     let begun = Instant::now();
     let settings = default_settings()?;
     let reader =
-        run_journal::open_journal_reader(&scene.journal()).map_err(|error| error.to_string())?;
+        run_journal::open_journal_reader(&*scene.store()).map_err(|error| error.to_string())?;
     let reader = reader.ok_or("the journal was not written")?;
     let run = RunId::new("r-bench");
     let (machine, _) =
-        run_journal::fold_run(&reader, &run, &settings).map_err(|error| error.to_string())?;
+        run_journal::fold_run(&*reader, &run, &settings).map_err(|error| error.to_string())?;
     let fold = begun.elapsed().as_secs_f64() * 1e3;
     drop((machine, reader));
     table.row(&["fold, from inside".to_owned(), format!("{fold:.0}")]);
@@ -120,7 +119,7 @@ fn write_journal(scene: &Scene) -> Result<usize, String> {
     let records: Vec<_> =
         kept.map(|(at, fact)| run_journal::encode_fact(&run, &fact, at)).collect();
     std::fs::create_dir_all(scene.state()).map_err(|error| error.to_string())?;
-    let written = SqliteJournal::open(scene.journal()).and_then(|mut journal| {
+    let written = scene.store().open_journal().and_then(|mut journal| {
         let epoch = journal.take_over()?;
         records.chunks(1_000).try_for_each(|chunk| journal.append(epoch, chunk).map(drop))
     });

@@ -8,7 +8,7 @@ use mainstem_core::config::{Settings, layers};
 use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
 use mainstem_engine::run_journal;
-use mainstem_store::JournalReader;
+use mainstem_store::{Store, StoreContents, embedded_store};
 
 use super::Context;
 use crate::shell;
@@ -57,8 +57,8 @@ impl Scene {
         self.repo().join(".git/mainstem")
     }
 
-    pub(super) fn journal(&self) -> PathBuf {
-        self.state().join("journal.db")
+    pub(super) fn store(&self) -> Box<dyn Store> {
+        embedded_store(&self.state(), StoreContents::Runs)
     }
 
     /// Writes a file beside the repository and says where.
@@ -117,7 +117,7 @@ impl Scene {
     pub(super) fn facts(&self, after: u64) -> Result<(Vec<(Time, Fact)>, u64), String> {
         let words = |error: &dyn std::fmt::Display| format!("the journal cannot be read: {error}");
         let Some(reader) =
-            run_journal::open_journal_reader(&self.journal()).map_err(|error| words(&error))?
+            run_journal::open_journal_reader(&*self.store()).map_err(|error| words(&error))?
         else {
             return Ok((Vec::new(), after));
         };

@@ -5,7 +5,6 @@ use mainstem_engine::repo_layout::RepoLayout;
 use mainstem_engine::sandbox_policy::SandboxError;
 use mainstem_engine::state_check;
 use mainstem_host::git::Repo;
-use mainstem_host::lock::{self, LockState};
 
 use super::DoctorReport;
 use crate::commands::user_git;
@@ -86,7 +85,7 @@ pub(super) fn check_target_gates(
         return;
     }
     let layout = RepoLayout::new(repo, settings.workspace.root.as_deref());
-    if matches!(lock::probe_lock(&layout.lock_path()), Ok(LockState::Busy { .. })) {
+    if matches!(layout.run_store().owner(), Ok(Some(_))) {
         return report.add_good("target", "checks on the target branch are left to the active run");
     }
     let seen = preflight::check_target(context, false);
