@@ -293,7 +293,7 @@ fn review_outcome(
 }
 
 fn read_review_answer(reply: &AgentReply) -> Result<ReviewerOutcome, Vec<AnswerProblem>> {
-    let printed = reply.printed.as_deref().map_err(|error| unreadable_output(error))?;
+    let printed = reply.printed.as_deref().map_err(unreadable_output)?;
     let (verdict, findings) = search_answer(reply.written.as_deref(), printed, |text| {
         extract_answer(text, &ReviewAnswerSchema)
             .map(|answer| answer.found)
