@@ -115,7 +115,9 @@ impl AgentCall<'_> {
             create_folder(Path::new(folder))?;
         }
         for (path, text) in &launch.files {
-            write_file(Path::new(path), text)?;
+            let path = Path::new(path);
+            create_folder(path.parent().unwrap_or(path))?;
+            write_file(path, text)?;
         }
         let inherited = self.engine.env.iter().cloned();
         let environment = allowed_environment(inherited, &self.agent.secrets, &launch.env);
