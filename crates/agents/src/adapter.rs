@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use mainstem_core::config;
 use mainstem_core::id::{Oid, RunId};
-use mainstem_core::plan::{Epic, Task};
+use mainstem_core::plan::Task;
 
 use crate::command::CommandAdapter;
 use crate::drive::McpServerEntry;
@@ -19,16 +19,12 @@ use crate::script::ScriptAdapter;
 pub struct LaunchBrief<'a> {
     /// The task to work on.
     pub task: &'a Task,
-    /// The task's epic, if it has one.
-    pub epic: Option<&'a Epic>,
     /// The run this attempt belongs to.
     pub run: &'a RunId,
     /// Which attempt this is, from 1.
     pub attempt: u32,
     /// The commit the workspace starts from.
     pub base: &'a Oid,
-    /// The branch checked out in the workspace.
-    pub branch: &'a str,
     /// The workspace, absolute; the agent's working directory.
     pub workspace: &'a str,
     /// First of the leased ports.
@@ -255,11 +251,9 @@ pub(crate) mod tests {
         pub(crate) fn launch(&self, kind: &str) -> Result<LaunchSpec, LaunchError> {
             find_adapter(kind).unwrap().launch(&LaunchBrief {
                 task: &self.task,
-                epic: None,
                 run: &self.run,
                 attempt: 2,
                 base: &self.base,
-                branch: "mainstem/T-1",
                 workspace: "/w/T-1",
                 port: 4100,
                 tmp: "/t/T-1",

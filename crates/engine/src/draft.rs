@@ -37,7 +37,6 @@ use crate::sandbox_policy::{self, EngineSandbox, SandboxError};
 use crate::shared_limits::SharedLimits;
 
 pub use call::answer_file_name;
-pub(crate) use call::read_printed_output;
 
 /// How often faces may redraw and other people's limits are looked at when nothing happens.
 const TICK: Duration = Duration::from_millis(200);

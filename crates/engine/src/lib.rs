@@ -4,6 +4,7 @@
 //! `mainstem_core` could decide, prints nothing, parses no arguments.
 
 pub mod accepted_files;
+mod agent_call;
 pub mod repo_layout;
 mod state_owner;
 pub mod snapshot_details;

@@ -87,6 +87,19 @@ pub fn extract_answer<W: AnswerSchema>(
     AnswerSearch::new(wanted).run(text)
 }
 
+/// Reads the answer from the file where it was asked for, and if that holds none, from what was printed. The
+/// problems are those of the first text.
+pub fn search_answer<T>(
+    file: Option<&str>,
+    printed: &str,
+    read: impl Fn(&str) -> Result<T, Vec<AnswerProblem>>,
+) -> Result<T, Vec<AnswerProblem>> {
+    match file.filter(|text| !text.trim().is_empty()) {
+        Some(text) => read(text).or_else(|problems| read(printed).map_err(|_| problems)),
+        None => read(printed),
+    }
+}
+
 /// One JSON value and nothing else around it but white space, without repairs.
 pub fn parse_strict(text: &str) -> Result<Value, ExtractError> {
     let body = text.trim_start_matches('\u{feff}').trim();

@@ -216,3 +216,26 @@ fn where_no_wall_works_a_run_is_refused_unless_the_user_says_that_there_is_none(
     assert!(second || report.contains("no sandbox works here"), "{report}");
     scene.expect(2, &off);
 }
+
+/// The file with the system prompt is in a folder that nobody has made before the first start.
+#[test]
+fn a_gemini_agent_with_a_system_prompt_starts_and_finds_the_prompt() {
+    let scene = TestScene::new(BIN);
+    let (tool, copy) = (scene.outside("gemini"), scene.outside("copy.md"));
+    let script =
+        format!("#!/bin/sh\ncp \"$GEMINI_CLI_HOME/.gemini/MAINSTEM.md\" {}\n", copy.display());
+    std::fs::write(&tool, script).expect("a file");
+    std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    let config = format!(
+        "[run]\nretries = 0\n[agents.brief]\nkind = \"gemini\"\nbinary = \"{}\"\n\
+         system_prompt = \"Be brief.\"\n",
+        tool.display()
+    );
+    let plan =
+        "version = 1\ntitle = \"t\"\n[[task]]\nid = \"T-1\"\ntitle = \"t\"\nagent = \"brief\"\n";
+    let scene = scene.config(&config).plan(plan);
+    // The script says nothing that the driver understands, so the task fails; what counts is that it ran.
+    let out = scene.mainstem(&["run", "plan.toml"]);
+    let copied = std::fs::read_to_string(&copy);
+    assert_eq!(copied.ok().as_deref(), Some("Be brief."), "{out:?}");
+}

@@ -1,38 +1,33 @@
 //! Starting, finding again, answering and stopping an attempt's agent.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use mainstem_agents::{
-    LaunchBrief, PromptInput, allowed_environment, answer_line, find_adapter, prompt,
-};
+use mainstem_agents::{PromptInput, answer_line, prompt};
 use mainstem_core::attempt_work::ContinuedWork;
 use mainstem_core::config;
 use mainstem_core::fact::{AgentClaim, AgentEnding};
 use mainstem_core::id::Oid;
 use mainstem_core::machine::Input;
 use mainstem_core::plan::Epic;
-use mainstem_host::process::{self, JobSpec, JobStart, JobState, JobStopMode, ToolSocketSpec};
-use mainstem_host::{crash, files, port_leases, user_folder};
+use mainstem_host::process::{self, JobState, JobStopMode};
+use mainstem_host::{crash, port_leases};
 
 use super::{EffectContext, conflict_text, earlier_work, tool_server, workspace};
+use crate::agent_call::{
+    AgentCall, AgentPurpose, AgentStartFailure, create_folder, job_was_started,
+};
 use crate::attempt_prompt::AttemptPromptContext;
 use crate::event::EngineEvent;
 use crate::lessons::{self, LessonError};
 use crate::prompt_template;
 use crate::run_journal;
-use crate::sandbox_policy::SandboxScope;
 
 /// First port that is leased; below are the well-known ones, above the system's own.
 const PORT_FIRST: u16 = 20_000;
 const PORTS: u16 = 10;
 /// Blocks of ports to choose from.
 const PORT_BLOCKS: u16 = 1_000;
-
-/// The attempt's folder for temporary files, its prompt, and what its driver writes down.
-const PROMPT: &str = "prompt.md";
-const TRANSCRIPT: &str = "transcript.jsonl";
 
 /// What an agent is started with.
 #[derive(Debug, Clone)]
@@ -60,31 +55,6 @@ pub struct AttemptLaunch {
 impl AttemptLaunch {
     fn starting_commit(&self) -> &Oid {
         self.checkout.as_ref().unwrap_or(&self.base)
-    }
-}
-
-/// Why an agent did not start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AgentStartFailure {
-    why: String,
-    /// Another try would end in the same way.
-    permanent: bool,
-}
-
-impl AgentStartFailure {
-    pub(crate) fn permanent(why: impl std::fmt::Display) -> Self {
-        Self { why: why.to_string(), permanent: true }
-    }
-
-    pub(crate) fn into_ending(self) -> AgentEnding {
-        AgentEnding::NotStarted { why: self.why, permanent: self.permanent }
-    }
-}
-
-/// What went wrong on this machine may go well the next time.
-impl From<String> for AgentStartFailure {
-    fn from(why: String) -> Self {
-        Self { why, permanent: false }
     }
 }
 
@@ -131,83 +101,48 @@ pub fn run_agent(errand: &EffectContext, assignment: &AttemptLaunch) {
     let _ = errand.results.send(EngineEvent::WatchAgent { task, attempt, dir });
 }
 
-/// Is there a job after all? One that is still on its way is ended first.
-fn job_was_started(dir: &Path) -> io::Result<bool> {
-    if process::read_job_state(dir)? == JobState::Starting {
-        process::end_job(dir)?;
-    }
-    Ok(process::read_job_state(dir)? != JobState::Absent)
-}
-
 fn start_agent(
     errand: &EffectContext,
     assignment: &AttemptLaunch,
-    dir: &Path,
+    job: &Path,
 ) -> Result<(), AgentStartFailure> {
-    let world = &errand.engine;
-    let place = world.layout.attempt_dir(&world.run, &errand.task.id, errand.attempt);
+    let engine = &errand.engine;
     let tmp = errand.temp_dir_for(&errand.workspace);
-    let prompt_file = place.join(PROMPT);
-    let write = |path: &Path, text: &str| {
-        files::write_private(path, text.as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))
-    };
-    std::fs::create_dir_all(&tmp)
-        .map_err(|error| format!("cannot create {}: {error}", tmp.display()))?;
-    write(&prompt_file, &world.build_redactor().redact_text(&build_prompt(errand, assignment)))?;
-    let (door, entry) = tool_server::prepare_tool_server(errand, assignment, &tmp)?;
-    std::fs::create_dir_all(dir)
-        .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-    let port = lease_agent_ports(errand, dir);
-    let adapter = find_adapter(&assignment.agent.kind).map_err(AgentStartFailure::permanent)?;
-    let workspace = errand.workspace.clone();
-    let launch = adapter
-        .launch(&LaunchBrief {
-            task: &errand.task,
-            epic: assignment.epic.as_ref(),
-            run: &world.run,
-            attempt: errand.attempt,
-            base: &assignment.base,
+    create_folder(&tmp)?;
+    let (tool_socket, tools) = tool_server::prepare_tool_server(errand, assignment, &tmp)?;
+    create_folder(job)?;
+    let prompt = build_prompt(errand, assignment);
+    let call = AgentCall {
+        engine,
+        agent_name: &assignment.name,
+        agent: &assignment.agent,
+        model: assignment.model.as_deref(),
+        effort: None,
+        task: &errand.task,
+        attempt: errand.attempt,
+        base: &assignment.base,
+        prompt: &engine.build_redactor().redact_text(&prompt),
+        folder: &engine.layout.attempt_dir(&engine.run, &errand.task.id, errand.attempt),
+        workspace: &errand.workspace,
+        tmp: &tmp,
+        variables: tools.env.clone(),
+        timeout_ms: errand.task.timeout_ms.unwrap_or(engine.settings.run.timeout_ms),
+        keeps_work: true,
+        purpose: AgentPurpose::Work {
             branch: &errand.branch,
-            workspace: &workspace.to_string_lossy(),
-            port,
-            tmp: &tmp.to_string_lossy(),
-            prompt_file: &prompt_file.to_string_lossy(),
-            model: assignment.model.as_deref(),
+            caches: errand.cache_dir_for(&errand.workspace),
             session: assignment.session.as_deref(),
-            agent_name: &assignment.name,
-            agent: &assignment.agent,
-            script_file: &place.join("script.json").to_string_lossy(),
-            own_exe: &world.exe.to_string_lossy(),
-            effort: None,
-            mcp: Some(&entry),
-            inherited: &world.env,
-        })
-        .map_err(AgentStartFailure::permanent)?;
-    for folder in &launch.folders {
-        std::fs::create_dir_all(folder)
-            .map_err(|error| format!("cannot create {folder}: {error}"))?;
-    }
-    for (path, text) in &launch.files {
-        write(Path::new(path), text)?;
-    }
-    let environment =
-        allowed_environment(world.env.iter().cloned(), &assignment.agent.secrets, &launch.env);
-    report_missing_secrets(errand, assignment, &environment.missing);
-    let mut env: BTreeMap<String, String> = environment.vars;
-    env.extend(entry.env);
-    let mut spec = world.agent_job(launch.argv, workspace, env);
-    spec.stdin = launch.stdin_prompt.then_some(prompt_file.clone());
-    spec.converse = launch.converse;
-    spec.door = Some(door);
-    let limit = errand.task.timeout_ms.unwrap_or(world.settings.run.timeout_ms);
-    spec.wall_ms = (limit > 0).then_some(limit);
-    let spec = sandbox_agent_job(errand, assignment, spec, &launch.files, &launch.state)?;
+            port: lease_agent_ports(errand, job),
+            tools: &tools,
+            tool_socket,
+        },
+    };
+    let prepared = call.prepare()?;
+    report_missing_secrets(errand, assignment, &prepared.missing_secrets);
     crash::point("agent.before_start");
-    match process::start_job(dir, &spec, &world.supervisor_command()) {
-        Ok(JobStart::Started | JobStart::AlreadyAlive | JobStart::AlreadyEnded(_)) => Ok(()),
-        Err(error) => Err(error.to_string().into()),
-    }
+    process::start_job(job, &prepared.spec, &engine.supervisor_command())
+        .map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn report_missing_secrets(errand: &EffectContext, assignment: &AttemptLaunch, missing: &[String]) {
@@ -259,49 +194,6 @@ fn build_prompt(errand: &EffectContext, assignment: &AttemptLaunch) -> String {
         bytes_max: prompt_template::max_prompt_bytes(&world.settings),
     };
     prompt::build_prompt(&input, &world.template)
-}
-
-/// The agent's job behind its wall. Of our state folder it sees what was written for it, and keeps its
-/// transcript there.
-fn sandbox_agent_job(
-    errand: &EffectContext,
-    assignment: &AttemptLaunch,
-    spec: JobSpec,
-    files: &[(String, String)],
-    state: &[String],
-) -> Result<JobSpec, String> {
-    let world = &errand.engine;
-    let place = world.layout.attempt_dir(&world.run, &errand.task.id, errand.attempt);
-    let transcript = place.join(TRANSCRIPT);
-    if world.sandbox.is_some() {
-        // A file that exists can be handed over; a folder of ours cannot.
-        std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&transcript)
-            .map_err(|error| format!("cannot create {}: {error}", transcript.display()))?;
-    }
-    let mut reads: Vec<PathBuf> = files.iter().map(|(path, _)| PathBuf::from(path)).collect();
-    reads.push(place.join(PROMPT));
-    reads.extend(world.list_program_dirs(&spec, &assignment.agent));
-    let mut writes: Vec<PathBuf> = state.iter().map(PathBuf::from).collect();
-    writes.push(transcript);
-    if let Some(folder) = spec.door.as_ref().and_then(ToolSocketSpec::folder) {
-        // What is to be let in must be there when the sandbox is made.
-        user_folder::create_private_folder_with_parent(folder)
-            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-        writes.push(folder.to_path_buf());
-    }
-    let behind = SandboxScope {
-        workspace: &errand.workspace,
-        branch: Some(&errand.branch),
-        tmp: Some(errand.temp_dir_for(&errand.workspace)),
-        caches: Some(errand.cache_dir_for(&errand.workspace)),
-        readable_paths: reads,
-        writable_paths: writes,
-        agent: Some(&assignment.agent.kind),
-    };
-    world.sandboxed_job(spec, &behind).map_err(|error| error.to_string())
 }
 
 /// The first of ten ports that are this attempt's alone until its workspace goes. An attempt does

@@ -1,36 +1,33 @@
 //! Asking a reviewer: a job of its own in a checkout of exactly the work, which it may read and not
 //! change. Done twice it is asked once; the second time finds the first answer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use mainstem_agents::{AgentEvent, LaunchBrief, LaunchSpec, allowed_environment, find_adapter};
-use mainstem_core::config::{self, AgentPermission, ReviewerSettings};
+use mainstem_core::config::{self, ReviewerSettings};
 use mainstem_core::effect::Effect;
-use mainstem_core::fact::{LimitKind, Usage};
+use mainstem_core::fact::Usage;
 use mainstem_core::id::Oid;
 use mainstem_core::machine::{Input, ReviewerResult};
-use mainstem_core::plan::Task;
+use mainstem_core::review::ReviewerOutcome;
 use mainstem_core::review::review_files::{self, FileChangeKind, ReviewFile};
-use mainstem_core::review::{ReviewFinding, ReviewOpinion, ReviewerOutcome};
 use mainstem_host::files::{self, TrashRetention};
-use mainstem_host::process::{self, JobEnding, JobExit, JobSpec, JobState, OutputStream};
+use mainstem_host::process::{self, JobEnding, JobExit, JobSpec, JobState};
 use mainstem_host::{clock, crash};
-use mainstem_planner::extract::{SIZE_MAX, extract_answer};
+use mainstem_planner::extract::{extract_answer, search_answer};
 use mainstem_planner::schema::{AnswerProblem, ReviewAnswerSchema};
 
 use super::{EffectContext, gates};
-use crate::draft::read_printed_output;
+use crate::agent_call::{
+    AgentCall, AgentCallFailure, AgentPurpose, AgentReply, create_empty_folder, restrict_tools,
+    unreadable_output,
+};
 use crate::reviewer_prompt::ReviewerPrompt;
-use crate::sandbox_policy::SandboxScope;
 
 /// A reviewer that gave no usable answer is asked once more, with what was wrong.
 const TRIES: u32 = 2;
-/// Read at once from a log.
-const READ_BYTES: usize = 1 << 20;
 /// Tells a reviewer who it is.
 const REVIEWER: &str = "MAINSTEM_REVIEWER";
-/// The file in its room in which the answer is expected.
-const ANSWER: &str = "review.json";
 
 /// What is asked of whom.
 struct ReviewerCall<'a> {
@@ -44,34 +41,6 @@ struct ReviewerCall<'a> {
     cycle: u32,
     asked: u32,
     lane: u32,
-}
-
-/// Where a reviewer's things are.
-struct ReviewerPaths {
-    work_dir: PathBuf,
-    tmp: PathBuf,
-    prompt: PathBuf,
-    output: PathBuf,
-    script: PathBuf,
-}
-
-/// What came of one job.
-struct ReviewerOutput {
-    outcome: Result<(ReviewOpinion, Vec<ReviewFinding>), ReviewerFailure>,
-    usage: Vec<Usage>,
-}
-
-/// Why there is no answer.
-enum ReviewerFailure {
-    /// It may do better when it is told what was wrong.
-    InvalidAnswer(Vec<AnswerProblem>),
-    Failed(String),
-    RateLimited {
-        kind: LimitKind,
-        wait_ms: Option<u64>,
-        message: String,
-    },
-    Stopped,
 }
 
 /// Asks, waits, and tells what came.
@@ -115,20 +84,10 @@ impl ReviewerCall<'_> {
         };
         let mut problems = Vec::new();
         for number in 0..TRIES {
-            let heard = self.call_reviewer(number, (&files, others), &problems);
-            let heard = match heard {
-                Ok(heard) => heard,
+            match self.call_reviewer(number, (&files, others), &problems, usage) {
+                Ok(Ok(outcome)) => return outcome,
+                Ok(Err(found)) => problems = found,
                 Err(why) => return ReviewerOutcome::Failed { why },
-            };
-            usage.extend(heard.usage);
-            match heard.outcome {
-                Ok((verdict, findings)) => return ReviewerOutcome::Said { verdict, findings },
-                Err(ReviewerFailure::InvalidAnswer(found)) => problems = found,
-                Err(ReviewerFailure::Failed(why)) => return ReviewerOutcome::Failed { why },
-                Err(ReviewerFailure::Stopped) => return ReviewerOutcome::Stopped {},
-                Err(ReviewerFailure::RateLimited { kind, wait_ms, message }) => {
-                    return ReviewerOutcome::Limited { kind, wait_ms, message };
-                }
             }
         }
         let words: Vec<String> = problems.iter().take(5).map(ToString::to_string).collect();
@@ -173,13 +132,19 @@ impl ReviewerCall<'_> {
         self.call_dir(number).join("agent")
     }
 
-    /// Asks once, or finds that it was asked.
+    /// The file in which the answer is expected, alone in a folder that the reviewer may write.
+    fn answer_file(&self, number: u32) -> PathBuf {
+        self.call_dir(number).join("room").join("review.json")
+    }
+
+    /// Asks once, or finds that it was asked. A reviewer whose answer has problems may do better when it is told.
     fn call_reviewer(
         &self,
         number: u32,
         files: (&[ReviewFile], usize),
         problems: &[AnswerProblem],
-    ) -> Result<ReviewerOutput, String> {
+        usage: &mut Vec<Usage>,
+    ) -> Result<Result<ReviewerOutcome, Vec<AnswerProblem>>, String> {
         let world = &self.errand.engine;
         let dir = self.job_dir(number);
         let unreadable = |error: std::io::Error| format!("{}: {error}", dir.display());
@@ -200,7 +165,9 @@ impl ReviewerCall<'_> {
             &world.layout.trash_dir(),
             TrashRetention::Deletable,
         );
-        self.read_output(&dir, &self.call_dir(number).join("room").join(ANSWER), &exit)
+        let mut reply = AgentReply::read(&dir, &self.answer_file(number), &self.agent.kind)?;
+        usage.append(&mut reply.usage);
+        Ok(review_outcome(reply, exit.ending))
     }
 
     /// The job of an earlier life that looks, or looked, at this very tree.
@@ -248,230 +215,91 @@ impl ReviewerCall<'_> {
         Ok(())
     }
 
-    /// Makes its room and writes its prompt.
+    /// Writes the prompt and says how the reviewer is run: in the checkout, which it may read.
     fn prepare_call(
         &self,
         number: u32,
         (files, others): (&[ReviewFile], usize),
         problems: &[AnswerProblem],
     ) -> Result<JobSpec, String> {
-        let world = &self.errand.engine;
-        let place = self.call_dir(number);
-        let rooms = ReviewerPaths {
-            work_dir: place.join("room"),
-            tmp: self.temp_dir(number),
-            prompt: place.join("prompt.md"),
-            output: place.join("room").join(ANSWER),
-            script: place.join("script.json"),
-        };
-        let text = |error: std::io::Error| format!("{}: {error}", place.display());
-        // An answer of an earlier try must not be taken for this one's.
-        files::remove_all(&rooms.work_dir).map_err(text)?;
-        for folder in [&rooms.work_dir, &rooms.tmp, &place.join("agent")] {
-            std::fs::create_dir_all(folder).map_err(text)?;
-        }
+        let engine = &self.errand.engine;
+        let output = self.answer_file(number);
+        create_empty_folder(output.parent().unwrap_or(&output))?;
         let paths: Vec<String> =
             files.iter().take(review_files::FILES_MAX).map(|file| file.path.clone()).collect();
-        let difference = world.repo.diff_paths(self.base, self.tip, &paths);
-        let difference = difference.map_err(|error| error.to_string())?;
-        let ask = ReviewerPrompt {
+        let diff = engine.repo.diff_paths(self.base, self.tip, &paths);
+        let diff = diff.map_err(|error| error.to_string())?;
+        let prompt = ReviewerPrompt {
             task: &self.errand.task,
             focus: self.reviewer.focus.as_deref(),
             files,
             others,
-            diff: &String::from_utf8_lossy(&difference),
+            diff: &String::from_utf8_lossy(&diff),
             problems,
-            output: &rooms.output.to_string_lossy(),
+            output: &output.to_string_lossy(),
         };
-        files::write_private(&rooms.prompt, ask.render().as_bytes()).map_err(text)?;
-        let reads = vec![format!("Write({})", rooms.output.display())];
-        let tools = ["Read", "Grep", "Glob"].map(str::to_owned).into_iter().chain(reads);
-        let agent = config::AgentSettings {
-            permission: AgentPermission::List,
-            allowed_tools: tools.collect(),
-            ..self.agent.clone()
-        };
-        let launch = self.build_launch(&rooms, &agent)?;
-        for folder in &launch.folders {
-            std::fs::create_dir_all(folder).map_err(text)?;
-        }
-        for (path, content) in &launch.files {
-            files::write_atomic(Path::new(path), content.as_bytes()).map_err(text)?;
-        }
-        self.sandbox_reviewer_job(rooms, &agent, launch)
-    }
-
-    fn build_launch(
-        &self,
-        rooms: &ReviewerPaths,
-        agent: &config::AgentSettings,
-    ) -> Result<LaunchSpec, String> {
-        let world = &self.errand.engine;
-        // The task's own commands are not for whoever reviews it.
-        let task = Task { run: None, script: Vec::new(), ..self.errand.task.clone() };
-        let model = self.reviewer.model.as_ref().or(agent.model.as_ref());
-        let adapter = find_adapter(&agent.kind).map_err(|error| error.to_string())?;
-        let lane = world.layout.lane_workspace(self.lane);
-        let brief = LaunchBrief {
-            task: &task,
-            epic: None,
-            run: &world.run,
+        let agent = restrict_tools(&self.agent, &["Read", "Grep", "Glob"], &output);
+        let call = AgentCall {
+            engine,
+            agent_name: &self.reviewer.agent,
+            model: self.reviewer.model.as_deref().or(agent.model.as_deref()),
+            agent: &agent,
+            effort: None,
+            task: &self.errand.task,
             attempt: self.errand.attempt,
             base: self.base,
-            branch: &self.errand.branch,
-            workspace: &lane.to_string_lossy(),
-            port: 0,
-            tmp: &rooms.tmp.to_string_lossy(),
-            prompt_file: &rooms.prompt.to_string_lossy(),
-            model: model.map(String::as_str),
-            session: None,
-            agent_name: &self.reviewer.agent,
-            agent,
-            script_file: &rooms.script.to_string_lossy(),
-            own_exe: &world.exe.to_string_lossy(),
-            effort: None,
-            mcp: None,
-            inherited: &world.env,
+            prompt: &prompt.render(),
+            folder: &self.call_dir(number),
+            workspace: &engine.layout.lane_workspace(self.lane),
+            tmp: &self.temp_dir(number),
+            variables: BTreeMap::from([
+                (gates::TREE.to_owned(), self.tree.to_string()),
+                (REVIEWER.to_owned(), self.name.to_owned()),
+            ]),
+            timeout_ms: engine.settings.review.timeout_ms,
+            keeps_work: false,
+            purpose: AgentPurpose::Answer { stage: "review", output: &output },
         };
-        adapter.launch(&brief).map_err(|error| error.to_string())
-    }
-
-    /// In the checkout, which it may read, with a room of its own to write its answer in.
-    fn sandbox_reviewer_job(
-        &self,
-        rooms: ReviewerPaths,
-        agent: &config::AgentSettings,
-        launch: LaunchSpec,
-    ) -> Result<JobSpec, String> {
-        let world = &self.errand.engine;
-        let lane = world.layout.lane_workspace(self.lane);
-        let mut env =
-            allowed_environment(world.env.iter().cloned(), &agent.secrets, &launch.env).vars;
-        env.extend([
-            ("MAINSTEM_STAGE".to_owned(), "review".to_owned()),
-            ("MAINSTEM_OUTPUT".to_owned(), rooms.output.to_string_lossy().into_owned()),
-            (gates::TREE.to_owned(), self.tree.to_string()),
-            (REVIEWER.to_owned(), self.name.to_owned()),
-        ]);
-        let mut spec = world.agent_job(launch.argv, lane.clone(), env);
-        let mut reads = world.list_program_dirs(&spec, agent);
-        let ours = [rooms.prompt.clone(), rooms.script, lane];
-        reads.extend(ours.into_iter().filter(|path| path.exists()));
-        reads.extend(launch.files.iter().map(|(path, _)| PathBuf::from(path)));
-        spec.stdin = launch.stdin_prompt.then_some(rooms.prompt);
-        spec.keeps_work = false;
-        spec.wall_ms = Some(world.settings.review.timeout_ms).filter(|ms| *ms > 0);
-        let behind = SandboxScope {
-            workspace: &rooms.work_dir,
-            caches: Some(rooms.tmp.join("caches")),
-            tmp: Some(rooms.tmp),
-            readable_paths: reads,
-            writable_paths: launch.state.iter().map(PathBuf::from).collect(),
-            agent: Some(&agent.kind),
-            ..SandboxScope::default()
-        };
-        world.sandboxed_job(spec, &behind).map_err(|error| error.to_string())
-    }
-
-    /// What a job that has ended left behind.
-    fn read_output(
-        &self,
-        dir: &Path,
-        answer: &Path,
-        exit: &JobExit,
-    ) -> Result<ReviewerOutput, String> {
-        let mut parser =
-            find_adapter(&self.agent.kind).map_err(|error| error.to_string())?.output_parser();
-        let mut usage: Vec<Usage> = Vec::new();
-        let mut trouble = None;
-        let mut from = 0;
-        while let Ok(output) = process::read_job_output(dir, from, READ_BYTES)
-            && output.next != from
-        {
-            from = output.next;
-            for line in output.lines.iter().filter(|line| line.stream == OutputStream::Stdout) {
-                for event in parser.parse_line(&line.text) {
-                    match event {
-                        AgentEvent::Usage(more) => {
-                            if !usage.last_mut().is_some_and(|last| last.merge_report(&more)) {
-                                usage.push(more);
-                            }
-                        }
-                        event => trouble = failure_in_event(event).or(trouble),
-                    }
-                }
-            }
-        }
-        let ended_well = matches!(exit.ending, JobEnding::Exited { code: 0 });
-        let outcome = match (&exit.ending, trouble) {
-            (JobEnding::Stopped, _) => Err(ReviewerFailure::Stopped),
-            (_, Some(trouble)) if !ended_well => Err(trouble),
-            (JobEnding::Exited { code: 0 }, trouble) => {
-                match (read_review_answer(dir, answer), trouble) {
-                    (Ok(said), _) => Ok(said),
-                    (Err(_), Some(trouble)) => Err(trouble),
-                    (Err(problems), None) => Err(ReviewerFailure::InvalidAnswer(problems)),
-                }
-            }
-            (JobEnding::Exited { code }, None) => {
-                let what = format!("you exited with code {code}");
-                Err(ReviewerFailure::InvalidAnswer(vec![AnswerProblem::new("answer", what)]))
-            }
-            (JobEnding::Signalled { signal }, None) => {
-                let what = format!("you were killed by signal {signal}");
-                Err(ReviewerFailure::InvalidAnswer(vec![AnswerProblem::new("answer", what)]))
-            }
-            (JobEnding::TimedOut { .. }, _) => {
-                Err(ReviewerFailure::Failed("the reviewer timed out".to_owned()))
-            }
-            (JobEnding::OutOfMemory { limit }, _) => Err(ReviewerFailure::Failed(format!(
-                "the reviewer used more than {} MiB of memory",
-                limit >> 20
-            ))),
-            (JobEnding::NotStarted { why, .. }, _) => Err(ReviewerFailure::Failed(why.clone())),
-            (JobEnding::Exited { .. } | JobEnding::Signalled { .. }, Some(trouble)) => Err(trouble),
-        };
-        Ok(ReviewerOutput { outcome, usage })
+        Ok(call.prepare().map_err(|failure| failure.why)?.spec)
     }
 }
 
-/// What its provider said instead of an answer.
-fn failure_in_event(event: AgentEvent) -> Option<ReviewerFailure> {
-    let until = |at: Option<i64>| at.and_then(|at| u64::try_from(at - clock::now_ms()).ok());
-    match event {
-        AgentEvent::RateLimited { retry_after_ms, reset_at_ms, message, retrying: false } => {
-            let (kind, wait_ms) = (LimitKind::Rate, retry_after_ms.or_else(|| until(reset_at_ms)));
-            Some(ReviewerFailure::RateLimited { kind, wait_ms, message })
+/// What a reviewer came to, or what is wrong with its answer.
+fn review_outcome(
+    reply: AgentReply,
+    ending: JobEnding,
+) -> Result<ReviewerOutcome, Vec<AnswerProblem>> {
+    let failed = |why: String| Ok(ReviewerOutcome::Failed { why });
+    let invalid = |what: String| Err(vec![AnswerProblem::new("answer", what)]);
+    let answer = match &ending {
+        JobEnding::Stopped => return Ok(ReviewerOutcome::Stopped {}),
+        JobEnding::Exited { code: 0 } => read_review_answer(&reply),
+        JobEnding::Exited { code } => invalid(format!("you exited with code {code}")),
+        JobEnding::Signalled { signal } => invalid(format!("you were killed by signal {signal}")),
+        JobEnding::TimedOut { .. } => failed("the reviewer timed out".to_owned()),
+        JobEnding::OutOfMemory { limit } => {
+            failed(format!("the reviewer used more than {} MiB of memory", limit >> 20))
         }
-        AgentEvent::QuotaExhausted { reset_at_ms, message, .. } => {
-            let (kind, wait_ms) = (LimitKind::Quota, until(reset_at_ms));
-            Some(ReviewerFailure::RateLimited { kind, wait_ms, message })
+        JobEnding::NotStarted { why, .. } => failed(why.clone()),
+    };
+    match (answer, reply.failure) {
+        (Ok(said @ ReviewerOutcome::Said { .. }), _) => Ok(said),
+        (_, Some(AgentCallFailure::Failed { message })) => failed(message),
+        (_, Some(AgentCallFailure::Limited { kind, wait_ms, message })) => {
+            Ok(ReviewerOutcome::Limited { kind, wait_ms, message })
         }
-        AgentEvent::Failed { message, .. } => Some(ReviewerFailure::Failed(message)),
-        _ => None,
+        (answer, None) => answer,
     }
 }
 
-/// The answer: in the file where it was asked for, and if that holds none, in what was printed.
-fn read_review_answer(
-    dir: &Path,
-    answer: &Path,
-) -> Result<(ReviewOpinion, Vec<ReviewFinding>), Vec<AnswerProblem>> {
-    let file = files::read_regular_file(answer, SIZE_MAX as u64 + 1).ok();
-    let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let printed = read_printed_output(dir).map_err(|error| {
-        vec![AnswerProblem::new("json", format!("cannot read the output: {error}"))]
+fn read_review_answer(reply: &AgentReply) -> Result<ReviewerOutcome, Vec<AnswerProblem>> {
+    let printed = reply.printed.as_deref().map_err(unreadable_output)?;
+    let (verdict, findings) = search_answer(reply.written.as_deref(), printed, |text| {
+        extract_answer(text, &ReviewAnswerSchema)
+            .map(|answer| answer.found)
+            .map_err(|none| none.problems())
     })?;
-    let mut first = None;
-    for text in file.into_iter().filter(|text| !text.trim().is_empty()).chain([printed]) {
-        match extract_answer(&text, &ReviewAnswerSchema) {
-            Ok(found) => return Ok(found.found),
-            Err(none) => {
-                first.get_or_insert(none.problems());
-            }
-        }
-    }
-    Err(first.unwrap_or_default())
+    Ok(ReviewerOutcome::Said { verdict, findings })
 }
 
 /// What a change touches, with how risky each file is.

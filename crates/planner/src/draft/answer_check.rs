@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fact::DraftPart;
-use crate::extract::{AnswerSchema, ExtractError, ExtractedAnswer, JsonRepair, extract_answer};
+use crate::extract::{
+    AnswerSchema, ExtractError, ExtractedAnswer, JsonRepair, extract_answer, search_answer,
+};
 use crate::plan_assembly::{AssemblyError, AssemblyOptions, assemble_plan};
 use crate::schema::{
     AnswerProblem, EpicBreakdown, EpicTasks, EpicTasksSchema, EpicsSchema, WholePlanSchema,
@@ -28,17 +30,7 @@ pub fn find_answer(
     file: Option<&str>,
     printed: &str,
 ) -> Result<DraftAnswer, Vec<AnswerProblem>> {
-    let file = file.filter(|text| !text.trim().is_empty());
-    let mut first = None;
-    for text in file.into_iter().chain([printed]) {
-        match read_answer(part, epics, text) {
-            Ok(answer) => return Ok(answer),
-            Err(problems) => {
-                first.get_or_insert(problems);
-            }
-        }
-    }
-    Err(first.unwrap_or_default())
+    search_answer(file, printed, |text| read_answer(part, epics, text))
 }
 
 fn read_answer(
