@@ -11,7 +11,7 @@ use mainstem_engine::branch_landing::BranchLandingError;
 use mainstem_engine::instance::EngineError;
 use mainstem_engine::maintenance::UndoError;
 use mainstem_engine::prompt_template::PromptTemplateLoadError;
-use mainstem_engine::run_status::RunLookupError;
+use mainstem_engine::query::RunLookupError;
 use mainstem_host::git::GitError;
 
 /// Something went wrong, ready to be shown.
@@ -292,7 +292,11 @@ impl From<AcceptedFilesError> for CliError {
 
 impl From<RunLookupError> for CliError {
     fn from(error: RunLookupError) -> Self {
-        Self::new(error.to_string())
+        match error {
+            RunLookupError::Git(error) => error.into(),
+            RunLookupError::Draft(error) => error.into(),
+            other => Self::new(other.to_string()),
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub mod observer;
 pub mod driver;
 pub mod control_socket;
 pub mod instance;
-pub mod run_status;
+pub mod query;
 pub mod maintenance;
 pub mod draft;
 pub mod uninstall;

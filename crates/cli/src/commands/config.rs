@@ -6,6 +6,7 @@ use mainstem_core::config::layers::{SettingListing, SettingOrigin};
 use mainstem_core::diagnostic::nearest_word;
 use mainstem_core::inbox::CONFIG;
 use mainstem_engine::accepted_files::{AcceptedFiles, PendingFileVersion};
+use mainstem_engine::query::list_pending_files;
 use serde_json::{Value, json};
 
 use crate::args::ConfigArgs;
@@ -42,7 +43,7 @@ pub(crate) fn cmd_config(context: &CliContext, args: &ConfigArgs) -> CommandResu
 /// Accepts what landings changed about runs.
 pub(crate) fn accept_pending(context: &CliContext) -> CommandResult {
     let (repo, layout, look) = context.open_run(None)?;
-    let pending = context.list_pending_files(&repo, Some(look.machine.target_branch()))?;
+    let pending = list_pending_files(&repo, Some(look.machine.target_branch()))?;
     AcceptedFiles::new(&repo, layout.state_dir()).accept_versions(&pending)?;
     if context.global.json {
         let file = |file: &PendingFileVersion| json!({ "path": file.path, "blob": file.blob, "commit": file.commit });

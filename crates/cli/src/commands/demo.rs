@@ -15,8 +15,8 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::{control_socket, run_journal};
 use mainstem_host::git::{GitIdentity, Repo, WorktreeEntry};
 use mainstem_host::{clock, process};
@@ -301,14 +301,14 @@ impl DemoTour {
             .wait()
             .map_err(|error| CliError::io_error("lost contact with the engine", &error))?;
         self.read_new_facts()?;
-        let mut look = JournaledRun::load(&self.layout, &self.settings, None)?;
+        let mut look = RunReader::load(&self.layout, &self.settings, None)?;
         // What it was about to start holds its lock for a moment longer.
         for _ in 0..100 {
             if look.state != RunState::Running {
                 break;
             }
             process::sleep_ms(50);
-            look = JournaledRun::load(&self.layout, &self.settings, None)?;
+            look = RunReader::load(&self.layout, &self.settings, None)?;
         }
         if look.state != RunState::Crashed {
             return Err(CliError::new("the engine exited before it could be killed"));

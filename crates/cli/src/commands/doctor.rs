@@ -16,8 +16,8 @@ use mainstem_core::config::layers::resolve_settings;
 use mainstem_core::config::{Settings, WorkspaceSharing};
 use mainstem_core::plan::quantities::render_size;
 use mainstem_engine::build_dirs;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::sandbox_policy;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
@@ -470,7 +470,7 @@ fn check_leftovers(
     settings: &Settings,
     report: &mut DoctorReport,
 ) {
-    let machine = match JournaledRun::load(layout, settings, None) {
+    let machine = match RunReader::load(layout, settings, None) {
         Ok(look) => look.machine,
         Err(error) => {
             let help = "see the journal check above";

@@ -46,8 +46,8 @@ pub(crate) fn cmd_graph(context: &CliContext, args: &GraphArgs) -> CommandResult
     let subject =
         GraphSubject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
     match args.format {
-        GraphFormat::Json => output::write_json(&graph::graph_json(subject))?,
-        _ if context.global.json => output::write_json(&graph::graph_json(subject))?,
+        GraphFormat::Json => output::write_json(&subject.report())?,
+        _ if context.global.json => output::write_json(&subject.report())?,
         GraphFormat::Mermaid => output::write_stdout(&graph::render_mermaid(subject))?,
         GraphFormat::Picture => {
             output::write_stdout(&graph::render_picture(
@@ -196,14 +196,15 @@ fn estimate_text(guess: &PlanEstimate, jobs: u32) -> String {
 }
 
 fn plan_json(subject: GraphSubject<'_>, guess: &PlanEstimate) -> Value {
+    let report = subject.report();
     json!({
         "version": 1,
         "title": subject.plan.title,
         "epics": subject.plan.epics,
         "tasks": subject.plan.tasks,
-        "edges": graph::edges_json(subject),
-        "levels": graph::levels_json(subject),
-        "critical_path": subject.critical_ids(),
+        "edges": report.edges,
+        "levels": report.levels,
+        "critical_path": report.critical_path,
         "estimate": {
             "work_ms": guess.work_ms, "critical_path_ms": guess.path_ms, "least_ms": guess.least_ms,
             "cost_usd": guess.usd, "based_on_tasks": guess.based_on,

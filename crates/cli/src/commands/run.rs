@@ -83,7 +83,7 @@ fn run_to_rest(context: &CliContext, args: &RunArgs, beginning: &Beginning) -> C
     if args.dry_run {
         return dry_run(context, &request, &settings);
     }
-    warn_about_pending_files(context, &repo)?;
+    warn_about_pending_files(&repo)?;
     warn_about_settings(context, &settings);
     preflight::room_for_files()?;
     let mut session = context.open_engine_instance()?;
@@ -219,8 +219,8 @@ fn warn_about_settings(context: &CliContext, settings: &Settings) {
 }
 
 /// Says which landed changes decide nothing yet.
-fn warn_about_pending_files(context: &CliContext, repo: &Repo) -> Result<(), CliError> {
-    for file in context.list_pending_files(repo, None)? {
+fn warn_about_pending_files(repo: &Repo) -> Result<(), CliError> {
+    for file in mainstem_engine::query::list_pending_files(repo, None)? {
         output::write_stderr(&format!(
             "warning: {} was changed by landed work ({}); this run uses the version from before. To use the new version: mainstem config accept",
             file.path,
@@ -440,7 +440,7 @@ fn dry_run(context: &CliContext, request: &RunRequest, settings: &Settings) -> C
         dry.tasks().active_tasks().map(|t| dry.plan().tasks[t.index()].id.to_string()).collect();
     if context.global.json {
         let ahead = before.expectations(now);
-        let task = |t| mainstem_engine::run_status::build_task_status(&before, &ahead, t);
+        let task = |t| mainstem_engine::query::status::build_task_status(&before, &ahead, t);
         let tasks: Vec<_> = before.tasks().all_tasks().map(task).collect();
         output::write_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
     } else {

@@ -11,7 +11,7 @@ use mainstem_core::phase::Phase;
 use mainstem_core::plan::{Plan, Task};
 use mainstem_engine::instance::RunRequest;
 use mainstem_engine::maintenance::{self, CleanScope};
-use mainstem_engine::run_status::JournaledRun;
+use mainstem_engine::query::RunReader;
 use mainstem_host::lock::{self, LockState};
 use mainstem_planner::import::{self, ImportOptions, ImportOrder, ToolFormat};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ fn check_state(state: Option<&str>) -> Result<Option<String>, CliError> {
         .with_hint(format!("states: {}", STATES.join(", "))))
 }
 
-fn workers_in_state(look: &JournaledRun, state: Option<&str>) -> Vec<TaskIx> {
+fn workers_in_state(look: &RunReader, state: Option<&str>) -> Vec<TaskIx> {
     let these = look.machine.tasks().all_tasks();
     these.filter(|t| state.is_none_or(|state| worker_state(&look.machine, *t) == state)).collect()
 }
@@ -216,13 +216,13 @@ fn clean_up_workers(context: &CliContext, state: Option<&str>) -> CommandResult 
     Ok(exit_code::OK)
 }
 
-fn find_worker(look: &JournaledRun, id: &str) -> Result<TaskIx, CliError> {
+fn find_worker(look: &RunReader, id: &str) -> Result<TaskIx, CliError> {
     let by_worker = look.machine.tasks().all_tasks().find(|t| worker_id(look, *t) == id);
     by_worker.map_or_else(|| Ok(look.machine.find_task(id)?), Ok)
 }
 
 /// The same for the same task of the same run, however often it is asked for.
-fn worker_id(look: &JournaledRun, t: TaskIx) -> String {
+fn worker_id(look: &RunReader, t: TaskIx) -> String {
     let run = look.run.as_ref().map(ToString::to_string).unwrap_or_default();
     let name = format!("{run}/{}", look.machine.graph().id(t));
     let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -242,7 +242,7 @@ fn worker_state(machine: &Machine, t: TaskIx) -> &'static str {
     }
 }
 
-fn worker_json(look: &JournaledRun, t: TaskIx) -> Value {
+fn worker_json(look: &RunReader, t: TaskIx) -> Value {
     let machine = &look.machine;
     let task = &machine.plan().tasks[t.index()];
     let (view, state) = (machine.task_view(t), machine.tasks().get(t));

@@ -9,8 +9,8 @@ use mainstem_api::exit_code;
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::phase::Phase;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::workspace_shell::{self, WorkspaceShell};
 use mainstem_host::git::Repo;
 use serde_json::json;
@@ -26,7 +26,7 @@ struct FoundWorkspace {
     repo: Repo,
     layout: RepoLayout,
     settings: Settings,
-    look: JournaledRun,
+    look: RunReader,
     run: RunId,
     task: TaskIx,
     workspace: PathBuf,
