@@ -3,6 +3,7 @@
 //! Shapes only: what `--json` prints, what the control socket speaks, what a process exits with. Nothing here decides,
 //! computes or touches anything; fields may be added, but none is renamed or removed without a new schema name.
 
+pub mod actions;
 pub mod control;
 pub mod cost;
 pub mod diff;

@@ -42,6 +42,7 @@ pub mod threaded_host;
 pub mod observer;
 pub mod driver;
 pub mod control_socket;
+pub mod client;
 pub mod instance;
 pub mod query;
 pub mod maintenance;

@@ -6,15 +6,14 @@ use mainstem_api::{exit_code, time};
 use mainstem_core::id::Time;
 use mainstem_core::machine::{Machine, RestReason};
 use mainstem_core::phase::Phase;
-use mainstem_engine::control_socket;
 use mainstem_engine::observer::{JournaledFact, RunObserver};
 use mainstem_engine::query::runs::list_runs;
+use mainstem_engine::{client, control_socket};
 use mainstem_host::process::sleep_ms;
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 
 use crate::args::StopArgs;
-use crate::commands::control_client;
 use crate::commands::history::is_engine_running;
 use crate::commands::status::run_state_word;
 use crate::context::CliContext;
@@ -37,7 +36,7 @@ pub(crate) fn cmd_stop(context: &CliContext, args: &StopArgs) -> CommandResult {
         }
         return Ok(exit_code::OK);
     }
-    control_client::send_request(&layout, &ControlRequest::Stop { now: args.now })?;
+    client::send_request(&layout, &ControlRequest::Stop { now: args.now })?;
     let say = |line: &str| {
         if !context.global.json && !context.global.quiet {
             output::write_stderr(line);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anstyle::{AnsiColor, Style};
+use mainstem_api::actions::{DemoClaim, DemoReport};
 use mainstem_api::control::ControlRequest;
 use mainstem_api::exit_code;
 use mainstem_api::status::RunState;
@@ -76,12 +77,10 @@ pub(crate) fn cmd_demo(context: &CliContext, args: &DemoArgs) -> CommandResult {
     if tour.json {
         let claims: Vec<_> = checks
             .iter()
-            .map(|(claim, holds)| serde_json::json!({ "claim": claim, "holds": holds }))
+            .map(|(claim, holds)| DemoClaim { claim: claim.to_string(), holds: *holds })
             .collect();
         let kept = args.keep.then(|| dir.display().to_string());
-        output::write_json(
-            &serde_json::json!({ "claims": claims, "failed": failed, "repository": kept }),
-        )?;
+        output::write_json(&DemoReport { claims, failed: failed as u64, repository: kept })?;
     }
     if args.keep || result.is_err() || failed > 0 {
         let path = scratch.keep();

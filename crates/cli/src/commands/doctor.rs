@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use anstyle::{AnsiColor, Style};
 use mainstem_agents::known_agents::find_known_agent;
+use mainstem_api::actions::{DoctorCheckStatus, DoctorStatus};
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve_settings;
 use mainstem_core::config::{Settings, WorkspaceSharing};
@@ -25,7 +26,6 @@ use mainstem_host::lock::{self, LockState};
 use mainstem_host::process::{self, JobContainment};
 use mainstem_host::sandbox::{self, SandboxBackend};
 use mainstem_store::{SqliteJournalReader, StoreError};
-use serde_json::{Value, json};
 
 use super::init::{find_on_path, is_runnable};
 use crate::args::DoctorArgs;
@@ -144,7 +144,7 @@ fn check_sandbox(settings: &Settings, report: &mut DoctorReport) -> Result<(), C
 fn finish_report(context: &CliContext, report: &DoctorReport) -> CommandResult {
     let bad = report.count_verdict(DoctorVerdict::Bad);
     if context.global.json {
-        let checks: Vec<Value> = report
+        let checks: Vec<DoctorCheckStatus> = report
             .checks
             .iter()
             .map(|check| {
@@ -153,10 +153,15 @@ fn finish_report(context: &CliContext, report: &DoctorReport) -> CommandResult {
                     DoctorVerdict::Doubtful => "warning",
                     DoctorVerdict::Bad => "error",
                 };
-                json!({ "name": check.name, "status": status, "message": check.text, "help": check.help })
+                DoctorCheckStatus {
+                    name: check.name.to_owned(),
+                    status: status.to_owned(),
+                    message: check.text.clone(),
+                    help: check.help.clone(),
+                }
             })
             .collect();
-        output::write_json(&json!({ "ok": bad == 0, "checks": checks }))?;
+        output::write_json(&DoctorStatus { ok: bad == 0, checks })?;
     } else {
         let mut out = String::new();
         for check in &report.checks {

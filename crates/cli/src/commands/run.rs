@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mainstem_api::actions::DryRunReport;
 use mainstem_api::exit_code;
+use mainstem_api::run::DetachReport;
 use mainstem_core::config::{GateWaitMode, SandboxKind, Settings};
 use mainstem_core::machine::{Machine, RestReason};
 use mainstem_core::plan::Plan;
@@ -442,7 +444,7 @@ fn dry_run(context: &CliContext, request: &RunRequest, settings: &Settings) -> C
         let ahead = before.expectations(now);
         let task = |t| mainstem_engine::query::status::build_task_status(&before, &ahead, t);
         let tasks: Vec<_> = before.tasks().all_tasks().map(task).collect();
-        output::write_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
+        output::write_json(&DryRunReport { starts, tasks })?;
     } else {
         output::write_stdout(&crate::commands::status::task_table(&before, context.color_out))?;
         output::write_stderr(&format!(
@@ -460,7 +462,8 @@ fn run_detached(context: &CliContext, args: &RunArgs) -> CommandResult {
     let (_, _, look) = context.open_run(None)?;
     let run = look.run.map(|run| run.to_string()).unwrap_or_default();
     if context.global.json {
-        output::write_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
+        let log = log.display().to_string();
+        output::write_json(&DetachReport { run, pid, log })?;
     } else {
         output::write_stderr(&format!("{run} is running in the background (pid {pid})"));
         output::write_stderr(
