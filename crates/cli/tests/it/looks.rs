@@ -188,7 +188,7 @@ fn show_logs_and_diff_tell_the_whole_story_of_a_task() {
     assert_eq!(shown["schema"], "mainstem.task/1");
     assert!(attempt["agent_ended_at"].is_string(), "{attempt}");
     let state = std::path::Path::new(shown["state_dir"].as_str().unwrap());
-    let ran = lines(&ok(&scene, &["history", "--json", "--task", "T-1"]));
+    let ran = lines(&ok(&scene, &["history", "--json", "T-1"]));
     let ran = ran.iter().find(|fact| fact["type"] == "gate_ran").unwrap();
     assert_eq!(attempt["gates"][0]["log"], ran["log"], "the same path as in the fact");
     for path in
