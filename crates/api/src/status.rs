@@ -210,8 +210,9 @@ impl StatusPhase {
     }
 }
 
+/// Where a task stands. An edge names a task that it needs or comes after.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskStatus {
+pub struct TaskStatus<Edge = String> {
     /// Its id in the plan.
     pub id: String,
     pub title: String,
@@ -232,9 +233,12 @@ pub struct TaskStatus {
     /// When the newest attempt started.
     #[serde(with = "time::wire_option")]
     pub started_at: Option<i64>,
-    /// When the newest attempt ended.
+    /// When the task was over; null while it can still change.
     #[serde(with = "time::wire_option")]
     pub ended_at: Option<i64>,
+    /// When the agent of the newest attempt ended; null while the agent works.
+    #[serde(with = "time::wire_option", default)]
+    pub agent_ended_at: Option<i64>,
     /// The tasks it waits for.
     pub waiting_for: Vec<String>,
     /// What its attempts have cost together; null if no agent said.
@@ -251,10 +255,10 @@ pub struct TaskStatus {
     pub progress: Option<Progress>,
     /// The tasks that the plan says it needs.
     #[serde(default)]
-    pub needs: Vec<String>,
+    pub needs: Vec<Edge>,
     /// The tasks that the plan says it comes after.
     #[serde(default)]
-    pub after: Vec<String>,
+    pub after: Vec<Edge>,
     /// Since when it is in its phase; null when the run has not begun.
     #[serde(with = "time::wire_option", default)]
     pub since: Option<i64>,
@@ -318,6 +322,12 @@ pub struct StatusCandidate {
     pub candidate: Option<String>,
     /// Why it was evicted, or what it waits for.
     pub reason: Option<String>,
+    /// When it joined the train; null if the journal does not say.
+    #[serde(with = "time::wire_option", default)]
+    pub since: Option<i64>,
+    /// How long the gates of the train usually take together; null if one of them never ran in this run.
+    #[serde(default)]
+    pub usually_ms: Option<u64>,
 }
 
 /// Two pieces of work that would not merge.
@@ -498,6 +508,7 @@ mod tests {
                 pid: Some(42),
                 started_at: Some(250),
                 ended_at: None,
+                agent_ended_at: None,
                 waiting_for: vec![],
                 cost_usd: Some(0.25),
                 commit: None,
@@ -527,6 +538,8 @@ mod tests {
                 onto: Some("bbb".into()),
                 candidate: None,
                 reason: None,
+                since: Some(500),
+                usually_ms: Some(3245),
             }],
             questions: vec![StatusQuestion {
                 id: "Q-1".into(),
@@ -591,12 +604,12 @@ mod tests {
             r#""epics":[{"id":"E-001","title":"Storage","needs":[],"tasks":1,"landed":0}],"#,
             r#""tasks":[{"id":"T-001","title":"Schema","epic":"E-001","phase":"working","attempt":1,"#,
             r#""agent":"claude","model":null,"branch":"mainstem/T-001","workspace":"/w/T-001","pid":42,"#,
-            r#""started_at":"1970-01-01T00:00:00.250Z","ended_at":null,"waiting_for":[],"cost_usd":0.25,"#,
+            r#""started_at":"1970-01-01T00:00:00.250Z","ended_at":null,"agent_ended_at":null,"waiting_for":[],"cost_usd":0.25,"#,
             r#""commit":null,"reason":null,"next_action":null,"progress":{"tool":"Read","text":"a.rs"},"#,
             r#""needs":["T-000"],"after":[],"since":"1970-01-01T00:00:00.250Z","waiting_why":null,"critical":true,"#,
             r#""expected_end":"1970-01-01T00:00:04.000Z","insertions":1,"deletions":0,"files":1,"host":"vm"}],"#,
             r#""train":[{"task":"T-000","attempt":2,"state":"verifying","place":1,"tip":"aaa","onto":"bbb","#,
-            r#""candidate":null,"reason":null}],"#,
+            r#""candidate":null,"reason":null,"since":"1970-01-01T00:00:00.500Z","usually_ms":3245}],"#,
             r#""questions":[{"id":"Q-1","task":"T-001","attempt":1,"question":"Which?","options":["a","b"],"#,
             r#""asked_at":"1970-01-01T00:00:01.000Z","default":"a","deadline":"1970-01-01T00:00:02.000Z"}],"#,
             r#""inbox":[{"id":"Q-1","kind":"question","task":"T-001","text":"Which?","options":["a","b"],"#,

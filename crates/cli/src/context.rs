@@ -8,15 +8,13 @@ use mainstem_core::config::Settings;
 use mainstem_core::config::layers::{
     ResolvedSettings, SettingLayer, SettingOrigin, resolve_settings,
 };
-use mainstem_core::id::Time;
-use mainstem_core::inbox::PendingFile;
 use mainstem_core::plan::Plan;
 use mainstem_core::plan::check::{PlanCheckContext, load_plan, load_plan_for_display};
 use mainstem_core::plan::document::DocumentFormat;
-use mainstem_engine::accepted_files::{AcceptedFiles, FileInForce, PendingFileVersion};
+use mainstem_engine::accepted_files::{AcceptedFiles, FileInForce};
 use mainstem_engine::instance::EngineInstance;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_host::git::Repo;
 
 use crate::args::GlobalArgs;
@@ -112,20 +110,6 @@ impl CliContext {
             }
         }
         Ok(None)
-    }
-
-    /// Files that decide about runs, as landings left them, that wait for a person.
-    pub(crate) fn list_pending_files(
-        &self,
-        repo: &Repo,
-        target: Option<&str>,
-    ) -> Result<Vec<PendingFileVersion>, CliError> {
-        let head = match target.filter(|target| !target.is_empty()) {
-            Some(target) => repo.read_ref(&format!("refs/heads/{target}"))?,
-            None => None,
-        };
-        let accepted = AcceptedFiles::new(repo, RepoLayout::new(repo, None).state_dir());
-        Ok(accepted.list_pending(head.as_ref())?)
     }
 
     /// All settings with their origins.
@@ -265,17 +249,9 @@ impl CliContext {
     pub(crate) fn open_run(
         &self,
         run: Option<&str>,
-    ) -> Result<(Repo, RepoLayout, JournaledRun), CliError> {
+    ) -> Result<(Repo, RepoLayout, RunReader), CliError> {
         let (repo, settings, layout) = self.load_read_only_context()?;
-        let mut look = JournaledRun::load(&layout, &settings, run)?;
-        let pending =
-            self.list_pending_files(&repo, Some(look.machine.target_branch()))?.into_iter();
-        let waits = |file: PendingFileVersion| PendingFile {
-            path: file.path,
-            tasks: file.tasks,
-            since: Time(file.at_ms),
-        };
-        look.machine.set_pending_files(pending.map(waits).collect());
+        let look = RunReader::load_with_pending_files(&repo, &layout, &settings, run)?;
         Ok((repo, layout, look))
     }
 
@@ -283,7 +259,7 @@ impl CliContext {
     pub(crate) fn open_existing_run(
         &self,
         run: Option<&str>,
-    ) -> Result<(Repo, RepoLayout, JournaledRun), CliError> {
+    ) -> Result<(Repo, RepoLayout, RunReader), CliError> {
         let found = self.open_run(run)?;
         if found.2.run.is_none() {
             return Err(CliError::new("no run in this repository yet")

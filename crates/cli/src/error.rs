@@ -3,15 +3,17 @@
 use std::fmt::Write as _;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin as SnippetOrigin, Renderer, Snippet};
+use mainstem_api::actions::{ErrorDiagnostic, ErrorReport};
 use mainstem_api::exit_code;
 use mainstem_core::diagnostic::Diagnostic;
 use mainstem_core::machine::CommandRefusal;
 use mainstem_engine::accepted_files::AcceptedFilesError;
 use mainstem_engine::branch_landing::BranchLandingError;
+use mainstem_engine::client::ClientError;
 use mainstem_engine::instance::EngineError;
 use mainstem_engine::maintenance::UndoError;
 use mainstem_engine::prompt_template::PromptTemplateLoadError;
-use mainstem_engine::run_status::RunLookupError;
+use mainstem_engine::query::RunLookupError;
 use mainstem_host::git::GitError;
 
 /// Something went wrong, ready to be shown.
@@ -117,22 +119,29 @@ impl CliError {
         out
     }
 
-    pub(crate) fn to_json(&self) -> serde_json::Value {
-        let places: Vec<serde_json::Value> = self
+    /// The error for programs.
+    pub(crate) fn report(&self) -> ErrorReport {
+        let diagnostics = self
             .places
             .iter()
             .flat_map(|place| place.diagnostics.iter().map(|d| (&place.file, d)))
-            .map(|(file, d)| {
-                serde_json::json!({
-                    "file": file, "line": d.line, "column": d.column,
-                    "code": d.code, "message": d.message, "help": d.help,
-                })
+            .map(|(file, d)| ErrorDiagnostic {
+                file: file.clone(),
+                line: d.line as u64,
+                column: d.column as u64,
+                code: d.code.to_owned(),
+                message: d.message.clone(),
+                help: d.help.clone(),
             })
             .collect();
-        serde_json::json!({
-            "error": self.message, "exit_code": self.code, "causes": self.causes,
-            "detail": self.detail, "help": self.hints, "diagnostics": places,
-        })
+        ErrorReport {
+            error: self.message.clone(),
+            exit_code: self.code,
+            causes: self.causes.clone(),
+            detail: self.detail.clone(),
+            help: self.hints.clone(),
+            diagnostics,
+        }
     }
 }
 
@@ -292,7 +301,26 @@ impl From<AcceptedFilesError> for CliError {
 
 impl From<RunLookupError> for CliError {
     fn from(error: RunLookupError) -> Self {
-        Self::new(error.to_string())
+        match error {
+            RunLookupError::Git(error) => error.into(),
+            RunLookupError::Draft(error) => error.into(),
+            other => Self::new(other.to_string()),
+        }
+    }
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::NoAnswer(ref cause) => {
+                Self::io_error(error.to_string(), cause).with_hint("try again in a moment")
+            }
+            ClientError::Engine(error) => error.into(),
+            ClientError::Refused { message, hint, .. } => {
+                hint.into_iter().fold(Self::new(message), Self::with_hint)
+            }
+            ClientError::Journal(error) => Self::new(error.to_string()),
+        }
     }
 }
 

@@ -9,11 +9,12 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use anstyle::Style;
+use mainstem_api::graph::GraphReport;
 use mainstem_core::graph::Graph;
 use mainstem_core::id::TaskIx;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Plan;
-use serde_json::{Value, json};
+use mainstem_engine::query::graph::{GraphEdgeKind, describe_graph, list_graph_edges};
 use unicode_width::UnicodeWidthStr;
 
 use crate::output;
@@ -38,25 +39,6 @@ pub(crate) struct GraphSubject<'a> {
     pub(crate) phases: Option<&'a [Phase]>,
 }
 
-/// Why a task waits for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GraphEdgeReason {
-    Needs,
-    After,
-    /// Its epic needs the other's.
-    Epic,
-}
-
-impl GraphEdgeReason {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Needs => "needs",
-            Self::After => "after",
-            Self::Epic => "epic",
-        }
-    }
-}
-
 impl<'a> GraphSubject<'a> {
     /// A plan nobody runs.
     pub(crate) fn without_run(plan: &'a Plan, graph: &'a Graph) -> Self {
@@ -71,25 +53,14 @@ impl<'a> GraphSubject<'a> {
         self.phases.and_then(|phases| phases.get(task.index()).copied())
     }
 
-    /// Every edge, from what comes first to what waits for it.
-    pub(crate) fn list_edges(&self) -> Vec<(TaskIx, TaskIx, GraphEdgeReason)> {
-        let mut edges = Vec::new();
-        for task in self.graph.tasks() {
-            let own: HashSet<&str> =
-                self.plan.tasks[task.index()].needs.iter().map(|id| id.as_str()).collect();
-            for needed in self.graph.needs(task) {
-                let why = if own.contains(self.task_id(needed)) {
-                    GraphEdgeReason::Needs
-                } else {
-                    GraphEdgeReason::Epic
-                };
-                edges.push((needed, task, why));
-            }
-            edges.extend(
-                self.graph.soft_needs(task).map(|before| (before, task, GraphEdgeReason::After)),
-            );
-        }
-        edges
+    /// Every edge, from the task that comes first to the one that waits for it.
+    pub(crate) fn list_edges(&self) -> Vec<(TaskIx, TaskIx, GraphEdgeKind)> {
+        list_graph_edges(self.plan, self.graph)
+    }
+
+    /// The graph for programs.
+    pub(crate) fn report(&self) -> GraphReport {
+        describe_graph(self.plan, self.graph, self.phases)
     }
 
     /// The longest way through, by effort.
@@ -116,7 +87,7 @@ pub(crate) fn render_picture(subject: GraphSubject<'_>, width: usize, color: boo
         .map(|(from, to, why)| GraphEdge {
             from: from.index(),
             to: to.index(),
-            soft: why == GraphEdgeReason::After,
+            soft: why == GraphEdgeKind::After,
         })
         .collect();
     let order: Vec<usize> =
@@ -190,7 +161,7 @@ fn render_list(subject: GraphSubject<'_>, why: &str, width: usize, color: bool) 
         out.push('\n');
     }
     for task in subject.graph.tasks() {
-        let of = |wanted: fn(GraphEdgeReason) -> bool, word: &str| {
+        let of = |wanted: fn(GraphEdgeKind) -> bool, word: &str| {
             let ids: Vec<&str> = edges_into(&edges, task)
                 .iter()
                 .filter(|(_, _, why)| wanted(*why))
@@ -202,8 +173,8 @@ fn render_list(subject: GraphSubject<'_>, why: &str, width: usize, color: bool) 
             (!ids.is_empty()).then(|| format!("{word} {shown}{rest}"))
         };
         let parts: Vec<String> = [
-            of(|why| why != GraphEdgeReason::After, "needs"),
-            of(|why| why == GraphEdgeReason::After, "after"),
+            of(|why| why != GraphEdgeKind::After, "needs"),
+            of(|why| why == GraphEdgeKind::After, "after"),
         ]
         .into_iter()
         .flatten()
@@ -219,9 +190,9 @@ fn render_list(subject: GraphSubject<'_>, why: &str, width: usize, color: bool) 
 
 /// The edges that end at a task; edges are sorted by where they end.
 fn edges_into(
-    edges: &[(TaskIx, TaskIx, GraphEdgeReason)],
+    edges: &[(TaskIx, TaskIx, GraphEdgeKind)],
     task: TaskIx,
-) -> &[(TaskIx, TaskIx, GraphEdgeReason)] {
+) -> &[(TaskIx, TaskIx, GraphEdgeKind)] {
     let start = edges.partition_point(|(_, to, _)| *to < task);
     let end = edges.partition_point(|(_, to, _)| *to <= task);
     &edges[start..end]
@@ -288,7 +259,7 @@ pub(crate) fn render_mermaid(subject: GraphSubject<'_>) -> String {
         let _ = writeln!(out, "  {}", node(task));
     });
     for (from, to, why) in subject.list_edges() {
-        let arrow = if why == GraphEdgeReason::After { "-.->" } else { "-->" };
+        let arrow = if why == GraphEdgeKind::After { "-.->" } else { "-->" };
         let _ = writeln!(out, "  t{} {arrow} t{}", from.0, to.0);
     }
     if subject.phases.is_some() {
@@ -327,42 +298,6 @@ fn phase_color(phase: Phase) -> &'static str {
         Phase::Blocked => "fill:#f3d9fa,stroke:#862e9c,color:#111",
         Phase::Cancelled | Phase::Skipped => "fill:#f8f9fa,stroke:#adb5bd,color:#666",
     }
-}
-
-/// Nodes, edges, levels and the critical path.
-pub(crate) fn graph_json(subject: GraphSubject<'_>) -> Value {
-    let nodes: Vec<Value> = subject
-        .graph
-        .tasks()
-        .map(|task| {
-            let about = &subject.plan.tasks[task.index()];
-            let mut node = json!({
-                "id": about.id, "title": about.title, "epic": about.epic,
-                "level": subject.graph.level(task) + 1,
-            });
-            if let Some(phase) = subject.task_phase(task) {
-                node["phase"] = json!(phase.as_str());
-            }
-            node
-        })
-        .collect();
-    json!({
-        "nodes": nodes,
-        "edges": edges_json(subject),
-        "levels": levels_json(subject),
-        "critical_path": subject.critical_ids(),
-    })
-}
-
-/// Edges for programs: `from` comes first, `to` waits for it.
-pub(crate) fn edges_json(subject: GraphSubject<'_>) -> Vec<Value> {
-    let edge = |(from, to, why): (TaskIx, TaskIx, GraphEdgeReason)| json!({ "from": subject.task_id(from), "to": subject.task_id(to), "kind": why.as_str() });
-    subject.list_edges().into_iter().map(edge).collect()
-}
-
-pub(crate) fn levels_json(subject: GraphSubject<'_>) -> Vec<Vec<&str>> {
-    let ids = |level: Vec<TaskIx>| level.into_iter().map(|task| subject.task_id(task)).collect();
-    subject.graph.levels().into_iter().map(ids).collect()
 }
 
 #[cfg(test)]

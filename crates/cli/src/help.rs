@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
+use mainstem_api::actions::VersionReport;
 use mainstem_api::exit_code;
 
 use crate::args::CliArgs;
@@ -75,9 +76,10 @@ pub(crate) fn parse_args(args: impl Iterator<Item = OsString>) -> Result<CliArgs
                 }
             }
             ErrorKind::DisplayVersion if std::env::args_os().any(|arg| arg == "--json") => {
-                let version = serde_json::json!({
-                    "name": env!("CARGO_PKG_NAME"), "version": env!("CARGO_PKG_VERSION"),
-                });
+                let version = VersionReport {
+                    name: env!("CARGO_PKG_NAME").to_owned(),
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                };
                 let _ = output::write_json(&version);
                 return exit_code::OK;
             }

@@ -64,7 +64,7 @@ fn main() -> ExitCode {
                 && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
             if !failure.message.is_empty() {
                 if json {
-                    output::write_stderr(&failure.to_json().to_string());
+                    output::write_stderr(&output::json_line(&failure.report()));
                 } else {
                     output::write_stderr(failure.render(color).trim_end());
                 }

@@ -36,6 +36,11 @@ pub(crate) fn write_json(value: &impl serde::Serialize) -> Result<(), CliError> 
     write_stdout_unchanged(&text)
 }
 
+/// A value as one line of JSON.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("BUG: reports are plain data")
+}
+
 /// Writes a message to standard error; who does not listen misses it.
 pub(crate) fn write_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();

@@ -34,9 +34,9 @@ use crate::event::EngineEvent;
 use crate::forge_connection::{ForgeConnection, phase_branch_name};
 use crate::lessons::LessonStore;
 use crate::observer::{JournaledFact, RunObserver};
+use crate::query;
 use crate::repo_layout::RepoLayout;
 use crate::run_journal::{self, RunJournalError, UnshownFact};
-use crate::run_status;
 use crate::sandbox_policy::{self, EngineSandbox};
 use crate::signing::{LandingSigner, signing_error_text};
 use crate::snapshot_pruning::{self, DueSnapshots, SnapshotPruner};
@@ -127,7 +127,7 @@ impl EngineInstance {
             .map_err(io("cannot create the state folder"))?;
         let body = serde_json::json!({
             "pid": std::process::id(),
-            "host": run_status::host_name(),
+            "host": query::status::host_name(),
             "started_at_ms": clock::now_ms(),
             "version": env!("CARGO_PKG_VERSION"),
             "socket": layout.socket_path(),
@@ -610,7 +610,7 @@ impl EngineInstance {
 
 /// What a life begins with.
 fn begin_input(epoch: u64, scope: Option<Vec<TaskIx>>) -> Input {
-    let (pid, host) = (std::process::id(), run_status::host_name());
+    let (pid, host) = (std::process::id(), query::status::host_name());
     Input::Begin { epoch, pid, host, version: env!("CARGO_PKG_VERSION").to_owned(), scope }
 }
 

@@ -8,6 +8,7 @@ use mainstem_host::crash;
 use mainstem_store::{Journal, JournalReader, JournalRecord, NewJournalRecord, Store, StoreError};
 
 use crate::event::CommandReply;
+use crate::query::follower::JournalFollower;
 
 /// The journal cannot be read as a run.
 #[derive(Debug, thiserror::Error)]
@@ -71,20 +72,10 @@ pub fn fold_run(
     run: &RunId,
     settings: &Settings,
 ) -> Result<(Machine, u64), RunJournalError> {
-    let mut machine = Machine::new(settings.clone());
-    let mut last = 0;
-    loop {
-        let records = reader.read_run(run.as_str(), last, 4_096)?;
-        let Some(end) = records.last() else { return Ok((machine, last)) };
-        last = end.seq;
-        for record in &records {
-            let fact = decode_fact(record)?;
-            machine.apply(&fact, Time(record.at_ms)).map_err(|source| RunJournalError::Order {
-                seq: record.seq,
-                source: Box::new(source),
-            })?;
-        }
-    }
+    let mut follower = JournalFollower::new(run.clone(), settings);
+    follower.advance(reader)?;
+    let last = follower.seq();
+    Ok((follower.into_machine(), last))
 }
 
 /// The newest run, folded: what a new life knows.

@@ -1,11 +1,13 @@
 //! `config`: every setting, its value, and who set it.
 
+use mainstem_api::actions::{AcceptReport, AcceptedVersion};
 use mainstem_api::exit_code;
 use mainstem_core::config::keys::{all_keys, find_key};
 use mainstem_core::config::layers::{SettingListing, SettingOrigin};
 use mainstem_core::diagnostic::nearest_word;
 use mainstem_core::inbox::CONFIG;
-use mainstem_engine::accepted_files::{AcceptedFiles, PendingFileVersion};
+use mainstem_engine::accepted_files::AcceptedFiles;
+use mainstem_engine::query::list_pending_files;
 use serde_json::{Value, json};
 
 use crate::args::ConfigArgs;
@@ -42,12 +44,15 @@ pub(crate) fn cmd_config(context: &CliContext, args: &ConfigArgs) -> CommandResu
 /// Accepts what landings changed about runs.
 pub(crate) fn accept_pending(context: &CliContext) -> CommandResult {
     let (repo, layout, look) = context.open_run(None)?;
-    let pending = context.list_pending_files(&repo, Some(look.machine.target_branch()))?;
+    let pending = list_pending_files(&repo, Some(look.machine.target_branch()))?;
     AcceptedFiles::new(&repo, layout.state_dir()).accept_versions(&pending)?;
     if context.global.json {
-        let file = |file: &PendingFileVersion| json!({ "path": file.path, "blob": file.blob, "commit": file.commit });
-        let files: Vec<Value> = pending.iter().map(file).collect();
-        output::write_json(&json!({ "accepted": files }))?;
+        let accepted = pending.iter().map(|file| AcceptedVersion {
+            path: file.path.clone(),
+            blob: file.blob.as_ref().map(ToString::to_string),
+            commit: file.commit.to_string(),
+        });
+        output::write_json(&AcceptReport { accepted: accepted.collect() })?;
         return Ok(exit_code::OK);
     }
     if pending.is_empty() {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use mainstem_api::actions::SettingChange;
 use mainstem_api::exit_code;
 use mainstem_core::config::keys::{SettingKind, all_keys, find_key};
 use mainstem_core::config::layers::{SettingLayer, SettingOrigin, resolve_settings};
 use mainstem_core::diagnostic::nearest_word;
 use mainstem_host::files;
-use serde_json::json;
 use toml_edit::{DocumentMut, Item, Table, Value};
 
 use crate::args::SetArgs;
@@ -44,7 +44,8 @@ pub(crate) fn cmd_config_set(context: &CliContext, args: &SetArgs) -> CommandRes
             .map_err(|error| CliError::io_error(format!("cannot write {name}"), &error))?;
     }
     if context.global.json {
-        output::write_json(&json!({ "key": args.key, "file": name, "changed": after != before }))?;
+        let key = args.key.clone();
+        output::write_json(&SettingChange { key, file: name, changed: after != before })?;
     } else if !context.global.quiet {
         let what = if after == before { "already set in" } else { "set in" };
         output::write_stderr(&format!("{} {what} {name}", args.key));

@@ -1,14 +1,10 @@
 //! `cost`: tokens and money of a run, by whatever people want to know it by, and what the rest may cost.
 
+use mainstem_api::cost::{CostReport, CostRow, CostTotals};
 use mainstem_api::exit_code;
-use mainstem_api::outlook::with_rounded_money;
-use mainstem_core::id::Time;
-use mainstem_core::machine::Machine;
-use mainstem_core::money::{CostAccount, CostGrouping, CostSum};
-use serde_json::{Value, json};
+use mainstem_core::money::CostGrouping;
 
 use crate::args::{CostArgs, CostBy};
-use crate::commands::history;
 use crate::commands::status::collapse_to_line;
 use crate::context::CliContext;
 use crate::error::CommandResult;
@@ -17,32 +13,23 @@ use crate::output;
 /// Money spent, and on what.
 pub(crate) fn cmd_cost(context: &CliContext, args: &CostArgs) -> CommandResult {
     let (_, layout, look) = context.open_run(args.run.as_deref())?;
-    let mut account = CostAccount::new(cost_grouping(args.by));
-    for (record, fact) in history::read_facts(&look, None)? {
-        account.apply_fact(&fact, Time(record.at_ms));
-    }
-    let mut planning = CostAccount::new(cost_grouping(args.by));
-    for (fact, at) in mainstem_engine::draft::read_all_draft_facts(&layout)? {
-        planning.apply_fact(&fact, at);
-    }
+    let report = look.cost(&layout, cost_grouping(args.by))?;
     if context.global.json {
-        let mut all = cost_json(&account, &look.machine, args.by);
-        all["planning"] = sum_json(&planning.total);
-        output::write_json(&with_rounded_money(all))?;
+        output::write_json(&report)?;
     } else if args.csv {
-        output::write_stdout(&cost_csv(&account, args.by))?;
-    } else if account.sums.is_empty() && planning.sums.is_empty() {
+        output::write_stdout(&cost_csv(&report))?;
+    } else if report.rows.is_empty() && report.planning.attempts == 0 {
         output::write_stderr("no agent has reported tokens or cost yet");
     } else {
         let mut out = String::new();
-        if !account.sums.is_empty() {
-            out = cost_table(&account, &look.machine, args.by);
+        if !report.rows.is_empty() {
+            out = cost_table(&report);
         }
-        if !planning.sums.is_empty() {
+        if report.planning.attempts > 0 {
             if !out.is_empty() {
                 out.push('\n');
             }
-            out.push_str(&draft_cost_text(&planning.total));
+            out.push_str(&draft_cost_text(&report.planning));
         }
         output::write_stdout(&out)?;
     }
@@ -60,72 +47,28 @@ fn cost_grouping(by: CostBy) -> CostGrouping {
     }
 }
 
-fn grouping_word(by: CostBy) -> &'static str {
-    match by {
-        CostBy::Attempt => "attempt",
-        CostBy::Task => "task",
-        CostBy::Epic => "epic",
-        CostBy::Model => "model",
-        CostBy::Agent => "agent",
-        CostBy::Day => "day",
-    }
+fn row_name(report: &CostReport, row: &CostRow) -> String {
+    row.group.get(&report.by).cloned().unwrap_or_default()
 }
 
-fn sum_json(sum: &CostSum) -> Value {
-    json!({
-        "attempts": sum.attempts.len(),
-        "input_tokens": sum.input_tokens, "output_tokens": sum.output_tokens,
-        "cache_read_tokens": sum.cache_read_tokens, "cache_write_tokens": sum.cache_write_tokens,
-        "cost_usd": sum.paid_usd(), "reported_usd": sum.reported_usd,
-        "estimated_usd": sum.estimated_usd, "included_usd": sum.included_usd,
-        "unpriced_tokens": sum.unpriced_tokens, "basis": sum.basis(),
-    })
-}
-
-fn cost_json(account: &CostAccount, machine: &Machine, by: CostBy) -> Value {
-    let rows: Vec<Value> = account
-        .sums
-        .iter()
-        .map(|(name, of)| {
-            let mut row = sum_json(of);
-            row[grouping_word(by)] = name.clone().into();
-            row
-        })
-        .collect();
-    let budget = &machine.settings().budget;
-    let forecast = machine.cost_forecast();
-    json!({
-        "schema": "mainstem.cost/1", "by": grouping_word(by), "rows": rows, "total": sum_json(&account.total),
-        "budget": {
-            "usd": budget.usd, "hard": budget.hard, "per_task_usd": budget.per_task_usd,
-            "spent_usd": machine.spent_usd(), "reserved_usd": machine.reserved_usd(),
-        },
-        "forecast": {
-            "completed": forecast.completed, "remaining": forecast.remaining,
-            "average_usd": forecast.average_usd,
-            "estimated_remaining_usd": forecast.estimated_remaining_usd,
-            "total_usd": forecast.total_usd,
-        },
-    })
-}
-
-fn cost_csv(account: &CostAccount, by: CostBy) -> String {
+fn cost_csv(report: &CostReport) -> String {
     let mut text = format!(
         "{},attempts,input_tokens,output_tokens,cache_read_tokens,cache_write_tokens,cost_usd,included_usd,basis\n",
-        grouping_word(by)
+        report.by
     );
-    for (name, of) in &account.sums {
+    for row in &report.rows {
+        let of = &row.totals;
         text.push_str(&format!(
             "{},{},{},{},{},{},{:.6},{:.6},{}\n",
-            csv_cell(name),
-            of.attempts.len(),
+            csv_cell(&row_name(report, row)),
+            of.attempts,
             of.input_tokens,
             of.output_tokens,
             of.cache_read_tokens,
             of.cache_write_tokens,
-            of.paid_usd(),
+            of.cost_usd,
             of.included_usd,
-            of.basis(),
+            of.basis,
         ));
     }
     text
@@ -143,14 +86,19 @@ fn csv_cell(name: &str) -> String {
     }
 }
 
-fn cost_table(account: &CostAccount, machine: &Machine, by: CostBy) -> String {
+fn cost_table(report: &CostReport) -> String {
     let head =
-        [grouping_word(by), "attempts", "in", "out", "cache read", "cache write", "cost", "basis"];
+        [report.by.as_str(), "attempts", "in", "out", "cache read", "cache write", "cost", "basis"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(account.sums.iter().map(|(name, of)| cost_row(&collapse_to_line(name), of)));
-    rows.push(cost_row("total", &account.total));
+    rows.extend(
+        report
+            .rows
+            .iter()
+            .map(|row| cost_row(&collapse_to_line(&row_name(report, row)), &row.totals)),
+    );
+    rows.push(cost_row("total", &report.total));
     let mut text = output::format_table(&rows);
-    let total = &account.total;
+    let total = &report.total;
     if total.included_usd > 0.0 {
         text.push_str(&format!(
             "\nusage worth ${:.2} was covered by a subscription\n",
@@ -163,22 +111,21 @@ fn cost_table(account: &CostAccount, machine: &Machine, by: CostBy) -> String {
             total.unpriced_tokens
         ));
     }
-    if let Some(usd) = machine.settings().budget.usd {
-        let percent = if usd > 0.0 { machine.spent_usd() / usd * 100.0 } else { 100.0 };
+    if let Some(usd) = report.budget.usd {
+        let percent = if usd > 0.0 { report.budget.spent_usd / usd * 100.0 } else { 100.0 };
         text.push_str(&format!(
             "\nbudget    ${:.2} of ${usd:.2} spent ({percent:.0}%), ${:.2} reserved\n",
-            machine.spent_usd(),
-            machine.reserved_usd()
+            report.budget.spent_usd, report.budget.reserved_usd
         ));
     }
-    let forecast = machine.cost_forecast();
+    let forecast = &report.forecast;
     if let (Some(average), Some(left), Some(all)) =
         (forecast.average_usd, forecast.estimated_remaining_usd, forecast.total_usd)
         && forecast.remaining > 0
     {
         text.push_str(&format!(
             "\nforecast  {} done at ${average:.2} on average; {} left for about ${left:.2} (${all:.2} in total)\n",
-            output::count_noun(u64::from(forecast.completed), "task"),
+            output::count_noun(u64::from(forecast.ended), "task"),
             forecast.remaining,
         ));
     }
@@ -186,27 +133,27 @@ fn cost_table(account: &CostAccount, machine: &Machine, by: CostBy) -> String {
 }
 
 /// What drafts of plans cost, all of them together: they belong to no run.
-fn draft_cost_text(total: &CostSum) -> String {
+fn draft_cost_text(total: &CostTotals) -> String {
     format!(
         "planning  {}, {} tokens in, {} out, ${:.2} ({}): mainstem plan\n",
-        output::count_noun(total.attempts.len() as u64, "call"),
+        output::count_noun(total.attempts, "call"),
         total.input_tokens + total.cache_read_tokens + total.cache_write_tokens,
         total.output_tokens,
-        total.paid_usd() + total.included_usd,
-        total.basis(),
+        total.cost_usd + total.included_usd,
+        total.basis,
     )
 }
 
-fn cost_row(name: &str, of: &CostSum) -> Vec<String> {
+fn cost_row(name: &str, of: &CostTotals) -> Vec<String> {
     vec![
         output::truncate_to_width(name, 40),
-        of.attempts.len().to_string(),
+        of.attempts.to_string(),
         of.input_tokens.to_string(),
         of.output_tokens.to_string(),
         of.cache_read_tokens.to_string(),
         of.cache_write_tokens.to_string(),
-        format!("${:.4}", of.paid_usd()),
-        of.basis().to_owned(),
+        format!("${:.4}", of.cost_usd),
+        of.basis.clone(),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 
 use anstyle::{AnsiColor, Style};
+use mainstem_api::actions::{DemoClaim, DemoReport};
 use mainstem_api::control::ControlRequest;
 use mainstem_api::exit_code;
 use mainstem_api::status::RunState;
@@ -15,8 +16,8 @@ use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::{control_socket, run_journal};
 use mainstem_host::git::{GitIdentity, Repo, WorktreeEntry};
 use mainstem_host::{clock, process};
@@ -75,12 +76,10 @@ pub(crate) fn cmd_demo(context: &CliContext, args: &DemoArgs) -> CommandResult {
     if tour.json {
         let claims: Vec<_> = checks
             .iter()
-            .map(|(claim, holds)| serde_json::json!({ "claim": claim, "holds": holds }))
+            .map(|(claim, holds)| DemoClaim { claim: claim.to_string(), holds: *holds })
             .collect();
         let kept = args.keep.then(|| dir.display().to_string());
-        output::write_json(
-            &serde_json::json!({ "claims": claims, "failed": failed, "repository": kept }),
-        )?;
+        output::write_json(&DemoReport { claims, failed: failed as u64, repository: kept })?;
     }
     if args.keep || result.is_err() || failed > 0 {
         let path = scratch.keep();
@@ -300,14 +299,14 @@ impl DemoTour {
             .wait()
             .map_err(|error| CliError::io_error("lost contact with the engine", &error))?;
         self.read_new_facts()?;
-        let mut look = JournaledRun::load(&self.layout, &self.settings, None)?;
+        let mut look = RunReader::load(&self.layout, &self.settings, None)?;
         // What it was about to start holds its lock for a moment longer.
         for _ in 0..100 {
             if look.state != RunState::Running {
                 break;
             }
             process::sleep_ms(50);
-            look = JournaledRun::load(&self.layout, &self.settings, None)?;
+            look = RunReader::load(&self.layout, &self.settings, None)?;
         }
         if look.state != RunState::Crashed {
             return Err(CliError::new("the engine exited before it could be killed"));

@@ -4,15 +4,16 @@ use std::io::IsTerminal;
 
 use anstyle::{AnsiColor, Style};
 use mainstem_api::exit_code;
-use mainstem_core::id::{Oid, TaskIx};
+use mainstem_core::id::TaskIx;
 use mainstem_core::phase::Phase;
-use mainstem_engine::run_status::JournaledRun;
-use mainstem_host::git::{DiffStats, Repo};
-use serde_json::{Value, json};
+use mainstem_engine::query::RunReader;
+use mainstem_engine::query::attempts::AttemptHistory;
+use mainstem_engine::query::diff::{TaskWork, describe_diff, describe_work};
+use mainstem_host::git::DiffStats;
 
 use crate::args::DiffArgs;
 use crate::commands::logs;
-use crate::commands::show::{ShowAttempt, read_attempts, write_stdout_bytes};
+use crate::commands::show::write_stdout_bytes;
 use crate::commands::status::{collapse_to_line, short_oid};
 use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
@@ -22,35 +23,27 @@ use crate::output;
 pub(crate) fn cmd_diff(context: &CliContext, args: &DiffArgs) -> CommandResult {
     let (repo, _, look) = context.open_existing_run(args.run.as_deref())?;
     let t = look.machine.find_task(&args.task)?;
-    let (base, tip, what) = diff_range(&repo, &look, t, args)?;
-    let changes = repo.diff_stats(&base, &tip)?;
+    let range = match look.find_work(&repo, t, args.attempt)? {
+        TaskWork::Found(range) => range,
+        TaskWork::Missing(attempts) => return Err(no_work_error(&look, t, args, &attempts)),
+    };
     if context.global.json {
-        let files: Vec<Value> = changes
-            .files
-            .iter()
-            .map(|f| json!({ "path": f.path, "added": f.added, "removed": f.removed }))
-            .collect();
-        let mut value = json!({
-            "task": args.task, "what": what, "base": base, "tip": tip, "files": files,
-            "insertions": changes.insertions, "deletions": changes.deletions,
-        });
-        if !args.stat {
-            value["diff"] = String::from_utf8_lossy(&repo.diff(&base, &tip, false)?).into();
-        }
-        output::write_json(&value)?;
+        output::write_json(&describe_diff(&repo, &args.task, &range, !args.stat)?)?;
         return Ok(exit_code::OK);
     }
+    let (base, tip) = (&range.base, &range.tip);
     if !context.global.quiet {
         output::write_stderr(&format!(
-            "{what}: {}..{}",
+            "{}: {}..{}",
+            describe_work(&args.task, &range),
             short_oid(base.as_str()),
             short_oid(tip.as_str())
         ));
     }
     if args.stat {
-        output::write_stdout(&diff_stat(&changes))?;
+        output::write_stdout(&diff_stat(&repo.diff_stats(base, tip)?))?;
     } else {
-        let patch = repo.diff(&base, &tip, false)?;
+        let patch = repo.diff(base, tip, false)?;
         if std::io::stdout().is_terminal() {
             output::write_stdout(&paint_patch(
                 &String::from_utf8_lossy(&patch),
@@ -63,43 +56,30 @@ pub(crate) fn cmd_diff(context: &CliContext, args: &DiffArgs) -> CommandResult {
     Ok(exit_code::OK)
 }
 
-/// From where to where, and whose work that is in words.
-fn diff_range(
-    repo: &Repo,
-    look: &JournaledRun,
+/// Why there is nothing to show, and what helps.
+fn no_work_error(
+    look: &RunReader,
     t: TaskIx,
     args: &DiffArgs,
-) -> Result<(Oid, Oid, String), CliError> {
+    known: &[AttemptHistory],
+) -> CliError {
     let task = &args.task;
-    let state = look.machine.tasks().get(t);
-    if let (None, Some(landing)) = (args.attempt, &state.landed) {
-        let parent = repo.resolve_commit(&format!("{}^1", landing.commit))?;
-        let base = if landing.empty { None } else { parent };
-        let base = base.unwrap_or_else(|| landing.commit.clone());
-        return Ok((base, landing.commit.clone(), format!("{task} as it landed")));
-    }
-    let known = read_attempts(look, task)?;
-    let wanted = |a: &&ShowAttempt| args.attempt.is_none_or(|n| a.n == n);
-    for attempt in known.iter().rev().filter(wanted) {
-        if let Some((base, tip)) = attempt.work_range(repo)? {
-            return Ok((base, tip, format!("attempt {} of {task}", attempt.n)));
-        }
-    }
-    Err(match (args.attempt, known.len()) {
+    let phase = look.machine.tasks().phase(t);
+    match (args.attempt, known.len()) {
         (_, 0) => logs::not_tried_error(&look.machine, t),
-        (Some(n), count) if !known.iter().any(|a| a.n == n) => {
+        (Some(n), count) if !known.iter().any(|attempt| attempt.number == n) => {
             CliError::new(format!("{task} has no attempt {n}"))
                 .with_hint(format!("attempts so far: {count}"))
         }
-        _ if state.phase() == Phase::Landed => CliError::new(format!("{task} changed nothing")),
-        _ if state.phase().is_active() => uncommitted_error(task, known.last()),
+        _ if phase == Phase::Landed => CliError::new(format!("{task} changed nothing")),
+        _ if phase.is_active() => uncommitted_error(task, known.last()),
         _ => CliError::new(format!("{task} has no changes to show"))
             .with_hint(format!("see what its attempts did: mainstem show {task}")),
-    })
+    }
 }
 
 /// Edits that are neither committed nor on a snapshot are only where the agent works.
-fn uncommitted_error(task: &str, attempt: Option<&ShowAttempt>) -> CliError {
+fn uncommitted_error(task: &str, attempt: Option<&AttemptHistory>) -> CliError {
     let failure = CliError::new(format!("{task} has committed nothing yet"));
     match attempt.and_then(|a| Some((a.workspace.as_ref()?, a.base.as_ref()?))) {
         Some((workspace, base)) => failure.with_hint(format!(

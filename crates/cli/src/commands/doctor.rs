@@ -11,20 +11,20 @@ use std::time::{Duration, SystemTime};
 
 use anstyle::{AnsiColor, Style};
 use mainstem_agents::known_agents::find_known_agent;
+use mainstem_api::actions::{DoctorCheckStatus, DoctorStatus};
 use mainstem_api::exit_code;
 use mainstem_core::config::layers::resolve_settings;
 use mainstem_core::config::{Settings, WorkspaceSharing};
 use mainstem_core::plan::quantities::render_size;
 use mainstem_engine::build_dirs;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::sandbox_policy;
 use mainstem_host::files::free_bytes;
 use mainstem_host::git::{GitError, Repo};
 use mainstem_host::process::{self, JobContainment};
 use mainstem_host::sandbox::{self, SandboxBackend};
 use mainstem_store::StoreError;
-use serde_json::{Value, json};
 
 use super::init::{find_on_path, is_runnable};
 use crate::args::DoctorArgs;
@@ -143,7 +143,7 @@ fn check_sandbox(settings: &Settings, report: &mut DoctorReport) -> Result<(), C
 fn finish_report(context: &CliContext, report: &DoctorReport) -> CommandResult {
     let bad = report.count_verdict(DoctorVerdict::Bad);
     if context.global.json {
-        let checks: Vec<Value> = report
+        let checks: Vec<DoctorCheckStatus> = report
             .checks
             .iter()
             .map(|check| {
@@ -152,10 +152,15 @@ fn finish_report(context: &CliContext, report: &DoctorReport) -> CommandResult {
                     DoctorVerdict::Doubtful => "warning",
                     DoctorVerdict::Bad => "error",
                 };
-                json!({ "name": check.name, "status": status, "message": check.text, "help": check.help })
+                DoctorCheckStatus {
+                    name: check.name.to_owned(),
+                    status: status.to_owned(),
+                    message: check.text.clone(),
+                    help: check.help.clone(),
+                }
             })
             .collect();
-        output::write_json(&json!({ "ok": bad == 0, "checks": checks }))?;
+        output::write_json(&DoctorStatus { ok: bad == 0, checks })?;
     } else {
         let mut out = String::new();
         for check in &report.checks {
@@ -474,7 +479,7 @@ fn check_leftovers(
     settings: &Settings,
     report: &mut DoctorReport,
 ) {
-    let machine = match JournaledRun::load(layout, settings, None) {
+    let machine = match RunReader::load(layout, settings, None) {
         Ok(look) => look.machine,
         Err(error) => {
             let help = "see the journal check above";

@@ -1,9 +1,9 @@
 //! `land`: brings a run's own branch over to the branch it is meant for.
 
+use mainstem_api::actions::LandReport;
 use mainstem_api::exit_code;
 use mainstem_engine::branch_landing;
 use mainstem_engine::instance::EngineError;
-use serde_json::json;
 
 use crate::commands::history::journal_error;
 use crate::commands::status::{collapse_to_line, short_oid};
@@ -23,11 +23,14 @@ pub(crate) fn cmd_land(context: &CliContext) -> CommandResult {
         text_environment(),
     )?;
     if context.global.json {
-        output::write_json(&json!({
-            "from": brought.from, "to": brought.to, "commit": brought.commit,
-            "merged": brought.merged, "already_there": brought.known,
-            "checkout": brought.checkout,
-        }))?;
+        output::write_json(&LandReport {
+            from: brought.from,
+            to: brought.to,
+            commit: brought.commit.to_string(),
+            merged: brought.merged,
+            already_there: brought.known,
+            checkout: brought.checkout,
+        })?;
         return Ok(exit_code::OK);
     }
     let (from, to, commit) = (&brought.from, &brought.to, short_oid(brought.commit.as_str()));

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use mainstem_api::actions::{ForgottenLessons, LessonCounts};
 use mainstem_api::{exit_code, time};
 use mainstem_core::lesson::{DomainLessons, LessonDomain, LessonSource};
 use mainstem_engine::lessons::{LessonError, LessonStore};
-use serde_json::json;
 
 use crate::args::LessonsCommand;
 use crate::context::CliContext;
@@ -37,7 +37,8 @@ pub(crate) fn cmd_lessons(context: &CliContext, command: Option<&LessonsCommand>
                 None => 0,
             })?;
             if context.global.json {
-                output::write_json(&json!({ "domain": domain.as_str(), "forgotten": gone }))?;
+                let (domain, forgotten) = (domain.as_str().to_owned(), gone as u64);
+                output::write_json(&ForgottenLessons { domain, forgotten })?;
             } else {
                 let count = output::count_noun(gone as u64, "lesson");
                 output::write_stderr(&format!("deleted {count} about {}", domain.as_str()));
@@ -60,11 +61,14 @@ fn list_lessons(context: &CliContext, shelf: &LessonStore) -> CommandResult {
     let mut values = Vec::new();
     for domain in LessonDomain::ALL {
         let lessons = shelf.read_lessons(domain)?;
-        values.push(json!({
-            "domain": domain.as_str(), "file": shelf.domain_file(domain),
-            "failures": lessons.failures.len(), "patterns": lessons.patterns.len(),
-            "files": lessons.files.len(), "techniques": lessons.techniques.len(),
-        }));
+        values.push(LessonCounts {
+            domain: domain.as_str().to_owned(),
+            file: shelf.domain_file(domain).display().to_string(),
+            failures: lessons.failures.len() as u64,
+            patterns: lessons.patterns.len() as u64,
+            files: lessons.files.len() as u64,
+            techniques: lessons.techniques.len() as u64,
+        });
         if !lessons.is_empty() {
             let count = |n: usize, what| output::count_noun(n as u64, what);
             rows.push(vec![

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use mainstem_agents::SecretRedactor;
-use mainstem_agents::environment::is_denied_variable;
+use mainstem_api::log::LogLine;
 use mainstem_api::{exit_code, time};
 use mainstem_core::config::Settings;
 use mainstem_core::fact::{GateScope, GateVerdict};
@@ -15,15 +15,15 @@ use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
 use mainstem_core::plan::quantities::render_size;
+use mainstem_engine::query::attempts::AttemptHistory;
+use mainstem_engine::query::{self, RunReader};
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_host::git::Repo;
 use mainstem_host::process::{self, JobState, OutputLine, OutputStream, read_job_output, sleep_ms};
-use serde_json::json;
 
 use crate::args::LogsArgs;
 use crate::commands::history::is_engine_running;
-use crate::commands::show::{self, ShowAttempt};
+use crate::commands::show;
 use crate::commands::status::collapse_to_line;
 use crate::context::{CliContext, text_environment};
 use crate::error::{CliError, CommandResult};
@@ -38,16 +38,9 @@ const PREFIX_WIDTH: usize = 12;
 /// A line longer than this is printed in pieces.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Takes out the values of all secrets that the settings name and the environment has, and of credentials in
-/// git's own settings.
+/// Removes known secrets from what is shown.
 pub(crate) fn build_redactor(settings: &Settings, repo: &Repo) -> SecretRedactor {
-    let named: BTreeSet<&str> =
-        settings.agents.values().flat_map(|a| &a.secrets).map(String::as_str).collect();
-    let given = text_environment().into_iter().filter(|(name, _)| named.contains(name.as_str()));
-    let set = settings.agents.values().flat_map(|agent| agent.env.clone());
-    let of_git = repo.cached_credentials().iter();
-    let of_git = of_git.map(|found| (format!("git config {}", found.key), found.value.clone()));
-    SecretRedactor::new(given.chain(set.filter(|(name, _)| is_denied_variable(name))).chain(of_git))
+    query::log::build_redactor(settings, repo, text_environment())
 }
 
 /// A task that no agent has worked on yet.
@@ -195,12 +188,12 @@ struct GateLog {
 
 fn print_gate_logs(
     printer: &mut LogPrinter,
-    (layout, run, look): (&RepoLayout, &RunId, &JournaledRun),
+    (layout, run, look): (&RepoLayout, &RunId, &RunReader),
     task: &str,
     n: u32,
 ) -> CommandResult {
     let id = look.machine.graph().id(look.machine.find_task(task)?);
-    let attempts = show::read_attempts(look, task)?;
+    let attempts = look.attempts(task)?;
     let place = layout.attempt_dir(run, id, n);
     let newest = look.machine.tasks().get(look.machine.find_task(task)?).attempts == n;
     let found = find_gate_logs(layout, &place, &attempts, n, newest)?;
@@ -231,7 +224,7 @@ fn print_gate_logs(
 fn find_gate_logs(
     layout: &RepoLayout,
     place: &Path,
-    attempts: &[ShowAttempt],
+    attempts: &[AttemptHistory],
     n: u32,
     newest: bool,
 ) -> Result<Vec<GateLog>, CliError> {
@@ -240,7 +233,7 @@ fn find_gate_logs(
     for attempt in attempts {
         for gate in &attempt.gates {
             known.extend(gate.log.clone());
-            if attempt.number() == n {
+            if attempt.number == n {
                 found.push(GateLog {
                     dir: gate.log.as_ref().map(|log| layout.state_dir().join(log)),
                     name: gate.gate.clone(),
@@ -394,21 +387,19 @@ impl LogPrinter {
             return Ok(());
         }
         let text = self.redactor.redact_bytes(&line.text);
-        let stream = if line.stream == OutputStream::Stderr { "stderr" } else { "stdout" };
         if self.json {
-            let mut value = json!({
-                "at": time::to_rfc3339(line.at_ms), "stream": stream,
-                "text": String::from_utf8_lossy(&text),
-            });
-            if let Some(task) = &self.prefix {
-                value["task"] = task.split(' ').next().into();
-                value["check"] = self.check.into();
-            }
-            if let Some((gate, scope, verdict)) = &self.gate {
-                value["gate"] = gate.as_str().into();
-                value["scope"] = (*scope).into();
-                value["verdict"] = (*verdict).into();
-            }
+            let gate = self.gate.as_ref();
+            let task = self.prefix.as_deref().and_then(|prefix| prefix.split(' ').next());
+            let value = LogLine {
+                at: line.at_ms,
+                stream: query::log::stream_word(line.stream).to_owned(),
+                text: String::from_utf8_lossy(&text).into_owned(),
+                task: task.map(str::to_owned),
+                check: task.map(|_| self.check),
+                gate: gate.map(|(gate, _, _)| gate.clone()),
+                scope: gate.map(|(_, scope, _)| (*scope).to_owned()),
+                verdict: gate.map(|(_, _, verdict)| (*verdict).to_owned()),
+            };
             let line = serde_json::to_string(&value)
                 .map_err(|error| CliError::new(format!("BUG: a line is plain data: {error}")))?;
             out.extend_from_slice(line.as_bytes());

@@ -1,13 +1,13 @@
 //! `undo` and `clean`: looking after what a run left. The engine's `care` does the work;
 //! here it is asked for and told.
 
+use mainstem_api::actions::{CleanReport, CleanedItem, UndoPreview, UndoReport};
 use mainstem_api::exit_code;
 use mainstem_core::id::{Oid, TaskIx};
 use mainstem_core::machine::Machine;
 use mainstem_engine::instance::EngineError;
-use mainstem_engine::maintenance::{self, CleanScope, UndoError};
+use mainstem_engine::maintenance::{self, CleanScope, CleanupItem, UndoError};
 use mainstem_engine::uninstall::{self, UnlandedWorkPolicy};
-use serde_json::json;
 
 use crate::args::{CleanArgs, UndoArgs};
 use crate::commands::history::journal_error;
@@ -28,10 +28,13 @@ pub(crate) fn cmd_undo(context: &CliContext, args: &UndoArgs) -> CommandResult {
     let session = context.open_engine_instance()?;
     let undone = maintenance::undo_landing(session, own_executable()?, text_environment())?;
     if context.global.json {
-        output::write_json(&json!({
-            "task": undone.task, "commit": undone.commit, "now": undone.now,
-            "reverted": undone.reverted, "checkout": undone.checkout,
-        }))?;
+        output::write_json(&UndoReport {
+            task: undone.task,
+            commit: undone.commit.to_string(),
+            now: undone.now.to_string(),
+            reverted: undone.reverted,
+            checkout: undone.checkout,
+        })?;
         return Ok(exit_code::OK);
     }
     let how = if undone.reverted { "reverted in" } else { "the branch is back at" };
@@ -79,10 +82,9 @@ fn preview_undo(context: &CliContext) -> CommandResult {
     }
     let reverts = head != commit || repo.is_on_remote(&commit)?;
     if context.global.json {
-        output::write_json(&json!({
-            "dry_run": true, "task": task, "commit": commit, "branch": target,
-            "reverts": reverts, "to": (!reverts).then_some(old),
-        }))?;
+        let (commit, to) = (commit.to_string(), (!reverts).then(|| old.to_string()));
+        let branch = target;
+        output::write_json(&UndoPreview { dry_run: true, task, commit, branch, reverts, to })?;
         return Ok(exit_code::OK);
     }
     let commit = short_oid(commit.as_str());
@@ -96,6 +98,17 @@ fn preview_undo(context: &CliContext) -> CommandResult {
     };
     output::write_stdout(&format!("{words}\n"))?;
     Ok(exit_code::OK)
+}
+
+/// What was removed and what was kept, for programs.
+pub(crate) fn clean_report(items: Vec<CleanupItem>, dry_run: Option<bool>) -> CleanReport {
+    let items = items.into_iter().map(|item| CleanedItem {
+        what: item.what,
+        place: item.place,
+        why: item.kept_because,
+    });
+    let (kept, removed) = items.partition(|item| item.why.is_some());
+    CleanReport { dry_run, removed, kept }
 }
 
 /// Removes what nobody needs.
@@ -122,13 +135,7 @@ pub(crate) fn cmd_clean(context: &CliContext, args: &CleanArgs) -> CommandResult
         }
     };
     if context.global.json {
-        let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.kept_because.is_some());
-        let of = |l: &&maintenance::CleanupItem| json!({ "what": l.what, "place": l.place, "why": l.kept_because });
-        output::write_json(&json!({
-            "dry_run": args.dry_run,
-            "removed": gone.iter().map(of).collect::<Vec<_>>(),
-            "kept": kept.iter().map(of).collect::<Vec<_>>(),
-        }))?;
+        output::write_json(&clean_report(litter, Some(args.dry_run)))?;
         return Ok(exit_code::OK);
     }
     if litter.is_empty() {

@@ -1,11 +1,11 @@
 //! `merge`: pushes what is to be offered, looks at every pull request and merges those that are ready.
 //! The same engine as `run`, with no agent started.
 
+use mainstem_api::actions::{MergeReport, MergedPullRequest, OpenPullRequest};
 use mainstem_api::exit_code;
 use mainstem_core::machine::{Machine, MergeOnlyMode};
 use mainstem_core::phase::Phase;
 use mainstem_engine::instance::{EngineChannel, RunRequest};
-use serde_json::{Value, json};
 
 use crate::args::MergeArgs;
 use crate::commands::run::stop_on_signals;
@@ -50,47 +50,55 @@ fn landed_tasks(machine: &Machine) -> Vec<String> {
 
 /// What was merged, and what each of the others waits for.
 fn print_report(context: &CliContext, machine: &Machine, before: &[String]) -> CommandResult {
-    let (mut merged, mut open): (Vec<Value>, Vec<Value>) = (Vec::new(), Vec::new());
-    for t in machine.tasks().all_tasks() {
-        let id = machine.graph().id(t).to_string();
-        let view = machine.task_view(t);
-        let pull = machine.pull_request(t);
-        let number = pull.and_then(|pull| pull.number);
-        let url = pull.map(|pull| pull.url.as_str());
-        match view.phase {
-            Phase::Landed if !before.contains(&id) => merged.push(json!({
-                "task": id, "pull": number, "url": url, "commit": view.commit,
-            })),
-            Phase::Merging => open.push(json!({
-                "task": id, "pull": number, "url": url,
-                "waits_for": pull.map(|pull| pull.waits_for.as_str()), "reason": view.reason,
-            })),
-            _ => {}
-        }
-    }
-    let code = if open.is_empty() { exit_code::OK } else { exit_code::NOT_LANDED };
+    let report = describe_merges(machine, before);
+    let code = if report.open.is_empty() { exit_code::OK } else { exit_code::NOT_LANDED };
     if context.global.json {
-        output::write_json(&json!({ "merged": merged, "open": open }))?;
+        output::write_json(&report)?;
         return Ok(code);
     }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let MergeReport { merged, open } = report;
+    let number = |pull: Option<u64>| pull.map_or_else(|| "null".to_owned(), |n| n.to_string());
     for one in &merged {
-        output::write_stdout(&format!("merged   {} #{}\n", text(&one["task"]), one["pull"]))?;
+        output::write_stdout(&format!("merged   {} #{}\n", one.task, number(one.pull)))?;
     }
     for one in &open {
-        let waits = match (text(&one["waits_for"]), text(&one["reason"])) {
-            (waits, reason) if reason.is_empty() => waits,
-            (_, reason) => reason,
+        let waits = match one.reason.as_str() {
+            "" => one.waits_for.as_deref().unwrap_or_default(),
+            reason => reason,
         };
-        let waits = output::sanitize_text(&waits);
+        let waits = output::sanitize_text(waits);
         output::write_stdout(&format!(
             "open     {} #{}: waiting for {waits}\n",
-            text(&one["task"]),
-            one["pull"]
+            one.task,
+            number(one.pull)
         ))?;
     }
     if merged.is_empty() && open.is_empty() {
         output::write_stdout("no pull request is open\n")?;
     }
     Ok(code)
+}
+
+fn describe_merges(machine: &Machine, before: &[String]) -> MergeReport {
+    let mut report = MergeReport::default();
+    for t in machine.tasks().all_tasks() {
+        let task = machine.graph().id(t).to_string();
+        let view = machine.task_view(t);
+        let request = machine.pull_request(t);
+        let pull = request.and_then(|request| request.number);
+        let url = request.map(|request| request.url.clone());
+        match view.phase {
+            Phase::Landed if !before.contains(&task) => {
+                let commit = view.commit.map(|commit| commit.to_string());
+                report.merged.push(MergedPullRequest { task, pull, url, commit });
+            }
+            Phase::Merging => {
+                let waits_for = request.map(|request| request.waits_for.clone());
+                let reason = view.reason;
+                report.open.push(OpenPullRequest { task, pull, url, waits_for, reason });
+            }
+            _ => {}
+        }
+    }
+    report
 }

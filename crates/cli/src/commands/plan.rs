@@ -5,14 +5,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use anstyle::Style;
+use mainstem_api::actions::{FailedPlanCheck, PlanCheckReport, PlanEstimateReport};
 use mainstem_api::exit_code;
+use mainstem_api::graph::GraphReportEdge;
 use mainstem_core::config::Settings;
 use mainstem_core::graph::Graph;
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::{Plan, Task, TaskEffort};
+use mainstem_core::plan::{Epic, Plan, Task, TaskEffort};
 use mainstem_engine::repo_layout::RepoLayout;
 use mainstem_planner::estimate::{EffortHistory, PlanEstimate, estimate_plan};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::args::{GraphArgs, GraphFormat, PlanArgs, PlanCommand, PlanFormat};
 use crate::commands::{draft, plan_formats};
@@ -46,8 +48,8 @@ pub(crate) fn cmd_graph(context: &CliContext, args: &GraphArgs) -> CommandResult
     let subject =
         GraphSubject { plan: machine.plan(), graph: machine.graph(), phases: Some(&phases) };
     match args.format {
-        GraphFormat::Json => output::write_json(&graph::graph_json(subject))?,
-        _ if context.global.json => output::write_json(&graph::graph_json(subject))?,
+        GraphFormat::Json => output::write_json(&subject.report())?,
+        _ if context.global.json => output::write_json(&subject.report())?,
         GraphFormat::Mermaid => output::write_stdout(&graph::render_mermaid(subject))?,
         GraphFormat::Picture => {
             output::write_stdout(&graph::render_picture(
@@ -81,9 +83,7 @@ fn check_plan(context: &CliContext, file: &Path) -> CommandResult {
         Ok(found) => found,
         Err(failure) => {
             if context.global.json {
-                let mut report = failure.to_json();
-                report["ok"] = json!(false);
-                output::write_json(&report)?;
+                output::write_json(&FailedPlanCheck { ok: false, error: failure.report() })?;
             }
             return Err(failure);
         }
@@ -100,12 +100,19 @@ fn check_plan(context: &CliContext, file: &Path) -> CommandResult {
     let warnings: Vec<String> =
         findings.iter().map(preflight::PreflightFinding::sentence).collect();
     if context.global.json {
-        output::write_json(&json!({
-            "ok": true, "file": file, "title": plan.title, "tasks": plan.tasks.len(),
-            "edges": edges, "epics": plan.epics.len(), "levels": levels.len(),
-            "widest_level": widest, "critical_path": path, "diagnostics": [],
-            "warnings": warnings,
-        }))?;
+        output::write_json(&PlanCheckReport {
+            ok: true,
+            file: file.display().to_string(),
+            title: plan.title.clone(),
+            tasks: plan.tasks.len() as u64,
+            edges: edges as u64,
+            epics: plan.epics.len() as u64,
+            levels: levels.len() as u64,
+            widest_level: widest as u64,
+            critical_path: path.iter().map(ToString::to_string).collect(),
+            diagnostics: Vec::new(),
+            warnings,
+        })?;
         return Ok(exit_code::OK);
     }
     output::write_stdout(&format!(
@@ -149,8 +156,8 @@ fn show_plan(context: &CliContext, file: &Path, format: PlanFormat) -> CommandRe
     let (width, color) = (output::picture_width(), context.color_out);
     let guess = estimate_plan(&plan, &graph, settings.run.jobs, &effort_history(context));
     match format {
-        PlanFormat::Json => output::write_json(&plan_json(subject, &guess))?,
-        _ if context.global.json => output::write_json(&plan_json(subject, &guess))?,
+        PlanFormat::Json => output::write_json(&plan_report(subject, &guess))?,
+        _ if context.global.json => output::write_json(&plan_report(subject, &guess))?,
         PlanFormat::Mermaid => output::write_stdout(&graph::render_mermaid(subject))?,
         PlanFormat::Batches => {
             // A pipe gets one line per level.
@@ -195,20 +202,37 @@ fn estimate_text(guess: &PlanEstimate, jobs: u32) -> String {
     )
 }
 
-fn plan_json(subject: GraphSubject<'_>, guess: &PlanEstimate) -> Value {
-    json!({
-        "version": 1,
-        "title": subject.plan.title,
-        "epics": subject.plan.epics,
-        "tasks": subject.plan.tasks,
-        "edges": graph::edges_json(subject),
-        "levels": graph::levels_json(subject),
-        "critical_path": subject.critical_ids(),
-        "estimate": {
-            "work_ms": guess.work_ms, "critical_path_ms": guess.path_ms, "least_ms": guess.least_ms,
-            "cost_usd": guess.usd, "based_on_tasks": guess.based_on,
+/// What `plan show --json` prints: the plan itself, with what follows from it.
+#[derive(Serialize)]
+struct PlanReport<'a> {
+    version: u32,
+    title: &'a str,
+    epics: &'a [Epic],
+    tasks: &'a [Task],
+    edges: Vec<GraphReportEdge>,
+    levels: Vec<Vec<String>>,
+    critical_path: Vec<String>,
+    estimate: PlanEstimateReport,
+}
+
+fn plan_report<'a>(subject: GraphSubject<'a>, guess: &PlanEstimate) -> PlanReport<'a> {
+    let graph = subject.report();
+    PlanReport {
+        version: 1,
+        title: &subject.plan.title,
+        epics: &subject.plan.epics,
+        tasks: &subject.plan.tasks,
+        edges: graph.edges,
+        levels: graph.levels,
+        critical_path: graph.critical_path,
+        estimate: PlanEstimateReport {
+            work_ms: guess.work_ms,
+            critical_path_ms: guess.path_ms,
+            least_ms: guess.least_ms,
+            cost_usd: guess.usd,
+            based_on_tasks: guess.based_on,
         },
-    })
+    }
 }
 
 /// Epics with their tasks, then tasks of no epic.

@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use mainstem_api::control::ControlRequest;
-use mainstem_api::{exit_code, time};
-use mainstem_core::machine::ProposalDecision;
-use serde_json::{Value, json};
+use mainstem_api::exit_code;
+use mainstem_api::run::ProposalReport;
 
 use crate::commands::control_client;
 use crate::context::CliContext;
@@ -27,39 +26,21 @@ pub(crate) fn decide_proposals(
 /// Lists all proposals of the run, and the issues that agents wrote down.
 pub(crate) fn cmd_proposals(context: &CliContext, run: Option<&str>) -> CommandResult {
     let (_, _, look) = context.open_existing_run(run)?;
-    let machine = &look.machine;
+    let ProposalReport { proposals, issues } = look.proposals();
     if context.global.json {
-        let proposals = machine.proposals().iter().enumerate().map(|(at, p)| {
-            let (state, becomes) = match &p.decided {
-                None => ("open", None),
-                Some(ProposalDecision::Rejected) => ("rejected", None),
-                Some(ProposalDecision::Accepted(id)) => ("accepted", Some(id.to_string())),
-            };
-            json!({
-                "id": format!("P{}", at + 1), "state": state, "becomes": becomes, "by": p.task,
-                "attempt": p.attempt, "proposed_id": p.id, "title": p.title,
-                "description": p.description, "needs": p.needs, "at": time::to_rfc3339(p.at.0),
-            })
-        });
-        let issues = machine.reported_issues().iter().map(|issue| {
-            json!({
-                "by": issue.task, "title": issue.title, "text": issue.text,
-                "severity": issue.severity, "at": time::to_rfc3339(issue.at.0),
-            })
-        });
-        let (proposals, issues): (Vec<Value>, Vec<Value>) = (proposals.collect(), issues.collect());
-        output::write_json(&json!({ "proposals": proposals, "issues": issues }))?;
+        output::write_json(&ProposalReport { proposals, issues })?;
         return Ok(exit_code::OK);
     }
     let mut out = String::new();
-    for (at, p) in machine.proposals().iter().enumerate() {
-        let state = match &p.decided {
-            None => format!("mainstem accept P{0}, mainstem reject P{0}", at + 1),
-            Some(ProposalDecision::Rejected) => "rejected".to_owned(),
-            Some(ProposalDecision::Accepted(id)) => format!("accepted as {id}"),
+    for p in &proposals {
+        let id = &p.id;
+        let state = match &p.becomes {
+            Some(task) => format!("accepted as {task}"),
+            None if p.state == "open" => format!("mainstem accept {id}, mainstem reject {id}"),
+            None => p.state.clone(),
         };
         let title = output::sanitize_text(&p.title).replace('\n', " ");
-        let _ = writeln!(out, "P{}  {title}  (by {}; {state})", at + 1, p.task);
+        let _ = writeln!(out, "{id}  {title}  (by {}; {state})", p.by);
         for line in output::sanitize_text(&p.description).lines().take(6) {
             let _ = writeln!(out, "    {line}");
         }
@@ -67,13 +48,13 @@ pub(crate) fn cmd_proposals(context: &CliContext, run: Option<&str>) -> CommandR
             let _ = writeln!(out, "    needs {}", output::sanitize_text(&p.needs.join(", ")));
         }
     }
-    for issue in machine.reported_issues() {
+    for issue in &issues {
         let title = output::sanitize_text(&issue.title).replace('\n', " ");
         let severity = output::sanitize_text(&issue.severity);
         let _ = writeln!(
             out,
             "issue  {title}  (by {}{}{severity})",
-            issue.task,
+            issue.by,
             if severity.is_empty() { "" } else { "; " }
         );
     }

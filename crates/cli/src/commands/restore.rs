@@ -1,17 +1,18 @@
 //! `restore`: lists the snapshots of tasks and brings one back as a branch. Reads refs first: it works
 //! while an engine runs, after a crash, and without a journal.
 
+use mainstem_api::run::{NoteField, RestoreReport, SnapshotReport, TaskSnapshots};
 use mainstem_api::{exit_code, time};
-use mainstem_core::id::{Oid, check_id};
+use mainstem_core::id::check_id;
 use mainstem_core::machine::Machine;
 use mainstem_engine::maintenance::{self, SnapshotRef};
-use mainstem_engine::run_status::JournaledRun;
+use mainstem_engine::query::RunReader;
+use mainstem_engine::query::runs::describe_snapshot;
+use mainstem_engine::query::task::snapshot_status;
 use mainstem_engine::snapshot_details::{self, SnapshotDetails, SnapshotHistory};
 use mainstem_host::git::{RefUpdateOutcome, Repo};
-use serde_json::{Value, json};
 
 use crate::args::RestoreArgs;
-use crate::commands::show::snapshot_json;
 use crate::commands::status::{collapse_to_line, short_oid};
 use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
@@ -21,7 +22,7 @@ use crate::{commands::history, output};
 struct RestoreContext {
     repo: Repo,
     /// None if the journal is damaged; then the refs have to do.
-    look: Option<JournaledRun>,
+    look: Option<RunReader>,
     /// What people should know about that.
     note: Option<String>,
 }
@@ -51,11 +52,8 @@ pub(crate) fn cmd_restore(context: &CliContext, args: &RestoreArgs) -> CommandRe
     };
     let branch = create_branch(&place.repo, task, kept, args.branch.as_deref())?;
     if context.global.json {
-        let mut value = snapshot_json(kept);
-        value["task"] = task.into();
-        value["branch"] = branch.into();
-        value["note"] = place.note.into();
-        output::write_json(&value)?;
+        let (snapshot, task, note) = (snapshot_status(kept), task.to_owned(), place.note);
+        output::write_json(&RestoreReport { snapshot, task, branch, note })?;
         return Ok(exit_code::OK);
     }
     output::write_stdout(&format!("{branch}\n"))?;
@@ -77,7 +75,7 @@ pub(crate) fn cmd_restore(context: &CliContext, args: &RestoreArgs) -> CommandRe
 impl RestoreContext {
     fn open(context: &CliContext) -> Result<Self, CliError> {
         let (repo, settings, layout) = context.load_read_only_context()?;
-        let (look, note) = match JournaledRun::load(&layout, &settings, None) {
+        let (look, note) = match RunReader::load(&layout, &settings, None) {
             Ok(look) => {
                 let lost =
                     look.reader.is_none() && !maintenance::list_all_snapshots(&repo)?.is_empty();
@@ -215,13 +213,13 @@ fn list_all_snapshots(context: &CliContext, place: &RestoreContext) -> CommandRe
         tasks.push((task, place.known_snapshots(task, kept)?));
     }
     if context.global.json {
-        let tasks: Vec<Value> = tasks
-            .iter()
-            .map(|(task, known)| {
-                json!({ "task": task, "snapshots": known.iter().map(known_snapshot_json).collect::<Vec<_>>() })
-            })
-            .collect();
-        output::write_json(&json!({ "tasks": tasks, "note": place.note }))?;
+        let tasks = tasks.iter().map(|(task, known)| TaskSnapshots {
+            task: (*task).clone(),
+            snapshots: known.iter().map(describe_snapshot).collect(),
+            note: NoteField::LeftOut,
+        });
+        let report = SnapshotReport { tasks: tasks.collect(), note: place.note.clone() };
+        output::write_json(&report)?;
         return Ok(exit_code::OK);
     }
     if tasks.is_empty() {
@@ -249,8 +247,9 @@ fn list_snapshots(
 ) -> CommandResult {
     let known = place.known_snapshots(task, all)?;
     if context.global.json {
-        let snapshots: Vec<Value> = known.iter().map(known_snapshot_json).collect();
-        output::write_json(&json!({ "task": task, "snapshots": snapshots, "note": place.note }))?;
+        let snapshots = known.iter().map(describe_snapshot).collect();
+        let (task, note) = (task.to_owned(), NoteField::Included(place.note.clone()));
+        output::write_json(&TaskSnapshots { task, snapshots, note })?;
         return Ok(exit_code::OK);
     }
     if all.is_empty() {
@@ -261,18 +260,6 @@ fn list_snapshots(
     output::write_stdout(&output::format_table(&rows))?;
     output::write_stderr(&format!("restore one: mainstem restore {task} --attempt N --snapshot N"));
     Ok(exit_code::OK)
-}
-
-fn known_snapshot_json(known: &SnapshotDetails) -> Value {
-    let mut value = snapshot_json(&known.snapshot);
-    value["at"] = known.at_ms.map(time::to_rfc3339).into();
-    value["why"] = known.why.clone().into();
-    value["subject"] = known.subject.clone().into();
-    value["base"] = known.base.as_ref().map(Oid::as_str).into();
-    value["files"] = known.size.map(|size| size.files).into();
-    value["insertions"] = known.size.map(|size| size.insertions).into();
-    value["deletions"] = known.size.map(|size| size.deletions).into();
-    value
 }
 
 fn snapshot_row(known: &SnapshotDetails) -> Vec<String> {

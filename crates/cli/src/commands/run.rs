@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mainstem_api::actions::DryRunReport;
 use mainstem_api::exit_code;
+use mainstem_api::run::DetachReport;
 use mainstem_core::config::{GateWaitMode, SandboxKind, Settings};
 use mainstem_core::machine::{Machine, RestReason};
 use mainstem_core::plan::Plan;
@@ -83,7 +85,7 @@ fn run_to_rest(context: &CliContext, args: &RunArgs, beginning: &Beginning) -> C
     if args.dry_run {
         return dry_run(context, &request, &settings);
     }
-    warn_about_pending_files(context, &repo)?;
+    warn_about_pending_files(&repo)?;
     warn_about_settings(context, &settings);
     preflight::room_for_files()?;
     let mut session = context.open_engine_instance()?;
@@ -219,8 +221,8 @@ fn warn_about_settings(context: &CliContext, settings: &Settings) {
 }
 
 /// Says which landed changes decide nothing yet.
-fn warn_about_pending_files(context: &CliContext, repo: &Repo) -> Result<(), CliError> {
-    for file in context.list_pending_files(repo, None)? {
+fn warn_about_pending_files(repo: &Repo) -> Result<(), CliError> {
+    for file in mainstem_engine::query::list_pending_files(repo, None)? {
         output::write_stderr(&format!(
             "warning: {} was changed by landed work ({}); this run uses the version from before. To use the new version: mainstem config accept",
             file.path,
@@ -440,9 +442,9 @@ fn dry_run(context: &CliContext, request: &RunRequest, settings: &Settings) -> C
         dry.tasks().active_tasks().map(|t| dry.plan().tasks[t.index()].id.to_string()).collect();
     if context.global.json {
         let ahead = before.expectations(now);
-        let task = |t| mainstem_engine::run_status::build_task_status(&before, &ahead, t);
+        let task = |t| mainstem_engine::query::status::build_task_status(&before, &ahead, t);
         let tasks: Vec<_> = before.tasks().all_tasks().map(task).collect();
-        output::write_json(&serde_json::json!({ "starts": starts, "tasks": tasks }))?;
+        output::write_json(&DryRunReport { starts, tasks })?;
     } else {
         output::write_stdout(&crate::commands::status::task_table(&before, context.color_out))?;
         output::write_stderr(&format!(
@@ -460,7 +462,8 @@ fn run_detached(context: &CliContext, args: &RunArgs) -> CommandResult {
     let (_, _, look) = context.open_run(None)?;
     let run = look.run.map(|run| run.to_string()).unwrap_or_default();
     if context.global.json {
-        output::write_json(&serde_json::json!({ "run": run, "pid": pid, "log": log }))?;
+        let log = log.display().to_string();
+        output::write_json(&DetachReport { run, pid, log })?;
     } else {
         output::write_stderr(&format!("{run} is running in the background (pid {pid})"));
         output::write_stderr(

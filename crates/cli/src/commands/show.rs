@@ -3,87 +3,28 @@
 
 mod review;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write;
-use std::path::Path;
 
 use mainstem_agents::SecretRedactor;
-use mainstem_api::outlook::with_rounded_money;
-use mainstem_api::{exit_code, time};
-use mainstem_core::fact::{
-    AgentEnding, BranchChoiceFact, Evidence, Fact, FailureClass, GateScope, GateVerdict,
-};
-use mainstem_core::failed_gate::FailedGate;
-use mainstem_core::id::{Oid, RunId, TaskId, TaskIx, Time};
+use mainstem_api::exit_code;
+use mainstem_api::task::{PromptReport, TaskDetail};
+use mainstem_core::fact::GateScope;
+use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_core::machine::ReportedIssue;
 use mainstem_core::plan::Task;
-use mainstem_core::review as core_review;
 use mainstem_engine::maintenance::{self, SnapshotRef};
+use mainstem_engine::query::RunReader;
+use mainstem_engine::query::attempts::{AttemptHistory, GateRunHistory, describe_ending};
+use mainstem_engine::query::task::{TaskSources, read_prompt};
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::{JournaledRun, build_task_status};
-use mainstem_host::clock;
-use mainstem_host::git::Repo;
-use serde_json::{Value, json};
-
-use review::ShowReview;
 
 use crate::args::ShowArgs;
-use crate::commands::history::{self, ending_text};
 use crate::commands::logs;
 use crate::commands::status::{collapse_to_line, short_oid};
 use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
 use crate::{events, output};
-
-/// One attempt as its facts tell it.
-#[derive(Default)]
-pub(crate) struct ShowAttempt {
-    pub(crate) n: u32,
-    agent: String,
-    provider: String,
-    model: Option<String>,
-    model_reason: String,
-    /// The session that it took up, and the one that it named.
-    resumed: Option<String>,
-    continues: Option<u32>,
-    started_over: bool,
-    session: Option<String>,
-    branch: String,
-    intended_at: i64,
-    started_at: Option<i64>,
-    ended_at: Option<i64>,
-    pub(crate) workspace: Option<String>,
-    pub(crate) base: Option<Oid>,
-    pid: Option<u32>,
-    ending: Option<AgentEnding>,
-    evidence: Option<Evidence>,
-    /// Gates in the order they ran.
-    pub(crate) gates: Vec<ShowGate>,
-    snapshots: Vec<(String, Oid, String, i64)>,
-    questions: Vec<(String, String, Option<String>)>,
-    reviews: Vec<ShowReview>,
-    input_tokens: u64,
-    output_tokens: u64,
-    cost_usd: Option<f64>,
-    failed: Option<(FailureClass, String)>,
-    landed: Option<Oid>,
-}
-
-pub(crate) struct ShowGate {
-    pub(crate) scope: GateScope,
-    pub(crate) gate: String,
-    pub(crate) verdict: GateVerdict,
-    duration_ms: u64,
-    /// Its job's folder, relative to the state folder.
-    pub(crate) log: Option<String>,
-    /// The end of its output, or why it could not run.
-    pub(crate) detail: String,
-    cached: bool,
-    with: Vec<TaskId>,
-    /// What is known of it if it did not pass.
-    failed: Option<FailedGate>,
-}
 
 /// Where a gate looked, in a sentence; at whose work besides the task's own.
 pub(crate) fn gate_scope_text(scope: GateScope, with: &[TaskId]) -> String {
@@ -99,222 +40,13 @@ pub(crate) fn gate_scope_text(scope: GateScope, with: &[TaskId]) -> String {
     format!("{place}, together with {}", with.join(", "))
 }
 
-/// All attempts of a task in the looked-at run, oldest first.
-pub(crate) fn read_attempts(look: &JournaledRun, task: &str) -> Result<Vec<ShowAttempt>, CliError> {
-    let mut known: BTreeMap<u32, ShowAttempt> = BTreeMap::new();
-    for (record, fact) in history::read_facts(look, Some(task))? {
-        let Some(n) = attempt_number(&fact) else { continue };
-        let attempt = known.entry(n).or_insert_with(|| ShowAttempt { n, ..ShowAttempt::default() });
-        attempt.apply_fact(fact, record.at_ms);
-    }
-    Ok(known.into_values().collect())
-}
-
-fn attempt_number(fact: &Fact) -> Option<u32> {
-    use Fact as F;
-    match fact {
-        F::AttemptIntended { attempt, .. }
-        | F::WorkspaceReady { attempt, .. }
-        | F::BranchChosen(BranchChoiceFact { attempt, .. })
-        | F::AgentStarted { attempt, .. }
-        | F::UsageReported { attempt, .. }
-        | F::SessionSeen { attempt, .. }
-        | F::QuestionAsked { attempt, .. }
-        | F::QuestionAnswered { attempt, .. }
-        | F::AgentEnded { attempt, .. }
-        | F::SnapshotTaken { attempt, .. }
-        | F::EvidenceCollected { attempt, .. }
-        | F::GateRan { attempt, .. }
-        | F::ReviewStarted(core_review::ReviewStartFact { attempt, .. })
-        | F::ReviewerEnded(core_review::ReviewReportFact { attempt, .. })
-        | F::ReviewEnded(core_review::ReviewEndFact { attempt, .. })
-        | F::AttemptFailed { attempt, .. }
-        | F::TaskLanded { attempt, .. } => Some(*attempt),
-        _ => None,
-    }
-}
-
-impl ShowAttempt {
-    /// Which one, from 1.
-    pub(crate) fn number(&self) -> u32 {
-        self.n
-    }
-
-    fn apply_start(&mut self, fact: Fact, at: i64) {
-        let Fact::AttemptIntended {
-            agent,
-            provider,
-            model,
-            branch,
-            model_reason,
-            session,
-            continues,
-            fresh,
-            ..
-        } = fact
-        else {
-            return;
-        };
-        (self.agent, self.provider, self.model, self.branch) = (agent, provider, model, branch);
-        (self.model_reason, self.resumed) = (model_reason, session);
-        (self.continues, self.started_over) = (continues.map(|work| work.attempt), fresh);
-        self.intended_at = at;
-    }
-
-    fn apply_fact(&mut self, fact: Fact, at: i64) {
-        match fact {
-            intended @ Fact::AttemptIntended { .. } => self.apply_start(intended, at),
-            Fact::SessionSeen { session, .. } => self.session = Some(session),
-            Fact::BranchChosen(chosen) => self.branch = chosen.branch,
-            Fact::WorkspaceReady { workspace, base, .. } => {
-                (self.workspace, self.base) = (Some(workspace), Some(base));
-            }
-            Fact::AgentStarted { pid, .. } => {
-                self.started_at.get_or_insert(at);
-                self.pid = Some(pid).filter(|pid| *pid > 0);
-            }
-            Fact::UsageReported { usage, .. } => {
-                self.input_tokens += usage.input_tokens;
-                self.output_tokens += usage.output_tokens;
-                if usage.cost_usd.is_some() {
-                    *self.cost_usd.get_or_insert_default() += usage.paid_usd();
-                }
-            }
-            Fact::QuestionAsked { question, text, .. } => {
-                self.questions.push((question, text, None));
-            }
-            Fact::QuestionAnswered { question, text, .. } => {
-                if let Some(asked) = self.questions.iter_mut().find(|q| q.0 == question) {
-                    asked.2 = Some(text);
-                }
-            }
-            Fact::AgentEnded { ending, .. } => {
-                (self.ending, self.ended_at) = (Some(ending), Some(at));
-            }
-            Fact::SnapshotTaken { refname, commit, why, .. } => {
-                self.snapshots.push((refname, commit, why, at));
-            }
-            Fact::EvidenceCollected { evidence, .. } => self.evidence = Some(evidence),
-            fact @ Fact::GateRan { .. } => {
-                let failed = FailedGate::from_fact(&fact);
-                let Fact::GateRan {
-                    scope,
-                    gate,
-                    verdict,
-                    duration_ms,
-                    log,
-                    detail,
-                    cached,
-                    with,
-                    ..
-                } = fact
-                else {
-                    return;
-                };
-                let gate = ShowGate {
-                    scope,
-                    gate,
-                    verdict,
-                    duration_ms,
-                    log,
-                    detail,
-                    cached,
-                    with,
-                    failed,
-                };
-                self.gates.push(gate);
-            }
-            Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
-            Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
-            other => ShowReview::apply_fact(&mut self.reviews, other),
-        }
-    }
-
-    /// Where its work begins and ends, as far as it can still be read.
-    pub(crate) fn work_range(&self, repo: &Repo) -> Result<Option<(Oid, Oid)>, CliError> {
-        if let Some(evidence) = &self.evidence
-            && evidence.tip != evidence.base
-            && !evidence.base.as_str().is_empty()
-            && repo.has_object(&evidence.tip)?
-        {
-            return Ok(Some((evidence.base.clone(), evidence.tip.clone())));
-        }
-        let Some(base) = self.base.clone() else { return Ok(None) };
-        for (_, commit, _, _) in self.snapshots.iter().rev() {
-            if *commit != base && repo.has_object(commit)? {
-                return Ok(Some((base, commit.clone())));
-            }
-        }
-        if self.ended_at.is_none() && !self.branch.is_empty() {
-            // Still at work, and no snapshot yet: what it has committed is on its branch.
-            let place = Path::new(self.workspace.as_deref().unwrap_or_default());
-            let tip = repo.read_agent_tip(place, &self.branch)?;
-            return Ok(tip.filter(|tip| *tip != base).map(|tip| (base, tip)));
-        }
-        Ok(None)
-    }
-
-    fn outcome_text(&self) -> String {
-        match (&self.landed, &self.failed, &self.ending) {
-            (Some(commit), _, _) => format!("landed as {}", short_oid(commit.as_str())),
-            (None, Some((class, reason)), _) => {
-                format!("{}: {}", class.as_str(), collapse_to_line(reason))
-            }
-            (None, None, Some(ending)) => ending_text(ending),
-            (None, None, None) => "in progress".to_owned(),
-        }
-    }
-
-    fn to_json(&self, layout: &RepoLayout, run: &RunId, task: &Task) -> Value {
-        let when = |at: Option<i64>| at.map(time::to_rfc3339);
-        let gates: Vec<Value> = self
-            .gates
-            .iter()
-            .map(|gate| {
-                json!({
-                    "scope": gate.scope.as_str(), "gate": gate.gate,
-                    "verdict": gate.verdict.as_str(), "duration_ms": gate.duration_ms,
-                    "log": gate.log.as_ref().map(|log| layout.state_dir().join(log)),
-                    "detail": gate.detail, "cached": gate.cached, "with": gate.with,
-                    "exit_code": gate.failed.as_ref().and_then(|failed| failed.exit_code),
-                    "cause": gate.failed.as_ref().map(|failed| &failed.cause),
-                })
-            })
-            .collect();
-        let questions: Vec<Value> = self
-            .questions
-            .iter()
-            .map(|(id, text, answer)| json!({ "id": id, "question": text, "answer": answer }))
-            .collect();
-        json!({
-            "attempt": self.n, "agent": self.agent, "provider": self.provider,
-            "model": self.model, "model_reason": self.model_reason, "branch": self.branch,
-            "session": self.session, "resumed_session": self.resumed,
-            "continues": self.continues, "started_over": self.started_over,
-            "intended_at": time::to_rfc3339(self.intended_at),
-            "started_at": when(self.started_at), "ended_at": when(self.ended_at),
-            "workspace": self.workspace, "base": self.base, "pid": self.pid,
-            "tip": self.evidence.as_ref().map(|e| &e.tip), "evidence": self.evidence,
-            "ending": self.ending, "gates": gates, "questions": questions,
-            "reviews": self.reviews.iter().map(ShowReview::to_json).collect::<Vec<_>>(),
-            "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
-            "cost_usd": self.cost_usd,
-            "class": self.failed.as_ref().map(|(class, _)| class.as_str()),
-            "reason": self.failed.as_ref().map(|(_, reason)| reason),
-            "outcome": self.outcome_text(), "commit": self.landed,
-            "prompt": layout.attempt_dir(run, &task.id, self.n).join("prompt.md"),
-            "output": layout.agent_job(run, &task.id, self.n),
-        })
-    }
-}
-
 /// Everything about one task.
 pub(crate) fn cmd_show(context: &CliContext, args: &ShowArgs) -> CommandResult {
     let task = args.task.as_str();
     let (repo, layout, look) = context.open_existing_run(args.run.as_deref())?;
     let t = look.machine.find_task(task)?;
     let subject = ShowTask {
-        attempts: read_attempts(&look, task)?,
+        attempts: look.attempts(task)?,
         snapshots: maintenance::list_task_snapshots(&repo, task)?,
         run: look.run.clone().unwrap_or_else(|| RunId::new("")),
         redactor: logs::build_redactor(look.machine.settings(), &repo),
@@ -325,20 +57,20 @@ pub(crate) fn cmd_show(context: &CliContext, args: &ShowArgs) -> CommandResult {
         color: context.color_out,
     };
     if args.prompt {
-        let newest = subject.attempts.last().map_or(0, |a| a.n);
+        let newest = subject.attempts.last().map_or(0, |a| a.number);
         let n = args.attempt.unwrap_or(newest);
         let Some((path, text)) = subject.read_prompt(n) else {
             return Err(CliError::new(format!("no prompt for attempt {n} of {task}"))
                 .with_hint(format!("list the attempts: mainstem show {task}")));
         };
         if context.global.json {
-            let value = json!({"task": task, "attempt": n, "path": path, "text": text});
-            output::write_json(&value)?;
+            let (task, path) = (task.to_owned(), path.display().to_string());
+            output::write_json(&PromptReport { task, attempt: n, path, text })?;
         } else {
             output::write_stdout(&output::sanitize_text(&text))?;
         }
     } else if context.global.json {
-        output::write_json(&with_rounded_money(subject.to_json()?))?;
+        output::write_json(&subject.detail())?;
     } else {
         output::write_stdout(&output::wrap_to_screen(&subject.to_text()))?;
     }
@@ -346,11 +78,11 @@ pub(crate) fn cmd_show(context: &CliContext, args: &ShowArgs) -> CommandResult {
 }
 
 struct ShowTask<'a> {
-    look: &'a JournaledRun,
+    look: &'a RunReader,
     layout: &'a RepoLayout,
     run: RunId,
     t: TaskIx,
-    attempts: Vec<ShowAttempt>,
+    attempts: Vec<AttemptHistory>,
     snapshots: Vec<SnapshotRef>,
     redactor: SecretRedactor,
     verbose: bool,
@@ -379,58 +111,18 @@ impl ShowTask<'_> {
 
     /// An attempt's prompt, without secrets; none if there is no such file.
     fn read_prompt(&self, n: u32) -> Option<(std::path::PathBuf, String)> {
-        let path = self.layout.attempt_dir(&self.run, &self.task().id, n).join("prompt.md");
-        let bytes = std::fs::read(&path).ok()?;
-        let text = String::from_utf8_lossy(&self.redactor.redact_bytes(&bytes)).into_owned();
-        Some((path, text))
+        read_prompt(self.layout, &self.redactor, &self.run, &self.task().id, n)
     }
 
-    fn to_json(&self) -> Result<Value, CliError> {
-        let machine = &self.look.machine;
-        let task = self.task();
-        let bug = |error| CliError::new(format!("BUG: a task is plain data: {error}"));
-        let ahead = machine.expectations(Time(clock::now_ms()));
-        let mut value =
-            serde_json::to_value(build_task_status(machine, &ahead, self.t)).map_err(bug)?;
-        value["run"] = self.run.as_str().into();
-        value["description"] = task.description.clone().into();
-        value["acceptance"] = task.acceptance.clone().into();
-        value["writes"] = task.writes.clone().into();
-        value["verify"] = task.verify.clone().into();
-        value["role"] = task.role.clone().into();
-        value["effort"] = serde_json::to_value(task.effort).map_err(bug)?;
-        value["priority"] = task.priority.into();
-        value["on_failure"] = serde_json::to_value(task.on_failure).map_err(bug)?;
-        value["retries"] = task.retries.into();
-        value["timeout_ms"] = task.timeout_ms.into();
-        for (key, word) in [
-            ("needs", "needs"),
-            ("after", "after"),
-            ("dependents", "needed by"),
-            ("before", "before"),
-        ] {
-            let ends = self.list_edges().into_iter().filter(|(kind, _)| *kind == word);
-            value[key] = ends
-                .map(|(_, p)| {
-                    json!({ "id": machine.graph().id(p), "phase": machine.tasks().phase(p).as_str() })
-                })
-                .collect();
-        }
-        value["attempts"] =
-            self.attempts.iter().map(|a| a.to_json(self.layout, &self.run, task)).collect();
-        let issues = self.list_issues().map(
-            |issue| json!({ "title": issue.title, "text": issue.text, "severity": issue.severity }),
-        );
-        value["issues"] = issues.collect();
-        value["snapshots"] = self.snapshots.iter().map(snapshot_json).collect();
-        let unstored = self.layout.list_unstored_folders(task.id.as_str());
-        value["unstored"] = unstored.iter().map(|folder| folder.display().to_string()).collect();
-        let prompt = self.attempts.last().and_then(|a| self.read_prompt(a.n));
-        value["prompt"] = prompt.as_ref().map(|(path, _)| path.display().to_string()).into();
-        if self.verbose {
-            value["prompt_text"] = prompt.map(|(_, text)| text).into();
-        }
-        Ok(value)
+    fn detail(&self) -> TaskDetail {
+        let sources = TaskSources {
+            layout: self.layout,
+            attempts: &self.attempts,
+            snapshots: &self.snapshots,
+            redactor: &self.redactor,
+            with_prompt: self.verbose,
+        };
+        self.look.task(self.t, &sources)
     }
 
     fn to_text(&self) -> String {
@@ -499,7 +191,7 @@ impl ShowTask<'_> {
                 output::sanitize_text(&issue.title).replace('\n', " ")
             );
         }
-        if let Some((path, text)) = self.attempts.last().and_then(|a| self.read_prompt(a.n)) {
+        if let Some((path, text)) = self.attempts.last().and_then(|a| self.read_prompt(a.number)) {
             let _ = writeln!(out, "  prompt: {}", path.display());
             if self.verbose {
                 let _ = writeln!(out, "\n{}", output::sanitize_text(text.trim_end()));
@@ -508,12 +200,12 @@ impl ShowTask<'_> {
         out
     }
 
-    fn attempt_text(&self, a: &ShowAttempt) -> String {
-        let mut head = format!("attempt {}  {}", a.n, collapse_to_line(&a.agent));
+    fn attempt_text(&self, a: &AttemptHistory) -> String {
+        let mut head = format!("attempt {}  {}", a.number, collapse_to_line(&a.agent));
         if let Some(model) = &a.model {
             let _ = write!(head, " {}", collapse_to_line(model));
         }
-        if let (Some(from), Some(to)) = (a.started_at, a.ended_at) {
+        if let (Some(from), Some(to)) = (a.started_at, a.agent_ended_at) {
             let _ = write!(
                 head,
                 "  {}",
@@ -526,7 +218,7 @@ impl ShowTask<'_> {
         if a.input_tokens + a.output_tokens > 0 {
             let _ = write!(head, "  {} tokens in, {} out", a.input_tokens, a.output_tokens);
         }
-        let _ = write!(head, "  {}", a.outcome_text());
+        let _ = write!(head, "  {}", collapse_to_line(&a.outcome()));
         let folded = match output::stdout_columns() {
             Some(columns) => output::wrap_text(&head, columns.saturating_sub(6)).join("\n      "),
             None => head,
@@ -543,7 +235,8 @@ impl ShowTask<'_> {
         out.push_str(&attempt_start_text(a));
         if let Some(ending) = a.ending.as_ref().filter(|_| a.landed.is_some() || a.failed.is_some())
         {
-            let _ = writeln!(out, "    agent ended: {}", collapse_to_line(&ending_text(ending)));
+            let _ =
+                writeln!(out, "    agent ended: {}", collapse_to_line(&describe_ending(ending)));
         }
         if let Some(base) = &a.base {
             let _ = writeln!(out, "    base {}", short_oid(base.as_str()));
@@ -563,12 +256,13 @@ impl ShowTask<'_> {
                 let _ = writeln!(out, "    flaw: {}", collapse_to_line(flaw));
             }
         }
-        for (id, text, answer) in &a.questions {
+        for asked in &a.questions {
             let answer =
-                answer.as_ref().map_or_else(|| "open".to_owned(), |text| collapse_to_line(text));
-            let _ = writeln!(out, "    {id}: {} → {answer}", collapse_to_line(text));
+                asked.answer.as_deref().map_or_else(|| "open".to_owned(), collapse_to_line);
+            let question = collapse_to_line(&asked.question);
+            let _ = writeln!(out, "    {}: {question} → {answer}", asked.id);
         }
-        for line in a.reviews.iter().flat_map(ShowReview::to_lines) {
+        for line in a.reviews.iter().flat_map(review::review_lines) {
             let _ = writeln!(out, "    {}", collapse_to_line(&line));
         }
         let shown = a.gates.iter().rposition(|gate| gate.failed.is_some());
@@ -576,14 +270,18 @@ impl ShowTask<'_> {
             out.push_str(&self.check_text(gate, self.verbose || shown == Some(n)));
         }
         if shown.is_some() {
-            let _ =
-                writeln!(out, "    → mainstem logs {} --attempt {} --gates", self.task().id, a.n);
+            let _ = writeln!(
+                out,
+                "    → mainstem logs {} --attempt {} --gates",
+                self.task().id,
+                a.number
+            );
         }
         out
     }
 
     /// A check, with the end of its output and what helps if it did not pass.
-    fn check_text(&self, gate: &ShowGate, with_output: bool) -> String {
+    fn check_text(&self, gate: &GateRunHistory, with_output: bool) -> String {
         let place = match &gate.failed {
             Some(failed) => {
                 format!(" {}", failed.describe_place(self.look.machine.target_branch()))
@@ -620,13 +318,6 @@ impl ShowTask<'_> {
     }
 }
 
-/// A snapshot for programs.
-pub(crate) fn snapshot_json(kept: &SnapshotRef) -> Value {
-    json!({
-        "ref": kept.refname, "attempt": kept.attempt, "number": kept.number, "commit": kept.commit,
-    })
-}
-
 /// Writes bytes to standard output as they are; a reader that has gone ends the command quietly.
 pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = std::io::stdout().lock();
@@ -640,7 +331,7 @@ pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<(), CliError> {
 }
 
 /// What an attempt started from that is not the first.
-fn attempt_start_text(a: &ShowAttempt) -> String {
+fn attempt_start_text(a: &AttemptHistory) -> String {
     let mut out = String::new();
     if let Some(before) = a.continues {
         let _ = writeln!(out, "    started from where attempt {before} stopped");

@@ -7,25 +7,19 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 use mainstem_api::status::{self as wire, RunState};
+use mainstem_api::train::{TrainDeparture, TrainReport};
 use mainstem_api::{exit_code, time};
-use mainstem_core::config::LandMode;
-use mainstem_core::fact::Fact;
 use mainstem_core::id::Time;
 use mainstem_core::phase::Phase;
-use mainstem_engine::conflict_forecast::{self, ConflictForecaster};
-use mainstem_engine::control_socket;
-use mainstem_engine::forge_connection::forge_target_ref;
-use mainstem_engine::repo_layout::{RepoLayout, UNSTORED};
-use mainstem_engine::run_status::JournaledRun;
+use mainstem_engine::query::RunReader;
+use mainstem_engine::repo_layout::UNSTORED;
 use mainstem_engine::state_check::{self, LostLanding};
 use mainstem_host::clock;
 use mainstem_host::git::Repo;
-use serde_json::{Value, json};
 
 pub(crate) use self::table::task_table;
-use crate::commands::history;
 use crate::context::CliContext;
-use crate::error::{CliError, CommandResult};
+use crate::error::CommandResult;
 use crate::{events, output};
 
 /// Landings and evictions that `train` prints for people; JSON has all.
@@ -34,18 +28,7 @@ const TRAIN_SHOWN_MAX: usize = 10;
 /// Where every task stands.
 pub(crate) fn cmd_status(context: &CliContext, run: Option<&str>) -> CommandResult {
     let (repo, layout, look) = context.open_run(run)?;
-    let mut status = look.build_status();
-    if matches!(status.state, RunState::Running | RunState::Paused) && !status.tasks.is_empty() {
-        let wire::StatusActivity { agents: mut doing, gates } =
-            control_socket::fetch_status_activity(&layout.socket_path());
-        status.gates = gates;
-        for task in status.tasks.iter_mut().filter(|task| task.phase == wire::StatusPhase::Working)
-        {
-            task.progress = doing.remove(&task.id);
-        }
-    }
-    let aside = layout.list_kept_aside();
-    status.aside = aside.iter().map(|path| path.display().to_string()).collect();
+    let status = look.live_status(&layout);
     if context.global.json {
         output::write_json(&status)?;
         return Ok(exit_code::OK);
@@ -82,7 +65,7 @@ pub(crate) fn cmd_status(context: &CliContext, run: Option<&str>) -> CommandResu
 }
 
 /// What people should know besides: a lost engine, a checkout that stayed behind, files that were kept.
-fn status_remarks(look: &JournaledRun, repo: &Repo, aside: &[String]) -> String {
+fn status_remarks(look: &RunReader, repo: &Repo, aside: &[String]) -> String {
     let mut text = String::new();
     if look.state == RunState::Crashed {
         text.push_str(
@@ -161,14 +144,15 @@ fn lost_landing_lines(lost: &[LostLanding], target: &str) -> Vec<String> {
 }
 
 /// Says that there is no run yet, if there is none.
-fn print_no_run(look: &JournaledRun) -> bool {
+fn print_no_run(look: &RunReader) -> bool {
     if look.run.is_none() {
         output::write_stderr("no run in this repository yet; start one: mainstem run PLAN");
     }
     look.run.is_none()
 }
 
-fn run_state_word(state: RunState) -> &'static str {
+/// The word of a run's state.
+pub(crate) fn run_state_word(state: RunState) -> &'static str {
     match state {
         RunState::Running => "running",
         RunState::Paused => "paused",
@@ -203,7 +187,7 @@ fn rate_limit_line(limit: &wire::StatusRateLimit, now: i64) -> String {
     format!("limit  {who} {how_long}{waiting}{why}")
 }
 
-fn status_header(look: &JournaledRun, status: &wire::RunStatus, color: bool) -> String {
+fn status_header(look: &RunReader, status: &wire::RunStatus, color: bool) -> String {
     let machine = &look.machine;
     let totals = &status.totals;
     let run = status.run.clone().unwrap_or_default();
@@ -237,13 +221,12 @@ pub(crate) fn short_oid(oid: &str) -> &str {
 /// Questions that wait for an answer.
 pub(crate) fn cmd_questions(context: &CliContext, run: Option<&str>) -> CommandResult {
     let (_, _, look) = context.open_run(run)?;
-    let status = look.build_status();
-    let questions = status.questions;
+    let questions = look.questions();
     if context.global.json {
         output::write_json(&questions)?;
     } else if !print_no_run(&look) {
         let now = clock::now_ms();
-        let (asked, others) = (question_lines(&questions, now), inbox_lines(&status.inbox, now));
+        let (asked, others) = (question_lines(&questions, now), inbox_lines(&look.inbox(), now));
         match (asked.is_empty(), others.is_empty()) {
             (true, true) => output::write_stderr("nothing needs you: no open questions"),
             (true, false) => output::write_stdout(others.trim_start_matches('\n'))?,
@@ -328,71 +311,38 @@ fn candidate_table(train: &[wire::StatusCandidate]) -> String {
     text
 }
 
-/// What left the train, as read from the journal.
-struct TrainDeparture {
-    car: wire::StatusCandidate,
-    at: i64,
-    /// `landed`, `undone`, `conflict`, `evicted` or `refused`.
-    how: &'static str,
-    files: Vec<String>,
-    empty: bool,
-}
-
-impl TrainDeparture {
-    fn to_json(&self) -> Result<Value, CliError> {
-        let mut value = serde_json::to_value(&self.car)
-            .map_err(|error| CliError::new(format!("BUG: a car is plain data: {error}")))?;
-        value["at"] = time::to_rfc3339(self.at).into();
-        value["how"] = self.how.into();
-        if self.car.state == wire::StatusCandidateState::Landed {
-            value["commit"] = self.car.candidate.clone().into();
-            value["empty"] = self.empty.into();
-        } else {
-            value["files"] = self.files.clone().into();
-        }
-        Ok(value)
-    }
-
-    fn table_row(&self, color: bool) -> Vec<String> {
-        let phase = match self.how {
-            "landed" => Phase::Landed,
-            "conflict" => Phase::Conflicted,
-            "evicted" => Phase::Failed,
-            _ => Phase::Cancelled,
-        };
-        let clock = time::to_rfc3339(self.at);
-        let words = match &self.car.reason {
-            Some(reason) => collapse_to_line(reason),
-            None => self.car.candidate.as_deref().map(short_oid).unwrap_or_default().to_owned(),
-        };
-        let sign = format!("{} {}", output::phase_sign(phase), self.how);
-        vec![
-            clock.get(11..19).unwrap_or_default().to_owned(),
-            output::paint_text(&sign, output::phase_style(phase), color),
-            self.car.task.clone(),
-            format!("#{}", self.car.attempt),
-            words,
-        ]
-    }
+/// A landing or an eviction as a row of a table.
+fn departure_row(left: &TrainDeparture, color: bool) -> Vec<String> {
+    let phase = match left.how.as_str() {
+        "landed" => Phase::Landed,
+        "conflict" => Phase::Conflicted,
+        "evicted" => Phase::Failed,
+        _ => Phase::Cancelled,
+    };
+    let clock = time::to_rfc3339(left.at);
+    let words = match &left.candidate.reason {
+        Some(reason) => collapse_to_line(reason),
+        None => left.candidate.candidate.as_deref().map(short_oid).unwrap_or_default().to_owned(),
+    };
+    let sign = format!("{} {}", output::phase_sign(phase), left.how);
+    vec![
+        clock.get(11..19).unwrap_or_default().to_owned(),
+        output::paint_text(&sign, output::phase_style(phase), color),
+        left.candidate.task.clone(),
+        format!("#{}", left.candidate.attempt),
+        words,
+    ]
 }
 
 /// The merge train: queued, verified, landed, evicted, and why.
 pub(crate) fn cmd_train(context: &CliContext, run: Option<&str>) -> CommandResult {
     let (repo, layout, look) = context.open_run(run)?;
-    let train = look.build_status().train;
-    let clashes = forecast_conflicts(&repo, &layout, &look);
-    let (landed, evicted) = read_departures(&look)?;
+    let report = look.train(&repo, &layout)?;
     if context.global.json {
-        let all = |left: &[TrainDeparture]| {
-            left.iter().map(TrainDeparture::to_json).collect::<Result<Vec<_>, _>>()
-        };
-        output::write_json(&json!({
-            "run": look.run.as_ref().map(ToString::to_string),
-            "train": train, "clashes": clashes,
-            "landed": all(&landed)?, "evicted": all(&evicted)?,
-        }))?;
+        output::write_json(&report)?;
         return Ok(exit_code::OK);
     }
+    let TrainReport { train, clashes, landed, evicted, .. } = report;
     if print_no_run(&look) {
         return Ok(exit_code::OK);
     }
@@ -412,35 +362,11 @@ pub(crate) fn cmd_train(context: &CliContext, run: Option<&str>) -> CommandResul
             _ => writeln!(text, "\n{what}, the last {shown} of {}", left.len()),
         };
         let rows: Vec<Vec<String>> =
-            left.iter().skip(skipped).map(|left| left.table_row(context.color_out)).collect();
+            left.iter().skip(skipped).map(|left| departure_row(left, context.color_out)).collect();
         text.push_str(&output::format_table(&rows));
     }
     output::write_stdout(&text)?;
     Ok(exit_code::OK)
-}
-
-/// Which work at hand would clash: as the engine has seen it, or, where none runs, as it is now.
-fn forecast_conflicts(
-    repo: &Repo,
-    layout: &RepoLayout,
-    look: &JournaledRun,
-) -> Vec<wire::StatusConflict> {
-    if matches!(look.state, RunState::Running | RunState::Paused)
-        && let Some(seen) = control_socket::fetch_status_conflicts(&layout.socket_path())
-    {
-        return seen;
-    }
-    let works = conflict_forecast::list_forecast_work(&look.machine);
-    if works.is_empty() {
-        return Vec::new();
-    }
-    let target = match look.machine.settings().land.mode {
-        LandMode::Pr => forge_target_ref(look.machine.target_branch()),
-        _ => format!("refs/heads/{}", look.machine.target_branch()),
-    };
-    // Only a view: what cannot be seen is not shown.
-    let seen = ConflictForecaster::default().forecast_conflicts(repo, &target, &works);
-    seen.map(|outlook| control_socket::status_conflicts(&outlook)).unwrap_or_default()
 }
 
 fn conflict_lines(clashes: &[wire::StatusConflict], target: &str) -> String {
@@ -457,83 +383,4 @@ fn conflict_lines(clashes: &[wire::StatusConflict], target: &str) -> String {
     } else {
         format!("\nlikely conflicts\n{}", output::format_table(&rows))
     }
-}
-
-fn read_departures(
-    look: &JournaledRun,
-) -> Result<(Vec<TrainDeparture>, Vec<TrainDeparture>), CliError> {
-    let (mut landed, mut evicted): (Vec<TrainDeparture>, Vec<TrainDeparture>) =
-        (Vec::new(), Vec::new());
-    let mut tips = std::collections::BTreeMap::new();
-    for (record, fact) in history::read_facts(look, None)? {
-        let left = |task: &str, attempt, how, state, reason: Option<String>| {
-            let car = wire::StatusCandidate {
-                task: task.to_owned(),
-                attempt,
-                state,
-                place: None,
-                tip: None,
-                onto: None,
-                candidate: None,
-                reason,
-            };
-            TrainDeparture { car, at: record.at_ms, how, files: Vec::new(), empty: false }
-        };
-        let out = wire::StatusCandidateState::Evicted;
-        let mut gone = match fact {
-            Fact::TaskQueued { task, tip, .. } => {
-                tips.insert(task.to_string(), tip.to_string());
-                continue;
-            }
-            Fact::TaskLanded { task, attempt, commit, old, empty } => {
-                let reason = empty.then(|| "nothing to do".to_owned());
-                let mut left = left(
-                    task.as_str(),
-                    attempt,
-                    "landed",
-                    wire::StatusCandidateState::Landed,
-                    reason,
-                );
-                left.car.onto = Some(old.to_string());
-                left.car.candidate = Some(commit.to_string());
-                left.empty = empty;
-                left
-            }
-            Fact::LandingUndone { task, commit, .. } => {
-                let undone = landed.iter_mut().rev().find(|left| {
-                    left.car.task == task.as_str()
-                        && left.car.candidate.as_deref() == Some(commit.as_str())
-                });
-                if let Some(undone) = undone {
-                    undone.how = "undone";
-                }
-                continue;
-            }
-            Fact::CarConflicted { task, attempt, onto, files } => {
-                let reason = format!("conflict in {}", files.join(", "));
-                let mut left = left(task.as_str(), attempt, "conflict", out, Some(reason));
-                left.car.onto = Some(onto.to_string());
-                left.files = files;
-                left
-            }
-            Fact::CarEvicted { task, attempt, reason } => {
-                left(task.as_str(), attempt, "evicted", out, Some(reason))
-            }
-            Fact::LandingRefused { task, attempt, expected, .. } => {
-                let reason = "the target branch moved; merged again".to_owned();
-                let mut left = left(task.as_str(), attempt, "refused", out, Some(reason));
-                left.car.onto = Some(expected.to_string());
-                left
-            }
-            _ => continue,
-        };
-        gone.car.tip = tips.get(&gone.car.task).cloned();
-        let list = if gone.car.state == wire::StatusCandidateState::Landed {
-            &mut landed
-        } else {
-            &mut evicted
-        };
-        list.push(gone);
-    }
-    Ok((landed, evicted))
 }

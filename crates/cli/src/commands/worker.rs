@@ -3,19 +3,20 @@
 
 use std::path::Path;
 
+use mainstem_api::actions::{WorkerStatus, WorkerTermination};
 use mainstem_api::control::ControlRequest;
-use mainstem_api::{exit_code, time};
+use mainstem_api::exit_code;
 use mainstem_core::id::{TaskId, TaskIx};
-use mainstem_core::machine::{Machine, MachineCommand};
+use mainstem_core::machine::Machine;
 use mainstem_core::phase::Phase;
-use mainstem_core::plan::{Plan, Task};
-use mainstem_engine::instance::RunRequest;
+use mainstem_core::plan::Task;
+use mainstem_engine::client;
 use mainstem_engine::maintenance::{self, CleanScope};
-use mainstem_engine::run_status::JournaledRun;
+use mainstem_engine::query::{RunReader, is_engine_running};
 use mainstem_planner::import::{self, ImportOptions, ImportOrder, ToolFormat};
-use serde_json::{Value, json};
 
 use crate::args::{RunArgs, WorkerCommand};
+use crate::commands::maintenance::clean_report;
 use crate::commands::{control_client, plan_formats, run};
 use crate::context::CliContext;
 use crate::error::{CliError, CommandResult};
@@ -52,7 +53,7 @@ pub(crate) fn cmd_worker(context: &CliContext, command: &WorkerCommand) -> Comma
         WorkerCommand::Get { id } => {
             let (_, _, look) = context.open_existing_run(None)?;
             let t = find_worker(&look, id)?;
-            output::write_json(&worker_json(&look, t))?;
+            output::write_json(&worker_status(&look, t))?;
             Ok(exit_code::OK)
         }
         WorkerCommand::Terminate { id, force } => terminate_worker(context, id, *force),
@@ -100,7 +101,7 @@ fn spawn_workers(
     context: &CliContext,
     tasks: Vec<Task>,
     base_branches: &[String],
-) -> Result<Vec<Value>, CliError> {
+) -> Result<Vec<WorkerStatus>, CliError> {
     let (repo, settings, _) = context.load_repo_context()?;
     let ids: Vec<String> = tasks.iter().map(|task| task.id.to_string()).collect();
     let (_, _, look) = context.open_run(None)?;
@@ -114,26 +115,12 @@ fn spawn_workers(
             format!("omit the base branch, or set land.branch = \"{base}\" and start a new run"),
         ));
     }
-    match control_client::find_recipient(context)? {
-        control_client::ControlRecipient::Engine(layout) => {
-            let tasks = serde_json::to_value(&tasks).expect("BUG: tasks are plain data");
-            control_client::send_request(&layout, &ControlRequest::Add { tasks })?;
-        }
-        control_client::ControlRecipient::Resting(mut session) => {
-            let (id, mut machine) = match session.load_newest_run()? {
-                Some(found) => found,
-                None => {
-                    let plan = Some(Plan::default());
-                    session.adopt_run(&RunRequest { plan, ..RunRequest::default() })?
-                }
-            };
-            session.run_command(&id, &mut machine, MachineCommand::Add(tasks))??;
-            drop(session);
-            start_engine(context)?;
-        }
+    let open = || context.open_engine_instance();
+    if client::add_tasks(&context.engine_layout()?, &open, tasks)?.offline {
+        start_engine(context)?;
     }
     let (_, _, look) = context.open_existing_run(None)?;
-    ids.iter().map(|id| Ok(worker_json(&look, look.machine.find_task(id)?))).collect()
+    ids.iter().map(|id| Ok(worker_status(&look, look.machine.find_task(id)?))).collect()
 }
 
 /// Starts an engine. One that somebody else started at the same moment is as good: it read the journal after
@@ -145,8 +132,8 @@ fn start_engine(context: &CliContext) -> Result<(), CliError> {
         return Ok(());
     };
     let (_, _, layout) = context.load_repo_context()?;
-    match layout.run_store().owner() {
-        Ok(Some(_)) => Ok(()),
+    match is_engine_running(&layout) {
+        Ok(true) => Ok(()),
         _ => Err(failure),
     }
 }
@@ -160,7 +147,7 @@ fn check_state(state: Option<&str>) -> Result<Option<String>, CliError> {
         .with_hint(format!("states: {}", STATES.join(", "))))
 }
 
-fn workers_in_state(look: &JournaledRun, state: Option<&str>) -> Vec<TaskIx> {
+fn workers_in_state(look: &RunReader, state: Option<&str>) -> Vec<TaskIx> {
     let these = look.machine.tasks().all_tasks();
     these.filter(|t| state.is_none_or(|state| worker_state(&look.machine, *t) == state)).collect()
 }
@@ -169,7 +156,7 @@ fn list_workers(context: &CliContext, state: Option<&str>) -> CommandResult {
     let state = check_state(state)?;
     let (_, _, look) = context.open_run(None)?;
     let workers = workers_in_state(&look, state.as_deref());
-    output::write_json(&workers.into_iter().map(|t| worker_json(&look, t)).collect::<Vec<_>>())?;
+    output::write_json(&workers.into_iter().map(|t| worker_status(&look, t)).collect::<Vec<_>>())?;
     Ok(exit_code::OK)
 }
 
@@ -186,7 +173,8 @@ fn terminate_worker(context: &CliContext, id: &str, force: bool) -> CommandResul
     let request = ControlRequest::Cancel { task: Some(task) };
     let said = control_client::send_requests(context, vec![request])?;
     let (_, _, look) = context.open_existing_run(None)?;
-    output::write_json(&json!({ "worker": worker_json(&look, t), "messages": said }))?;
+    let worker = worker_status(&look, t);
+    output::write_json(&WorkerTermination { worker, messages: said })?;
     Ok(exit_code::OK)
 }
 
@@ -195,7 +183,7 @@ fn clean_up_workers(context: &CliContext, state: Option<&str>) -> CommandResult 
     let (_, _, look) = context.open_run(None)?;
     let workers = workers_in_state(&look, state.as_deref());
     if state.is_some() && workers.is_empty() {
-        output::write_json(&json!({ "removed": [], "kept": [] }))?;
+        output::write_json(&clean_report(Vec::new(), None))?;
         return Ok(exit_code::OK);
     }
     let scope = match state {
@@ -206,22 +194,17 @@ fn clean_up_workers(context: &CliContext, state: Option<&str>) -> CommandResult 
     };
     let litter =
         maintenance::clean_repository(&mut context.open_engine_instance()?, &scope, false)?;
-    let (kept, gone): (Vec<_>, Vec<_>) = litter.iter().partition(|l| l.kept_because.is_some());
-    let of = |l: &&maintenance::CleanupItem| json!({ "what": l.what, "place": l.place, "why": l.kept_because });
-    output::write_json(&json!({
-        "removed": gone.iter().map(of).collect::<Vec<_>>(),
-        "kept": kept.iter().map(of).collect::<Vec<_>>(),
-    }))?;
+    output::write_json(&clean_report(litter, None))?;
     Ok(exit_code::OK)
 }
 
-fn find_worker(look: &JournaledRun, id: &str) -> Result<TaskIx, CliError> {
+fn find_worker(look: &RunReader, id: &str) -> Result<TaskIx, CliError> {
     let by_worker = look.machine.tasks().all_tasks().find(|t| worker_id(look, *t) == id);
     by_worker.map_or_else(|| Ok(look.machine.find_task(id)?), Ok)
 }
 
 /// The same for the same task of the same run, however often it is asked for.
-fn worker_id(look: &JournaledRun, t: TaskIx) -> String {
+fn worker_id(look: &RunReader, t: TaskIx) -> String {
     let run = look.run.as_ref().map(ToString::to_string).unwrap_or_default();
     let name = format!("{run}/{}", look.machine.graph().id(t));
     let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
@@ -241,24 +224,34 @@ fn worker_state(machine: &Machine, t: TaskIx) -> &'static str {
     }
 }
 
-fn worker_json(look: &JournaledRun, t: TaskIx) -> Value {
+fn worker_status(look: &RunReader, t: TaskIx) -> WorkerStatus {
     let machine = &look.machine;
     let task = &machine.plan().tasks[t.index()];
     let (view, state) = (machine.task_view(t), machine.tasks().get(t));
-    let when = |at: Option<mainstem_core::id::Time>| at.map(|at| time::to_rfc3339(at.0));
     let word = worker_state(machine, t);
-    let error = Some(view.reason.clone()).filter(|reason| word == "ERROR" && !reason.is_empty());
-    json!({
-        "worker_id": worker_id(look, t), "state": word, "phase": view.phase.as_str(),
-        "created_at": when(machine.started_at()), "updated_at": when(Some(state.since)),
-        "task_id": task.id, "description": task.description, "agent": view.agent,
-        "base_branch": machine.target_branch(), "worktree_path": view.workspace, "branch": view.branch,
-        "priority": task.priority, "correlation_id": look.run.as_ref().map(ToString::to_string),
-        "spawned_at": when(state.started_at),
-        "pr_url": machine.pull_request(t).map(|pull| pull.url.clone()).filter(|url| !url.is_empty()),
-        "pr_number": machine.pull_request(t).and_then(|pull| pull.number),
-        "merged_at": when(state.landed.as_ref().map(|landing| landing.at)),
-        "commit": view.commit, "error": error, "auto_transition": true,
-        "waiting_for": view.waiting_for, "next_action": view.next_action,
-    })
+    let pull = machine.pull_request(t);
+    WorkerStatus {
+        worker_id: worker_id(look, t),
+        state: word.to_owned(),
+        phase: view.phase.as_str().to_owned(),
+        created_at: machine.started_at().map(|at| at.0),
+        updated_at: Some(state.since.0),
+        task_id: task.id.to_string(),
+        description: task.description.clone(),
+        agent: view.agent,
+        base_branch: machine.target_branch().to_owned(),
+        worktree_path: view.workspace,
+        branch: view.branch,
+        priority: task.priority,
+        correlation_id: look.run.as_ref().map(ToString::to_string),
+        spawned_at: state.started_at.map(|at| at.0),
+        pr_url: pull.map(|pull| pull.url.clone()).filter(|url| !url.is_empty()),
+        pr_number: pull.and_then(|pull| pull.number),
+        merged_at: state.landed.as_ref().map(|landing| landing.at.0),
+        commit: view.commit.map(|commit| commit.to_string()),
+        error: Some(view.reason).filter(|reason| word == "ERROR" && !reason.is_empty()),
+        auto_transition: true,
+        waiting_for: view.waiting_for,
+        next_action: view.next_action,
+    }
 }

@@ -5,15 +5,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mainstem_api::actions::OpenReport;
 use mainstem_api::exit_code;
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskIx};
 use mainstem_core::phase::Phase;
+use mainstem_engine::query::RunReader;
 use mainstem_engine::repo_layout::RepoLayout;
-use mainstem_engine::run_status::JournaledRun;
 use mainstem_engine::workspace_shell::{self, WorkspaceShell};
 use mainstem_host::git::Repo;
-use serde_json::json;
 
 use crate::args::{OpenArgs, ShellArgs};
 use crate::commands::status::short_oid;
@@ -26,7 +26,7 @@ struct FoundWorkspace {
     repo: Repo,
     layout: RepoLayout,
     settings: Settings,
-    look: JournaledRun,
+    look: RunReader,
     run: RunId,
     task: TaskIx,
     workspace: PathBuf,
@@ -125,9 +125,11 @@ pub(crate) fn cmd_open(context: &CliContext, args: &OpenArgs) -> CommandResult {
             .with_hint(format!("the workspace is {}", found.workspace.display()))
     })?;
     if context.global.json {
-        output::write_json(&json!({
-            "task": args.task, "workspace": found.workspace, "command": words,
-        }))?;
+        output::write_json(&OpenReport {
+            task: args.task.clone(),
+            workspace: found.workspace.display().to_string(),
+            command: words.clone(),
+        })?;
     } else if !context.global.quiet {
         output::write_stderr(&format!(
             "{}: files written by an agent; your editor runs unsandboxed, with your permissions",

@@ -144,6 +144,10 @@ fn money_is_summed_by_what_one_wants_to_know_with_how_it_is_known() {
     assert_eq!(row("small-2026")["basis"], "estimated");
     assert_eq!(cost(&[])["rows"].as_array().map(Vec::len), Some(2));
     assert_eq!(by_model["forecast"]["completed"], 2);
+    assert_eq!(
+        (&by_model["forecast"]["ended"], &by_model["forecast"]["landed"]),
+        (&2.into(), &2.into())
+    );
     assert_eq!(by_model["forecast"]["total_usd"], 2.5);
     let csv = scene.expect(0, &["cost", "--csv", "--by", "agent"]).stdout;
     assert!(

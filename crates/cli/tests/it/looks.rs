@@ -156,6 +156,13 @@ fn status_has_every_key_of_the_contract_and_a_table_for_people() {
     assert_eq!(task(&status, "T-1")["commit"], scene.repo().commit_of("main^"));
     assert_eq!(task(&status, "T-1")["cost_usd"], 0.25);
     assert_eq!(status["totals"]["landed"], 2);
+    let kinds: Vec<&Value> =
+        status["inbox"].as_array().unwrap().iter().map(|i| &i["kind"]).collect();
+    assert_eq!(kinds, ["failure"], "a failed task needs a person");
+    assert_eq!(status["totals"]["questions"], status["questions"].as_array().unwrap().len());
+    let cost = json(&scene, &["cost", "--json"]);
+    let count = |key: &str| cost["forecast"][key].as_u64().unwrap();
+    assert_eq!((count("ended"), count("landed")), (3, 2), "{cost}");
     let table = ok(&scene, &["status"]).stdout;
     let place = |id: &str| table.find(id).unwrap_or_else(|| panic!("no {id}:\n{table}"));
     assert!(place("T-3  ") < place("T-4  ") && place("T-4  ") < place("T-1  "), "{table}");
@@ -178,6 +185,18 @@ fn show_logs_and_diff_tell_the_whole_story_of_a_task() {
     assert_eq!(gates, ["task", "train"]);
     assert!(attempt["gates"].as_array().unwrap().iter().all(|gate| gate["verdict"] == "passed"));
     assert!(shown["prompt_text"].as_str().unwrap().contains("T-1"), "{shown}");
+    assert_eq!(shown["schema"], "mainstem.task/1");
+    assert!(attempt["agent_ended_at"].is_string(), "{attempt}");
+    let state = std::path::Path::new(shown["state_dir"].as_str().unwrap());
+    let ran = lines(&ok(&scene, &["history", "--json", "T-1"]));
+    let ran = ran.iter().find(|fact| fact["type"] == "gate_ran").unwrap();
+    assert_eq!(attempt["gates"][0]["log"], ran["log"], "the same path as in the fact");
+    for path in
+        [&attempt["gates"][0]["log"], &attempt["prompt"], &attempt["output"], &shown["prompt"]]
+    {
+        let path = std::path::Path::new(path.as_str().unwrap());
+        assert!(path.is_relative() && state.join(path).exists(), "{path:?} in {state:?}");
+    }
     let failed = ok(&scene, &["show", "T-3"]).stdout;
     assert!(failed.contains("exit code 7") && failed.contains("T-4 blocked"), "{failed}");
 

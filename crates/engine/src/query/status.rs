@@ -1,114 +1,26 @@
-//! Looking at a run without owning it: folded from the journal, in any process, at any time.
+//! Where a run stands, as `status --json` prints it.
+
+use std::collections::BTreeMap;
 
 use mainstem_api::outlook::{BudgetStatus, EpicStatus, Eta, HostStatus};
 use mainstem_api::{status as wire, time};
-use mainstem_core::config::Settings;
 use mainstem_core::eta::Expectations;
 use mainstem_core::failed_gate::FailedGate;
-use mainstem_core::id::{RunId, TaskIx, Time};
+use mainstem_core::id::{TaskIx, Time};
 use mainstem_core::machine::Machine;
 use mainstem_core::phase::{PHASES, Phase};
 use mainstem_core::plan::Epic;
 use mainstem_core::train::{CandidateStage, TrainCandidate};
-use mainstem_host::clock;
-use mainstem_store::JournalReader;
 
+use crate::control_socket;
+use crate::query::RunReader;
 use crate::repo_layout::RepoLayout;
-use crate::run_journal::{self, RunJournalError};
 
-/// Why a run cannot be looked at.
-#[derive(Debug, thiserror::Error)]
-pub enum RunLookupError {
-    /// The journal cannot be read.
-    #[error(transparent)]
-    Ledger(#[from] RunJournalError),
-    /// There is no such run.
-    #[error("unknown run {0}")]
-    NoSuchRun(String),
-    /// The beginning of a name that several runs have.
-    #[error("`{0}` is ambiguous: {list}", list = .1.join(", "))]
-    AmbiguousRun(String, Vec<String>),
-}
-
-/// The one run that a name, or the beginning of one, means.
-pub fn find_run(reader: &dyn JournalReader, name: &str) -> Result<RunId, RunLookupError> {
-    let mut found = run_journal::find_runs_by_name(reader, name)?;
-    match (found.pop(), found.is_empty()) {
-        (Some(run), true) => Ok(run),
-        (None, _) => Err(RunLookupError::NoSuchRun(name.to_owned())),
-        (Some(last), false) => {
-            let all = found.iter().chain([&last]).map(ToString::to_string).collect();
-            Err(RunLookupError::AmbiguousRun(name.to_owned(), all))
-        }
-    }
-}
-
-/// A run as it stood at one place of the journal.
-pub struct JournaledRun {
-    /// The run; none if there is none yet.
-    pub run: Option<RunId>,
-    pub machine: Machine,
-    /// Place of the last fact.
-    pub seq: u64,
-    /// What the engine is doing.
-    pub state: wire::RunState,
-    /// The journal, if there is one.
-    pub reader: Option<Box<dyn JournalReader>>,
-}
-
-impl JournaledRun {
-    /// Looks at the newest run, or at the named one.
-    pub fn load(
-        layout: &RepoLayout,
-        settings: &Settings,
-        run: Option<&str>,
-    ) -> Result<Self, RunLookupError> {
-        let nothing = |reader| Self {
-            run: None,
-            machine: Machine::new(settings.clone()),
-            seq: 0,
-            state: wire::RunState::Resting,
-            reader,
-        };
-        let Some(reader) = run_journal::open_journal_reader(&*layout.run_store())? else {
-            return match run {
-                Some(run) => Err(RunLookupError::NoSuchRun(run.to_owned())),
-                None => Ok(nothing(None)),
-            };
-        };
-        let newest = run_journal::find_newest_run(&*reader)?;
-        let chosen = match run {
-            None => newest.clone(),
-            Some(name) => Some(find_run(&*reader, name)?),
-        };
-        let Some(run) = chosen else { return Ok(nothing(Some(reader))) };
-        let (machine, seq) = run_journal::fold_run(&*reader, &run, settings)?;
-        let owned = newest.as_ref() == Some(&run)
-            && layout.run_store().owner().map_err(RunJournalError::from)?.is_some();
-        let state = match (machine.is_engine_alive(), owned) {
-            (true, true) if machine.is_paused() => wire::RunState::Paused,
-            (true, true) => wire::RunState::Running,
-            (true, false) => wire::RunState::Crashed,
-            (false, _) if machine.is_paused() => wire::RunState::Paused,
-            (false, _) => wire::RunState::Resting,
-        };
-        Ok(Self { run: Some(run), machine, seq, state, reader: Some(reader) })
-    }
-
-    /// An engine works on this run, as far as anybody can tell.
-    fn has_running_engine(&self) -> bool {
-        match self.state {
-            wire::RunState::Running => true,
-            // A pause stops attempts, not the train.
-            wire::RunState::Paused => self.machine.is_engine_alive(),
-            wire::RunState::Crashed | wire::RunState::Resting => false,
-        }
-    }
-
-    /// The whole as other programs get it.
-    pub fn build_status(&self) -> wire::RunStatus {
+impl RunReader {
+    /// Where the run stands, as far as the journal tells.
+    pub fn status(&self) -> wire::RunStatus {
         let machine = &self.machine;
-        let now = clock::now_ms();
+        let now = self.now().0;
         let ahead = machine.expectations(Time(now));
         let tasks: Vec<wire::TaskStatus> =
             machine.tasks().all_tasks().map(|t| build_task_status(machine, &ahead, t)).collect();
@@ -139,9 +51,37 @@ impl JournaledRun {
             tasks,
         }
     }
+
+    /// The same, with what a running engine says about its agents and checks, and with folders that were moved aside.
+    pub fn live_status(&self, layout: &RepoLayout) -> wire::RunStatus {
+        let mut status = self.status();
+        let engine = matches!(status.state, wire::RunState::Running | wire::RunState::Paused);
+        if engine && !status.tasks.is_empty() {
+            let wire::StatusActivity { mut agents, gates } =
+                control_socket::fetch_status_activity(&layout.socket_path());
+            status.gates = gates;
+            let working = |task: &&mut wire::TaskStatus| task.phase == wire::StatusPhase::Working;
+            for task in status.tasks.iter_mut().filter(working) {
+                task.progress = agents.remove(&task.id);
+            }
+        }
+        let aside = layout.list_kept_aside();
+        status.aside = aside.iter().map(|path| path.display().to_string()).collect();
+        status
+    }
+
+    /// What waits for an answer, oldest first.
+    pub fn questions(&self) -> Vec<wire::StatusQuestion> {
+        list_questions(&self.machine)
+    }
+
+    /// Everything that needs a person, most urgent first.
+    pub fn inbox(&self) -> Vec<wire::StatusInboxItem> {
+        list_inbox_items(&self.machine)
+    }
 }
 
-fn task_id(machine: &Machine, t: TaskIx) -> String {
+pub(crate) fn task_id(machine: &Machine, t: TaskIx) -> String {
     machine.plan().tasks[t.index()].id.to_string()
 }
 
@@ -154,8 +94,21 @@ pub fn status_phase(phase: Phase) -> wire::StatusPhase {
     wire::StatusPhase::parse(phase.as_str()).expect("BUG: both lists are the contract's")
 }
 
-/// One task as other programs get it.
+/// Where one task stands.
 pub fn build_task_status(machine: &Machine, ahead: &Expectations, t: TaskIx) -> wire::TaskStatus {
+    let task = &machine.plan().tasks[t.index()];
+    let needs = task.needs.iter().map(ToString::to_string).collect();
+    let after = task.after.iter().map(ToString::to_string).collect();
+    build_task_status_with_edges(machine, ahead, t, (needs, after))
+}
+
+/// The same with edges of the caller's choice: the tasks that it needs, and those that it comes after.
+pub(crate) fn build_task_status_with_edges<Edge>(
+    machine: &Machine,
+    ahead: &Expectations,
+    t: TaskIx,
+    (needs, after): (Vec<Edge>, Vec<Edge>),
+) -> wire::TaskStatus<Edge> {
     let task = &machine.plan().tasks[t.index()];
     let view = machine.task_view(t);
     let state = machine.tasks().get(t);
@@ -177,14 +130,15 @@ pub fn build_task_status(machine: &Machine, ahead: &Expectations, t: TaskIx) -> 
         pid: view.pid.filter(|pid| *pid > 0),
         started_at: view.started_at.map(|at| at.0),
         ended_at: view.ended_at.map(|at| at.0),
+        agent_ended_at: state.current.as_ref().and_then(|attempt| Some(attempt.ended_at?.0)),
         waiting_for: view.waiting_for,
         cost_usd: told.then_some(state.cost_usd),
         commit: view.commit.map(|commit| commit.to_string()),
         reason: non_empty(view.reason),
         next_action: view.next_action,
         progress: None,
-        needs: task.needs.iter().map(ToString::to_string).collect(),
-        after: task.after.iter().map(ToString::to_string).collect(),
+        needs,
+        after,
         since: since.map(|at| at.0),
         waiting_why: view.waiting_why.map(str::to_owned),
         critical: ahead.critical.contains(&t),
@@ -203,16 +157,21 @@ pub fn build_task_status(machine: &Machine, ahead: &Expectations, t: TaskIx) -> 
 }
 
 fn epics(machine: &Machine) -> Vec<EpicStatus> {
+    let mut counts: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for t in machine.tasks().all_tasks() {
+        let Some(epic) = &machine.plan().tasks[t.index()].epic else { continue };
+        let (tasks, landed) = counts.entry(epic.as_str()).or_default();
+        *tasks += 1;
+        *landed += u64::from(machine.tasks().phase(t) == Phase::Landed);
+    }
     let one = |epic: &Epic| {
-        let of_epic = |t: &TaskIx| machine.plan().tasks[t.index()].epic.as_ref() == Some(&epic.id);
-        let tasks: Vec<TaskIx> = machine.tasks().all_tasks().filter(of_epic).collect();
-        let landed = tasks.iter().filter(|t| machine.tasks().phase(**t) == Phase::Landed);
+        let (tasks, landed) = counts.get(epic.id.as_str()).copied().unwrap_or_default();
         EpicStatus {
             id: epic.id.to_string(),
             title: epic.title.clone(),
             needs: epic.needs.iter().map(ToString::to_string).collect(),
-            tasks: tasks.len() as u64,
-            landed: landed.count() as u64,
+            tasks,
+            landed,
         }
     };
     machine.plan().epics.iter().map(one).collect()
@@ -276,7 +235,8 @@ fn status_failed_check(failure: &FailedGate, machine: &Machine) -> wire::StatusF
     }
 }
 
-fn list_train_candidates(machine: &Machine, works: bool) -> Vec<wire::StatusCandidate> {
+pub(crate) fn list_train_candidates(machine: &Machine, works: bool) -> Vec<wire::StatusCandidate> {
+    let usually_ms = usual_train_ms(machine);
     let cars = machine.train().candidates().iter().zip(1..);
     cars.map(|(car, place)| {
         let (state, onto, candidate) = match &car.stage {
@@ -299,9 +259,18 @@ fn list_train_candidates(machine: &Machine, works: bool) -> Vec<wire::StatusCand
             reason: machine
                 .lasting_notice(Some(&machine.plan().tasks[car.task.index()].id))
                 .map(str::to_owned),
+            since: Some(machine.tasks().get(car.task).since.0),
+            usually_ms,
         }
     })
     .collect()
+}
+
+/// How long the gates of the train usually take together; none if one of them never ran in this run.
+fn usual_train_ms(machine: &Machine) -> Option<u64> {
+    let gates = &machine.settings().gates.verify;
+    let times = gates.iter().map(|gate| machine.usual_gate_ms(gate));
+    times.sum::<Option<u64>>().filter(|_| !gates.is_empty())
 }
 
 /// A merge that exists is being verified, unless the gates have spoken, nobody is there to run them, or the target
@@ -400,8 +369,8 @@ fn list_rate_limits(machine: &Machine, now: i64) -> Vec<wire::StatusRateLimit> {
     limits
 }
 
-fn compute_totals(look: &JournaledRun, tasks: &[wire::TaskStatus], now: i64) -> wire::StatusTotals {
-    let machine = &look.machine;
+fn compute_totals(run: &RunReader, tasks: &[wire::TaskStatus], now: i64) -> wire::StatusTotals {
+    let machine = &run.machine;
     let mut totals =
         wire::StatusTotals { tasks: tasks.len() as u64, ..wire::StatusTotals::default() };
     for phase in PHASES {
