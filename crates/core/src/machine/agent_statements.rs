@@ -4,6 +4,7 @@ use crate::fact::{AgentClaim, AgentFault, Fact, LimitKind, Usage};
 use crate::id::{TaskIx, Time};
 use crate::limits;
 use crate::machine::Machine;
+use crate::machine::owners::QueuedQuestion;
 use crate::money::{self, WARN_PERCENT};
 use crate::phase::Phase;
 use crate::provider::{self, ProviderStanding};
@@ -236,8 +237,7 @@ impl Machine {
     fn handle_agent_question(&mut self, t: TaskIx, attempt: u32, mark: u64, said: AgentStatement) {
         // An agent that asks again without waiting gets its first answer first.
         if self.tasks.phase(t) != Phase::Working {
-            self.epoch.queued_questions.entry(t).or_default().push_back((attempt, mark, said));
-            return;
+            return self.inbox.queue_question(t, QueuedQuestion { attempt, mark, statement: said });
         }
         let AgentStatement::Asked { text, options, default, deadline_ms, reference } = said else {
             return;
@@ -246,7 +246,7 @@ impl Machine {
         let number = current.asked + 1;
         let wanted = deadline_ms.or(self.settings.questions.deadline_ms);
         let (default, deadline) = self.question_terms(&options, default, deadline_ms);
-        let (question, task) = (format!("Q{}", self.questions_asked + 1), self.task_id(t));
+        let (question, task) = (self.inbox.next_question_name(), self.task_id(t));
         let waits = (wanted.is_some() && deadline.is_none()).then(|| options.join(", "));
         let (text, name) = (limits::clip_for_fact(&text), question.clone());
         self.emit_fact(Fact::QuestionAsked {

@@ -8,9 +8,8 @@ use crate::fact::{
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
-use crate::limits;
+use crate::machine::Machine;
 use crate::machine::conflict_resolution::conflict_of_attempt;
-use crate::machine::{Machine, ProposalDecision, ReportedIssue, TaskProposal};
 use crate::phase::IllegalFact;
 use crate::plan::Plan;
 use crate::provider::LimitReport;
@@ -35,7 +34,7 @@ impl Machine {
     /// Moves the state by one fact that happened at `at`.
     pub fn apply(&mut self, fact: &Fact, at: Time) -> Result<(), ApplyError> {
         self.now = self.now.max(at);
-        self.apply_lasting_notice(fact);
+        self.inbox.apply_notice(fact);
         match fact {
             Fact::RunStarted { target, base, bring_to } => {
                 target.clone_into(&mut self.target);
@@ -49,9 +48,7 @@ impl Machine {
                 hash.clone_into(&mut self.plan_hash);
                 self.apply_plan(plan)?;
             }
-            Fact::ProposalDecided { proposal, becomes } => {
-                self.apply_proposal_decision(proposal, becomes.clone());
-            }
+            Fact::ProposalDecided { .. } => self.inbox.apply_run_fact(fact),
             Fact::EngineStarted { epoch, jobs, host, .. } => {
                 self.engine_epoch = Some(*epoch);
                 self.noted.engine = Some((host.clone(), *epoch));
@@ -101,16 +98,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Proposals are called `P1`, `P2` and so on, in the order in which agents made them.
-    fn apply_proposal_decision(&mut self, proposal: &str, becomes: Option<TaskId>) {
-        let number = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
-        let index = number.and_then(|n| n.checked_sub(1));
-        if let Some(known) = index.and_then(|index| self.proposals.get_mut(index)) {
-            known.decided =
-                Some(becomes.map_or(ProposalDecision::Rejected, ProposalDecision::Accepted));
-        }
-    }
-
     fn apply_plan(&mut self, plan: &Plan) -> Result<(), ApplyError> {
         let graph = Graph::new(plan).map_err(|error| ApplyError::BadPlan(error.to_string()))?;
         let old_plan = std::mem::replace(&mut self.plan, plan.clone());
@@ -136,13 +123,7 @@ impl Machine {
         self.update_all_stacks();
         let moved = |t: TaskIx| place(&self.graph, t);
         self.train.renumber_tasks(moved);
-        self.questions.retain_mut(|q| match place(&self.graph, q.task) {
-            Some(t) => {
-                q.task = t;
-                true
-            }
-            None => false,
-        });
+        self.inbox.renumber_tasks(moved);
         let count = self.plan.tasks.len();
         if let Some(old_scope) = self.epoch.scope.take() {
             let mut scope = vec![false; count];
@@ -153,9 +134,6 @@ impl Machine {
             }
             self.epoch.scope = Some(scope);
         }
-        let asks = std::mem::take(&mut self.epoch.queued_questions);
-        let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
-        self.epoch.queued_questions = asks.collect();
         self.epoch.unreachable_agents.clear();
         let begins_alike = old_plan.tasks.len() <= count
             && old_plan.tasks.iter().zip(&self.plan.tasks).all(|(a, b)| a.id == b.id);
@@ -212,7 +190,9 @@ impl Machine {
     /// Takes down what the fact says, before the phase moves.
     fn apply_task_details(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         self.apply_attempt(t, fact, at);
-        self.apply_question(t, fact, at);
+        self.apply_question(t, fact);
+        let attempt = self.tasks.get(t).current.as_ref().map(|current| current.n);
+        self.inbox.apply_task_fact(t, attempt, fact, at);
         self.apply_gate_time(fact);
         self.apply_landing_to_recheck(t, fact);
         self.apply_train(t, fact, at);
@@ -301,7 +281,7 @@ impl Machine {
             }
         } else {
             self.apply_agent_statement(t, fact, at);
-            self.apply_remarks(t, fact, at);
+            self.apply_remarks(t, fact);
             self.apply_branch_choice(t, fact);
             self.apply_attempt_progress(t, fact, at);
         }
@@ -377,7 +357,7 @@ impl Machine {
     }
 
     /// What the agent remarked besides its work, and what was told of it.
-    fn apply_remarks(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    fn apply_remarks(&mut self, t: TaskIx, fact: &Fact) {
         let state = self.tasks.state_mut(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
@@ -387,33 +367,8 @@ impl Machine {
             }
             Fact::BudgetReached { per_task: true, percent, .. } => state.budget_told = *percent,
             Fact::BudgetReached { per_task: false, percent, .. } => self.budget_told = *percent,
-            Fact::IssueLogged { task, mark, title, text, severity, .. } => {
+            Fact::IssueLogged { mark, .. } | Fact::TaskProposed { mark, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
-                if self.issues.len() < limits::REMARKS_MAX {
-                    let (task, title, text) = (task.clone(), title.clone(), text.clone());
-                    self.issues.push(ReportedIssue {
-                        task,
-                        title,
-                        text,
-                        severity: severity.clone(),
-                        at,
-                    });
-                }
-            }
-            Fact::TaskProposed { task, attempt: n, mark, id, title, description, needs } => {
-                attempt.mark = attempt.mark.max(*mark);
-                if self.proposals.len() < limits::REMARKS_MAX {
-                    self.proposals.push(TaskProposal {
-                        task: task.clone(),
-                        attempt: *n,
-                        id: id.clone(),
-                        title: title.clone(),
-                        description: description.clone(),
-                        needs: needs.clone(),
-                        at,
-                        decided: None,
-                    });
-                }
             }
             _ => {}
         }

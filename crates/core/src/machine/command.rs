@@ -224,7 +224,8 @@ impl Machine {
         if let Some(decided) = self.decide_held_work(question, text) {
             return decided;
         }
-        let Some(open) = self.questions.iter().find(|q| q.name.eq_ignore_ascii_case(question))
+        let Some(open) =
+            self.inbox.questions().iter().find(|q| q.name.eq_ignore_ascii_case(question))
         else {
             let hint = "list open questions: mainstem questions".to_owned();
             return refuse_command(format!("no open question {question}"), Some(hint));

@@ -6,6 +6,7 @@ use crate::fact::{Fact, FailureClass};
 use crate::id::{TaskId, TaskIx};
 use crate::limits;
 use crate::machine::Machine;
+use crate::machine::owners::QueuedQuestion;
 use crate::model_choice::{self, ModelChoice, ModelChoiceContext};
 use crate::phase::Phase;
 use crate::schedule::ScheduledStart;
@@ -160,25 +161,21 @@ impl Machine {
     /// Questions that an agent asked while another one of its own was open.
     fn ask_queued_questions(&mut self) {
         let ready: Vec<TaskIx> = self
-            .epoch
-            .queued_questions
-            .keys()
-            .copied()
+            .inbox
+            .tasks_with_queued_questions()
             .filter(|t| self.tasks.phase(*t) == Phase::Working || !self.tasks.phase(*t).is_active())
             .collect();
         for t in ready {
-            let Some(mut queue) = self.epoch.queued_questions.remove(&t) else { continue };
+            let mut queue = self.inbox.take_queued_questions(t);
             // What was said before, or by an earlier attempt, must not hold up the next one.
             while self.tasks.phase(t) != Phase::Asking
-                && let Some((attempt, mark, said)) = queue.pop_front()
+                && let Some(QueuedQuestion { attempt, mark, statement }) = queue.pop_front()
             {
                 if self.is_current_attempt(t, attempt, &[Phase::Working]) {
-                    self.handle_agent_statement(t, attempt, mark, said);
+                    self.handle_agent_statement(t, attempt, mark, statement);
                 }
             }
-            if !queue.is_empty() {
-                self.epoch.queued_questions.insert(t, queue);
-            }
+            self.inbox.return_queued_questions(t, queue);
         }
     }
 

@@ -10,12 +10,12 @@ use crate::schedule::StartObstacle;
 impl Machine {
     /// Tells which files that decide about runs wait for a person. They hold nothing up.
     pub fn set_pending_files(&mut self, files: Vec<PendingFile>) {
-        self.pending_files = files;
+        self.inbox.set_pending_files(files);
     }
 
     /// Files that decide about runs and wait for a person.
     pub fn pending_files(&self) -> &[PendingFile] {
-        &self.pending_files
+        self.inbox.pending_files()
     }
 
     /// Nothing is under way and nothing will start by itself.

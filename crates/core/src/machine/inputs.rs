@@ -119,6 +119,7 @@ impl Machine {
             self.emit_fact(Fact::RunResumed {});
         }
         self.release_providers(true);
+        self.inbox.begin_epoch();
         let no_room = self.epoch.shortage.take();
         self.epoch =
             super::EpochState { begun: true, shortage: no_room, ..super::EpochState::default() };
@@ -344,7 +345,7 @@ impl Machine {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let (waits_for_answer, answered_late) = match &current.question {
             Some((name, ..)) if current.answer.is_none() => {
-                let open = self.questions.iter().any(|q| q.name == *name);
+                let open = self.inbox.find_question(name).is_some();
                 (Some(name).filter(|_| open), !open)
             }
             _ => (None, false),

@@ -16,8 +16,8 @@ mod work_decision;
 mod gate_result;
 mod candidate_hold;
 mod inbox_rules;
-mod lasting_notice;
 mod open_question;
+mod owners;
 mod queries;
 mod idle;
 mod retry;
@@ -45,6 +45,7 @@ pub use gate_result::GateResult;
 pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
+use self::owners::Inbox;
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
 use crate::config::{ScheduleBarrier, Settings};
@@ -55,7 +56,6 @@ use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
-use crate::inbox::PendingFile;
 use crate::model_choice::ModelRecord;
 use crate::phase::Phase;
 use crate::plan::Plan;
@@ -373,10 +373,7 @@ pub struct Machine {
     providers: BTreeMap<String, Provider>,
     /// What models have achieved.
     records: BTreeMap<String, ModelRecord>,
-    proposals: Vec<TaskProposal>,
-    issues: Vec<ReportedIssue>,
-    questions: Vec<OpenQuestion>,
-    questions_asked: u32,
+    inbox: Inbox,
     /// A person named another agent for some task.
     agents_named: bool,
     landings: u64,
@@ -400,8 +397,6 @@ pub struct Machine {
     /// How the newest engine ended, if it ended in good order.
     stopped: Option<StopReason>,
     started_at: Option<Time>,
-    /// What was said and still holds: of the run, and of tasks.
-    lasting_notices: BTreeMap<Option<TaskId>, String>,
     spent_usd: f64,
     reserved_usd: f64,
     /// What attempts cost that ended.
@@ -412,8 +407,6 @@ pub struct Machine {
     zone_min: i32,
     /// What gates run with: verdicts hold only for the same.
     tools: String,
-    /// Files that decide about runs and wait for a person, as somebody outside knows.
-    pending_files: Vec<PendingFile>,
     /// What landed since the target branch was last seen to pass in a clean checkout.
     rechecks: RecheckQueue,
     epoch: EpochState,
@@ -427,9 +420,6 @@ struct EpochState {
     scope: Option<Vec<bool>>,
     shortage: Option<CapacityShortage>,
     issued: outstanding::IssuedEffects,
-    queued_questions: BTreeMap<TaskIx, VecDeque<(u32, u64, AgentStatement)>>,
-    /// Questions that the answering agent was asked.
-    consulted: BTreeSet<String>,
     /// Attempts whose agent named costs that cannot be true.
     implausible_costs: BTreeSet<(TaskIx, u32)>,
     /// How often what an attempt left could not be read.
@@ -512,10 +502,7 @@ impl Machine {
             waits_for_people: false,
             providers: BTreeMap::new(),
             records: BTreeMap::new(),
-            proposals: Vec::new(),
-            issues: Vec::new(),
-            questions: Vec::new(),
-            questions_asked: 0,
+            inbox: Inbox::default(),
             agents_named: false,
             landings: 0,
             target_is_failing: false,
@@ -532,14 +519,12 @@ impl Machine {
             engine_epoch: None,
             stopped: None,
             started_at: None,
-            lasting_notices: BTreeMap::new(),
             spent_usd: 0.0,
             reserved_usd: 0.0,
             attempt_costs: BTreeMap::new(),
             budget_told: 0,
             zone_min: 0,
             tools: String::new(),
-            pending_files: Vec::new(),
             epoch: EpochState::default(),
         }
     }
@@ -611,11 +596,11 @@ impl Machine {
     }
     /// Tasks that agents proposed, oldest first.
     pub fn proposals(&self) -> &[TaskProposal] {
-        &self.proposals
+        self.inbox.proposals()
     }
     /// What agents found besides their tasks, oldest first.
     pub fn reported_issues(&self) -> &[ReportedIssue] {
-        &self.issues
+        self.inbox.issues()
     }
     /// Tells how many minutes local time is ahead of UTC.
     pub fn set_utc_offset_min(&mut self, minutes: i32) {
@@ -639,7 +624,7 @@ impl Machine {
         self.target_is_failing && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
     }
     pub fn open_questions(&self) -> &[OpenQuestion] {
-        &self.questions
+        self.inbox.questions()
     }
     /// No attempt starts until further notice.
     pub fn is_paused(&self) -> bool {
@@ -671,7 +656,7 @@ impl Machine {
     }
     /// What was said of the run (`None`) or of a task, and still holds.
     pub fn lasting_notice(&self, task: Option<&TaskId>) -> Option<&str> {
-        self.lasting_notices.get(&task.cloned()).map(String::as_str)
+        self.inbox.lasting_notice(task)
     }
     /// Why no agent starts although one could: the machine has no room.
     pub fn capacity_shortage(&self) -> Option<&CapacityShortage> {
@@ -687,7 +672,8 @@ impl Machine {
     pub fn wake_at(&self) -> Option<Time> {
         let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
         let quiet = self.quiet_until().filter(|_| self.tasks.count_in_phase(Phase::Ready) > 0);
-        let deadlines = self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
+        let deadlines =
+            self.inbox.questions().iter().filter(|q| q.default.is_some() || q.is_about_work());
         let deadlines = deadlines.filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
         let snapshots = self.tasks.active_tasks().filter_map(|t| {

@@ -499,10 +499,6 @@ impl Machine {
             } if gate::needs_person_or_reviewer(gate) => {
                 state.reviews.approved.insert((gate.clone(), tree.clone()));
             }
-            // What is about the work of an attempt goes with it.
-            Fact::AttemptFailed { .. } | Fact::TaskLanded { .. } => {
-                self.questions.retain(|q| q.task != t || !q.is_about_work());
-            }
             _ => {}
         }
     }
