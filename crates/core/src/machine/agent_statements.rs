@@ -175,7 +175,7 @@ impl Machine {
 
     /// People are told once per attempt that its agent names costs that are not counted.
     fn warn_of_implausible_cost(&mut self, t: TaskIx, attempt: u32, usd: f64) {
-        if self.epoch.implausible_costs.insert((t, attempt)) {
+        if self.spending.note_implausible_cost(t, attempt) {
             let amount = match usd.abs() {
                 far if far >= 1e9 => format!("{usd:e}"),
                 _ => format!("{usd:.2}"),
@@ -192,7 +192,9 @@ impl Machine {
         let budget = &self.settings.budget;
         let state = self.tasks.get(t);
         let of_task = budget.per_task_usd.map(|usd| (true, state.budget_told, state.cost_usd, usd));
-        let of_run = budget.usd.map(|usd| (false, self.budget_told, self.spent_usd, usd));
+        let of_run = budget
+            .usd
+            .map(|usd| (false, self.spending.percent_told(), self.spending.spent_usd(), usd));
         let due = |(per_task, told, spent, limit): (bool, u32, f64, f64)| {
             let percent = [100, WARN_PERCENT]
                 .into_iter()
@@ -293,7 +295,7 @@ impl Machine {
     /// wait for nothing but a person.
     pub(super) fn release_providers(&mut self, by_word: bool) -> Vec<String> {
         let auto_resume = self.settings.limits.auto_resume;
-        let rest = self.providers.iter().filter(|(_, known)| match by_word {
+        let rest = self.providers.all().iter().filter(|(_, known)| match by_word {
             false => known.standing(self.now, auto_resume) == ProviderStanding::Rests,
             true => {
                 known.standing(self.now, auto_resume) == ProviderStanding::Rests

@@ -2,9 +2,7 @@
 //! cannot disagree. Decides nothing.
 
 use crate::attempt_policy::RetryCounts;
-use crate::fact::{
-    AgentClaim, AgentEnding, AgentFault, Fact, FailureClass, GateScope, GateVerdict, Usage,
-};
+use crate::fact::{AgentClaim, AgentEnding, Fact, FailureClass, GateScope, GateVerdict, Usage};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
@@ -74,13 +72,8 @@ impl Machine {
                 self.jobs_in_force = Some(*jobs);
             }
             Fact::RunDraining { .. } => self.apply_draining(fact),
-            Fact::ProviderParked { provider, kind, until, message } => {
-                self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
-            }
-            Fact::ProviderFreed { provider } => {
-                if let Some(known) = self.providers.get_mut(provider) {
-                    known.release();
-                }
+            Fact::ProviderParked { .. } | Fact::ProviderFreed { .. } => {
+                self.providers.apply_run_fact(fact);
             }
             Fact::TargetVerified { tree, gates, tools, .. } => {
                 for gate in gates {
@@ -232,9 +225,7 @@ impl Machine {
                 state.spent = RetryCounts::default();
                 state.not_before = None;
                 state.help = None;
-                if let Some(known) = self.providers.get_mut(&self.tasks.resources(t).provider) {
-                    known.clear_failures();
-                }
+                self.providers.apply_retry(&self.tasks.resources(t).provider);
             }
             _ => {}
         }
@@ -275,10 +266,8 @@ impl Machine {
                 reserved_usd: *reserved_usd,
                 ..AttemptState::new(*attempt, at)
             });
-            self.reserved_usd += reserved_usd;
-            if let Some(known) = self.providers.get_mut(provider) {
-                known.record_start(at);
-            }
+            self.spending.apply_reservation(*reserved_usd);
+            self.providers.apply_attempt_start(provider, at);
         } else {
             self.apply_agent_statement(t, fact, at);
             self.apply_remarks(t, fact);
@@ -299,17 +288,14 @@ impl Machine {
         state.cost_usd += paid;
         state.included_usd += usage.cost_usd.unwrap_or(0.0) - paid;
         attempt.cost_usd += paid;
-        self.spent_usd += paid;
+        self.spending.apply_payment(paid);
         // What is spent need no longer be set aside.
         let used = paid.min(attempt.reserved_usd);
         attempt.reserved_usd -= used;
-        self.reserved_usd -= used;
+        self.spending.apply_reservation_end(used);
         // Who answers questions may be somebody else's customer.
-        if usage.answering.is_none()
-            && !std::mem::replace(&mut attempt.answered, true)
-            && let Some(known) = self.providers.get_mut(&attempt.provider)
-        {
-            known.record_answer(at, attempt.intended_at);
+        if usage.answering.is_none() && !std::mem::replace(&mut attempt.answered, true) {
+            self.providers.apply_answer(&attempt.provider, at, attempt.intended_at);
         }
     }
 
@@ -322,38 +308,17 @@ impl Machine {
         at: Time,
     ) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
-        let (provider, begun) = (attempt.provider.clone(), attempt.intended_at);
         let spender = (attempt.agent.clone(), attempt.model.clone());
-        let usd = attempt.cost_usd;
-        self.apply_attempt_cost(spender, usd);
-        match claim {
-            AgentClaim::Failed { fault: AgentFault::Transient, .. } => {
-                self.providers.entry(provider).or_default().record_failure();
-            }
-            AgentClaim::RateLimited {}
-            | AgentClaim::QuotaExhausted {}
-            | AgentClaim::Failed { .. } => {}
-            AgentClaim::None
-            | AgentClaim::NothingToDo { .. }
-            | AgentClaim::Blocked { .. }
-            | AgentClaim::Done { .. } => {
-                if *ending == (AgentEnding::Exited { code: 0 })
-                    && let Some(known) = self.providers.get_mut(&provider)
-                {
-                    known.record_success(at, begun);
-                }
-            }
-        }
+        self.spending.apply_attempt_cost(spender, attempt.cost_usd);
+        let (provider, begun) = (&attempt.provider, attempt.intended_at);
+        self.providers.apply_agent_end(provider, (ending, claim), at, begun);
     }
 
     /// What the model of the attempt under way has achieved with it.
     fn apply_model_record(&mut self, t: TaskIx, good: bool) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
         let Some(model) = attempt.model.clone() else { return };
-        let record = self.records.entry(model).or_default();
-        record.ended += 1;
-        record.good += u32::from(good);
-        record.usd += attempt.cost_usd;
+        self.spending.apply_model_result(model, good, attempt.cost_usd);
     }
 
     /// What the agent remarked besides its work, and what was told of it.
@@ -366,7 +331,9 @@ impl Machine {
                 state.session = Some((attempt.agent.clone(), session.clone()));
             }
             Fact::BudgetReached { per_task: true, percent, .. } => state.budget_told = *percent,
-            Fact::BudgetReached { per_task: false, percent, .. } => self.budget_told = *percent,
+            Fact::BudgetReached { per_task: false, percent, .. } => {
+                self.spending.apply_budget_notice(*percent)
+            }
             Fact::IssueLogged { mark, .. } | Fact::TaskProposed { mark, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
             }
@@ -385,7 +352,7 @@ impl Machine {
                 let begun = attempt.intended_at;
                 let (until, kind, retrying) = (*until, *kind, *retrying);
                 let limit = LimitReport { at, begun, until, kind, message, retrying };
-                self.providers.entry(provider.clone()).or_default().record_limit(&limit);
+                self.providers.apply_limit(provider, &limit);
             }
             Fact::AgentResumed { .. } => {
                 if let (Some((question, number, reference)), Some(text)) =
@@ -427,7 +394,7 @@ impl Machine {
                 attempt.ended_at = Some(at);
                 attempt.pid = None;
                 state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
-                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
                 self.apply_provider_outcome(t, ending, claim, at);
             }
             Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
@@ -450,7 +417,7 @@ impl Machine {
                     conflict_of_attempt(attempt, onto, files).or(state.conflict.take());
             }
             Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
-                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
                 state.spent.count_failure(*class, attempt.end_fault());
                 state.not_before = *retry_at;
                 state.help.clone_from(help);

@@ -247,7 +247,7 @@ impl Machine {
         let before = state.current.as_ref().filter(|_| failed).and_then(|a| a.model.as_deref());
         let usual = AgentSettings::default();
         let money_left = self.settings.budget.usd.map(|usd| {
-            let left = usd - self.spent_usd - self.reserved_usd;
+            let left = self.spending.left_of(usd);
             (if usd > 0.0 { left / usd * 100.0 } else { 0.0 }, left)
         });
         model_choice::choose_model(&ModelChoiceContext {
@@ -255,7 +255,7 @@ impl Machine {
             agent: self.settings.agents.get(&pick.agent).unwrap_or(&usual),
             stands_in: pick.stands_in,
             models: &self.settings.models,
-            record: &|model| self.records.get(model).copied().unwrap_or_default(),
+            record: &|model| self.spending.model_record(model),
             failed_with: before,
             money_left,
         })

@@ -120,6 +120,7 @@ impl Machine {
         }
         self.release_providers(true);
         self.inbox.begin_epoch();
+        self.spending.begin_epoch();
         let no_room = self.epoch.shortage.take();
         self.epoch =
             super::EpochState { begun: true, shortage: no_room, ..super::EpochState::default() };

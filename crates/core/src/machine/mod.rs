@@ -45,7 +45,7 @@ pub use gate_result::GateResult;
 pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
-use self::owners::Inbox;
+use self::owners::{Inbox, ProviderTable, Spending};
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
 use crate::config::{ScheduleBarrier, Settings};
@@ -56,7 +56,6 @@ use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
-use crate::model_choice::ModelRecord;
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, ProviderStanding};
@@ -370,9 +369,8 @@ pub struct Machine {
     merge_only: Option<MergeOnlyMode>,
     /// This life goes on waiting when only people are waited for.
     waits_for_people: bool,
-    providers: BTreeMap<String, Provider>,
-    /// What models have achieved.
-    records: BTreeMap<String, ModelRecord>,
+    providers: ProviderTable,
+    spending: Spending,
     inbox: Inbox,
     /// A person named another agent for some task.
     agents_named: bool,
@@ -397,12 +395,6 @@ pub struct Machine {
     /// How the newest engine ended, if it ended in good order.
     stopped: Option<StopReason>,
     started_at: Option<Time>,
-    spent_usd: f64,
-    reserved_usd: f64,
-    /// What attempts cost that ended.
-    attempt_costs: BTreeMap<budget::SpenderKey, budget::AttemptCosts>,
-    /// Percent of the run's budget that people were told of.
-    budget_told: u32,
     /// Minutes that local time is ahead of UTC.
     zone_min: i32,
     /// What gates run with: verdicts hold only for the same.
@@ -420,8 +412,6 @@ struct EpochState {
     scope: Option<Vec<bool>>,
     shortage: Option<CapacityShortage>,
     issued: outstanding::IssuedEffects,
-    /// Attempts whose agent named costs that cannot be true.
-    implausible_costs: BTreeSet<(TaskIx, u32)>,
     /// How often what an attempt left could not be read.
     collects_failed: BTreeMap<(TaskIx, u32), u32>,
     /// How often the workspace of a task that is over could not be removed.
@@ -500,8 +490,8 @@ impl Machine {
             merge_only: None,
             rechecks: RecheckQueue::default(),
             waits_for_people: false,
-            providers: BTreeMap::new(),
-            records: BTreeMap::new(),
+            providers: ProviderTable::default(),
+            spending: Spending::default(),
             inbox: Inbox::default(),
             agents_named: false,
             landings: 0,
@@ -519,10 +509,6 @@ impl Machine {
             engine_epoch: None,
             stopped: None,
             started_at: None,
-            spent_usd: 0.0,
-            reserved_usd: 0.0,
-            attempt_costs: BTreeMap::new(),
-            budget_told: 0,
             zone_min: 0,
             tools: String::new(),
             epoch: EpochState::default(),
@@ -592,7 +578,7 @@ impl Machine {
     }
     /// Providers that said something.
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
-        &self.providers
+        self.providers.all()
     }
     /// Tasks that agents proposed, oldest first.
     pub fn proposals(&self) -> &[TaskProposal] {
@@ -670,7 +656,7 @@ impl Machine {
 
     /// When to step with [`Input::Tick`] if nothing else happens.
     pub fn wake_at(&self) -> Option<Time> {
-        let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
+        let providers = self.providers.wake_at(self.now);
         let quiet = self.quiet_until().filter(|_| self.tasks.count_in_phase(Phase::Ready) > 0);
         let deadlines =
             self.inbox.questions().iter().filter(|q| q.default.is_some() || q.is_about_work());
@@ -714,8 +700,7 @@ impl Machine {
     /// May attempts of this provider start now?
     pub fn provider_standing(&self, provider: &str) -> ProviderStanding {
         let auto_resume = self.settings.limits.auto_resume;
-        let known = self.providers.get(provider);
-        known.map_or(ProviderStanding::Free, |known| known.standing(self.now, auto_resume))
+        self.providers.standing(provider, self.now, auto_resume)
     }
 
     fn with_schedule<R>(&self, look: impl FnOnce(&ScheduleContext<'_>) -> R) -> R {
@@ -727,8 +712,7 @@ impl Machine {
         let reserve = |pick: &ScheduledStart| self.expected_usd_of_start(pick);
         let asks = |t: TaskIx| self.open_question(t).map(|open| open.name.clone());
         let budget = &self.settings.budget;
-        let money_left =
-            budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
+        let money_left = budget.usd.filter(|_| budget.hard).map(|usd| self.spending.left_of(usd));
         let barred = self.settings.schedule.barrier != ScheduleBarrier::None;
         let group_now = match &self.epoch.scope {
             // What nobody asked for holds nobody up.

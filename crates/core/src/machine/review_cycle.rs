@@ -347,7 +347,7 @@ impl Machine {
         self.expire_approvals();
         let budget = &self.settings.budget;
         let spent = |t: TaskIx| {
-            let all = budget.hard && budget.usd.is_some_and(|usd| self.spent_usd >= usd);
+            let all = budget.hard && budget.usd.is_some_and(|usd| self.spending.spent_usd() >= usd);
             all || self.task_budget_spent(t)
         };
         let broke: Vec<TaskIx> = self

@@ -3,5 +3,9 @@
 //! journaled.
 
 mod inbox;
+mod providers;
+mod spending;
 
 pub(crate) use inbox::{Inbox, QueuedQuestion};
+pub(crate) use providers::ProviderTable;
+pub(crate) use spending::{SpenderKey, Spending};
