@@ -9,7 +9,6 @@ use crate::id::{TaskId, TaskIx, Time};
 use crate::machine::Machine;
 use crate::machine::conflict_resolution::conflict_of_attempt;
 use crate::phase::IllegalFact;
-use crate::plan::Plan;
 use crate::provider::LimitReport;
 use crate::tasks::{AttemptState, PendingAnswer, TaskLanding, TaskTable};
 use crate::train::CandidateStage;
@@ -34,44 +33,22 @@ impl Machine {
         self.now = self.now.max(at);
         self.inbox.apply_notice(fact);
         match fact {
-            Fact::RunStarted { target, base, bring_to } => {
-                target.clone_into(&mut self.target);
-                self.base = Some(base.clone());
-                self.bring_to.clone_from(bring_to);
-                self.started_at = Some(at);
-            }
-            Fact::PlanAdopted { revision, hash, plan, file, .. } => {
-                self.revision = *revision;
-                self.noted.plan_file = file.clone().or(self.noted.plan_file.take());
-                hash.clone_into(&mut self.plan_hash);
-                self.apply_plan(plan)?;
-            }
+            Fact::RunStarted { .. } | Fact::EngineStopped { .. } => self.run.apply(fact, at),
+            Fact::PlanAdopted { .. } => self.apply_plan(fact)?,
             Fact::ProposalDecided { .. } => self.inbox.apply_run_fact(fact),
-            Fact::EngineStarted { epoch, jobs, host, .. } => {
-                self.engine_epoch = Some(*epoch);
-                self.noted.engine = Some((host.clone(), *epoch));
-                self.stopped = None;
-                self.jobs_in_force = *jobs;
-                self.apply_draining(fact);
-                self.cancelled = false;
+            Fact::EngineStarted { .. } => {
+                self.run.apply(fact, at);
+                self.control.apply(fact);
                 // Somebody may have mended it meanwhile: it is found out anew.
                 self.target_is_failing = false;
                 self.base_failure = None;
                 self.push_trouble = None;
             }
-            Fact::EngineStopped { why } => {
-                self.engine_epoch = None;
-                self.stopped = Some(*why);
-            }
-            Fact::RunPaused {} => self.paused = true,
-            Fact::RunResumed {} => self.paused = false,
-            Fact::RunCancelled {} => self.cancelled = true,
-            Fact::JobsChanged { jobs } => {
-                self.jobs = Some(*jobs);
-                self.jobs_flag = None;
-                self.jobs_in_force = Some(*jobs);
-            }
-            Fact::RunDraining { .. } => self.apply_draining(fact),
+            Fact::RunPaused {}
+            | Fact::RunResumed {}
+            | Fact::RunCancelled {}
+            | Fact::JobsChanged { .. }
+            | Fact::RunDraining { .. } => self.control.apply(fact),
             Fact::ProviderParked { .. } | Fact::ProviderFreed { .. } => {
                 self.providers.apply_run_fact(fact);
             }
@@ -91,45 +68,39 @@ impl Machine {
         Ok(())
     }
 
-    fn apply_plan(&mut self, plan: &Plan) -> Result<(), ApplyError> {
-        let graph = Graph::new(plan).map_err(|error| ApplyError::BadPlan(error.to_string()))?;
-        let old_plan = std::mem::replace(&mut self.plan, plan.clone());
-        self.graph = graph;
-        let fresh = TaskTable::new(&self.plan, &self.graph, &self.settings);
+    fn apply_plan(&mut self, fact: &Fact) -> Result<(), ApplyError> {
+        let adopted = self.adopted.apply(fact);
+        let adopted = adopted.map_err(|error| ApplyError::BadPlan(error.to_string()))?;
+        let Some(old_plan) = adopted else { return Ok(()) };
+        let fresh = TaskTable::new(self.adopted.plan(), self.adopted.graph(), &self.settings);
         let old = std::mem::replace(&mut self.tasks, fresh);
         let place =
             |graph: &Graph, t: TaskIx| graph.index_of(old_plan.tasks[t.index()].id.as_str());
         for t in old.all_tasks() {
-            let Some(new) = place(&self.graph, t) else {
-                self.dropped.insert(old_plan.tasks[t.index()].id.clone(), old.get(t).clone());
+            let Some(new) = place(self.adopted.graph(), t) else {
+                let task = old_plan.tasks[t.index()].id.clone();
+                self.adopted.apply_dropped_task(task, old.get(t).clone());
                 continue;
             };
             let phase = old.phase(t);
             self.tasks.restore_state(new, old.get(t).clone());
             if !phase.is_idle() {
-                self.tasks.set_phase(new, phase, &self.graph, old.get(t).since);
+                self.tasks.set_phase(new, phase, self.adopted.graph(), old.get(t).since);
             }
-            let chain = old.get(t).chain.iter().filter_map(|c| place(&self.graph, *c)).collect();
+            let chain =
+                old.get(t).chain.iter().filter_map(|c| place(self.adopted.graph(), *c)).collect();
             self.tasks.state_mut(new).chain = chain;
         }
         self.restore_dropped_tasks();
         self.update_all_stacks();
-        let moved = |t: TaskIx| place(&self.graph, t);
+        let moved = |t: TaskIx| place(self.adopted.graph(), t);
         self.train.renumber_tasks(moved);
         self.inbox.renumber_tasks(moved);
-        let count = self.plan.tasks.len();
-        if let Some(old_scope) = self.epoch.scope.take() {
-            let mut scope = vec![false; count];
-            for t in old.all_tasks().filter(|t| old_scope[t.index()]) {
-                if let Some(new) = place(&self.graph, t) {
-                    scope[new.index()] = true;
-                }
-            }
-            self.epoch.scope = Some(scope);
-        }
+        let count = self.adopted.plan().tasks.len();
+        self.engine.renumber_tasks(count, moved);
         self.epoch.unreachable_agents.clear();
         let begins_alike = old_plan.tasks.len() <= count
-            && old_plan.tasks.iter().zip(&self.plan.tasks).all(|(a, b)| a.id == b.id);
+            && old_plan.tasks.iter().zip(&self.adopted.plan().tasks).all(|(a, b)| a.id == b.id);
         if begins_alike {
             // Every task has kept its number: what was given out is still under way.
             self.epoch.issued.grow_tasks(old_plan.tasks.len(), count);
@@ -143,24 +114,23 @@ impl Machine {
     /// landed, and its attempts go on being counted.
     fn restore_dropped_tasks(&mut self) {
         for t in self.tasks.all_tasks() {
-            let Some(known) = self.dropped.remove(self.plan.tasks[t.index()].id.as_str()) else {
-                continue;
-            };
+            let task = self.task_id(t);
+            let Some(known) = self.adopted.take_dropped_task(task.as_str()) else { continue };
             let (phase, since) = (known.phase(), known.since);
             // Being blocked by others, and an attempt that nobody followed, are things of the past.
             let over = phase.is_over() && known.chain.is_empty();
             self.tasks.restore_state(t, known);
             self.tasks.state_mut(t).chain.clear();
             if over {
-                self.tasks.set_phase(t, phase, &self.graph, since);
+                self.tasks.set_phase(t, phase, self.adopted.graph(), since);
             }
         }
     }
 
     fn apply_to_task(&mut self, id: &TaskId, fact: &Fact, at: Time) -> Result<(), ApplyError> {
-        let Some(t) = self.graph.index_of(id.as_str()) else {
+        let Some(t) = self.adopted.graph().index_of(id.as_str()) else {
             // A task that a later revision dropped still has its history.
-            return if self.revision > 1 {
+            return if self.adopted.revision() > 1 {
                 Ok(())
             } else {
                 Err(ApplyError::UnknownTask(id.clone()))
@@ -173,7 +143,7 @@ impl Machine {
             .map_err(|illegal| ApplyError::Illegal { task: id.clone(), illegal })?;
         let moves = self.tasks.phase(t) != next || fact.is_about_pull_request();
         self.apply_task_details(t, fact, at);
-        self.tasks.set_phase(t, next, &self.graph, at);
+        self.tasks.set_phase(t, next, self.adopted.graph(), at);
         if moves {
             self.update_stacks_around(t, fact);
         }
@@ -186,7 +156,8 @@ impl Machine {
         self.apply_question(t, fact);
         let attempt = self.tasks.get(t).current.as_ref().map(|current| current.n);
         self.inbox.apply_task_fact(t, attempt, fact, at);
-        self.apply_gate_time(fact);
+        self.run.apply(fact, at);
+        self.control.apply(fact);
         self.apply_landing_to_recheck(t, fact);
         self.apply_train(t, fact, at);
         self.apply_pull_request(fact);
@@ -212,8 +183,10 @@ impl Machine {
             }
             Fact::TaskBlocked { reason, chain, .. } => {
                 reason.clone_into(&mut state.reason);
-                state.chain =
-                    chain.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
+                state.chain = chain
+                    .iter()
+                    .filter_map(|id| self.adopted.graph().index_of(id.as_str()))
+                    .collect();
             }
             Fact::TaskUnblocked { .. } => {
                 state.reason.clear();
@@ -470,7 +443,7 @@ impl Machine {
             return;
         }
         let mut unit: Vec<TaskIx> =
-            with.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
+            with.iter().filter_map(|id| self.adopted.graph().index_of(id.as_str())).collect();
         unit.push(t);
         self.train.record_verdict(&unit, good, *cached);
     }
@@ -482,7 +455,7 @@ impl Machine {
                 self.offers.insert(task.clone(), (*attempt, tip.clone()));
             }
             Fact::TaskQueued { attempt, tip, .. } => {
-                let priority = self.plan.tasks[t.index()].priority;
+                let priority = self.adopted.plan().tasks[t.index()].priority;
                 self.train.enqueue(t, *attempt, tip.clone(), priority);
             }
             Fact::CarFormed { onto, commit, tree, reused, .. } => {

@@ -1,7 +1,6 @@
 //! Money as it decides: what an attempt is expected to cost, and what keeps ready tasks from starting for
 //! good (a budget, a failure after which nothing more is to start), with the command that helps.
 
-use crate::fact::Fact;
 use crate::id::{TaskId, TaskIx};
 use crate::machine::Machine;
 use crate::machine::owners::SpenderKey;
@@ -125,7 +124,7 @@ impl Machine {
         if self.tasks.phase(t) != Phase::Ready || !self.is_in_scope(t) {
             return None;
         }
-        if let Some((task, abort)) = &self.draining {
+        if let Some((task, abort)) = self.control.draining() {
             return Some(RunStop::Drained { task: task.clone(), abort: *abort });
         }
         match self.start_obstacle(t) {
@@ -164,14 +163,5 @@ impl Machine {
         });
         let (spent_usd, reserved_usd) = (self.spent_usd(), self.reserved_usd().max(0.0));
         Some(BudgetShortfall { limit_usd, spent_usd, reserved_usd, expected_usd })
-    }
-
-    /// The fold of what keeps tasks from starting for good.
-    pub(super) fn apply_draining(&mut self, fact: &Fact) {
-        match fact {
-            Fact::RunDraining { task, abort } => self.draining = Some((task.clone(), *abort)),
-            Fact::EngineStarted { .. } => self.draining = None,
-            _ => {}
-        }
     }
 }

@@ -64,7 +64,7 @@ impl Machine {
 
     /// Has it looked now and then whether the user's files are still in the way.
     pub(super) fn issue_checkout_inspections(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         let due = |t: &TaskIx| match self.epoch.checkout_inspections.get(t) {
@@ -103,7 +103,7 @@ impl Machine {
     /// Nobody can answer for files that are in the way: they have to go.
     fn refuse_answer_for_checkout(&self, name: &str, id: &str) -> Option<CommandRefusal> {
         let named = name.get(..CHECKOUT.len())?.eq_ignore_ascii_case(CHECKOUT);
-        let t = self.graph.index_of(id).filter(|_| named)?;
+        let t = self.adopted.graph().index_of(id).filter(|_| named)?;
         let mut reasons = self.hold_reasons(t).iter().map(|(reason, _)| reason);
         let reason = reasons.find(|reason| reason.kind() == HoldKind::CheckoutInTheWay)?;
         let message = format!("{name} cannot be answered: {}", reason.describe());
@@ -159,7 +159,7 @@ impl Machine {
             return Some(Err(refused));
         }
         let named = name.get(..GUARDED.len())?.eq_ignore_ascii_case(GUARDED);
-        let t = self.graph.index_of(id).filter(|_| named)?;
+        let t = self.adopted.graph().index_of(id).filter(|_| named)?;
         let kind = HoldKind::GuardedFiles;
         if !self.hold_reasons(t).iter().any(|(reason, _)| reason.kind() == kind) {
             return None;

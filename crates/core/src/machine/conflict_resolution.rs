@@ -98,7 +98,7 @@ impl Machine {
 
     /// Does what this task means to write overlap with what others have changed by now?
     pub(super) fn overlaps_other_work(&self, t: TaskIx) -> bool {
-        let task = &self.plan.tasks[t.index()];
+        let task = &self.adopted.plan().tasks[t.index()];
         !task.writes.is_empty()
             && self.epoch.conflict_forecast.overlaps_writes(&task.id, &task.writes)
     }
@@ -107,7 +107,7 @@ impl Machine {
     pub(super) fn forecast_candidate_conflicts(&self) -> BTreeSet<(u64, u64)> {
         let outlook = &self.epoch.conflict_forecast;
         let place = |task: &TaskId| {
-            let car = self.train.candidate_of(self.graph.index_of(task.as_str())?)?;
+            let car = self.train.candidate_of(self.adopted.graph().index_of(task.as_str())?)?;
             let seen = outlook.work_of(task)?;
             (seen.commit == car.tip && seen.attempt == car.attempt).then_some(car.queue_number)
         };
@@ -154,7 +154,7 @@ impl Machine {
         let one = |t: TaskIx| {
             let (task, state) = (self.task_id(t), self.tasks.get(t));
             let kept = state.current.as_ref().map_or("", |attempt| attempt.branch.as_str());
-            let (reason, target) = (&state.reason, &self.target);
+            let (reason, target) = (&state.reason, self.run.target());
             OpenQuestion {
                 name: format!("{DECISION}{task}"),
                 task: t,

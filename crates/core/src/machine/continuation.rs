@@ -133,7 +133,6 @@ impl Machine {
                 state.hint.clone_from(hint);
                 if agent.is_some() {
                     state.agent.clone_from(agent);
-                    self.agents_named = true;
                 }
                 if *fresh {
                     state.fresh = true;

@@ -21,7 +21,7 @@ impl Machine {
     /// Brings everything that follows from the last facts to its place: who is blocked, who goes
     /// on, who starts.
     pub(super) fn run_to_fixpoint(&mut self) {
-        if self.epoch.begun {
+        if self.engine.has_begun() {
             self.answer_by_rule();
             self.expire_questions();
             self.advance_reviews();
@@ -44,17 +44,16 @@ impl Machine {
             }
             self.update_blocking(suspects);
         }
-        if !self.epoch.begun || self.epoch.interrupting.is_some() {
+        if !self.engine.has_begun() || self.engine.is_interrupting() {
             return;
         }
         // The delay of a task that waited for others may have run out long ago.
         self.tasks.release_delayed(self.now);
         self.resume_answered_tasks();
         self.ask_queued_questions();
-        if !self.paused && !self.cancelled && self.draining.is_none() {
+        if !self.control.holds_starts() {
             let at_work = self.tasks.slots_in_use();
-            let allowed =
-                self.epoch.shortage.as_ref().map_or(usize::MAX, |s| s.allowed_starts(at_work));
+            let allowed = self.engine.shortage().map_or(usize::MAX, |s| s.allowed_starts(at_work));
             let starts =
                 if allowed == 0 { Vec::new() } else { self.with_schedule(|b| b.choose_starts()) };
             for pick in starts.into_iter().take(allowed) {
@@ -78,7 +77,7 @@ impl Machine {
                     if chain != self.tasks.get(t).chain {
                         let fact = self.blocked_fact(t, &chain);
                         self.emit_fact(fact);
-                        self.tasks.mark_dependents_changed(t, &self.graph);
+                        self.tasks.mark_dependents_changed(t, self.adopted.graph());
                     }
                 }
                 false if chained => {
@@ -118,10 +117,11 @@ impl Machine {
         let had = self.tasks.get(t).chain.get(1).copied();
         let blocks = |p: &TaskIx| self.tasks.is_blocking(*p);
         let next = self
-            .graph
+            .adopted
+            .graph()
             .needs(t)
             .find(|p| Some(*p) == had && blocks(p))
-            .or_else(|| self.graph.needs(t).find(blocks));
+            .or_else(|| self.adopted.graph().needs(t).find(blocks));
         let Some(next) = next else { return chain };
         match self.tasks.get(next).chain.as_slice() {
             [] => chain.push(next),
@@ -235,7 +235,7 @@ impl Machine {
     }
 
     pub(super) fn choose_model(&self, pick: &ScheduledStart) -> ModelChoice {
-        let task = &self.plan.tasks[pick.task.index()];
+        let task = &self.adopted.plan().tasks[pick.task.index()];
         let state = self.tasks.get(pick.task);
         let on_merits = |class: FailureClass| {
             matches!(

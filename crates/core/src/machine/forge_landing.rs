@@ -48,12 +48,12 @@ pub enum MergeOnlyMode {
 impl Machine {
     /// This life starts no agent: it pushes, looks and merges. It goes with the life.
     pub fn set_merge_only(&mut self, merger: Option<MergeOnlyMode>) {
-        self.merge_only = merger;
+        self.engine.set_merge_only(merger);
     }
 
     /// What is known of a task's pull request.
     pub fn pull_request(&self, t: TaskIx) -> Option<&TaskPullRequest> {
-        self.pulls.get(&self.plan.tasks[t.index()].id)
+        self.pulls.get(&self.adopted.plan().tasks[t.index()].id)
     }
 
     /// Gates that run in a task's workspace. Where a forge merges, what is to pass on the merged tree
@@ -64,7 +64,7 @@ impl Machine {
 
     /// Does it offer what a phase has landed?
     pub(super) fn closes_phase(&self, t: TaskIx) -> bool {
-        self.plan.tasks[t.index()].closes.is_some()
+        self.adopted.plan().tasks[t.index()].closes.is_some()
     }
 
     /// Does this task's work land on a forge rather than here?
@@ -84,7 +84,8 @@ impl Machine {
         });
         let cars = cars.map(|car| (car.task, car.attempt, car.tip.clone()));
         let closing = self.offers.iter().filter_map(|(id, (attempt, tip))| {
-            let t = self.graph.index_of(id.as_str()).filter(|t| self.lands_on_forge(*t))?;
+            let t =
+                self.adopted.graph().index_of(id.as_str()).filter(|t| self.lands_on_forge(*t))?;
             Some((t, *attempt, tip.clone()))
         });
         cars.chain(closing).collect()
@@ -92,7 +93,10 @@ impl Machine {
 
     fn is_offered(&self, t: TaskIx, attempt: u32) -> bool {
         self.train.candidate_of(t).is_some_and(|car| car.attempt == attempt)
-            || self.offers.get(&self.plan.tasks[t.index()].id).is_some_and(|(n, _)| *n == attempt)
+            || self
+                .offers
+                .get(&self.adopted.plan().tasks[t.index()].id)
+                .is_some_and(|(n, _)| *n == attempt)
     }
 
     /// Is a pull request of this task about to be merged?
@@ -121,14 +125,14 @@ impl Machine {
                     care.looks > 0 && care.under_way.is_none() && !due
                 })
         };
-        self.merge_only == Some(MergeOnlyMode::Once)
+        self.engine.merge_only() == Some(MergeOnlyMode::Once)
             && !self.tasks.is_any_workspace_being_removed()
             && self.tasks.active_tasks().all(looked)
     }
 
     /// Work that is to be offered and has not been.
     pub(super) fn intend_pushes(&mut self) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         for (t, attempt, tip) in self.offered_work() {
@@ -166,7 +170,7 @@ impl Machine {
             }
             let Some(deed) = self.next_forge_action(task, attempt, update_due) else { continue };
             // A merge that is intended is finished even when we are asked to stop.
-            if self.epoch.interrupting.is_some() && !matches!(deed, ForgeAction::Merge { .. }) {
+            if self.engine.is_interrupting() && !matches!(deed, ForgeAction::Merge { .. }) {
                 continue;
             }
             let care = self.epoch.pull_watches.entry(task).or_default();
@@ -369,7 +373,7 @@ impl Machine {
             care.looks += 1;
         }
         let (task, number, head) = (self.task_id(t), sight.number, sight.head.clone());
-        let by_itself = self.merge_only.is_none();
+        let by_itself = self.engine.merge_only().is_none();
         let pulls = &self.settings.land.pulls;
         let follows = match self.describe_lower_pull_request(t) {
             Some(below) => decide_stacked_pull_request(&sight, known, pulls, &below),

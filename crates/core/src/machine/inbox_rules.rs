@@ -79,7 +79,7 @@ impl Machine {
 impl Machine {
     /// Questions that the answering agent is to be asked, each once per life.
     pub(super) fn issue_consultations(&mut self, effects: &mut Vec<Effect>) {
-        if self.settings.questions.agent.is_none() || self.epoch.interrupting.is_some() {
+        if self.settings.questions.agent.is_none() || self.engine.is_interrupting() {
             return;
         }
         for open in self.inbox.take_unconsulted_questions() {
@@ -165,7 +165,7 @@ impl Machine {
         let refuse =
             |message: String, hint: &str| CommandRefusal { message, hint: Some(hint.to_owned()) };
         let task = self.task_from_proposal(at, proposal)?;
-        let mut plan = self.plan.clone();
+        let mut plan = self.adopted.plan().clone();
         plan.tasks.push(task.clone());
         if let Err(error) = Graph::new(&plan) {
             return Err(refuse(
@@ -178,7 +178,7 @@ impl Machine {
             proposal: format!("P{}", at + 1),
             becomes: Some(id.clone()),
         });
-        let (revision, hash) = (self.revision + 1, format!("accepted {id}"));
+        let (revision, hash) = (self.adopted.revision() + 1, format!("accepted {id}"));
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit_fact(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.update_all_blocking();
@@ -201,14 +201,14 @@ impl Machine {
         at: usize,
         proposal: &TaskProposal,
     ) -> Result<Task, CommandRefusal> {
-        let free = |id: &str| check_id(id).is_ok() && self.graph.index_of(id).is_none();
+        let free = |id: &str| check_id(id).is_ok() && self.adopted.graph().index_of(id).is_none();
         let proposed = proposal.id.clone().filter(|id| free(id));
         let id = proposed.unwrap_or_else(|| {
             let first = format!("P-{}", at + 1);
             let others = (2..).map(|n| format!("{first}-{n}"));
             std::iter::once(first.clone()).chain(others).find(|id| free(id)).unwrap_or(first)
         });
-        let proposer = self.plan.tasks.iter().find(|task| task.id == proposal.task);
+        let proposer = self.adopted.plan().tasks.iter().find(|task| task.id == proposal.task);
         let agent = proposer
             .and_then(|task| task.agent.clone())
             .filter(|name| self.can_work_from_description(name));
@@ -222,7 +222,7 @@ impl Machine {
         }
         let mut needs = Vec::new();
         for need in &proposal.needs {
-            let Some(t) = self.graph.index_of(need) else {
+            let Some(t) = self.adopted.graph().index_of(need) else {
                 return Err(CommandRefusal {
                     message: format!("the proposed task needs the unknown task {need}"),
                     hint: Some(
@@ -264,7 +264,9 @@ impl Machine {
         for proposal in self.inbox.proposals() {
             let Some(ProposalDecision::Accepted(id)) = &proposal.decided else { continue };
             let known = plan.tasks.iter().any(|task| task.id == *id);
-            if let Some(task) = self.plan.tasks.iter().find(|task| task.id == *id && !known) {
+            if let Some(task) =
+                self.adopted.plan().tasks.iter().find(|task| task.id == *id && !known)
+            {
                 plan.tasks.push(task.clone());
             }
         }

@@ -24,7 +24,7 @@ const REMOVALS_MAX: u32 = 3;
 
 impl Machine {
     pub(super) fn task_id(&self, t: TaskIx) -> TaskId {
-        self.plan.tasks[t.index()].id.clone()
+        self.adopted.plan().tasks[t.index()].id.clone()
     }
 
     /// Is this about the attempt that is under way, in a phase where it can be?
@@ -115,16 +115,15 @@ impl Machine {
 
     /// Nothing of the last life's is known any more but the room there was.
     fn begin_epoch(&mut self, scope: Option<&[TaskIx]>) {
-        if self.paused {
+        if self.control.is_paused() {
             self.emit_fact(Fact::RunResumed {});
         }
         self.release_providers(true);
         self.inbox.begin_epoch();
         self.spending.begin_epoch();
-        let no_room = self.epoch.shortage.take();
-        self.epoch =
-            super::EpochState { begun: true, shortage: no_room, ..super::EpochState::default() };
-        self.epoch.scope = scope.map(|wanted| self.scope_closure(wanted));
+        self.epoch = super::EpochState::default();
+        let scope = scope.map(|wanted| self.scope_closure(wanted));
+        self.engine.begin(scope);
         self.update_all_stacks();
         self.update_all_blocking();
     }
@@ -247,7 +246,7 @@ impl Machine {
 
     /// The machine has room for more agents, or no longer; people are told when that changes.
     fn update_capacity(&mut self, no_room: Option<CapacityShortage>) {
-        let message = match (&self.epoch.shortage, &no_room) {
+        let message = match (self.engine.shortage(), &no_room) {
             (None, Some(short)) if short.nobody => {
                 format!("no agents start: waiting for {}", short.why)
             }
@@ -264,7 +263,7 @@ impl Machine {
         if !message.is_empty() {
             self.emit_fact(Fact::Noticed { task: None, message, lasts: no_room.is_some() });
         }
-        self.epoch.shortage = no_room;
+        self.engine.set_shortage(no_room);
     }
 
     /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
@@ -403,7 +402,11 @@ impl Machine {
                 detail: gate.detail.clone(),
                 cached: gate.cached,
                 with: with.to_vec(),
-                tools: if scope == GateScope::Task { String::new() } else { self.tools.clone() },
+                tools: if scope == GateScope::Task {
+                    String::new()
+                } else {
+                    self.engine.gate_tools().to_owned()
+                },
                 flakes: gate.flakes,
                 exit_code: gate.exit_code,
                 cause: gate.cause.clone(),
@@ -421,7 +424,7 @@ impl Machine {
             return self.fail_attempt(t, FailureClass::Interrupted, "stopped".to_owned());
         }
         // Gates that were ended because we leave gave no verdict: the next life runs them.
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         self.record_gate_results((t, attempt), GateScope::Task, tree, &[], &gates);
@@ -483,7 +486,7 @@ impl Machine {
         let incidents = provider.map_or(0, Provider::incidents);
         let mut spent = self.tasks.get(t).spent.clone();
         spent.count_failure(class, fault);
-        let task = &self.plan.tasks[t.index()];
+        let task = &self.adopted.plan().tasks[t.index()];
         let wait =
             attempt_policy::retry_after_ms(class, fault, &spent, incidents, task, &self.settings);
         match wait {
@@ -519,7 +522,7 @@ impl Machine {
         self.record_attempt_failure(t, class, reason.clone(), None, help);
         let task = self.task_id(t);
         let fails = self.settings.land.on_conflict == ConflictAction::Fail;
-        if self.plan.tasks[t.index()].on_failure == TaskFailureAction::Skip {
+        if self.adopted.plan().tasks[t.index()].on_failure == TaskFailureAction::Skip {
             self.emit_fact(Fact::TaskSkipped { task, reason: format!("failed: {reason}") });
             return;
         }
@@ -532,7 +535,7 @@ impl Machine {
         });
         match self.settings.run.on_failure {
             RunFailureAction::Continue => {}
-            _ if self.draining.is_some() => {}
+            _ if self.control.draining().is_some() => {}
             RunFailureAction::Drain => self.emit_fact(Fact::RunDraining { task, abort: false }),
             RunFailureAction::Abort => {
                 self.emit_fact(Fact::RunDraining { task: task.clone(), abort: true });
@@ -599,13 +602,11 @@ impl Machine {
     }
 
     fn interrupt_engine(&mut self, now: bool) {
-        if !self.epoch.begun {
+        if !self.engine.has_begun() {
             return;
         }
         let wanted = if now { InterruptMode::Now } else { InterruptMode::Gently };
-        if self.epoch.interrupting != Some(InterruptMode::Now) {
-            self.epoch.interrupting = Some(wanted);
-        }
+        self.engine.interrupt(wanted);
         self.stop_agents(StopFollowUp::Requeue, "the run was interrupted");
     }
 }

@@ -33,7 +33,7 @@ mod target_recheck;
 mod pull_request_stack;
 mod suspects;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use agent_statements::{AgentStatement, ProposalDecision, ReportedIssue, TaskProposal};
 pub use apply::ApplyError;
@@ -45,13 +45,15 @@ pub use gate_result::GateResult;
 pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
-use self::owners::{Inbox, ProviderTable, Spending};
+use self::owners::{
+    AdoptedPlan, EngineEpoch, Inbox, ProviderTable, RunControl, RunRecord, Spending,
+};
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
 use crate::config::{ScheduleBarrier, Settings};
 use crate::conflict::ConflictForecast;
 use crate::effect::Effect;
-use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, StopReason, Usage};
+use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, Usage};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
@@ -63,7 +65,7 @@ use crate::publish::{PushRefusal, PushTrouble};
 use crate::pull_request::{ForgeActionResult, TaskPullRequest};
 use crate::recheck::RecheckQueue;
 use crate::schedule::{ScheduleContext, ScheduledStart, StartObstacle};
-use crate::tasks::{TaskState, TaskTable};
+use crate::tasks::TaskTable;
 use crate::train::Train;
 use crate::train::batches::{BatchMerge, BatchPurpose, TrainBatches};
 
@@ -351,29 +353,19 @@ pub struct Machine {
     settings: Settings,
     now: Time,
     facts: Vec<Fact>,
-    target: String,
-    base: Option<Oid>,
-    bring_to: Option<String>,
-    revision: u32,
-    plan_hash: String,
-    plan: Plan,
-    graph: Graph,
+    run: RunRecord,
+    control: RunControl,
+    engine: EngineEpoch,
+    adopted: AdoptedPlan,
     tasks: TaskTable,
-    dropped: BTreeMap<TaskId, TaskState>,
     train: Train,
     /// What is known of pull requests.
     pulls: BTreeMap<TaskId, TaskPullRequest>,
     /// What closing tasks offer: attempt and commit.
     offers: BTreeMap<TaskId, (u32, Oid)>,
-    /// This life only brings pull requests on.
-    merge_only: Option<MergeOnlyMode>,
-    /// This life goes on waiting when only people are waited for.
-    waits_for_people: bool,
     providers: ProviderTable,
     spending: Spending,
     inbox: Inbox,
-    /// A person named another agent for some task.
-    agents_named: bool,
     landings: u64,
     /// The gates were last seen to fail on the target branch itself.
     target_is_failing: bool,
@@ -381,24 +373,6 @@ pub struct Machine {
     base_failure: Option<Box<FailedGate>>,
     /// The remote does not take what lands.
     push_trouble: Option<PushTrouble>,
-    jobs: Option<u32>,
-    jobs_flag: Option<u32>,
-    jobs_in_force: Option<u32>,
-    noted: queries::Noted,
-    /// How long checks took, by command; the last ones.
-    gate_times: BTreeMap<String, VecDeque<u64>>,
-    paused: bool,
-    cancelled: bool,
-    /// Nothing more starts because this task failed, and whether those at work were stopped.
-    draining: Option<(TaskId, bool)>,
-    engine_epoch: Option<u64>,
-    /// How the newest engine ended, if it ended in good order.
-    stopped: Option<StopReason>,
-    started_at: Option<Time>,
-    /// Minutes that local time is ahead of UTC.
-    zone_min: i32,
-    /// What gates run with: verdicts hold only for the same.
-    tools: String,
     /// What landed since the target branch was last seen to pass in a clean checkout.
     rechecks: RecheckQueue,
     epoch: EpochState,
@@ -407,10 +381,6 @@ pub struct Machine {
 /// What belongs to one life of the engine and is not journaled.
 #[derive(Debug, Clone, Default)]
 struct EpochState {
-    begun: bool,
-    interrupting: Option<InterruptMode>,
-    scope: Option<Vec<bool>>,
-    shortage: Option<CapacityShortage>,
     issued: outstanding::IssuedEffects,
     /// How often what an attempt left could not be read.
     collects_failed: BTreeMap<(TaskIx, u32), u32>,
@@ -449,7 +419,7 @@ struct EpochState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InterruptMode {
+pub(crate) enum InterruptMode {
     Gently,
     Now,
 }
@@ -468,49 +438,28 @@ pub enum RestReason {
 impl Machine {
     /// A machine that knows nothing yet. Settings are part of the input, not of the record.
     pub fn new(settings: Settings) -> Self {
-        let plan = Plan::default();
-        let graph = Graph::new(&plan).expect("BUG: an empty plan has no cycle");
-        let tasks = TaskTable::new(&plan, &graph, &settings);
+        let adopted = AdoptedPlan::new();
+        let tasks = TaskTable::new(adopted.plan(), adopted.graph(), &settings);
         Self {
             settings,
             now: Time(0),
             facts: Vec::new(),
-            target: String::new(),
-            base: None,
-            bring_to: None,
-            revision: 0,
-            plan_hash: String::new(),
-            plan,
-            graph,
+            run: RunRecord::default(),
+            control: RunControl::default(),
+            engine: EngineEpoch::default(),
+            adopted,
             tasks,
-            dropped: BTreeMap::new(),
             train: Train::default(),
             pulls: BTreeMap::new(),
             offers: BTreeMap::new(),
-            merge_only: None,
             rechecks: RecheckQueue::default(),
-            waits_for_people: false,
             providers: ProviderTable::default(),
             spending: Spending::default(),
             inbox: Inbox::default(),
-            agents_named: false,
             landings: 0,
             target_is_failing: false,
             base_failure: None,
             push_trouble: None,
-            jobs: None,
-            jobs_flag: None,
-            jobs_in_force: None,
-            noted: queries::Noted::default(),
-            gate_times: BTreeMap::new(),
-            paused: false,
-            cancelled: false,
-            draining: None,
-            engine_epoch: None,
-            stopped: None,
-            started_at: None,
-            zone_min: 0,
-            tools: String::new(),
             epoch: EpochState::default(),
         }
     }
@@ -534,11 +483,11 @@ impl Machine {
     }
 
     pub fn job_limit(&self) -> u32 {
-        self.jobs_flag.or(self.jobs).unwrap_or(self.settings.run.jobs)
+        self.control.chosen_jobs().unwrap_or(self.settings.run.jobs)
     }
     /// Agents at once as somebody said when starting this life; it goes with it.
     pub fn set_jobs_flag(&mut self, jobs: Option<u32>) {
-        self.jobs_flag = jobs;
+        self.control.set_jobs_flag(jobs);
     }
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
@@ -546,17 +495,17 @@ impl Machine {
     }
     /// The plan being worked off.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.adopted.plan()
     }
     pub fn plan_hash(&self) -> &str {
-        &self.plan_hash
+        self.adopted.hash()
     }
     /// Its revision; 0 before the first.
     pub fn revision(&self) -> u32 {
-        self.revision
+        self.adopted.revision()
     }
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        self.adopted.graph()
     }
     /// Where all tasks stand.
     pub fn tasks(&self) -> &TaskTable {
@@ -566,15 +515,15 @@ impl Machine {
         &self.train
     }
     pub fn target_branch(&self) -> &str {
-        &self.target
+        self.run.target()
     }
     /// Where the target branch stood when the run began.
     pub fn run_base(&self) -> Option<&Oid> {
-        self.base.as_ref()
+        self.run.base()
     }
     /// The branch that work is brought over to, if it lands on one of the run's own.
     pub fn bring_to(&self) -> Option<&str> {
-        self.bring_to.as_deref()
+        self.run.bring_to()
     }
     /// Providers that said something.
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
@@ -590,11 +539,11 @@ impl Machine {
     }
     /// Tells how many minutes local time is ahead of UTC.
     pub fn set_utc_offset_min(&mut self, minutes: i32) {
-        self.zone_min = minutes;
+        self.engine.set_utc_offset_min(minutes);
     }
     /// Tells what gates run with: a verdict is taken over only if it is the same.
     pub fn set_gate_tools(&mut self, tools: String) {
-        self.tools = tools;
+        self.engine.set_gate_tools(tools);
     }
     /// Lines of the train under way in this life.
     pub fn train_batches(&self) -> &TrainBatches {
@@ -614,19 +563,19 @@ impl Machine {
     }
     /// No attempt starts until further notice.
     pub fn is_paused(&self) -> bool {
-        self.paused
+        self.control.is_paused()
     }
     /// A person called the run off.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled
+        self.control.is_cancelled()
     }
     /// An engine took over and has not said goodbye.
     pub fn is_engine_alive(&self) -> bool {
-        self.engine_epoch.is_some()
+        self.run.is_engine_alive()
     }
     /// When the run began.
     pub fn started_at(&self) -> Option<Time> {
-        self.started_at
+        self.run.started_at()
     }
     /// The newest time known, from facts or inputs.
     pub fn now(&self) -> Time {
@@ -634,7 +583,7 @@ impl Machine {
     }
     /// When the hours end in which nothing starts, if it is one of them.
     pub fn quiet_until(&self) -> Option<Time> {
-        self.quiet_until_at(self.now, self.zone_min)
+        self.quiet_until_at(self.now, self.engine.utc_offset_min())
     }
     /// The same at any time and place.
     pub fn quiet_until_at(&self, at: Time, zone_min: i32) -> Option<Time> {
@@ -646,12 +595,13 @@ impl Machine {
     }
     /// Why no agent starts although one could: the machine has no room.
     pub fn capacity_shortage(&self) -> Option<&CapacityShortage> {
-        self.epoch.shortage.as_ref()
+        self.engine.shortage()
     }
 
     /// Is this task asked for in this life?
     pub fn is_in_scope(&self, t: TaskIx) -> bool {
-        self.merge_only.is_none() && self.epoch.scope.as_ref().is_none_or(|scope| scope[t.index()])
+        self.engine.merge_only().is_none()
+            && self.engine.scope().is_none_or(|scope| scope[t.index()])
     }
 
     /// When to step with [`Input::Tick`] if nothing else happens.
@@ -714,7 +664,7 @@ impl Machine {
         let budget = &self.settings.budget;
         let money_left = budget.usd.filter(|_| budget.hard).map(|usd| self.spending.left_of(usd));
         let barred = self.settings.schedule.barrier != ScheduleBarrier::None;
-        let group_now = match &self.epoch.scope {
+        let group_now = match self.engine.scope() {
             // What nobody asked for holds nobody up.
             Some(scope) if barred => {
                 let open = |t: &TaskIx| scope[t.index()] && !self.tasks.phase(*t).is_over();
@@ -724,7 +674,7 @@ impl Machine {
         };
         let board = ScheduleContext {
             group_now: group_now.unwrap_or(u32::MAX),
-            plan: &self.plan,
+            plan: self.adopted.plan(),
             tasks: &self.tasks,
             settings: &self.settings,
             jobs: self.job_limit(),
@@ -733,7 +683,7 @@ impl Machine {
             quiet: self.quiet_until().is_some(),
             in_scope: &scope,
             resolver: &resolver,
-            mixed: self.settings.land.resolver.is_some() || self.agents_named,
+            mixed: self.settings.land.resolver.is_some() || self.control.agents_named(),
             overlaps: &overlaps,
             asks: &asks,
             money_left,

@@ -5,7 +5,7 @@ use crate::config::{WorkspaceRetention, WorkspaceSharing};
 use crate::effect::Effect;
 use crate::fact::StopFollowUp;
 use crate::id::{Oid, TaskIx};
-use crate::machine::{InterruptMode, Machine};
+use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::tasks::AttemptState;
 
@@ -57,10 +57,10 @@ impl IssuedEffects {
 
 impl Machine {
     pub(super) fn outstanding_effects(&mut self) -> Vec<Effect> {
-        if !self.epoch.begun {
+        if !self.engine.has_begun() {
             return Vec::new();
         }
-        let count = self.plan.tasks.len();
+        let count = self.adopted.plan().tasks.len();
         let first = self.epoch.issued.tasks.len() != count;
         if first {
             self.epoch.issued.tasks = vec![None; count];
@@ -93,9 +93,12 @@ impl Machine {
             return self.tasks.all_tasks().collect();
         }
         let mut touched: Vec<TaskIx> = self.tasks.active_tasks().collect();
-        let named = self.facts.iter().filter_map(|fact| self.graph.index_of(fact.task()?.as_str()));
+        let named = self
+            .facts
+            .iter()
+            .filter_map(|fact| self.adopted.graph().index_of(fact.task()?.as_str()));
         touched.extend(named);
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             touched.extend(self.tasks.all_tasks().filter(|t| self.tasks.phase(*t).is_idle()));
         }
         if self.settings.workspace.unit != WorkspaceSharing::Task {
@@ -159,7 +162,7 @@ impl Machine {
             // Who leaves puts things away: what was in there is on a snapshot, and the next
             // attempt begins afresh.
             Phase::Waiting | Phase::Ready
-                if self.epoch.interrupting.is_some()
+                if self.engine.is_interrupting()
                     && self.settings.workspace.unit == WorkspaceSharing::Task
                     && self.settings.workspace.keep == WorkspaceRetention::UntilLanded =>
             {
@@ -215,7 +218,7 @@ impl Machine {
 
     /// Gates have slots of their own, so that agents' slots do not idle behind them.
     fn claim_gate_slot(&mut self, t: TaskIx) -> bool {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return false;
         }
         if self.epoch.issued.gate_slots.contains(&t) {
@@ -236,7 +239,7 @@ impl Machine {
     /// merge is all that is left of the commits in it.
     fn landed_commit(&self, t: TaskIx) -> Option<Oid> {
         let landed = |t: TaskIx| self.tasks.get(t).landed.as_ref().filter(|landing| !landing.empty);
-        let closing = self.graph.dependents(t).filter(|c| self.closes_phase(*c));
+        let closing = self.adopted.graph().dependents(t).filter(|c| self.closes_phase(*c));
         let landing = closing.filter_map(landed).next().or_else(|| landed(t));
         landing.map(|landing| landing.commit.clone())
     }
@@ -247,7 +250,7 @@ impl Machine {
         let task = t;
         match want {
             OutstandingEffect::Workspace(attempt) => {
-                let needs = self.graph.needs(t).filter(|p| self.must_be_in_base(t, *p));
+                let needs = self.adopted.graph().needs(t).filter(|p| self.must_be_in_base(t, *p));
                 let must_contain = needs.filter_map(|p| self.landed_commit(p)).collect();
                 let from = self.workspace_base(t);
                 let merge = self.merge_to_lay_out(t);
@@ -298,7 +301,7 @@ impl Machine {
     fn issue_stop(&mut self, t: TaskIx, phase: Phase, n: u32, effects: &mut Vec<Effect>) {
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let Some((then, _)) = current.stop else { return };
-        let now = self.epoch.interrupting == Some(InterruptMode::Now);
+        let now = self.engine.is_interrupting_now();
         let key = Some((n, now, phase, current.workspace.is_some()));
         if self.epoch.issued.stops[t.index()] == key {
             return;

@@ -42,12 +42,12 @@ pub struct ReviewerResult {
 impl Machine {
     /// This life goes on waiting when only people are waited for. It goes with the life.
     pub fn set_waits_for_people(&mut self, patient: bool) {
-        self.waits_for_people = patient;
+        self.engine.set_waits_for_people(patient);
     }
 
     /// Gates of a task that run a command or look at files, in order.
     pub fn task_gates(&self, t: TaskIx) -> Vec<String> {
-        let own = self.plan.tasks[t.index()].verify.iter();
+        let own = self.adopted.plan().tasks[t.index()].verify.iter();
         let own = own.filter(|line| !gate::needs_person_or_reviewer(line));
         let shared: &[String] =
             if self.lands_on_forge(t) { &self.settings.gates.verify } else { &[] };
@@ -55,8 +55,12 @@ impl Machine {
     }
 
     fn needs_review(&self, t: TaskIx) -> bool {
-        let own =
-            || self.plan.tasks[t.index()].verify.iter().any(|line| line.trim() == review::GATE);
+        let own = || {
+            self.adopted.plan().tasks[t.index()]
+                .verify
+                .iter()
+                .any(|line| line.trim() == review::GATE)
+        };
         !self.settings.review.agents.is_empty() || self.settings.gates.review || own()
     }
 
@@ -169,7 +173,7 @@ impl Machine {
             return self.fail_attempt(t, FailureClass::Interrupted, "stopped".to_owned());
         }
         // Reviewers that were ended because we leave said nothing: the next life asks them.
-        if news.outcome == (ReviewerOutcome::Stopped {}) || self.epoch.interrupting.is_some() {
+        if news.outcome == (ReviewerOutcome::Stopped {}) || self.engine.is_interrupting() {
             return;
         }
         self.record_reviewer_report(t, attempt, news);
@@ -410,7 +414,7 @@ impl Machine {
 
     /// Reviewers that are to be asked now: a few at once, and none whose provider rests.
     pub(super) fn issue_reviews(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         let waiting: Vec<TaskIx> =

@@ -44,7 +44,7 @@ impl Machine {
         attempt: u32,
         gates: &[GateResult],
     ) -> bool {
-        let own = self.plan.tasks[t.index()].verify.len();
+        let own = self.adopted.plan().tasks[t.index()].verify.len();
         let failed = gates.iter().position(|gate| gate.verdict != GateVerdict::Passed);
         let Some(gate) = failed.filter(|at| *at >= own).and_then(|at| gates.get(at)) else {
             return false;
@@ -87,7 +87,7 @@ impl Machine {
     }
 
     pub(super) fn issue_suspect_checks(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         let suspects = &mut self.epoch.suspects;
@@ -113,7 +113,8 @@ impl Machine {
         if self.epoch.suspects.target_check != TargetCheckStage::Asked {
             return;
         }
-        if self.train.have_gates_passed(tree, &self.settings.gates.verify, &self.tools) {
+        if self.train.have_gates_passed(tree, &self.settings.gates.verify, self.engine.gate_tools())
+        {
             return self.blame_suspects(None);
         }
         self.epoch.suspects.target_check = TargetCheckStage::Due(formed.tip.clone(), tree.clone());
@@ -147,7 +148,7 @@ impl Machine {
     /// Whoever failed is to blame, or the branch is.
     fn blame_suspects(&mut self, bad: Option<String>) {
         let suspects = std::mem::take(&mut self.epoch.suspects).tasks;
-        let target = self.target.clone();
+        let target = self.run.target().to_owned();
         for (t, (attempt, reason)) in suspects {
             if !self.is_current_attempt(t, attempt, &[Phase::Verifying]) {
                 continue;

@@ -33,7 +33,11 @@ impl Machine {
             return None;
         }
         let next = self.rechecks.next_due(gates.recheck)?;
-        let task = next.tasks.iter().rev().find_map(|task| self.graph.index_of(task.as_str()))?;
+        let task = next
+            .tasks
+            .iter()
+            .rev()
+            .find_map(|task| self.adopted.graph().index_of(task.as_str()))?;
         Some((next, task))
     }
 
@@ -43,7 +47,7 @@ impl Machine {
     }
 
     pub(super) fn issue_recheck(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             if let Some((_, task, attempt)) = self.epoch.recheck.under_way.take() {
                 effects.push(Effect::StopLane { task, attempt, lane: RECHECK_LANE });
             }
@@ -107,7 +111,7 @@ impl Machine {
 
     fn record_recheck_error(&mut self, why: &str) {
         self.epoch.recheck.unable = true;
-        let target = &self.target;
+        let target = self.run.target();
         let message = format!("cannot check {target} again in a clean checkout: {why}");
         self.emit_fact(Fact::Noticed {
             task: None,
@@ -119,7 +123,7 @@ impl Machine {
     /// With which landing it began, once that is known.
     fn describe_first_bad_landing(&self, headline: Option<&str>) -> Option<String> {
         let first = self.rechecks.first_bad_landing()?;
-        let target = &self.target;
+        let target = self.run.target();
         let who = first.tasks.iter().map(TaskId::as_str).collect::<Vec<_>>().join(" and ");
         let short = first.commit.as_str().get(..9).unwrap_or(first.commit.as_str());
         let what = headline.map_or_else(|| "the checks fail".to_owned(), str::to_owned);

@@ -110,7 +110,8 @@ impl Machine {
         }
         self.epoch.train_errors = 0;
         self.epoch.merged.extend(places);
-        let (gates, tools) = (self.settings.gates.verify.clone(), self.tools.clone());
+        let (gates, tools) =
+            (self.settings.gates.verify.clone(), self.engine.gate_tools().to_owned());
         self.epoch.batches.set_target_commit(&formed.onto, self.now);
         if self.epoch.batches.target_passes().is_none()
             && self.train.have_gates_passed(base_tree, &gates, &tools)
@@ -319,11 +320,11 @@ impl Machine {
         let place = car.queue_number;
         self.epoch.issued.land = None;
         self.epoch.batches.forget_candidate(place, self.now);
-        let target = &self.target;
+        let target = self.run.target();
         let reason = format!("the target branch {target} no longer exists");
         let landings = self.tasks.all_tasks().filter_map(|t| self.tasks.get(t).landed.as_ref());
         let last = landings.max_by_key(|landing| landing.order).map(|landing| &landing.commit);
-        let commit = last.or(self.base.as_ref()).map_or("COMMIT", Oid::as_str);
+        let commit = last.or(self.run.base()).map_or("COMMIT", Oid::as_str);
         let help = format!("restore the branch with git branch {target} {commit}");
         self.emit_fact(Fact::CarEvicted { task: self.task_id(t), attempt, reason: reason.clone() });
         self.fail_with_help(t, FailureClass::NeedsInput, reason, Some(help));
@@ -335,7 +336,7 @@ impl Machine {
             self.train.candidates().is_empty() && self.epoch.batches.all_batches().is_empty();
         // Work that lands on a forge waits for its pull request, not for its turn.
         let elsewhere = self.settings.land.mode == LandMode::Pr;
-        if self.epoch.interrupting.is_some() || elsewhere || (idle && !self.epoch.frozen) {
+        if self.engine.is_interrupting() || elsewhere || (idle && !self.epoch.frozen) {
             return;
         }
         if self.epoch.target_look_at.is_some_and(|at| at <= self.now) {
@@ -428,7 +429,7 @@ impl Machine {
             return;
         }
         let Some(head) = self.train.head() else { return };
-        let (task, target) = (Some(self.task_id(head.task)), &self.target);
+        let (task, target) = (Some(self.task_id(head.task)), self.run.target());
         let message = match self.target_failure() {
             _ if !frozen => "merging resumes".to_owned(),
             Some(failure) => {
@@ -461,7 +462,7 @@ impl Machine {
             return;
         }
         self.epoch.issued.land = None;
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         for (purpose, places) in self.epoch.batches.request_merges() {

@@ -43,7 +43,7 @@ pub fn is_work_reference(reference: Option<&str>) -> bool {
 
 impl Machine {
     pub(super) fn required_approvals(&self, t: TaskIx) -> Vec<String> {
-        let own = self.plan.tasks[t.index()].verify.iter();
+        let own = self.adopted.plan().tasks[t.index()].verify.iter();
         let own = own.filter(|line| matches!(GateSpec::parse(line), Ok(GateSpec::Approval { .. })));
         own.chain(&self.settings.gates.approvals).cloned().collect()
     }

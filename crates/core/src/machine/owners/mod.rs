@@ -2,10 +2,18 @@
 //! Each owner folds its facts (`apply…`) and forgets at the start of an epoch (`begin_epoch`) what is not
 //! journaled.
 
+mod adopted_plan;
+mod engine_epoch;
 mod inbox;
 mod providers;
+mod run_control;
+mod run_record;
 mod spending;
 
+pub(crate) use adopted_plan::AdoptedPlan;
+pub(crate) use engine_epoch::EngineEpoch;
 pub(crate) use inbox::{Inbox, QueuedQuestion};
 pub(crate) use providers::ProviderTable;
+pub(crate) use run_control::RunControl;
+pub(crate) use run_record::RunRecord;
 pub(crate) use spending::{SpenderKey, Spending};
