@@ -39,10 +39,8 @@ impl Machine {
             Fact::EngineStarted { .. } => {
                 self.run.apply(fact, at);
                 self.control.apply(fact);
-                // Somebody may have mended it meanwhile: it is found out anew.
-                self.target_is_failing = false;
-                self.base_failure = None;
-                self.push_trouble = None;
+                self.target.apply_run_fact(fact);
+                self.train.apply_push_trouble(fact);
             }
             Fact::RunPaused {}
             | Fact::RunResumed {}
@@ -54,11 +52,14 @@ impl Machine {
             }
             Fact::TargetVerified { tree, gates, tools, .. } => {
                 for gate in gates {
-                    self.train.record_passed_gate(tree, gate, tools);
+                    self.train.queue_mut().record_passed_gate(tree, gate, tools);
                 }
-                self.rechecks.reset_after_pass();
+                self.target.apply_run_fact(fact);
             }
-            Fact::TargetRechecked(rechecked) => self.apply_recheck(rechecked),
+            Fact::TargetRechecked(rechecked) => {
+                self.target.apply_run_fact(fact);
+                self.apply_recheck(rechecked);
+            }
             Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
@@ -94,7 +95,7 @@ impl Machine {
         self.restore_dropped_tasks();
         self.update_all_stacks();
         let moved = |t: TaskIx| place(self.adopted.graph(), t);
-        self.train.renumber_tasks(moved);
+        self.train.queue_mut().renumber_tasks(moved);
         self.inbox.renumber_tasks(moved);
         let count = self.adopted.plan().tasks.len();
         self.engine.renumber_tasks(count, moved);
@@ -106,6 +107,7 @@ impl Machine {
             self.epoch.issued.grow_tasks(old_plan.tasks.len(), count);
         } else {
             self.epoch.issued = super::outstanding::IssuedEffects::default();
+            self.train.forget_issued_landing();
         }
         Ok(())
     }
@@ -164,7 +166,7 @@ impl Machine {
         self.apply_stack(t, fact);
         self.apply_review(t, fact);
         self.apply_kept_work(t, fact);
-        self.apply_push_trouble(fact);
+        self.train.apply_push_trouble(fact);
         let state = self.tasks.state_mut(t);
         match fact {
             Fact::TaskFailed { reason, .. }
@@ -430,22 +432,20 @@ impl Machine {
             return;
         };
         let good = *verdict == GateVerdict::Passed;
-        if *scope == GateScope::Base {
-            self.target_is_failing = *verdict == GateVerdict::Failed;
-            self.base_failure =
-                FailedGate::from_fact(fact).filter(|_| self.target_is_failing).map(Box::new);
-        }
+        self.target.apply_verdict(fact);
         if good {
-            self.train.record_passed_gate(tree, gate, tools);
+            self.train.queue_mut().record_passed_gate(tree, gate, tools);
         }
         let all = &self.settings.gates.verify;
-        if *scope == GateScope::Base || (good && !self.train.have_gates_passed(tree, all, tools)) {
+        if *scope == GateScope::Base
+            || (good && !self.train.queue().have_gates_passed(tree, all, tools))
+        {
             return;
         }
         let mut unit: Vec<TaskIx> =
             with.iter().filter_map(|id| self.adopted.graph().index_of(id.as_str())).collect();
         unit.push(t);
-        self.train.record_verdict(&unit, good, *cached);
+        self.train.queue_mut().record_verdict(&unit, good, *cached);
     }
 
     fn apply_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
@@ -456,22 +456,25 @@ impl Machine {
             }
             Fact::TaskQueued { attempt, tip, .. } => {
                 let priority = self.adopted.plan().tasks[t.index()].priority;
-                self.train.enqueue(t, *attempt, tip.clone(), priority);
+                self.train.queue_mut().enqueue(t, *attempt, tip.clone(), priority);
             }
             Fact::CarFormed { onto, commit, tree, reused, .. } => {
-                self.train.set_reused_resolutions(t, reused);
+                self.train.queue_mut().set_reused_resolutions(t, reused);
                 let (onto, commit, tree) = (onto.clone(), commit.clone(), tree.clone());
-                self.train.set_stage(t, CandidateStage::Formed { onto, commit, tree });
+                self.train.queue_mut().set_stage(t, CandidateStage::Formed { onto, commit, tree });
             }
             Fact::LandingIntended { old, new, tree, .. } => {
-                let (onto, commit) = match self.train.candidate_of(t).map(|car| &car.stage) {
+                let (onto, commit) = match self.train.queue().candidate_of(t).map(|car| &car.stage)
+                {
                     Some(CandidateStage::Formed { onto, commit, .. }) => {
                         (onto.clone(), commit.clone())
                     }
                     _ => (old.clone(), new.clone()),
                 };
                 let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
-                self.train.set_stage(t, CandidateStage::Landing { old, new, tree, onto, commit });
+                self.train
+                    .queue_mut()
+                    .set_stage(t, CandidateStage::Landing { old, new, tree, onto, commit });
             }
             // What a forge's checks say is no verdict on a merge of ours.
             Fact::GateRan { scope: scope @ (GateScope::Train | GateScope::Base), .. }
@@ -479,15 +482,18 @@ impl Machine {
             {
                 self.apply_train_verdict(t, fact);
             }
-            Fact::LandingRefused { .. } => self.train.set_stage(t, CandidateStage::Queued),
+            Fact::LandingRefused { .. } => {
+                self.train.queue_mut().set_stage(t, CandidateStage::Queued)
+            }
             Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.apply_hold(t, fact),
-            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.remove_candidate(t),
+            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => {
+                self.train.queue_mut().remove_candidate(t)
+            }
             Fact::TaskLanded { commit, old, empty, .. } => {
-                self.train.remove_landed(t);
-                self.target_is_failing = false;
-                self.base_failure = None;
+                self.train.queue_mut().remove_landed(t);
+                self.target.clear_failure();
                 self.apply_model_record(t, true);
-                self.landings += 1;
+                let order = self.train.apply_landing();
                 let state = self.tasks.state_mut(t);
                 state.reason.clear();
                 state.failed_gate = None;
@@ -496,7 +502,7 @@ impl Machine {
                     commit: commit.clone(),
                     old: old.clone(),
                     empty: *empty,
-                    order: self.landings,
+                    order,
                     at,
                 });
             }

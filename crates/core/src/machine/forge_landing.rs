@@ -78,7 +78,7 @@ impl Machine {
 
     /// What is offered, or is to be.
     fn offered_work(&self) -> Vec<(TaskIx, u32, Oid)> {
-        let cars = self.train.candidates().iter().filter(|car| {
+        let cars = self.train.queue().candidates().iter().filter(|car| {
             self.lands_on_forge(car.task)
                 && !matches!(car.stage, train::CandidateStage::Landing { .. })
         });
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     fn is_offered(&self, t: TaskIx, attempt: u32) -> bool {
-        self.train.candidate_of(t).is_some_and(|car| car.attempt == attempt)
+        self.train.queue().candidate_of(t).is_some_and(|car| car.attempt == attempt)
             || self
                 .offers
                 .get(&self.adopted.plan().tasks[t.index()].id)

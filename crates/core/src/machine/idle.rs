@@ -30,7 +30,7 @@ impl Machine {
         // So do those that a remote does not take, and work that a person decides on where nobody waits
         // for them.
         let adrift = |t: TaskIx| self.waits_for_remote() && self.push_trouble(t).is_some();
-        let frozen = |t: TaskIx| self.epoch.frozen && self.tasks.phase(t) == Phase::Merging;
+        let frozen = |t: TaskIx| self.target.is_frozen() && self.tasks.phase(t) == Phase::Merging;
         let undecided = |t: TaskIx| !self.engine.waits_for_people() && self.waits_for_decision(t);
         let waits = |t: TaskIx| {
             let held = !self.lands_on_forge(t) && !self.hold_reasons(t).is_empty();
@@ -65,7 +65,7 @@ impl Machine {
             .filter(|t| self.engine.merge_only().is_some() || self.is_in_scope(*t))
             .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
         // What landed and does not hold is not done.
-        if done && !self.rechecks.is_target_failing() {
+        if done && !self.target.rechecks().is_target_failing() {
             RestReason::Done
         } else {
             RestReason::NotLanded
@@ -76,7 +76,7 @@ impl Machine {
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_stop_engine(&self) -> bool {
         // One that waits for a remote is taken up by the next life.
-        let landing = (self.train.landing_candidates().next().is_some()
+        let landing = (self.train.queue().landing_candidates().next().is_some()
             && !self.waits_for_remote())
             || self.tasks.active_tasks().any(|t| self.is_merging_pull_request(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.

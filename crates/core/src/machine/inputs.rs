@@ -121,6 +121,8 @@ impl Machine {
         self.release_providers(true);
         self.inbox.begin_epoch();
         self.spending.begin_epoch();
+        self.target.begin_epoch();
+        self.train.begin_epoch();
         self.epoch = super::EpochState::default();
         let scope = scope.map(|wanted| self.scope_closure(wanted));
         self.engine.begin(scope);
@@ -193,7 +195,7 @@ impl Machine {
             Input::ForgeActionDone { task, attempt, news } => {
                 self.handle_forge_result(task, attempt, news);
             }
-            Input::ConflictsForecast(outlook) => self.epoch.conflict_forecast = outlook,
+            Input::ConflictsForecast(outlook) => self.train.set_forecast(outlook),
             Input::ReviewerDone(news) => self.handle_reviewer_result(*news),
             Input::Interrupt { now } => self.interrupt_engine(now),
             Input::CapacityMeasured(room) => self.update_capacity(room.err()),

@@ -33,7 +33,7 @@ mod target_recheck;
 mod pull_request_stack;
 mod suspects;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub use agent_statements::{AgentStatement, ProposalDecision, ReportedIssue, TaskProposal};
 pub use apply::ApplyError;
@@ -46,7 +46,8 @@ pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
 use self::owners::{
-    AdoptedPlan, EngineEpoch, Inbox, ProviderTable, RunControl, RunRecord, Spending,
+    AdoptedPlan, EngineEpoch, Inbox, LandingTrain, ProviderTable, RunControl, RunRecord, Spending,
+    TargetHealth,
 };
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
@@ -54,16 +55,14 @@ use crate::config::{ScheduleBarrier, Settings};
 use crate::conflict::ConflictForecast;
 use crate::effect::Effect;
 use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, Usage};
-use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, ProviderStanding};
-use crate::publish::{PushRefusal, PushTrouble};
+use crate::publish::PushRefusal;
 use crate::pull_request::{ForgeActionResult, TaskPullRequest};
-use crate::recheck::RecheckQueue;
 use crate::schedule::{ScheduleContext, ScheduledStart, StartObstacle};
 use crate::tasks::TaskTable;
 use crate::train::Train;
@@ -358,7 +357,8 @@ pub struct Machine {
     engine: EngineEpoch,
     adopted: AdoptedPlan,
     tasks: TaskTable,
-    train: Train,
+    target: TargetHealth,
+    train: LandingTrain,
     /// What is known of pull requests.
     pulls: BTreeMap<TaskId, TaskPullRequest>,
     /// What closing tasks offer: attempt and commit.
@@ -366,15 +366,6 @@ pub struct Machine {
     providers: ProviderTable,
     spending: Spending,
     inbox: Inbox,
-    landings: u64,
-    /// The gates were last seen to fail on the target branch itself.
-    target_is_failing: bool,
-    /// The check that failed there.
-    base_failure: Option<Box<FailedGate>>,
-    /// The remote does not take what lands.
-    push_trouble: Option<PushTrouble>,
-    /// What landed since the target branch was last seen to pass in a clean checkout.
-    rechecks: RecheckQueue,
     epoch: EpochState,
 }
 
@@ -387,33 +378,8 @@ struct EpochState {
     /// How often the workspace of a task that is over could not be removed.
     removals_failed: BTreeMap<TaskIx, u32>,
     unreachable_agents: BTreeMap<TaskIx, (u32, Time)>,
-    train_errors: u32,
-    train_retry_at: Option<Time>,
-    /// How often in a row the remote did not take a landing.
-    push_fails: u32,
-    /// Lines of the train under way.
-    batches: TrainBatches,
     /// Reviewers at work: the lane, and for whose attempt.
     reviewing: BTreeMap<u32, (TaskIx, u32, String)>,
-    /// Whom each lane works for.
-    lanes: BTreeMap<u32, (TaskIx, u32)>,
-    /// The cars of the landing under way, in order.
-    landing: Vec<u64>,
-    /// Cars that were merged before in this life.
-    merged: BTreeSet<u64>,
-    /// The target branch is bad itself, and no car mends it.
-    frozen: bool,
-    /// When to look whether somebody mended it.
-    target_look_at: Option<Time>,
-    /// When it is looked again whether the user's files are in the way of held work; none while somebody
-    /// looks.
-    checkout_inspections: BTreeMap<TaskIx, Option<Time>>,
-    /// Which pieces of work would clash, as far as was looked.
-    conflict_forecast: ConflictForecast,
-    /// Tasks that the target branch may be to blame for.
-    suspects: suspects::SuspectTasks,
-    /// The target branch is verified again.
-    recheck: target_recheck::RecheckProgress,
     /// Pull requests that are looked after.
     pull_watches: BTreeMap<TaskIx, forge_landing::PullRequestWatch>,
 }
@@ -449,17 +415,13 @@ impl Machine {
             engine: EngineEpoch::default(),
             adopted,
             tasks,
-            train: Train::default(),
+            target: TargetHealth::default(),
+            train: LandingTrain::default(),
             pulls: BTreeMap::new(),
             offers: BTreeMap::new(),
-            rechecks: RecheckQueue::default(),
             providers: ProviderTable::default(),
             spending: Spending::default(),
             inbox: Inbox::default(),
-            landings: 0,
-            target_is_failing: false,
-            base_failure: None,
-            push_trouble: None,
             epoch: EpochState::default(),
         }
     }
@@ -512,7 +474,7 @@ impl Machine {
         &self.tasks
     }
     pub fn train(&self) -> &Train {
-        &self.train
+        self.train.queue()
     }
     pub fn target_branch(&self) -> &str {
         self.run.target()
@@ -547,16 +509,16 @@ impl Machine {
     }
     /// Lines of the train under way in this life.
     pub fn train_batches(&self) -> &TrainBatches {
-        &self.epoch.batches
+        self.train.batches()
     }
     /// The target branch is bad itself: nothing lands.
     pub fn is_train_frozen(&self) -> bool {
-        self.epoch.frozen
+        self.target.is_frozen()
     }
 
     /// Is this task's car held up because the gates fail on the target branch itself?
     pub fn waits_for_target_fix(&self, t: TaskIx) -> bool {
-        self.target_is_failing && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
+        self.target.is_failing() && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
     }
     pub fn open_questions(&self) -> &[OpenQuestion] {
         self.inbox.questions()
@@ -622,9 +584,9 @@ impl Machine {
             .chain(deadlines)
             .chain(snapshots)
             .chain(self.tasks.next_delayed_at())
-            .chain(self.epoch.train_retry_at)
-            .chain(self.epoch.target_look_at)
-            .chain(self.epoch.checkout_inspections.values().copied().flatten())
+            .chain(self.train.retry_at())
+            .chain(self.target.look_at())
+            .chain(self.train.inspection_times())
             .chain(self.pull_requests_wake_at())
             .chain(self.epoch.unreachable_agents.values().map(|(_, at)| *at))
             .filter(|at| *at > self.now)

@@ -15,8 +15,6 @@ pub(super) struct IssuedEffects {
     tasks: Vec<Option<OutstandingEffect>>,
     stops: Vec<Option<(u32, bool, Phase, bool)>>,
     answers: Vec<Option<(u32, u32)>>,
-    /// Where the branch is to move.
-    pub(super) land: Option<Oid>,
     gate_slots: std::collections::BTreeSet<TaskIx>,
 }
 

@@ -282,7 +282,7 @@ impl Machine {
                     pull.stacked_on = None;
                 }
                 let below = self.lower_task(t).map(|lower| self.tasks.get(lower).began_after);
-                self.tasks.state_mut(t).began_after = below.unwrap_or(self.landings);
+                self.tasks.state_mut(t).began_after = below.unwrap_or(self.train.landings());
             }
             Fact::CarConflicted { task, .. } | Fact::TaskLanded { task, .. } => {
                 if let Some(pull) = self.pulls.get_mut(task) {

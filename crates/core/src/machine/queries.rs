@@ -23,7 +23,7 @@ impl Machine {
 
     /// The check that fails on the target branch itself, as it was last seen.
     pub fn target_failure(&self) -> Option<&FailedGate> {
-        self.base_failure.as_deref().filter(|_| self.target_is_failing)
+        self.target.failure()
     }
 
     /// Somebody asked the engine to stop: gently (`Some(false)`) or at once (`Some(true)`).

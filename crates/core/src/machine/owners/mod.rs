@@ -5,15 +5,19 @@
 mod adopted_plan;
 mod engine_epoch;
 mod inbox;
+mod landing_train;
 mod providers;
 mod run_control;
 mod run_record;
 mod spending;
+mod target_health;
 
 pub(crate) use adopted_plan::AdoptedPlan;
 pub(crate) use engine_epoch::EngineEpoch;
 pub(crate) use inbox::{Inbox, QueuedQuestion};
+pub(crate) use landing_train::LandingTrain;
 pub(crate) use providers::ProviderTable;
 pub(crate) use run_control::RunControl;
 pub(crate) use run_record::RunRecord;
 pub(crate) use spending::{SpenderKey, Spending};
+pub(crate) use target_health::TargetHealth;
