@@ -99,14 +99,11 @@ impl Machine {
         self.inbox.renumber_tasks(moved);
         let count = self.adopted.plan().tasks.len();
         self.engine.renumber_tasks(count, moved);
-        self.epoch.unreachable_agents.clear();
-        let begins_alike = old_plan.tasks.len() <= count
+        let before = old_plan.tasks.len();
+        let keeps_numbers = before <= count
             && old_plan.tasks.iter().zip(&self.adopted.plan().tasks).all(|(a, b)| a.id == b.id);
-        if begins_alike {
-            // Every task has kept its number: what was given out is still under way.
-            self.epoch.issued.grow_tasks(old_plan.tasks.len(), count);
-        } else {
-            self.epoch.issued = super::outstanding::IssuedEffects::default();
+        self.issued.adopt_plan(keeps_numbers, before, count);
+        if !keeps_numbers {
             self.train.forget_issued_landing();
         }
         Ok(())
@@ -162,7 +159,7 @@ impl Machine {
         self.control.apply(fact);
         self.apply_landing_to_recheck(t, fact);
         self.apply_train(t, fact, at);
-        self.apply_pull_request(fact);
+        self.forge.apply(fact);
         self.apply_stack(t, fact);
         self.apply_review(t, fact);
         self.apply_kept_work(t, fact);
@@ -452,7 +449,7 @@ impl Machine {
         match fact {
             // Nothing of it goes through the train.
             Fact::TaskQueued { task, attempt, tip } if self.closes_phase(t) => {
-                self.offers.insert(task.clone(), (*attempt, tip.clone()));
+                self.forge.apply_offer(task, *attempt, tip);
             }
             Fact::TaskQueued { attempt, tip, .. } => {
                 let priority = self.adopted.plan().tasks[t.index()].priority;

@@ -6,6 +6,7 @@ use crate::fact::{Fact, FailureClass};
 use crate::id::{TaskId, TaskIx};
 use crate::limits;
 use crate::machine::Machine;
+use crate::machine::outstanding::OutstandingEffect;
 use crate::machine::owners::QueuedQuestion;
 use crate::model_choice::{self, ModelChoice, ModelChoiceContext};
 use crate::phase::Phase;
@@ -144,7 +145,7 @@ impl Machine {
                 self.tasks.get(*t).current.as_ref().is_some_and(|a| {
                     a.stop.is_some()
                         && a.evidence.is_some()
-                        && !self.epoch.issued.are_gates_issued(*t, a.n)
+                        && self.issued.issued(*t) != Some(OutstandingEffect::Gates(a.n))
                         && !self.is_under_review(*t)
                 })
             })

@@ -17,11 +17,6 @@ use crate::plan::TaskFailureAction;
 use crate::provider::Provider;
 use crate::tasks::AttemptState;
 
-/// How often what an agent left is tried to be read in one life.
-const COLLECTS_MAX: u32 = 3;
-/// How often a workspace is tried to be removed in one life.
-const REMOVALS_MAX: u32 = 3;
-
 impl Machine {
     pub(super) fn task_id(&self, t: TaskIx) -> TaskId {
         self.adopted.plan().tasks[t.index()].id.clone()
@@ -123,7 +118,8 @@ impl Machine {
         self.spending.begin_epoch();
         self.target.begin_epoch();
         self.train.begin_epoch();
-        self.epoch = super::EpochState::default();
+        self.forge.begin_epoch();
+        self.issued = super::owners::IssuedEffects::default();
         let scope = scope.map(|wanted| self.scope_closure(wanted));
         self.engine.begin(scope);
         self.update_all_stacks();
@@ -232,11 +228,7 @@ impl Machine {
             Err(why) => {
                 // Said below, so it is wanted again at once: a git that was killed is no reason to
                 // leave things lying about until the next life.
-                let failed = self.epoch.removals_failed.entry(t).or_default();
-                *failed += 1;
-                if *failed < REMOVALS_MAX {
-                    self.epoch.issued.forget_task(t);
-                }
+                self.issued.retry_removal(t);
                 // By now somebody may want the task done again, and then nobody wants it removed.
                 self.tasks.end_workspace_removal(t);
                 let message = format!("cannot remove the workspace: {why}");
@@ -271,10 +263,7 @@ impl Machine {
     /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
     /// is wanted of it is asked for again.
     fn handle_unreachable_agent(&mut self, t: TaskIx, reason: &str) {
-        let tries = self.epoch.unreachable_agents.get(&t).map_or(0, |(tries, _)| *tries);
-        let wait = (limits::TRANSIENT_WAIT_MS << tries.min(7)).min(limits::TRANSIENT_WAIT_MS_MAX);
-        self.epoch.unreachable_agents.insert(t, (tries + 1, self.now.plus_ms(wait)));
-        self.epoch.issued.forget_agent(t);
+        self.issued.retry_agent(t, self.now);
         let (task, message) = (Some(self.task_id(t)), limits::clip_for_fact(reason));
         self.emit_fact(Fact::Noticed { task, message, lasts: true });
     }
@@ -289,13 +278,10 @@ impl Machine {
             Ok(evidence) => evidence,
             Err(reason) => {
                 let reason = format!("cannot read the agent's work: {reason}");
-                let failed = self.epoch.collects_failed.entry((t, attempt)).or_default();
-                *failed += 1;
-                if *failed >= COLLECTS_MAX {
+                // The work is there and done: reading it again is cheaper than doing it again.
+                if !self.issued.retry_collect(t, attempt) {
                     return self.fail_attempt(t, FailureClass::Transient, reason);
                 }
-                // The work is there and done: reading it again is cheaper than doing it again.
-                self.epoch.issued.forget_task(t);
                 let (task, message) = (Some(self.task_id(t)), limits::clip_for_fact(&reason));
                 return self.emit_fact(Fact::Noticed { task, message, lasts: false });
             }
@@ -454,7 +440,7 @@ impl Machine {
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
         let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
         // With nothing to add to it, what a pull request offers is still to land.
-        let offered = self.pulls.get(&task).is_some_and(|pull| pull.number.is_some())
+        let offered = self.forge.pull(&task).is_some_and(|pull| pull.number.is_some())
             || (self.closes_phase(t) && self.lands_on_forge(t))
             // That nothing is to do holds only if what it builds on lands.
             || self.lower_pull_request(t).is_some();

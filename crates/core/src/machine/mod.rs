@@ -46,8 +46,8 @@ pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
 use self::owners::{
-    AdoptedPlan, EngineEpoch, Inbox, LandingTrain, ProviderTable, RunControl, RunRecord, Spending,
-    TargetHealth,
+    AdoptedPlan, EngineEpoch, ForgePulls, Inbox, IssuedEffects, LandingTrain, ProviderTable,
+    RunControl, RunRecord, Spending, TargetHealth,
 };
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
@@ -62,7 +62,7 @@ use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, ProviderStanding};
 use crate::publish::PushRefusal;
-use crate::pull_request::{ForgeActionResult, TaskPullRequest};
+use crate::pull_request::ForgeActionResult;
 use crate::schedule::{ScheduleContext, ScheduledStart, StartObstacle};
 use crate::tasks::TaskTable;
 use crate::train::Train;
@@ -359,29 +359,11 @@ pub struct Machine {
     tasks: TaskTable,
     target: TargetHealth,
     train: LandingTrain,
-    /// What is known of pull requests.
-    pulls: BTreeMap<TaskId, TaskPullRequest>,
-    /// What closing tasks offer: attempt and commit.
-    offers: BTreeMap<TaskId, (u32, Oid)>,
+    forge: ForgePulls,
     providers: ProviderTable,
     spending: Spending,
     inbox: Inbox,
-    epoch: EpochState,
-}
-
-/// What belongs to one life of the engine and is not journaled.
-#[derive(Debug, Clone, Default)]
-struct EpochState {
-    issued: outstanding::IssuedEffects,
-    /// How often what an attempt left could not be read.
-    collects_failed: BTreeMap<(TaskIx, u32), u32>,
-    /// How often the workspace of a task that is over could not be removed.
-    removals_failed: BTreeMap<TaskIx, u32>,
-    unreachable_agents: BTreeMap<TaskIx, (u32, Time)>,
-    /// Reviewers at work: the lane, and for whose attempt.
-    reviewing: BTreeMap<u32, (TaskIx, u32, String)>,
-    /// Pull requests that are looked after.
-    pull_watches: BTreeMap<TaskIx, forge_landing::PullRequestWatch>,
+    issued: IssuedEffects,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -417,12 +399,11 @@ impl Machine {
             tasks,
             target: TargetHealth::default(),
             train: LandingTrain::default(),
-            pulls: BTreeMap::new(),
-            offers: BTreeMap::new(),
+            forge: ForgePulls::default(),
             providers: ProviderTable::default(),
             spending: Spending::default(),
             inbox: Inbox::default(),
-            epoch: EpochState::default(),
+            issued: IssuedEffects::default(),
         }
     }
 
@@ -588,7 +569,7 @@ impl Machine {
             .chain(self.target.look_at())
             .chain(self.train.inspection_times())
             .chain(self.pull_requests_wake_at())
-            .chain(self.epoch.unreachable_agents.values().map(|(_, at)| *at))
+            .chain(self.issued.agent_retry_times())
             .filter(|at| *at > self.now)
             .min()
     }

@@ -9,48 +9,17 @@ use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::tasks::AttemptState;
 
-/// What was given out in this life, so that nothing is given out twice.
-#[derive(Debug, Clone, Default)]
-pub(super) struct IssuedEffects {
-    tasks: Vec<Option<OutstandingEffect>>,
-    stops: Vec<Option<(u32, bool, Phase, bool)>>,
-    answers: Vec<Option<(u32, u32)>>,
-    gate_slots: std::collections::BTreeSet<TaskIx>,
-}
+/// How a stop was issued: the attempt, whether at once, the phase, and whether the workspace stood.
+pub(crate) type IssuedStop = (u32, bool, Phase, bool);
 
 /// What one task wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutstandingEffect {
+pub(crate) enum OutstandingEffect {
     Workspace(u32),
     Agent(u32),
     Evidence(u32),
     Gates(u32),
     Removal(u32),
-}
-
-impl IssuedEffects {
-    pub(super) fn are_gates_issued(&self, t: TaskIx, attempt: u32) -> bool {
-        self.tasks.get(t.index()).copied().flatten() == Some(OutstandingEffect::Gates(attempt))
-    }
-    /// What was given for this task may be given again.
-    pub(super) fn forget_task(&mut self, t: TaskIx) {
-        if let Some(given) = self.tasks.get_mut(t.index()) {
-            *given = None;
-        }
-    }
-    pub(super) fn forget_agent(&mut self, t: TaskIx) {
-        self.tasks[t.index()] = None;
-        self.stops[t.index()] = None;
-        self.answers[t.index()] = None;
-    }
-    /// Further tasks came after those that are known. Nothing changes before anything was given.
-    pub(super) fn grow_tasks(&mut self, before: usize, count: usize) {
-        if self.tasks.len() == before && before > 0 {
-            self.tasks.resize(count, None);
-            self.stops.resize(count, None);
-            self.answers.resize(count, None);
-        }
-    }
 }
 
 impl Machine {
@@ -59,18 +28,12 @@ impl Machine {
             return Vec::new();
         }
         let count = self.adopted.plan().tasks.len();
-        let first = self.epoch.issued.tasks.len() != count;
-        if first {
-            self.epoch.issued.tasks = vec![None; count];
-            self.epoch.issued.stops = vec![None; count];
-            self.epoch.issued.answers = vec![None; count];
-        }
+        let first = self.issued.prepare_tasks(count);
         let mut effects = Vec::new();
-        // Before anybody asks for one of the gates' slots, those that are free again are freed.
-        let held = self.epoch.issued.gate_slots.iter().copied();
-        let gating: std::collections::BTreeSet<TaskIx> =
-            held.filter(|t| self.own_gates_due(*t)).collect();
-        self.epoch.issued.gate_slots = gating;
+        // Slots of gates that gave their verdict are freed before another task asks for one.
+        let over: Vec<TaskIx> =
+            self.issued.gate_slots().filter(|t| !self.own_gates_due(*t)).collect();
+        self.issued.free_gate_slots(&over);
         let touched = self.touched_tasks(first);
         for t in touched {
             self.issue_task_effects(t, &mut effects);
@@ -112,24 +75,16 @@ impl Machine {
         let phase = self.tasks.phase(t);
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let n = current.n;
-        match self.epoch.unreachable_agents.get(&t) {
-            Some(_) if !matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking) => {
-                self.epoch.unreachable_agents.remove(&t);
-            }
-            Some((_, at)) if *at > self.now => return,
-            _ => {}
+        let is_at_work = matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking);
+        if self.issued.is_agent_delayed(t, is_at_work, self.now) {
+            return;
         }
+        // What was wanted and is done may be wanted anew in a later phase.
         let want = self.outstanding_effect(t, phase);
-        if want.is_none() {
-            // What was wanted is done; the same may be wanted anew in a later phase.
-            self.epoch.issued.tasks[t.index()] = None;
-        }
-        if let Some(want) = want
-            && self.epoch.issued.tasks[t.index()] != Some(want)
+        if self.issued.issue(t, want)
+            && let Some(want) = want
         {
-            self.epoch.issued.tasks[t.index()] = Some(want);
-            let effect = self.build_effect(t, want);
-            effects.push(effect);
+            effects.push(self.build_effect(t, want));
             if let OutstandingEffect::Removal(_) = want {
                 self.tasks.begin_workspace_removal(t);
             }
@@ -149,7 +104,7 @@ impl Machine {
             // Whether its agent was started before a crash is not known here: stopping it tells.
             Phase::Preparing
                 if current.stop.is_some()
-                    && self.epoch.issued.tasks[t.index()] != Some(OutstandingEffect::Agent(n)) =>
+                    && self.issued.issued(t) != Some(OutstandingEffect::Agent(n)) =>
             {
                 None
             }
@@ -219,18 +174,11 @@ impl Machine {
         if self.engine.is_interrupting() {
             return false;
         }
-        if self.epoch.issued.gate_slots.contains(&t) {
-            return true;
-        }
         let limit = match self.settings.limits.verify {
             0 => self.job_limit(),
             some => some,
         };
-        let free = self.epoch.issued.gate_slots.len() < limit as usize;
-        if free {
-            self.epoch.issued.gate_slots.insert(t);
-        }
-        free
+        self.issued.claim_gate_slot(t, limit as usize)
     }
 
     /// The commit that shows that a task's work is there. A forge may squash a phase, and then its
@@ -279,12 +227,9 @@ impl Machine {
         }
         let attempt = current.n;
         // All of them in a new life: an agent that asked again at once may wait for the first.
-        let given = match self.epoch.issued.answers[t.index()] {
-            Some((n, number)) if n == attempt => number,
-            _ => 0,
-        };
+        let given = self.issued.last_answer(t, attempt);
         for answer in current.answers.iter().filter(|answer| answer.number > given) {
-            self.epoch.issued.answers[t.index()] = Some((attempt, answer.number));
+            self.issued.issue_answer(t, attempt, answer.number);
             effects.push(Effect::DeliverAnswer {
                 task: t,
                 attempt,
@@ -300,8 +245,8 @@ impl Machine {
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let Some((then, _)) = current.stop else { return };
         let now = self.engine.is_interrupting_now();
-        let key = Some((n, now, phase, current.workspace.is_some()));
-        if self.epoch.issued.stops[t.index()] == key {
+        let key: IssuedStop = (n, now, phase, current.workspace.is_some());
+        if self.issued.is_stop_issued(t, key) {
             return;
         }
         let stop = match phase {
@@ -315,7 +260,7 @@ impl Machine {
             }
             _ => return,
         };
-        self.epoch.issued.stops[t.index()] = key;
+        self.issued.issue_stop(t, key);
         effects.push(stop);
     }
 

@@ -26,7 +26,7 @@ impl Machine {
     /// The pull request below, in words; none once it is merged and taken in.
     pub(super) fn describe_lower_pull_request(&self, t: TaskIx) -> Option<String> {
         let lower = &self.lower_pull_request(t)?.task;
-        let number = self.pulls.get(lower).and_then(|pull| pull.number);
+        let number = self.forge.pull(lower).and_then(|pull| pull.number);
         Some(match number {
             Some(number) => format!("pull request #{number} of {lower}"),
             None => format!("the pull request of {lower}"),
@@ -264,8 +264,7 @@ impl Machine {
             Fact::PullStacked(stacked) => {
                 let merged = self.lower_task(t).and_then(|l| self.tasks.get(l).landed.as_ref());
                 let taken_in = merged.map_or(0, |landing| landing.order);
-                let pull = self.pulls.entry(stacked.task.clone()).or_default();
-                pull.apply_stacked(stacked);
+                self.forge.apply_stacked(stacked);
                 if stacked.on.is_none() {
                     let state = self.tasks.state_mut(t);
                     state.began_after = state.began_after.max(taken_in);
@@ -277,17 +276,12 @@ impl Machine {
                 if kept || self.next_attempt_base(t).is_some() {
                     return;
                 }
-                let fresh = |pull: &&mut TaskPullRequest| pull.stacked_on_attempt != *attempt;
-                if let Some(pull) = self.pulls.get_mut(task).filter(fresh) {
-                    pull.stacked_on = None;
-                }
+                self.forge.apply_attempt_start(task, *attempt);
                 let below = self.lower_task(t).map(|lower| self.tasks.get(lower).began_after);
                 self.tasks.state_mut(t).began_after = below.unwrap_or(self.train.landings());
             }
             Fact::CarConflicted { task, .. } | Fact::TaskLanded { task, .. } => {
-                if let Some(pull) = self.pulls.get_mut(task) {
-                    pull.stacked_on = None;
-                }
+                self.forge.apply_stack_end(task);
             }
             _ => {}
         }

@@ -7,6 +7,7 @@ use crate::fact::{AnsweringAgent, Fact, FailureClass, GateScope, GateVerdict, Li
 use crate::gate;
 use crate::id::{Oid, TaskIx};
 use crate::limits;
+use crate::machine::owners::ReviewerAtWork;
 use crate::machine::{GateResult, Machine};
 use crate::phase::Phase;
 use crate::provider::{self, ProviderStanding};
@@ -153,9 +154,7 @@ impl Machine {
     /// One reviewer is through, or was told to wait.
     pub(super) fn handle_reviewer_result(&mut self, news: ReviewerResult) {
         let ReviewerResult { task: t, attempt, .. } = news;
-        self.epoch.reviewing.retain(|_, (whose, n, name)| {
-            (*whose, *n, name.as_str()) != (t, attempt, news.reviewer.as_str())
-        });
+        self.issued.end_reviewer(t, attempt, &news.reviewer);
         if !self.is_current_attempt(t, attempt, &[Phase::Verifying]) {
             return;
         }
@@ -403,7 +402,7 @@ impl Machine {
 
     /// Is a reviewer at work for this task in this life?
     pub(super) fn is_under_review(&self, t: TaskIx) -> bool {
-        self.epoch.reviewing.values().any(|(task, ..)| *task == t)
+        self.issued.reviewers().any(|at_work| at_work.task == t)
     }
 
     /// Reviewers who have not reported on a task's work yet.
@@ -425,16 +424,16 @@ impl Machine {
             let evidence = current.evidence.as_ref().expect("BUG: a review has evidence");
             let (attempt, base, tip) = (current.n, evidence.base.clone(), evidence.tip.clone());
             for reviewer in course.missing_reviewers() {
-                let out = |(task, n, name): &(TaskIx, u32, String)| {
-                    (*task, *n, name) == (t, attempt, reviewer)
-                };
-                if self.epoch.reviewing.values().any(out) || !self.may_start_reviewer(reviewer) {
+                let wanted = ReviewerAtWork { task: t, attempt, reviewer: reviewer.clone() };
+                if self.issued.reviewers().any(|at_work| *at_work == wanted)
+                    || !self.may_start_reviewer(reviewer)
+                {
                     continue;
                 }
                 let lanes = LANE_FIRST..LANE_FIRST + self.settings.review.concurrency.max(1);
-                let free = |lane: &u32| !self.epoch.reviewing.contains_key(lane);
+                let free = |lane: &u32| self.issued.is_reviewer_lane_free(*lane);
                 let Some(lane) = lanes.into_iter().find(free) else { return };
-                self.epoch.reviewing.insert(lane, (t, attempt, reviewer.clone()));
+                self.issued.start_reviewer(lane, wanted);
                 effects.push(Effect::Review {
                     task: t,
                     attempt,
@@ -453,8 +452,9 @@ impl Machine {
     fn may_start_reviewer(&self, reviewer: &str) -> bool {
         let agent = self.settings.review.reviewer_settings(reviewer).agent;
         let provider = self.agent_provider(&agent);
-        let reviewing = self.epoch.reviewing.values().filter(|(.., name)| {
-            self.agent_provider(&self.settings.review.reviewer_settings(name).agent) == provider
+        let reviewing = self.issued.reviewers().filter(|at_work| {
+            let reviewer = self.settings.review.reviewer_settings(&at_work.reviewer);
+            self.agent_provider(&reviewer.agent) == provider
         });
         let in_use = self.tasks.named_slots_in_use(SlotKind::Provider, &provider)
             + u32::try_from(reviewing.count()).unwrap_or(u32::MAX);

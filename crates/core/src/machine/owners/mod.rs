@@ -4,7 +4,9 @@
 
 mod adopted_plan;
 mod engine_epoch;
+mod forge_pulls;
 mod inbox;
+mod issued_effects;
 mod landing_train;
 mod providers;
 mod run_control;
@@ -14,7 +16,9 @@ mod target_health;
 
 pub(crate) use adopted_plan::AdoptedPlan;
 pub(crate) use engine_epoch::EngineEpoch;
+pub(crate) use forge_pulls::ForgePulls;
 pub(crate) use inbox::{Inbox, QueuedQuestion};
+pub(crate) use issued_effects::{IssuedEffects, ReviewerAtWork};
 pub(crate) use landing_train::LandingTrain;
 pub(crate) use providers::ProviderTable;
 pub(crate) use run_control::RunControl;
