@@ -10,6 +10,7 @@ use mainstem_core::config::layers::{
 };
 use mainstem_core::id::Time;
 use mainstem_core::inbox::PendingFile;
+use mainstem_core::machine::Input;
 use mainstem_core::plan::Plan;
 use mainstem_core::plan::check::{PlanCheckContext, load_plan, load_plan_for_display};
 use mainstem_core::plan::document::DocumentFormat;
@@ -275,7 +276,8 @@ impl CliContext {
             tasks: file.tasks,
             since: Time(file.at_ms),
         };
-        look.machine.set_pending_files(pending.map(waits).collect());
+        let found = Input::PendingFilesFound(pending.map(waits).collect());
+        look.machine.step(found, look.machine.now());
         Ok((repo, layout, look))
     }
 

@@ -53,11 +53,6 @@ pub enum MergeOnlyMode {
 }
 
 impl Machine {
-    /// This life starts no agent: it pushes, looks and merges. It goes with the life.
-    pub fn set_merge_only(&mut self, merger: Option<MergeOnlyMode>) {
-        self.engine.set_merge_only(merger);
-    }
-
     /// What is known of a task's pull request.
     pub fn pull_request(&self, t: TaskIx) -> Option<&TaskPullRequest> {
         self.forge.pull(&self.adopted.plan().tasks[t.index()].id)

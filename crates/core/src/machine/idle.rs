@@ -8,11 +8,6 @@ use crate::phase::Phase;
 use crate::schedule::StartObstacle;
 
 impl Machine {
-    /// Tells which files that decide about runs wait for a person. They hold nothing up.
-    pub fn set_pending_files(&mut self, files: Vec<PendingFile>) {
-        self.inbox.set_pending_files(files);
-    }
-
     /// Files that decide about runs and wait for a person.
     pub fn pending_files(&self) -> &[PendingFile] {
         self.inbox.pending_files()

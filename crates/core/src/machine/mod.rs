@@ -58,6 +58,7 @@ use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, Usage};
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
+use crate::inbox::PendingFile;
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, ProviderStanding};
@@ -85,6 +86,14 @@ pub enum Input {
         plan: Box<Plan>,
         hash: String,
     },
+    /// What the next epoch of the engine starts with. It leads to nothing by itself.
+    ConfigureEpoch(EpochOptions),
+    /// Local time is so many minutes ahead of UTC. It leads to nothing by itself.
+    UtcOffsetChanged {
+        minutes: i32,
+    },
+    /// Files that decide about runs and wait for a person. They hold nothing up.
+    PendingFilesFound(Vec<PendingFile>),
     /// An engine is up and holds the lock.
     Begin {
         epoch: u64,
@@ -318,6 +327,19 @@ pub enum Input {
     Tick,
 }
 
+/// What somebody asked for when starting an engine. It holds for one epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EpochOptions {
+    /// Agents at once, if it is not to be as the run or the settings say.
+    pub jobs: Option<u32>,
+    /// This epoch starts no agent: it pushes, looks at and merges pull requests.
+    pub merge_only: Option<MergeOnlyMode>,
+    /// This epoch goes on waiting when only people are waited for.
+    pub waits_for_people: bool,
+    /// The tools that gates run with: a verdict is taken over only if they are the same.
+    pub gate_tools: String,
+}
+
 /// What one input led to.
 #[derive(Debug, Clone, Default)]
 pub struct MachineStep {
@@ -409,12 +431,27 @@ impl Machine {
 
     /// Takes one input: decides, moves, and says what is to be done.
     pub fn step(&mut self, input: Input, now: Time) -> MachineStep {
+        let Some(input) = self.take_configuration(input) else { return MachineStep::default() };
         self.now = self.now.max(now);
         self.tasks.release_delayed(self.now);
         let reply = self.handle_input(input);
         self.run_to_fixpoint();
         let effects = self.outstanding_effects();
         MachineStep { facts: std::mem::take(&mut self.facts), effects, reply }
+    }
+
+    /// Takes in what only configures the machine, and returns any other input.
+    fn take_configuration(&mut self, input: Input) -> Option<Input> {
+        match input {
+            Input::ConfigureEpoch(options) => {
+                self.control.set_jobs_flag(options.jobs);
+                self.engine.configure(options);
+            }
+            Input::UtcOffsetChanged { minutes } => self.engine.set_utc_offset_min(minutes),
+            Input::PendingFilesFound(files) => self.inbox.set_pending_files(files),
+            other => return Some(other),
+        }
+        None
     }
 
     /// A fact that this step decided: moves the state and is written down.
@@ -427,10 +464,6 @@ impl Machine {
 
     pub fn job_limit(&self) -> u32 {
         self.control.chosen_jobs().unwrap_or(self.settings.run.jobs)
-    }
-    /// Agents at once as somebody said when starting this life; it goes with it.
-    pub fn set_jobs_flag(&mut self, jobs: Option<u32>) {
-        self.control.set_jobs_flag(jobs);
     }
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
@@ -479,14 +512,6 @@ impl Machine {
     /// What agents found besides their tasks, oldest first.
     pub fn reported_issues(&self) -> &[ReportedIssue] {
         self.inbox.issues()
-    }
-    /// Tells how many minutes local time is ahead of UTC.
-    pub fn set_utc_offset_min(&mut self, minutes: i32) {
-        self.engine.set_utc_offset_min(minutes);
-    }
-    /// Tells what gates run with: a verdict is taken over only if it is the same.
-    pub fn set_gate_tools(&mut self, tools: String) {
-        self.engine.set_gate_tools(tools);
     }
     /// Lines of the train under way in this life.
     pub fn train_batches(&self) -> &TrainBatches {

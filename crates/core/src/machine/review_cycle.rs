@@ -41,11 +41,6 @@ pub struct ReviewerResult {
 }
 
 impl Machine {
-    /// This life goes on waiting when only people are waited for. It goes with the life.
-    pub fn set_waits_for_people(&mut self, patient: bool) {
-        self.engine.set_waits_for_people(patient);
-    }
-
     /// Gates of a task that run a command or look at files, in order.
     pub fn task_gates(&self, t: TaskIx) -> Vec<String> {
         let own = self.adopted.plan().tasks[t.index()].verify.iter();

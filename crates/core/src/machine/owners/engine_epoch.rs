@@ -2,7 +2,7 @@
 
 use crate::capacity::CapacityShortage;
 use crate::id::TaskIx;
-use crate::machine::{InterruptMode, MergeOnlyMode};
+use crate::machine::{EpochOptions, InterruptMode, MergeOnlyMode};
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EngineEpoch {
@@ -26,6 +26,12 @@ impl EngineEpoch {
         self.begun = true;
         self.interrupting = None;
         self.scope = scope;
+    }
+    /// What the epoch was started with.
+    pub(crate) fn configure(&mut self, options: EpochOptions) {
+        self.merge_only = options.merge_only;
+        self.waits_for_people = options.waits_for_people;
+        self.gate_tools = options.gate_tools;
     }
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
@@ -72,14 +78,8 @@ impl EngineEpoch {
     pub(crate) fn merge_only(&self) -> Option<MergeOnlyMode> {
         self.merge_only
     }
-    pub(crate) fn set_merge_only(&mut self, mode: Option<MergeOnlyMode>) {
-        self.merge_only = mode;
-    }
     pub(crate) fn waits_for_people(&self) -> bool {
         self.waits_for_people
-    }
-    pub(crate) fn set_waits_for_people(&mut self, waits: bool) {
-        self.waits_for_people = waits;
     }
     pub(crate) fn utc_offset_min(&self) -> i32 {
         self.utc_offset_min
@@ -89,8 +89,5 @@ impl EngineEpoch {
     }
     pub(crate) fn gate_tools(&self) -> &str {
         &self.gate_tools
-    }
-    pub(crate) fn set_gate_tools(&mut self, tools: String) {
-        self.gate_tools = tools;
     }
 }
