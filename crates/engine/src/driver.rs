@@ -325,7 +325,8 @@ impl<'a> EngineDriver<'a> {
             return Vec::new();
         }
         self.capacity_checked_at = Some(now);
-        self.machine.set_utc_offset_min(self.host.utc_offset_min());
+        let minutes = self.host.utc_offset_min();
+        self.machine.step(Input::UtcOffsetChanged { minutes }, now);
         let mut seen = self.collect_shared_limits();
         seen.push(Input::CapacityMeasured(self.host.check_capacity()));
         seen

@@ -16,7 +16,9 @@ use mainstem_agents::PromptTemplate;
 use mainstem_core::config::{GateWaitMode, LandMode, Settings};
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, TaskIx, Time};
-use mainstem_core::machine::{CommandRefusal, Input, Machine, MachineCommand, MergeOnlyMode};
+use mainstem_core::machine::{
+    CommandRefusal, EpochOptions, Input, Machine, MachineCommand, MergeOnlyMode,
+};
 use mainstem_core::phase::Phase;
 use mainstem_core::phase_closing::add_closing_tasks;
 use mainstem_core::plan::Plan;
@@ -616,15 +618,14 @@ fn begin_input(epoch: u64, scope: Option<Vec<TaskIx>>) -> Input {
 
 /// What belongs to one life: agents at once as asked for now, and the tools there are.
 fn configure_machine(machine: &mut Machine, request: &RunRequest, tools: String) {
-    machine.set_jobs_flag(request.jobs);
-    machine.set_merge_only(request.merger);
-    let patient = match machine.settings().gates.wait {
+    let waits_for_people = match machine.settings().gates.wait {
         GateWaitMode::Auto => request.attended,
         GateWaitMode::Always => true,
         GateWaitMode::Never => false,
     };
-    machine.set_waits_for_people(patient);
-    machine.set_gate_tools(tools);
+    let (jobs, merge_only) = (request.jobs, request.merger);
+    let options = EpochOptions { jobs, merge_only, waits_for_people, gate_tools: tools };
+    machine.step(Input::ConfigureEpoch(options), machine.now());
 }
 
 /// The tasks that a request asks for; all if none.

@@ -21,7 +21,7 @@ use mainstem_core::config::Settings;
 use mainstem_core::fact::Fact;
 use mainstem_core::id::{RunId, Time};
 use mainstem_core::inbox::PendingFile;
-use mainstem_core::machine::Machine;
+use mainstem_core::machine::{Input, Machine};
 use mainstem_host::clock;
 use mainstem_host::git::{GitError, Repo};
 use mainstem_store::{JournalReader, JournalRecord, Store};
@@ -136,7 +136,8 @@ impl RunReader {
             tasks: file.tasks,
             since: Time(file.at_ms),
         });
-        reader.machine.set_pending_files(pending.collect());
+        let found = Input::PendingFilesFound(pending.collect());
+        reader.machine.step(found, reader.machine.now());
         Ok(reader)
     }
 

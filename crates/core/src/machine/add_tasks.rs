@@ -11,7 +11,7 @@ impl Machine {
     /// Makes these tasks part of the run. One that is there already, with the same text, stays as it
     /// is; so adding the same once more changes nothing. One that was called off starts from the beginning.
     pub(super) fn add_tasks(&mut self, tasks: Vec<Task>) -> Result<String, CommandRefusal> {
-        let mut plan = self.plan.clone();
+        let mut plan = self.adopted.plan().clone();
         let (mut names, mut again) = (Vec::new(), Vec::new());
         for task in tasks {
             check_id(task.id.as_str())
@@ -20,7 +20,8 @@ impl Machine {
             match known {
                 Some(known) if is_same_task(known, &task) => {
                     again.extend(
-                        self.graph
+                        self.adopted
+                            .graph()
                             .index_of(known.id.as_str())
                             .filter(|t| self.is_task_cancelled(*t)),
                     );
@@ -51,7 +52,7 @@ impl Machine {
         if names.is_empty() {
             return Ok(format!("{} will be retried from the beginning", again.join(", ")));
         }
-        let (revision, hash) = (self.revision + 1, format!("added {}", names.join(" ")));
+        let (revision, hash) = (self.adopted.revision() + 1, format!("added {}", names.join(" ")));
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit_fact(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.update_all_blocking();

@@ -11,23 +11,28 @@ use crate::tasks::TaskState;
 
 impl Machine {
     pub(super) fn adopt_plan(&mut self, plan: Box<Plan>, hash: String) {
-        if self.revision > 0 && self.plan_hash == hash {
+        if self.adopted.revision() > 0 && self.adopted.hash() == hash {
             return;
         }
         let kept: BTreeSet<&str> = plan.tasks.iter().map(|task| task.id.as_str()).collect();
-        let dropped =
-            self.plan.tasks.iter().map(|t| &t.id).filter(|id| !kept.contains(id.as_str()));
+        let dropped = self
+            .adopted
+            .plan()
+            .tasks
+            .iter()
+            .map(|t| &t.id)
+            .filter(|id| !kept.contains(id.as_str()));
         let dropped: Vec<TaskId> = dropped.cloned().collect();
         let reused = self.reused_ids(&plan);
-        let revision = self.revision + 1;
-        let file = self.noted.next_plan_file.take();
+        let revision = self.adopted.revision() + 1;
+        let file = self.adopted.take_next_file();
         self.emit_fact(Fact::PlanAdopted { revision, hash, plan, dropped: dropped.clone(), file });
         for (task, commit) in self.landed_dropped_tasks() {
             if dropped.contains(&task) {
                 let message = format!(
                     "{task} is no longer in the plan; what it landed ({}) stays on {}",
                     short_commit(&commit),
-                    self.target
+                    self.run.target()
                 );
                 self.emit_fact(Fact::Noticed { task: None, message, lasts: false });
             }
@@ -50,7 +55,7 @@ impl Machine {
             let landing = state.landed.as_ref().filter(|landing| !landing.empty)?;
             (state.phase() == Phase::Landed).then(|| (task.clone(), landing.commit.clone()))
         };
-        self.dropped.iter().filter_map(landed).collect()
+        self.adopted.dropped().iter().filter_map(landed).collect()
     }
 
     /// Tasks of a new plan that have landed, but were asked for something else then.
@@ -61,22 +66,26 @@ impl Machine {
         let other = |task: &&Task| match self.find_task(task.id.as_str()) {
             Ok(t) => {
                 self.tasks.phase(t) == Phase::Landed
-                    && asked(&self.plan.tasks[t.index()]) != asked(task)
+                    && asked(&self.adopted.plan().tasks[t.index()]) != asked(task)
             }
-            Err(_) => {
-                self.dropped.get(&task.id).is_some_and(|state| state.phase() == Phase::Landed)
-            }
+            Err(_) => self
+                .adopted
+                .dropped()
+                .get(&task.id)
+                .is_some_and(|state| state.phase() == Phase::Landed),
         };
         plan.tasks.iter().filter(other).map(|task| task.id.clone()).collect()
     }
 
     /// The wanted tasks and everything that must be over before they can start.
     pub(super) fn scope_closure(&self, wanted: &[TaskIx]) -> Vec<bool> {
-        let mut scope = vec![false; self.plan.tasks.len()];
+        let mut scope = vec![false; self.adopted.plan().tasks.len()];
         let mut open = wanted.to_vec();
         while let Some(t) = open.pop() {
             if !std::mem::replace(&mut scope[t.index()], true) {
-                open.extend(self.graph.needs(t).chain(self.graph.soft_needs(t)));
+                open.extend(
+                    self.adopted.graph().needs(t).chain(self.adopted.graph().soft_needs(t)),
+                );
             }
         }
         scope

@@ -4,6 +4,7 @@ use crate::fact::{AgentClaim, AgentFault, Fact, LimitKind, Usage};
 use crate::id::{TaskIx, Time};
 use crate::limits;
 use crate::machine::Machine;
+use crate::machine::owners::QueuedQuestion;
 use crate::money::{self, WARN_PERCENT};
 use crate::phase::Phase;
 use crate::provider::{self, ProviderStanding};
@@ -174,7 +175,7 @@ impl Machine {
 
     /// People are told once per attempt that its agent names costs that are not counted.
     fn warn_of_implausible_cost(&mut self, t: TaskIx, attempt: u32, usd: f64) {
-        if self.epoch.implausible_costs.insert((t, attempt)) {
+        if self.spending.note_implausible_cost(t, attempt) {
             let amount = match usd.abs() {
                 far if far >= 1e9 => format!("{usd:e}"),
                 _ => format!("{usd:.2}"),
@@ -191,7 +192,9 @@ impl Machine {
         let budget = &self.settings.budget;
         let state = self.tasks.get(t);
         let of_task = budget.per_task_usd.map(|usd| (true, state.budget_told, state.cost_usd, usd));
-        let of_run = budget.usd.map(|usd| (false, self.budget_told, self.spent_usd, usd));
+        let of_run = budget
+            .usd
+            .map(|usd| (false, self.spending.percent_told(), self.spending.spent_usd(), usd));
         let due = |(per_task, told, spent, limit): (bool, u32, f64, f64)| {
             let percent = [100, WARN_PERCENT]
                 .into_iter()
@@ -236,8 +239,7 @@ impl Machine {
     fn handle_agent_question(&mut self, t: TaskIx, attempt: u32, mark: u64, said: AgentStatement) {
         // An agent that asks again without waiting gets its first answer first.
         if self.tasks.phase(t) != Phase::Working {
-            self.epoch.queued_questions.entry(t).or_default().push_back((attempt, mark, said));
-            return;
+            return self.inbox.queue_question(t, QueuedQuestion { attempt, mark, statement: said });
         }
         let AgentStatement::Asked { text, options, default, deadline_ms, reference } = said else {
             return;
@@ -246,7 +248,7 @@ impl Machine {
         let number = current.asked + 1;
         let wanted = deadline_ms.or(self.settings.questions.deadline_ms);
         let (default, deadline) = self.question_terms(&options, default, deadline_ms);
-        let (question, task) = (format!("Q{}", self.questions_asked + 1), self.task_id(t));
+        let (question, task) = (self.inbox.next_question_name(), self.task_id(t));
         let waits = (wanted.is_some() && deadline.is_none()).then(|| options.join(", "));
         let (text, name) = (limits::clip_for_fact(&text), question.clone());
         self.emit_fact(Fact::QuestionAsked {
@@ -293,7 +295,7 @@ impl Machine {
     /// wait for nothing but a person.
     pub(super) fn release_providers(&mut self, by_word: bool) -> Vec<String> {
         let auto_resume = self.settings.limits.auto_resume;
-        let rest = self.providers.iter().filter(|(_, known)| match by_word {
+        let rest = self.providers.all().iter().filter(|(_, known)| match by_word {
             false => known.standing(self.now, auto_resume) == ProviderStanding::Rests,
             true => {
                 known.standing(self.now, auto_resume) == ProviderStanding::Rests

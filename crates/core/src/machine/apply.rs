@@ -2,17 +2,13 @@
 //! cannot disagree. Decides nothing.
 
 use crate::attempt_policy::RetryCounts;
-use crate::fact::{
-    AgentClaim, AgentEnding, AgentFault, Fact, FailureClass, GateScope, GateVerdict, Usage,
-};
+use crate::fact::{AgentClaim, AgentEnding, Fact, FailureClass, GateScope, GateVerdict, Usage};
 use crate::failed_gate::FailedGate;
 use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time};
-use crate::limits;
+use crate::machine::Machine;
 use crate::machine::conflict_resolution::conflict_of_attempt;
-use crate::machine::{Machine, ProposalDecision, ReportedIssue, TaskProposal};
 use crate::phase::IllegalFact;
-use crate::plan::Plan;
 use crate::provider::LimitReport;
 use crate::tasks::{AttemptState, PendingAnswer, TaskLanding, TaskTable};
 use crate::train::CandidateStage;
@@ -35,63 +31,35 @@ impl Machine {
     /// Moves the state by one fact that happened at `at`.
     pub fn apply(&mut self, fact: &Fact, at: Time) -> Result<(), ApplyError> {
         self.now = self.now.max(at);
-        self.apply_lasting_notice(fact);
+        self.inbox.apply_notice(fact);
         match fact {
-            Fact::RunStarted { target, base, bring_to } => {
-                target.clone_into(&mut self.target);
-                self.base = Some(base.clone());
-                self.bring_to.clone_from(bring_to);
-                self.started_at = Some(at);
+            Fact::RunStarted { .. } | Fact::EngineStopped { .. } => self.run.apply(fact, at),
+            Fact::PlanAdopted { .. } => self.apply_plan(fact)?,
+            Fact::ProposalDecided { .. } => self.inbox.apply_run_fact(fact),
+            Fact::EngineStarted { .. } => {
+                self.run.apply(fact, at);
+                self.control.apply(fact);
+                self.target.apply_run_fact(fact);
+                self.train.apply_push_trouble(fact);
             }
-            Fact::PlanAdopted { revision, hash, plan, file, .. } => {
-                self.revision = *revision;
-                self.noted.plan_file = file.clone().or(self.noted.plan_file.take());
-                hash.clone_into(&mut self.plan_hash);
-                self.apply_plan(plan)?;
-            }
-            Fact::ProposalDecided { proposal, becomes } => {
-                self.apply_proposal_decision(proposal, becomes.clone());
-            }
-            Fact::EngineStarted { epoch, jobs, host, .. } => {
-                self.engine_epoch = Some(*epoch);
-                self.noted.engine = Some((host.clone(), *epoch));
-                self.stopped = None;
-                self.jobs_in_force = *jobs;
-                self.apply_draining(fact);
-                self.cancelled = false;
-                // Somebody may have mended it meanwhile: it is found out anew.
-                self.target_is_failing = false;
-                self.base_failure = None;
-                self.push_trouble = None;
-            }
-            Fact::EngineStopped { why } => {
-                self.engine_epoch = None;
-                self.stopped = Some(*why);
-            }
-            Fact::RunPaused {} => self.paused = true,
-            Fact::RunResumed {} => self.paused = false,
-            Fact::RunCancelled {} => self.cancelled = true,
-            Fact::JobsChanged { jobs } => {
-                self.jobs = Some(*jobs);
-                self.jobs_flag = None;
-                self.jobs_in_force = Some(*jobs);
-            }
-            Fact::RunDraining { .. } => self.apply_draining(fact),
-            Fact::ProviderParked { provider, kind, until, message } => {
-                self.providers.entry(provider.clone()).or_default().park(*kind, *until, message);
-            }
-            Fact::ProviderFreed { provider } => {
-                if let Some(known) = self.providers.get_mut(provider) {
-                    known.release();
-                }
+            Fact::RunPaused {}
+            | Fact::RunResumed {}
+            | Fact::RunCancelled {}
+            | Fact::JobsChanged { .. }
+            | Fact::RunDraining { .. } => self.control.apply(fact),
+            Fact::ProviderParked { .. } | Fact::ProviderFreed { .. } => {
+                self.providers.apply_run_fact(fact);
             }
             Fact::TargetVerified { tree, gates, tools, .. } => {
                 for gate in gates {
-                    self.train.record_passed_gate(tree, gate, tools);
+                    self.train.queue_mut().record_passed_gate(tree, gate, tools);
                 }
-                self.rechecks.reset_after_pass();
+                self.target.apply_run_fact(fact);
             }
-            Fact::TargetRechecked(rechecked) => self.apply_recheck(rechecked),
+            Fact::TargetRechecked(rechecked) => {
+                self.target.apply_run_fact(fact);
+                self.apply_recheck(rechecked);
+            }
             Fact::Noticed { .. } | Fact::RefsRemoved { .. } => {}
             other => {
                 let id = other.task().expect("BUG: the facts above are all without a task");
@@ -101,69 +69,42 @@ impl Machine {
         Ok(())
     }
 
-    /// Proposals are called `P1`, `P2` and so on, in the order in which agents made them.
-    fn apply_proposal_decision(&mut self, proposal: &str, becomes: Option<TaskId>) {
-        let number = proposal.strip_prefix('P').and_then(|n| n.parse::<usize>().ok());
-        let index = number.and_then(|n| n.checked_sub(1));
-        if let Some(known) = index.and_then(|index| self.proposals.get_mut(index)) {
-            known.decided =
-                Some(becomes.map_or(ProposalDecision::Rejected, ProposalDecision::Accepted));
-        }
-    }
-
-    fn apply_plan(&mut self, plan: &Plan) -> Result<(), ApplyError> {
-        let graph = Graph::new(plan).map_err(|error| ApplyError::BadPlan(error.to_string()))?;
-        let old_plan = std::mem::replace(&mut self.plan, plan.clone());
-        self.graph = graph;
-        let fresh = TaskTable::new(&self.plan, &self.graph, &self.settings);
+    fn apply_plan(&mut self, fact: &Fact) -> Result<(), ApplyError> {
+        let adopted = self.adopted.apply(fact);
+        let adopted = adopted.map_err(|error| ApplyError::BadPlan(error.to_string()))?;
+        let Some(old_plan) = adopted else { return Ok(()) };
+        let fresh = TaskTable::new(self.adopted.plan(), self.adopted.graph(), &self.settings);
         let old = std::mem::replace(&mut self.tasks, fresh);
         let place =
             |graph: &Graph, t: TaskIx| graph.index_of(old_plan.tasks[t.index()].id.as_str());
         for t in old.all_tasks() {
-            let Some(new) = place(&self.graph, t) else {
-                self.dropped.insert(old_plan.tasks[t.index()].id.clone(), old.get(t).clone());
+            let Some(new) = place(self.adopted.graph(), t) else {
+                let task = old_plan.tasks[t.index()].id.clone();
+                self.adopted.apply_dropped_task(task, old.get(t).clone());
                 continue;
             };
             let phase = old.phase(t);
             self.tasks.restore_state(new, old.get(t).clone());
             if !phase.is_idle() {
-                self.tasks.set_phase(new, phase, &self.graph, old.get(t).since);
+                self.tasks.set_phase(new, phase, self.adopted.graph(), old.get(t).since);
             }
-            let chain = old.get(t).chain.iter().filter_map(|c| place(&self.graph, *c)).collect();
+            let chain =
+                old.get(t).chain.iter().filter_map(|c| place(self.adopted.graph(), *c)).collect();
             self.tasks.state_mut(new).chain = chain;
         }
         self.restore_dropped_tasks();
         self.update_all_stacks();
-        let moved = |t: TaskIx| place(&self.graph, t);
-        self.train.renumber_tasks(moved);
-        self.questions.retain_mut(|q| match place(&self.graph, q.task) {
-            Some(t) => {
-                q.task = t;
-                true
-            }
-            None => false,
-        });
-        let count = self.plan.tasks.len();
-        if let Some(old_scope) = self.epoch.scope.take() {
-            let mut scope = vec![false; count];
-            for t in old.all_tasks().filter(|t| old_scope[t.index()]) {
-                if let Some(new) = place(&self.graph, t) {
-                    scope[new.index()] = true;
-                }
-            }
-            self.epoch.scope = Some(scope);
-        }
-        let asks = std::mem::take(&mut self.epoch.queued_questions);
-        let asks = asks.into_iter().filter_map(|(t, said)| Some((place(&self.graph, t)?, said)));
-        self.epoch.queued_questions = asks.collect();
-        self.epoch.unreachable_agents.clear();
-        let begins_alike = old_plan.tasks.len() <= count
-            && old_plan.tasks.iter().zip(&self.plan.tasks).all(|(a, b)| a.id == b.id);
-        if begins_alike {
-            // Every task has kept its number: what was given out is still under way.
-            self.epoch.issued.grow_tasks(old_plan.tasks.len(), count);
-        } else {
-            self.epoch.issued = super::outstanding::IssuedEffects::default();
+        let moved = |t: TaskIx| place(self.adopted.graph(), t);
+        self.train.queue_mut().renumber_tasks(moved);
+        self.inbox.renumber_tasks(moved);
+        let count = self.adopted.plan().tasks.len();
+        self.engine.renumber_tasks(count, moved);
+        let before = old_plan.tasks.len();
+        let keeps_numbers = before <= count
+            && old_plan.tasks.iter().zip(&self.adopted.plan().tasks).all(|(a, b)| a.id == b.id);
+        self.issued.adopt_plan(keeps_numbers, before, count);
+        if !keeps_numbers {
+            self.train.forget_issued_landing();
         }
         Ok(())
     }
@@ -172,24 +113,23 @@ impl Machine {
     /// landed, and its attempts go on being counted.
     fn restore_dropped_tasks(&mut self) {
         for t in self.tasks.all_tasks() {
-            let Some(known) = self.dropped.remove(self.plan.tasks[t.index()].id.as_str()) else {
-                continue;
-            };
+            let task = self.task_id(t);
+            let Some(known) = self.adopted.take_dropped_task(task.as_str()) else { continue };
             let (phase, since) = (known.phase(), known.since);
             // Being blocked by others, and an attempt that nobody followed, are things of the past.
             let over = phase.is_over() && known.chain.is_empty();
             self.tasks.restore_state(t, known);
             self.tasks.state_mut(t).chain.clear();
             if over {
-                self.tasks.set_phase(t, phase, &self.graph, since);
+                self.tasks.set_phase(t, phase, self.adopted.graph(), since);
             }
         }
     }
 
     fn apply_to_task(&mut self, id: &TaskId, fact: &Fact, at: Time) -> Result<(), ApplyError> {
-        let Some(t) = self.graph.index_of(id.as_str()) else {
+        let Some(t) = self.adopted.graph().index_of(id.as_str()) else {
             // A task that a later revision dropped still has its history.
-            return if self.revision > 1 {
+            return if self.adopted.revision() > 1 {
                 Ok(())
             } else {
                 Err(ApplyError::UnknownTask(id.clone()))
@@ -202,7 +142,7 @@ impl Machine {
             .map_err(|illegal| ApplyError::Illegal { task: id.clone(), illegal })?;
         let moves = self.tasks.phase(t) != next || fact.is_about_pull_request();
         self.apply_task_details(t, fact, at);
-        self.tasks.set_phase(t, next, &self.graph, at);
+        self.tasks.set_phase(t, next, self.adopted.graph(), at);
         if moves {
             self.update_stacks_around(t, fact);
         }
@@ -212,15 +152,18 @@ impl Machine {
     /// Takes down what the fact says, before the phase moves.
     fn apply_task_details(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         self.apply_attempt(t, fact, at);
-        self.apply_question(t, fact, at);
-        self.apply_gate_time(fact);
+        self.apply_question(t, fact);
+        let attempt = self.tasks.get(t).current.as_ref().map(|current| current.n);
+        self.inbox.apply_task_fact(t, attempt, fact, at);
+        self.run.apply(fact, at);
+        self.control.apply(fact);
         self.apply_landing_to_recheck(t, fact);
         self.apply_train(t, fact, at);
-        self.apply_pull_request(fact);
+        self.forge.apply(fact);
         self.apply_stack(t, fact);
         self.apply_review(t, fact);
         self.apply_kept_work(t, fact);
-        self.apply_push_trouble(fact);
+        self.train.apply_push_trouble(fact);
         let state = self.tasks.state_mut(t);
         match fact {
             Fact::TaskFailed { reason, .. }
@@ -239,8 +182,10 @@ impl Machine {
             }
             Fact::TaskBlocked { reason, chain, .. } => {
                 reason.clone_into(&mut state.reason);
-                state.chain =
-                    chain.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
+                state.chain = chain
+                    .iter()
+                    .filter_map(|id| self.adopted.graph().index_of(id.as_str()))
+                    .collect();
             }
             Fact::TaskUnblocked { .. } => {
                 state.reason.clear();
@@ -252,9 +197,7 @@ impl Machine {
                 state.spent = RetryCounts::default();
                 state.not_before = None;
                 state.help = None;
-                if let Some(known) = self.providers.get_mut(&self.tasks.resources(t).provider) {
-                    known.clear_failures();
-                }
+                self.providers.apply_retry(&self.tasks.resources(t).provider);
             }
             _ => {}
         }
@@ -295,13 +238,11 @@ impl Machine {
                 reserved_usd: *reserved_usd,
                 ..AttemptState::new(*attempt, at)
             });
-            self.reserved_usd += reserved_usd;
-            if let Some(known) = self.providers.get_mut(provider) {
-                known.record_start(at);
-            }
+            self.spending.apply_reservation(*reserved_usd);
+            self.providers.apply_attempt_start(provider, at);
         } else {
             self.apply_agent_statement(t, fact, at);
-            self.apply_remarks(t, fact, at);
+            self.apply_remarks(t, fact);
             self.apply_branch_choice(t, fact);
             self.apply_attempt_progress(t, fact, at);
         }
@@ -319,17 +260,14 @@ impl Machine {
         state.cost_usd += paid;
         state.included_usd += usage.cost_usd.unwrap_or(0.0) - paid;
         attempt.cost_usd += paid;
-        self.spent_usd += paid;
+        self.spending.apply_payment(paid);
         // What is spent need no longer be set aside.
         let used = paid.min(attempt.reserved_usd);
         attempt.reserved_usd -= used;
-        self.reserved_usd -= used;
+        self.spending.apply_reservation_end(used);
         // Who answers questions may be somebody else's customer.
-        if usage.answering.is_none()
-            && !std::mem::replace(&mut attempt.answered, true)
-            && let Some(known) = self.providers.get_mut(&attempt.provider)
-        {
-            known.record_answer(at, attempt.intended_at);
+        if usage.answering.is_none() && !std::mem::replace(&mut attempt.answered, true) {
+            self.providers.apply_answer(&attempt.provider, at, attempt.intended_at);
         }
     }
 
@@ -342,42 +280,21 @@ impl Machine {
         at: Time,
     ) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
-        let (provider, begun) = (attempt.provider.clone(), attempt.intended_at);
         let spender = (attempt.agent.clone(), attempt.model.clone());
-        let usd = attempt.cost_usd;
-        self.apply_attempt_cost(spender, usd);
-        match claim {
-            AgentClaim::Failed { fault: AgentFault::Transient, .. } => {
-                self.providers.entry(provider).or_default().record_failure();
-            }
-            AgentClaim::RateLimited {}
-            | AgentClaim::QuotaExhausted {}
-            | AgentClaim::Failed { .. } => {}
-            AgentClaim::None
-            | AgentClaim::NothingToDo { .. }
-            | AgentClaim::Blocked { .. }
-            | AgentClaim::Done { .. } => {
-                if *ending == (AgentEnding::Exited { code: 0 })
-                    && let Some(known) = self.providers.get_mut(&provider)
-                {
-                    known.record_success(at, begun);
-                }
-            }
-        }
+        self.spending.apply_attempt_cost(spender, attempt.cost_usd);
+        let (provider, begun) = (&attempt.provider, attempt.intended_at);
+        self.providers.apply_agent_end(provider, (ending, claim), at, begun);
     }
 
     /// What the model of the attempt under way has achieved with it.
     fn apply_model_record(&mut self, t: TaskIx, good: bool) {
         let Some(attempt) = self.tasks.get(t).current.as_ref() else { return };
         let Some(model) = attempt.model.clone() else { return };
-        let record = self.records.entry(model).or_default();
-        record.ended += 1;
-        record.good += u32::from(good);
-        record.usd += attempt.cost_usd;
+        self.spending.apply_model_result(model, good, attempt.cost_usd);
     }
 
     /// What the agent remarked besides its work, and what was told of it.
-    fn apply_remarks(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    fn apply_remarks(&mut self, t: TaskIx, fact: &Fact) {
         let state = self.tasks.state_mut(t);
         let Some(attempt) = state.current.as_mut() else { return };
         match fact {
@@ -386,34 +303,11 @@ impl Machine {
                 state.session = Some((attempt.agent.clone(), session.clone()));
             }
             Fact::BudgetReached { per_task: true, percent, .. } => state.budget_told = *percent,
-            Fact::BudgetReached { per_task: false, percent, .. } => self.budget_told = *percent,
-            Fact::IssueLogged { task, mark, title, text, severity, .. } => {
-                attempt.mark = attempt.mark.max(*mark);
-                if self.issues.len() < limits::REMARKS_MAX {
-                    let (task, title, text) = (task.clone(), title.clone(), text.clone());
-                    self.issues.push(ReportedIssue {
-                        task,
-                        title,
-                        text,
-                        severity: severity.clone(),
-                        at,
-                    });
-                }
+            Fact::BudgetReached { per_task: false, percent, .. } => {
+                self.spending.apply_budget_notice(*percent)
             }
-            Fact::TaskProposed { task, attempt: n, mark, id, title, description, needs } => {
+            Fact::IssueLogged { mark, .. } | Fact::TaskProposed { mark, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
-                if self.proposals.len() < limits::REMARKS_MAX {
-                    self.proposals.push(TaskProposal {
-                        task: task.clone(),
-                        attempt: *n,
-                        id: id.clone(),
-                        title: title.clone(),
-                        description: description.clone(),
-                        needs: needs.clone(),
-                        at,
-                        decided: None,
-                    });
-                }
             }
             _ => {}
         }
@@ -430,7 +324,7 @@ impl Machine {
                 let begun = attempt.intended_at;
                 let (until, kind, retrying) = (*until, *kind, *retrying);
                 let limit = LimitReport { at, begun, until, kind, message, retrying };
-                self.providers.entry(provider.clone()).or_default().record_limit(&limit);
+                self.providers.apply_limit(provider, &limit);
             }
             Fact::AgentResumed { .. } => {
                 if let (Some((question, number, reference)), Some(text)) =
@@ -472,7 +366,7 @@ impl Machine {
                 attempt.ended_at = Some(at);
                 attempt.pid = None;
                 state.agent_ms += at.since_ms(attempt.started_at.unwrap_or(at));
-                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
                 self.apply_provider_outcome(t, ending, claim, at);
             }
             Fact::EvidenceCollected { evidence, .. } => attempt.evidence = Some(evidence.clone()),
@@ -495,7 +389,7 @@ impl Machine {
                     conflict_of_attempt(attempt, onto, files).or(state.conflict.take());
             }
             Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
-                self.reserved_usd -= std::mem::take(&mut attempt.reserved_usd);
+                self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
                 state.spent.count_failure(*class, attempt.end_fault());
                 state.not_before = *retry_at;
                 state.help.clone_from(help);
@@ -535,48 +429,49 @@ impl Machine {
             return;
         };
         let good = *verdict == GateVerdict::Passed;
-        if *scope == GateScope::Base {
-            self.target_is_failing = *verdict == GateVerdict::Failed;
-            self.base_failure =
-                FailedGate::from_fact(fact).filter(|_| self.target_is_failing).map(Box::new);
-        }
+        self.target.apply_verdict(fact);
         if good {
-            self.train.record_passed_gate(tree, gate, tools);
+            self.train.queue_mut().record_passed_gate(tree, gate, tools);
         }
         let all = &self.settings.gates.verify;
-        if *scope == GateScope::Base || (good && !self.train.have_gates_passed(tree, all, tools)) {
+        if *scope == GateScope::Base
+            || (good && !self.train.queue().have_gates_passed(tree, all, tools))
+        {
             return;
         }
         let mut unit: Vec<TaskIx> =
-            with.iter().filter_map(|id| self.graph.index_of(id.as_str())).collect();
+            with.iter().filter_map(|id| self.adopted.graph().index_of(id.as_str())).collect();
         unit.push(t);
-        self.train.record_verdict(&unit, good, *cached);
+        self.train.queue_mut().record_verdict(&unit, good, *cached);
     }
 
     fn apply_train(&mut self, t: TaskIx, fact: &Fact, at: Time) {
         match fact {
             // Nothing of it goes through the train.
             Fact::TaskQueued { task, attempt, tip } if self.closes_phase(t) => {
-                self.offers.insert(task.clone(), (*attempt, tip.clone()));
+                self.forge.apply_offer(task, *attempt, tip);
             }
             Fact::TaskQueued { attempt, tip, .. } => {
-                let priority = self.plan.tasks[t.index()].priority;
-                self.train.enqueue(t, *attempt, tip.clone(), priority);
+                let priority = self.adopted.plan().tasks[t.index()].priority;
+                self.train.queue_mut().enqueue(t, *attempt, tip.clone(), priority);
             }
             Fact::CarFormed { onto, commit, tree, reused, .. } => {
-                self.train.set_reused_resolutions(t, reused);
+                self.train.queue_mut().set_reused_resolutions(t, reused);
                 let (onto, commit, tree) = (onto.clone(), commit.clone(), tree.clone());
-                self.train.set_stage(t, CandidateStage::Formed { onto, commit, tree });
+                self.train.queue_mut().set_stage(t, CandidateStage::Formed { onto, commit, tree });
             }
             Fact::LandingIntended { old, new, tree, .. } => {
-                let (onto, commit) = match self.train.candidate_of(t).map(|car| &car.stage) {
+                let (onto, commit) = match self.train.queue().candidate_of(t).map(|car| &car.stage)
+                {
                     Some(CandidateStage::Formed { onto, commit, .. }) => {
                         (onto.clone(), commit.clone())
                     }
                     _ => (old.clone(), new.clone()),
                 };
                 let (old, new, tree) = (old.clone(), new.clone(), tree.clone());
-                self.train.set_stage(t, CandidateStage::Landing { old, new, tree, onto, commit });
+                self.train
+                    .queue_mut()
+                    .set_stage(t, CandidateStage::Landing { old, new, tree, onto, commit });
             }
             // What a forge's checks say is no verdict on a merge of ours.
             Fact::GateRan { scope: scope @ (GateScope::Train | GateScope::Base), .. }
@@ -584,15 +479,18 @@ impl Machine {
             {
                 self.apply_train_verdict(t, fact);
             }
-            Fact::LandingRefused { .. } => self.train.set_stage(t, CandidateStage::Queued),
+            Fact::LandingRefused { .. } => {
+                self.train.queue_mut().set_stage(t, CandidateStage::Queued)
+            }
             Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.apply_hold(t, fact),
-            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => self.train.remove_candidate(t),
+            Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => {
+                self.train.queue_mut().remove_candidate(t)
+            }
             Fact::TaskLanded { commit, old, empty, .. } => {
-                self.train.remove_landed(t);
-                self.target_is_failing = false;
-                self.base_failure = None;
+                self.train.queue_mut().remove_landed(t);
+                self.target.clear_failure();
                 self.apply_model_record(t, true);
-                self.landings += 1;
+                let order = self.train.apply_landing();
                 let state = self.tasks.state_mut(t);
                 state.reason.clear();
                 state.failed_gate = None;
@@ -601,7 +499,7 @@ impl Machine {
                     commit: commit.clone(),
                     old: old.clone(),
                     empty: *empty,
-                    order: self.landings,
+                    order,
                     at,
                 });
             }

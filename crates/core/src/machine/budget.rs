@@ -1,18 +1,12 @@
 //! Money as it decides: what an attempt is expected to cost, and what keeps ready tasks from starting for
 //! good (a budget, a failure after which nothing more is to start), with the command that helps.
 
-use crate::fact::Fact;
 use crate::id::{TaskId, TaskIx};
 use crate::machine::Machine;
+use crate::machine::owners::SpenderKey;
 use crate::money::{self, CostForecast};
 use crate::phase::Phase;
 use crate::schedule::{ScheduledStart, StartObstacle};
-
-/// Who costs what: an agent, and the model chosen for it.
-pub(super) type SpenderKey = (String, Option<String>);
-
-/// Attempts of a spender that ended and cost something, and how much.
-pub(super) type AttemptCosts = (u32, f64);
 
 /// A hard budget does not cover the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,12 +88,12 @@ impl BudgetShortfall {
 
 impl Machine {
     pub fn spent_usd(&self) -> f64 {
-        self.spent_usd
+        self.spending.spent_usd()
     }
 
     /// Money set aside for attempts under way.
     pub fn reserved_usd(&self) -> f64 {
-        self.reserved_usd
+        self.spending.reserved_usd()
     }
 
     /// What the rest may cost.
@@ -108,17 +102,15 @@ impl Machine {
             let state = self.tasks.get(t);
             (state.cost_usd, state.phase().is_over(), state.attempts > 0)
         });
-        money::forecast_cost(tasks, self.spent_usd)
+        money::forecast_cost(tasks, self.spending.spent_usd())
     }
 
     /// Money to set aside for an attempt of this agent with this model: what those before it cost on
     /// average. Of others nothing follows: a cheap model is not held back by what a dear one cost.
     pub fn expected_usd(&self, agent: &str, model: Option<&str>) -> f64 {
-        let spender = (agent.to_owned(), model.map(str::to_owned));
-        match self.attempt_costs.get(&spender) {
-            Some((ended, usd)) => usd / f64::from(*ended),
-            None => self.settings.budget.per_attempt_usd,
-        }
+        let spender: SpenderKey = (agent.to_owned(), model.map(str::to_owned));
+        let average = self.spending.average_attempt_usd(&spender);
+        average.unwrap_or(self.settings.budget.per_attempt_usd)
     }
 
     /// Money to set aside for the attempt that would start so.
@@ -127,21 +119,12 @@ impl Machine {
         self.expected_usd(&pick.agent, chosen.model.as_deref())
     }
 
-    /// An attempt ended that cost this much.
-    pub(super) fn apply_attempt_cost(&mut self, spender: SpenderKey, usd: f64) {
-        if usd > 0.0 {
-            let paid = self.attempt_costs.entry(spender).or_default();
-            paid.0 += 1;
-            paid.1 += usd;
-        }
-    }
-
     /// What keeps this ready task from starting for good, if something does.
     pub fn permanent_stop(&self, t: TaskIx) -> Option<RunStop> {
         if self.tasks.phase(t) != Phase::Ready || !self.is_in_scope(t) {
             return None;
         }
-        if let Some((task, abort)) = &self.draining {
+        if let Some((task, abort)) = self.control.draining() {
             return Some(RunStop::Drained { task: task.clone(), abort: *abort });
         }
         match self.start_obstacle(t) {
@@ -178,16 +161,7 @@ impl Machine {
             provider,
             stands_in: false,
         });
-        let (spent_usd, reserved_usd) = (self.spent_usd, self.reserved_usd.max(0.0));
+        let (spent_usd, reserved_usd) = (self.spent_usd(), self.reserved_usd().max(0.0));
         Some(BudgetShortfall { limit_usd, spent_usd, reserved_usd, expected_usd })
-    }
-
-    /// The fold of what keeps tasks from starting for good.
-    pub(super) fn apply_draining(&mut self, fact: &Fact) {
-        match fact {
-            Fact::RunDraining { task, abort } => self.draining = Some((task.clone(), *abort)),
-            Fact::EngineStarted { .. } => self.draining = None,
-            _ => {}
-        }
     }
 }

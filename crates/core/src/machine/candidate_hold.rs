@@ -36,7 +36,7 @@ impl Machine {
             return;
         }
         if let Some(CandidateStage::Landing { old, new, .. }) =
-            self.train.candidate_of(t).map(|car| &car.stage)
+            self.train.queue().candidate_of(t).map(|car| &car.stage)
         {
             let (old, new) = (old.clone(), new.clone());
             self.handle_landing_refusal(&new, Some(&old));
@@ -47,7 +47,7 @@ impl Machine {
         }
         if reason.kind() == HoldKind::CheckoutInTheWay {
             let next = self.now.plus_ms(CHECKOUT_LOOK_MS);
-            self.epoch.checkout_inspections.insert(t, Some(next));
+            self.train.schedule_inspection(t, next);
         }
         self.emit_fact(Fact::CandidateHeld(HoldFact { task: self.task_id(t), attempt, reason }));
     }
@@ -58,27 +58,22 @@ impl Machine {
 
     /// Work that an earlier engine held because of a checkout at which nobody has looked since.
     pub(super) fn is_checkout_unchecked(&self, t: TaskIx) -> bool {
-        let looks = self.epoch.checkout_inspections.get(&t);
-        self.waits_for_checkout(t) && !looks.is_some_and(Option::is_some)
+        self.waits_for_checkout(t) && !self.train.was_inspected(t)
     }
 
     /// Has it looked now and then whether the user's files are still in the way.
     pub(super) fn issue_checkout_inspections(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
-        let due = |t: &TaskIx| match self.epoch.checkout_inspections.get(t) {
-            None => true,
-            Some(None) => false,
-            Some(Some(at)) => *at <= self.now,
-        };
+        let due = |t: &TaskIx| self.train.is_inspection_due(*t, self.now);
         let held: Vec<TaskIx> =
             self.tasks.active_tasks().filter(|t| self.waits_for_checkout(*t)).filter(due).collect();
         for t in held {
             let Some(current) = self.tasks.get(t).current.as_ref() else { continue };
             let Some(evidence) = current.evidence.as_ref() else { continue };
             let (attempt, base, tip) = (current.n, evidence.base.clone(), evidence.tip.clone());
-            self.epoch.checkout_inspections.insert(t, None);
+            self.train.begin_inspection(t);
             effects.push(Effect::InspectCheckout { task: t, attempt, base, tip });
         }
     }
@@ -90,7 +85,7 @@ impl Machine {
         reason: Option<HoldReason>,
     ) {
         let next = self.now.plus_ms(CHECKOUT_LOOK_MS);
-        self.epoch.checkout_inspections.insert(t, Some(next));
+        self.train.schedule_inspection(t, next);
         if !self.waits_for_checkout(t) {
             return;
         }
@@ -103,7 +98,7 @@ impl Machine {
     /// Nobody can answer for files that are in the way: they have to go.
     fn refuse_answer_for_checkout(&self, name: &str, id: &str) -> Option<CommandRefusal> {
         let named = name.get(..CHECKOUT.len())?.eq_ignore_ascii_case(CHECKOUT);
-        let t = self.graph.index_of(id).filter(|_| named)?;
+        let t = self.adopted.graph().index_of(id).filter(|_| named)?;
         let mut reasons = self.hold_reasons(t).iter().map(|(reason, _)| reason);
         let reason = reasons.find(|reason| reason.kind() == HoldKind::CheckoutInTheWay)?;
         let message = format!("{name} cannot be answered: {}", reason.describe());
@@ -159,7 +154,7 @@ impl Machine {
             return Some(Err(refused));
         }
         let named = name.get(..GUARDED.len())?.eq_ignore_ascii_case(GUARDED);
-        let t = self.graph.index_of(id).filter(|_| named)?;
+        let t = self.adopted.graph().index_of(id).filter(|_| named)?;
         let kind = HoldKind::GuardedFiles;
         if !self.hold_reasons(t).iter().any(|(reason, _)| reason.kind() == kind) {
             return None;
@@ -218,6 +213,6 @@ impl Machine {
             _ => return,
         }
         let held = !attempt.holds.is_empty();
-        self.train.set_held(t, held);
+        self.train.queue_mut().set_held(t, held);
     }
 }

@@ -85,7 +85,7 @@ impl Machine {
         command: MachineCommand,
     ) -> Result<String, CommandRefusal> {
         match command {
-            MachineCommand::Pause if self.paused => Ok("already paused".to_owned()),
+            MachineCommand::Pause if self.control.is_paused() => Ok("already paused".to_owned()),
             MachineCommand::Pause => {
                 self.emit_fact(Fact::RunPaused {});
                 Ok("paused: running agents continue, no new agents start".to_owned())
@@ -116,7 +116,7 @@ impl Machine {
 
     /// Lets agents start again, and providers be tried again that are waited for.
     fn resume_run(&mut self) -> String {
-        let was_paused = self.paused;
+        let was_paused = self.control.is_paused();
         if was_paused {
             self.emit_fact(Fact::RunResumed {});
         }
@@ -130,10 +130,10 @@ impl Machine {
 
     /// The task with this id.
     pub fn find_task(&self, id: &str) -> Result<TaskIx, CommandRefusal> {
-        if let Some(t) = self.graph.index_of(id) {
+        if let Some(t) = self.adopted.graph().index_of(id) {
             return Ok(t);
         }
-        let known = self.plan.tasks.iter().map(|task| task.id.as_str());
+        let known = self.adopted.plan().tasks.iter().map(|task| task.id.as_str());
         let hint = crate::diagnostic::nearest_word(id, known).map_or_else(
             || "list all tasks: mainstem status".to_owned(),
             |near| format!("did you mean {near}?"),
@@ -224,7 +224,8 @@ impl Machine {
         if let Some(decided) = self.decide_held_work(question, text) {
             return decided;
         }
-        let Some(open) = self.questions.iter().find(|q| q.name.eq_ignore_ascii_case(question))
+        let Some(open) =
+            self.inbox.questions().iter().find(|q| q.name.eq_ignore_ascii_case(question))
         else {
             let hint = "list open questions: mainstem questions".to_owned();
             return refuse_command(format!("no open question {question}"), Some(hint));

@@ -73,7 +73,8 @@ impl Machine {
     /// A car whose conflicts were resolved as they had been before failed its gates: it clashes after
     /// all. Whether it is so.
     pub(super) fn reject_reused_resolution(&mut self, t: TaskIx, attempt: u32, why: &str) -> bool {
-        let Some(car) = self.train.candidate_of(t).filter(|car| !car.reused.is_empty()) else {
+        let Some(car) = self.train.queue().candidate_of(t).filter(|car| !car.reused.is_empty())
+        else {
             return false;
         };
         let files = car.reused.iter().map(|reused| reused.path.clone()).collect();
@@ -93,21 +94,21 @@ impl Machine {
 
     /// Which pieces of work would clash, as far as was looked.
     pub fn conflict_forecast(&self) -> &ConflictForecast {
-        &self.epoch.conflict_forecast
+        self.train.forecast()
     }
 
     /// Does what this task means to write overlap with what others have changed by now?
     pub(super) fn overlaps_other_work(&self, t: TaskIx) -> bool {
-        let task = &self.plan.tasks[t.index()];
-        !task.writes.is_empty()
-            && self.epoch.conflict_forecast.overlaps_writes(&task.id, &task.writes)
+        let task = &self.adopted.plan().tasks[t.index()];
+        !task.writes.is_empty() && self.train.forecast().overlaps_writes(&task.id, &task.writes)
     }
 
     /// Cars that are known to clash, by their queue numbers. What was looked at must be what is merged.
     pub(super) fn forecast_candidate_conflicts(&self) -> BTreeSet<(u64, u64)> {
-        let outlook = &self.epoch.conflict_forecast;
+        let outlook = self.train.forecast();
         let place = |task: &TaskId| {
-            let car = self.train.candidate_of(self.graph.index_of(task.as_str())?)?;
+            let car =
+                self.train.queue().candidate_of(self.adopted.graph().index_of(task.as_str())?)?;
             let seen = outlook.work_of(task)?;
             (seen.commit == car.tip && seen.attempt == car.attempt).then_some(car.queue_number)
         };
@@ -154,7 +155,7 @@ impl Machine {
         let one = |t: TaskIx| {
             let (task, state) = (self.task_id(t), self.tasks.get(t));
             let kept = state.current.as_ref().map_or("", |attempt| attempt.branch.as_str());
-            let (reason, target) = (&state.reason, &self.target);
+            let (reason, target) = (&state.reason, self.run.target());
             OpenQuestion {
                 name: format!("{DECISION}{task}"),
                 task: t,

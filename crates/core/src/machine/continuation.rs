@@ -82,7 +82,7 @@ impl Machine {
     pub(super) fn apply_kept_work(&mut self, t: TaskIx, fact: &Fact) {
         let goes_on_from = self.next_attempt_base(t).is_some();
         let stacked = self.lower_pull_request(t).is_some();
-        let landings = self.landings;
+        let landings = self.train.landings();
         let state = self.tasks.state_mut(t);
         match fact {
             Fact::AttemptIntended { continues, fresh, session, .. } => {
@@ -133,7 +133,6 @@ impl Machine {
                 state.hint.clone_from(hint);
                 if agent.is_some() {
                     state.agent.clone_from(agent);
-                    self.agents_named = true;
                 }
                 if *fresh {
                     state.fresh = true;

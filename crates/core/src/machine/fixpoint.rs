@@ -6,6 +6,8 @@ use crate::fact::{Fact, FailureClass};
 use crate::id::{TaskId, TaskIx};
 use crate::limits;
 use crate::machine::Machine;
+use crate::machine::outstanding::OutstandingEffect;
+use crate::machine::owners::QueuedQuestion;
 use crate::model_choice::{self, ModelChoice, ModelChoiceContext};
 use crate::phase::Phase;
 use crate::schedule::ScheduledStart;
@@ -20,7 +22,7 @@ impl Machine {
     /// Brings everything that follows from the last facts to its place: who is blocked, who goes
     /// on, who starts.
     pub(super) fn run_to_fixpoint(&mut self) {
-        if self.epoch.begun {
+        if self.engine.has_begun() {
             self.answer_by_rule();
             self.expire_questions();
             self.advance_reviews();
@@ -43,17 +45,16 @@ impl Machine {
             }
             self.update_blocking(suspects);
         }
-        if !self.epoch.begun || self.epoch.interrupting.is_some() {
+        if !self.engine.has_begun() || self.engine.is_interrupting() {
             return;
         }
         // The delay of a task that waited for others may have run out long ago.
         self.tasks.release_delayed(self.now);
         self.resume_answered_tasks();
         self.ask_queued_questions();
-        if !self.paused && !self.cancelled && self.draining.is_none() {
+        if !self.control.holds_starts() {
             let at_work = self.tasks.slots_in_use();
-            let allowed =
-                self.epoch.shortage.as_ref().map_or(usize::MAX, |s| s.allowed_starts(at_work));
+            let allowed = self.engine.shortage().map_or(usize::MAX, |s| s.allowed_starts(at_work));
             let starts =
                 if allowed == 0 { Vec::new() } else { self.with_schedule(|b| b.choose_starts()) };
             for pick in starts.into_iter().take(allowed) {
@@ -77,7 +78,7 @@ impl Machine {
                     if chain != self.tasks.get(t).chain {
                         let fact = self.blocked_fact(t, &chain);
                         self.emit_fact(fact);
-                        self.tasks.mark_dependents_changed(t, &self.graph);
+                        self.tasks.mark_dependents_changed(t, self.adopted.graph());
                     }
                 }
                 false if chained => {
@@ -117,10 +118,11 @@ impl Machine {
         let had = self.tasks.get(t).chain.get(1).copied();
         let blocks = |p: &TaskIx| self.tasks.is_blocking(*p);
         let next = self
-            .graph
+            .adopted
+            .graph()
             .needs(t)
             .find(|p| Some(*p) == had && blocks(p))
-            .or_else(|| self.graph.needs(t).find(blocks));
+            .or_else(|| self.adopted.graph().needs(t).find(blocks));
         let Some(next) = next else { return chain };
         match self.tasks.get(next).chain.as_slice() {
             [] => chain.push(next),
@@ -143,7 +145,7 @@ impl Machine {
                 self.tasks.get(*t).current.as_ref().is_some_and(|a| {
                     a.stop.is_some()
                         && a.evidence.is_some()
-                        && !self.epoch.issued.are_gates_issued(*t, a.n)
+                        && self.issued.issued(*t) != Some(OutstandingEffect::Gates(a.n))
                         && !self.is_under_review(*t)
                 })
             })
@@ -160,25 +162,21 @@ impl Machine {
     /// Questions that an agent asked while another one of its own was open.
     fn ask_queued_questions(&mut self) {
         let ready: Vec<TaskIx> = self
-            .epoch
-            .queued_questions
-            .keys()
-            .copied()
+            .inbox
+            .tasks_with_queued_questions()
             .filter(|t| self.tasks.phase(*t) == Phase::Working || !self.tasks.phase(*t).is_active())
             .collect();
         for t in ready {
-            let Some(mut queue) = self.epoch.queued_questions.remove(&t) else { continue };
+            let mut queue = self.inbox.take_queued_questions(t);
             // What was said before, or by an earlier attempt, must not hold up the next one.
             while self.tasks.phase(t) != Phase::Asking
-                && let Some((attempt, mark, said)) = queue.pop_front()
+                && let Some(QueuedQuestion { attempt, mark, statement }) = queue.pop_front()
             {
                 if self.is_current_attempt(t, attempt, &[Phase::Working]) {
-                    self.handle_agent_statement(t, attempt, mark, said);
+                    self.handle_agent_statement(t, attempt, mark, statement);
                 }
             }
-            if !queue.is_empty() {
-                self.epoch.queued_questions.insert(t, queue);
-            }
+            self.inbox.return_queued_questions(t, queue);
         }
     }
 
@@ -238,7 +236,7 @@ impl Machine {
     }
 
     pub(super) fn choose_model(&self, pick: &ScheduledStart) -> ModelChoice {
-        let task = &self.plan.tasks[pick.task.index()];
+        let task = &self.adopted.plan().tasks[pick.task.index()];
         let state = self.tasks.get(pick.task);
         let on_merits = |class: FailureClass| {
             matches!(
@@ -250,7 +248,7 @@ impl Machine {
         let before = state.current.as_ref().filter(|_| failed).and_then(|a| a.model.as_deref());
         let usual = AgentSettings::default();
         let money_left = self.settings.budget.usd.map(|usd| {
-            let left = usd - self.spent_usd - self.reserved_usd;
+            let left = self.spending.left_of(usd);
             (if usd > 0.0 { left / usd * 100.0 } else { 0.0 }, left)
         });
         model_choice::choose_model(&ModelChoiceContext {
@@ -258,7 +256,7 @@ impl Machine {
             agent: self.settings.agents.get(&pick.agent).unwrap_or(&usual),
             stands_in: pick.stands_in,
             models: &self.settings.models,
-            record: &|model| self.records.get(model).copied().unwrap_or_default(),
+            record: &|model| self.spending.model_record(model),
             failed_with: before,
             money_left,
         })

@@ -19,7 +19,7 @@ const RARER_MAX: u64 = 10;
 
 /// How a pull request is looked after in this life of the engine.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PullRequestWatch {
+pub(crate) struct PullRequestWatch {
     attempt: u32,
     under_way: Option<ForgeAction>,
     at: Option<Time>,
@@ -36,6 +36,13 @@ pub(super) struct PullRequestWatch {
     restacked: bool,
 }
 
+impl PullRequestWatch {
+    /// When the pull request is to be looked at, unless something is under way.
+    pub(crate) fn next_look(&self) -> Option<Time> {
+        self.at.filter(|_| self.under_way.is_none())
+    }
+}
+
 /// How long this life goes on when it only brings pull requests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeOnlyMode {
@@ -46,14 +53,9 @@ pub enum MergeOnlyMode {
 }
 
 impl Machine {
-    /// This life starts no agent: it pushes, looks and merges. It goes with the life.
-    pub fn set_merge_only(&mut self, merger: Option<MergeOnlyMode>) {
-        self.merge_only = merger;
-    }
-
     /// What is known of a task's pull request.
     pub fn pull_request(&self, t: TaskIx) -> Option<&TaskPullRequest> {
-        self.pulls.get(&self.plan.tasks[t.index()].id)
+        self.forge.pull(&self.adopted.plan().tasks[t.index()].id)
     }
 
     /// Gates that run in a task's workspace. Where a forge merges, what is to pass on the merged tree
@@ -64,7 +66,7 @@ impl Machine {
 
     /// Does it offer what a phase has landed?
     pub(super) fn closes_phase(&self, t: TaskIx) -> bool {
-        self.plan.tasks[t.index()].closes.is_some()
+        self.adopted.plan().tasks[t.index()].closes.is_some()
     }
 
     /// Does this task's work land on a forge rather than here?
@@ -78,21 +80,26 @@ impl Machine {
 
     /// What is offered, or is to be.
     fn offered_work(&self) -> Vec<(TaskIx, u32, Oid)> {
-        let cars = self.train.candidates().iter().filter(|car| {
+        let cars = self.train.queue().candidates().iter().filter(|car| {
             self.lands_on_forge(car.task)
                 && !matches!(car.stage, train::CandidateStage::Landing { .. })
         });
         let cars = cars.map(|car| (car.task, car.attempt, car.tip.clone()));
-        let closing = self.offers.iter().filter_map(|(id, (attempt, tip))| {
-            let t = self.graph.index_of(id.as_str()).filter(|t| self.lands_on_forge(*t))?;
+        let closing = self.forge.offers().iter().filter_map(|(id, (attempt, tip))| {
+            let t =
+                self.adopted.graph().index_of(id.as_str()).filter(|t| self.lands_on_forge(*t))?;
             Some((t, *attempt, tip.clone()))
         });
         cars.chain(closing).collect()
     }
 
     fn is_offered(&self, t: TaskIx, attempt: u32) -> bool {
-        self.train.candidate_of(t).is_some_and(|car| car.attempt == attempt)
-            || self.offers.get(&self.plan.tasks[t.index()].id).is_some_and(|(n, _)| *n == attempt)
+        self.train.queue().candidate_of(t).is_some_and(|car| car.attempt == attempt)
+            || self
+                .forge
+                .offers()
+                .get(&self.adopted.plan().tasks[t.index()].id)
+                .is_some_and(|(n, _)| *n == attempt)
     }
 
     /// Is a pull request of this task about to be merged?
@@ -107,8 +114,7 @@ impl Machine {
     }
 
     pub(super) fn pull_requests_wake_at(&self) -> Option<Time> {
-        let idle = self.epoch.pull_watches.values().filter(|care| care.under_way.is_none());
-        idle.filter_map(|care| care.at).min()
+        self.forge.wake_at()
     }
 
     /// Every pull request was looked at and none is about to change.
@@ -116,19 +122,19 @@ impl Machine {
         let looked = |t: TaskIx| {
             self.tasks.phase(t) == Phase::Merging
                 && !self.is_merging_pull_request(t)
-                && self.epoch.pull_watches.get(&t).is_some_and(|care| {
+                && self.forge.watches().get(&t).is_some_and(|care| {
                     let due = care.update_due || (self.restack_due(t) && !care.restacked);
                     care.looks > 0 && care.under_way.is_none() && !due
                 })
         };
-        self.merge_only == Some(MergeOnlyMode::Once)
+        self.engine.merge_only() == Some(MergeOnlyMode::Once)
             && !self.tasks.is_any_workspace_being_removed()
             && self.tasks.active_tasks().all(looked)
     }
 
     /// Work that is to be offered and has not been.
     pub(super) fn intend_pushes(&mut self) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         for (t, attempt, tip) in self.offered_work() {
@@ -152,9 +158,9 @@ impl Machine {
 
     pub(super) fn issue_forge_actions(&mut self, effects: &mut Vec<crate::effect::Effect>) {
         let offered = self.offered_work();
-        self.epoch.pull_watches.retain(|t, _| offered.iter().any(|(task, ..)| task == t));
+        self.forge.retain_watches(|t| offered.iter().any(|(task, ..)| *task == t));
         for (task, attempt, _) in offered {
-            let care = self.epoch.pull_watches.entry(task).or_default();
+            let care = self.forge.watch(task);
             if care.attempt != attempt {
                 *care = PullRequestWatch { attempt, ..PullRequestWatch::default() };
             }
@@ -166,10 +172,10 @@ impl Machine {
             }
             let Some(deed) = self.next_forge_action(task, attempt, update_due) else { continue };
             // A merge that is intended is finished even when we are asked to stop.
-            if self.epoch.interrupting.is_some() && !matches!(deed, ForgeAction::Merge { .. }) {
+            if self.engine.is_interrupting() && !matches!(deed, ForgeAction::Merge { .. }) {
                 continue;
             }
-            let care = self.epoch.pull_watches.entry(task).or_default();
+            let care = self.forge.watch(task);
             care.restacked = matches!(deed, ForgeAction::Restack { .. });
             care.under_way = Some(deed.clone());
             care.update_due = false;
@@ -272,7 +278,7 @@ impl Machine {
 
     /// What was under way is not any more, if this is its news.
     fn finish_forge_action(&mut self, t: TaskIx, news: &ForgeActionResult) {
-        let Some(care) = self.epoch.pull_watches.get_mut(&t) else { return };
+        let Some(care) = self.forge.known_watch(t) else { return };
         let answers = matches!(
             (&care.under_way, news),
             (
@@ -316,7 +322,7 @@ impl Machine {
 
     fn schedule_forge_look(&mut self, t: TaskIx, ms: u64) {
         let at = self.now.plus_ms(ms);
-        if let Some(care) = self.epoch.pull_watches.get_mut(&t) {
+        if let Some(care) = self.forge.known_watch(t) {
             care.at = (ms > 0).then_some(at);
         }
     }
@@ -365,11 +371,11 @@ impl Machine {
         known: &TaskPullRequest,
         sight: PullRequestObservation,
     ) {
-        if let Some(care) = self.epoch.pull_watches.get_mut(&t) {
+        if let Some(care) = self.forge.known_watch(t) {
             care.looks += 1;
         }
         let (task, number, head) = (self.task_id(t), sight.number, sight.head.clone());
-        let by_itself = self.merge_only.is_none();
+        let by_itself = self.engine.merge_only().is_none();
         let pulls = &self.settings.land.pulls;
         let follows = match self.describe_lower_pull_request(t) {
             Some(below) => decide_stacked_pull_request(&sight, known, pulls, &below),
@@ -408,7 +414,7 @@ impl Machine {
                     (known, &head, false),
                     "an update from the target branch",
                 );
-                if let Some(care) = self.epoch.pull_watches.get_mut(&t)
+                if let Some(care) = self.forge.known_watch(t)
                     && care.updated.as_ref() != Some(&head)
                 {
                     care.updated = Some(head);
@@ -493,7 +499,7 @@ impl Machine {
             self.emit_fact(Fact::PullSeen(seen));
         }
         let poll = self.settings.land.pulls.poll_ms.max(1);
-        let Some(care) = self.epoch.pull_watches.get_mut(&t) else { return };
+        let Some(care) = self.forge.known_watch(t) else { return };
         care.every_ms = match changed {
             true => poll,
             false => {
@@ -521,7 +527,7 @@ impl Machine {
         refused: bool,
     ) {
         let poll = self.settings.land.pulls.poll_ms;
-        let Some(care) = self.epoch.pull_watches.get_mut(&t) else { return };
+        let Some(care) = self.forge.known_watch(t) else { return };
         care.fails += 1;
         care.looks += 1;
         care.refusals = if refused { care.refusals + 1 } else { 0 };
@@ -542,36 +548,6 @@ impl Machine {
         let (task, message) = (Some(self.task_id(t)), limits::clip_for_fact(reason));
         if self.lasting_notice(task.as_ref()) != Some(&message) {
             self.emit_fact(Fact::Noticed { task, message, lasts: true });
-        }
-    }
-
-    /// The fold of what is known of pull requests.
-    pub(super) fn apply_pull_request(&mut self, fact: &Fact) {
-        let Some(task) = fact.task() else { return };
-        if let Fact::CarConflicted { .. } | Fact::CarEvicted { .. } | Fact::TaskLanded { .. } = fact
-        {
-            self.offers.remove(task);
-        }
-        if let Fact::PushIntended(push) = fact {
-            return self.pulls.entry(task.clone()).or_default().apply_push(push);
-        }
-        let Some(pull) = self.pulls.get_mut(task) else { return };
-        match fact {
-            Fact::PullOpened(opened) => pull.apply_opened(opened),
-            Fact::PullSeen(seen) => pull.apply_seen(seen),
-            Fact::MergeIntended(wish) => pull.apply_merging(wish),
-            Fact::PullReworked(rework) => pull.apply_rework(rework),
-            Fact::PullClosed(closed) => pull.apply_closed(closed),
-            // Redone on the target branch, not on what clashed with it.
-            Fact::CarConflicted { .. } => {
-                pull.reset_stage();
-                pull.from = None;
-            }
-            Fact::CarEvicted { .. } | Fact::TaskLanded { .. } => pull.reset_stage(),
-            Fact::TaskRetried { fresh: true, .. } | Fact::AttemptIntended { fresh: true, .. } => {
-                pull.from = None;
-            }
-            _ => {}
         }
     }
 }

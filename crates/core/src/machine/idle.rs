@@ -3,47 +3,42 @@
 use crate::fact::StopReason;
 use crate::id::TaskIx;
 use crate::inbox::PendingFile;
-use crate::machine::{InterruptMode, Machine, RestReason};
+use crate::machine::{Machine, RestReason};
 use crate::phase::Phase;
 use crate::schedule::StartObstacle;
 
 impl Machine {
-    /// Tells which files that decide about runs wait for a person. They hold nothing up.
-    pub fn set_pending_files(&mut self, files: Vec<PendingFile>) {
-        self.pending_files = files;
-    }
-
     /// Files that decide about runs and wait for a person.
     pub fn pending_files(&self) -> &[PendingFile] {
-        &self.pending_files
+        self.inbox.pending_files()
     }
 
     /// Nothing is under way and nothing will start by itself.
     pub fn rest_reason(&self) -> Option<RestReason> {
-        if !self.epoch.begun {
+        if !self.engine.has_begun() {
             return None;
         }
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return self.may_stop_engine().then_some(RestReason::Interrupted);
         }
         // Cars that a bad target branch holds up wait for a person, and so for the next life.
         // So do those that a remote does not take, and work that a person decides on where nobody waits
         // for them.
         let adrift = |t: TaskIx| self.waits_for_remote() && self.push_trouble(t).is_some();
-        let frozen = |t: TaskIx| self.epoch.frozen && self.tasks.phase(t) == Phase::Merging;
-        let undecided = |t: TaskIx| !self.waits_for_people && self.waits_for_decision(t);
+        let frozen = |t: TaskIx| self.target.is_frozen() && self.tasks.phase(t) == Phase::Merging;
+        let undecided = |t: TaskIx| !self.engine.waits_for_people() && self.waits_for_decision(t);
         let waits = |t: TaskIx| {
             let held = !self.lands_on_forge(t) && !self.hold_reasons(t).is_empty();
-            !self.waits_for_people && held && !self.is_checkout_unchecked(t)
+            !self.engine.waits_for_people() && held && !self.is_checkout_unchecked(t)
         };
         let held = |t: TaskIx| frozen(t) || adrift(t) || undecided(t) || waits(t);
         let busy = self.tasks.active_tasks().any(|t| !held(t))
             || self.tasks.is_any_workspace_being_removed();
-        let waits = || self.merge_only.is_none() && self.waits_for_timer();
+        let waits = || self.engine.merge_only().is_none() && self.waits_for_timer();
         if !self.is_merge_only_done() && (busy || waits() || self.is_rechecking()) {
             return None;
         }
-        if self.cancelled {
+        if self.control.is_cancelled() {
             return Some(RestReason::Interrupted);
         }
         Some(self.rest_by_phases())
@@ -52,7 +47,7 @@ impl Machine {
     /// How the newest engine ended, by the journal alone: for those who look at a run from outside. An engine that is
     /// gone without a word counts as interrupted.
     pub fn recorded_rest(&self) -> RestReason {
-        match self.stopped {
+        match self.run.stop_reason() {
             Some(StopReason::Rested) => self.rest_by_phases(),
             Some(StopReason::Interrupted) | None => RestReason::Interrupted,
         }
@@ -62,10 +57,10 @@ impl Machine {
         let done = self
             .tasks
             .all_tasks()
-            .filter(|t| self.merge_only.is_some() || self.is_in_scope(*t))
+            .filter(|t| self.engine.merge_only().is_some() || self.is_in_scope(*t))
             .all(|t| matches!(self.tasks.phase(t), Phase::Landed | Phase::Skipped));
         // What landed and does not hold is not done.
-        if done && !self.rechecks.is_target_failing() {
+        if done && !self.target.rechecks().is_target_failing() {
             RestReason::Done
         } else {
             RestReason::NotLanded
@@ -76,11 +71,11 @@ impl Machine {
     /// branch is about to move. Gates and queued cars are taken up by the next life.
     fn may_stop_engine(&self) -> bool {
         // One that waits for a remote is taken up by the next life.
-        let landing = (self.train.landing_candidates().next().is_some()
+        let landing = (self.train.queue().landing_candidates().next().is_some()
             && !self.waits_for_remote())
             || self.tasks.active_tasks().any(|t| self.is_merging_pull_request(t));
         // Told to go at once, we leave even a landing: the branch itself will say how far it got.
-        (!landing || self.epoch.interrupting == Some(InterruptMode::Now))
+        (!landing || self.engine.is_interrupting_now())
             && !self.tasks.is_any_workspace_being_removed()
             && self.tasks.active_tasks().all(|t| match self.tasks.phase(t) {
                 Phase::Merging => true,
@@ -94,7 +89,7 @@ impl Machine {
 
     /// Something will start by itself: when a delay ends, a provider or a person lets it.
     fn waits_for_timer(&self) -> bool {
-        if self.draining.is_some() || self.cancelled {
+        if self.control.draining().is_some() || self.control.is_cancelled() {
             return false;
         }
         if self.tasks.count_in_phase(Phase::Ready) == 0 {
@@ -105,8 +100,8 @@ impl Machine {
                 self.tasks.phase(t) == Phase::Ready
                     && self.is_in_scope(t)
                     && (self.tasks.get(t).not_before.is_some()
-                        || self.paused
-                        || self.epoch.shortage.as_ref().is_some_and(|short| short.nobody)
+                        || self.control.is_paused()
+                        || self.engine.shortage().is_some_and(|short| short.nobody)
                         || matches!(
                             board.start_obstacle(t),
                             Some(

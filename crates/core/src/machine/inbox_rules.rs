@@ -7,7 +7,7 @@ use crate::graph::Graph;
 use crate::id::{TaskId, TaskIx, Time, check_id};
 use crate::limits;
 use crate::machine::agent_statements::ProposalDecision;
-use crate::machine::{CommandRefusal, Machine, TaskProposal};
+use crate::machine::{CommandRefusal, Machine, OpenQuestion, TaskProposal};
 use crate::phase::Phase;
 use crate::plan::{Plan, Task};
 use crate::question;
@@ -39,7 +39,8 @@ impl Machine {
     /// Questions whose time is up take their default.
     pub(super) fn expire_questions(&mut self) {
         let due: Vec<_> = self
-            .questions
+            .inbox
+            .questions()
             .iter()
             .filter(|q| q.deadline.is_some_and(|at| at <= self.now) && !q.is_about_work())
             .filter_map(|q| {
@@ -60,7 +61,8 @@ impl Machine {
         }
         let rules = &self.settings.questions.policy;
         let known: Vec<_> = self
-            .questions
+            .inbox
+            .questions()
             .iter()
             .filter(|q| !q.is_about_work())
             .filter_map(|q| {
@@ -77,19 +79,12 @@ impl Machine {
 impl Machine {
     /// Questions that the answering agent is to be asked, each once per life.
     pub(super) fn issue_consultations(&mut self, effects: &mut Vec<Effect>) {
-        if self.settings.questions.agent.is_none() || self.epoch.interrupting.is_some() {
+        if self.settings.questions.agent.is_none() || self.engine.is_interrupting() {
             return;
         }
-        for q in self.questions.iter().filter(|q| !q.is_about_work()) {
-            if self.epoch.consulted.insert(q.name.clone()) {
-                let (task, attempt, number) = (q.task, q.attempt, q.number);
-                effects.push(Effect::ConsultAgent {
-                    task,
-                    attempt,
-                    number,
-                    question: q.name.clone(),
-                });
-            }
+        for open in self.inbox.take_unconsulted_questions() {
+            let OpenQuestion { task, attempt, number, name: question, .. } = open;
+            effects.push(Effect::ConsultAgent { task, attempt, number, question });
         }
     }
 
@@ -100,10 +95,10 @@ impl Machine {
         said: Result<String, String>,
         usage: Vec<Usage>,
     ) {
-        let Some(open) = self.questions.iter().find(|q| q.name == question) else { return };
+        let Some(open) = self.inbox.find_question(question) else { return };
         let (t, attempt) = (open.task, open.attempt);
         self.charge_consultation(t, attempt, question, usage);
-        let Some(open) = self.questions.iter().find(|q| q.name == question) else { return };
+        let Some(open) = self.inbox.find_question(question) else { return };
         let task = self.task_id(t);
         let used = said.and_then(|text| {
             let text = limits::clip_for_fact(&text);
@@ -150,9 +145,11 @@ impl Machine {
     fn find_proposal(&self, name: &str) -> Result<(usize, &TaskProposal), CommandRefusal> {
         let place = name.strip_prefix(['P', 'p']).and_then(|n| n.parse::<usize>().ok());
         let place = place.and_then(|n| n.checked_sub(1));
-        place.and_then(|at| Some((at, self.proposals.get(at)?))).ok_or_else(|| CommandRefusal {
-            message: format!("unknown proposal {name}"),
-            hint: Some("list proposals: mainstem proposals".to_owned()),
+        place.and_then(|at| Some((at, self.inbox.proposals().get(at)?))).ok_or_else(|| {
+            CommandRefusal {
+                message: format!("unknown proposal {name}"),
+                hint: Some("list proposals: mainstem proposals".to_owned()),
+            }
         })
     }
 
@@ -168,7 +165,7 @@ impl Machine {
         let refuse =
             |message: String, hint: &str| CommandRefusal { message, hint: Some(hint.to_owned()) };
         let task = self.task_from_proposal(at, proposal)?;
-        let mut plan = self.plan.clone();
+        let mut plan = self.adopted.plan().clone();
         plan.tasks.push(task.clone());
         if let Err(error) = Graph::new(&plan) {
             return Err(refuse(
@@ -181,7 +178,7 @@ impl Machine {
             proposal: format!("P{}", at + 1),
             becomes: Some(id.clone()),
         });
-        let (revision, hash) = (self.revision + 1, format!("accepted {id}"));
+        let (revision, hash) = (self.adopted.revision() + 1, format!("accepted {id}"));
         let (plan, dropped) = (Box::new(plan), Vec::new());
         self.emit_fact(Fact::PlanAdopted { revision, hash, plan, dropped, file: None });
         self.update_all_blocking();
@@ -204,14 +201,14 @@ impl Machine {
         at: usize,
         proposal: &TaskProposal,
     ) -> Result<Task, CommandRefusal> {
-        let free = |id: &str| check_id(id).is_ok() && self.graph.index_of(id).is_none();
+        let free = |id: &str| check_id(id).is_ok() && self.adopted.graph().index_of(id).is_none();
         let proposed = proposal.id.clone().filter(|id| free(id));
         let id = proposed.unwrap_or_else(|| {
             let first = format!("P-{}", at + 1);
             let others = (2..).map(|n| format!("{first}-{n}"));
             std::iter::once(first.clone()).chain(others).find(|id| free(id)).unwrap_or(first)
         });
-        let proposer = self.plan.tasks.iter().find(|task| task.id == proposal.task);
+        let proposer = self.adopted.plan().tasks.iter().find(|task| task.id == proposal.task);
         let agent = proposer
             .and_then(|task| task.agent.clone())
             .filter(|name| self.can_work_from_description(name));
@@ -225,7 +222,7 @@ impl Machine {
         }
         let mut needs = Vec::new();
         for need in &proposal.needs {
-            let Some(t) = self.graph.index_of(need) else {
+            let Some(t) = self.adopted.graph().index_of(need) else {
                 return Err(CommandRefusal {
                     message: format!("the proposed task needs the unknown task {need}"),
                     hint: Some(
@@ -264,10 +261,12 @@ impl Machine {
 
     /// A plan with the tasks that were accepted during the run and that it does not have.
     pub fn with_accepted_tasks(&self, mut plan: Plan) -> Plan {
-        for proposal in &self.proposals {
+        for proposal in self.inbox.proposals() {
             let Some(ProposalDecision::Accepted(id)) = &proposal.decided else { continue };
             let known = plan.tasks.iter().any(|task| task.id == *id);
-            if let Some(task) = self.plan.tasks.iter().find(|task| task.id == *id && !known) {
+            if let Some(task) =
+                self.adopted.plan().tasks.iter().find(|task| task.id == *id && !known)
+            {
                 plan.tasks.push(task.clone());
             }
         }

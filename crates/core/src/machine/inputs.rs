@@ -17,14 +17,9 @@ use crate::plan::TaskFailureAction;
 use crate::provider::Provider;
 use crate::tasks::AttemptState;
 
-/// How often what an agent left is tried to be read in one life.
-const COLLECTS_MAX: u32 = 3;
-/// How often a workspace is tried to be removed in one life.
-const REMOVALS_MAX: u32 = 3;
-
 impl Machine {
     pub(super) fn task_id(&self, t: TaskIx) -> TaskId {
-        self.plan.tasks[t.index()].id.clone()
+        self.adopted.plan().tasks[t.index()].id.clone()
     }
 
     /// Is this about the attempt that is under way, in a phase where it can be?
@@ -115,14 +110,18 @@ impl Machine {
 
     /// Nothing of the last life's is known any more but the room there was.
     fn begin_epoch(&mut self, scope: Option<&[TaskIx]>) {
-        if self.paused {
+        if self.control.is_paused() {
             self.emit_fact(Fact::RunResumed {});
         }
         self.release_providers(true);
-        let no_room = self.epoch.shortage.take();
-        self.epoch =
-            super::EpochState { begun: true, shortage: no_room, ..super::EpochState::default() };
-        self.epoch.scope = scope.map(|wanted| self.scope_closure(wanted));
+        self.inbox.begin_epoch();
+        self.spending.begin_epoch();
+        self.target.begin_epoch();
+        self.train.begin_epoch();
+        self.forge.begin_epoch();
+        self.issued = super::owners::IssuedEffects::default();
+        let scope = scope.map(|wanted| self.scope_closure(wanted));
+        self.engine.begin(scope);
         self.update_all_stacks();
         self.update_all_blocking();
     }
@@ -192,7 +191,7 @@ impl Machine {
             Input::ForgeActionDone { task, attempt, news } => {
                 self.handle_forge_result(task, attempt, news);
             }
-            Input::ConflictsForecast(outlook) => self.epoch.conflict_forecast = outlook,
+            Input::ConflictsForecast(outlook) => self.train.set_forecast(outlook),
             Input::ReviewerDone(news) => self.handle_reviewer_result(*news),
             Input::Interrupt { now } => self.interrupt_engine(now),
             Input::CapacityMeasured(room) => self.update_capacity(room.err()),
@@ -229,11 +228,7 @@ impl Machine {
             Err(why) => {
                 // Said below, so it is wanted again at once: a git that was killed is no reason to
                 // leave things lying about until the next life.
-                let failed = self.epoch.removals_failed.entry(t).or_default();
-                *failed += 1;
-                if *failed < REMOVALS_MAX {
-                    self.epoch.issued.forget_task(t);
-                }
+                self.issued.retry_removal(t);
                 // By now somebody may want the task done again, and then nobody wants it removed.
                 self.tasks.end_workspace_removal(t);
                 let message = format!("cannot remove the workspace: {why}");
@@ -245,7 +240,7 @@ impl Machine {
 
     /// The machine has room for more agents, or no longer; people are told when that changes.
     fn update_capacity(&mut self, no_room: Option<CapacityShortage>) {
-        let message = match (&self.epoch.shortage, &no_room) {
+        let message = match (self.engine.shortage(), &no_room) {
             (None, Some(short)) if short.nobody => {
                 format!("no agents start: waiting for {}", short.why)
             }
@@ -262,16 +257,13 @@ impl Machine {
         if !message.is_empty() {
             self.emit_fact(Fact::Noticed { task: None, message, lasts: no_room.is_some() });
         }
-        self.epoch.shortage = no_room;
+        self.engine.set_shortage(no_room);
     }
 
     /// Whether the agent lives is not known, so nothing is concluded: a little later everything that
     /// is wanted of it is asked for again.
     fn handle_unreachable_agent(&mut self, t: TaskIx, reason: &str) {
-        let tries = self.epoch.unreachable_agents.get(&t).map_or(0, |(tries, _)| *tries);
-        let wait = (limits::TRANSIENT_WAIT_MS << tries.min(7)).min(limits::TRANSIENT_WAIT_MS_MAX);
-        self.epoch.unreachable_agents.insert(t, (tries + 1, self.now.plus_ms(wait)));
-        self.epoch.issued.forget_agent(t);
+        self.issued.retry_agent(t, self.now);
         let (task, message) = (Some(self.task_id(t)), limits::clip_for_fact(reason));
         self.emit_fact(Fact::Noticed { task, message, lasts: true });
     }
@@ -286,13 +278,10 @@ impl Machine {
             Ok(evidence) => evidence,
             Err(reason) => {
                 let reason = format!("cannot read the agent's work: {reason}");
-                let failed = self.epoch.collects_failed.entry((t, attempt)).or_default();
-                *failed += 1;
-                if *failed >= COLLECTS_MAX {
+                // The work is there and done: reading it again is cheaper than doing it again.
+                if !self.issued.retry_collect(t, attempt) {
                     return self.fail_attempt(t, FailureClass::Transient, reason);
                 }
-                // The work is there and done: reading it again is cheaper than doing it again.
-                self.epoch.issued.forget_task(t);
                 let (task, message) = (Some(self.task_id(t)), limits::clip_for_fact(&reason));
                 return self.emit_fact(Fact::Noticed { task, message, lasts: false });
             }
@@ -344,7 +333,7 @@ impl Machine {
         let current = self.tasks.get(t).current.as_ref().expect("BUG: checked by is_current");
         let (waits_for_answer, answered_late) = match &current.question {
             Some((name, ..)) if current.answer.is_none() => {
-                let open = self.questions.iter().any(|q| q.name == *name);
+                let open = self.inbox.find_question(name).is_some();
                 (Some(name).filter(|_| open), !open)
             }
             _ => (None, false),
@@ -401,7 +390,11 @@ impl Machine {
                 detail: gate.detail.clone(),
                 cached: gate.cached,
                 with: with.to_vec(),
-                tools: if scope == GateScope::Task { String::new() } else { self.tools.clone() },
+                tools: if scope == GateScope::Task {
+                    String::new()
+                } else {
+                    self.engine.gate_tools().to_owned()
+                },
                 flakes: gate.flakes,
                 exit_code: gate.exit_code,
                 cause: gate.cause.clone(),
@@ -419,7 +412,7 @@ impl Machine {
             return self.fail_attempt(t, FailureClass::Interrupted, "stopped".to_owned());
         }
         // Gates that were ended because we leave gave no verdict: the next life runs them.
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         self.record_gate_results((t, attempt), GateScope::Task, tree, &[], &gates);
@@ -447,7 +440,7 @@ impl Machine {
         let evidence = current.evidence.as_ref().expect("BUG: gates run on evidence");
         let (base, tip) = (evidence.base.clone(), evidence.tip.clone());
         // With nothing to add to it, what a pull request offers is still to land.
-        let offered = self.pulls.get(&task).is_some_and(|pull| pull.number.is_some())
+        let offered = self.forge.pull(&task).is_some_and(|pull| pull.number.is_some())
             || (self.closes_phase(t) && self.lands_on_forge(t))
             // That nothing is to do holds only if what it builds on lands.
             || self.lower_pull_request(t).is_some();
@@ -481,7 +474,7 @@ impl Machine {
         let incidents = provider.map_or(0, Provider::incidents);
         let mut spent = self.tasks.get(t).spent.clone();
         spent.count_failure(class, fault);
-        let task = &self.plan.tasks[t.index()];
+        let task = &self.adopted.plan().tasks[t.index()];
         let wait =
             attempt_policy::retry_after_ms(class, fault, &spent, incidents, task, &self.settings);
         match wait {
@@ -517,7 +510,7 @@ impl Machine {
         self.record_attempt_failure(t, class, reason.clone(), None, help);
         let task = self.task_id(t);
         let fails = self.settings.land.on_conflict == ConflictAction::Fail;
-        if self.plan.tasks[t.index()].on_failure == TaskFailureAction::Skip {
+        if self.adopted.plan().tasks[t.index()].on_failure == TaskFailureAction::Skip {
             self.emit_fact(Fact::TaskSkipped { task, reason: format!("failed: {reason}") });
             return;
         }
@@ -530,7 +523,7 @@ impl Machine {
         });
         match self.settings.run.on_failure {
             RunFailureAction::Continue => {}
-            _ if self.draining.is_some() => {}
+            _ if self.control.draining().is_some() => {}
             RunFailureAction::Drain => self.emit_fact(Fact::RunDraining { task, abort: false }),
             RunFailureAction::Abort => {
                 self.emit_fact(Fact::RunDraining { task: task.clone(), abort: true });
@@ -597,13 +590,11 @@ impl Machine {
     }
 
     fn interrupt_engine(&mut self, now: bool) {
-        if !self.epoch.begun {
+        if !self.engine.has_begun() {
             return;
         }
         let wanted = if now { InterruptMode::Now } else { InterruptMode::Gently };
-        if self.epoch.interrupting != Some(InterruptMode::Now) {
-            self.epoch.interrupting = Some(wanted);
-        }
+        self.engine.interrupt(wanted);
         self.stop_agents(StopFollowUp::Requeue, "the run was interrupted");
     }
 }

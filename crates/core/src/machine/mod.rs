@@ -16,8 +16,8 @@ mod work_decision;
 mod gate_result;
 mod candidate_hold;
 mod inbox_rules;
-mod lasting_notice;
 mod open_question;
+mod owners;
 mod queries;
 mod idle;
 mod retry;
@@ -33,7 +33,7 @@ mod target_recheck;
 mod pull_request_stack;
 mod suspects;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 pub use agent_statements::{AgentStatement, ProposalDecision, ReportedIssue, TaskProposal};
 pub use apply::ApplyError;
@@ -45,26 +45,27 @@ pub use gate_result::GateResult;
 pub use review_cycle::ReviewerResult;
 pub use work_decision::is_work_reference;
 
+use self::owners::{
+    AdoptedPlan, EngineEpoch, ForgePulls, Inbox, IssuedEffects, LandingTrain, ProviderTable,
+    RunControl, RunRecord, Spending, TargetHealth,
+};
 use crate::attempt_work::ContinuedWork;
 use crate::capacity::CapacityShortage;
 use crate::config::{ScheduleBarrier, Settings};
 use crate::conflict::ConflictForecast;
 use crate::effect::Effect;
-use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, StopReason, Usage};
-use crate::failed_gate::FailedGate;
+use crate::fact::{AgentClaim, AgentEnding, Evidence, Fact, LimitKind, Usage};
 use crate::graph::Graph;
 use crate::hold::{HoldKind, HoldReason};
 use crate::id::{Oid, TaskId, TaskIx, Time};
 use crate::inbox::PendingFile;
-use crate::model_choice::ModelRecord;
 use crate::phase::Phase;
 use crate::plan::Plan;
 use crate::provider::{Provider, ProviderStanding};
-use crate::publish::{PushRefusal, PushTrouble};
-use crate::pull_request::{ForgeActionResult, TaskPullRequest};
-use crate::recheck::RecheckQueue;
+use crate::publish::PushRefusal;
+use crate::pull_request::ForgeActionResult;
 use crate::schedule::{ScheduleContext, ScheduledStart, StartObstacle};
-use crate::tasks::{TaskState, TaskTable};
+use crate::tasks::TaskTable;
 use crate::train::Train;
 use crate::train::batches::{BatchMerge, BatchPurpose, TrainBatches};
 
@@ -85,6 +86,14 @@ pub enum Input {
         plan: Box<Plan>,
         hash: String,
     },
+    /// What the next epoch of the engine starts with. It leads to nothing by itself.
+    ConfigureEpoch(EpochOptions),
+    /// Local time is so many minutes ahead of UTC. It leads to nothing by itself.
+    UtcOffsetChanged {
+        minutes: i32,
+    },
+    /// Files that decide about runs and wait for a person. They hold nothing up.
+    PendingFilesFound(Vec<PendingFile>),
     /// An engine is up and holds the lock.
     Begin {
         epoch: u64,
@@ -318,6 +327,19 @@ pub enum Input {
     Tick,
 }
 
+/// What somebody asked for when starting an engine. It holds for one epoch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EpochOptions {
+    /// Agents at once, if it is not to be as the run or the settings say.
+    pub jobs: Option<u32>,
+    /// This epoch starts no agent: it pushes, looks at and merges pull requests.
+    pub merge_only: Option<MergeOnlyMode>,
+    /// This epoch goes on waiting when only people are waited for.
+    pub waits_for_people: bool,
+    /// The tools that gates run with: a verdict is taken over only if they are the same.
+    pub gate_tools: String,
+}
+
 /// What one input led to.
 #[derive(Debug, Clone, Default)]
 pub struct MachineStep {
@@ -352,124 +374,22 @@ pub struct Machine {
     settings: Settings,
     now: Time,
     facts: Vec<Fact>,
-    target: String,
-    base: Option<Oid>,
-    bring_to: Option<String>,
-    revision: u32,
-    plan_hash: String,
-    plan: Plan,
-    graph: Graph,
+    run: RunRecord,
+    control: RunControl,
+    engine: EngineEpoch,
+    adopted: AdoptedPlan,
     tasks: TaskTable,
-    dropped: BTreeMap<TaskId, TaskState>,
-    train: Train,
-    /// What is known of pull requests.
-    pulls: BTreeMap<TaskId, TaskPullRequest>,
-    /// What closing tasks offer: attempt and commit.
-    offers: BTreeMap<TaskId, (u32, Oid)>,
-    /// This life only brings pull requests on.
-    merge_only: Option<MergeOnlyMode>,
-    /// This life goes on waiting when only people are waited for.
-    waits_for_people: bool,
-    providers: BTreeMap<String, Provider>,
-    /// What models have achieved.
-    records: BTreeMap<String, ModelRecord>,
-    proposals: Vec<TaskProposal>,
-    issues: Vec<ReportedIssue>,
-    questions: Vec<OpenQuestion>,
-    questions_asked: u32,
-    /// A person named another agent for some task.
-    agents_named: bool,
-    landings: u64,
-    /// The gates were last seen to fail on the target branch itself.
-    target_is_failing: bool,
-    /// The check that failed there.
-    base_failure: Option<Box<FailedGate>>,
-    /// The remote does not take what lands.
-    push_trouble: Option<PushTrouble>,
-    jobs: Option<u32>,
-    jobs_flag: Option<u32>,
-    jobs_in_force: Option<u32>,
-    noted: queries::Noted,
-    /// How long checks took, by command; the last ones.
-    gate_times: BTreeMap<String, VecDeque<u64>>,
-    paused: bool,
-    cancelled: bool,
-    /// Nothing more starts because this task failed, and whether those at work were stopped.
-    draining: Option<(TaskId, bool)>,
-    engine_epoch: Option<u64>,
-    /// How the newest engine ended, if it ended in good order.
-    stopped: Option<StopReason>,
-    started_at: Option<Time>,
-    /// What was said and still holds: of the run, and of tasks.
-    lasting_notices: BTreeMap<Option<TaskId>, String>,
-    spent_usd: f64,
-    reserved_usd: f64,
-    /// What attempts cost that ended.
-    attempt_costs: BTreeMap<budget::SpenderKey, budget::AttemptCosts>,
-    /// Percent of the run's budget that people were told of.
-    budget_told: u32,
-    /// Minutes that local time is ahead of UTC.
-    zone_min: i32,
-    /// What gates run with: verdicts hold only for the same.
-    tools: String,
-    /// Files that decide about runs and wait for a person, as somebody outside knows.
-    pending_files: Vec<PendingFile>,
-    /// What landed since the target branch was last seen to pass in a clean checkout.
-    rechecks: RecheckQueue,
-    epoch: EpochState,
-}
-
-/// What belongs to one life of the engine and is not journaled.
-#[derive(Debug, Clone, Default)]
-struct EpochState {
-    begun: bool,
-    interrupting: Option<InterruptMode>,
-    scope: Option<Vec<bool>>,
-    shortage: Option<CapacityShortage>,
-    issued: outstanding::IssuedEffects,
-    queued_questions: BTreeMap<TaskIx, VecDeque<(u32, u64, AgentStatement)>>,
-    /// Questions that the answering agent was asked.
-    consulted: BTreeSet<String>,
-    /// Attempts whose agent named costs that cannot be true.
-    implausible_costs: BTreeSet<(TaskIx, u32)>,
-    /// How often what an attempt left could not be read.
-    collects_failed: BTreeMap<(TaskIx, u32), u32>,
-    /// How often the workspace of a task that is over could not be removed.
-    removals_failed: BTreeMap<TaskIx, u32>,
-    unreachable_agents: BTreeMap<TaskIx, (u32, Time)>,
-    train_errors: u32,
-    train_retry_at: Option<Time>,
-    /// How often in a row the remote did not take a landing.
-    push_fails: u32,
-    /// Lines of the train under way.
-    batches: TrainBatches,
-    /// Reviewers at work: the lane, and for whose attempt.
-    reviewing: BTreeMap<u32, (TaskIx, u32, String)>,
-    /// Whom each lane works for.
-    lanes: BTreeMap<u32, (TaskIx, u32)>,
-    /// The cars of the landing under way, in order.
-    landing: Vec<u64>,
-    /// Cars that were merged before in this life.
-    merged: BTreeSet<u64>,
-    /// The target branch is bad itself, and no car mends it.
-    frozen: bool,
-    /// When to look whether somebody mended it.
-    target_look_at: Option<Time>,
-    /// When it is looked again whether the user's files are in the way of held work; none while somebody
-    /// looks.
-    checkout_inspections: BTreeMap<TaskIx, Option<Time>>,
-    /// Which pieces of work would clash, as far as was looked.
-    conflict_forecast: ConflictForecast,
-    /// Tasks that the target branch may be to blame for.
-    suspects: suspects::SuspectTasks,
-    /// The target branch is verified again.
-    recheck: target_recheck::RecheckProgress,
-    /// Pull requests that are looked after.
-    pull_watches: BTreeMap<TaskIx, forge_landing::PullRequestWatch>,
+    target: TargetHealth,
+    train: LandingTrain,
+    forge: ForgePulls,
+    providers: ProviderTable,
+    spending: Spending,
+    inbox: Inbox,
+    issued: IssuedEffects,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InterruptMode {
+pub(crate) enum InterruptMode {
     Gently,
     Now,
 }
@@ -488,70 +408,50 @@ pub enum RestReason {
 impl Machine {
     /// A machine that knows nothing yet. Settings are part of the input, not of the record.
     pub fn new(settings: Settings) -> Self {
-        let plan = Plan::default();
-        let graph = Graph::new(&plan).expect("BUG: an empty plan has no cycle");
-        let tasks = TaskTable::new(&plan, &graph, &settings);
+        let adopted = AdoptedPlan::new();
+        let tasks = TaskTable::new(adopted.plan(), adopted.graph(), &settings);
         Self {
             settings,
             now: Time(0),
             facts: Vec::new(),
-            target: String::new(),
-            base: None,
-            bring_to: None,
-            revision: 0,
-            plan_hash: String::new(),
-            plan,
-            graph,
+            run: RunRecord::default(),
+            control: RunControl::default(),
+            engine: EngineEpoch::default(),
+            adopted,
             tasks,
-            dropped: BTreeMap::new(),
-            train: Train::default(),
-            pulls: BTreeMap::new(),
-            offers: BTreeMap::new(),
-            merge_only: None,
-            rechecks: RecheckQueue::default(),
-            waits_for_people: false,
-            providers: BTreeMap::new(),
-            records: BTreeMap::new(),
-            proposals: Vec::new(),
-            issues: Vec::new(),
-            questions: Vec::new(),
-            questions_asked: 0,
-            agents_named: false,
-            landings: 0,
-            target_is_failing: false,
-            base_failure: None,
-            push_trouble: None,
-            jobs: None,
-            jobs_flag: None,
-            jobs_in_force: None,
-            noted: queries::Noted::default(),
-            gate_times: BTreeMap::new(),
-            paused: false,
-            cancelled: false,
-            draining: None,
-            engine_epoch: None,
-            stopped: None,
-            started_at: None,
-            lasting_notices: BTreeMap::new(),
-            spent_usd: 0.0,
-            reserved_usd: 0.0,
-            attempt_costs: BTreeMap::new(),
-            budget_told: 0,
-            zone_min: 0,
-            tools: String::new(),
-            pending_files: Vec::new(),
-            epoch: EpochState::default(),
+            target: TargetHealth::default(),
+            train: LandingTrain::default(),
+            forge: ForgePulls::default(),
+            providers: ProviderTable::default(),
+            spending: Spending::default(),
+            inbox: Inbox::default(),
+            issued: IssuedEffects::default(),
         }
     }
 
     /// Takes one input: decides, moves, and says what is to be done.
     pub fn step(&mut self, input: Input, now: Time) -> MachineStep {
+        let Some(input) = self.take_configuration(input) else { return MachineStep::default() };
         self.now = self.now.max(now);
         self.tasks.release_delayed(self.now);
         let reply = self.handle_input(input);
         self.run_to_fixpoint();
         let effects = self.outstanding_effects();
         MachineStep { facts: std::mem::take(&mut self.facts), effects, reply }
+    }
+
+    /// Takes in what only configures the machine, and returns any other input.
+    fn take_configuration(&mut self, input: Input) -> Option<Input> {
+        match input {
+            Input::ConfigureEpoch(options) => {
+                self.control.set_jobs_flag(options.jobs);
+                self.engine.configure(options);
+            }
+            Input::UtcOffsetChanged { minutes } => self.engine.set_utc_offset_min(minutes),
+            Input::PendingFilesFound(files) => self.inbox.set_pending_files(files),
+            other => return Some(other),
+        }
+        None
     }
 
     /// A fact that this step decided: moves the state and is written down.
@@ -563,11 +463,7 @@ impl Machine {
     }
 
     pub fn job_limit(&self) -> u32 {
-        self.jobs_flag.or(self.jobs).unwrap_or(self.settings.run.jobs)
-    }
-    /// Agents at once as somebody said when starting this life; it goes with it.
-    pub fn set_jobs_flag(&mut self, jobs: Option<u32>) {
-        self.jobs_flag = jobs;
+        self.control.chosen_jobs().unwrap_or(self.settings.run.jobs)
     }
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
@@ -575,87 +471,79 @@ impl Machine {
     }
     /// The plan being worked off.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        self.adopted.plan()
     }
     pub fn plan_hash(&self) -> &str {
-        &self.plan_hash
+        self.adopted.hash()
     }
     /// Its revision; 0 before the first.
     pub fn revision(&self) -> u32 {
-        self.revision
+        self.adopted.revision()
     }
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        self.adopted.graph()
     }
     /// Where all tasks stand.
     pub fn tasks(&self) -> &TaskTable {
         &self.tasks
     }
     pub fn train(&self) -> &Train {
-        &self.train
+        self.train.queue()
     }
     pub fn target_branch(&self) -> &str {
-        &self.target
+        self.run.target()
     }
     /// Where the target branch stood when the run began.
     pub fn run_base(&self) -> Option<&Oid> {
-        self.base.as_ref()
+        self.run.base()
     }
     /// The branch that work is brought over to, if it lands on one of the run's own.
     pub fn bring_to(&self) -> Option<&str> {
-        self.bring_to.as_deref()
+        self.run.bring_to()
     }
     /// Providers that said something.
     pub fn providers(&self) -> &BTreeMap<String, Provider> {
-        &self.providers
+        self.providers.all()
     }
     /// Tasks that agents proposed, oldest first.
     pub fn proposals(&self) -> &[TaskProposal] {
-        &self.proposals
+        self.inbox.proposals()
     }
     /// What agents found besides their tasks, oldest first.
     pub fn reported_issues(&self) -> &[ReportedIssue] {
-        &self.issues
-    }
-    /// Tells how many minutes local time is ahead of UTC.
-    pub fn set_utc_offset_min(&mut self, minutes: i32) {
-        self.zone_min = minutes;
-    }
-    /// Tells what gates run with: a verdict is taken over only if it is the same.
-    pub fn set_gate_tools(&mut self, tools: String) {
-        self.tools = tools;
+        self.inbox.issues()
     }
     /// Lines of the train under way in this life.
     pub fn train_batches(&self) -> &TrainBatches {
-        &self.epoch.batches
+        self.train.batches()
     }
     /// The target branch is bad itself: nothing lands.
     pub fn is_train_frozen(&self) -> bool {
-        self.epoch.frozen
+        self.target.is_frozen()
     }
 
     /// Is this task's car held up because the gates fail on the target branch itself?
     pub fn waits_for_target_fix(&self, t: TaskIx) -> bool {
-        self.target_is_failing && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
+        self.target.is_failing() && self.tasks.phase(t) == Phase::Merging && !self.lands_on_forge(t)
     }
     pub fn open_questions(&self) -> &[OpenQuestion] {
-        &self.questions
+        self.inbox.questions()
     }
     /// No attempt starts until further notice.
     pub fn is_paused(&self) -> bool {
-        self.paused
+        self.control.is_paused()
     }
     /// A person called the run off.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled
+        self.control.is_cancelled()
     }
     /// An engine took over and has not said goodbye.
     pub fn is_engine_alive(&self) -> bool {
-        self.engine_epoch.is_some()
+        self.run.is_engine_alive()
     }
     /// When the run began.
     pub fn started_at(&self) -> Option<Time> {
-        self.started_at
+        self.run.started_at()
     }
     /// The newest time known, from facts or inputs.
     pub fn now(&self) -> Time {
@@ -663,7 +551,7 @@ impl Machine {
     }
     /// When the hours end in which nothing starts, if it is one of them.
     pub fn quiet_until(&self) -> Option<Time> {
-        self.quiet_until_at(self.now, self.zone_min)
+        self.quiet_until_at(self.now, self.engine.utc_offset_min())
     }
     /// The same at any time and place.
     pub fn quiet_until_at(&self, at: Time, zone_min: i32) -> Option<Time> {
@@ -671,23 +559,25 @@ impl Machine {
     }
     /// What was said of the run (`None`) or of a task, and still holds.
     pub fn lasting_notice(&self, task: Option<&TaskId>) -> Option<&str> {
-        self.lasting_notices.get(&task.cloned()).map(String::as_str)
+        self.inbox.lasting_notice(task)
     }
     /// Why no agent starts although one could: the machine has no room.
     pub fn capacity_shortage(&self) -> Option<&CapacityShortage> {
-        self.epoch.shortage.as_ref()
+        self.engine.shortage()
     }
 
     /// Is this task asked for in this life?
     pub fn is_in_scope(&self, t: TaskIx) -> bool {
-        self.merge_only.is_none() && self.epoch.scope.as_ref().is_none_or(|scope| scope[t.index()])
+        self.engine.merge_only().is_none()
+            && self.engine.scope().is_none_or(|scope| scope[t.index()])
     }
 
     /// When to step with [`Input::Tick`] if nothing else happens.
     pub fn wake_at(&self) -> Option<Time> {
-        let providers = self.providers.values().filter_map(|p| p.wake_at(self.now));
+        let providers = self.providers.wake_at(self.now);
         let quiet = self.quiet_until().filter(|_| self.tasks.count_in_phase(Phase::Ready) > 0);
-        let deadlines = self.questions.iter().filter(|q| q.default.is_some() || q.is_about_work());
+        let deadlines =
+            self.inbox.questions().iter().filter(|q| q.default.is_some() || q.is_about_work());
         let deadlines = deadlines.filter_map(|q| q.deadline);
         let every = self.settings.snapshot_every_ms;
         let snapshots = self.tasks.active_tasks().filter_map(|t| {
@@ -700,11 +590,11 @@ impl Machine {
             .chain(deadlines)
             .chain(snapshots)
             .chain(self.tasks.next_delayed_at())
-            .chain(self.epoch.train_retry_at)
-            .chain(self.epoch.target_look_at)
-            .chain(self.epoch.checkout_inspections.values().copied().flatten())
+            .chain(self.train.retry_at())
+            .chain(self.target.look_at())
+            .chain(self.train.inspection_times())
             .chain(self.pull_requests_wake_at())
-            .chain(self.epoch.unreachable_agents.values().map(|(_, at)| *at))
+            .chain(self.issued.agent_retry_times())
             .filter(|at| *at > self.now)
             .min()
     }
@@ -728,8 +618,7 @@ impl Machine {
     /// May attempts of this provider start now?
     pub fn provider_standing(&self, provider: &str) -> ProviderStanding {
         let auto_resume = self.settings.limits.auto_resume;
-        let known = self.providers.get(provider);
-        known.map_or(ProviderStanding::Free, |known| known.standing(self.now, auto_resume))
+        self.providers.standing(provider, self.now, auto_resume)
     }
 
     fn with_schedule<R>(&self, look: impl FnOnce(&ScheduleContext<'_>) -> R) -> R {
@@ -741,10 +630,9 @@ impl Machine {
         let reserve = |pick: &ScheduledStart| self.expected_usd_of_start(pick);
         let asks = |t: TaskIx| self.open_question(t).map(|open| open.name.clone());
         let budget = &self.settings.budget;
-        let money_left =
-            budget.usd.filter(|_| budget.hard).map(|usd| usd - self.spent_usd - self.reserved_usd);
+        let money_left = budget.usd.filter(|_| budget.hard).map(|usd| self.spending.left_of(usd));
         let barred = self.settings.schedule.barrier != ScheduleBarrier::None;
-        let group_now = match &self.epoch.scope {
+        let group_now = match self.engine.scope() {
             // What nobody asked for holds nobody up.
             Some(scope) if barred => {
                 let open = |t: &TaskIx| scope[t.index()] && !self.tasks.phase(*t).is_over();
@@ -754,7 +642,7 @@ impl Machine {
         };
         let board = ScheduleContext {
             group_now: group_now.unwrap_or(u32::MAX),
-            plan: &self.plan,
+            plan: self.adopted.plan(),
             tasks: &self.tasks,
             settings: &self.settings,
             jobs: self.job_limit(),
@@ -763,7 +651,7 @@ impl Machine {
             quiet: self.quiet_until().is_some(),
             in_scope: &scope,
             resolver: &resolver,
-            mixed: self.settings.land.resolver.is_some() || self.agents_named,
+            mixed: self.settings.land.resolver.is_some() || self.control.agents_named(),
             overlaps: &overlaps,
             asks: &asks,
             money_left,

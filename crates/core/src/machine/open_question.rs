@@ -2,7 +2,7 @@
 //! next attempt where the one that asked is gone.
 
 use crate::fact::{AgentClaim, AgentEnding, Fact, FailureClass};
-use crate::id::{TaskIx, Time};
+use crate::id::TaskIx;
 use crate::limits;
 use crate::machine::{Machine, OpenQuestion, is_work_reference};
 use crate::phase::Phase;
@@ -22,12 +22,12 @@ impl Fact {
 impl Machine {
     /// The question whose answer the next attempt of this task waits for. It outlives the attempt that asked.
     pub fn open_question(&self, t: TaskIx) -> Option<&OpenQuestion> {
-        self.questions.iter().find(|q| q.task == t && !q.is_about_work())
+        self.inbox.questions().iter().find(|q| q.task == t && !q.is_about_work())
     }
 
     /// Puts an answer on record. A task that ended only for the want of it is free again.
     pub(super) fn record_answer(&mut self, name: &str, text: String, by: &str) {
-        let Some(open) = self.questions.iter().find(|q| q.name == name) else { return };
+        let Some(open) = self.inbox.find_question(name) else { return };
         let (t, attempt, question) = (open.task, open.attempt, open.name.clone());
         let frees = self.is_blocked_by_question(t, &question);
         let (task, by) = (self.task_id(t), by.to_owned());
@@ -59,10 +59,10 @@ impl Machine {
     }
 
     /// The fold of what was asked and answered.
-    pub(super) fn apply_question(&mut self, t: TaskIx, fact: &Fact, at: Time) {
+    pub(super) fn apply_question(&mut self, t: TaskIx, fact: &Fact) {
         self.apply_question_withdrawal(t, fact);
         match fact {
-            Fact::QuestionAsked { .. } => self.apply_question_asked(t, fact, at),
+            Fact::QuestionAsked { .. } => self.apply_question_asked(t, fact),
             Fact::QuestionAnswered { question, text, by, .. } => {
                 self.apply_question_answered(t, question, text, by);
             }
@@ -100,25 +100,12 @@ impl Machine {
             _ => false,
         };
         if over {
-            self.questions.retain(|q| q.task != t || q.is_about_work());
+            self.inbox.withdraw_agent_questions(t);
         }
     }
 
-    fn apply_question_asked(&mut self, t: TaskIx, fact: &Fact, at: Time) {
-        let Fact::QuestionAsked {
-            question,
-            number,
-            mark,
-            text,
-            options,
-            default,
-            deadline,
-            reference,
-            ..
-        } = fact
-        else {
-            return;
-        };
+    fn apply_question_asked(&mut self, t: TaskIx, fact: &Fact) {
+        let Fact::QuestionAsked { question, number, mark, reference, .. } = fact else { return };
         let Some(attempt) = self.tasks.state_mut(t).current.as_mut() else { return };
         if !is_work_reference(reference.as_deref()) {
             attempt.ask_mark = attempt.ask_mark.max(*mark);
@@ -126,27 +113,11 @@ impl Machine {
             attempt.question = Some((question.clone(), *number, reference.clone()));
             attempt.answer = None;
         }
-        self.questions_asked += 1;
-        self.questions.push(OpenQuestion {
-            name: question.clone(),
-            task: t,
-            attempt: attempt.n,
-            number: *number,
-            text: text.clone(),
-            options: options.clone(),
-            default: default.clone(),
-            deadline: *deadline,
-            at,
-            reference: reference.clone(),
-        });
     }
 
     fn apply_question_answered(&mut self, t: TaskIx, question: &str, text: &str, by: &str) {
-        let Some(at) = self.questions.iter().position(|q| q.name == question) else { return };
-        let asked = self.questions.remove(at);
-        if asked.is_about_work() {
-            return;
-        }
+        let asked = self.inbox.find_question(question).filter(|open| !open.is_about_work());
+        let Some(asked) = asked else { return };
         let state = self.tasks.state_mut(t);
         state.early_answers.retain(|early| early.question != asked.text);
         state.early_answers.push(EarlyAnswer {
@@ -158,7 +129,7 @@ impl Machine {
         if let Some(attempt) = state.current.as_mut().filter(|a| a.ending.is_none()) {
             attempt.answer = Some(text.to_owned());
         }
-        state.answered.push((asked.text, text.to_owned()));
+        state.answered.push((asked.text.clone(), text.to_owned()));
         let over = state.answered.len().saturating_sub(limits::ANSWERS_KEPT);
         state.answered.drain(..over);
         let over = state.early_answers.len().saturating_sub(limits::ANSWERS_KEPT);

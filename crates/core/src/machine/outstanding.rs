@@ -5,24 +5,16 @@ use crate::config::{WorkspaceRetention, WorkspaceSharing};
 use crate::effect::Effect;
 use crate::fact::StopFollowUp;
 use crate::id::{Oid, TaskIx};
-use crate::machine::{InterruptMode, Machine};
+use crate::machine::Machine;
 use crate::phase::Phase;
 use crate::tasks::AttemptState;
 
-/// What was given out in this life, so that nothing is given out twice.
-#[derive(Debug, Clone, Default)]
-pub(super) struct IssuedEffects {
-    tasks: Vec<Option<OutstandingEffect>>,
-    stops: Vec<Option<(u32, bool, Phase, bool)>>,
-    answers: Vec<Option<(u32, u32)>>,
-    /// Where the branch is to move.
-    pub(super) land: Option<Oid>,
-    gate_slots: std::collections::BTreeSet<TaskIx>,
-}
+/// How a stop was issued: the attempt, whether at once, the phase, and whether the workspace stood.
+pub(crate) type IssuedStop = (u32, bool, Phase, bool);
 
 /// What one task wants done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutstandingEffect {
+pub(crate) enum OutstandingEffect {
     Workspace(u32),
     Agent(u32),
     Evidence(u32),
@@ -30,49 +22,18 @@ enum OutstandingEffect {
     Removal(u32),
 }
 
-impl IssuedEffects {
-    pub(super) fn are_gates_issued(&self, t: TaskIx, attempt: u32) -> bool {
-        self.tasks.get(t.index()).copied().flatten() == Some(OutstandingEffect::Gates(attempt))
-    }
-    /// What was given for this task may be given again.
-    pub(super) fn forget_task(&mut self, t: TaskIx) {
-        if let Some(given) = self.tasks.get_mut(t.index()) {
-            *given = None;
-        }
-    }
-    pub(super) fn forget_agent(&mut self, t: TaskIx) {
-        self.tasks[t.index()] = None;
-        self.stops[t.index()] = None;
-        self.answers[t.index()] = None;
-    }
-    /// Further tasks came after those that are known. Nothing changes before anything was given.
-    pub(super) fn grow_tasks(&mut self, before: usize, count: usize) {
-        if self.tasks.len() == before && before > 0 {
-            self.tasks.resize(count, None);
-            self.stops.resize(count, None);
-            self.answers.resize(count, None);
-        }
-    }
-}
-
 impl Machine {
     pub(super) fn outstanding_effects(&mut self) -> Vec<Effect> {
-        if !self.epoch.begun {
+        if !self.engine.has_begun() {
             return Vec::new();
         }
-        let count = self.plan.tasks.len();
-        let first = self.epoch.issued.tasks.len() != count;
-        if first {
-            self.epoch.issued.tasks = vec![None; count];
-            self.epoch.issued.stops = vec![None; count];
-            self.epoch.issued.answers = vec![None; count];
-        }
+        let count = self.adopted.plan().tasks.len();
+        let first = self.issued.prepare_tasks(count);
         let mut effects = Vec::new();
-        // Before anybody asks for one of the gates' slots, those that are free again are freed.
-        let held = self.epoch.issued.gate_slots.iter().copied();
-        let gating: std::collections::BTreeSet<TaskIx> =
-            held.filter(|t| self.own_gates_due(*t)).collect();
-        self.epoch.issued.gate_slots = gating;
+        // Slots of gates that gave their verdict are freed before another task asks for one.
+        let over: Vec<TaskIx> =
+            self.issued.gate_slots().filter(|t| !self.own_gates_due(*t)).collect();
+        self.issued.free_gate_slots(&over);
         let touched = self.touched_tasks(first);
         for t in touched {
             self.issue_task_effects(t, &mut effects);
@@ -93,9 +54,12 @@ impl Machine {
             return self.tasks.all_tasks().collect();
         }
         let mut touched: Vec<TaskIx> = self.tasks.active_tasks().collect();
-        let named = self.facts.iter().filter_map(|fact| self.graph.index_of(fact.task()?.as_str()));
+        let named = self
+            .facts
+            .iter()
+            .filter_map(|fact| self.adopted.graph().index_of(fact.task()?.as_str()));
         touched.extend(named);
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             touched.extend(self.tasks.all_tasks().filter(|t| self.tasks.phase(*t).is_idle()));
         }
         if self.settings.workspace.unit != WorkspaceSharing::Task {
@@ -111,24 +75,16 @@ impl Machine {
         let phase = self.tasks.phase(t);
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let n = current.n;
-        match self.epoch.unreachable_agents.get(&t) {
-            Some(_) if !matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking) => {
-                self.epoch.unreachable_agents.remove(&t);
-            }
-            Some((_, at)) if *at > self.now => return,
-            _ => {}
+        let is_at_work = matches!(phase, Phase::Preparing | Phase::Working | Phase::Asking);
+        if self.issued.is_agent_delayed(t, is_at_work, self.now) {
+            return;
         }
+        // What was wanted and is done may be wanted anew in a later phase.
         let want = self.outstanding_effect(t, phase);
-        if want.is_none() {
-            // What was wanted is done; the same may be wanted anew in a later phase.
-            self.epoch.issued.tasks[t.index()] = None;
-        }
-        if let Some(want) = want
-            && self.epoch.issued.tasks[t.index()] != Some(want)
+        if self.issued.issue(t, want)
+            && let Some(want) = want
         {
-            self.epoch.issued.tasks[t.index()] = Some(want);
-            let effect = self.build_effect(t, want);
-            effects.push(effect);
+            effects.push(self.build_effect(t, want));
             if let OutstandingEffect::Removal(_) = want {
                 self.tasks.begin_workspace_removal(t);
             }
@@ -148,7 +104,7 @@ impl Machine {
             // Whether its agent was started before a crash is not known here: stopping it tells.
             Phase::Preparing
                 if current.stop.is_some()
-                    && self.epoch.issued.tasks[t.index()] != Some(OutstandingEffect::Agent(n)) =>
+                    && self.issued.issued(t) != Some(OutstandingEffect::Agent(n)) =>
             {
                 None
             }
@@ -159,7 +115,7 @@ impl Machine {
             // Who leaves puts things away: what was in there is on a snapshot, and the next
             // attempt begins afresh.
             Phase::Waiting | Phase::Ready
-                if self.epoch.interrupting.is_some()
+                if self.engine.is_interrupting()
                     && self.settings.workspace.unit == WorkspaceSharing::Task
                     && self.settings.workspace.keep == WorkspaceRetention::UntilLanded =>
             {
@@ -215,28 +171,21 @@ impl Machine {
 
     /// Gates have slots of their own, so that agents' slots do not idle behind them.
     fn claim_gate_slot(&mut self, t: TaskIx) -> bool {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return false;
-        }
-        if self.epoch.issued.gate_slots.contains(&t) {
-            return true;
         }
         let limit = match self.settings.limits.verify {
             0 => self.job_limit(),
             some => some,
         };
-        let free = self.epoch.issued.gate_slots.len() < limit as usize;
-        if free {
-            self.epoch.issued.gate_slots.insert(t);
-        }
-        free
+        self.issued.claim_gate_slot(t, limit as usize)
     }
 
     /// The commit that shows that a task's work is there. A forge may squash a phase, and then its
     /// merge is all that is left of the commits in it.
     fn landed_commit(&self, t: TaskIx) -> Option<Oid> {
         let landed = |t: TaskIx| self.tasks.get(t).landed.as_ref().filter(|landing| !landing.empty);
-        let closing = self.graph.dependents(t).filter(|c| self.closes_phase(*c));
+        let closing = self.adopted.graph().dependents(t).filter(|c| self.closes_phase(*c));
         let landing = closing.filter_map(landed).next().or_else(|| landed(t));
         landing.map(|landing| landing.commit.clone())
     }
@@ -247,7 +196,7 @@ impl Machine {
         let task = t;
         match want {
             OutstandingEffect::Workspace(attempt) => {
-                let needs = self.graph.needs(t).filter(|p| self.must_be_in_base(t, *p));
+                let needs = self.adopted.graph().needs(t).filter(|p| self.must_be_in_base(t, *p));
                 let must_contain = needs.filter_map(|p| self.landed_commit(p)).collect();
                 let from = self.workspace_base(t);
                 let merge = self.merge_to_lay_out(t);
@@ -278,12 +227,9 @@ impl Machine {
         }
         let attempt = current.n;
         // All of them in a new life: an agent that asked again at once may wait for the first.
-        let given = match self.epoch.issued.answers[t.index()] {
-            Some((n, number)) if n == attempt => number,
-            _ => 0,
-        };
+        let given = self.issued.last_answer(t, attempt);
         for answer in current.answers.iter().filter(|answer| answer.number > given) {
-            self.epoch.issued.answers[t.index()] = Some((attempt, answer.number));
+            self.issued.issue_answer(t, attempt, answer.number);
             effects.push(Effect::DeliverAnswer {
                 task: t,
                 attempt,
@@ -298,9 +244,9 @@ impl Machine {
     fn issue_stop(&mut self, t: TaskIx, phase: Phase, n: u32, effects: &mut Vec<Effect>) {
         let Some(current) = self.tasks.get(t).current.as_ref() else { return };
         let Some((then, _)) = current.stop else { return };
-        let now = self.epoch.interrupting == Some(InterruptMode::Now);
-        let key = Some((n, now, phase, current.workspace.is_some()));
-        if self.epoch.issued.stops[t.index()] == key {
+        let now = self.engine.is_interrupting_now();
+        let key: IssuedStop = (n, now, phase, current.workspace.is_some());
+        if self.issued.is_stop_issued(t, key) {
             return;
         }
         let stop = match phase {
@@ -314,7 +260,7 @@ impl Machine {
             }
             _ => return,
         };
-        self.epoch.issued.stops[t.index()] = key;
+        self.issued.issue_stop(t, key);
         effects.push(stop);
     }
 

@@ -26,7 +26,7 @@ impl Machine {
     /// The pull request below, in words; none once it is merged and taken in.
     pub(super) fn describe_lower_pull_request(&self, t: TaskIx) -> Option<String> {
         let lower = &self.lower_pull_request(t)?.task;
-        let number = self.pulls.get(lower).and_then(|pull| pull.number);
+        let number = self.forge.pull(lower).and_then(|pull| pull.number);
         Some(match number {
             Some(number) => format!("pull request #{number} of {lower}"),
             None => format!("the pull request of {lower}"),
@@ -34,14 +34,14 @@ impl Machine {
     }
 
     fn lower_task(&self, t: TaskIx) -> Option<TaskIx> {
-        self.graph.index_of(self.lower_pull_request(t)?.task.as_str())
+        self.adopted.graph().index_of(self.lower_pull_request(t)?.task.as_str())
     }
 
     /// Is this task, or something below it, below that one?
     fn is_below_in_stack(&self, t: TaskIx, upper: TaskIx) -> bool {
         // A stack is no higher than there are tasks.
         let mut at = upper;
-        for _ in 0..self.plan.tasks.len() {
+        for _ in 0..self.adopted.plan().tasks.len() {
             match self.lower_task(at) {
                 Some(lower) if lower == t => return true,
                 Some(lower) => at = lower,
@@ -66,11 +66,11 @@ impl Machine {
         if !land.pulls.stacked || land.mode != LandMode::Pr || self.tasks.is_blocked(t) {
             return None;
         }
-        if !self.graph.soft_needs(t).all(|p| self.tasks.phase(p).is_over()) {
+        if !self.adopted.graph().soft_needs(t).all(|p| self.tasks.phase(p).is_over()) {
             return None;
         }
         let open: Vec<TaskIx> =
-            self.graph.needs(t).filter(|p| self.tasks.is_undecided(*p)).collect();
+            self.adopted.graph().needs(t).filter(|p| self.tasks.is_undecided(*p)).collect();
         if !open.iter().all(|p| self.stackable_head(*p).is_some()) {
             return None;
         }
@@ -78,7 +78,8 @@ impl Machine {
             |lower: TaskIx| open.iter().all(|p| *p == lower || self.is_below_in_stack(*p, lower));
         let lower = open.iter().copied().find(|lower| contains(*lower))?;
         let began_after = self.tasks.get(lower).began_after;
-        let landed = self.graph.needs(t).filter_map(|p| self.tasks.get(p).landed.as_ref());
+        let landed =
+            self.adopted.graph().needs(t).filter_map(|p| self.tasks.get(p).landed.as_ref());
         if landed.filter(|landing| !landing.empty).any(|landing| landing.order > began_after) {
             return None;
         }
@@ -96,8 +97,8 @@ impl Machine {
     /// Brings the readiness of a task and of those that need it up to what is offered.
     pub(super) fn update_stacks_around(&mut self, t: TaskIx, fact: &Fact) {
         if self.settings.land.pulls.stacked {
-            let mut around: Vec<TaskIx> = self.graph.dependents(t).collect();
-            around.extend(self.graph.soft_dependents(t));
+            let mut around: Vec<TaskIx> = self.adopted.graph().dependents(t).collect();
+            around.extend(self.adopted.graph().soft_dependents(t));
             around.push(t);
             self.update_stacks(around);
         }
@@ -196,7 +197,7 @@ impl Machine {
             let what = "a person to resolve conflicts: the branch has commits by someone else";
             return self.record_observation(t, attempt, (known, head, false), what);
         }
-        if self.merge_only.is_some() {
+        if self.engine.merge_only().is_some() {
             let what = "the agent to continue: mainstem run";
             return self.record_observation(t, attempt, (known, head, false), what);
         }
@@ -240,7 +241,7 @@ impl Machine {
         self.tasks.active_tasks().filter(waits_in_queue).find_map(|t| {
             let lower = &self.lower_pull_request(t)?.task;
             let task = self.task_id(t);
-            let Some(at) = self.graph.index_of(lower.as_str()) else {
+            let Some(at) = self.adopted.graph().index_of(lower.as_str()) else {
                 let why = format!("{lower}, which is below in the stack, is no longer in the plan");
                 return Some((t, format!("{why}: mainstem retry {task}")));
             };
@@ -263,8 +264,7 @@ impl Machine {
             Fact::PullStacked(stacked) => {
                 let merged = self.lower_task(t).and_then(|l| self.tasks.get(l).landed.as_ref());
                 let taken_in = merged.map_or(0, |landing| landing.order);
-                let pull = self.pulls.entry(stacked.task.clone()).or_default();
-                pull.apply_stacked(stacked);
+                self.forge.apply_stacked(stacked);
                 if stacked.on.is_none() {
                     let state = self.tasks.state_mut(t);
                     state.began_after = state.began_after.max(taken_in);
@@ -276,17 +276,12 @@ impl Machine {
                 if kept || self.next_attempt_base(t).is_some() {
                     return;
                 }
-                let fresh = |pull: &&mut TaskPullRequest| pull.stacked_on_attempt != *attempt;
-                if let Some(pull) = self.pulls.get_mut(task).filter(fresh) {
-                    pull.stacked_on = None;
-                }
+                self.forge.apply_attempt_start(task, *attempt);
                 let below = self.lower_task(t).map(|lower| self.tasks.get(lower).began_after);
-                self.tasks.state_mut(t).began_after = below.unwrap_or(self.landings);
+                self.tasks.state_mut(t).began_after = below.unwrap_or(self.train.landings());
             }
             Fact::CarConflicted { task, .. } | Fact::TaskLanded { task, .. } => {
-                if let Some(pull) = self.pulls.get_mut(task) {
-                    pull.stacked_on = None;
-                }
+                self.forge.apply_stack_end(task);
             }
             _ => {}
         }

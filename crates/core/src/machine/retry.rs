@@ -46,7 +46,7 @@ impl Machine {
                         then,
                         reason,
                     });
-                    let when = if self.cancelled {
+                    let when = if self.control.is_cancelled() {
                         "with the next mainstem run"
                     } else {
                         "when the current attempt has stopped"

@@ -7,6 +7,7 @@ use crate::fact::{AnsweringAgent, Fact, FailureClass, GateScope, GateVerdict, Li
 use crate::gate;
 use crate::id::{Oid, TaskIx};
 use crate::limits;
+use crate::machine::owners::ReviewerAtWork;
 use crate::machine::{GateResult, Machine};
 use crate::phase::Phase;
 use crate::provider::{self, ProviderStanding};
@@ -40,14 +41,9 @@ pub struct ReviewerResult {
 }
 
 impl Machine {
-    /// This life goes on waiting when only people are waited for. It goes with the life.
-    pub fn set_waits_for_people(&mut self, patient: bool) {
-        self.waits_for_people = patient;
-    }
-
     /// Gates of a task that run a command or look at files, in order.
     pub fn task_gates(&self, t: TaskIx) -> Vec<String> {
-        let own = self.plan.tasks[t.index()].verify.iter();
+        let own = self.adopted.plan().tasks[t.index()].verify.iter();
         let own = own.filter(|line| !gate::needs_person_or_reviewer(line));
         let shared: &[String] =
             if self.lands_on_forge(t) { &self.settings.gates.verify } else { &[] };
@@ -55,8 +51,12 @@ impl Machine {
     }
 
     fn needs_review(&self, t: TaskIx) -> bool {
-        let own =
-            || self.plan.tasks[t.index()].verify.iter().any(|line| line.trim() == review::GATE);
+        let own = || {
+            self.adopted.plan().tasks[t.index()]
+                .verify
+                .iter()
+                .any(|line| line.trim() == review::GATE)
+        };
         !self.settings.review.agents.is_empty() || self.settings.gates.review || own()
     }
 
@@ -149,9 +149,7 @@ impl Machine {
     /// One reviewer is through, or was told to wait.
     pub(super) fn handle_reviewer_result(&mut self, news: ReviewerResult) {
         let ReviewerResult { task: t, attempt, .. } = news;
-        self.epoch.reviewing.retain(|_, (whose, n, name)| {
-            (*whose, *n, name.as_str()) != (t, attempt, news.reviewer.as_str())
-        });
+        self.issued.end_reviewer(t, attempt, &news.reviewer);
         if !self.is_current_attempt(t, attempt, &[Phase::Verifying]) {
             return;
         }
@@ -169,7 +167,7 @@ impl Machine {
             return self.fail_attempt(t, FailureClass::Interrupted, "stopped".to_owned());
         }
         // Reviewers that were ended because we leave said nothing: the next life asks them.
-        if news.outcome == (ReviewerOutcome::Stopped {}) || self.epoch.interrupting.is_some() {
+        if news.outcome == (ReviewerOutcome::Stopped {}) || self.engine.is_interrupting() {
             return;
         }
         self.record_reviewer_report(t, attempt, news);
@@ -347,7 +345,7 @@ impl Machine {
         self.expire_approvals();
         let budget = &self.settings.budget;
         let spent = |t: TaskIx| {
-            let all = budget.hard && budget.usd.is_some_and(|usd| self.spent_usd >= usd);
+            let all = budget.hard && budget.usd.is_some_and(|usd| self.spending.spent_usd() >= usd);
             all || self.task_budget_spent(t)
         };
         let broke: Vec<TaskIx> = self
@@ -399,7 +397,7 @@ impl Machine {
 
     /// Is a reviewer at work for this task in this life?
     pub(super) fn is_under_review(&self, t: TaskIx) -> bool {
-        self.epoch.reviewing.values().any(|(task, ..)| *task == t)
+        self.issued.reviewers().any(|at_work| at_work.task == t)
     }
 
     /// Reviewers who have not reported on a task's work yet.
@@ -410,7 +408,7 @@ impl Machine {
 
     /// Reviewers that are to be asked now: a few at once, and none whose provider rests.
     pub(super) fn issue_reviews(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
         let waiting: Vec<TaskIx> =
@@ -421,16 +419,16 @@ impl Machine {
             let evidence = current.evidence.as_ref().expect("BUG: a review has evidence");
             let (attempt, base, tip) = (current.n, evidence.base.clone(), evidence.tip.clone());
             for reviewer in course.missing_reviewers() {
-                let out = |(task, n, name): &(TaskIx, u32, String)| {
-                    (*task, *n, name) == (t, attempt, reviewer)
-                };
-                if self.epoch.reviewing.values().any(out) || !self.may_start_reviewer(reviewer) {
+                let wanted = ReviewerAtWork { task: t, attempt, reviewer: reviewer.clone() };
+                if self.issued.reviewers().any(|at_work| *at_work == wanted)
+                    || !self.may_start_reviewer(reviewer)
+                {
                     continue;
                 }
                 let lanes = LANE_FIRST..LANE_FIRST + self.settings.review.concurrency.max(1);
-                let free = |lane: &u32| !self.epoch.reviewing.contains_key(lane);
+                let free = |lane: &u32| self.issued.is_reviewer_lane_free(*lane);
                 let Some(lane) = lanes.into_iter().find(free) else { return };
-                self.epoch.reviewing.insert(lane, (t, attempt, reviewer.clone()));
+                self.issued.start_reviewer(lane, wanted);
                 effects.push(Effect::Review {
                     task: t,
                     attempt,
@@ -449,8 +447,9 @@ impl Machine {
     fn may_start_reviewer(&self, reviewer: &str) -> bool {
         let agent = self.settings.review.reviewer_settings(reviewer).agent;
         let provider = self.agent_provider(&agent);
-        let reviewing = self.epoch.reviewing.values().filter(|(.., name)| {
-            self.agent_provider(&self.settings.review.reviewer_settings(name).agent) == provider
+        let reviewing = self.issued.reviewers().filter(|at_work| {
+            let reviewer = self.settings.review.reviewer_settings(&at_work.reviewer);
+            self.agent_provider(&reviewer.agent) == provider
         });
         let in_use = self.tasks.named_slots_in_use(SlotKind::Provider, &provider)
             + u32::try_from(reviewing.count()).unwrap_or(u32::MAX);
@@ -498,10 +497,6 @@ impl Machine {
                 ..
             } if gate::needs_person_or_reviewer(gate) => {
                 state.reviews.approved.insert((gate.clone(), tree.clone()));
-            }
-            // What is about the work of an attempt goes with it.
-            Fact::AttemptFailed { .. } | Fact::TaskLanded { .. } => {
-                self.questions.retain(|q| q.task != t || !q.is_about_work());
             }
             _ => {}
         }

@@ -17,7 +17,7 @@ const LANE: u32 = 1;
 /// Tasks whose gates failed and that nobody has blamed yet. Belongs to one life of the engine: the next
 /// one runs their gates again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SuspectTasks {
+pub(crate) struct SuspectTasks {
     /// Which attempt, and what is held against it.
     tasks: BTreeMap<TaskIx, (u32, String)>,
     target_check: TargetCheckStage,
@@ -44,7 +44,7 @@ impl Machine {
         attempt: u32,
         gates: &[GateResult],
     ) -> bool {
-        let own = self.plan.tasks[t.index()].verify.len();
+        let own = self.adopted.plan().tasks[t.index()].verify.len();
         let failed = gates.iter().position(|gate| gate.verdict != GateVerdict::Passed);
         let Some(gate) = failed.filter(|at| *at >= own).and_then(|at| gates.get(at)) else {
             return false;
@@ -57,18 +57,18 @@ impl Machine {
             return false;
         }
         let reason = crate::failed_gate::gate_headline(gate);
-        self.epoch.suspects.tasks.insert(t, (attempt, reason));
+        self.target.suspects_mut().tasks.insert(t, (attempt, reason));
         true
     }
 
     /// Is it under suspicion already?
     pub(super) fn is_suspect(&self, t: TaskIx, attempt: u32) -> bool {
-        self.epoch.suspects.tasks.get(&t).is_some_and(|(n, _)| *n == attempt)
+        self.target.suspects().tasks.get(&t).is_some_and(|(n, _)| *n == attempt)
     }
 
     /// Who is not looked into any more leaves; who is to stop stops.
     pub(super) fn update_suspects(&mut self) {
-        let (tasks, known) = (&self.tasks, &mut self.epoch.suspects.tasks);
+        let (tasks, known) = (&self.tasks, &mut self.target.suspects_mut().tasks);
         known.retain(|t, (attempt, _)| {
             let current = tasks.get(*t).current.as_ref();
             tasks.phase(*t) == Phase::Verifying && current.is_some_and(|a| a.n == *attempt)
@@ -76,21 +76,22 @@ impl Machine {
         let stops = |t: &TaskIx| {
             self.tasks.get(*t).current.as_ref().is_some_and(|attempt| attempt.stop.is_some())
         };
-        let over: Vec<TaskIx> = self.epoch.suspects.tasks.keys().copied().filter(stops).collect();
+        let over: Vec<TaskIx> =
+            self.target.suspects().tasks.keys().copied().filter(stops).collect();
         for t in over {
-            self.epoch.suspects.tasks.remove(&t);
+            self.target.suspects_mut().tasks.remove(&t);
             self.fail_attempt(t, FailureClass::Interrupted, "stopped".to_owned());
         }
-        if self.epoch.suspects.tasks.is_empty() {
-            self.epoch.suspects = SuspectTasks::default();
+        if self.target.suspects().tasks.is_empty() {
+            *self.target.suspects_mut() = SuspectTasks::default();
         }
     }
 
     pub(super) fn issue_suspect_checks(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
+        if self.engine.is_interrupting() {
             return;
         }
-        let suspects = &mut self.epoch.suspects;
+        let suspects = self.target.suspects_mut();
         let Some((task, (attempt, _))) = suspects.tasks.first_key_value() else { return };
         let (task, attempt) = (*task, *attempt);
         match std::mem::take(&mut suspects.target_check) {
@@ -110,28 +111,35 @@ impl Machine {
 
     /// It is known where the target branch stands.
     pub(super) fn handle_target_position(&mut self, formed: &BatchMerge, tree: &Oid) {
-        if self.epoch.suspects.target_check != TargetCheckStage::Asked {
+        if self.target.suspects().target_check != TargetCheckStage::Asked {
             return;
         }
-        if self.train.have_gates_passed(tree, &self.settings.gates.verify, &self.tools) {
+        if self.train.queue().have_gates_passed(
+            tree,
+            &self.settings.gates.verify,
+            self.engine.gate_tools(),
+        ) {
             return self.blame_suspects(None);
         }
-        self.epoch.suspects.target_check = TargetCheckStage::Due(formed.tip.clone(), tree.clone());
+        self.target.suspects_mut().target_check =
+            TargetCheckStage::Due(formed.tip.clone(), tree.clone());
     }
 
     /// The gates have looked at it.
     pub(super) fn handle_target_verdict(&mut self, tree: &Oid, gates: &[GateResult]) {
-        if self.epoch.suspects.target_check != TargetCheckStage::Verifying(tree.clone()) {
+        if self.target.suspects().target_check != TargetCheckStage::Verifying(tree.clone()) {
             return;
         }
-        let Some((t, (attempt, _))) = self.epoch.suspects.tasks.first_key_value() else { return };
+        let Some((t, (attempt, _))) = self.target.suspects().tasks.first_key_value() else {
+            return;
+        };
         let who = (*t, *attempt);
         self.record_gate_results(who, GateScope::Base, tree, &[], gates);
         let failed = gates.iter().find(|gate| gate.verdict == GateVerdict::Failed);
         match failed {
-            Some(_) if !self.epoch.suspects.doubted => {
-                self.epoch.suspects.doubted = true;
-                self.epoch.suspects.target_check = TargetCheckStage::Idle;
+            Some(_) if !self.target.suspects().doubted => {
+                self.target.suspects_mut().doubted = true;
+                self.target.suspects_mut().target_check = TargetCheckStage::Idle;
             }
             Some(gate) => self.blame_suspects(Some(gate.gate.clone())),
             // A gate that could not look at the branch says nothing for the task.
@@ -146,8 +154,8 @@ impl Machine {
 
     /// Whoever failed is to blame, or the branch is.
     fn blame_suspects(&mut self, bad: Option<String>) {
-        let suspects = std::mem::take(&mut self.epoch.suspects).tasks;
-        let target = self.target.clone();
+        let suspects = std::mem::take(self.target.suspects_mut()).tasks;
+        let target = self.run.target().to_owned();
         for (t, (attempt, reason)) in suspects {
             if !self.is_current_attempt(t, attempt, &[Phase::Verifying]) {
                 continue;

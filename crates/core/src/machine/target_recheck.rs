@@ -17,7 +17,7 @@ pub(super) const RECHECK_LANE: u32 = 900;
 
 /// One life's part in it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RecheckProgress {
+pub(crate) struct RecheckProgress {
     /// Being verified, and in whose name.
     under_way: Option<(Oid, TaskIx, u32)>,
     /// It could not be verified: no further try in this life.
@@ -29,43 +29,47 @@ impl Machine {
     fn recheck_due(&self) -> Option<(&TargetBranchMove, TaskIx)> {
         let (gates, land) = (&self.settings.gates, &self.settings.land);
         let pointless = gates.verify.is_empty() || gates.caches.is_empty();
-        if pointless || land.mode == LandMode::Pr || self.epoch.recheck.unable {
+        if pointless || land.mode == LandMode::Pr || self.target.recheck().unable {
             return None;
         }
-        let next = self.rechecks.next_due(gates.recheck)?;
-        let task = next.tasks.iter().rev().find_map(|task| self.graph.index_of(task.as_str()))?;
+        let next = self.target.rechecks().next_due(gates.recheck)?;
+        let task = next
+            .tasks
+            .iter()
+            .rev()
+            .find_map(|task| self.adopted.graph().index_of(task.as_str()))?;
         Some((next, task))
     }
 
     /// Is the target branch being verified again, or about to be?
     pub(super) fn is_rechecking(&self) -> bool {
-        self.epoch.recheck.under_way.is_some() || self.recheck_due().is_some()
+        self.target.recheck().under_way.is_some() || self.recheck_due().is_some()
     }
 
     pub(super) fn issue_recheck(&mut self, effects: &mut Vec<Effect>) {
-        if self.epoch.interrupting.is_some() {
-            if let Some((_, task, attempt)) = self.epoch.recheck.under_way.take() {
+        if self.engine.is_interrupting() {
+            if let Some((_, task, attempt)) = self.target.recheck_mut().under_way.take() {
                 effects.push(Effect::StopLane { task, attempt, lane: RECHECK_LANE });
             }
             return;
         }
-        if self.epoch.recheck.under_way.is_some() {
+        if self.target.recheck().under_way.is_some() {
             return;
         }
         let Some((next, task)) = self.recheck_due() else { return };
         let (attempt, commit, tree) = (next.attempt, next.commit.clone(), next.tree.clone());
-        self.epoch.recheck.under_way = Some((commit.clone(), task, attempt));
+        self.target.recheck_mut().under_way = Some((commit.clone(), task, attempt));
         let lane = RECHECK_LANE;
         effects.push(Effect::RecheckTarget { task, attempt, commit, tree, lane });
     }
 
     pub(super) fn handle_recheck(&mut self, commit: &Oid, gates: Result<Vec<GateResult>, String>) {
-        let asked = self.epoch.recheck.under_way.as_ref().is_some_and(|(at, ..)| at == commit);
+        let asked = self.target.recheck().under_way.as_ref().is_some_and(|(at, ..)| at == commit);
         if !asked {
             return;
         }
-        self.epoch.recheck.under_way = None;
-        let Some(landing) = self.rechecks.landing_at(commit).cloned() else { return };
+        self.target.recheck_mut().under_way = None;
+        let Some(landing) = self.target.rechecks().landing_at(commit).cloned() else { return };
         let wanted = self.settings.gates.verify.len();
         let bad = gates
             .as_ref()
@@ -89,12 +93,11 @@ impl Machine {
         };
         let TargetBranchMove { tasks, commit, tree, .. } = landing;
         let headline = failure.as_ref().map(|failure| failure.headline.clone());
-        let known = self.rechecks.is_target_failing();
+        let known = self.target.rechecks().is_target_failing();
         self.emit_fact(Fact::TargetRechecked(TargetRecheckFact { commit, tree, tasks, failure }));
         if headline.is_some() && !known {
             // Nothing that is under way was judged in a clean checkout.
-            self.epoch.batches.forget_all_verdicts(self.now);
-            self.epoch.merged.clear();
+            self.train.forget_all_verdicts(self.now);
         }
         if let Some(message) = self.describe_first_bad_landing(headline.as_deref()) {
             self.emit_fact(Fact::Noticed {
@@ -106,8 +109,8 @@ impl Machine {
     }
 
     fn record_recheck_error(&mut self, why: &str) {
-        self.epoch.recheck.unable = true;
-        let target = &self.target;
+        self.target.recheck_mut().unable = true;
+        let target = self.run.target();
         let message = format!("cannot check {target} again in a clean checkout: {why}");
         self.emit_fact(Fact::Noticed {
             task: None,
@@ -118,12 +121,12 @@ impl Machine {
 
     /// With which landing it began, once that is known.
     fn describe_first_bad_landing(&self, headline: Option<&str>) -> Option<String> {
-        let first = self.rechecks.first_bad_landing()?;
-        let target = &self.target;
+        let first = self.target.rechecks().first_bad_landing()?;
+        let target = self.run.target();
         let who = first.tasks.iter().map(TaskId::as_str).collect::<Vec<_>>().join(" and ");
         let short = first.commit.as_str().get(..9).unwrap_or(first.commit.as_str());
         let what = headline.map_or_else(|| "the checks fail".to_owned(), str::to_owned);
-        let help = match self.rechecks.is_last_landing(&first.commit) {
+        let help = match self.target.rechecks().is_last_landing(&first.commit) {
             true => format!("run `mainstem undo`, or fix {target}, then `mainstem run`"),
             false => format!("fix {target}, then `mainstem run`"),
         };
@@ -135,11 +138,11 @@ impl Machine {
     /// The fold of what landed and was verified again.
     pub(super) fn apply_landing_to_recheck(&mut self, t: TaskIx, fact: &Fact) {
         match fact {
-            Fact::LandingIntended { new, .. } => self.rechecks.record_intent(new),
+            Fact::LandingIntended { new, .. } => self.target.rechecks_mut().record_intent(new),
             Fact::TaskLanded { task, attempt, empty: false, .. } => {
-                let stage = self.train.candidate_of(t).map(|car| &car.stage);
+                let stage = self.train.queue().candidate_of(t).map(|car| &car.stage);
                 if let Some(CandidateStage::Landing { new, tree, .. }) = stage {
-                    self.rechecks.record_landing(task, *attempt, new, tree);
+                    self.target.rechecks_mut().record_landing(task, *attempt, new, tree);
                 }
             }
             _ => {}
@@ -147,10 +150,8 @@ impl Machine {
     }
 
     pub(super) fn apply_recheck(&mut self, rechecked: &TargetRecheckFact) {
-        let passed = rechecked.failure.is_none();
-        self.rechecks.record_result(&rechecked.commit, passed);
-        if !passed {
-            self.train.forget_verdicts();
+        if rechecked.failure.is_some() {
+            self.train.queue_mut().forget_verdicts();
         }
     }
 }

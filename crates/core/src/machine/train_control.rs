@@ -13,9 +13,6 @@ use crate::phase::Phase;
 use crate::train::batches::{BatchMerge, BatchPurpose, BatchState, BatchVerdict};
 use crate::train::{CandidateStage, policy};
 
-/// How often it is looked whether somebody mended a bad target branch: its gates run again.
-const LOOK_AGAIN_MS: u64 = 300_000;
-
 impl Machine {
     pub(super) fn handle_train_input(&mut self, input: Input) {
         let by_pull = self.settings.land.mode == LandMode::Pr;
@@ -41,7 +38,11 @@ impl Machine {
             // Whatever we thought of the car: what is on the branch is on the branch.
             // Before it joins the train that is so only where the journal lost its end.
             Input::Landed { task, attempt, commit, old }
-                if self.train.candidate_of(task).is_some_and(|car| car.attempt == attempt)
+                if self
+                    .train
+                    .queue()
+                    .candidate_of(task)
+                    .is_some_and(|car| car.attempt == attempt)
                     || self.is_current_attempt(
                         task,
                         attempt,
@@ -76,12 +77,12 @@ impl Machine {
 
     /// Is the target branch about to move for this task?
     pub(super) fn is_landing(&self, t: TaskIx) -> bool {
-        self.train.candidate_of(t).is_some_and(|car| car.stage.is_landing())
+        self.train.queue().candidate_of(t).is_some_and(|car| car.stage.is_landing())
             || self.is_merging_pull_request(t)
     }
 
     fn candidate_attempt(&self, place: u64) -> Option<(TaskIx, u32)> {
-        self.train.candidate_at(place).map(|car| (car.task, car.attempt))
+        self.train.queue().candidate_at(place).map(|car| (car.task, car.attempt))
     }
 
     /// Whoever is told of a line's verdicts, and who else is in it.
@@ -99,32 +100,35 @@ impl Machine {
         formed: BatchMerge,
         base_tree: &Oid,
     ) {
-        let asked = self.epoch.batches.find_unmerged_batch(purpose, places).is_some();
-        let there = places.iter().all(|place| self.train.candidate_at(*place).is_some());
+        let asked = self.train.batches_mut().find_unmerged_batch(purpose, places).is_some();
+        let there = places.iter().all(|place| self.train.queue().candidate_at(*place).is_some());
         if !asked || !there {
             return;
         }
-        if self.train.landing_candidates().next().is_some() {
+        if self.train.queue().landing_candidates().next().is_some() {
             // The branch moves: it would be of yesterday.
-            return self.epoch.batches.forget_merge_request(purpose, places);
+            return self.train.batches_mut().forget_merge_request(purpose, places);
         }
-        self.epoch.train_errors = 0;
-        self.epoch.merged.extend(places);
-        let (gates, tools) = (self.settings.gates.verify.clone(), self.tools.clone());
-        self.epoch.batches.set_target_commit(&formed.onto, self.now);
-        if self.epoch.batches.target_passes().is_none()
-            && self.train.have_gates_passed(base_tree, &gates, &tools)
+        self.train.clear_errors();
+        self.train.record_merged(places);
+        let (gates, tools) =
+            (self.settings.gates.verify.clone(), self.engine.gate_tools().to_owned());
+        self.train.batches_mut().set_target_commit(&formed.onto, self.now);
+        if self.train.batches().target_passes().is_none()
+            && self.train.queue().have_gates_passed(base_tree, &gates, &tools)
         {
-            self.epoch.batches.set_target_passes(true);
+            self.train.batches_mut().set_target_passes(true);
         }
-        let Some(line) = self.epoch.batches.find_unmerged_batch(purpose, places) else { return };
+        let Some(line) = self.train.batches_mut().find_unmerged_batch(purpose, places) else {
+            return;
+        };
         let (unit, fresh) = (line.own_candidates().to_vec(), line.state == BatchState::Wanted);
-        let known = self.train.have_gates_passed(&formed.tree, &gates, &tools);
+        let known = self.train.queue().have_gates_passed(&formed.tree, &gates, &tools);
         let tree = formed.tree.clone();
         if purpose != BatchPurpose::TargetCheck {
             self.record_candidate_merges(&unit, places, &formed);
         }
-        self.epoch.batches.record_merge(purpose, places, formed, known);
+        self.train.batches_mut().record_merge(purpose, places, formed, known);
         if known && fresh && purpose != BatchPurpose::TargetCheck {
             let Some((last, with)) = self.verdict_recipients(&unit) else { return };
             let known: Vec<GateResult> =
@@ -136,7 +140,9 @@ impl Machine {
     /// Puts the merges of these cars on record, where they are news.
     fn record_candidate_merges(&mut self, unit: &[u64], places: &[u64], formed: &BatchMerge) {
         for (place, step) in places.iter().zip(&formed.candidate_merges) {
-            let Some(car) = self.train.candidate_at(*place).filter(|_| unit.contains(place)) else {
+            let Some(car) =
+                self.train.queue().candidate_at(*place).filter(|_| unit.contains(place))
+            else {
                 continue;
             };
             let (onto, commit) = (step.onto.clone(), step.commit.clone());
@@ -164,17 +170,17 @@ impl Machine {
         onto: Oid,
         files: Vec<String>,
     ) {
-        let asked = self.epoch.batches.find_unmerged_batch(purpose, places).is_some();
+        let asked = self.train.batches_mut().find_unmerged_batch(purpose, places).is_some();
         let Some(place) = places.get(at).copied().filter(|_| asked) else { return };
         let Some((t, attempt)) = self.candidate_attempt(place) else { return };
-        if self.train.landing_candidates().next().is_some() {
-            return self.epoch.batches.forget_merge_request(purpose, places);
+        if self.train.queue().landing_candidates().next().is_some() {
+            return self.train.batches_mut().forget_merge_request(purpose, places);
         }
-        self.epoch.train_errors = 0;
-        self.epoch.merged.extend(places);
-        self.epoch.batches.set_target_commit(&onto, self.now);
+        self.train.clear_errors();
+        self.train.record_merged(places);
+        self.train.batches_mut().set_target_commit(&onto, self.now);
         if !with_main {
-            return self.epoch.batches.record_conflict(&places[..at], place, self.now);
+            return self.train.batches_mut().record_conflict(&places[..at], place, self.now);
         }
         self.record_candidate_conflict(t, attempt, onto, files);
     }
@@ -201,8 +207,8 @@ impl Machine {
     }
 
     fn handle_batch_verified(&mut self, tree: &Oid, gates: &[GateResult]) {
-        let Some(at) = self.epoch.batches.find_verifying(tree) else { return };
-        let line = &self.epoch.batches.all_batches()[at];
+        let Some(at) = self.train.batches_mut().find_verifying(tree) else { return };
+        let line = &self.train.batches().all_batches()[at];
         let scope = if line.purpose == BatchPurpose::TargetCheck {
             GateScope::Base
         } else {
@@ -210,7 +216,7 @@ impl Machine {
         };
         let unit = line.own_candidates().to_vec();
         if let BatchState::Running { lane } = line.state {
-            self.epoch.lanes.remove(&lane);
+            self.train.free_lane(lane);
         }
         let Some((last, with)) = self.verdict_recipients(&unit) else { return };
         let wanted = self.settings.gates.verify.len();
@@ -223,15 +229,15 @@ impl Machine {
             }
             Some(gate) => (BatchVerdict::Bad, gate_headline(gate)),
         };
-        self.epoch.train_errors = 0;
-        self.epoch.batches.record_verdict(at, judgement, why, self.now);
+        self.train.clear_errors();
+        self.train.batches_mut().record_verdict(at, judgement, why, self.now);
         self.record_gate_results(last, scope, tree, &with, gates);
     }
 
     fn handle_landed(&mut self, t: TaskIx, attempt: u32, commit: Oid, old: Oid) {
-        self.epoch.train_errors = 0;
+        self.train.clear_errors();
         self.clear_push_trouble();
-        let to = match self.train.candidate_of(t).map(|car| &car.stage) {
+        let to = match self.train.queue().candidate_of(t).map(|car| &car.stage) {
             Some(CandidateStage::Landing { new, .. }) => Some(new.clone()),
             _ => None,
         };
@@ -239,14 +245,14 @@ impl Machine {
         self.emit_fact(Fact::TaskLanded { task, attempt, commit, old, empty: false });
         match to {
             // Found where we did not look for it: somebody else knows where the branch stands.
-            None => self.epoch.batches.forget_target_commit(self.now),
-            Some(_) if self.train.landing_candidates().next().is_some() => {}
+            None => self.train.batches_mut().forget_target_commit(self.now),
+            Some(_) if self.train.queue().landing_candidates().next().is_some() => {}
             Some(new) => {
-                let cars = std::mem::take(&mut self.epoch.landing);
+                let cars = self.train.take_landing();
                 if cars.is_empty() {
-                    self.epoch.batches.forget_target_commit(self.now);
+                    self.train.batches_mut().forget_target_commit(self.now);
                 } else {
-                    self.epoch.batches.record_landing(&cars, &new, self.now);
+                    self.train.batches_mut().record_landing(&cars, &new, self.now);
                 }
             }
         }
@@ -257,6 +263,7 @@ impl Machine {
     pub(super) fn handle_landing_refusal(&mut self, refused: &Oid, found: Option<&Oid>) {
         let landing: Vec<(TaskIx, u32, Oid)> = self
             .train
+            .queue()
             .landing_candidates()
             .filter_map(|car| match &car.stage {
                 CandidateStage::Landing { old, new, .. } if new == refused => {
@@ -268,13 +275,13 @@ impl Machine {
         if landing.is_empty() {
             return;
         }
-        self.epoch.landing.clear();
+        self.train.take_landing();
         // What is merged next may be the very same: a remote that had not been seen yet is refused once.
-        self.epoch.issued.land = None;
+        self.train.forget_issued_landing();
         self.clear_push_trouble();
         match found {
-            Some(main) => self.epoch.batches.set_target_commit(main, self.now),
-            None => self.epoch.batches.forget_target_commit(self.now),
+            Some(main) => self.train.batches_mut().set_target_commit(main, self.now),
+            None => self.train.batches_mut().forget_target_commit(self.now),
         }
         for (t, attempt, expected) in landing {
             let (task, found) = (self.task_id(t), found.cloned());
@@ -290,21 +297,20 @@ impl Machine {
     /// Git or the disk failed under the train. A car that cannot be merged or verified leaves; one
     /// whose landing is intended stays, because only the branch itself can say what became of it.
     fn handle_train_failure(&mut self, t: TaskIx, attempt: u32, reason: &str) {
-        let Some(car) = self.train.candidate_of(t).filter(|car| car.attempt == attempt) else {
+        let Some(car) = self.train.queue().candidate_of(t).filter(|car| car.attempt == attempt)
+        else {
             return;
         };
         let (place, landing) = (car.queue_number, car.stage.is_landing());
-        self.epoch.train_errors += 1;
-        let wait = limits::TRANSIENT_WAIT_MS << self.epoch.train_errors.min(7);
-        self.epoch.train_retry_at = Some(self.now.plus_ms(wait.min(limits::TRANSIENT_WAIT_MS_MAX)));
-        self.epoch.issued.land = None;
-        self.epoch.batches.forget_candidate(place, self.now);
+        let errors = self.train.record_error(self.now);
+        self.train.forget_issued_landing();
+        self.train.batches_mut().forget_candidate(place, self.now);
         let task = self.task_id(t);
-        if landing || self.epoch.train_errors <= limits::TRANSIENTS_MAX {
+        if landing || errors <= limits::TRANSIENTS_MAX {
             let message = limits::clip_for_fact(&format!("merging failed: {reason}"));
             self.emit_fact(Fact::Noticed { task: Some(task), message, lasts: true });
         } else {
-            self.epoch.train_errors = 0;
+            self.train.clear_errors();
             let reason = limits::clip_for_fact(reason);
             self.emit_fact(Fact::CarEvicted { task, attempt, reason: reason.clone() });
             self.fail_attempt(t, FailureClass::Transient, reason);
@@ -313,17 +319,18 @@ impl Machine {
 
     /// Nothing can land until a person brings the target branch back; the work is kept.
     fn handle_missing_target(&mut self, t: TaskIx, attempt: u32) {
-        let Some(car) = self.train.candidate_of(t).filter(|car| car.attempt == attempt) else {
+        let Some(car) = self.train.queue().candidate_of(t).filter(|car| car.attempt == attempt)
+        else {
             return;
         };
         let place = car.queue_number;
-        self.epoch.issued.land = None;
-        self.epoch.batches.forget_candidate(place, self.now);
-        let target = &self.target;
+        self.train.forget_issued_landing();
+        self.train.batches_mut().forget_candidate(place, self.now);
+        let target = self.run.target();
         let reason = format!("the target branch {target} no longer exists");
         let landings = self.tasks.all_tasks().filter_map(|t| self.tasks.get(t).landed.as_ref());
         let last = landings.max_by_key(|landing| landing.order).map(|landing| &landing.commit);
-        let commit = last.or(self.base.as_ref()).map_or("COMMIT", Oid::as_str);
+        let commit = last.or(self.run.base()).map_or("COMMIT", Oid::as_str);
         let help = format!("restore the branch with git branch {target} {commit}");
         self.emit_fact(Fact::CarEvicted { task: self.task_id(t), attempt, reason: reason.clone() });
         self.fail_with_help(t, FailureClass::NeedsInput, reason, Some(help));
@@ -331,31 +338,27 @@ impl Machine {
 
     /// Follows the policy until there is nothing left to decide.
     pub(super) fn drive_train(&mut self) {
-        let idle =
-            self.train.candidates().is_empty() && self.epoch.batches.all_batches().is_empty();
+        let idle = self.train.queue().candidates().is_empty()
+            && self.train.batches().all_batches().is_empty();
         // Work that lands on a forge waits for its pull request, not for its turn.
         let elsewhere = self.settings.land.mode == LandMode::Pr;
-        if self.epoch.interrupting.is_some() || elsewhere || (idle && !self.epoch.frozen) {
+        if self.engine.is_interrupting() || elsewhere || (idle && !self.target.is_frozen()) {
             return;
         }
-        if self.epoch.target_look_at.is_some_and(|at| at <= self.now) {
-            self.epoch.target_look_at = Some(self.now.plus_ms(LOOK_AGAIN_MS));
-            self.epoch.batches.recheck_target();
+        if self.target.take_due_look(self.now) {
+            self.train.batches_mut().recheck_target();
         }
         let lanes = usize::try_from(self.settings.land.lanes.max(1)).unwrap_or(1);
         let foreseen = self.forecast_candidate_conflicts();
-        self.epoch.batches.set_forecast_conflicts(foreseen);
+        self.train.batches_mut().set_forecast_conflicts(foreseen);
         loop {
-            let train = &self.train;
-            self.epoch
-                .batches
-                .retain_candidates(|place| train.candidate_at(place).is_some(), self.now);
+            self.train.drop_departed_candidates(self.now);
             // While the branch moves, nothing else is decided.
-            if self.train.landing_candidates().next().is_some() {
+            if self.train.queue().landing_candidates().next().is_some() {
                 return;
             }
             let groups = self.settings.land.groups;
-            let plan = policy::plan_train(&self.train, &self.epoch.batches, lanes, groups);
+            let plan = policy::plan_train(self.train.queue(), self.train.batches(), lanes, groups);
             if let Some(place) = plan.evict {
                 self.evict_candidate(place);
             } else if let Some(places) = plan.land {
@@ -363,7 +366,7 @@ impl Machine {
                     return self.intend_landing(&places);
                 }
             } else {
-                self.epoch.batches.apply_plan(&plan, self.now);
+                self.train.batches_mut().apply_plan(&plan, self.now);
                 return self.set_frozen(plan.frozen);
             }
         }
@@ -371,7 +374,7 @@ impl Machine {
 
     fn evict_candidate(&mut self, place: u64) {
         let Some((t, attempt)) = self.candidate_attempt(place) else { return };
-        let lines = self.epoch.batches.all_batches().iter();
+        let lines = self.train.batches().all_batches().iter();
         let why = lines
             .filter(|line| line.candidates == [place] && line.purpose != BatchPurpose::TargetCheck);
         let why = why.map(|line| line.why.clone()).find(|why| !why.is_empty());
@@ -386,7 +389,7 @@ impl Machine {
 
     /// The line of these cars, merged and verified.
     fn verified_merge_of(&self, places: &[u64]) -> Option<BatchMerge> {
-        let lines = self.epoch.batches.all_batches().iter();
+        let lines = self.train.batches().all_batches().iter();
         let mut lines = lines.filter(|line| line.on_current_target && line.candidates == places);
         lines.find_map(|line| line.merge.clone())
     }
@@ -416,19 +419,15 @@ impl Machine {
                 tree: formed.tree.clone(),
             });
         }
-        places.clone_into(&mut self.epoch.landing);
+        self.train.begin_landing(places);
     }
 
     fn set_frozen(&mut self, frozen: bool) {
-        let changed = self.epoch.frozen != frozen;
-        if changed {
-            self.epoch.frozen = frozen;
-            self.epoch.target_look_at = frozen.then(|| self.now.plus_ms(LOOK_AGAIN_MS));
-        } else if !frozen {
+        if !self.target.set_frozen(frozen, self.now) && !frozen {
             return;
         }
-        let Some(head) = self.train.head() else { return };
-        let (task, target) = (Some(self.task_id(head.task)), &self.target);
+        let Some(head) = self.train.queue().head() else { return };
+        let (task, target) = (Some(self.task_id(head.task)), self.run.target());
         let message = match self.target_failure() {
             _ if !frozen => "merging resumes".to_owned(),
             Some(failure) => {
@@ -446,31 +445,30 @@ impl Machine {
     }
 
     pub(super) fn issue_train_effects(&mut self, effects: &mut Vec<Effect>) {
-        for lane in self.epoch.batches.take_cancelled_lanes() {
-            if let Some((task, attempt)) = self.epoch.lanes.remove(&lane) {
+        for lane in self.train.batches_mut().take_cancelled_lanes() {
+            if let Some((task, attempt)) = self.train.free_lane(lane) {
                 effects.push(Effect::StopLane { task, attempt, lane });
             }
         }
-        if self.epoch.train_retry_at.is_some_and(|at| at > self.now) {
+        if self.train.is_delayed(self.now) {
             return;
         }
-        self.epoch.train_retry_at = None;
         if let Some(effect) = self.issue_landing() {
             // A landing that is intended is finished even when we are asked to stop.
             effects.extend(effect);
             return;
         }
-        self.epoch.issued.land = None;
-        if self.epoch.interrupting.is_some() {
+        self.train.forget_issued_landing();
+        if self.engine.is_interrupting() {
             return;
         }
-        for (purpose, places) in self.epoch.batches.request_merges() {
+        for (purpose, places) in self.train.batches_mut().request_merges() {
             effects.extend(self.merge_batch_effect(purpose, &places));
         }
         for (at, lane) in
-            self.epoch.batches.start_verifications(self.settings.land.lanes.max(1), self.now)
+            self.train.batches_mut().start_verifications(self.settings.land.lanes.max(1), self.now)
         {
-            let line = &self.epoch.batches.all_batches()[at];
+            let line = &self.train.batches().all_batches()[at];
             let base = line.purpose == BatchPurpose::TargetCheck;
             let Some(formed) = line.merge.as_ref() else { continue };
             let (commit, tree) = (formed.tip.clone(), formed.tree.clone());
@@ -479,7 +477,7 @@ impl Machine {
             else {
                 continue;
             };
-            self.epoch.lanes.insert(lane, (task, attempt));
+            self.train.occupy_lane(lane, task, attempt);
             effects.push(Effect::VerifyBatch { task, attempt, commit, tree, lane, base });
         }
     }
@@ -488,7 +486,7 @@ impl Machine {
     fn issue_landing(&mut self) -> Option<Option<Effect>> {
         let mut members = Vec::new();
         let mut whole = None;
-        for car in self.train.landing_candidates() {
+        for car in self.train.queue().landing_candidates() {
             let CandidateStage::Landing { old, new, tree, onto, commit } = &car.stage else {
                 continue;
             };
@@ -501,7 +499,7 @@ impl Machine {
         let (old, new, tree) = whole?;
         let last = members.last()?;
         let (task, attempt) = (last.task, last.attempt);
-        if self.epoch.issued.land.replace(new.clone()).as_ref() == Some(&new) {
+        if !self.train.issue_landing(&new) {
             return Some(None);
         }
         Some(Some(Effect::Land { task, attempt, old, new, tree, candidates: members }))
@@ -519,7 +517,7 @@ impl Machine {
     }
 
     fn candidate_to_merge(&self, place: u64) -> Option<CandidateToMerge> {
-        let car = self.train.candidate_at(place)?;
+        let car = self.train.queue().candidate_at(place)?;
         let current = self.tasks.get(car.task).current.as_ref()?;
         let base =
             current.base.clone().or_else(|| Some(current.evidence.as_ref()?.base.clone()))?;
@@ -530,7 +528,7 @@ impl Machine {
             tip: car.tip.clone(),
             base,
             date: current.ended_at.unwrap_or(current.intended_at),
-            check_landed: !self.epoch.merged.contains(&place),
+            check_landed: !self.train.was_merged(place),
         })
     }
 }

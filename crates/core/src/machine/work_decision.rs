@@ -43,7 +43,7 @@ pub fn is_work_reference(reference: Option<&str>) -> bool {
 
 impl Machine {
     pub(super) fn required_approvals(&self, t: TaskIx) -> Vec<String> {
-        let own = self.plan.tasks[t.index()].verify.iter();
+        let own = self.adopted.plan().tasks[t.index()].verify.iter();
         let own = own.filter(|line| matches!(GateSpec::parse(line), Ok(GateSpec::Approval { .. })));
         own.chain(&self.settings.gates.approvals).cloned().collect()
     }
@@ -75,7 +75,11 @@ impl Machine {
     pub(super) fn ask_about_held_work(&mut self) {
         let held = |t: &TaskIx| {
             self.hold_reasons(*t).iter().any(|(reason, _)| reason.kind() == HoldKind::Approval)
-                && !self.questions.iter().any(|q| q.task == *t && q.approval_gate().is_some())
+                && !self
+                    .inbox
+                    .questions()
+                    .iter()
+                    .any(|q| q.task == *t && q.approval_gate().is_some())
         };
         let held: Vec<TaskIx> = self.tasks.active_tasks().filter(held).collect();
         for t in held {
@@ -91,7 +95,12 @@ impl Machine {
         let Ok(GateSpec::Approval { within_ms, text }) = GateSpec::parse(line) else { return };
         let Some(tree) = self.offered_tree(t) else { return };
         let reference = format!("{APPROVAL}{line}");
-        if self.questions.iter().any(|q| q.task == t && q.reference.as_ref() == Some(&reference)) {
+        if self
+            .inbox
+            .questions()
+            .iter()
+            .any(|q| q.task == t && q.reference.as_ref() == Some(&reference))
+        {
             return;
         }
         let id = self.task_id(t);
@@ -131,7 +140,7 @@ impl Machine {
     ) {
         let asked = self.tasks.get(t).current.as_ref().map_or(0, |a| a.asked);
         self.emit_fact(Fact::QuestionAsked {
-            question: format!("Q{}", self.questions_asked + 1),
+            question: self.inbox.next_question_name(),
             task: self.task_id(t),
             attempt,
             number: asked + 1,
@@ -276,7 +285,7 @@ impl Machine {
         let late = |q: &&OpenQuestion| {
             q.approval_gate().is_some() && q.deadline.is_some_and(|at| at <= self.now)
         };
-        let late: Vec<OpenQuestion> = self.questions.iter().filter(late).cloned().collect();
+        let late: Vec<OpenQuestion> = self.inbox.questions().iter().filter(late).cloned().collect();
         for open in late {
             let (t, attempt, task) = (open.task, open.attempt, self.task_id(open.task));
             let gate = open.approval_gate().unwrap_or_default().to_owned();
@@ -295,7 +304,7 @@ impl Machine {
     /// Does this task wait for a person's word on its work, and for nothing else?
     pub fn waits_for_decision(&self, t: TaskIx) -> bool {
         self.tasks.phase(t) == Phase::Verifying
-            && self.questions.iter().any(|q| q.task == t && q.is_about_work())
+            && self.inbox.questions().iter().any(|q| q.task == t && q.is_about_work())
     }
 }
 

@@ -11,7 +11,8 @@ use mainstem_core::effect::Effect;
 use mainstem_core::fact::{AgentEnding, Fact, GateScope, GateVerdict, StopReason, Usage};
 use mainstem_core::id::{Oid, TaskId, TaskIx, Time};
 use mainstem_core::machine::{
-    AgentStatement, GateResult, Input, Machine, MachineCommand, RestReason, RetryRequest,
+    AgentStatement, EpochOptions, GateResult, Input, Machine, MachineCommand, RestReason,
+    RetryRequest,
 };
 use mainstem_core::phase::Phase;
 
@@ -92,7 +93,8 @@ impl<'c> Sim<'c> {
         let mut rng = Rng::new(seed);
         let settings = setup::random_settings(&mut rng);
         let mut machine = Machine::new(settings.clone());
-        machine.set_waits_for_people(true);
+        let options = EpochOptions { waits_for_people: true, ..EpochOptions::default() };
+        machine.step(Input::ConfigureEpoch(options), Time(0));
         let clashing = *rng.pick(&[30, 30, 100, 700]);
         Self {
             rng,

@@ -3,7 +3,7 @@
 use mainstem_core::fact::{Fact, GateVerdict};
 use mainstem_core::hold::{GuardedChange, HoldKind, HoldReason};
 use mainstem_core::inbox::InboxItem;
-use mainstem_core::machine::{Input, MachineCommand, RestReason};
+use mainstem_core::machine::{EpochOptions, Input, MachineCommand, RestReason};
 use mainstem_core::phase::Phase;
 
 use crate::cover::evidence;
@@ -54,7 +54,8 @@ fn work_that_changes_a_guarded_file_waits_while_others_land() {
         Some(RestReason::NotLanded),
         "nobody waits for the person"
     );
-    lab.machine.set_waits_for_people(true);
+    let options = EpochOptions { waits_for_people: true, ..EpochOptions::default() };
+    lab.put(Input::ConfigureEpoch(options));
     assert_eq!(lab.machine.rest_reason(), None);
     lab.crash();
     assert_eq!(items(&lab), [("G-A".to_owned(), "guarded")], "a new engine holds it too");

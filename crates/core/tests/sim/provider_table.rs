@@ -438,7 +438,7 @@ fn nothing_starts_in_quiet_hours_and_what_runs_goes_on() {
     assert_eq!(lab.machine.start_obstacle(lab.ix("T0")), Some(StartObstacle::Quiet));
     assert_eq!(lab.machine.rest_reason(), None);
     assert_eq!(lab.machine.wake_at(), Some(Time(6 * 3_600_000)));
-    lab.machine.set_utc_offset_min(7 * 60);
+    lab.put(Input::UtcOffsetChanged { minutes: 7 * 60 });
     lab.put(Input::Tick);
     assert_eq!(lab.phase("T0"), Phase::Preparing, "it is past seven where we are");
 }

@@ -5,7 +5,7 @@ use mainstem_core::config::{LandMode, PullRequestSettings, Settings};
 use mainstem_core::effect::Effect;
 use mainstem_core::fact::{Fact, FailureClass, GateVerdict};
 use mainstem_core::id::Time;
-use mainstem_core::machine::{Input, MachineCommand, MergeOnlyMode, RestReason};
+use mainstem_core::machine::{EpochOptions, Input, MachineCommand, MergeOnlyMode, RestReason};
 use mainstem_core::phase::Phase;
 use mainstem_core::phase_closing::add_closing_tasks;
 use mainstem_core::plan::Task;
@@ -278,7 +278,8 @@ fn a_merger_looks_once_at_each_starts_nobody_and_rests() {
     lab.enqueue("A");
     let news = opened(&lab);
     tell(&mut lab, news);
-    lab.machine.set_merge_only(Some(MergeOnlyMode::Once));
+    let merge_only = Some(MergeOnlyMode::Once);
+    lab.put(Input::ConfigureEpoch(EpochOptions { merge_only, ..EpochOptions::default() }));
     lab.begin(None);
     assert_eq!(lab.machine.rest_reason(), None);
     let seen = PullRequestObservation { draft: true, ..sight(&lab) };

@@ -3,7 +3,7 @@
 
 use mainstem_core::config::Settings;
 use mainstem_core::id::{RunId, TaskId, TaskIx, Time};
-use mainstem_core::machine::{Input, Machine, RestReason};
+use mainstem_core::machine::{EpochOptions, Input, Machine, RestReason};
 use mainstem_core::plan::Plan;
 use mainstem_engine::driver::{DriverStart, EngineDriver, EngineOutcome};
 use mainstem_engine::observer::{EngineActivity, JournaledFact, RunObserver};
@@ -213,7 +213,8 @@ impl Sim {
                 run_journal::record_step(journal, epoch, &run, &mut machine, (wish, now()))?;
             assert!(reply.is_some(), "a command was not answered");
         }
-        machine.set_waits_for_people(true);
+        let options = EpochOptions { waits_for_people: true, ..EpochOptions::default() };
+        machine.step(Input::ConfigureEpoch(options), now());
         Ok((run, machine))
     }
 
