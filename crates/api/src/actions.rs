@@ -73,13 +73,13 @@ pub struct LandReport {
 /// What `merge --json` prints.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MergeReport {
-    pub merged: Vec<MergedPullRequest>,
+    pub merged: Vec<PullRequestMerge>,
     pub open: Vec<OpenPullRequest>,
 }
 
 /// A pull request that was merged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergedPullRequest {
+pub struct PullRequestMerge {
     pub task: String,
     pub pull: Option<u64>,
     pub url: Option<String>,
@@ -224,7 +224,6 @@ pub struct PlanCheckReport {
     /// How many tasks the widest level has.
     pub widest_level: u64,
     pub critical_path: Vec<String>,
-    /// Always empty.
     pub diagnostics: Vec<ErrorDiagnostic>,
     pub warnings: Vec<String>,
 }

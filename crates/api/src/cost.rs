@@ -79,7 +79,6 @@ pub struct CostOutlook {
     /// Tasks that had an attempt and are over, whether they landed or not.
     #[serde(default)]
     pub ended: u32,
-    /// Tasks that landed.
     #[serde(default)]
     pub landed: u32,
     /// Tasks that are not over.

@@ -38,14 +38,12 @@ pub struct ParsedDiff {
     pub attempt: Option<u32>,
     pub base: String,
     pub tip: String,
-    /// `landed` or `work`.
     pub kind: String,
     pub insertions: u64,
     pub deletions: u64,
     pub files: Vec<ParsedDiffFile>,
 }
 
-/// One changed file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParsedDiffFile {
     pub path: String,

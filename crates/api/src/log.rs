@@ -9,7 +9,6 @@ use crate::time;
 pub struct LogLine {
     #[serde(with = "time::wire")]
     pub at: i64,
-    /// `stdout` or `stderr`.
     pub stream: String,
     pub text: String,
     /// The task that printed it, where the output of several tasks is shown.

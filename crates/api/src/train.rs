@@ -13,7 +13,6 @@ pub struct TrainReport {
     pub train: Vec<StatusCandidate>,
     /// Work that is likely to conflict.
     pub clashes: Vec<StatusConflict>,
-    /// Landings, oldest first.
     pub landed: Vec<TrainDeparture>,
     /// Candidates that left the train without landing, oldest first.
     pub evicted: Vec<TrainDeparture>,
@@ -24,7 +23,6 @@ pub struct TrainReport {
 pub struct TrainDeparture {
     #[serde(flatten)]
     pub candidate: StatusCandidate,
-    /// When it left.
     #[serde(with = "time::wire")]
     pub at: i64,
     /// `landed`, `undone`, `conflict`, `evicted` or `refused`.

@@ -230,7 +230,7 @@ mod tests {
         }
         let root = tempfile::tempdir().unwrap();
         let mut other = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "ports::tests::threads_and_processes_never_share_a_block"])
+            .args(["--exact", "port_leases::tests::threads_and_processes_never_share_a_block"])
             .env(ELSEWHERE, root.path())
             .stdout(Stdio::null())
             .spawn()

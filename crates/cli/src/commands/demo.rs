@@ -405,7 +405,12 @@ impl DemoTour {
             ("the journal has no gaps across two engines".to_owned(), gapless && self.engines == 2),
             ("git fsck finds no errors".to_owned(), self.repo.passes_fsck()?),
         ];
-        for (claim, holds) in &checks {
+        self.print_claims(&checks);
+        Ok(checks)
+    }
+
+    fn print_claims(&self, claims: &[(String, bool)]) {
+        for (claim, holds) in claims {
             let phase = if *holds { Phase::Landed } else { Phase::Failed };
             let sign = output::paint_text(
                 output::phase_sign(phase),
@@ -414,7 +419,6 @@ impl DemoTour {
             );
             output::write_stderr(&format!("  {sign} {claim}"));
         }
-        Ok(checks)
     }
 
     fn history_is_gapless(&self) -> Result<bool, CliError> {

@@ -13,8 +13,8 @@ use anstyle::{AnsiColor, Style};
 use mainstem_agents::known_agents::find_known_agent;
 use mainstem_api::actions::{DoctorCheckStatus, DoctorStatus};
 use mainstem_api::exit_code;
+use mainstem_core::config::Settings;
 use mainstem_core::config::layers::resolve_settings;
-use mainstem_core::config::{Settings, WorkspaceSharing};
 use mainstem_core::plan::quantities::render_size;
 use mainstem_engine::build_dirs;
 use mainstem_engine::query::RunReader;
@@ -108,7 +108,7 @@ pub(crate) fn cmd_doctor(context: &CliContext, args: &DoctorArgs) -> CommandResu
     }
     checks::file_size(&mut report);
     check_agents(repo.as_ref(), &settings, &mut report);
-    check_setting_conflicts(&settings, &mut report);
+    checks::check_setting_conflicts(&settings, &mut report);
     checks::check_programs(&settings, &mut report);
     check_containment(&settings, &mut report);
     check_sandbox(&settings, &mut report)?;
@@ -648,35 +648,5 @@ fn check_containment(settings: &Settings, report: &mut DoctorReport) {
             let help = if cfg!(target_os = "linux") { delegate } else { "docs/guide/platforms.md" };
             report.add_check("containment", DoctorVerdict::Good, text, Some(help.to_owned()));
         }
-    }
-}
-
-/// Settings that contradict each other, or that this version does not have.
-fn check_setting_conflicts(settings: &Settings, report: &mut DoctorReport) {
-    let before = report.checks.len();
-    for (key, value) in settings.unsupported_settings() {
-        let text = format!("this version does not support this {key}; no run can start");
-        report.add_bad("settings", text, format!("set {key} = \"{value}\""));
-    }
-    if let Some(agent) = &settings.run.agent
-        && !settings.agents.contains_key(agent)
-    {
-        let text = format!("run.agent is {agent}, but [agents.{agent}] is not defined");
-        report.add_bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
-    }
-    if settings.gates.verify.is_empty() {
-        let text = "gates.verify is empty: work lands without checks";
-        report.add_doubt("gates", text, "find a test command: mainstem init --dry-run");
-    }
-    if settings.workspace.unit == WorkspaceSharing::None && settings.run.jobs > 1 {
-        let text = "workspace.unit = \"none\": all tasks share one workspace, so only one agent runs at a time";
-        report.add_doubt(
-            "settings",
-            text,
-            "set workspace.unit = \"task\" to run agents in parallel",
-        );
-    }
-    if report.checks.len() == before {
-        report.add_good("settings", "settings are consistent");
     }
 }

@@ -1,7 +1,7 @@
 //! `merge`: pushes what is to be offered, looks at every pull request and merges those that are ready.
 //! The same engine as `run`, with no agent started.
 
-use mainstem_api::actions::{MergeReport, MergedPullRequest, OpenPullRequest};
+use mainstem_api::actions::{MergeReport, OpenPullRequest, PullRequestMerge};
 use mainstem_api::exit_code;
 use mainstem_core::machine::{Machine, MergeOnlyMode};
 use mainstem_core::phase::Phase;
@@ -90,7 +90,7 @@ fn describe_merges(machine: &Machine, before: &[String]) -> MergeReport {
         match view.phase {
             Phase::Landed if !before.contains(&task) => {
                 let commit = view.commit.map(|commit| commit.to_string());
-                report.merged.push(MergedPullRequest { task, pull, url, commit });
+                report.merged.push(PullRequestMerge { task, pull, url, commit });
             }
             Phase::Merging => {
                 let waits_for = request.map(|request| request.waits_for.clone());

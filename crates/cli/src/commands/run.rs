@@ -68,20 +68,30 @@ impl Beginning {
     }
 }
 
+/// The plan and the options as a request. A plan that could never run is refused.
+fn read_request(
+    context: &CliContext,
+    args: &RunArgs,
+    (repo, settings): (&Repo, &Settings),
+) -> Result<RunRequest, CliError> {
+    let plan = match &args.plan {
+        Some(file) => Some(context.read_plan(file, settings)?),
+        None => None,
+    };
+    if let Some(plan) = &plan {
+        refuse_unknown_kinds(plan, settings)?;
+        refuse_review_without_reviewer(plan, settings)?;
+    }
+    let mut request = build_request(plan, args);
+    request.plan_file = args.plan.as_ref().map(|file| plan_file(context, repo, file));
+    Ok(request)
+}
+
 fn run_to_rest(context: &CliContext, args: &RunArgs, beginning: &Beginning) -> CommandResult {
     let repo = context.open_repo()?;
     let settings = context.load_settings(Some(&repo))?;
     refuse_unsupported_settings(&settings)?;
-    let plan = match &args.plan {
-        Some(file) => Some(context.read_plan(file, &settings)?),
-        None => None,
-    };
-    if let Some(plan) = &plan {
-        refuse_unknown_kinds(plan, &settings)?;
-        refuse_review_without_reviewer(plan, &settings)?;
-    }
-    let mut request = build_request(plan, args);
-    request.plan_file = args.plan.as_ref().map(|file| plan_file(context, &repo, file));
+    let mut request = read_request(context, args, (&repo, &settings))?;
     if args.dry_run {
         return dry_run(context, &request, &settings);
     }
@@ -96,10 +106,8 @@ fn run_to_rest(context: &CliContext, args: &RunArgs, beginning: &Beginning) -> C
         return Err(EngineError::Interrupted.into());
     }
     if settings.run.preflight && !args.no_preflight {
-        let surroundings = (&repo, &settings);
-        let wish = (&line, args.allow_red);
-        request.seen =
-            preflight::check_before_run(context, surroundings, &mut session, &request, wish)?;
+        let (place, wish) = ((&repo, &settings), (&line, args.allow_red));
+        request.seen = preflight::check_before_run(context, place, &mut session, &request, wish)?;
     }
     if let (Some(target), false) = (session.find_target(&request)?, global.quiet) {
         warn_about_uncommitted(

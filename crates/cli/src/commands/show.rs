@@ -9,6 +9,7 @@ use std::io::Write;
 use mainstem_agents::SecretRedactor;
 use mainstem_api::exit_code;
 use mainstem_api::task::{PromptReport, TaskDetail};
+use mainstem_core::fact::Evidence;
 use mainstem_core::fact::GateScope;
 use mainstem_core::id::{RunId, TaskId, TaskIx};
 use mainstem_core::machine::ReportedIssue;
@@ -154,17 +155,7 @@ impl ShowTask<'_> {
             line("not stored", format!("files git could not store: {}", folder.display()));
         }
         for word in ["needs", "after", "needed by", "before"] {
-            let ends = self.list_edges().into_iter().filter(|(kind, _)| *kind == word);
-            let named = ends.map(|(_, p)| {
-                let phase = machine.tasks().phase(p);
-                format!(
-                    "{} {} {}",
-                    output::phase_sign(phase),
-                    machine.graph().id(p),
-                    phase.as_str()
-                )
-            });
-            line(word, named.collect::<Vec<_>>().join(", "));
+            line(word, self.edge_text(word));
         }
         line("writes", collapse_to_line(&task.writes.join(", ")));
         line("verify", collapse_to_line(&task.verify.join("; ")));
@@ -198,6 +189,18 @@ impl ShowTask<'_> {
             }
         }
         out
+    }
+
+    /// The tasks at the other end of one kind of edge, each with its phase.
+    fn edge_text(&self, kind: &str) -> String {
+        let machine = &self.look.machine;
+        let ends = self.list_edges().into_iter().filter(|(word, _)| *word == kind);
+        let named = ends.map(|(_, task)| {
+            let phase = machine.tasks().phase(task);
+            let (sign, id) = (output::phase_sign(phase), machine.graph().id(task));
+            format!("{sign} {id} {}", phase.as_str())
+        });
+        named.collect::<Vec<_>>().join(", ")
     }
 
     fn attempt_text(&self, a: &AttemptHistory) -> String {
@@ -241,20 +244,8 @@ impl ShowTask<'_> {
         if let Some(base) = &a.base {
             let _ = writeln!(out, "    base {}", short_oid(base.as_str()));
         }
-        if let Some(e) = &a.evidence {
-            let recovered = if e.recovered { " (uncommitted changes were committed)" } else { "" };
-            let _ = writeln!(
-                out,
-                "    result {}: {}, {}, +{} −{}{recovered}",
-                short_oid(e.tip.as_str()),
-                output::count_noun(e.commits.into(), "commit"),
-                output::count_noun(e.files.into(), "file"),
-                e.insertions,
-                e.deletions
-            );
-            for flaw in &e.flaws {
-                let _ = writeln!(out, "    flaw: {}", collapse_to_line(flaw));
-            }
+        if let Some(evidence) = &a.evidence {
+            out.push_str(&evidence_text(evidence));
         }
         for asked in &a.questions {
             let answer =
@@ -328,6 +319,22 @@ pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<(), CliError> {
         Err(error) => Err(CliError::io_error("cannot write to standard output", &error)),
         Ok(()) => Ok(()),
     }
+}
+
+fn evidence_text(evidence: &Evidence) -> String {
+    let recovered = if evidence.recovered { " (uncommitted changes were committed)" } else { "" };
+    let mut out = format!(
+        "    result {}: {}, {}, +{} −{}{recovered}\n",
+        short_oid(evidence.tip.as_str()),
+        output::count_noun(evidence.commits.into(), "commit"),
+        output::count_noun(evidence.files.into(), "file"),
+        evidence.insertions,
+        evidence.deletions
+    );
+    for flaw in &evidence.flaws {
+        let _ = writeln!(out, "    flaw: {}", collapse_to_line(flaw));
+    }
+    out
 }
 
 /// What an attempt started from that is not the first.

@@ -304,7 +304,7 @@ impl Machine {
             }
             Fact::BudgetReached { per_task: true, percent, .. } => state.budget_told = *percent,
             Fact::BudgetReached { per_task: false, percent, .. } => {
-                self.spending.apply_budget_notice(*percent)
+                self.spending.apply_budget_notice(*percent);
             }
             Fact::IssueLogged { mark, .. } | Fact::TaskProposed { mark, .. } => {
                 attempt.mark = attempt.mark.max(*mark);
@@ -339,6 +339,35 @@ impl Machine {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Keeps what the next attempt, and people, are told of a failure.
+    fn apply_attempt_failure(&mut self, t: TaskIx, fact: &Fact) {
+        let Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } = fact else {
+            return;
+        };
+        let state = self.tasks.state_mut(t);
+        let Some(attempt) = state.current.as_mut() else { return };
+        self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
+        state.spent.count_failure(*class, attempt.end_fault());
+        state.not_before = *retry_at;
+        state.help.clone_from(help);
+        reason.clone_into(&mut state.reason);
+        state.last = Some(crate::effect::LastFailure {
+            attempt: *n,
+            class: *class,
+            reason: reason.clone(),
+            gate_output: std::mem::take(&mut attempt.gate_output),
+            files: std::mem::take(&mut attempt.conflict_files),
+        });
+        attempt.stop = None;
+        attempt.pid = None;
+        if matches!(
+            class,
+            FailureClass::AgentFailed | FailureClass::GateFailed | FailureClass::InvalidOutput
+        ) {
+            self.apply_model_record(t, false);
         }
     }
 
@@ -388,30 +417,7 @@ impl Machine {
                 state.conflict =
                     conflict_of_attempt(attempt, onto, files).or(state.conflict.take());
             }
-            Fact::AttemptFailed { attempt: n, class, reason, retry_at, help, .. } => {
-                self.spending.apply_reservation_end(std::mem::take(&mut attempt.reserved_usd));
-                state.spent.count_failure(*class, attempt.end_fault());
-                state.not_before = *retry_at;
-                state.help.clone_from(help);
-                reason.clone_into(&mut state.reason);
-                state.last = Some(crate::effect::LastFailure {
-                    attempt: *n,
-                    class: *class,
-                    reason: reason.clone(),
-                    gate_output: std::mem::take(&mut attempt.gate_output),
-                    files: std::mem::take(&mut attempt.conflict_files),
-                });
-                attempt.stop = None;
-                attempt.pid = None;
-                if matches!(
-                    class,
-                    FailureClass::AgentFailed
-                        | FailureClass::GateFailed
-                        | FailureClass::InvalidOutput
-                ) {
-                    self.apply_model_record(t, false);
-                }
-            }
+            Fact::AttemptFailed { .. } => self.apply_attempt_failure(t, fact),
             Fact::WorkspaceRemoved { .. } => {
                 attempt.removed = true;
                 attempt.workspace = None;
@@ -480,11 +486,11 @@ impl Machine {
                 self.apply_train_verdict(t, fact);
             }
             Fact::LandingRefused { .. } => {
-                self.train.queue_mut().set_stage(t, CandidateStage::Queued)
+                self.train.queue_mut().set_stage(t, CandidateStage::Queued);
             }
             Fact::CandidateHeld(_) | Fact::CandidateReleased(_) => self.apply_hold(t, fact),
             Fact::CarConflicted { .. } | Fact::CarEvicted { .. } => {
-                self.train.queue_mut().remove_candidate(t)
+                self.train.queue_mut().remove_candidate(t);
             }
             Fact::TaskLanded { commit, old, empty, .. } => {
                 self.train.queue_mut().remove_landed(t);

@@ -364,6 +364,19 @@ impl Machine {
         self.fail_attempt(t, class, reason);
     }
 
+    /// Asks for an update of the branch, once per head of the pull request.
+    fn request_update(&mut self, t: TaskIx, attempt: u32, known: &TaskPullRequest, head: Oid) {
+        let what = "an update from the target branch";
+        self.record_observation(t, attempt, (known, &head, false), what);
+        if let Some(watch) = self.forge.known_watch(t)
+            && watch.updated.as_ref() != Some(&head)
+        {
+            watch.updated = Some(head);
+            watch.update_due = true;
+            watch.at = None;
+        }
+    }
+
     fn handle_observation(
         &mut self,
         t: TaskIx,
@@ -395,44 +408,21 @@ impl Machine {
                 self.record_forge_findings(t, attempt, (number, &head), &findings);
                 let names: Vec<&str> = findings.iter().map(|(name, _)| name.as_str()).collect();
                 let reason = format!("pull request #{number} needs changes: {}", names.join(", "));
-                self.emit_fact(Fact::PullReworked(PullReworkFact {
-                    task,
-                    attempt,
-                    number,
-                    head,
-                    reviews,
-                }));
+                let rework = PullReworkFact { task, attempt, number, head, reviews };
+                self.emit_fact(Fact::PullReworked(rework));
                 self.leave_train(t, attempt, FailureClass::GateFailed, reason);
             }
             PullRequestDecision::Conflict { onto, files } => {
                 self.record_candidate_conflict(t, attempt, onto, files);
             }
-            PullRequestDecision::Update => {
-                self.record_observation(
-                    t,
-                    attempt,
-                    (known, &head, false),
-                    "an update from the target branch",
-                );
-                if let Some(care) = self.forge.known_watch(t)
-                    && care.updated.as_ref() != Some(&head)
-                {
-                    care.updated = Some(head);
-                    care.update_due = true;
-                    care.at = None;
-                }
-            }
+            PullRequestDecision::Update => self.request_update(t, attempt, known, head),
             PullRequestDecision::Merge if !self.hold_reasons(t).is_empty() => {
                 let what = self.hold_help(t).unwrap_or_default();
                 self.record_observation(t, attempt, (known, &head, false), &what);
             }
             PullRequestDecision::Merge => {
-                self.emit_fact(Fact::MergeIntended(MergeIntentFact {
-                    task,
-                    attempt,
-                    number,
-                    head,
-                }));
+                let intent = MergeIntentFact { task, attempt, number, head };
+                self.emit_fact(Fact::MergeIntended(intent));
                 self.schedule_forge_look(t, 0);
             }
             PullRequestDecision::Landed { commit, old } => {

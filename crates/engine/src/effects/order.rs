@@ -77,8 +77,12 @@ pub fn carry_out_order(
     }
 }
 
-fn perform_order(order: &EffectOrder, world: &Arc<EngineContext>, results: &Sender<EngineEvent>) {
-    let errand = EffectContext {
+fn context_of_order(
+    order: &EffectOrder,
+    world: &Arc<EngineContext>,
+    results: &Sender<EngineEvent>,
+) -> EffectContext {
+    EffectContext {
         engine: Arc::clone(world),
         ix: order.ix,
         task: order.task.clone(),
@@ -89,7 +93,11 @@ fn perform_order(order: &EffectOrder, world: &Arc<EngineContext>, results: &Send
         cancel: Arc::clone(&order.cancel),
         candidate_tasks: order.candidate_tasks.clone(),
         results: results.clone(),
-    };
+    }
+}
+
+fn perform_order(order: &EffectOrder, world: &Arc<EngineContext>, results: &Sender<EngineEvent>) {
+    let errand = context_of_order(order, world, results);
     let effect = match &order.action {
         EffectAction::Effect(effect) => effect,
         EffectAction::RunAgent(assignment) => return agent::run_agent(&errand, assignment),

@@ -49,7 +49,7 @@ pub struct AttemptHistory {
     /// The commits of snapshots, oldest first.
     pub snapshots: Vec<Oid>,
     pub questions: Vec<AttemptQuestion>,
-    pub reviews: Vec<ReviewHistory>,
+    pub reviews: Vec<ReviewCycleHistory>,
     pub input_tokens: u64,
     pub output_tokens: u64,
     pub cost_usd: Option<f64>,
@@ -77,7 +77,7 @@ pub struct GateRunHistory {
 
 /// A review of an attempt as its facts tell it.
 #[derive(Debug, Default)]
-pub struct ReviewHistory {
+pub struct ReviewCycleHistory {
     pub cycle: u32,
     pub reports: Vec<review::ReviewReportFact>,
     pub end: Option<review::ReviewEndFact>,
@@ -208,7 +208,7 @@ impl AttemptHistory {
             }
             Fact::AttemptFailed { class, reason, .. } => self.failed = Some((class, reason)),
             Fact::TaskLanded { commit, .. } => self.landed = Some(commit),
-            other => ReviewHistory::apply_fact(&mut self.reviews, other),
+            other => ReviewCycleHistory::apply_fact(&mut self.reviews, other),
         }
     }
 
@@ -278,7 +278,7 @@ impl AttemptHistory {
             ending: part_of_fact(&self.ending),
             gates: self.gates.iter().map(GateRunHistory::detail).collect(),
             questions: self.questions.clone(),
-            reviews: self.reviews.iter().map(ReviewHistory::detail).collect(),
+            reviews: self.reviews.iter().map(ReviewCycleHistory::detail).collect(),
             input_tokens: self.input_tokens,
             output_tokens: self.output_tokens,
             cost_usd: self.cost_usd,
@@ -309,7 +309,7 @@ impl GateRunHistory {
     }
 }
 
-impl ReviewHistory {
+impl ReviewCycleHistory {
     /// Adds a fact, if it is one of a review.
     fn apply_fact(all: &mut Vec<Self>, fact: Fact) {
         match (fact, all.last_mut()) {

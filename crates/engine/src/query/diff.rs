@@ -186,7 +186,6 @@ fn path_of_header(names: &str) -> String {
     first.strip_prefix("a/").unwrap_or(first).to_owned()
 }
 
-/// `@@ -1,2 +3,4 @@ section`
 fn parse_hunk_header(line: &str) -> Option<ParsedDiffHunk> {
     let (places, section) = line.strip_prefix("@@ -")?.split_once(" @@")?;
     let (old, new) = places.split_once(" +")?;

@@ -1,6 +1,6 @@
 //! What gates and setup commands need, and what they say of the target branch.
 
-use mainstem_core::config::{LandSigning, SandboxKind, Settings, WorkspaceKind};
+use mainstem_core::config::{LandSigning, SandboxKind, Settings, WorkspaceKind, WorkspaceSharing};
 use mainstem_engine::repo_layout::RepoLayout;
 use mainstem_engine::sandbox_policy::SandboxError;
 use mainstem_engine::state_check;
@@ -111,5 +111,35 @@ pub(super) fn check_target_gates(
                 "skip this check: mainstem doctor --no-try",
             );
         }
+    }
+}
+
+/// Settings that contradict each other, or that this version does not have.
+pub(super) fn check_setting_conflicts(settings: &Settings, report: &mut DoctorReport) {
+    let before = report.checks.len();
+    for (key, value) in settings.unsupported_settings() {
+        let text = format!("this version does not support this {key}; no run can start");
+        report.add_bad("settings", text, format!("set {key} = \"{value}\""));
+    }
+    if let Some(agent) = &settings.run.agent
+        && !settings.agents.contains_key(agent)
+    {
+        let text = format!("run.agent is {agent}, but [agents.{agent}] is not defined");
+        report.add_bad("settings", text, format!("define [agents.{agent}], or change run.agent"));
+    }
+    if settings.gates.verify.is_empty() {
+        let text = "gates.verify is empty: work lands without checks";
+        report.add_doubt("gates", text, "find a test command: mainstem init --dry-run");
+    }
+    if settings.workspace.unit == WorkspaceSharing::None && settings.run.jobs > 1 {
+        let text = "workspace.unit = \"none\": all tasks share one workspace, so only one agent runs at a time";
+        report.add_doubt(
+            "settings",
+            text,
+            "set workspace.unit = \"task\" to run agents in parallel",
+        );
+    }
+    if report.checks.len() == before {
+        report.add_good("settings", "settings are consistent");
     }
 }

@@ -1,12 +1,12 @@
 //! Reviews of an attempt, for people.
 
 use mainstem_core::review;
-use mainstem_engine::query::attempts::ReviewHistory;
+use mainstem_engine::query::attempts::ReviewCycleHistory;
 
 use crate::output;
 
 /// A review for people: its verdict, what each reviewer said, and the findings.
-pub(super) fn review_lines(review: &ReviewHistory) -> Vec<String> {
+pub(super) fn review_lines(review: &ReviewCycleHistory) -> Vec<String> {
     let verdict = review.end.as_ref().map_or("in progress", |end| end.verdict.as_str());
     let by = review.end.as_ref().filter(|end| end.by == "person").map_or("", |_| " by you");
     let mut lines = vec![format!("review {}  {verdict}{by}", review.cycle)];
