@@ -39,18 +39,6 @@ pub enum LockOutcome {
     },
 }
 
-/// The answer to [`probe_lock`].
-#[derive(Debug, PartialEq)]
-pub enum LockState {
-    /// Nobody holds the lock (or the file does not exist).
-    Free,
-    /// Someone holds it; `holder` is what they wrote (`null` if unreadable).
-    Busy {
-        /// The body the holder wrote.
-        holder: Value,
-    },
-}
-
 /// An exclusive lock, held while this value lives.
 #[derive(Debug)]
 pub struct OwnerLock {
@@ -110,16 +98,6 @@ impl OwnerLock {
 
     pub fn path(&self) -> &Path {
         &self.path
-    }
-}
-
-/// Says whether anyone holds the lock, without taking it away from anyone.
-pub fn probe_lock(path: &Path) -> Result<LockState, LockError> {
-    match open_if_locked(path).map_err(lock_error("probe", path))? {
-        None => Ok(LockState::Free),
-        Some(file) => {
-            Ok(LockState::Busy { holder: read_lock_body(&file, Instant::now() + SETTLE) })
-        }
     }
 }
 
@@ -201,11 +179,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn holder_of(path: &Path) -> Option<Value> {
+        match OwnerLock::acquire(path, &Value::Null).unwrap() {
+            LockOutcome::Busy { holder } => Some(holder),
+            LockOutcome::Held(_) => None,
+        }
+    }
+
     #[test]
     fn a_busy_lock_names_its_holder_and_is_free_after_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("owner");
-        assert_eq!(probe_lock(&path).unwrap(), LockState::Free);
         let body = json!({"pid": 7, "host": "here", "socket": "/s"});
         let LockOutcome::Held(mut lock) = OwnerLock::acquire(&path, &body).unwrap() else {
             panic!("a fresh lock is free");
@@ -215,9 +199,8 @@ mod tests {
             LockOutcome::Held(_) => panic!("two owners"),
         }
         lock.write_body(&json!({"pid": 7})).unwrap();
-        assert_eq!(probe_lock(&path).unwrap(), LockState::Busy { holder: json!({"pid": 7}) });
+        assert_eq!(holder_of(&path), Some(json!({"pid": 7})));
         drop(lock);
-        assert_eq!(probe_lock(&path).unwrap(), LockState::Free);
         assert!(matches!(
             OwnerLock::acquire(&path, &json!({"pid": 8})).unwrap(),
             LockOutcome::Held(_)
@@ -239,7 +222,7 @@ mod tests {
             panic!("a fresh lock is free");
         };
         std::fs::write(&path, b"\xff{").unwrap();
-        assert_eq!(probe_lock(&path).unwrap(), LockState::Busy { holder: Value::Null });
+        assert_eq!(holder_of(&path), Some(Value::Null));
         drop(lock);
     }
 }

@@ -94,7 +94,8 @@ fn gather_evidence(errand: &EffectContext, base: &Oid) -> Result<Evidence, GitEr
     let world = &errand.engine;
     let repo = &world.repo;
     let path = &errand.workspace;
-    let is_ours = !repo.is_worktree_replaced(path) && !handover::is_used_by_another(errand);
+    let is_anothers = handover::is_used_by_another(errand);
+    let is_ours = !is_anothers && !repo.is_worktree_replaced(path);
     if path.is_dir() && is_ours {
         // First: once the workspace is gone nothing leads to them any more.
         match repo.keep_nested_repos(path, &errand.snapshot_ref_prefix()) {
@@ -111,7 +112,7 @@ fn gather_evidence(errand: &EffectContext, base: &Oid) -> Result<Evidence, GitEr
             // committed is at least put on a snapshot as files.
             read_workspace_tip(errand, path).inspect_err(|_| take_full_snapshot(errand, ENDED))?
         } else {
-            if !handover::is_used_by_another(errand) {
+            if !is_anothers {
                 take_full_snapshot(errand, ENDED);
             }
             // The agent removed its own workspace; what it had committed is on the branch.
